@@ -38,7 +38,10 @@ int VELOC_Init_group(const tf_group *group, const char *cfg_file);
 /* This process checkpoints for itself; its `id` distinguishes it from others on the same directories. */
 int VELOC_Init_single(unsigned int id, const char *cfg_file);
 
-/* Ends the client. Checkpoints are durable before, whatever `drain` says. */
+/*
+ * Ends the client. Checkpoints are durable before, whatever `drain` says: as long as bytes move, they are waited for. Those that
+ * are lost are named on the standard error.
+ */
 int VELOC_Finalize(int drain);
 
 /* ---- memory --------------------------------------------------------------------------------------------------------- */
@@ -56,7 +59,10 @@ int VELOC_Region_clear(const char *name);
 
 /* ---- checkpoints ---------------------------------------------------------------------------------------------------- */
 
-/* Begins a checkpoint. Its number is higher than those of its name before: it takes the place of those with higher ones. */
+/*
+ * Begins a checkpoint. Its number is higher than those of its name before: it takes the place of those with higher ones, but for
+ * those of earlier runs that this one did not ask for by VELOC_Restart_test. Collective if the configuration has `max_versions`.
+ */
 int VELOC_Checkpoint_begin(const char *name, int version);
 
 /* Takes in the regions that `mode` chooses (VELOC_CKPT_*), as they are now. */
@@ -89,7 +95,9 @@ int VELOC_Cleanup(const char *name);
 
 /*
  * The newest version that all ranks have, no newer than `version`, or the newest of all if that is 0; VELOC_FAILURE if there
- * is none. Collective.
+ * is none. Collective: it waits for the other ranks, as MPI does, unless the configuration has `group_patience`. VELOC_UNKNOWN,
+ * which is less than VELOC_FAILURE, if it cannot find out. If ranks did not come in time, this client takes no checkpoint any
+ * more, so that none takes the place of what is there: call VELOC_Finalize, and start all ranks together.
  */
 int VELOC_Restart_test(const char *name, int version);
 
@@ -113,6 +121,25 @@ int VELOC_Restart_end(int success);
 /* VELOC_Restart_begin, VELOC_Recover_mem and VELOC_Restart_end. Collective. */
 int VELOC_Restart(const char *name, int version);
 
+/* ---- prefetches ----------------------------------------------------------------------------------------------------- */
+
+/*
+ * As in Listing 1 of HPDC'23 (https://doi.org/10.1145/3588195.3592987), whose calls have no checkpoint's name: they are about the
+ * name that was begun or restarted from last, and about any other if that has no such version.
+ */
+
+/* This version is restarted from after those that were enqueued before: in any order, and before it is taken or later. */
+int VELOC_Prefetch_enqueue(int version);
+
+/* They are brought up from now on. The first restart begins it, too. */
+int VELOC_Prefetch_start(void);
+
+/* Bytes that were saved of a region; -1 if there is no such version or region. C++: VELOC_Recover_size(version, id). */
+int64_t VELOC_Recover_size_of(int version, int id);
+
+/* VELOC_Restart by the version alone. Collective. C++: VELOC_Restart(version). */
+int VELOC_Restart_version(int version);
+
 /* ---- beyond VELOC --------------------------------------------------------------------------------------------------- */
 
 /* Calls `observer` whenever a checkpoint was ended (`type` is VELOC_OBSERVE_CKPT_END), on the thread that ended it. */
@@ -123,6 +150,22 @@ int VELOC_Observe(int type, VELOC_observer observer, void *context);
 tf_engine VELOC_Engine(void);
 
 #ifdef __cplusplus
+}
+
+/* The calls of that listing. */
+inline int VELOC_Mem_protect(int id, void *ptr, size_t size)
+{
+    return VELOC_Mem_protect(id, ptr, size, 1);
+}
+
+inline int64_t VELOC_Recover_size(int version, int id)
+{
+    return VELOC_Recover_size_of(version, id);
+}
+
+inline int VELOC_Restart(int version)
+{
+    return VELOC_Restart_version(version);
 }
 #endif
 

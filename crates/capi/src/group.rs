@@ -1,6 +1,8 @@
 //! The ranks of a group, as the application lets them meet: by one all-gather of equal parts.
 
 use std::ffi::{c_int, c_void};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -34,6 +36,11 @@ pub(crate) struct RawGroup {
     pub(crate) threads: c_int,
 }
 
+/// A wait that is longer is given to the application's functions as this: no clock tells longer ones.
+const LONGEST: Duration = Duration::from_secs(1_000_000_000);
+/// A rank that has waited so long for the others says so, and once more each time that this has passed.
+const SILENCE: Duration = Duration::from_secs(60);
+
 /// A rank of a group.
 pub(crate) struct Group {
     pub(crate) rank: u32,
@@ -41,6 +48,8 @@ pub(crate) struct Group {
     run: u64,
     /// One call at a time.
     calls: Mutex<Calls>,
+    /// Why the ranks do not meet any more: the ranks that gave a meeting up know less than those that did not.
+    lost: Mutex<Option<String>>,
     /// For redundancy. Beside all-gathers if the application allows threads.
     pub(crate) messages: Option<Mutex<Messages>>,
 }
@@ -91,6 +100,7 @@ impl Group {
             rank: raw.rank,
             ranks: raw.ranks,
             run: raw.run,
+            lost: Mutex::default(),
             calls: Mutex::new(Calls {
                 all_gather: all_gather.ok_or_else(missing)?,
                 release: raw.release,
@@ -99,32 +109,64 @@ impl Group {
         })
     }
 
-    /// Every rank's bytes, of which each gives as many.
+    /// Every rank's bytes, of which each gives as many. Fails for good once a meeting has failed.
     fn gather(&self, mine: &[u8], patience: Duration) -> Result<Vec<u8>, StoreError> {
+        if let Some(why) = self.lost.lock().clone() {
+            return Err(StoreError::Remote(why));
+        }
         let mut all = vec![0; mine.len().saturating_mul(self.ranks as usize)];
         if mine.is_empty() {
             return Ok(all);
         }
+        let patience = patience.min(LONGEST);
         let calls = self.calls.lock();
         let (context, to) = (calls.context, all.as_mut_ptr().cast());
         let (from, seconds) = (mine.as_ptr().cast(), patience.as_secs_f64());
+        let waiting = Waiting::begin(self, patience);
         // SAFETY: the application's function, by the contract of `tf_group`: it reads as many bytes as `mine` has, and writes
         // as many for each rank.
         let code = unsafe { (calls.all_gather)(context, from, to, mine.len(), seconds) };
+        drop(waiting);
         match code {
             0 => Ok(all),
-            code => Err(StoreError::Remote(format!(
-                "the ranks of the group did not meet within {patience:?}: the application's all_gather returned {code}"
-            ))),
+            code => {
+                let why = format!(
+                    "{self:?} did not meet the others within {patience:?}: the application's all_gather returned {code}"
+                );
+                *self.lost.lock() = Some(why.clone());
+                Err(StoreError::Remote(why))
+            }
         }
     }
 
     /// A number of every rank's.
     pub(crate) fn numbers(&self, mine: i64, patience: Duration) -> Outcome<Vec<i64>> {
-        let failed = |error: StoreError| Failure::new(Status::Group, error.to_string());
-        let all = self.gather(&mine.to_le_bytes(), patience).map_err(failed)?;
+        let all = self.gather(&mine.to_le_bytes(), patience).map_err(absent)?;
         let all = all.as_chunks().0.iter();
         Ok(all.map(|bytes| i64::from_le_bytes(*bytes)).collect())
+    }
+
+    /// Every rank's numbers, of which each may give as many as it has.
+    pub(crate) fn lists(&self, mine: &[u64], patience: Duration) -> Outcome<Vec<Vec<u64>>> {
+        let bytes: Vec<u8> = mine.iter().flat_map(|one| one.to_le_bytes()).collect();
+        let all = self.all_gather(&bytes, patience).map_err(absent)?;
+        let list = |bytes: &Vec<u8>| {
+            let words = bytes.as_chunks().0.iter();
+            words.map(|word| u64::from_le_bytes(*word)).collect()
+        };
+        Ok(all.iter().map(list).collect())
+    }
+
+    /// Returns once every rank has called this. A rank that comes late to a meeting that the others gave up gets what they
+    /// gave there, and fails here.
+    pub(crate) fn confirm(&self, patience: Duration) -> Outcome {
+        self.numbers(0, patience).map(drop)
+    }
+
+    /// Fails once a meeting has failed.
+    pub(crate) fn is_complete(&self) -> Outcome {
+        let lost = self.lost.lock().clone();
+        lost.map_or(Ok(()), |why| Err(absent(StoreError::Remote(why))))
     }
 
     /// The number of this run of the application, the same for all: given, or drawn by rank 0.
@@ -150,6 +192,50 @@ impl Group {
         });
         let all = self.numbers(mine, patience)?;
         Ok(all.iter().filter(|other| **other == mine).count())
+    }
+}
+
+fn absent(error: StoreError) -> Failure {
+    Failure::new(Status::Group, error.to_string())
+}
+
+/// Says on the standard error that a rank still waits for the others.
+struct Waiting {
+    over: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Waiting {
+    fn begin(group: &Group, patience: Duration) -> Self {
+        let (over, is_over) = channel::<()>();
+        let who = format!("{group:?}");
+        let say = move || {
+            for waited in 1_u64.. {
+                if is_over.recv_timeout(SILENCE) != Err(RecvTimeoutError::Timeout) {
+                    return;
+                }
+                let seconds = SILENCE.as_secs().saturating_mul(waited);
+                eprintln!("tierflow: {who} has waited for the other ranks for {seconds} s");
+            }
+        };
+        let is_long = patience > SILENCE && group.ranks > 1;
+        let builder = std::thread::Builder::new().name("tierflow-waits".to_owned());
+        // Without the thread, nothing is said.
+        let thread = is_long.then(|| builder.spawn(say).ok()).flatten();
+        Self {
+            over: Some(over),
+            thread,
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        drop(self.over.take());
+        if let Some(thread) = self.thread.take() {
+            // One that panicked says nothing any more.
+            let _ended = thread.join();
+        }
     }
 }
 

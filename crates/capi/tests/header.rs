@@ -11,6 +11,13 @@ use support::{home, library, must};
 /// In `mpi/tierflow_mpi.c`, which the application compiles.
 const OF_MPI: &[&str] = &["VELOC_Init", "tf_mpi_group"];
 
+/// Of several, C++ takes the address of the one that its type names.
+const OVERLOADED: &[(&str, &str)] = &[
+    ("VELOC_Mem_protect", "int (*)(int, void *, size_t, size_t)"),
+    ("VELOC_Recover_size", "int (*)(int)"),
+    ("VELOC_Restart", "int (*)(const char *, int)"),
+];
+
 /// The functions that a header declares.
 fn declared(header: &str) -> BTreeSet<String> {
     let text = std::fs::read_to_string(home().join("include").join(header)).unwrap();
@@ -25,6 +32,8 @@ fn declared(header: &str) -> BTreeSet<String> {
     }
     // Types and calls that are passed are in parentheses.
     let mut names = BTreeSet::new();
+    // Functions of C alone: overloads for C++ follow.
+    let code = code.split("\ninline ").next().unwrap_or_default();
     for statement in code.split(';') {
         let Some((before, _)) = statement.split_once('(') else {
             continue;
@@ -74,7 +83,9 @@ fn c_and_cpp_take_every_address() {
     let mut source =
         String::from("#include \"veloc.h\"\ntypedef void (*any)(void);\nany all[] = {\n");
     for name in &all {
-        source.push_str(&format!("    (any){name},\n"));
+        let overloaded = OVERLOADED.iter().find(|(other, _)| other == name);
+        let typed = overloaded.map_or(String::new(), |(_, of)| format!("({of})"));
+        source.push_str(&format!("    (any){typed}{name},\n"));
     }
     source.push_str("};\nint main(void) { return tf_version()[0] == 0 || all[0] == 0; }\n");
     for (compiler, standard, file) in [

@@ -1,6 +1,7 @@
 //! The front door.
 
 use crate::caught::Panicked;
+use crate::closing::Stall;
 use crate::deadline::Deadline;
 use crate::kind::Kind;
 use crate::lasting::{Damage, Nodes};
@@ -456,12 +457,12 @@ impl Drop for Engine {
             return;
         }
         self.shared.stop();
-        let begun = Instant::now();
+        let mut stall = Stall::new(&self.shared, self.patience);
         let mut hangs = false;
         let detached = self.shared.take_threads();
         for worker in self.workers.drain(..).chain(detached) {
             let mut nap = Duration::from_micros(20);
-            while !worker.is_finished() && begun.elapsed() < self.patience {
+            while !worker.is_finished() && !stall.is_over(&self.shared) {
                 sleep(nap);
                 nap = (nap * 2).min(Duration::from_millis(5));
             }

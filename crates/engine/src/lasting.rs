@@ -5,6 +5,7 @@ mod damage;
 mod external;
 mod nodes;
 mod others;
+mod peek;
 mod protect;
 mod runs;
 mod survey;
@@ -12,6 +13,7 @@ mod survey;
 pub use damage::Damage;
 pub(crate) use external::External;
 pub(crate) use nodes::Nodes;
+pub use others::read_regions;
 
 use crate::plan::{Event, TierId};
 use crate::run::{Empties, FirstWrite, Kept, Layouts, Shared};
@@ -74,8 +76,8 @@ impl Default for Lasting {
 }
 
 impl EngineBuilder {
-    /// How long dropping the engine waits for transfers that do not end, because storage hangs; a minute unless you say
-    /// otherwise. They are left to themselves then, with all that they use: memory, directories, and a pool's share.
+    /// How long [closing](crate::Engine::close) and dropping the engine wait for transfers that do not end, because storage
+    /// hangs; a minute unless you say otherwise. It counts from when bytes last got to a tier that outlives the engine. They are left to themselves then, with all that they use: memory, directories, and a pool's share.
     #[must_use]
     pub fn closing_patience(mut self, patience: Duration) -> Self {
         self.lasting.closing = patience;
@@ -274,7 +276,9 @@ impl Lasting {
             }
             (None, None) => None,
         };
-        let newest = agreed.as_ref().and_then(|agreed| agreed.last().copied());
+        let newest = agreed
+            .as_ref()
+            .and_then(|agreed| agreed.versions.last().copied());
         let below = (external.is_some(), directory.as_ref());
         let first = FirstWrite::new(order, local.clone(), directory.clone());
         let first = Arc::new(first);
@@ -313,7 +317,7 @@ impl Lasting {
         let survey = Survey::new(
             (node_local.as_deref(), external.as_deref()),
             shared_out.as_deref(),
-            (group.ranks, agreed.as_ref()),
+            (&group, agreed.as_ref()),
             &runs,
         );
         let mut survey = survey.or_else(|error| match &external {
@@ -325,7 +329,7 @@ impl Lasting {
                     version: None,
                     what: format!("what lies there cannot be listed: {error}"),
                 });
-                let of = (group.ranks, agreed.as_ref());
+                let of = (&group, agreed.as_ref());
                 let here = Survey::new((node_local.as_deref(), None), None, of, &runs)?;
                 // Which of these a run elsewhere wrote anew cannot be told.
                 match last == LastRun::Elsewhere && !here.is_empty() {
@@ -349,7 +353,7 @@ impl Lasting {
             first.supersede(outdated.map(|(version, one)| (version, one.identity)));
         }
         let tiers = [node_local.as_deref(), external.as_deref()];
-        let taken = agreement::taken(tiers, &group, &survey, agreed.is_some())?;
+        let taken = agreement::taken(tiers, &group, &survey, agreed.as_ref())?;
         Ok(Opened {
             node_local,
             external,

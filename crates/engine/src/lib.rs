@@ -3,6 +3,7 @@
 
 mod builder;
 mod caught;
+mod closing;
 #[cfg(feature = "compress")]
 mod compression;
 mod deadline;
@@ -32,7 +33,7 @@ pub use engine::Engine;
 pub use error::{BuildError, Error, PartError, Result};
 pub use flush::Flush;
 pub use in_place::{ConsumeSlot, ProduceSlot};
-pub use lasting::Damage;
+pub use lasting::{Damage, read_regions};
 pub use metrics::{
     Calls, CompressionMetrics, DirectMetrics, Evictions, HopMetrics, Metrics, Stalls, TierMetrics,
     WayBytes,

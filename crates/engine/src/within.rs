@@ -51,12 +51,12 @@ impl Engine {
     /// too, and tells nothing.
     ///
     /// # Errors
-    /// As [`Engine::wait_for`] with the [`closing_patience`](crate::EngineBuilder::closing_patience): it is ended
+    /// As [`Engine::wait_while_moving`] with the [`closing_patience`](crate::EngineBuilder::closing_patience): it is ended
     /// nevertheless, and what was not durable is gone. Call [`Engine::wait`] before to be able to do something about it.
     pub fn close(self) -> Result<()> {
         let lowest = self.shared.tiers.last();
         let waited = match lowest.and_then(|tier| tier.medium.kept()) {
-            Some(_) if !self.shared.is_suspended() => self.wait_for(self.patience),
+            Some(_) if !self.shared.is_suspended() => self.wait_while_moving(self.patience),
             _ => self.at_home(),
         };
         // Whatever became of that, the others count on this call.

@@ -4,6 +4,8 @@
 
 #define VELOC_SUCCESS (0)
 #define VELOC_FAILURE (-1)
+/* Of VELOC_Restart_test: what checkpoints there are could not be found out. */
+#define VELOC_UNKNOWN (-2)
 
 /* Room for the path of a routed file. */
 #define VELOC_MAX_NAME (1024)

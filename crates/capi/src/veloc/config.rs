@@ -29,6 +29,8 @@ pub(super) struct Config {
     pub(super) max_versions: usize,
     /// How long calls other than `VELOC_Finalize` wait for storage; for ever if there is none.
     pub(super) wait_patience: Option<Duration>,
+    /// How long the ranks wait for each other in a call, once all have opened their engines; without end if there is none.
+    pub(super) meeting_patience: Duration,
     pub(super) hints: Hints,
     /// Where routed files lie.
     pub(super) scratch: PathBuf,
@@ -69,20 +71,20 @@ const IGNORED_KEYS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Keys of Tierflow's that are options of the engine, too.
-const ENGINE_KEYS: &[&str] = &[
-    "device",
-    "device_cache",
-    "host_cache",
-    "timeline",
-    "group_patience",
-    "redundancy",
-    "failure_domain",
-    "exchange",
-    "closing_patience",
+/// Options of the engine that VELOC's client chooses itself. All others are keys of its configuration.
+const CHOSEN_KEYS: &[&str] = &[
+    "scratch",
+    "node_local",
+    "node_local_limit",
+    "storage_limit",
+    "external",
+    "keep_newest",
+    "keep_every",
+    "after_restore",
+    "durable_in_order",
 ];
 
-/// All other keys that have an effect here.
+/// Keys that have an effect here, and are no options of the engine.
 const CLIENT_KEYS: &[&str] = &[
     "scratch",
     "persistent",
@@ -110,15 +112,13 @@ impl Config {
                 })?
             }
         };
-        let ignored = IGNORED_KEYS.iter().map(|(key, _)| key);
-        for key in ignored.chain(ENGINE_KEYS).chain(CLIENT_KEYS) {
-            let variable = format!("VELOC_{}", key.to_ascii_uppercase());
-            if let Ok(value) = std::env::var(variable)
-                && !value.is_empty()
-            {
-                given.insert((*key).to_owned(), value);
-            }
-        }
+        let variables = std::env::vars_os().filter_map(|(name, value)| {
+            let name = name.into_string().ok()?;
+            let key = name.strip_prefix("VELOC_")?.to_ascii_lowercase();
+            let value = value.into_string().ok()?;
+            (is_known(&key) && !value.is_empty()).then_some((key, value))
+        });
+        given.extend(variables);
         Self::of(given, home)
     }
 
@@ -211,11 +211,18 @@ impl Config {
             // Opening a GPU takes time and memory of it, which a program on the processor has no use for.
             options.set("device", "host").transpose()?;
         }
-        for key in ENGINE_KEYS {
-            if let Some(value) = given.remove(*key) {
-                options.set(key, &value).transpose()?;
+        let bounds_meetings = given.contains_key("group_patience");
+        for (key, value) in std::mem::take(&mut given) {
+            if !is_option(&key) {
+                given.insert(key, value);
+            } else if !value.is_empty() {
+                options.set(&key, &value).transpose()?;
             }
         }
+        let meeting_patience = match bounds_meetings {
+            true => options.group_patience(),
+            false => Duration::MAX,
+        };
         let is_redundancy_velocs = options.redundancy.is_none() && coded.is_some();
         if is_redundancy_velocs {
             options.redundancy = Some(VELOCS);
@@ -230,6 +237,7 @@ impl Config {
             is_sync,
             max_versions,
             wait_patience,
+            meeting_patience,
             hints,
             scratch,
             persistent,
@@ -255,6 +263,18 @@ impl Config {
             self.warnings.push(text.to_owned());
         }
     }
+}
+
+/// Returns true for an option of the engine that the configuration may choose.
+fn is_option(key: &str) -> bool {
+    // An option says what is wrong with a value that is none.
+    let mut trial = Options::default();
+    !CHOSEN_KEYS.contains(&key) && trial.set(key, "").is_some()
+}
+
+fn is_known(key: &str) -> bool {
+    let ignored = IGNORED_KEYS.iter().any(|(ignored, _)| *ignored == key);
+    ignored || CLIENT_KEYS.contains(&key) || is_option(key)
 }
 
 /// Lines `key = value`; `#` and `;` begin comments, and sections mean nothing. The number of the first line that is neither.
@@ -312,6 +332,22 @@ mod tests {
             Some(scratch.join("p/tierflow/here"))
         );
         assert_eq!(config.warnings, [""; 0]);
+    }
+
+    #[test]
+    fn every_option_of_the_engine_is_a_key_but_those_that_are_chosen_here() {
+        let directory = tempfile::tempdir().unwrap();
+        let scratch = directory.path().display();
+        let text = format!(
+            "scratch = {scratch}\ncompress = f32\nflush = needed\nexternal = {scratch}/e\nkeep_newest = 3"
+        );
+        let error = config(&text.replace("needed", "soon")).unwrap_err();
+        assert!(error.text.contains("flush = soon"), "{}", error.text);
+        let config = config(&text).unwrap();
+        assert_eq!(config.options.external, None);
+        assert_eq!(config.warnings.len(), 2, "{:?}", config.warnings);
+        assert!(is_known("compress") && is_known("dedup") && is_known("max_versions"));
+        assert!(!is_known("external") && !is_known("nonsense"));
     }
 
     #[test]

@@ -3,10 +3,14 @@
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tierflow_engine::{Engine, Error};
 
 use crate::failure::{Failure, Outcome};
+
+/// Bytes of a file that are copied at a time.
+const BLOCK: u64 = 8 << 20;
 
 /// Where the application writes the file of a checkpoint.
 pub(super) fn routed(scratch: &Path, name: &str, rank: u32, version: u64) -> PathBuf {
@@ -58,14 +62,18 @@ pub(super) fn give_out(engine: &Engine, number: u64, length: u64, path: &Path) -
 }
 
 /// Copies a routed file to where the application called it; there it is whole or not at all.
-pub(super) fn publish(routed: &Path, original: &Path) -> Outcome {
+/// Each block of it is counted.
+pub(super) fn publish(routed: &Path, original: &Path, copied: &AtomicU64) -> Outcome {
     let failed = |error: io::Error| Failure::file(original, &error);
     let mut part = original.as_os_str().to_owned();
     part.push(".part");
     let part = PathBuf::from(part);
-    fs::copy(routed, &part).map_err(failed)?;
-    let file = File::options().write(true).open(&part);
-    file.and_then(|file| file.sync_data()).map_err(failed)?;
+    let mut from = File::open(routed).map_err(|error| Failure::file(routed, &error))?;
+    let mut file = File::create(&part).map_err(failed)?;
+    while io::copy(&mut (&mut from).take(BLOCK), &mut file).map_err(failed)? > 0 {
+        copied.fetch_add(1, Ordering::Relaxed);
+    }
+    file.sync_data().map_err(failed)?;
     fs::rename(&part, original).map_err(failed)?;
     let directory = original.parent().unwrap_or(original);
     let directory = File::open(directory).and_then(|directory| directory.sync_all());

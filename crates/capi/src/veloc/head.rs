@@ -9,6 +9,8 @@ const SHIFT: u32 = 8;
 /// The head's among them.
 const HEAD: u64 = (1 << SHIFT) - 1;
 const MAGIC: u64 = u64::from_le_bytes(*b"TFVELOC1");
+/// Of a head with `spares`.
+const SPARING: u64 = u64::from_le_bytes(*b"TFVELOC2");
 
 /// What a part holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +27,8 @@ pub(super) struct Head {
     pub(super) name: String,
     pub(super) version: u64,
     pub(super) serial: u64,
+    /// Checkpoints of smaller serials, with other numbers, do not give way to this one: its run was not told of them.
+    pub(super) spares: u64,
     pub(super) parts: Vec<Content>,
 }
 
@@ -36,6 +40,11 @@ pub(super) fn part_of(serial: u64, part: usize) -> u64 {
 /// Whether that is the engine's version of a head.
 pub(super) fn is_head(version: u64) -> bool {
     version & HEAD == HEAD
+}
+
+/// The engine's version of the head of a serial.
+pub(super) fn head_of(serial: u64) -> u64 {
+    serial << SHIFT | HEAD
 }
 
 /// The serial to which a version of the engine belongs.
@@ -58,7 +67,7 @@ impl Content {
 impl Head {
     /// The engine's version of it.
     pub(super) fn number(&self) -> u64 {
-        self.serial << SHIFT | HEAD
+        head_of(self.serial)
     }
 
     /// The engine's versions of it: its parts that have some, and itself. `empties` says whether parts without bytes have.
@@ -69,9 +78,22 @@ impl Head {
         numbers.chain([self.number()])
     }
 
+    /// Its regions by their ids, with their bytes.
+    pub(super) fn regions(&self) -> impl DoubleEndedIterator<Item = (i64, u64)> {
+        let regions = self.parts.iter().flat_map(|part| match part {
+            Content::Memory(regions) => regions.as_slice(),
+            Content::File(_) => &[],
+        });
+        regions.copied()
+    }
+
     pub(super) fn encode(&self) -> Vec<u8> {
         let name = self.name.as_bytes();
-        let mut words = vec![MAGIC, self.version, self.serial, self.parts.len() as u64];
+        let mut words = match self.spares {
+            0 => vec![MAGIC],
+            spares => vec![SPARING, spares],
+        };
+        words.extend([self.version, self.serial, self.parts.len() as u64]);
         for part in &self.parts {
             match part {
                 Content::Memory(regions) => {
@@ -93,7 +115,11 @@ impl Head {
             rest = after;
             Some(u64::from_le_bytes(*word))
         };
-        (word()? == MAGIC).then_some(())?;
+        let spares = match word()? {
+            MAGIC => 0,
+            SPARING => word()?,
+            _ => return None,
+        };
         let (version, serial, count) = (word()?, word()?, word()?);
         if count > MOST_PARTS as u64 {
             return None;
@@ -117,6 +143,7 @@ impl Head {
             name,
             version,
             serial,
+            spares,
             parts,
         })
     }
@@ -132,6 +159,7 @@ mod tests {
             name: "heat".to_owned(),
             version: u64::MAX >> 1,
             serial: 7,
+            spares: 0,
             parts: vec![
                 Content::Memory(vec![(i64::MIN, 3), (4, u64::MAX / 2)]),
                 Content::Memory(Vec::new()),
@@ -145,6 +173,11 @@ mod tests {
             [7 << 8, 7 << 8 | 2, 7 << 8 | 255]
         );
         assert_eq!(head.numbers(true).count(), 4);
+        let sparing = Head {
+            spares: 5,
+            ..head.clone()
+        };
+        assert_eq!(Head::decode(&sparing.encode()), Some(sparing));
         let fixed = bytes.len() - head.name.len();
         for length in 0..fixed {
             assert_eq!(Head::decode(&bytes[..length]), None, "{length}");

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tierflow_engine::Engine;
 
-use super::head::{Head, is_head, serial_of};
+use super::head::{Head, head_of, is_head, serial_of};
 use crate::failure::Outcome;
 
 #[derive(Debug, Default)]
@@ -12,51 +12,78 @@ pub(super) struct History {
     names: BTreeMap<String, BTreeMap<u64, Head>>,
     /// Versions to be discarded once a newer one of their name is durable.
     outdated: Vec<Head>,
+    /// Parts of earlier runs' checkpoints that were never ended, to be discarded once a newer checkpoint is durable.
+    leftovers: Vec<u64>,
+    /// The first serial of this run.
+    first: u64,
+    /// The names of which earlier runs left versions.
+    earlier: BTreeSet<String>,
+    /// The names of which this run asked what there is, and was told.
+    offered: BTreeSet<String>,
 }
 
 impl History {
-    /// The checkpoints that an engine holds, and the first free serial. Parts without a head are discarded: their checkpoint was
-    /// never ended.
+    /// The checkpoints that an engine holds, and the first free serial. Nothing is discarded. `empties` says whether parts
+    /// without bytes have versions.
     pub(super) fn load(engine: &Engine, empties: bool) -> Outcome<(Self, u64)> {
         let held: BTreeSet<u64> = engine.versions().into_iter().collect();
         let next = held.last().map_or(0, |last| serial_of(*last) + 1);
         let mut heads = Vec::new();
         for &number in held.iter().filter(|number| is_head(**number)) {
-            let size = usize::try_from(engine.restore_size(number)?).unwrap_or(usize::MAX);
-            let mut bytes = vec![0; size];
-            let read = engine.restore(number, &mut [bytes.as_mut_slice().into()]);
             // One that is damaged is known to the engine; the others are as good as before.
-            let head = read.ok().and_then(|()| Head::decode(&bytes));
+            let bytes = engine.peek(number).or_else(|_| restored(engine, number));
+            let head = bytes.ok().and_then(|bytes| Head::decode(&bytes));
             heads.extend(head.filter(|head| head.number() == number));
         }
-        heads.sort_by_key(|head| head.serial);
-        let (mut history, mut known) = (Self::default(), BTreeSet::new());
+        let mut history = Self {
+            first: next,
+            ..Self::default()
+        };
         for head in heads {
             let is_there = head.numbers(empties).all(|number| held.contains(&number));
             if is_there {
-                known.extend(head.numbers(empties));
                 history.insert(head);
             }
         }
-        for old in std::mem::take(&mut history.outdated) {
-            for number in old.numbers(empties) {
-                known.remove(&number);
-            }
-        }
-        for number in held.difference(&known) {
-            // What cannot be discarded now is not in the history, and is found again by the next engine.
-            let _discarded = engine.discard(*number);
-        }
+        history.earlier = history.names.keys().cloned().collect();
+        // The parts of a head that cannot be read now may be needed once it can.
+        let is_left = |number: &u64| !held.contains(&head_of(serial_of(*number)));
+        history.leftovers = held.iter().copied().filter(is_left).collect();
         Ok((history, next))
     }
 
+    /// This run was told which versions of a name there are.
+    pub(super) fn offer(&mut self, name: &str) {
+        if !self.offered.contains(name) {
+            self.offered.insert(name.to_owned());
+        }
+    }
+
+    /// The serials below which versions of a name are spared: those of earlier runs, if this one was not told of them.
+    pub(super) fn spared(&self, name: &str) -> u64 {
+        match self.earlier.contains(name) && !self.offered.contains(name) {
+            true => self.first,
+            false => 0,
+        }
+    }
+
     /// Adds a newer version. Those of its name with the same number or higher ones were written before the application
-    /// restarted from an older one: they are outdated, and discarded once this one is durable.
+    /// restarted from an older one, but for those that it spares: they are outdated, and discarded once this one is durable.
     pub(super) fn insert(&mut self, head: Head) {
         let versions = self.names.entry(head.name.clone()).or_default();
-        let outdated = versions.split_off(&head.version);
-        self.outdated.extend(outdated.into_values());
+        for (version, old) in versions.split_off(&head.version) {
+            if version > head.version && old.serial < head.spares {
+                versions.insert(version, old);
+            } else {
+                self.outdated.push(old);
+            }
+        }
         versions.insert(head.version, head);
+    }
+
+    /// Removes and returns what was never ended, now that a newer checkpoint is durable.
+    pub(super) fn take_leftovers(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.leftovers)
     }
 
     /// Removes and returns the outdated versions of its name that are older than this durable one.
@@ -69,22 +96,31 @@ impl History {
         superseded
     }
 
-    /// Removes and returns the versions of a name older than its `most` newest whole ones.
+    /// Removes and returns the versions of a name older than its `most` newest whole ones. Those that are spared stay, and
+    /// are not counted.
     pub(super) fn beyond(
         &mut self,
         name: &str,
         most: usize,
         is_whole: impl Fn(&Head) -> bool,
     ) -> Vec<Head> {
-        let Some(versions) = self.names.get_mut(name) else {
-            return Vec::new();
-        };
-        let whole = versions.values().rev().filter(|head| is_whole(head));
+        let spared = self.spared(name);
+        let own = |head: &&Head| head.serial >= spared;
+        let whole = self.versions(name).rev().filter(own);
+        let whole = whole.filter(|head| is_whole(head));
         let Some(oldest) = whole.map(|head| head.version).nth(most.saturating_sub(1)) else {
             return Vec::new();
         };
-        let kept = versions.split_off(&oldest);
-        std::mem::replace(versions, kept).into_values().collect()
+        let Some(versions) = self.names.get_mut(name) else {
+            return Vec::new();
+        };
+        let is_kept = |head: &Head| head.version >= oldest || head.serial < spared;
+        let (kept, beyond) = std::mem::take(versions)
+            .into_iter()
+            .partition(|(_, head)| is_kept(head));
+        *versions = kept;
+        let beyond: BTreeMap<u64, Head> = beyond;
+        beyond.into_values().collect()
     }
 
     /// Removes and returns all versions of a name.
@@ -101,6 +137,13 @@ impl History {
         self.names.get(name)?.get(&version)
     }
 
+    /// The checkpoint of a version, of this name if it has one, else the one that was taken last.
+    pub(super) fn of_version(&self, name: Option<&str>, version: u64) -> Option<&Head> {
+        let own = name.and_then(|name| self.find(name, version));
+        let all = self.names.values().filter_map(|own| own.get(&version));
+        own.or_else(|| all.max_by_key(|head| head.serial))
+    }
+
     /// The newest version of a name that is no newer than `most`.
     pub(super) fn newest(&self, name: &str, most: u64) -> Option<u64> {
         let mut older = self.names.get(name)?.range(..=most);
@@ -111,6 +154,14 @@ impl History {
     pub(super) fn versions(&self, name: &str) -> impl DoubleEndedIterator<Item = &Head> {
         self.names.get(name).into_iter().flat_map(BTreeMap::values)
     }
+}
+
+/// A version that cannot be read where it lies: another tier may hold it.
+fn restored(engine: &Engine, number: u64) -> tierflow_engine::Result<Vec<u8>> {
+    let size = engine.restore_size(number)?;
+    let mut bytes = vec![0; usize::try_from(size).unwrap_or(usize::MAX)];
+    engine.restore(number, &mut [bytes.as_mut_slice().into()])?;
+    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -124,6 +175,7 @@ mod tests {
                 name: (*name).to_owned(),
                 version: *version,
                 serial,
+                spares: 0,
                 parts: Vec::new(),
             });
         }
@@ -144,6 +196,41 @@ mod tests {
         let gone = history.superseded_by(&newest);
         let gone: Vec<u64> = gone.iter().map(|head| head.serial).collect();
         assert_eq!(gone, [1, 3]);
+    }
+
+    #[test]
+    fn what_a_run_was_never_told_of_stays() {
+        let mut history = history(&[("a", 85), ("a", 90), ("a", 95)]);
+        history.first = 3;
+        history.earlier.insert("a".to_owned());
+        let head = |version, serial, spares| Head {
+            name: "a".to_owned(),
+            version,
+            serial,
+            spares,
+            parts: Vec::new(),
+        };
+        for (version, serial) in [(5, 3), (6, 4), (90, 5)] {
+            let spares = history.spared("a");
+            assert_eq!(spares, 3);
+            history.insert(head(version, serial, spares));
+        }
+        assert_eq!(versions(&history, "a"), [5, 6, 85, 90, 95]);
+        // The one of the same number gives way.
+        let gone = history.superseded_by(&head(90, 5, 3));
+        assert_eq!(gone.len(), 1);
+        // Neither are they counted, nor do they go.
+        let gone = history.beyond("a", 2, |_| true);
+        assert_eq!(
+            gone.iter().map(|head| head.version).collect::<Vec<_>>(),
+            [5]
+        );
+        assert_eq!(versions(&history, "a"), [6, 85, 90, 95]);
+        // Once the run was told, they are as all others.
+        history.offer("a");
+        assert_eq!(history.spared("a"), 0);
+        history.insert(head(7, 6, 0));
+        assert_eq!(versions(&history, "a"), [6, 7]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -12,8 +12,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::files;
 use super::head::Head;
-use super::history::History;
-use crate::core::Core;
+use super::keeping::Keeping;
 use crate::failure::{Failure, Outcome, Status};
 
 /// How often the thread, while it waits for storage, checks whether the client ends.
@@ -26,55 +25,40 @@ pub(super) struct Accepted {
     pub(super) file: Option<(PathBuf, Option<PathBuf>)>,
 }
 
-/// Work for the thread.
-enum Job {
-    Settle(Accepted),
-    /// Discard the versions beyond those to keep, of all names.
-    Prune,
-}
-
 #[derive(Default)]
 struct Progress {
     pending: usize,
+    settled: u64,
     failed: Option<Failure>,
 }
 
 pub(super) struct Housekeeping {
-    jobs: Option<Sender<Job>>,
+    jobs: Option<Sender<Accepted>>,
     thread: Option<JoinHandle<()>>,
     progress: Arc<(Mutex<Progress>, Condvar)>,
     /// Whether to wait for storage no longer.
     given_up: Arc<AtomicBool>,
+    keeping: Option<Arc<Keeping>>,
+    /// Blocks of routed files that were copied.
+    copied: Arc<AtomicU64>,
 }
 
 struct Work {
     given_up: Arc<AtomicBool>,
-    core: Arc<Core>,
-    history: Arc<Mutex<History>>,
-    /// Versions of a name to keep; 0 for all.
-    most: usize,
-    /// The lowest directory, or the URL of an object store, in which a group's version is seen to be whole.
-    lowest: PathBuf,
-    lowest_opened: Option<tierflow_objects::History>,
+    keeping: Arc<Keeping>,
+    copied: Arc<AtomicU64>,
 }
 
 impl Housekeeping {
-    pub(super) fn start(
-        core: &Arc<Core>,
-        history: &Arc<Mutex<History>>,
-        most: usize,
-        lowest: PathBuf,
-    ) -> Outcome<Self> {
+    pub(super) fn start(keeping: &Arc<Keeping>) -> Outcome<Self> {
         let (jobs, received) = channel();
         let progress = Arc::<(Mutex<Progress>, Condvar)>::default();
         let given_up = Arc::<AtomicBool>::default();
+        let copied = Arc::<AtomicU64>::default();
         let work = Work {
             given_up: Arc::clone(&given_up),
-            core: Arc::clone(core),
-            history: Arc::clone(history),
-            most,
-            lowest,
-            lowest_opened: None,
+            keeping: Arc::clone(keeping),
+            copied: Arc::clone(&copied),
         };
         let seen = Arc::clone(&progress);
         let builder = std::thread::Builder::new().name("tierflow-veloc".to_owned());
@@ -85,24 +69,16 @@ impl Housekeeping {
             thread: Some(thread),
             progress,
             given_up,
+            keeping: Some(Arc::clone(keeping)),
+            copied,
         })
     }
 
     pub(super) fn submit(&self, accepted: Accepted) -> Outcome {
-        self.send(Job::Settle(accepted))
-    }
-
-    /// Discards the versions beyond those to keep, as far as all ranks have newer ones by now.
-    pub(super) fn prune(&self, patience: Duration) -> Outcome {
-        self.send(Job::Prune)?;
-        self.wait(Some(patience))
-    }
-
-    fn send(&self, job: Job) -> Outcome {
         let gone = || Failure::argument("VELOC_Finalize was called");
         let jobs = self.jobs.as_ref().ok_or_else(gone)?;
         self.progress.0.lock().pending += 1;
-        jobs.send(job).map_err(|_| gone())
+        jobs.send(accepted).map_err(|_| gone())
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -134,6 +110,35 @@ impl Housekeeping {
         }
         progress.failed.take().map_or(Ok(()), Err)
     }
+
+    /// Waits as [`wait`](Self::wait) does as long as bytes get to where they last: `patience` counts from the last that did.
+    pub(super) fn wait_while_moving(&self, patience: Duration) -> Outcome {
+        let moved = || {
+            let moved = self
+                .keeping
+                .as_ref()
+                .map(|keeping| keeping.core.engine.progress());
+            let settled = self.progress.0.lock().settled;
+            (moved, settled, self.copied.load(Ordering::Relaxed))
+        };
+        let (mut seen, mut since) = (moved(), Instant::now());
+        loop {
+            match self.wait(Some(patience.min(POLL_INTERVAL))) {
+                Err(failure) if failure.status == Status::TimedOut => {}
+                waited => return waited,
+            }
+            let now = moved();
+            if now != seen {
+                (seen, since) = (now, Instant::now());
+            } else if since.elapsed() >= patience {
+                let text = format!(
+                    "{} checkpoints are not durable, and nothing has moved for {patience:?} (closing_patience)",
+                    self.progress.0.lock().pending
+                );
+                return Err(Failure::new(Status::TimedOut, text));
+            }
+        }
+    }
 }
 
 impl Drop for Housekeeping {
@@ -148,15 +153,13 @@ impl Drop for Housekeeping {
 }
 
 impl Work {
-    fn run(mut self, jobs: &Receiver<Job>, progress: &(Mutex<Progress>, Condvar)) {
-        while let Ok(job) = jobs.recv() {
-            let done = match job {
-                Job::Settle(accepted) => self.settle(&accepted),
-                Job::Prune => self.prune_all(),
-            };
+    fn run(self, jobs: &Receiver<Accepted>, progress: &(Mutex<Progress>, Condvar)) {
+        while let Ok(accepted) = jobs.recv() {
+            let done = self.settle(&accepted);
             let (progress, changed) = progress;
             let mut progress = progress.lock();
             progress.pending -= 1;
+            progress.settled += 1;
             if let Err(failure) = done {
                 progress.failed = Some(failure);
             }
@@ -164,10 +167,10 @@ impl Work {
         }
     }
 
-    fn settle(&mut self, accepted: &Accepted) -> Outcome {
+    fn settle(&self, accepted: &Accepted) -> Outcome {
         // Another of its name and version may have taken its place since.
         let number = accepted.head.number();
-        let engine = &self.core.engine;
+        let engine = &self.keeping.core.engine;
         loop {
             let has_given_up = self.given_up.load(Ordering::Relaxed);
             let look = if has_given_up {
@@ -183,53 +186,13 @@ impl Work {
         }
         if let Some((routed, original)) = &accepted.file {
             if let Some(original) = original {
-                files::publish(routed, original)?;
+                files::publish(routed, original, &self.copied)?;
             }
             files::remove(routed)?;
         }
-        let old = self.history.lock().superseded_by(&accepted.head);
-        for head in old {
-            self.discard(&head);
-        }
-        self.prune(&accepted.head.name)
-    }
-
-    fn prune_all(&mut self) -> Outcome {
-        let names = self.history.lock().names();
-        names.iter().try_for_each(|name| self.prune(name))
-    }
-
-    /// Discards the oldest versions of a name beyond those to keep, which all ranks have.
-    fn prune(&mut self, name: &str) -> Outcome {
-        if self.most == 0 {
-            return Ok(());
-        }
-        let is_whole: Box<dyn Fn(&Head) -> bool> = if self.core.group.is_some() {
-            let opened = match self.lowest_opened.take() {
-                Some(opened) => opened,
-                None => tierflow_objects::History::open(&self.lowest)?,
-            };
-            let whole = opened.versions()?;
-            self.lowest_opened = Some(opened);
-            let numbers: Vec<u64> = whole.iter().map(|info| info.version).collect();
-            Box::new(move |head| numbers.contains(&head.number()))
-        } else {
-            let core = Arc::clone(&self.core);
-            Box::new(move |head| core.engine.is_durable(head.number()))
-        };
-        let old = self.history.lock().beyond(name, self.most, is_whole);
-        for head in old {
-            self.discard(&head);
-        }
+        self.keeping.supersede(&accepted.head);
+        self.keeping.prune(&accepted.head.name);
         Ok(())
-    }
-
-    fn discard(&self, head: &Head) {
-        let empties = self.core.group.is_some();
-        for number in head.numbers(empties) {
-            // It may have gone with an engine that was killed.
-            let _gone = self.core.engine.discard(number);
-        }
     }
 }
 
@@ -244,11 +207,19 @@ mod tests {
             thread: None,
             progress: Arc::default(),
             given_up: Arc::default(),
+            keeping: None,
+            copied: Arc::default(),
         };
         housekeeping.progress.0.lock().pending = 2;
         let failure = housekeeping.wait(Some(Duration::ZERO)).unwrap_err();
         assert_eq!(failure.status, Status::TimedOut);
         assert!(failure.text.contains("2 checkpoints"), "{}", failure.text);
+        let failure = housekeeping.wait_while_moving(Duration::ZERO).unwrap_err();
+        assert!(
+            failure.text.contains("nothing has moved"),
+            "{}",
+            failure.text
+        );
         housekeeping.progress.0.lock().pending = 0;
         housekeeping.wait(Some(Duration::ZERO)).unwrap();
         housekeeping.wait(None).unwrap();

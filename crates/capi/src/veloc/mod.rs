@@ -1,12 +1,16 @@
 //! What `veloc.h` declares: VELOC's client API, over the same engine.
 
 mod client;
+mod closing;
 mod config;
 mod files;
+mod foretold;
 mod head;
 mod history;
 mod housekeeping;
+mod keeping;
 mod restart;
+mod writing;
 
 use std::collections::BTreeSet;
 use std::ffi::{CString, c_char, c_int, c_void};
@@ -23,6 +27,8 @@ use client::{Client, Context, DEFAULT, Observer, Which};
 
 const SUCCESS: c_int = 0;
 const FAILURE: c_int = -1;
+/// `VELOC_UNKNOWN`: what there is could not be found out.
+const UNKNOWN: c_int = -2;
 /// `VELOC_MAX_NAME`: room for a routed path.
 pub(crate) const ROUTED: usize = 1024;
 /// `VELOC_OBSERVE_CKPT_END`.
@@ -46,9 +52,13 @@ fn client() -> Outcome<Arc<Client>> {
 
 /// Runs a call. Failures are written to standard error, too, as VELOC's codes do not say what failed.
 fn told(name: &str, call: impl FnOnce() -> Outcome<c_int>) -> c_int {
+    told_as(name, FAILURE, call)
+}
+
+fn told_as(name: &str, failure: c_int, call: impl FnOnce() -> Outcome<c_int>) -> c_int {
     guarded(call).unwrap_or_else(|_| {
         eprintln!("tierflow: {name}: {}", message());
-        FAILURE
+        failure
     })
 }
 
@@ -284,9 +294,10 @@ pub(crate) unsafe extern "C" fn VELOC_Checkpoint(name: *const c_char, version: c
     with("VELOC_Checkpoint", |client| {
         // SAFETY: the header's contract.
         let name = unsafe { ffi::text(name, "name") }?;
-        client.wait()?;
+        let waited = client.wait();
+        // Begun nevertheless, as the other ranks begin it.
         client.begin(name, version)?;
-        let taken = client.take_in(&Which::All);
+        let taken = waited.and_then(|()| client.take_in(&Which::All));
         let ended = client.end(taken.is_ok());
         taken.and(ended)
     })
@@ -304,7 +315,7 @@ pub(crate) unsafe extern "C" fn VELOC_Restart_test_rank(
     version: c_int,
     rank: c_int,
 ) -> c_int {
-    told("VELOC_Restart_test", || {
+    let test = || {
         let client = client()?;
         // SAFETY: the header's contract.
         let name = unsafe { ffi::text(name, "name") }?;
@@ -312,7 +323,8 @@ pub(crate) unsafe extern "C" fn VELOC_Restart_test_rank(
         Ok(newest
             .and_then(|newest| c_int::try_from(newest).ok())
             .unwrap_or(FAILURE))
-    })
+    };
+    told_as("VELOC_Restart_test", UNKNOWN, test)
 }
 
 #[unsafe(no_mangle)]
@@ -378,10 +390,36 @@ pub(crate) unsafe extern "C" fn VELOC_Restart(name: *const c_char, version: c_in
     with("VELOC_Restart", |client| {
         // SAFETY: the header's contract.
         let name = unsafe { ffi::text(name, "name") }?;
-        client.begin_restart(name, version, None)?;
-        let recovered = client.recover(&Which::All);
-        let ended = client.end_restart();
-        recovered.and(ended)
+        client.restart(name, version)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn VELOC_Prefetch_enqueue(version: c_int) -> c_int {
+    with("VELOC_Prefetch_enqueue", |client| client.enqueue(version))
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn VELOC_Prefetch_start() -> c_int {
+    with("VELOC_Prefetch_start", |client| {
+        client.start_prefetches();
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn VELOC_Recover_size_of(version: c_int, id: c_int) -> i64 {
+    let size = || Ok(client()?.size_of(version, id)?.cast_signed());
+    guarded(size).unwrap_or_else(|_| {
+        eprintln!("tierflow: VELOC_Recover_size: {}", message());
+        -1
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn VELOC_Restart_version(version: c_int) -> c_int {
+    with("VELOC_Restart", |client| {
+        client.restart(&client.name_of(version)?, version)
     })
 }
 

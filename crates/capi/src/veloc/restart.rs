@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tierflow_engine::RegionMut;
+use tierflow_engine::{RegionMut, read_regions};
 use tierflow_objects::History;
 use tierflow_store::{Piece, Place};
 
 use super::client::{Client, Protected, State, Which, named, not_begun, of_name};
 use super::config::Hints;
 use super::files;
+use super::foretold::parts;
 use super::head::{Content, Head, is_head, part_of};
 use crate::api::{NAME, order, scatter};
 use crate::failure::{Failure, Outcome, Status};
@@ -40,22 +41,23 @@ impl Client {
             let found = self.elsewhere(name, rank, |version| version <= most)?;
             return Ok(found.map(|(head, _)| head.version));
         }
-        loop {
+        let newest = loop {
             let mine = self.history.lock().newest(name, most);
             let Some(group) = &self.core.group else {
-                return Ok(mine);
+                break mine;
             };
             let mine = mine.map_or(-1, u64::cast_signed);
-            let all = group.numbers(mine, self.config.options.group_patience())?;
+            let all = group.numbers(mine, self.config.meeting_patience)?;
             let oldest = all.iter().copied().min().unwrap_or(-1);
-            if oldest < 0 {
-                return Ok(None);
-            }
-            if all.iter().all(|version| *version == oldest) {
-                return Ok(Some(oldest.cast_unsigned()));
+            if oldest < 0 || all.iter().all(|version| *version == oldest) {
+                // Every rank says the same, or none does.
+                group.confirm(self.config.meeting_patience)?;
+                break u64::try_from(oldest).ok();
             }
             most = oldest.cast_unsigned();
-        }
+        };
+        self.history.lock().offer(name);
+        Ok(newest)
     }
 
     /// Begins a restart. Without a rank, all ranks do, or none does.
@@ -86,7 +88,8 @@ impl Client {
         };
         if let (None, Some(group)) = (rank, &self.core.group) {
             let mine = i64::from(reading.is_some());
-            let all = group.numbers(mine, self.config.options.group_patience())?;
+            let all = group.numbers(mine, self.config.meeting_patience)?;
+            group.confirm(self.config.meeting_patience)?;
             if let Some(rank) = all.iter().position(|has| *has == 0).filter(|_| mine != 0) {
                 let text = format!("rank {rank} has no version {version} of {name:?}");
                 return Err(Failure::new(Status::Unknown, text));
@@ -94,19 +97,22 @@ impl Client {
         }
         let reading = reading.ok_or_else(unknown)?;
         if let From::Engine = reading.from {
+            self.history.lock().offer(name);
             self.hint(name, version);
         }
-        self.state.lock().reading = Some(reading);
+        let mut state = self.state.lock();
+        state.name = Some(name.to_owned());
+        self.foretell(&mut state);
+        state.reading = Some(reading);
         Ok(())
     }
 
     /// Tells the engine what will be restored next, if the configuration says so.
     fn hint(&self, name: &str, version: u64) {
+        if self.state.lock().foretold.is_any {
+            return;
+        }
         let history = self.history.lock();
-        let parts = |head: &Head| {
-            let stored = head.numbers(false).filter(|number| !is_head(*number));
-            stored.collect::<Vec<u64>>()
-        };
         let order: Vec<u64> = match self.config.hints {
             Hints::None => return,
             Hints::Reverse => {
@@ -194,7 +200,7 @@ impl Client {
     pub(super) fn recover(&self, which: &Which) -> Outcome {
         let state = self.state.lock();
         let reading = state.reading.as_ref().ok_or_else(not_begun)?;
-        let saved: Vec<i64> = reading.regions().map(|(id, _)| id).collect();
+        let saved: Vec<i64> = reading.head.regions().map(|(id, _)| id).collect();
         if let Which::Some(ids) | Which::Rest(ids) = which
             && let Some(id) = ids.iter().find(|id| !saved.contains(id))
         {
@@ -285,7 +291,20 @@ impl Client {
                     }
                 }
                 let piece = piece(directory, number, *rank)?;
-                scatter(&piece, &mut slices)?;
+                match piece.info().decoded {
+                    None => scatter(&piece, &mut slices)?,
+                    Some(_) => {
+                        let bytes = read(&piece)?;
+                        let mut rest = bytes.as_slice();
+                        for slice in slices {
+                            let (own, after) = rest
+                                .split_at_checked(slice.len())
+                                .ok_or_else(|| shorter(&piece))?;
+                            slice.copy_from_slice(own);
+                            rest = after;
+                        }
+                    }
+                }
             }
         }
         Ok(())
@@ -296,9 +315,17 @@ impl Client {
         let state = self.state.lock();
         let reading = state.reading.as_ref().ok_or_else(not_begun)?;
         let id = i64::from(id);
-        let mut found = reading.regions().filter(|(other, _)| *other == id);
+        let mut found = reading.head.regions().filter(|(other, _)| *other == id);
         let (_, bytes) = found.next_back().ok_or_else(|| reading.unknown(id))?;
         Ok(bytes)
+    }
+
+    /// Brings all regions back.
+    pub(super) fn restart(&self, name: &str, version: i32) -> Outcome {
+        self.begin_restart(name, version, None)?;
+        let recovered = self.recover(&Which::All);
+        let ended = self.end_restart();
+        recovered.and(ended)
     }
 
     pub(super) fn end_restart(&self) -> Outcome {
@@ -311,17 +338,6 @@ impl Client {
 }
 
 impl Reading {
-    fn regions(&self) -> impl DoubleEndedIterator<Item = (i64, u64)> {
-        self.head
-            .parts
-            .iter()
-            .flat_map(|part| match part {
-                Content::Memory(regions) => regions.as_slice(),
-                Content::File(_) => &[],
-            })
-            .copied()
-    }
-
     fn unknown(&self, id: i64) -> Failure {
         let text = format!(
             "version {} of {:?} has no region {id}",
@@ -370,6 +386,21 @@ fn piece(directory: &History, number: u64, rank: u32) -> Outcome<Piece> {
         .or_else(|_| directory.piece_of(number, 0))?)
 }
 
+/// The bytes of a piece, decoded if it is compressed.
 fn read(piece: &Piece) -> Outcome<Vec<u8>> {
-    Ok(piece.read(NAME)?)
+    let Some(decoded) = piece.info().decoded else {
+        return Ok(piece.read(NAME)?);
+    };
+    let mut bytes = vec![0; usize::try_from(decoded).unwrap_or(usize::MAX)];
+    read_regions(piece, &mut [(NAME, bytes.as_mut_slice())])?;
+    Ok(bytes)
+}
+
+fn shorter(piece: &Piece) -> Failure {
+    let text = format!(
+        "rank {}'s part of the engine's version {} is shorter than its head says",
+        piece.rank().0,
+        piece.version()
+    );
+    Failure::new(Status::Damaged, text)
 }

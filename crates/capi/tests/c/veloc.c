@@ -278,6 +278,27 @@ static void cleaned(void)
     CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
 }
 
+/* Storage that is taken away: what did not get there is named. */
+static void lost(const char *directory)
+{
+    char command[5000];
+    CHECK(setenv("VELOC_MODE", "async", 1) == 0);
+    CHECK(setenv("VELOC_CLOSING_PATIENCE", "2", 1) == 0);
+    snprintf(command, sizeof command, "%s/lost", directory);
+    CHECK(setenv("VELOC_PERSISTENT", command, 1) == 0);
+    CHECK(VELOC_Init_single(6, config) == VELOC_SUCCESS);
+    CHECK(VELOC_Mem_protect(0, &step, 1, sizeof step) == VELOC_SUCCESS);
+    CHECK(VELOC_Checkpoint("heat", 7) == VELOC_SUCCESS);
+    CHECK(VELOC_Checkpoint_wait() == VELOC_SUCCESS);
+    snprintf(command, sizeof command, "rm -r '%s/lost'", directory);
+    CHECK(system(command) == 0);
+    CHECK(VELOC_Checkpoint_begin("heat", 8) == VELOC_SUCCESS);
+    CHECK(VELOC_Checkpoint_mem() == VELOC_SUCCESS);
+    CHECK(VELOC_Checkpoint_end(1) == VELOC_SUCCESS);
+    CHECK(VELOC_Finalize(1) == VELOC_FAILURE);
+    CHECK(strstr(tf_error_message(), "version 8 of \"heat\" not durable") != NULL);
+}
+
 int main(int argc, char **argv)
 {
     char path[4096];
@@ -302,5 +323,6 @@ int main(int argc, char **argv)
     init();
     another_process();
     cleaned();
+    lost(argv[1]);
     return 0;
 }

@@ -33,13 +33,18 @@ struct Has {
 }
 
 impl Has {
+    /// Each rank lists its own pieces. Rank 0 looks for versions of other groups, as each of them has a piece of rank 0.
     fn of(vault: &dyn Vault, local: &[PieceInfo], group: &Group) -> Result<Self> {
-        let whole = vault.versions()?;
-        let mut others = whole.iter().rev().filter(|info| info.ranks != group.ranks);
         let pieces = vault.pieces()?;
+        let is_own = |piece: &&PieceInfo| piece.ranks == group.ranks;
+        let whole = match group.rank == 0 && !pieces.iter().all(|piece| is_own(&piece)) {
+            true => vault.versions()?,
+            false => Vec::new(),
+        };
+        let mut others = whole.iter().rev().filter(|info| info.ranks != group.ranks);
         let mut all = pieces.iter().chain(local);
         let is_again = all.any(|piece| piece.identity.run == group.run);
-        let own = pieces.iter().filter(|piece| piece.ranks == group.ranks);
+        let own = pieces.iter().filter(is_own);
         // Its keys are random, and others each time.
         let drawn = RandomState::new().hash_one(std::process::id());
         Ok(Self {
@@ -149,21 +154,37 @@ fn check(all: &[Has], common: &BTreeSet<Version>, ranks: u32) -> Result<()> {
     Ok(())
 }
 
+/// From where a group goes on.
+#[derive(Debug)]
+pub(super) struct Agreed {
+    /// The versions that all its ranks have.
+    pub(super) versions: BTreeSet<Version>,
+    /// The lowest tier holds versions of groups of another size.
+    has_others: bool,
+}
+
 /// The numbers that groups of another size used, none of which may be newer than what there is for this one.
 pub(super) fn taken(
     tiers: [Option<&Kept>; 2],
     group: &Group,
     survey: &Survey,
-    has_agreed: bool,
+    agreed: Option<&Agreed>,
 ) -> Result<BTreeSet<Version>> {
     let mut others = BTreeMap::new();
-    for kept in tiers.into_iter().flatten() {
+    // Most groups are alone, and need not read the directories of all their ranks to know that.
+    let may_have = |kept: &&Kept| {
+        agreed.is_none_or(|agreed| {
+            let pieces = kept.vault().pieces().unwrap_or_default();
+            agreed.has_others || pieces.iter().any(|piece| piece.ranks != group.ranks)
+        })
+    };
+    for kept in tiers.into_iter().flatten().filter(may_have) {
         // What cannot be listed is told by who needs it.
         let whole = kept.vault().versions().unwrap_or_default().into_iter();
         let other = whole.filter(|info| info.ranks != group.ranks);
         others.extend(other.map(|info| (info.version, info.ranks)));
     }
-    if !has_agreed {
+    if agreed.is_none() {
         let newest = others.last_key_value();
         let newest = newest.map(|(version, ranks)| (*ranks, *version));
         other_group(newest, survey.newest(), group.ranks)?;
@@ -213,7 +234,7 @@ impl Lasting {
         local: &mut Option<Arc<Repository>>,
         protected: &Option<Arc<dyn Protect>>,
         damage: &mut Vec<Damage>,
-    ) -> Result<Option<BTreeSet<Version>>> {
+    ) -> Result<Option<Agreed>> {
         let tier = match self.external {
             Some(_) => "external",
             None => "node-local",
@@ -273,7 +294,7 @@ fn agree(
     group: &Group,
     patience: Duration,
     give_up: &mut dyn FnMut(Option<Version>, Option<u64>) -> Result<()>,
-) -> Result<BTreeSet<Version>> {
+) -> Result<Agreed> {
     let begun = Instant::now();
     let given = collective.all_gather(&own.encode(), patience)?;
     let all: Option<Vec<Has>> = given.iter().map(|bytes| Has::decode(bytes)).collect();
@@ -289,7 +310,10 @@ fn agree(
     give_up(common.last().copied(), drawn.filter(|_| is_again))?;
     // What is written from now on never completes what another rank removes: it may keep no note of what it gives up.
     collective.all_gather(&[], patience.saturating_sub(begun.elapsed()))?;
-    Ok(common)
+    Ok(Agreed {
+        versions: common,
+        has_others: all.iter().any(|has| has.other.is_some()),
+    })
 }
 
 #[cfg(test)]

@@ -28,11 +28,7 @@ impl Engine {
         rank: u32,
         regions: &mut [(&str, &mut [u8])],
     ) -> Result<()> {
-        let piece = self.piece_of(version, rank)?;
-        match piece.regions() {
-            [encoded] if encoded.element == Element::Encoded => decode(&piece, encoded, regions),
-            _ => Ok(piece.restore(regions)?),
-        }
+        read_regions(&self.piece_of(version, rank)?, regions)
     }
 
     fn piece_of(&self, version: Version, rank: u32) -> Result<Piece> {
@@ -42,6 +38,17 @@ impl Engine {
         };
         let directory = self.nodes.directory.as_ref().ok_or(none)?;
         Ok(directory.piece_of(version, rank)?)
+    }
+}
+
+/// Brings regions of a piece into host memory, wherever it lies, decoded if it is compressed.
+///
+/// # Errors
+/// [`Error::Storage`] if it has no such region of that length, or cannot be read; [`Error::Undecodable`] if it is a difference.
+pub fn read_regions(piece: &Piece, regions: &mut [(&str, &mut [u8])]) -> Result<()> {
+    match piece.regions() {
+        [encoded] if encoded.element == Element::Encoded => decode(piece, encoded, regions),
+        _ => Ok(piece.restore(regions)?),
     }
 }
 

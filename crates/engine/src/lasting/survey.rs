@@ -1,5 +1,7 @@
 //! What lies on the tiers that outlive the engine, and which copy counts where they differ.
 
+use super::Group;
+use super::agreement::Agreed;
 use super::runs::{LastRun, Runs};
 use crate::plan::Difference;
 use crate::run::Kept;
@@ -96,16 +98,16 @@ impl Survey {
     pub(super) fn new(
         (node_local, external): (Option<&Kept>, Option<&Kept>),
         shared_out: Option<&Repository>,
-        (ranks, agreed): (u32, Option<&BTreeSet<Version>>),
+        (group, agreed): (&Group, Option<&Agreed>),
         runs: &Runs,
     ) -> Result<Self> {
         let last = runs.last;
         let below = match external {
-            Some(kept) => found(kept, ranks, agreed)?,
+            Some(kept) => found(kept, group, agreed)?,
             None => Found::new(),
         };
         let mut here = match node_local {
-            Some(kept) => found(kept, ranks, agreed)?,
+            Some(kept) => found(kept, group, agreed)?,
             None => Found::new(),
         };
         if let Some(local) = shared_out.filter(|_| external.is_some()) {
@@ -273,12 +275,16 @@ impl Survey {
 
 /// The copies on a tier: the pieces in a directory of a rank alone, else those of whole versions. Those of a group of another size
 /// have no piece for each rank of this one. Those of a group that agreed are what it agreed on.
-fn found(kept: &Kept, ranks: u32, agreed: Option<&BTreeSet<Version>>) -> Result<Found> {
+fn found(kept: &Kept, group: &Group, agreed: Option<&Agreed>) -> Result<Found> {
+    let ranks = group.ranks;
     if let Some(agreed) = agreed {
-        // Those whose last piece came just before the group met are listed by this, for other readers of the directory.
-        kept.vault().versions()?;
+        if group.rank == 0 {
+            // Lists the versions whose last piece came just before the group met, for other readers of the directory.
+            kept.vault().versions()?;
+        }
         let pieces = kept.vault().pieces()?.into_iter();
-        let own = pieces.filter(|one| one.ranks == ranks && agreed.contains(&one.version));
+        let is_agreed = |one: &PieceInfo| agreed.versions.contains(&one.version);
+        let own = pieces.filter(|one| one.ranks == ranks && is_agreed(one));
         return Ok(own.map(|piece| (piece.version, One::new(&piece))).collect());
     }
     if let Some(pieces) = kept.parts()? {

@@ -5,7 +5,7 @@ mod many;
 use super::empties::Empties;
 use super::first_write::FirstWrite;
 use super::layouts::{Layout, Layouts};
-use super::sync::{AtomicBool, Mutex, Ordering};
+use super::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use super::turns::{Hear, Turns};
 use crate::Version;
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,6 +64,8 @@ pub(crate) struct Kept {
     unfit: Mutex<BTreeMap<Version, u64>>,
     /// Copies given up that are still there, with their bytes.
     dropped: Mutex<BTreeMap<Version, u64>>,
+    /// How often bytes got here, or were about to.
+    moved: AtomicU64,
     /// Held while they are removed: [`Self::dropped`] never is, as the plan's lock is held when it is taken.
     removing: Mutex<()>,
 }
@@ -94,6 +96,7 @@ impl Kept {
             first,
             unfit: Mutex::default(),
             dropped: Mutex::default(),
+            moved: AtomicU64::new(0),
             removing: Mutex::default(),
         }
     }
@@ -117,6 +120,10 @@ impl Kept {
         cancelled: &AtomicBool,
     ) -> Result<()> {
         let layout = self.layout_of(version, form, length);
+        let pull = &|at, into: &mut [u8]| {
+            self.moved.fetch_add(1, Ordering::Relaxed);
+            pull(at, into)
+        };
         match layout.as_deref() {
             Some(layout) if matches!(form, Form::Whole) => {
                 let pulls: Vec<_> = layout
@@ -206,11 +213,20 @@ impl Kept {
     pub(super) fn copy(&self, version: Version, from: &Self, cancelled: &AtomicBool) -> Result<()> {
         from.read(version, |piece| {
             let ready = || self.turn(version, cancelled);
-            let is_cancelled = || cancelled.load(Ordering::Relaxed);
+            // The flag is read between two blocks.
+            let is_cancelled = || {
+                self.moved.fetch_add(1, Ordering::Relaxed);
+                cancelled.load(Ordering::Relaxed)
+            };
             self.put(version, || {
                 self.vault.copy_unless(piece, &ready, &is_cancelled)
             })
         })
+    }
+
+    /// A number that grows with the bytes that get here.
+    pub(crate) fn moved(&self) -> u64 {
+        self.moved.load(Ordering::Relaxed)
     }
 
     /// Whether versions become durable here in the order of their numbers.
@@ -269,6 +285,7 @@ impl Kept {
             done => done,
         }?;
         self.came.lock().0 += 1;
+        self.moved.fetch_add(1, Ordering::Relaxed);
         if self.retention.is_some() {
             self.sound.lock().insert(version);
         }

@@ -1,6 +1,7 @@
 //! Finding the records of a file, whole or not.
 
 use super::{Head, Invalid, UNIT, checksum};
+use std::cell::RefCell;
 
 /// Whatever records are read from: a file, or bytes in memory.
 pub trait Source {
@@ -82,11 +83,88 @@ pub fn scan<S: Source + ?Sized>(
     Ok(end)
 }
 
+/// The shortest and the longest stretch that is read ahead, in bytes.
+const AHEAD: (usize, usize) = (4 << 10, 256 << 10);
+
+/// Reads ahead, more each time: heads are small, and lie one behind the other.
+#[derive(Debug)]
+struct Ahead<'s, S: ?Sized> {
+    source: &'s S,
+    size: u64,
+    window: RefCell<Window>,
+}
+
+/// Bytes that were read, where they start, and how many are read the next time.
+#[derive(Debug)]
+struct Window {
+    start: u64,
+    bytes: Vec<u8>,
+    next: usize,
+}
+
+impl<'s, S: Source + ?Sized> Ahead<'s, S> {
+    fn new(source: &'s S) -> Result<Self, S::Error> {
+        Ok(Self {
+            source,
+            size: source.size()?,
+            window: RefCell::new(Window {
+                start: 0,
+                bytes: Vec::new(),
+                // The first head is read alone: many scans look at no other.
+                next: 0,
+            }),
+        })
+    }
+}
+
+impl<S: Source + ?Sized> Source for Ahead<'_, S> {
+    type Error = S::Error;
+
+    fn size(&self) -> Result<u64, S::Error> {
+        Ok(self.size)
+    }
+
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), S::Error> {
+        let mut window = self.window.borrow_mut();
+        let within = |window: &Window| {
+            let from = usize::try_from(offset.checked_sub(window.start)?).ok()?;
+            Some(from..from.checked_add(bytes.len())?)
+        };
+        if let Some(known) = within(&window).and_then(|range| window.bytes.get(range)) {
+            bytes.copy_from_slice(known);
+            return Ok(());
+        }
+        let end = window.start + window.bytes.len() as u64;
+        if !(window.start..end + BATCH).contains(&offset) {
+            // The payload of a record was passed over: the next head may be far from this one, too.
+            window.next = window.next.min(AHEAD.0);
+        }
+        let rest = usize::try_from(self.size.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let length = window.next.min(rest);
+        window.next = (window.next * 2).clamp(AHEAD.0, AHEAD.1);
+        if length > bytes.len() {
+            window.start = offset;
+            window.bytes = vec![0; length];
+            if self.source.read(offset, &mut window.bytes).is_ok() {
+                bytes.copy_from_slice(&window.bytes[..bytes.len()]);
+                return Ok(());
+            }
+            // Some of it cannot be read, and perhaps not what was asked for.
+            window.bytes.clear();
+        }
+        self.source.read(offset, bytes)
+    }
+
+    fn data_from(&self, offset: u64) -> Result<Option<u64>, S::Error> {
+        self.source.data_from(offset)
+    }
+}
+
 /// Finds one record after the other: heads can be found again behind anything that is none, as each starts at a multiple of
 /// [`UNIT`] and says where.
 #[derive(Debug)]
 pub(crate) struct Scanner<'s, S: ?Sized> {
-    source: &'s S,
+    source: Ahead<'s, S>,
     size: u64,
     at: u64,
     /// Within a stretch that is no record: it is reported once.
@@ -103,7 +181,7 @@ const LONGEST_STEP: u64 = 1 << 20;
 impl<'s, S: Source + ?Sized> Scanner<'s, S> {
     pub(crate) fn new(source: &'s S, at: u64) -> Result<Self, S::Error> {
         Ok(Self {
-            source,
+            source: Ahead::new(source)?,
             size: source.size()?,
             at,
             is_damaged: false,
@@ -121,7 +199,7 @@ impl<'s, S: Source + ?Sized> Scanner<'s, S> {
     pub(crate) fn next(&mut self) -> Result<Option<Found>, S::Error> {
         while self.at < self.size {
             let at = self.at;
-            let looked = record_at(self.source, at, self.size)?;
+            let looked = record_at(&self.source, at, self.size)?;
             self.is_unreadable = false;
             match looked {
                 Looked::Record(head) => {

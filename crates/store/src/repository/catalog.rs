@@ -10,6 +10,7 @@ use super::truncate::Truncation;
 use crate::container::UNREADABLE;
 use crate::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 /// What a look at a file found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +26,11 @@ enum Look {
 /// One rank's directory.
 #[derive(Debug)]
 pub(crate) struct Catalog {
-    pub(crate) directory: Directory,
+    /// Open while it is looked at; that of a rank that this process writes, always.
+    directory: Option<Directory>,
+    path: PathBuf,
+    /// Which directory it is, whatever its name.
+    identity: Option<(u64, u64)>,
     pub(crate) rank: u32,
     pub(crate) files: BTreeMap<Name, Seen>,
     /// The record of each version that counts: the one of the highest sequence.
@@ -50,7 +55,9 @@ pub(crate) struct Catalog {
 impl Catalog {
     pub(crate) fn new(directory: Directory, rank: u32) -> Self {
         Self {
-            directory,
+            path: directory.path().to_path_buf(),
+            identity: directory.identity(),
+            directory: Some(directory),
             rank,
             files: BTreeMap::new(),
             pieces: BTreeMap::new(),
@@ -65,10 +72,34 @@ impl Catalog {
         }
     }
 
+    /// The directory, if it is open.
+    pub(crate) fn directory(&self) -> Result<&Directory> {
+        let closed = || Error::Vanished {
+            directory: self.path.clone(),
+        };
+        self.directory.as_ref().ok_or_else(closed)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Takes the directory that was opened again. Returns false if it is another one of the same name.
+    pub(crate) fn reopen(&mut self, directory: Directory) -> bool {
+        let is_same = self.identity.is_some() && self.identity == directory.identity();
+        self.directory = Some(directory);
+        is_same
+    }
+
+    /// Closes the directory: of many ranks, only a few are open at a time.
+    pub(crate) fn close(&mut self) {
+        self.directory = None;
+    }
+
     /// What is known to be damaged.
     pub(crate) fn damage(&self) -> impl Iterator<Item = Damage> {
         let aside = self.aside.iter().map(|name| Damage {
-            path: self.directory.path().join(name),
+            path: self.path.join(name),
             offset: 0,
             version: None,
             what: "some of it is damaged, and the rest is in other files, too: remove it unless it can be repaired",
@@ -114,7 +145,7 @@ impl Catalog {
 
     /// Looks at every file once.
     fn look(&mut self) -> Result<Vec<Look>> {
-        let names = self.directory.names()?;
+        let names = self.directory()?.names()?;
         self.marks = names.iter().filter_map(|name| parse_mark(name)).collect();
         let names_of = names.iter().filter_map(|name| Truncation::parse(name));
         let truncations: BTreeSet<Truncation> = names_of.collect();
@@ -154,7 +185,7 @@ impl Catalog {
         } else {
             name.unpublished()
         };
-        let stamp = match self.directory.stamp(&text) {
+        let stamp = match self.directory()?.stamp(&text) {
             Ok(Some(stamp)) => stamp,
             // The next look finds its successor.
             Ok(None) => return Ok(self.forget_vanished(name)),
@@ -179,7 +210,7 @@ impl Catalog {
         let before = seen
             .filter(|seen| is_same(seen))
             .map(|seen| seen.records.len());
-        let handle = match self.directory.read(&text) {
+        let handle = match self.directory()?.read(&text) {
             Ok(Some(handle)) => handle,
             Ok(None) => return Ok(self.forget_vanished(name)),
             Err(Error::File { path, .. }) => {
@@ -217,7 +248,7 @@ impl Catalog {
         }
         // The writer may have closed or removed the file meanwhile: its pieces are in other files then, not damaged.
         let is_there = |now: Option<FileStamp>| now.is_some_and(|now| now.is_grown(&stamp));
-        if !seen.damage.is_empty() && !self.directory.stamp(&text).is_ok_and(is_there) {
+        if !seen.damage.is_empty() && !self.directory()?.stamp(&text).is_ok_and(is_there) {
             return Ok(self.forget_vanished(name));
         }
         let same = before == Some(seen.records.len());
@@ -257,7 +288,7 @@ impl Catalog {
                 } else {
                     name.unpublished()
                 };
-                damage.path = self.directory.path().join(text);
+                damage.path = self.path.join(text);
                 seen.damage.push(damage);
             }
         }
@@ -266,7 +297,10 @@ impl Catalog {
     /// Gives a damaged file, of which what stays lies elsewhere, a name that is not read.
     pub(crate) fn put_aside(&mut self, text: &str, name: Name) {
         let aside = name.aside();
-        if self.directory.rename(text, &aside) {
+        let renamed = self
+            .directory()
+            .map(|directory| directory.rename(text, &aside));
+        if renamed.unwrap_or(false) {
             self.aside.push(aside);
         }
     }

@@ -141,6 +141,12 @@ impl Directory {
         &self.path
     }
 
+    /// Its file system and its number there, if they can be had.
+    pub(crate) fn identity(&self) -> Option<(u64, u64)> {
+        let stat = fs::fstat(&*self.descriptor).ok()?;
+        Some((stat.st_dev, stat.st_ino))
+    }
+
     /// The names in it, sorted.
     pub(crate) fn names(&self) -> Result<Vec<String>> {
         self.still_there()?;

@@ -201,7 +201,7 @@ impl Repository {
                 self.refresh(state)?;
             }
             match state.is_whole(version) {
-                true => state.found(rank, version).ok_or_else(|| {
+                true => self.found(state, rank, version)?.ok_or_else(|| {
                     Error::Argument(format!("version {version} has no piece of rank {rank}"))
                 }),
                 false => Err(state.missing(version)),
@@ -213,6 +213,28 @@ impl Repository {
     /// Opens what `find` finds. Should it not be there any more, it is looked up again: the writer moves the
     /// records that stay when versions are removed.
     fn open_piece(&self, version: u64, find: &Find<'_>) -> Result<Piece> {
+        match self.look_for_piece(version, find) {
+            Err(Error::Damaged {
+                path,
+                offset,
+                what,
+                older: None,
+            }) if self.options.ranks > 1 => {
+                let mut state = self.state();
+                // The pieces of other ranks tell which older version is whole.
+                let _as_far_as_it_goes = self.refresh(&mut state);
+                Err(Error::Damaged {
+                    path,
+                    offset,
+                    what,
+                    older: state.older(Some(version)),
+                })
+            }
+            opened => opened,
+        }
+    }
+
+    fn look_for_piece(&self, version: u64, find: &Find<'_>) -> Result<Piece> {
         const LOOKS: usize = 8;
         let mut state = self.state();
         let (mut directory, mut record) = find(&mut state, false)?;
@@ -260,7 +282,7 @@ impl Repository {
             if again || state.piece(rank, version).is_none() {
                 self.refresh_rank(state, rank)?;
             }
-            let found = state.found(rank, version);
+            let found = self.found(state, rank, version)?;
             found.ok_or_else(|| state.missing(version))
         };
         self.open_piece(version, &find)
@@ -366,24 +388,42 @@ impl Repository {
             }
             return Ok(true);
         }
-        if let Some(catalog) = state.catalogs.get_mut(&rank) {
-            match catalog.refresh() {
-                // It was removed and perhaps made again.
-                Err(Error::Vanished { .. }) => state.catalogs.remove(&rank),
-                refreshed => return refreshed.map(|()| true),
-            };
-        }
         let directory = match self.top.sub(&rank_name(rank), false) {
             Err(Error::File {
                 source: rustix::io::Errno::NOENT,
                 ..
-            }) => return Ok(false),
+            }) => {
+                state.catalogs.remove(&rank);
+                return Ok(false);
+            }
             directory => directory?,
         };
-        let mut catalog = Catalog::new(directory, rank);
-        catalog.refresh()?;
+        let known = state.catalogs.remove(&rank);
+        let known = known.and_then(|mut known| known.reopen(directory.clone()).then_some(known));
+        let mut catalog = known.unwrap_or_else(|| Catalog::new(directory, rank));
+        let refreshed = catalog.refresh();
+        catalog.close();
+        if matches!(refreshed, Err(Error::Vanished { .. })) {
+            // The directory was removed meanwhile.
+            return Ok(false);
+        }
         state.catalogs.insert(rank, catalog);
-        Ok(true)
+        refreshed.map(|()| true)
+    }
+
+    /// Where a piece lies.
+    fn found(&self, state: &State, rank: u32, version: u64) -> Result<Option<(Directory, Record)>> {
+        let Some(catalog) = state.catalogs.get(&rank) else {
+            return Ok(None);
+        };
+        let Some(record) = catalog.pieces.get(&version).cloned() else {
+            return Ok(None);
+        };
+        let directory = match catalog.directory() {
+            Ok(directory) => directory.clone(),
+            Err(_) => self.top.sub(&rank_name(rank), false)?,
+        };
+        Ok(Some((directory, record)))
     }
 }
 
@@ -413,13 +453,6 @@ impl Heads for State {
 impl State {
     fn piece(&self, rank: u32, version: u64) -> Option<&Record> {
         self.catalogs.get(&rank)?.pieces.get(&version)
-    }
-
-    /// Where a piece lies.
-    fn found(&self, rank: u32, version: u64) -> Option<(Directory, Record)> {
-        let catalog = self.catalogs.get(&rank)?;
-        let record = catalog.pieces.get(&version)?;
-        Some((catalog.directory.clone(), record.clone()))
     }
 
     /// Why a version is not there. A head that was damaged since it was published tells more than that there is none.

@@ -155,7 +155,10 @@ impl Repository {
             repository.owned.insert(rank, owned);
             state.catalogs.insert(rank, catalog);
         }
-        repository.refresh(&mut state)?;
+        // A rank of a group knows its own pieces, and looks for those of others when it is asked for versions.
+        if repository.owned.len() != 1 || repository.options.ranks == 1 {
+            repository.refresh(&mut state)?;
+        }
         repository.state = Mutex::new(state);
         Ok(repository)
     }

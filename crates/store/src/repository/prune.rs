@@ -232,8 +232,8 @@ pub(super) fn prune_rank(
                 // Of what is damaged and may belong to what stays, nothing goes.
                 let is_lost = |damage: &Damage| damage.version.is_some_and(|v| !versions(v));
                 if seen.damage.iter().all(is_lost) {
-                    catalog.directory.remove(&name.published())?;
-                    catalog.directory.remove(&name.unpublished())?;
+                    catalog.directory()?.remove(&name.published())?;
+                    catalog.directory()?.remove(&name.unpublished())?;
                 } else {
                     let text = match seen.published {
                         true => name.published(),
@@ -267,7 +267,7 @@ pub(super) fn prune_rank(
             }
         }
     }
-    let done = done.and_then(|()| catalog.directory.sync());
+    let done = done.and_then(|()| catalog.directory()?.sync());
     for file in retired {
         match done {
             Ok(()) if full.is_none() => owned.spares.put(file),
@@ -286,12 +286,12 @@ pub(super) fn prune_rank(
 /// The records of a segment at these positions, byte for byte: what was damaged stays damaged, and is found.
 fn read(catalog: &Catalog, name: Name, positions: &BTreeSet<u64>) -> Result<Batch> {
     let mut batch = Batch::default();
-    let handle = match catalog.directory.read(&name.published())? {
+    let handle = match catalog.directory()?.read(&name.published())? {
         Some(handle) => Some(handle),
-        None => catalog.directory.read(&name.unpublished())?,
+        None => catalog.directory()?.read(&name.unpublished())?,
     };
     let handle = handle.ok_or_else(|| Error::Vanished {
-        directory: catalog.directory.path().to_path_buf(),
+        directory: catalog.path().to_path_buf(),
     })?;
     let seen = catalog.files.get(&name);
     let known = seen.into_iter().flat_map(|seen| &seen.records);

@@ -212,7 +212,7 @@ impl Repository {
         state
             .catalogs
             .get(&rank)
-            .map(|catalog| catalog.directory.clone())
+            .and_then(|catalog| catalog.directory().ok().cloned())
     }
 
     /// Of what is written next. Before the run's first own piece, what it gives up is noted.

@@ -1,10 +1,10 @@
 //! Reading everything, to find what no longer is what was written before it is needed.
 
-use super::Repository;
 use super::catalog::Catalog;
 use super::damage::Damage;
 use super::piece::Piece;
 use super::record::Record;
+use super::{Repository, rank_name};
 use crate::container::UNREADABLE;
 use crate::{Error, Result};
 use std::path::PathBuf;
@@ -34,15 +34,12 @@ impl Repository {
     ) -> Result<Scrubbed> {
         let mut state = self.state();
         self.refresh(&mut state)?;
-        let directories: Vec<_> = state
-            .catalogs
-            .values()
-            .map(|c| (c.rank, c.directory.clone()))
-            .collect();
+        let ranks: Vec<u32> = state.catalogs.keys().copied().collect();
         drop(state);
         let mut scrubbed = Scrubbed::default();
         let mut catalogs = Vec::new();
-        for (rank, directory) in directories {
+        for rank in ranks {
+            let directory = self.top.sub(&rank_name(rank), false)?;
             // From the disk, whatever is known of it.
             let mut catalog = Catalog::new(directory, rank);
             catalog.refresh()?;
@@ -51,6 +48,7 @@ impl Repository {
                 version.is_none() || damage.version.is_none() || damage.version == version
             };
             scrubbed.damage.extend(damage.filter(wanted));
+            catalog.close();
             catalogs.push(catalog);
         }
         let wanted = |record: &&Record| version.is_none_or(|version| version == record.version);
@@ -68,6 +66,7 @@ impl Repository {
                 progress(done.min(before + record.bytes).min(total), total);
             };
             let found = self.check(&mut catalogs[at], &record, &progress)?;
+            catalogs[at].close();
             // Padding is read and does not count.
             done.store(before + record.bytes, Ordering::Relaxed);
             match found {
@@ -90,15 +89,18 @@ impl Repository {
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<Checked> {
         let mut record = record.clone();
+        if !catalog.reopen(self.top.sub(&rank_name(catalog.rank), false)?) {
+            return Ok(Checked::Gone);
+        }
         loop {
-            let piece = Piece::open(&catalog.directory, &record, self.options.threads, None);
+            let piece = Piece::open(catalog.directory()?, &record, self.options.threads, None);
             let (path, offset, what) = match piece.and_then(|piece| piece.verify(progress)) {
                 Ok(()) => return Ok(Checked::Sound),
                 Err(Error::Damaged {
                     path, offset, what, ..
                 }) => (path, offset, what),
                 Err(Error::Read { offset, .. }) => {
-                    let path = catalog.directory.path().join(record.file.published());
+                    let path = catalog.path().join(record.file.published());
                     (path, offset, UNREADABLE.what())
                 }
                 Err(Error::NoVersion { .. }) => (PathBuf::new(), 0, ""),

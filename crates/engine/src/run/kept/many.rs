@@ -2,6 +2,7 @@
 
 use super::{Form, Kept, NAME};
 use crate::Version;
+use crate::run::sync::Ordering;
 use tierflow_store::container::RegionInfo;
 use tierflow_store::{Error, Region, Result, Snapshot};
 
@@ -49,6 +50,7 @@ impl Kept {
         directory.save_all(&snapshots)?;
         self.first.has_written();
         self.came.lock().0 += versions.len();
+        self.moved.fetch_add(1, Ordering::Relaxed);
         if self.retention.is_some() {
             let mut sound = self.sound.lock();
             sound.extend(versions.iter().map(|(version, _)| *version));

@@ -1,0 +1,94 @@
+//! The end of a client.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::client::Client;
+use crate::api::close;
+use crate::failure::{Failure, Outcome, Status};
+use crate::handles;
+
+impl Client {
+    /// Ends the client. All checkpoints taken so far are durable before, unless nothing moves any more for `closing_patience`:
+    /// then those that are lost are named.
+    pub(super) fn close(self) -> Outcome {
+        let patience = self.config.options.closing_patience;
+        let durable = self.housekeeping.wait_while_moving(patience);
+        let mut waited = self.core.protect_after(durable);
+        let lost = self.keeping.lost();
+        if !lost.is_empty() {
+            let why = waited.err();
+            let status = why
+                .as_ref()
+                .map_or(Status::Stalled, |failure| failure.status);
+            let why = why.map_or_else(String::new, |failure| format!(": {}", failure.text));
+            let text = format!(
+                "{} not durable and lost with this client{why}",
+                lost.join(", ")
+            );
+            waited = Err(Failure::new(status, text));
+        }
+        let group = self.core.group.clone();
+        let is_complete = group.as_ref().map_or(Ok(()), |group| group.is_complete());
+        // Once all ranks are done, they keep the same versions. Without a rank that does not answer, some more are kept.
+        let _more_or_less = self.keeping.meet_at_end();
+        drop((self.housekeeping, self.keeping));
+        if let Some(path) = &self.config.timeline_file {
+            let path = match &self.core.group {
+                Some(_) => format!("{}.{}", path.display(), self.rank),
+                None => path.display().to_string(),
+            };
+            let written = self.core.engine.write_timeline(&path);
+            written.map_err(|error| Failure::file(path.as_ref(), &error))?;
+        }
+        handles::forget(self.handle);
+        let ranks = group
+            .as_ref()
+            .map_or((0, 1), |group| (group.rank, group.ranks));
+        let core = Arc::try_unwrap(self.core).map_err(|_| {
+            Failure::argument(
+                "slots of the engine are still lent, or calls of other threads under way",
+            )
+        })?;
+        let held: BTreeSet<u64> = core.engine.versions().into_iter().collect();
+        // Versions that could not be read may be there nevertheless.
+        let is_sound = core.engine.damage().is_empty();
+        let closed = close(core);
+        drop(group);
+        waited.and(closed).and(is_complete)?;
+        if !is_sound {
+            return Ok(());
+        }
+        let options = &self.config.options;
+        if let Some(external) = &options.external {
+            remove_unlisted(external, ranks, &held)?;
+        }
+        if let (Some(scratch), Some(_)) = (&options.node_local, options.redundancy) {
+            tierflow_redundancy::ParityStore::of_rank(scratch, ranks.0)?.retain(&held)?;
+        }
+        let (state, history) = (self.state.into_inner(), self.history.lock());
+        let cleaned = state.cleaned.iter().flat_map(|name| history.versions(name));
+        let cleaned: BTreeSet<u64> = cleaned.flat_map(|head| head.numbers(true)).collect();
+        match &options.node_local {
+            Some(scratch) => remove_unlisted(
+                scratch,
+                ranks,
+                &held.difference(&cleaned).copied().collect(),
+            ),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Removes this rank's pieces of all but these versions from a directory or an object store: `VELOC_Cleanup` removed the others, or
+/// ranks since killed discarded them.
+fn remove_unlisted(place: &Path, (rank, ranks): (u32, u32), kept: &BTreeSet<u64>) -> Outcome {
+    let place = tierflow_objects::History::writer(place, rank, ranks)?;
+    let pieces = place.pieces()?.into_iter().map(|piece| piece.version);
+    let others: BTreeSet<u64> = pieces.filter(|version| !kept.contains(version)).collect();
+    match others.is_empty() {
+        true => Ok(()),
+        false => Ok(place.remove(&others)?),
+    }
+}

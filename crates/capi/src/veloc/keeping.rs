@@ -1,0 +1,169 @@
+//! The checkpoints that are kept: those that all ranks have, as many as the configuration says.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::head::Head;
+use super::history::History;
+use crate::core::Core;
+use crate::failure::{Failure, Outcome, Status};
+
+/// A rank tells the others of as many durable checkpoints of a name more than are to be kept. It is ahead of the slowest by
+/// fewer.
+const AHEAD: usize = 32;
+/// How long the ranks wait for each other at their end, if the configuration does not say less: the rest of the program may
+/// have failed.
+const AT_END: Duration = Duration::from_secs(300);
+
+/// A checkpoint that this rank begins.
+pub(super) struct Begun<'a> {
+    pub(super) name: &'a str,
+    pub(super) version: u64,
+    pub(super) serial: u64,
+}
+
+impl Begun<'_> {
+    /// Returns words that are the same on all ranks that begin the same checkpoint.
+    fn words(&self) -> [u64; 3] {
+        let name = self.name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        [self.serial, self.version, name]
+    }
+}
+
+pub(super) struct Keeping {
+    pub(super) core: Arc<Core>,
+    pub(super) history: Arc<Mutex<History>>,
+    /// Versions of a name to keep; 0 for all.
+    most: usize,
+    /// How long the ranks wait for each other.
+    patience: Duration,
+    /// The serials of checkpoints that are durable on all ranks, as of the last meeting.
+    agreed: Mutex<BTreeSet<u64>>,
+}
+
+impl Keeping {
+    pub(super) fn new(
+        core: &Arc<Core>,
+        history: &Arc<Mutex<History>>,
+        most: usize,
+        patience: Duration,
+    ) -> Self {
+        Self {
+            core: Arc::clone(core),
+            history: Arc::clone(history),
+            most,
+            patience,
+            agreed: Mutex::default(),
+        }
+    }
+
+    /// Meets the other ranks, if versions are to be given up: finds out which checkpoints are durable on all of them, and
+    /// gives up older ones. Fails if they begin another one.
+    pub(super) fn meet(&self, begun: &Begun<'_>) -> Outcome {
+        let all = self.gather(&begun.words(), self.patience)?;
+        let differs = |list: &Vec<u64>| !list.starts_with(&begun.words());
+        if let Some(rank) = all.iter().position(differs) {
+            let Begun { name, version, .. } = begun;
+            let text = format!(
+                "rank {rank} begins another checkpoint than this one, which begins version {version} of {name:?}: all ranks checkpoint the same"
+            );
+            return Err(Failure::new(Status::Group, text));
+        }
+        self.prune_all();
+        Ok(())
+    }
+
+    /// Meets the other ranks for the last time.
+    pub(super) fn meet_at_end(&self) -> Outcome {
+        self.gather(&[0; 3], self.patience.min(AT_END))?;
+        self.prune_all();
+        Ok(())
+    }
+
+    /// Tells the other ranks what is durable here, behind some words, and returns what they told.
+    fn gather(&self, words: &[u64; 3], patience: Duration) -> Outcome<Vec<Vec<u64>>> {
+        let Some(group) = self.core.group.as_ref().filter(|_| self.most > 0) else {
+            return Ok(Vec::new());
+        };
+        let mine: Vec<u64> = words.iter().copied().chain(self.durable()).collect();
+        let all = group.lists(&mine, patience)?;
+        let mut agreed: BTreeSet<u64> = mine.iter().skip(words.len()).copied().collect();
+        for list in &all {
+            let theirs: BTreeSet<u64> = list.iter().skip(words.len()).copied().collect();
+            agreed.retain(|serial| theirs.contains(serial));
+        }
+        *self.agreed.lock() = agreed;
+        Ok(all)
+    }
+
+    /// The serials of the newest durable checkpoints of each name.
+    fn durable(&self) -> Vec<u64> {
+        let history = self.history.lock();
+        let is_durable = |head: &&Head| self.core.engine.is_durable(head.number());
+        let newest = |name: &String| {
+            let newest = history.versions(name).rev().filter(is_durable);
+            let newest = newest.take(self.most.saturating_add(AHEAD));
+            newest.map(|head| head.serial).collect::<Vec<u64>>()
+        };
+        history.names().iter().flat_map(newest).collect()
+    }
+
+    /// The checkpoints that are not durable, by rank, name and version.
+    pub(super) fn lost(&self) -> Vec<String> {
+        let group = self.core.group.as_ref();
+        let rank = group.map_or(String::new(), |group| format!("rank {}'s ", group.rank));
+        let history = self.history.lock();
+        let names = history.names();
+        let all = names.iter().flat_map(|name| history.versions(name));
+        let lost = all.filter(|head| !self.core.engine.is_durable(head.number()));
+        lost.map(|head| format!("{rank}version {} of {:?}", head.version, head.name))
+            .collect()
+    }
+
+    fn prune_all(&self) {
+        let names = self.history.lock().names();
+        names.iter().for_each(|name| self.prune(name));
+    }
+
+    /// Discards the oldest versions of a name beyond those to keep, which all ranks have.
+    pub(super) fn prune(&self, name: &str) {
+        if self.most == 0 {
+            return;
+        }
+        let old = {
+            let agreed = self.agreed.lock();
+            self.history
+                .lock()
+                .beyond(name, self.most, |head| match self.core.group.is_some() {
+                    true => agreed.contains(&head.serial),
+                    false => self.core.engine.is_durable(head.number()),
+                })
+        };
+        old.iter().for_each(|head| self.discard(head));
+    }
+
+    /// Discards what a durable checkpoint takes the place of.
+    pub(super) fn supersede(&self, durable: &Head) {
+        let (old, leftovers) = {
+            let mut history = self.history.lock();
+            (history.superseded_by(durable), history.take_leftovers())
+        };
+        old.iter().for_each(|head| self.discard(head));
+        for number in leftovers {
+            // The next client finds again what cannot be discarded now.
+            let _gone = self.core.engine.discard(number);
+        }
+    }
+
+    fn discard(&self, head: &Head) {
+        for number in head.numbers(self.core.group.is_some()) {
+            // The version may have gone with an engine that was killed.
+            let _gone = self.core.engine.discard(number);
+        }
+    }
+}

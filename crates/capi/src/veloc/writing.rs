@@ -1,0 +1,208 @@
+//! Checkpoints that are begun, filled and ended.
+
+use std::path::PathBuf;
+
+use tierflow_engine::Region;
+
+use super::client::{Client, Protected, Which, named, not_begun, of_name};
+use super::files;
+use super::head::{Content, Head, MOST_PARTS, part_of};
+use super::housekeeping::Accepted;
+use super::keeping::Begun;
+use crate::api::order;
+use crate::failure::{Failure, Outcome};
+use crate::memory::Span;
+
+/// A checkpoint that was begun and not ended.
+pub(super) struct Writing {
+    pub(super) name: String,
+    pub(super) version: u64,
+    serial: u64,
+    parts: Vec<Content>,
+    /// Where the application's file is to lie in the end.
+    file: Option<PathBuf>,
+}
+
+impl Client {
+    pub(super) fn begin(&self, name: &str, version: i32) -> Outcome {
+        let version = named(name, version)?;
+        let mut state = self.state.lock();
+        if let Some(writing) = &state.writing {
+            return Err(Failure::argument(format!(
+                "checkpoint {} {} was begun and not ended",
+                writing.name, writing.version
+            )));
+        }
+        if let Some(group) = &self.core.group {
+            group.is_complete()?;
+        }
+        // Earlier checkpoints are on the nodes by now, as far as they will be. Whether other ranks have them, waiting tells.
+        let _waited_for_later = self.core.protect_after(Ok(()));
+        let serial = state.next_serial;
+        state.next_serial += 1;
+        self.keeping.meet(&Begun {
+            name,
+            version,
+            serial,
+        })?;
+        state.name = Some(name.to_owned());
+        state.writing = Some(Writing {
+            name: name.to_owned(),
+            version,
+            serial,
+            parts: Vec::new(),
+            file: None,
+        });
+        Ok(())
+    }
+
+    /// Takes in the regions as they are now.
+    pub(super) fn take_in(&self, which: &Which) -> Outcome {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let writing = state.writing.as_mut().ok_or_else(not_begun)?;
+        let regions = of_name(&state.regions, &writing.name);
+        if let Which::Some(ids) | Which::Rest(ids) = which
+            && let Some(id) = ids.iter().find(|id| !regions.contains_key(id))
+        {
+            return Err(Failure::argument(format!("no region {id} is protected")));
+        }
+        let chosen = || regions.iter().filter(|(id, _)| which.has(**id));
+        let table: Vec<(i64, u64)> = chosen().map(|(id, region)| (*id, region.bytes)).collect();
+        // SAFETY: the contract of `VELOC_Mem_protect`: the memory is there until it is unprotected.
+        let span = |region: &Protected| unsafe { region.span(&self.core, region.bytes) };
+        let spans: Vec<Span> = chosen()
+            .map(|(_, region)| span(region))
+            .collect::<Outcome<_>>()?;
+        let part = Content::Memory(table);
+        let empties = self.core.group.is_some();
+        if part.bytes() == 0 && !empties {
+            return Err(Failure::argument(
+                "no byte of memory is protected and chosen",
+            ));
+        }
+        let number = writing.next_part()?;
+        // SAFETY: there is no stream of the application's.
+        let stream = unsafe { order(&self.core, &spans, 0) }?;
+        let regions: Vec<Region<'_>> = spans.iter().map(Span::region).collect();
+        let engine = &self.core.engine;
+        match stream.as_deref() {
+            Some(stream) => engine.checkpoint_on(stream, number, &regions)?,
+            None => engine.checkpoint(number, &regions)?,
+        }
+        writing.parts.push(part);
+        Ok(())
+    }
+
+    /// Ends a checkpoint, which counts from now on unless the application says that it failed.
+    pub(super) fn end(&self, success: bool) -> Outcome {
+        let mut state = self.state.lock();
+        let writing = state.writing.take().ok_or_else(not_begun)?;
+        let (name, version) = (writing.name.clone(), writing.version);
+        let ended = self.ended(writing, success)?;
+        let observers = state.observers.clone();
+        drop(state);
+        let Some(ended) = ended else { return Ok(()) };
+        self.housekeeping.submit(ended)?;
+        super::observe(&observers, &name, version);
+        match self.config.is_sync {
+            true => self.settled(),
+            false => Ok(()),
+        }
+    }
+
+    fn ended(&self, mut writing: Writing, success: bool) -> Outcome<Option<Accepted>> {
+        let engine = &self.core.engine;
+        let empties = self.core.group.is_some();
+        let file = writing
+            .file
+            .take()
+            .map(|original| (self.routed(&writing), original));
+        let mut complete = || {
+            if let Some((routed, _)) = &file {
+                let number = writing.next_part()?;
+                let bytes = files::take_in(engine, routed, number, empties)?;
+                writing.parts.push(Content::File(bytes));
+            }
+            if writing.parts.is_empty() {
+                let text = "nothing was checkpointed: call VELOC_Checkpoint_mem or write to the path of VELOC_Route_file";
+                return Err(Failure::argument(text));
+            }
+            let head = Head {
+                name: writing.name.clone(),
+                version: writing.version,
+                serial: writing.serial,
+                spares: self.history.lock().spared(&writing.name),
+                parts: std::mem::take(&mut writing.parts),
+            };
+            engine.checkpoint(head.number(), &[head.encode().as_slice().into()])?;
+            Ok(head)
+        };
+        let head = match success {
+            true => complete().map(Some),
+            false => Ok(None),
+        };
+        let Some(head) = head.as_ref().ok().cloned().flatten() else {
+            for part in 0..=writing.parts.len() {
+                // Parts that were not taken in are none.
+                let _gone = engine.discard(part_of(writing.serial, part));
+            }
+            if let Some((routed, _)) = &file {
+                files::remove(routed)?;
+            }
+            return head.map(|_| None);
+        };
+        self.history.lock().insert(head.clone());
+        let file = file.map(|(routed, original)| {
+            // The application may write to the same path again.
+            let staged = routed.with_extension(format!("{}.staged", head.serial));
+            let renamed = std::fs::rename(&routed, &staged);
+            renamed.map_err(|error| Failure::file(&routed, &error))?;
+            let original = self.config.persistent.is_some().then_some(original);
+            Ok::<_, Failure>((staged, original))
+        });
+        let file = file.transpose()?;
+        Ok(Some(Accepted { head, file }))
+    }
+
+    fn routed(&self, writing: &Writing) -> PathBuf {
+        files::routed(
+            &self.config.scratch,
+            &writing.name,
+            self.rank,
+            writing.version,
+        )
+    }
+
+    /// Where the application writes the checkpoint that was begun, or reads the one that it restarts from.
+    pub(super) fn route(&self, original: &str) -> Outcome<PathBuf> {
+        let original = std::path::absolute(original)
+            .map_err(|error| Failure::file(original.as_ref(), &error))?;
+        let mut state = self.state.lock();
+        if let Some(writing) = &mut state.writing {
+            writing.file = Some(original);
+            return Ok(files::routed(
+                &self.config.scratch,
+                &writing.name,
+                self.rank,
+                writing.version,
+            ));
+        }
+        match &state.reading {
+            Some(reading) => reading.file(self),
+            None => Err(not_begun()),
+        }
+    }
+}
+
+impl Writing {
+    /// The engine's version of the part that comes next.
+    fn next_part(&self) -> Outcome<u64> {
+        if self.parts.len() >= MOST_PARTS {
+            return Err(Failure::argument(format!(
+                "a checkpoint has {MOST_PARTS} parts at most"
+            )));
+        }
+        Ok(part_of(self.serial, self.parts.len()))
+    }
+}

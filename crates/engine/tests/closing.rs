@@ -1,0 +1,103 @@
+//! An engine that is closed waits as long as bytes move, and no longer than its patience for storage that hangs.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tierflow_device::{Choice, open};
+use tierflow_engine::{Engine, Error, Region};
+use tierflow_store::{
+    Cancelled, Options, Piece, Ready, Repository, Result, Snapshot, Vault, VersionInfo,
+};
+
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Far less than the patience, even on a machine that does other things, and all of them take more.
+const STEP: Duration = Duration::from_millis(50);
+const STEPS: u32 = 80;
+
+/// External storage to which a version takes longer than the patience, one block after the other, or that hangs.
+#[derive(Debug)]
+struct Slow {
+    inner: Repository,
+    hangs: AtomicBool,
+}
+
+impl Vault for Slow {
+    fn versions(&self) -> Result<Vec<VersionInfo>> {
+        self.inner.versions()
+    }
+
+    fn piece(&self, version: u64) -> Result<Piece> {
+        self.inner.own_piece(version)
+    }
+
+    fn save(&self, snapshot: &Snapshot<'_>) -> Result<()> {
+        self.inner.save(snapshot)
+    }
+
+    fn copy(&self, piece: &Piece) -> Result<()> {
+        self.inner.copy(piece)
+    }
+
+    fn copy_unless(
+        &self,
+        piece: &Piece,
+        ready: &Ready<'_>,
+        cancelled: &Cancelled<'_>,
+    ) -> Result<()> {
+        for _block in 0..STEPS {
+            while self.hangs.load(Ordering::Relaxed) {
+                std::thread::sleep(STEP);
+            }
+            let _wanted = cancelled();
+            std::thread::sleep(STEP);
+        }
+        self.inner.copy_unless(piece, ready, cancelled)
+    }
+
+    fn remove(&self, versions: &BTreeSet<u64>) -> Result<()> {
+        self.inner.remove(versions)
+    }
+}
+
+fn close(hangs: bool) -> (tierflow_engine::Result<()>, Duration, usize) {
+    let (node, external) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let slow = Arc::new(Slow {
+        inner: Repository::open(external.path(), Options::default()).unwrap(),
+        hangs: AtomicBool::new(hangs),
+    });
+    let engine = Engine::builder(&open(Choice::Host).unwrap())
+        .node_local(node.path())
+        .external_vault(slow.clone())
+        .closing_patience(PATIENCE)
+        .build()
+        .unwrap();
+    let bytes = vec![7_u8; 4 << 20];
+    engine.checkpoint(1, &[Region::from(&bytes[..])]).unwrap();
+    let begun = Instant::now();
+    let closed = engine.close();
+    let took = begun.elapsed();
+    slow.hangs.store(false, Ordering::Relaxed);
+    (closed, took, slow.versions().unwrap().len())
+}
+
+#[test]
+fn storage_that_is_slow_is_waited_for_as_long_as_bytes_move() {
+    let (closed, took, versions) = close(false);
+    closed.unwrap();
+    assert!(took > PATIENCE, "{took:?}: it shows nothing");
+    assert_eq!(versions, 1);
+}
+
+#[test]
+fn storage_that_hangs_is_waited_for_as_long_as_the_patience_lasts() {
+    let (closed, _, versions) = close(true);
+    let error = closed.unwrap_err();
+    assert!(
+        matches!(error, Error::TimedOut { patience: PATIENCE }),
+        "{error}"
+    );
+    assert_eq!(versions, 0);
+}
