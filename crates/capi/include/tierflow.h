@@ -145,10 +145,17 @@ typedef uint64_t tf_engine;
 int tf_open(tf_options options, const tf_group *group, tf_engine *engine);
 
 /*
- * Waits until what was taken in lies on the lowest tier, if that outlives the engine, and ends the engine. It is ended even
- * if that fails, but for TF_ARGUMENT: slots are still lent, or other threads are in a call.
+ * Waits until what was taken in lies on the lowest tier, if that outlives the engine, and ends the engine; what a suspension gave up
+ * is not waited for. If it fails, the engine stays open: mend what is wrong and close it again, or give up what is not durable
+ * with tf_end(). TF_ARGUMENT: slots are still lent, or other threads are in a call.
  */
 int tf_close(tf_engine engine);
+
+/*
+ * Ends the engine without waiting. TF_OK if nothing is lost by that; any other failure names the versions that are, and the engine is
+ * ended nevertheless, but for TF_ARGUMENT as above.
+ */
+int tf_end(tf_engine engine);
 
 /* Where a region lies. */
 enum tf_place {
@@ -299,8 +306,9 @@ int tf_produce(tf_engine engine, uint64_t version, size_t bytes, tf_slot *slot, 
 int tf_consume(tf_engine engine, uint64_t version, tf_slot *slot, const void **address, size_t *bytes);
 
 /*
- * Ends a loan, by an enum tf_slot_end_how. On a GPU the bytes count as written, or read, once the work given to `stream` is
- * done: NULL for all work given to the GPU. The call does not wait for it.
+ * Ends a loan, by an enum tf_slot_end_how. On a GPU the bytes count as written, or read, and are used again, once the work given to
+ * `stream` is done: NULL for all work given to the GPU. The call does not wait for it. If it fails, the slot is as it was, unless the
+ * GPU is lost.
  */
 int tf_slot_end(tf_slot slot, int how, void *stream);
 

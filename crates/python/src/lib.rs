@@ -39,6 +39,8 @@ mod tape;
 /// The part of `tierflow` that is made of Rust.
 #[pyo3::pymodule(gil_used = false)]
 mod _tierflow {
+    use pyo3::prelude::*;
+
     #[pymodule_export]
     use crate::engine::Engine;
     #[pymodule_export]
@@ -55,6 +57,25 @@ mod _tierflow {
     use crate::suspending::{Notice, Suspension};
     #[pymodule_export]
     use crate::tape::Tape;
+
+    /// Ends the engines that are still there when the interpreter ends, and warns of what is lost by that.
+    #[pyfunction]
+    #[pyo3(name = "_end_of_process")]
+    fn end_of_process(py: Python<'_>) -> PyResult<()> {
+        let (lost, raised) = crate::patience::watched(|interrupt| {
+            py.detach(|| tierflow_bind::end_of_process(Some(interrupt)))
+        });
+        lost.iter()
+            .for_each(|failure| crate::errors::warn(py, failure));
+        raised.map_or(Ok(()), Err)
+    }
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        let at_exit = module.py().import("atexit")?;
+        at_exit.call_method1("register", (module.getattr("_end_of_process")?,))?;
+        Ok(())
+    }
 
     #[pymodule_export]
     #[expect(non_upper_case_globals, reason = "Python's name for it")]

@@ -58,6 +58,18 @@ const ROOMS: &[(&str, &[&str])] = &[
             "tierflow-dedup",
         ],
     ),
+    (
+        "tierflow-bind",
+        &[
+            "tierflow-device",
+            "tierflow-tier-alloc",
+            "tierflow-dedup",
+            "tierflow-peers",
+            "tierflow-redundancy",
+            "tierflow-store",
+            "tierflow-engine",
+        ],
+    ),
     ("tierflow-python", BINDINGS),
     ("tierflow-capi", BINDINGS),
     (
@@ -85,9 +97,9 @@ const ROOMS: &[(&str, &[&str])] = &[
 
 /// What other languages are bound to.
 const BINDINGS: &[&str] = &[
+    "tierflow-bind",
     "tierflow-device",
     "tierflow-tier-alloc",
-    "tierflow-dedup",
     "tierflow-redundancy",
     "tierflow-store",
     "tierflow-objects",
