@@ -283,7 +283,10 @@ pub fn end_of_process(interrupt: Option<&(dyn Fn() -> bool + Sync)>) -> Vec<Fail
     let open = open.into_iter().filter_map(|engine| engine.upgrade());
     let ended = open.map(|engine| {
         let patience = engine.closing_patience;
-        engine.end(Until { patience, interrupt })
+        engine.end(Until {
+            patience,
+            interrupt,
+        })
     });
     let lost = ended.filter_map(|ended| match ended {
         Err(error @ Error::Lost { .. }) => Some(Failure::from(error)),

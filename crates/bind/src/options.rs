@@ -114,7 +114,7 @@ pub struct Options {
     pub host_cache: usize,
     pub host_growth: Option<Growth>,
     pub host_pool: Option<Pool>,
-    pub scratch: Vec<PathBuf>,
+    pub scratch: Option<Vec<PathBuf>>,
     pub storage_limit: Option<u64>,
     pub direct_io: DirectIo,
     pub node_local: Option<PathBuf>,
@@ -151,7 +151,7 @@ impl Default for Options {
             host_cache: 0,
             host_growth: None,
             host_pool: None,
-            scratch: Vec::new(),
+            scratch: None,
             storage_limit: None,
             direct_io: DirectIo::Never,
             node_local: None,
@@ -204,13 +204,14 @@ impl Options {
             "peers" => self.peers = peers(value.text()?)?,
             "host_cache" => self.host_cache = value.size()?,
             "host_growth" => {
-                self.host_growth = value.one_of(&[("needed", None), ("full", Some(Growth::Full))])?
+                self.host_growth =
+                    value.one_of(&[("needed", None), ("full", Some(Growth::Full))])?
             }
             "host_lead" => self.host_growth = Some(Growth::Ahead(value.size()?)),
             "host_pool" => *self.pool_of_node().0 = value.bytes()?,
             "host_pool_slab" => *self.pool_of_node().1 = Some(value.bytes()?),
             "host_pool_directory" => *self.pool_of_node().2 = Some(value.path()?),
-            "scratch" => self.scratch = value.paths()?,
+            "scratch" => self.scratch = Some(value.paths()?),
             "storage_limit" => self.storage_limit = Some(value.bytes()?),
             "direct_io" => {
                 let all = [
@@ -310,10 +311,10 @@ impl Options {
             builder = builder.tier(Tier::peers(PeerCache::new(&device, parts).map_err(failed)?));
         }
         let limit = self.storage_limit.unwrap_or(u64::MAX);
-        builder = match &*self.scratch {
-            [] => builder,
-            [one] => builder.tier(Tier::scratch(one).limit(limit)),
-            several => builder.tier(Tier::scratch_over(several).limit(limit)),
+        builder = match self.scratch.as_deref() {
+            None => builder,
+            Some([one]) => builder.tier(Tier::scratch(one).limit(limit)),
+            Some(several) => builder.tier(Tier::scratch_over(several).limit(limit)),
         };
         if let Some(directory) = &self.node_local {
             let limit = self.node_local_limit.unwrap_or(u64::MAX);
@@ -394,7 +395,7 @@ impl Options {
         let transport: Arc<dyn Transport> = match (&self.exchange, &self.ranks.transport) {
             (Some(_), _) if run == 0 => {
                 return Err(Failure::argument(
-                    "redundancy by a directory needs the number of this run: give it, another one after each restart",
+                    "redundancy by a directory needs the number of this run: give run, another one after each restart",
                 ));
             }
             (Some(directory), _) => Arc::new(Directory::open(directory, run, rank)?),

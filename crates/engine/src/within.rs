@@ -359,11 +359,7 @@ impl<'engine> Within<'engine> {
             return Ok(());
         }
         let by = deadline.at().unwrap_or_else(Instant::now);
-        match self
-            .engine
-            .suspend_to(version, by)?
-            .wait_until(deadline)?
-        {
+        match self.engine.suspend_to(version, by)?.wait_until(deadline)? {
             true => Ok(()),
             false => Err(deadline.passed()),
         }

@@ -329,7 +329,10 @@ fn closing_tells_whether_all_is_durable() {
     };
     assert_eq!(versions, &[9]);
     assert!(matches!(**cause, Error::TimedOut { patience: SHORT }));
-    assert!(error.to_string().starts_with("version 9 is lost"), "{error}");
+    assert!(
+        error.to_string().starts_with("version 9 is lost"),
+        "{error}"
+    );
     vault.release_all();
     closing(false).unwrap();
     // What is not to outlive the engine is not waited for.

@@ -16,10 +16,7 @@ use crate::pool::HostPool;
 ///
 /// # Errors
 /// `TypeError` for keywords that there are not, and for values of other types; `ArgumentError` for values that will not do.
-pub(crate) fn of_keywords(
-    py: Python<'_>,
-    given: Option<&Bound<'_, PyDict>>,
-) -> PyResult<Options> {
+pub(crate) fn of_keywords(py: Python<'_>, given: Option<&Bound<'_, PyDict>>) -> PyResult<Options> {
     let mut options = Options::default();
     let mut group = None;
     for (key, value) in given.into_iter().flatten() {
@@ -160,8 +157,7 @@ pub(crate) fn duration(py: Python<'_>, seconds: Option<f64>) -> PyResult<Option<
         Some(seconds) => {
             let wrong = || "a time is a number of seconds, not nan".to_owned();
             let time = parse::patience(seconds);
-            time.map(Some)
-                .ok_or_else(|| errors::argument(py, wrong()))
+            time.map(Some).ok_or_else(|| errors::argument(py, wrong()))
         }
     }
 }

@@ -26,9 +26,7 @@ pub(crate) fn all_of(py: Python<'_>, versions: &Bound<'_, PyAny>) -> PyResult<Ve
 }
 
 /// Calls something that asks now and then whether to stop waiting, as it is to for a signal. Returns what the signal raised, too.
-pub(crate) fn watched<T>(
-    call: impl FnOnce(&(dyn Fn() -> bool + Sync)) -> T,
-) -> (T, Option<PyErr>) {
+pub(crate) fn watched<T>(call: impl FnOnce(&(dyn Fn() -> bool + Sync)) -> T) -> (T, Option<PyErr>) {
     let raised = Mutex::new(None);
     let is_interrupted = || {
         let signals = Python::try_attach(|py| py.check_signals());

@@ -68,8 +68,7 @@ impl Suspension {
 impl Suspension {
     /// Waits until the version is durable, or the deadline. Returns whether it is durable. Ctrl-C ends the wait, too.
     fn wait(&self, py: Python<'_>) -> PyResult<bool> {
-        let (is_durable, raised) =
-            watched(|interrupt| py.detach(|| self.found.wait(interrupt)));
+        let (is_durable, raised) = watched(|interrupt| py.detach(|| self.found.wait(interrupt)));
         raised.map_or(Ok(()), Err)?;
         is_durable.map_err(|failure| errors::failed(py, &failure))
     }

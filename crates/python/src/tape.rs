@@ -15,12 +15,12 @@ use tierflow_device::{Memory, Place, Stream};
 use tierflow_engine::Version;
 
 use crate::core::Core;
-use crate::ffi::streams::adopted;
 use crate::engine::Engine;
 use crate::errors::OrRaise;
 use crate::ffi::copies::{self, Wait};
 use crate::ffi::detached::detached;
 use crate::ffi::span::{Span, memory};
+use crate::ffi::streams::adopted;
 use crate::ffi::xla::{self, Answer, Call};
 
 /// States begin at multiples of this many bytes.

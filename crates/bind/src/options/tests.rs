@@ -76,5 +76,8 @@ fn the_book_has_the_table() {
         let (key, help) = (option.key, option.help);
         table.push_str(&format!("| `{key}` | {kind} | {help}{doors} |\n"));
     }
-    assert!(book.contains(&table), "docs/src/options.md needs this table:\n{table}");
+    assert!(
+        book.contains(&table),
+        "docs/src/options.md needs this table:\n{table}"
+    );
 }

@@ -104,6 +104,14 @@ static void full_disk(const std::string &directory)
     }
     full(false);
     CHECK(threads() == before);
+    {
+        // What is lent is given back, and the engine ends with its scope.
+        tierflow::Engine engine(options);
+        tierflow::Slot lent = engine.produce(9, 10);
+        CHECK(closing(engine) == TF_ARGUMENT);
+        lent.give_up();
+    }
+    CHECK(threads() == before);
     tierflow::Engine engine(options);
     CHECK(engine.latest() == 1u);
     full(true);

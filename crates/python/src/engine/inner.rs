@@ -29,8 +29,7 @@ impl Engine {
             return Ok(());
         }
         let core = self.core(py)?;
-        Patience::new(py, timeout)?
-            .spend(py, |py, until| Ok(py.detach(|| core.close(*until))))?;
+        Patience::new(py, timeout)?.spend(py, |py, until| Ok(py.detach(|| core.close(*until))))?;
         self.let_go();
         Ok(())
     }
