@@ -368,7 +368,7 @@ impl Options {
                 directory,
             }) => {
                 let options = PoolOptions::new(*bytes);
-                let options = slab.map_or(options.clone(), |slab| options.slab(slab));
+                let options = slab.map_or(options, |slab| options.slab(slab));
                 let pool = HostPool::of_node(directory.as_deref(), options);
                 tier.pool(&pool.map_err(tierflow_engine::Error::from)?)
             }
