@@ -19,7 +19,7 @@ use crate::until::Until;
 /// The engines of this process. A fork has none of them.
 static OPEN: PerProcess<Mutex<Vec<Weak<EngineHandle>>>> = PerProcess::new();
 
-/// What a language does around the end of an engine.
+/// Calls of a language around the end of an engine.
 #[derive(Clone, Copy, Debug)]
 pub struct Door {
     /// Runs what may wait: without the lock of an interpreter, say.
@@ -38,11 +38,11 @@ impl Default for Door {
     }
 }
 
-/// How far an engine's end has come.
+/// The engine is open.
 const OPENED: u8 = 0;
-/// It was closed: everything was durable then.
+/// The engine was closed: everything was durable then.
 const CLOSED: u8 = 1;
-/// It was ended, whatever was lost.
+/// The engine was ended, and the caller knows what was lost.
 const ENDED: u8 = 2;
 
 /// An engine that is ended when this is dropped: without a word if it was closed before, or nothing is lost.
@@ -72,7 +72,7 @@ impl Drop for OpenEngine {
             return;
         };
         if self.process != std::process::id() {
-            // It is the parent's.
+            // The engine is the parent's.
             std::mem::forget(engine);
             return;
         }
@@ -104,7 +104,7 @@ pub struct EngineHandle {
     /// Its streams.
     pub streams: Streams,
     closing_patience: Duration,
-    /// What is to outlive the engine, such as the group that it calls. The last field.
+    /// A value that outlives the engine, such as the group that it calls: the last field.
     _beside: Option<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -118,7 +118,7 @@ impl EngineHandle {
     /// Opens an engine as the options say.
     ///
     /// # Errors
-    /// Those of the options, of the device, and of building the engine.
+    /// Errors of the options, of the device, and of building the engine.
     pub fn open(options: Options, door: Door) -> Outcome<Arc<Self>> {
         let (closing_patience, beside) = (options.closing_patience, options.beside.clone());
         let (device, engine) = options.build()?;
@@ -140,7 +140,7 @@ impl EngineHandle {
         Ok(handle)
     }
 
-    /// Whether its fastest memory is a GPU's.
+    /// Returns true if its fastest memory is a GPU's.
     #[must_use]
     pub fn is_cuda(&self) -> bool {
         self.streams.is_cuda()
@@ -180,7 +180,7 @@ impl EngineHandle {
     /// other ranks count on it.
     ///
     /// # Errors
-    /// Those of waiting, then those of protecting.
+    /// Errors of waiting, then errors of protecting.
     pub fn wait(&self, until: Until<'_>) -> tierflow_engine::Result<()> {
         let waited = until.of(&self.engine).wait();
         self.protect_after(waited)
@@ -189,7 +189,7 @@ impl EngineHandle {
     /// Makes redundancy with the other ranks in this call, if it is made in calls alone: also after `done` failed.
     ///
     /// # Errors
-    /// Those of `done`, then those of protecting.
+    /// The error of `done`, then errors of protecting.
     pub fn protect_after<E: From<Error>>(&self, done: Result<(), E>) -> Result<(), E> {
         let protected = match self.engine.is_driven() {
             true => self.engine.protect(),
@@ -202,7 +202,7 @@ impl EngineHandle {
     /// engine ends when the last one that holds it lets go of it. Closing it again does nothing.
     ///
     /// # Errors
-    /// Those of [`Within::settle`](tierflow_engine::Within::settle): the engine stays open, and may be closed again.
+    /// Errors of [`Within::settle`](tierflow_engine::Within::settle): the engine stays open, and may be closed again.
     pub fn close(&self, until: Until<'_>) -> tierflow_engine::Result<()> {
         if self.engine.state.load(Ordering::Acquire) == OPENED {
             until.of(&self.engine).settle()?;

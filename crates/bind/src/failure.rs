@@ -4,7 +4,7 @@ use tierflow_device::Error as DeviceError;
 use tierflow_engine::{BuildError, Error};
 use tierflow_store::Error as StoreError;
 
-/// What the caller does next: the codes of `enum tf_status` in `tierflow.h`, and the classes of `tierflow/_errors.py`.
+/// Failures sorted by the caller's next step: the codes of `enum tf_status` in `tierflow.h`, and the classes of `tierflow/_errors.py`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Status {
@@ -37,13 +37,13 @@ pub enum Status {
 /// A call that did not do as asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What to do next.
+    /// The caller's next step.
     pub status: Status,
     /// The whole story.
     pub text: String,
 }
 
-/// What every fallible call returns.
+/// The result of a fallible call.
 pub type Outcome<T = ()> = Result<T, Failure>;
 
 impl Failure {

@@ -1,4 +1,4 @@
-//! What may be chosen about an engine, by name.
+//! Options of an engine, by name.
 
 mod table;
 mod value;
@@ -86,7 +86,7 @@ impl Ranks {
     /// Has rank 0 draw the number of this run, unless it was given.
     ///
     /// # Errors
-    /// Those of the ranks' meeting.
+    /// Errors of the ranks' meeting.
     pub fn agree_on_run(&mut self, patience: Duration) -> tierflow_store::Result<()> {
         if let (0, Some(collective)) = (self.run, &self.collective) {
             let mut drawn = [0; 8];
@@ -136,7 +136,7 @@ pub struct Options {
     pub failure_domain: Option<String>,
     pub exchange: Option<PathBuf>,
     pub closing_patience: Duration,
-    /// What is to outlive the engine.
+    /// A value that is to outlive the engine.
     pub beside: Option<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -389,7 +389,7 @@ impl Options {
         Ok(Some(kept))
     }
 
-    /// What the ranks of the group keep of each other's versions, and how they send it.
+    /// Returns the protection by the other ranks of the group, and the way to them.
     fn protection(&self, scheme: Redundancy) -> Outcome<NodeProtection> {
         let Ranks { rank, run, .. } = self.ranks;
         let transport: Arc<dyn Transport> = match (&self.exchange, &self.ranks.transport) {
@@ -415,7 +415,7 @@ impl Options {
     }
 }
 
-/// What may be left out.
+/// Settings that may be left out.
 trait With: Sized {
     fn with<T>(self, given: Option<T>, set: impl FnOnce(Self, T) -> Self) -> Self {
         match given {

@@ -1,4 +1,4 @@
-//! What a process has of its own: a fork starts with nothing, and touches no lock of its parent's.
+//! Values of one process: a fork starts with none, and touches no lock of its parent's.
 
 #![allow(unsafe_code, reason = "a value that no lock of the parent's protects")]
 

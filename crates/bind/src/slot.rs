@@ -21,13 +21,13 @@ pub enum SlotEnd {
 /// After which work of the GPU a slot ends. The host has none.
 #[derive(Clone, Copy, Debug)]
 pub enum OrderAfter<'a> {
-    /// What was given to this stream so far.
+    /// The work given to this stream so far.
     Stream(&'a Stream),
-    /// All that was given to the device so far.
+    /// All work given to the device so far.
     AllWork,
 }
 
-/// What is lent.
+/// The slot of the engine.
 #[derive(Debug)]
 enum Lent {
     Produced(ProduceSlot<'static>),
@@ -76,7 +76,7 @@ impl Slot {
         })
     }
 
-    /// Whether it was not ended yet.
+    /// Returns true until the slot has ended.
     #[must_use]
     pub fn is_there(&self) -> bool {
         self.lent.is_some()
@@ -114,7 +114,7 @@ impl Slot {
         consumed.or(produced).unwrap_or(0)
     }
 
-    /// Whether the processor reaches them.
+    /// Returns true if the processor reaches its bytes.
     #[must_use]
     pub fn host_accessible(&self) -> bool {
         let consumed = self.consumed().map(|slot| slot.host_accessible());
@@ -126,7 +126,7 @@ impl Slot {
     /// names, wherever they lie: kernels reach host memory, too. It does not wait for that work.
     ///
     /// # Errors
-    /// Those of the device: the slot is as it was, unless the device is lost. `Closed` if it ended before.
+    /// Errors of the device: the slot is as it was, unless the device is lost. `Closed` if it ended before.
     pub fn end(&mut self, how: SlotEnd, after: OrderAfter<'_>) -> Outcome {
         let engine = Arc::clone(&self.engine);
         let all_work;

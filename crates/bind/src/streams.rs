@@ -30,7 +30,7 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// Those of this device: none yet.
+    /// The streams of this device: none yet.
     #[must_use]
     pub fn new(device: Device) -> Self {
         Self {
@@ -40,7 +40,7 @@ impl Streams {
         }
     }
 
-    /// Whether the device is a GPU.
+    /// Returns true if the device is a GPU.
     #[must_use]
     pub fn is_cuda(&self) -> bool {
         self.device.info().kind == Kind::Cuda
@@ -49,7 +49,7 @@ impl Streams {
     /// A stream of the engine's own, for a time.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// Errors of the driver.
     pub fn own(&self) -> tierflow_device::Result<Borrowed<'_>> {
         let free = self.own.lock().pop();
         let stream = free.map_or_else(|| self.device.stream(), Ok)?;
@@ -62,7 +62,7 @@ impl Streams {
     /// A stream whose work comes after all that was given to the device so far.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// Errors of the driver.
     pub fn behind_all_work(&self) -> tierflow_device::Result<Borrowed<'_>> {
         let stream = self.own()?;
         stream.wait_for_all_work()?;
@@ -72,7 +72,7 @@ impl Streams {
     /// The stream of a handle that an application names.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// Errors of the driver.
     ///
     /// # Safety
     /// `handle` is a stream of the device's primary context that is not destroyed before the call ends.
@@ -160,7 +160,7 @@ impl<'a> Order<'a> {
     /// A call behind all work given to the device so far; of a device without such work, behind none.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// Errors of the driver.
     pub fn behind_all_work(streams: &'a Streams) -> Outcome<Self> {
         let chosen = match streams.is_cuda() {
             true => Some(CallStream(Chosen::Own(streams.behind_all_work()?))),
@@ -213,7 +213,7 @@ impl<'a> Order<'a> {
     /// A handle for others to order their work before.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// Errors of the driver.
     pub fn handle(&mut self) -> Outcome<u64> {
         if self.chosen.is_none() {
             self.chosen = Some(CallStream(Chosen::Own(self.streams.own()?)));

@@ -11,7 +11,7 @@ use tierflow_engine::{Engine, Within};
 pub struct Until<'a> {
     /// How long to wait at most; [`Duration::MAX`] is for ever.
     pub patience: Duration,
-    /// Whether to stop at once, such as for a signal.
+    /// Returns true if the call is to stop at once, such as for a signal.
     pub interrupt: Option<&'a (dyn Fn() -> bool + Sync)>,
 }
 

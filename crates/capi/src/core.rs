@@ -44,7 +44,7 @@ impl Core {
         Ok(Self { handle, group })
     }
 
-    /// What slots hold.
+    /// The owner that slots share.
     pub(crate) fn handle(&self) -> &Arc<EngineHandle> {
         &self.handle
     }
@@ -65,7 +65,7 @@ impl Core {
         Ok(unsafe { self.handle.behind(handle) }?.into_stream())
     }
 
-    /// That no slot is lent.
+    /// Fails if a slot is lent.
     pub(crate) fn lends_nothing(&self) -> Outcome {
         match Arc::strong_count(&self.handle) {
             1 => Ok(()),

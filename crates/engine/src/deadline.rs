@@ -60,7 +60,7 @@ impl<'a> Deadline<'a> {
         look.map_or(end, |look| Some(end.map_or(look, |end| end.min(look))))
     }
 
-    /// Whether a wait that has come to its [next look](Self::next_look) goes on.
+    /// Returns true if a wait goes on that has come to its [next look](Self::next_look).
     pub(crate) fn goes_on(self) -> bool {
         let Some(Interrupt(is_interrupted)) = self.interrupt else {
             return false;

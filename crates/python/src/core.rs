@@ -31,7 +31,7 @@ impl Core {
             .map_err(|failure| errors::failed(py, &failure))
     }
 
-    /// What slots hold.
+    /// The owner that slots share.
     pub(crate) fn handle(&self) -> &Arc<EngineHandle> {
         &self.0
     }

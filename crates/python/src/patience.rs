@@ -13,7 +13,7 @@ use crate::options;
 /// All versions that something names, perhaps for ever.
 ///
 /// # Errors
-/// Those of naming them, and what a signal raises.
+/// Errors of naming them, and the exception of a signal.
 pub(crate) fn all_of(py: Python<'_>, versions: &Bound<'_, PyAny>) -> PyResult<Vec<Version>> {
     let mut all = Vec::new();
     for version in versions.try_iter()? {

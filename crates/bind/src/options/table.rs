@@ -1,6 +1,6 @@
 //! The table of options.
 
-/// What a value is.
+/// The kind of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Bytes: a number, or such as `512MiB`.
@@ -24,9 +24,9 @@ pub enum Kind {
 pub struct OptionInfo {
     /// Its name at every door.
     pub key: &'static str,
-    /// What its value is.
+    /// The kind of its value.
     pub kind: Kind,
-    /// What it chooses.
+    /// The choice that it makes, in words.
     pub help: &'static str,
     /// Where doors take it otherwise than by its name, and why.
     pub doors: Doors,
