@@ -92,8 +92,11 @@ def is_silent(draw: random.Random) -> bool:
         flags = ["-W", draw.choice(["default", "error::ResourceWarning"]), "-W", "ignore::DeprecationWarning"]
         command = [sys.executable, *flags, "-c", PROGRAM, repr(call)]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-        *taken_in, last = ["", *ended.stdout.splitlines()]
-        owed = {int(last.split()[1])} if last.startswith("suspended") else {int(line) for line in [*taken_in[1:], last]}
+        lines = ended.stdout.splitlines()
+        if not lines:
+            sys.exit(f"the program did not begin: {ended.stderr}")
+        is_suspended = lines[-1].startswith("suspended")
+        owed = {int(lines[-1].split()[1])} if is_suspended else set(map(int, lines))
         with tierflow.Engine(device="host", host_cache="64MiB", external=place, dedup=options.get("dedup")) as engine:
             there = set(engine.versions())
     lost = owed - there - named(ended.stderr)

@@ -15,6 +15,8 @@ const UNSAFE: &[&str] = &[
     "crates/device/",
     "crates/dedup/",
     "crates/codec/",
+    // Streams that applications name by their handles, and values that a fork does not have.
+    "crates/bind/src/",
     "crates/python/src/ffi/",
     "crates/capi/src/",
 ];
@@ -23,10 +25,6 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/engine/examples/rtm/cuda.rs",
     "crates/engine/tests/cuda_kernels.rs",
     "crates/engine/tests/fork.rs",
-    // Streams that applications name by their handles, and values that a fork does not have.
-    "crates/bind/src/engine_handle.rs",
-    "crates/bind/src/process.rs",
-    "crates/bind/src/streams.rs",
     // The signatures of the buffer protocol.
     "crates/python/src/slot/consume.rs",
     "crates/python/src/slot/produce.rs",
