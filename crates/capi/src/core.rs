@@ -30,9 +30,11 @@ impl Deref for Core {
 impl Core {
     pub(crate) fn open(options: &Options, group: Option<Arc<Group>>) -> Outcome<Self> {
         let mut options = options.clone();
-        let (part, most) = LEAD;
-        let lead = Growth::Ahead((options.host_cache / part).min(most));
-        options.host_growth.get_or_insert(lead);
+        if options.host_pool.is_none() {
+            let (part, most) = LEAD;
+            let lead = Growth::Ahead((options.host_cache / part).min(most));
+            options.host_growth.get_or_insert(lead);
+        }
         if let Some(group) = &group {
             options.ranks = group.ranks(options.group_patience)?;
             if options.redundancy.is_some() && options.exchange.is_none() {

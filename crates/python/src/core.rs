@@ -9,6 +9,7 @@ use tierflow_bind::{Door, EngineHandle, Failure, Options};
 use crate::errors;
 use crate::ffi::detached::detached;
 use crate::order::Order;
+use crate::patience::watched;
 
 /// An engine and what its calls share.
 #[derive(Clone)]
@@ -54,4 +55,13 @@ fn lost(failure: &Failure) {
     if told.is_none() {
         eprintln!("tierflow: {failure}");
     }
+}
+
+/// Ends the engines that are still there when the interpreter ends, and warns of what is lost by that.
+#[pyfunction]
+pub(crate) fn end_of_process(py: Python<'_>) -> PyResult<()> {
+    let (lost, raised) =
+        watched(|interrupt| py.detach(|| tierflow_bind::end_of_process(Some(interrupt))));
+    lost.iter().for_each(|failure| errors::warn(py, failure));
+    raised.map_or(Ok(()), Err)
 }

@@ -58,22 +58,11 @@ mod _tierflow {
     #[pymodule_export]
     use crate::tape::Tape;
 
-    /// Ends the engines that are still there when the interpreter ends, and warns of what is lost by that.
-    #[pyfunction]
-    #[pyo3(name = "_end_of_process")]
-    fn end_of_process(py: Python<'_>) -> PyResult<()> {
-        let (lost, raised) = crate::patience::watched(|interrupt| {
-            py.detach(|| tierflow_bind::end_of_process(Some(interrupt)))
-        });
-        lost.iter()
-            .for_each(|failure| crate::errors::warn(py, failure));
-        raised.map_or(Ok(()), Err)
-    }
-
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        let end = wrap_pyfunction!(crate::core::end_of_process, module)?;
         let at_exit = module.py().import("atexit")?;
-        at_exit.call_method1("register", (module.getattr("_end_of_process")?,))?;
+        at_exit.call_method1("register", (end,))?;
         Ok(())
     }
 
