@@ -55,6 +55,10 @@ module tierflow
       import :: c_int, c_int64_t
       integer(c_int64_t), value :: engine
     end function
+    integer(c_int) function tf_end(engine) bind(c)
+      import :: c_int, c_int64_t
+      integer(c_int64_t), value :: engine
+    end function
     integer(c_int) function tf_checkpoint(engine, version, array) bind(c, name='tf_checkpoint_f')
       import :: c_int, c_int64_t
       integer(c_int64_t), value :: engine, version

@@ -46,22 +46,31 @@ typedef uint64_t tf_options;
 int tf_options_new(tf_options *options);
 
 /*
- * Chooses something by its name. Bytes are numbers or such as "512MiB", times are seconds.
+ * Chooses something by its name, the same in every language. Bytes are numbers or such as "512MiB", times are seconds.
  *
  *   device            auto | host | cuda | cuda:N               auto: the first GPU if there is one
  *   device_cache      bytes of GPU memory to keep checkpoints in
+ *   device_growth     incremental | direct: whether it is mapped in the background or in one call at the start
+ *   evict_while_growing  true | false: whether versions give way in a GPU cache that still grows
+ *   peers             memory of other GPUs as a tier below: "cuda:1=8GiB, cuda:2=8GiB"
  *   host_cache        bytes of host memory
+ *   host_growth       needed | full: whether it is made ready ahead of its use or all of it at once
+ *   host_lead         bytes that are pinned ahead of their use
+ *   host_pool         bytes of host memory that all engines of this user on this machine share which name the same, in the place of
+ *                     host_cache; host_pool_directory is where that lies, host_pool_slab what engines give each other at a time
  *   scratch           directory for a file that is deleted with the engine; or several, on file systems of their own, with
  *                     colons between them: what is written goes to the one that is predicted to have it first
  *   storage_limit     bytes of that file, or of all of them
+ *   direct_io         never | measured | always: whether GPU memory and that file are copied by cuFile
  *   node_local        directory of this node in which versions outlive the process
  *   node_local_limit  bytes of it; what also lies on external storage gives way
  *   external          directory, such as of a parallel file system, in which versions outlive the node; or an object store:
  *                     s3://bucket/prefix, gs://…, az://…, with the credentials and addresses of the environment (AWS_…)
- *   keep_newest       versions to keep there; keep_every keeps every so many-th, too
+ *   keep_newest       versions to keep there; keep_every keeps every so many-th, too, and keep_younger_than those of so many seconds
  *   after_restore     keep | discard
  *   flush             needed | eager
  *   durable_in_order  true | false: whether versions become durable in the order of their numbers
+ *   policy            residency | score | lru | fifo: the order in which versions are taken to be used; the last gives way first
  *   dedup             bytes of a chunk: what leaves the fastest tier is stored as differences
  *   compress          type of the values, such as f32: what leaves the fastest tier is compressed, losslessly but for named
  *                     regions that follow with a share of their largest value: "f32, wave = 1e-3". With dedup, it is
@@ -69,6 +78,7 @@ int tf_options_new(tf_options *options);
  *                     scratch and below, "f32, external" what goes to node_local and external; both without dedup.
  *                     "f32, nvcomp-lz4" and "f32, nvcomp-zstd" have the system's libnvcomp compress on the GPU
  *   timeline          entries of the time line
+ *   rank, ranks, run  this rank, how many there are, and the number of this run, without a tf_group
  *   group_patience    how long the ranks of a group wait for each other; 300
  *   redundancy        none | partner | xor:8 | rs:8+2: what other ranks of the group keep of node_local, so that it outlives
  *                     nodes: copies in pairs, one parity in sets of 8, 2 parities in sets of 10
@@ -145,10 +155,17 @@ typedef uint64_t tf_engine;
 int tf_open(tf_options options, const tf_group *group, tf_engine *engine);
 
 /*
- * Waits until what was taken in lies on the lowest tier, if that outlives the engine, and ends the engine. It is ended even
- * if that fails, but for TF_ARGUMENT: slots are still lent, or other threads are in a call.
+ * Waits until what was taken in lies on the lowest tier, if that outlives the engine, and ends the engine; what a suspension gave up
+ * is not waited for. If it fails, the engine stays open: mend what is wrong and close it again, or give up what is not durable
+ * with tf_end(). TF_ARGUMENT: slots are still lent, or other threads are in a call.
  */
 int tf_close(tf_engine engine);
+
+/*
+ * Ends the engine without waiting. TF_OK if nothing is lost by that; any other failure names the versions that are, and the engine is
+ * ended nevertheless, but for TF_ARGUMENT as above.
+ */
+int tf_end(tf_engine engine);
 
 /* Where a region lies. */
 enum tf_place {
@@ -299,8 +316,9 @@ int tf_produce(tf_engine engine, uint64_t version, size_t bytes, tf_slot *slot, 
 int tf_consume(tf_engine engine, uint64_t version, tf_slot *slot, const void **address, size_t *bytes);
 
 /*
- * Ends a loan, by an enum tf_slot_end_how. On a GPU the bytes count as written, or read, once the work given to `stream` is
- * done: NULL for all work given to the GPU. The call does not wait for it.
+ * Ends a loan, by an enum tf_slot_end_how. On a GPU the bytes count as written, or read, and are used again, once the work given to
+ * `stream` is done: NULL for all work given to the GPU. The call does not wait for it. If it fails, the slot is as it was, unless the
+ * GPU is lost.
  */
 int tf_slot_end(tf_slot slot, int how, void *stream);
 

@@ -83,15 +83,24 @@ public:
 
     void *data() const noexcept { return address_; }
     std::size_t size() const noexcept { return size_; }
-    void finish(void *stream = nullptr) { check(tf_slot_end(std::exchange(handle_, 0), TF_FINISH, stream)); }
+    // If they throw, the slot is as it was.
+    void finish(void *stream = nullptr) { end(TF_FINISH, stream); }
+    void give_up(void *stream = nullptr) { end(TF_GIVE_UP, stream); }
 
 private:
+    void end(tf_slot_end_how how, void *stream)
+    {
+        check(tf_slot_end(handle_, how, stream));
+        handle_ = 0;
+    }
+
     tf_slot handle_;
     void *address_;
     std::size_t size_;
 };
 
-// An engine. Its end waits for what is on its way; close() says whether all of it arrived.
+// An engine. Its end waits for what is on its way, and loses what cannot arrive. close() tells that: if it throws, the engine stays open,
+// to be closed again.
 class Engine {
 public:
     explicit Engine(const Options &options) { check(tf_open(options.handle(), nullptr, &handle_)); }
@@ -100,11 +109,15 @@ public:
     Engine &operator=(Engine &&other) = delete;
     ~Engine()
     {
-        if (handle_ != 0)
-            tf_close(handle_);
+        if (handle_ != 0 && tf_close(handle_) != TF_OK)
+            tf_end(handle_);
     }
 
-    void close() { check(tf_close(std::exchange(handle_, 0))); }
+    void close()
+    {
+        check(tf_close(handle_));
+        handle_ = 0;
+    }
     tf_engine handle() const noexcept { return handle_; }
 
     void checkpoint(std::uint64_t version, std::initializer_list<Region> regions, const tf_call *call = nullptr)

@@ -1,132 +1,88 @@
-//! An engine and what its calls share.
+//! An engine and its group.
 
-use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
-use parking_lot::Mutex;
-use tierflow_device::{Device, Stream};
-use tierflow_engine::Engine;
+use tierflow_bind::{CallStream, Door, EngineHandle, Growth, Until};
 
 use crate::failure::{Failure, Outcome};
 use crate::group::Group;
 use crate::options::Options;
 
-/// Streams of the application's beyond this many are forgotten and adopted anew.
-const MOST_ADOPTED: usize = 64;
+/// How far host memory is pinned ahead of its use (touched four times as far): a fraction of the cache, and at most so many
+/// bytes. So a cache of 4 GiB at most is ready soon after the engine is.
+const LEAD: (usize, usize) = (4, 1 << 30);
 
 pub(crate) struct Core {
-    pub(crate) engine: Engine,
-    pub(crate) device: Device,
-    own: Mutex<Vec<Stream>>,
-    adopted: Mutex<HashMap<u64, Arc<Stream>>>,
-    /// The last field: the engine is dropped before the group.
+    handle: Arc<EngineHandle>,
     pub(crate) group: Option<Arc<Group>>,
 }
 
-/// A stream for the time of a call.
-pub(crate) enum Ordered<'core> {
-    Own(Option<Stream>, &'core Core),
-    Adopted(Arc<Stream>),
-}
+impl Deref for Core {
+    type Target = EngineHandle;
 
-impl AsRef<Engine> for Core {
-    fn as_ref(&self) -> &Engine {
-        &self.engine
+    fn deref(&self) -> &EngineHandle {
+        &self.handle
     }
 }
 
 impl Core {
     pub(crate) fn open(options: &Options, group: Option<Arc<Group>>) -> Outcome<Self> {
-        let run = match &group {
-            Some(group) => group.agree_on_run(options.group_patience())?,
-            None => 0,
-        };
-        let (device, engine) = options.build(group.as_ref().map(|group| (group, run)))?;
-        Ok(Self {
-            engine,
-            device,
-            own: Mutex::default(),
-            adopted: Mutex::default(),
-            group,
-        })
+        let mut options = options.clone();
+        if options.host_pool.is_none() {
+            let (part, most) = LEAD;
+            let lead = Growth::Ahead((options.host_cache / part).min(most));
+            options.host_growth.get_or_insert(lead);
+        }
+        if let Some(group) = &group {
+            options.ranks = group.ranks(options.group_patience)?;
+            if options.redundancy.is_some() && options.exchange.is_none() {
+                group.can_send()?;
+            }
+            options.beside = Some(Arc::clone(group) as _);
+        }
+        let handle = EngineHandle::open(options, Door::default())?;
+        Ok(Self { handle, group })
+    }
+
+    /// The owner that slots share.
+    pub(crate) fn handle(&self) -> &Arc<EngineHandle> {
+        &self.handle
     }
 
     /// Makes redundancy with the other ranks in this call, if it is made in calls alone: also after `done` failed, as the other
     /// ranks wait for it.
     pub(crate) fn protect_after(&self, done: Outcome) -> Outcome {
-        let protected = match self.engine.is_driven() {
-            true => self.engine.protect().map_err(Failure::from),
-            false => Ok(()),
-        };
-        done.and(protected)
+        self.handle.protect_after(done)
     }
 
-    pub(crate) fn is_cuda(&self) -> bool {
-        self.device.as_cuda().is_some()
-    }
-
-    /// A stream behind the work given to the one of this handle; without one, behind all work given to the device. `None`
-    /// where there is no such work.
+    /// The stream for a call behind the work given to the one of this handle; without one, behind all work given to the device.
+    /// `None` where there is no such work.
     ///
     /// # Safety
     /// `handle` is null, or a stream of the device that is not destroyed before the call ends.
-    pub(crate) unsafe fn behind(&self, handle: u64) -> Outcome<Option<Ordered<'_>>> {
-        if !self.is_cuda() {
-            return match handle {
-                0 => Ok(None),
-                _ => Err(Failure::argument(
-                    "a stream is for an engine on a GPU, and this one keeps plain memory: pass NULL",
-                )),
-            };
-        }
-        if handle == 0 {
-            let free = self.own.lock().pop();
-            let own = free.map_or_else(|| self.device.stream(), Ok)?;
-            own.wait_for_all_work()?;
-            return Ok(Some(Ordered::Own(Some(own), self)));
-        }
-        // Asked first, as anything else would spoil a graph that is being captured.
+    pub(crate) unsafe fn behind(&self, handle: u64) -> Outcome<Option<CallStream<'_>>> {
         // SAFETY: the caller's promise.
-        if unsafe { self.device.is_captured(handle) }? {
-            return Err(Failure::argument(
-                "a CUDA graph is being captured on the stream, and a copy must run: call before or after the capture",
-            ));
-        }
-        let known = self.adopted.lock().get(&handle).cloned();
-        if let Some(known) = known {
-            return Ok(Some(Ordered::Adopted(known)));
-        }
-        // SAFETY: the caller's promise. What is kept of it is only used when the handle is named again.
-        let stream = unsafe { self.device.adopt_stream(handle) }?;
-        let stream = Arc::new(stream);
-        let mut all = self.adopted.lock();
-        if all.len() >= MOST_ADOPTED {
-            all.clear();
-        }
-        all.insert(handle, Arc::clone(&stream));
-        Ok(Some(Ordered::Adopted(stream)))
+        Ok(unsafe { self.handle.behind(handle) }?.into_stream())
     }
-}
 
-impl Deref for Ordered<'_> {
-    type Target = Stream;
-
-    fn deref(&self) -> &Stream {
-        match self {
-            Self::Own(Some(stream), _) => stream,
-            Self::Own(None, _) => unreachable!("only dropping takes it"),
-            Self::Adopted(stream) => stream,
+    /// Fails if a slot is lent.
+    pub(crate) fn lends_nothing(&self) -> Outcome {
+        match Arc::strong_count(&self.handle) {
+            1 => Ok(()),
+            _ => Err(Failure::argument(
+                "the tf_engine is in use: give back what it lent before",
+            )),
         }
     }
-}
 
-impl Drop for Ordered<'_> {
-    fn drop(&mut self) {
-        if let Self::Own(stream, core) = self
-            && let Some(stream) = stream.take()
-        {
-            core.own.lock().push(stream);
-        }
+    /// Ends the engine, once what it took in is durable, or `patience` is over. A failure names what is lost.
+    pub(crate) fn end(self, patience: Duration) -> Outcome {
+        self.lends_nothing()?;
+        let ended = self.handle.end(Until::patience(patience));
+        // The group is called until the engine is gone.
+        drop(self.handle);
+        Ok(ended?)
     }
 }

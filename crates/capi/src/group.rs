@@ -3,9 +3,11 @@
 use std::ffi::{c_int, c_void};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use tierflow_bind::Ranks;
 use tierflow_store::{Collective, Error as StoreError};
 
 use crate::failure::{Failure, Outcome, Status};
@@ -169,18 +171,18 @@ impl Group {
         lost.map_or(Ok(()), |why| Err(absent(StoreError::Remote(why))))
     }
 
-    /// The number of this run of the application, the same for all: given, or drawn by rank 0.
-    pub(crate) fn agree_on_run(&self, patience: Duration) -> Outcome<u64> {
-        if self.run != 0 {
-            return Ok(self.run);
-        }
-        let mut drawn = [0; 8];
-        let source = std::fs::File::open("/dev/urandom");
-        let read = source.and_then(|mut file| std::io::Read::read_exact(&mut file, &mut drawn));
-        read.map_err(|error| Failure::file("/dev/urandom".as_ref(), &error))?;
-        let all = self.numbers(i64::from_le_bytes(drawn), patience)?;
-        let first = all.first().copied().unwrap_or_default();
-        Ok(u64::from_le_bytes(first.to_le_bytes()).max(1))
+    /// This rank and its group, with a number of this run that all have.
+    pub(crate) fn ranks(self: &Arc<Self>, patience: Duration) -> Outcome<Ranks> {
+        let mut ranks = Ranks {
+            rank: self.rank,
+            ranks: self.ranks,
+            run: self.run,
+            collective: Some(Arc::clone(self) as _),
+            transport: self.messages.as_ref().map(|_| Arc::clone(self) as _),
+        };
+        let failed = |error: StoreError| Failure::new(Status::Group, error.to_string());
+        ranks.agree_on_run(patience).map_err(failed)?;
+        Ok(ranks)
     }
 
     /// How many ranks are on this machine.

@@ -77,6 +77,11 @@ pub(crate) fn take<T: Send + Sync + 'static>(handle: u64, what: &str) -> Outcome
     })
 }
 
+/// Undoes [`take`].
+pub(crate) fn put_back<T: Send + Sync + 'static>(handle: u64, value: T) {
+    TABLE.get().lock().insert(handle, Arc::new(value));
+}
+
 /// Lets a handle name nothing from now on.
 pub(crate) fn forget(handle: u64) {
     TABLE.get().lock().remove(&handle);

@@ -75,6 +75,19 @@ fn what_is_declared_is_exported_and_nothing_else() {
 }
 
 #[test]
+fn every_option_is_told() {
+    let text = std::fs::read_to_string(home().join("include/tierflow.h")).unwrap();
+    let list = text.split("Chooses something by its name").nth(1).unwrap();
+    let list = list.split("int tf_options_set").next().unwrap();
+    let words: BTreeSet<&str> = list
+        .split(|c: char| !c.is_alphanumeric() && c != '_')
+        .collect();
+    for option in tierflow_bind::OPTIONS {
+        assert!(words.contains(option.key), "{}", option.key);
+    }
+}
+
+#[test]
 fn c_and_cpp_take_every_address() {
     let directory = tempfile::tempdir().unwrap();
     let mut all = declared("tierflow.h");

@@ -1,7 +1,7 @@
 //! How an engine ends: it waits as long as bytes get to where they outlive it.
 
 use crate::run::Shared;
-use crate::{Engine, Error, Result};
+use crate::{Engine, Error, Result, Within};
 use std::time::{Duration, Instant};
 
 /// How many times in its patience a wait looks for progress.
@@ -53,9 +53,18 @@ impl Engine {
     /// # Errors
     /// As [`Engine::wait`]; [`Error::TimedOut`] when nothing has moved for so long.
     pub fn wait_while_moving(&self, patience: Duration) -> Result<()> {
+        self.while_moving(patience, |within| within.wait())
+    }
+
+    /// Repeats a wait as long as bytes get to tiers that outlive the engine: `patience` counts from the last that did.
+    pub(crate) fn while_moving(
+        &self,
+        patience: Duration,
+        wait: impl Fn(&Within<'_>) -> Result<()>,
+    ) -> Result<()> {
         let mut stall = Stall::new(&self.shared, patience);
         loop {
-            match self.wait_for(patience / LOOKS) {
+            match wait(&self.within(patience / LOOKS)) {
                 Err(Error::TimedOut { .. }) if stall.is_over(&self.shared) => {
                     return Err(Error::TimedOut { patience });
                 }

@@ -1,33 +1,51 @@
-//! When calls give up.
+//! When calls stop waiting.
 
 use crate::Error;
+use std::fmt;
 use std::time::{Duration, Instant};
 
-/// When a call gives up, and how long it had; none if it never does.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Deadline {
-    end: Option<(Instant, Duration)>,
-    /// When it gives up waiting to begin, if that is earlier.
-    slice: Option<(Instant, Duration)>,
+/// How often a wait asks whether it is interrupted.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Says whether a wait is to end, whatever the time.
+#[derive(Clone, Copy)]
+pub(crate) struct Interrupt<'a>(pub(crate) &'a (dyn Fn() -> bool + Sync));
+
+impl fmt::Debug for Interrupt<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Interrupt")
+    }
 }
 
-impl Deadline {
+/// When a call stops waiting: at the end of its time, or when it is interrupted. Its place in the queue stays the same until
+/// then.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Deadline<'a> {
+    /// The end, and how long that was to be; none without a limit.
+    end: Option<(Instant, Duration)>,
+    interrupt: Option<Interrupt<'a>>,
+}
+
+impl<'a> Deadline<'a> {
     pub(crate) fn after(patience: Duration) -> Self {
         // Beyond what clocks tell, it is never.
         let end = Instant::now().checked_add(patience);
         Self {
             end: end.map(|at| (at, patience)),
-            slice: None,
+            interrupt: None,
         }
     }
 
-    pub(crate) fn sliced(self, slice: Option<Duration>) -> Self {
-        let at = slice.and_then(|slice| Instant::now().checked_add(slice));
-        let at = at.filter(|at| self.end.is_none_or(|(end, _)| *at < end));
+    /// The deadline at this instant.
+    pub(crate) fn by(at: Instant) -> Self {
         Self {
-            slice: at.zip(slice),
-            ..self
+            end: Some((at, at.saturating_duration_since(Instant::now()))),
+            interrupt: None,
         }
+    }
+
+    pub(crate) fn unless(self, interrupt: Option<Interrupt<'a>>) -> Self {
+        Self { interrupt, ..self }
     }
 
     /// When a copy with storage is given up.
@@ -35,16 +53,28 @@ impl Deadline {
         self.end.map(|(at, _)| at)
     }
 
-    /// When waiting for the copy to begin is given up.
-    pub(crate) fn to_begin(self) -> Option<Instant> {
-        self.slice.or(self.end).map(|(at, _)| at)
+    /// When a wait looks whether it [goes on](Self::goes_on).
+    pub(crate) fn next_look(self) -> Option<Instant> {
+        let look = self.interrupt.map(|_| Instant::now() + LOOK);
+        let end = self.at();
+        look.map_or(end, |look| Some(end.map_or(look, |end| end.min(look))))
     }
 
-    /// What was too short: the slice, as long as it is the only one that can be over.
+    /// Returns true if a wait goes on that has come to its [next look](Self::next_look).
+    pub(crate) fn goes_on(self) -> bool {
+        let Some(Interrupt(is_interrupted)) = self.interrupt else {
+            return false;
+        };
+        self.end.is_none_or(|(at, _)| Instant::now() < at) && !is_interrupted()
+    }
+
+    /// Why a wait did not go on.
     pub(crate) fn passed(self) -> Error {
-        let is_over = |(at, _): &(Instant, Duration)| *at <= Instant::now();
-        let passed = self.end.filter(is_over).or(self.slice).or(self.end);
-        let patience = passed.map_or(Duration::MAX, |(_, patience)| patience);
-        Error::TimedOut { patience }
+        match self.end {
+            Some((at, patience)) if self.interrupt.is_none() || at <= Instant::now() => {
+                Error::TimedOut { patience }
+            }
+            _ => Error::Interrupted,
+        }
     }
 }

@@ -372,7 +372,7 @@ impl Engine {
         deadline: Deadline,
         event: impl FnOnce(Ticket) -> Event,
     ) -> Result<(Ticket, Option<Grant>)> {
-        let (ticket, answer) = self.shared.ask(deadline.to_begin(), event);
+        let (ticket, answer) = self.shared.ask(deadline, event);
         match answer.ok_or_else(|| deadline.passed())? {
             Answer::Copy(grant) => Ok((ticket, Some(grant))),
             Answer::Done(Ok(())) => Ok((ticket, None)),

@@ -158,6 +158,18 @@ pub enum Error {
         /// How long the caller wanted to wait.
         patience: std::time::Duration,
     },
+    /// The caller said that it waits no longer. What was begun goes on, as after [`Error::TimedOut`].
+    #[error("the wait was interrupted")]
+    Interrupted,
+    /// The engine ended before these versions were durable.
+    #[error("{} lost, as the engine ended before that was durable: {}", versions_text(.versions), end_text(.cause))]
+    Lost {
+        /// Which, in ascending order.
+        versions: Vec<Version>,
+        /// Why it did not wait for them any longer.
+        #[source]
+        cause: Box<Error>,
+    },
     /// Some versions could not reach the lowest tier. They are still held, and can be restored.
     #[error("{versions} versions are not on the lowest tier{}; they stay where they are, try again", cause_text(.cause))]
     Stalled {
@@ -197,6 +209,35 @@ pub enum Error {
     /// Signals cannot be received.
     #[error("signals cannot be received: {0}")]
     Signals(#[source] std::io::Error),
+}
+
+/// Versions in words, with runs of them shortened.
+fn versions_text(versions: &[Version]) -> String {
+    let runs = versions.chunk_by(|one, next| one + 1 == *next);
+    let runs = runs.map(|run| match run {
+        [first, .., last] if run.len() > 2 => format!("{first} to {last}"),
+        run => {
+            let all: Vec<_> = run.iter().map(ToString::to_string).collect();
+            all.join(", ")
+        }
+    });
+    let all: Vec<_> = runs.collect();
+    match versions {
+        [one] => format!("version {one} is"),
+        _ => format!("versions {} are", all.join(", ")),
+    }
+}
+
+/// Why an engine that ended waited no longer: nothing stays where it is, and nothing can be tried again.
+fn end_text(cause: &Error) -> String {
+    match cause {
+        Error::Stalled {
+            cause: Some(cause), ..
+        } => cause.to_string(),
+        Error::Stalled { cause: None, .. } => "the lowest tier takes no more".to_owned(),
+        Error::TimedOut { patience } => format!("it waited for {patience:?}"),
+        cause => cause.to_string(),
+    }
 }
 
 fn cause_text(cause: &Option<Arc<Error>>) -> String {

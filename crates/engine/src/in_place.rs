@@ -316,6 +316,22 @@ impl ProduceSlot<'_> {
         Ok(())
     }
 
+    /// Gives the room up as soon as the work given to `stream` so far is over, which may still write there. Returns at once: what
+    /// has the room next waits for that work.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if the stream's device failed. The room is given up nevertheless.
+    pub fn give_up_after(mut self, stream: &Stream) -> Result<()> {
+        self.call.engine.at_home()?;
+        let ends = stream.record()?;
+        if let Some(loan) = self.loan.take() {
+            let pending = &self.call.engine.shared.pending;
+            pending.note(&self.call.place, Access::Write, ends, loan.into_read());
+            self.call.written(false);
+        }
+        Ok(())
+    }
+
     fn taken_in(&self, begun: Instant) {
         self.call.written(true);
         let blocked = self.blocked + begun.elapsed();
@@ -414,7 +430,19 @@ impl ConsumeSlot<'_> {
     ///
     /// # Errors
     /// [`Error::Device`] if the stream's device failed. The version is not consumed then.
-    pub fn finish_after(mut self, stream: &Stream) -> Result<()> {
+    pub fn finish_after(self, stream: &Stream) -> Result<()> {
+        self.end_after(stream, true)
+    }
+
+    /// [`ConsumeSlot::finish_after`], which leaves the version unconsumed.
+    ///
+    /// # Errors
+    /// As [`ConsumeSlot::finish_after`].
+    pub fn give_back_after(self, stream: &Stream) -> Result<()> {
+        self.end_after(stream, false)
+    }
+
+    fn end_after(mut self, stream: &Stream, is_consumed: bool) -> Result<()> {
         self.call.engine.at_home()?;
         let ends = match stream.record() {
             Ok(ends) => ends,
@@ -427,7 +455,7 @@ impl ConsumeSlot<'_> {
             let pending = &self.call.engine.shared.pending;
             pending.note(&self.call.place, Access::Read, ends, loan);
         }
-        self.call.read(true);
+        self.call.read(is_consumed);
         Ok(())
     }
 

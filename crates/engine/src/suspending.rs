@@ -1,5 +1,6 @@
 //! A job that has to go at once: the newest version that can be durable by then is.
 
+use crate::deadline::{Deadline, Interrupt};
 use crate::plan::Refusal;
 use crate::run::{Answer, Asked, Decided};
 use crate::{Engine, Error, Result, Version};
@@ -31,7 +32,8 @@ impl Engine {
     /// and tell all with [`Engine::suspend_to`].
     ///
     /// If the job need not go after all, go on: when a checkpoint, a restore or a wait is asked for and this version is
-    /// durable, everything that was dropped begins again. [`Engine::close`] does not wait for it.
+    /// durable, everything that was dropped begins again. [`Engine::close`] waits for the version
+    /// that was chosen and for nothing that was dropped.
     ///
     /// # Errors
     /// [`Error::NothingLasts`] if nothing outlives the engine; [`Error::OtherProcess`].
@@ -130,17 +132,35 @@ impl Suspension<'_> {
     /// # Errors
     /// [`Error::Stalled`] if it cannot get there; [`Error::Discarded`] if it was discarded meanwhile.
     pub fn wait(self) -> Result<bool> {
+        let deadline = Deadline::by(self.deadline);
+        self.wait_until(deadline)
+    }
+
+    /// [`Suspension::wait`], which stops waiting when `interrupt` says so: it is asked every 50 ms.
+    ///
+    /// # Errors
+    /// As [`Suspension::wait`]; [`Error::Interrupted`].
+    pub fn wait_unless(self, interrupt: &(dyn Fn() -> bool + Sync)) -> Result<bool> {
+        let deadline = Deadline::by(self.deadline).unless(Some(Interrupt(interrupt)));
+        self.wait_until(deadline)
+    }
+
+    pub(crate) fn wait_until(self, deadline: Deadline<'_>) -> Result<bool> {
         let (Some(version), Some(asked)) = (self.version, self.asked) else {
             return Ok(false);
         };
-        match self.engine.shared.await_suspended(asked, self.deadline) {
+        match self.engine.shared.await_suspended(asked, deadline) {
             Some(Answer::Done(Err(refusal))) => match self.engine.is_durable(version) {
                 // Another suspension took its place when it was there.
                 true if matches!(refusal, Refusal::Stalled { .. }) => Ok(true),
                 _ => Err(self.engine.refused(version, 0, refusal)),
             },
             Some(_) => Ok(true),
-            None => Ok(self.engine.is_durable(version)),
+            None if self.engine.is_durable(version) => Ok(true),
+            None => match deadline.passed() {
+                Error::TimedOut { .. } => Ok(false),
+                interrupted => Err(interrupted),
+            },
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Calls that wait no longer than they are told to, and what is waited for of single versions.
 
-use crate::deadline::Deadline;
+use crate::deadline::{Deadline, Interrupt};
 use crate::in_place::{ConsumeSlot, ProduceSlot};
 use crate::plan::{Event, Ticket};
 use crate::run::{Grant, Lane, Shared, Sink, Source, work_until};
-use crate::{Engine, Region, RegionMut, Result, Version};
+use crate::{Engine, Error, Region, RegionMut, Result, Version};
 use std::time::{Duration, Instant};
 use tierflow_device::Stream;
 
@@ -13,7 +13,7 @@ use tierflow_device::Stream;
 pub struct Within<'engine> {
     pub(crate) engine: &'engine Engine,
     patience: Duration,
-    slice: Option<Duration>,
+    interrupt: Option<Interrupt<'engine>>,
 }
 
 impl Engine {
@@ -42,29 +42,51 @@ impl Engine {
         Within {
             engine: self,
             patience,
-            slice: None,
+            interrupt: None,
         }
     }
 
     /// Ends the engine once every version taken in lies on the lowest tier, where that outlives the engine, and is
-    /// [protected](Engine::protect); without waiting, if nothing was asked of it since [`Engine::suspend`]. Dropping it ends it,
-    /// too, and tells nothing.
+    /// [protected](Engine::protect); after [`Engine::suspend`], once the version chosen there does. Dropping it ends it, too, and
+    /// tells nothing.
     ///
     /// # Errors
-    /// As [`Engine::wait_while_moving`] with the [`closing_patience`](crate::EngineBuilder::closing_patience): it is ended
-    /// nevertheless, and what was not durable is gone. Call [`Engine::wait`] before to be able to do something about it.
+    /// [`Error::Lost`](crate::Error::Lost) names the versions that were not durable although nothing moved for the
+    /// [`closing_patience`](crate::EngineBuilder::closing_patience), and why: the engine is ended nevertheless. To be able to do
+    /// something about it, call [`Within::settle`] before.
     pub fn close(self) -> Result<()> {
-        let lowest = self.shared.tiers.last();
-        let waited = match lowest.and_then(|tier| tier.medium.kept()) {
-            Some(_) if !self.shared.is_suspended() => self.wait_while_moving(self.patience),
-            _ => self.at_home(),
+        let settled = self.while_moving(self.patience, |within| within.settle());
+        settled.map_err(|cause| self.lost(cause))
+    }
+
+    /// The versions that would be lost if the engine ended now, in ascending order: held, and not [durable](Engine::is_durable).
+    #[must_use]
+    pub fn not_durable(&self) -> Vec<Version> {
+        let mut versions = match self.at_home() {
+            Ok(()) => self.versions(),
+            Err(_) => Vec::new(),
         };
-        // Whatever became of that, the others count on this call.
-        let protected = match self.is_driven() {
-            true => self.protect(),
-            false => Ok(()),
+        versions.retain(|version| !self.is_durable(*version));
+        versions
+    }
+
+    /// The error of an engine that ends though it [could not settle](Within::settle): it names the versions that are lost by that,
+    /// if there are any.
+    #[must_use]
+    pub fn lost(&self, cause: Error) -> Error {
+        let given_up = |version: &Version| match self.shared.suspended_for() {
+            Some(chosen) => *version != chosen,
+            None => false,
         };
-        waited.and(protected)
+        let mut versions = self.not_durable();
+        versions.retain(|version| !given_up(version));
+        match versions.is_empty() {
+            true => cause,
+            false => Error::Lost {
+                versions,
+                cause: Box::new(cause),
+            },
+        }
     }
 
     /// Withdraws all hints given so far: the application will do something else. Those given after this count.
@@ -190,16 +212,37 @@ impl Engine {
 }
 
 impl<'engine> Within<'engine> {
-    pub(crate) fn deadline(&self) -> Deadline {
-        Deadline::after(self.patience).sliced(self.slice)
+    pub(crate) fn deadline(&self) -> Deadline<'engine> {
+        Deadline::after(self.patience).unless(self.interrupt)
     }
 
-    /// Gives up waiting for room or for bytes after `slice` already, so that the caller can look after something else, such as
-    /// a signal, and call again. A copy that has begun still has the whole time.
+    /// Stops waiting for room or for bytes when `interrupt` says so: it is asked every 50 ms, and may look after signals, say. The
+    /// call keeps its place in the queue meanwhile, and ends with [`Error::Interrupted`](crate::Error::Interrupted). A copy that has
+    /// begun still has the whole time.
+    ///
+    /// ```
+    /// # fn main() -> tierflow_engine::Result<()> {
+    /// # use tierflow_engine::{Engine, Error, Region};
+    /// # use std::sync::atomic::{AtomicBool, Ordering};
+    /// # use std::time::Duration;
+    /// # let device = tierflow_device::open(tierflow_device::Choice::Host)?;
+    /// # let engine = Engine::builder(&device).host_cache(1 << 20).build()?;
+    /// static STOPPED: AtomicBool = AtomicBool::new(false);
+    /// let is_stopped = || STOPPED.load(Ordering::Relaxed);
+    /// let call = engine.within(Duration::MAX).unless(&is_stopped);
+    /// match call.checkpoint(1, &[Region::from(&[0_u8; 4096][..])]) {
+    ///     Err(Error::Interrupted) => { /* it was not taken in */ }
+    ///     taken_in => taken_in?,
+    /// }
+    /// # Ok(()) }
+    /// ```
     #[must_use]
-    pub fn sliced(self, slice: Duration) -> Self {
-        Self {
-            slice: Some(slice),
+    pub fn unless<'call>(self, interrupt: &'call (dyn Fn() -> bool + Sync)) -> Within<'call>
+    where
+        'engine: 'call,
+    {
+        Within {
+            interrupt: Some(Interrupt(interrupt)),
             ..self
         }
     }
@@ -284,5 +327,41 @@ impl<'engine> Within<'engine> {
     /// As [`Engine::wait_for`].
     pub fn wait(&self) -> Result<()> {
         self.engine.wait_until(self.deadline())
+    }
+
+    /// Waits as [`Engine::close`] does, and leaves the engine open: if it fails, mend what is wrong and settle again.
+    ///
+    /// # Errors
+    /// As [`Engine::wait_for`].
+    pub fn settle(&self) -> Result<()> {
+        let engine = self.engine;
+        engine.at_home()?;
+        let lowest = engine.shared.tiers.last();
+        let waited = match lowest.and_then(|tier| tier.medium.kept()) {
+            None => Ok(()),
+            Some(_) => match engine.shared.suspended_for() {
+                Some(version) => self.wait_suspended(version),
+                None => self.wait(),
+            },
+        };
+        // Whatever became of that, the others count on this call.
+        let protected = match engine.is_driven() {
+            true => engine.protect(),
+            false => Ok(()),
+        };
+        waited.and(protected)
+    }
+
+    /// Waits for the version of a suspension, and leaves it suspended.
+    fn wait_suspended(&self, version: Version) -> Result<()> {
+        let deadline = self.deadline();
+        if self.engine.is_durable(version) || self.engine.restore_size(version).is_err() {
+            return Ok(());
+        }
+        let by = deadline.at().unwrap_or_else(Instant::now);
+        match self.engine.suspend_to(version, by)?.wait_until(deadline)? {
+            true => Ok(()),
+            false => Err(deadline.passed()),
+        }
     }
 }

@@ -7,6 +7,7 @@ mod history;
 
 use history::{content, restored};
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 use tierflow_device::{Choice, open};
@@ -207,12 +208,12 @@ fn room_that_does_not_come() {
     assert!(matches!(error, Error::TimedOut { .. }), "{error}");
     assert_eq!(engine.versions(), [0, 1]);
     let patience = Duration::from_secs(60);
-    let sliced = engine.within(patience).sliced(SHORT);
-    let error = sliced.checkpoint(2, &regions).unwrap_err();
-    assert!(
-        matches!(error, Error::TimedOut { patience: SHORT }),
-        "{error}"
-    );
+    let interrupted = engine.within(patience).unless(&|| true);
+    let error = interrupted.checkpoint(2, &regions).unwrap_err();
+    assert!(matches!(error, Error::Interrupted), "{error}");
+    let interrupted = engine.within(SHORT).unless(&|| false);
+    let error = interrupted.checkpoint(2, &regions).unwrap_err();
+    assert!(matches!(error, Error::TimedOut { .. }), "{error}");
     vault.release_all();
     engine.within(patience).checkpoint(2, &regions).unwrap();
     let mut slot = engine.within(patience).produce(3, MIB).unwrap();
@@ -224,17 +225,18 @@ fn room_that_does_not_come() {
 }
 
 #[test]
-fn a_slice_is_not_for_what_has_begun() {
+fn an_interruption_is_not_for_what_has_begun() {
     let (engine, vault, _kept) = engine(MIB);
     vault.hold([3]);
     let bytes = content(3, 5 * MIB);
     std::thread::scope(|scope| {
         let writing = scope.spawn(|| {
-            let sliced = engine.within(Duration::from_secs(60)).sliced(SHORT);
-            sliced.checkpoint(3, &[Region::from(bytes.as_slice())])
+            let call = engine.within(Duration::from_secs(60)).unless(&|| true);
+            call.checkpoint(3, &[Region::from(bytes.as_slice())])
         });
-        // Longer than the slice, on whatever machine keeps time.
-        std::thread::sleep(2 * SHORT);
+        vault.wait_until_it_came(3);
+        // Longer than it takes until the next look.
+        std::thread::sleep(3 * SHORT);
         vault.release(3);
         writing.join().unwrap().unwrap();
     });
@@ -321,8 +323,14 @@ fn closing_tells_whether_all_is_durable() {
     };
     vault.hold([9]);
     let error = closing(true).unwrap_err();
+    // The text names what is lost by that, and asks for nothing that can no longer be done.
+    let Error::Lost { versions, cause } = &error else {
+        panic!("{error}");
+    };
+    assert_eq!(versions, &[9]);
+    assert!(matches!(**cause, Error::TimedOut { patience: SHORT }));
     assert!(
-        matches!(error, Error::TimedOut { patience: SHORT }),
+        error.to_string().starts_with("version 9 is lost"),
         "{error}"
     );
     vault.release_all();
@@ -348,4 +356,46 @@ fn a_version_lent_from_storage_that_hangs() {
     let slot = engine.within(patience).consume(2).unwrap();
     assert!(slot.bytes().unwrap() == content(2, MIB));
     assert!(slots[1].bytes().unwrap() == content(1, MIB));
+}
+
+/// A caller that looks after signals while it waits stands in the queue where it came: what comes later waits behind it, though
+/// there would be room.
+#[test]
+fn a_wait_that_looks_after_signals_keeps_its_place() {
+    let (engine, vault, _kept) = engine(4 * MIB);
+    vault.hold(0..100);
+    (0..4).for_each(|version| checkpoint(&engine, version, MIB));
+    let asked = AtomicUsize::new(0);
+    let (large_is_in, small_is_in) = (AtomicBool::new(false), AtomicBool::new(false));
+    let asks_again = |times: usize| {
+        let seen = asked.load(Ordering::SeqCst);
+        while asked.load(Ordering::SeqCst) < seen + times && !large_is_in.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let bytes = content(10, 4 * MIB);
+            let regions = [Region::from(bytes.as_slice())];
+            let count = || asked.fetch_add(1, Ordering::SeqCst) == usize::MAX;
+            let call = engine.within(Duration::from_secs(60)).unless(&count);
+            call.checkpoint(10, &regions).unwrap();
+            large_is_in.store(true, Ordering::SeqCst);
+        });
+        asks_again(2);
+        scope.spawn(|| {
+            checkpoint(&engine, 11, MIB);
+            small_is_in.store(true, Ordering::SeqCst);
+        });
+        // Room for the small one, and not for the large one.
+        (0..2).for_each(|version| vault.release(version));
+        (0..2).for_each(|version| engine.wait_version(version).unwrap());
+        asks_again(6);
+        let overtaken = small_is_in.load(Ordering::SeqCst);
+        vault.release_all();
+        assert!(!overtaken, "it came later");
+    });
+    engine.wait().unwrap();
+    assert!(restored(&engine, 10).unwrap() == content(10, 4 * MIB));
+    assert!(restored(&engine, 11).unwrap() == content(11, MIB));
 }

@@ -193,9 +193,14 @@ fn slots_are_ordered_with_the_work_of_streams() {
         assert!(to.bytes().unwrap().iter().all(|&b| b == version as u8));
     }
     let mut slot = engine.produce(20, MIB).unwrap();
+    slot.fill(&stream, 7).unwrap();
+    slot.give_up_after(&stream).unwrap();
+    let mut slot = engine.produce(20, MIB).unwrap();
     slot.copy_from(&stream, &field.lend(0..MIB).unwrap())
         .unwrap();
     slot.commit();
+    let slot = engine.consume(20).unwrap();
+    slot.give_back_after(&stream).unwrap();
     let slot = engine.consume(20).unwrap();
     assert!(slot.bytes().unwrap().iter().all(|&b| b == 0));
     drop(slot);

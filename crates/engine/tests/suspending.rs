@@ -97,6 +97,31 @@ fn the_newest_version_goes_past_the_tiers_between_and_another_engine_goes_on() {
 }
 
 #[test]
+fn closing_waits_for_the_version_that_was_chosen_and_for_no_other() {
+    let external = tempfile::tempdir().unwrap();
+    let repository = Repository::open(external.path(), Options::default()).unwrap();
+    let slow = Arc::new(Slow::new(repository, 200 * MIB as u64, &Sizes::default()));
+    let engine = builder()
+        .host_cache(64 * MIB)
+        .external_vault(Arc::clone(&slow) as _)
+        .closing_patience(Duration::from_millis(50))
+        .build()
+        .unwrap();
+    slow.halt(true);
+    for version in 1..6 {
+        checkpoint(&engine, version, MIB);
+    }
+    let far = Instant::now() + Duration::from_secs(600);
+    assert_eq!(engine.suspend_to(4, far).unwrap().version(), Some(4));
+    let error = engine.close().unwrap_err();
+    assert!(
+        matches!(&error, Error::Lost { versions, .. } if *versions == [4]),
+        "{error}"
+    );
+    slow.halt(false);
+}
+
+#[test]
 fn a_job_that_need_not_go_after_all_goes_on() {
     let external = tempfile::tempdir().unwrap();
     let engine = builder()

@@ -1,74 +1,67 @@
-//! An engine and what belongs to it, as calls and slots share them.
+//! An engine as Python's calls use it.
 
 use std::ops::Deref;
+use std::sync::Arc;
 
 use pyo3::prelude::*;
-use tierflow_device::{Device, Kind, Stream};
+use tierflow_bind::{Door, EngineHandle, Failure, Options};
 
-use crate::ffi::detached::DetachedEngine;
-use crate::order::{Order, Streams};
+use crate::errors;
+use crate::ffi::detached::detached;
+use crate::order::Order;
+use crate::patience::watched;
 
-/// An engine and what its calls share. Slots hold it, too.
-pub(crate) struct Core {
-    pub(crate) engine: DetachedEngine,
-    pub(crate) device: Device,
-    pub(crate) streams: Streams,
-}
+/// An engine and what its calls share.
+#[derive(Clone)]
+pub(crate) struct Core(Arc<EngineHandle>);
 
-impl AsRef<tierflow_engine::Engine> for Core {
-    fn as_ref(&self) -> &tierflow_engine::Engine {
-        &self.engine
+impl Deref for Core {
+    type Target = EngineHandle;
+
+    fn deref(&self) -> &EngineHandle {
+        &self.0
     }
 }
 
 impl Core {
+    pub(crate) fn open(py: Python<'_>, options: Options) -> PyResult<Self> {
+        let door = Door { detached, lost };
+        let opened = py.detach(|| EngineHandle::open(options, door));
+        opened
+            .map(Self)
+            .map_err(|failure| errors::failed(py, &failure))
+    }
+
+    /// The owner that slots share.
+    pub(crate) fn handle(&self) -> &Arc<EngineHandle> {
+        &self.0
+    }
+
     pub(crate) fn order(&self, stream: Option<&Bound<'_, PyAny>>) -> PyResult<Order<'_>> {
-        Order::new(&self.device, &self.streams, stream)
-    }
-
-    pub(crate) fn is_cuda(&self) -> bool {
-        self.device.info().kind == Kind::Cuda
-    }
-
-    /// A stream of the engine's own.
-    pub(crate) fn stream(&self) -> tierflow_device::Result<Borrowed<'_>> {
-        let stream = self.streams.take_own(&self.device)?;
-        Ok(Borrowed {
-            stream: Some(stream),
-            streams: &self.streams,
-        })
-    }
-
-    /// A stream whose work comes after all that was given to the device so far.
-    pub(crate) fn behind_all_work(&self) -> tierflow_device::Result<Borrowed<'_>> {
-        let stream = self.stream()?;
-        stream.wait_for_all_work()?;
-        Ok(stream)
+        Order::new(&self.streams, stream)
     }
 }
 
-/// A stream of the engine's own, for a time.
-pub(crate) struct Borrowed<'core> {
-    /// There until it is dropped.
-    stream: Option<Stream>,
-    streams: &'core Streams,
-}
-
-impl Deref for Borrowed<'_> {
-    type Target = Stream;
-
-    fn deref(&self) -> &Stream {
-        match &self.stream {
-            Some(stream) => stream,
-            None => unreachable!("only dropping takes it"),
+/// Tells which versions were lost with an engine that nobody closed, wherever its last user lets go of it.
+fn lost(failure: &Failure) {
+    let told = Python::try_attach(|py| {
+        // An object may go while an exception is on its way.
+        let on_its_way = PyErr::take(py);
+        errors::warn(py, failure);
+        if let Some(error) = on_its_way {
+            error.restore(py);
         }
+    });
+    if told.is_none() {
+        eprintln!("tierflow: {failure}");
     }
 }
 
-impl Drop for Borrowed<'_> {
-    fn drop(&mut self) {
-        if let Some(stream) = self.stream.take() {
-            self.streams.give_back(stream);
-        }
-    }
+/// Ends the engines that are still there when the interpreter ends, and warns of what is lost by that.
+#[pyfunction]
+pub(crate) fn end_of_process(py: Python<'_>) -> PyResult<()> {
+    let (lost, raised) =
+        watched(|interrupt| py.detach(|| tierflow_bind::end_of_process(Some(interrupt))));
+    lost.iter().for_each(|failure| errors::warn(py, failure));
+    raised.map_or(Ok(()), Err)
 }

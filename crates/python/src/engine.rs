@@ -4,28 +4,23 @@ mod inner;
 mod named;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::RwLock;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use tierflow_dedup::Tree;
-use tierflow_device::{Kind, open};
-use tierflow_engine::{EngineBuilder, Tier, Version};
+use tierflow_bind::Slot;
+use tierflow_device::Kind;
+use tierflow_engine::Version;
 
 use crate::array::{Arrays, Use};
 use crate::core::Core;
 use crate::dtype::DType;
 use crate::errors::{self, OrRaise};
-use crate::ffi::detached::DetachedEngine;
-use crate::group::Ranks;
 use crate::metrics;
-use crate::options::{self, Bytes, Retention, With};
-use crate::order::Streams;
+use crate::options::{self, Bytes};
 use crate::patience::{self, Patience};
-use crate::pool::HostPool;
-use crate::slot::{ConsumeSlot, Held, Layout, ProduceSlot};
+use crate::slot::{ConsumeSlot, Layout, ProduceSlot};
 use crate::suspending::{self, Suspension};
 
 /// A checkpoint cache over GPU memory, host memory, disk and external storage.
@@ -34,11 +29,9 @@ use crate::suspending::{self, Suspension};
 /// none; the interpreter is free meanwhile.
 #[pyclass(frozen, subclass, weakref, module = "tierflow")]
 pub(crate) struct Engine {
-    core: RwLock<Option<Arc<Core>>>,
+    core: RwLock<Option<Core>>,
     /// The process that built it.
     process: u32,
-    /// In seconds.
-    closing_patience: f64,
     /// Its rank, and the number of ranks.
     group: (u32, u32),
     /// Where all ranks' pieces lie.
@@ -48,112 +41,27 @@ pub(crate) struct Engine {
 #[pymethods]
 impl Engine {
     #[new]
-    #[expect(clippy::too_many_arguments, reason = "they are keywords")]
-    #[pyo3(signature = (
-        *,
-        device = None,
-        device_cache = None,
-        host_cache = None,
-        host_pool = None,
-        scratch = None,
-        storage_limit = None,
-        node_local = None,
-        node_local_limit = None,
-        external = None,
-        rank = 0,
-        ranks = 1,
-        run = 0,
-        group = None,
-        redundancy = None,
-        retention = None,
-        durable_in_order = None,
-        after_restore = "keep",
-        flush = None,
-        dedup = None,
-        compress = None,
-        timeline = 0,
-        evict_while_growing = false,
-        closing_patience = 60.0,
-    ))]
-    fn new(
-        py: Python<'_>,
-        device: Option<&Bound<'_, PyAny>>,
-        device_cache: Option<Bytes>,
-        host_cache: Option<Bytes>,
-        host_pool: Option<HostPool>,
-        scratch: Option<options::Directories>,
-        storage_limit: Option<Bytes>,
-        node_local: Option<PathBuf>,
-        node_local_limit: Option<Bytes>,
-        external: Option<PathBuf>,
-        rank: u32,
-        ranks: u32,
-        run: u64,
-        group: Option<&Bound<'_, PyAny>>,
-        redundancy: Option<&Bound<'_, PyAny>>,
-        retention: Option<&Bound<'_, PyAny>>,
-        durable_in_order: Option<bool>,
-        after_restore: &str,
-        flush: Option<&str>,
-        dedup: Option<u32>,
-        compress: Option<&str>,
-        timeline: usize,
-        evict_while_growing: bool,
-        closing_patience: f64,
-    ) -> PyResult<Self> {
-        let choice = options::choice(device)?;
-        let after = options::after_restore(py, after_restore)?;
-        let flush = flush.map(|name| options::flush(py, name)).transpose()?;
-        let directory = external.clone().or_else(|| node_local.clone());
-        let retention = match retention {
-            None => None,
-            Some(given) => match given.extract::<usize>() {
-                Ok(newest) => Some(tierflow_engine::Retention::newest(newest)),
-                Err(_) => Some(given.cast::<Retention>()?.get().rules(py)?),
-            },
-        };
-        let compress = compress.map(|text| options::compression(py, text));
-        let closing = options::duration(py, Some(closing_patience))?.unwrap_or(Duration::MAX);
-        let opened = py.detach(|| open(choice));
-        let device = opened.map_err(|error| errors::device(py, &error))?;
-        let of = Ranks::of(group, (rank, ranks, run))?;
-        let group = (of.rank, of.ranks);
-        let device_tier = Tier::device(device_cache.map_or(0, |bytes| bytes.to_usize()));
-        let mut host_tier = Tier::host(host_cache.map_or(0, |bytes| bytes.to_usize()));
-        if let Some(given) = &host_pool {
-            host_tier = host_tier.pool(&given.pool);
-        }
-        let builder = tierflow_engine::Engine::builder(&device)
-            .after_restore(after)
-            .timeline(timeline)
-            .closing_patience(closing)
-            .tier(device_tier.evict_while_growing(evict_while_growing))
-            .tier(host_tier)
-            .with(scratch, |b, directories| {
-                let limit = storage_limit.map_or(u64::MAX, |bytes| bytes.0);
-                b.tier(directories.scratch().limit(limit))
-            })
-            .with(node_local, |b, directory| {
-                let limit = node_local_limit.map_or(u64::MAX, |bytes| bytes.0);
-                b.tier(Tier::node_local(directory).limit(limit))
-            })
-            .with(external, EngineBuilder::external)
-            .with(retention, EngineBuilder::retention)
-            .with(durable_in_order, EngineBuilder::durable_in_order)
-            .with(flush, EngineBuilder::flush)
-            .with(dedup, |b, chunk| b.dedup(Tree { chunk }))
-            .with(compress.transpose()?, EngineBuilder::compress);
-        let builder = of.tell(py, builder, redundancy)?;
-        let engine = py.detach(|| builder.build()).or_raise(py)?;
-        let core = Core {
-            engine: DetachedEngine::new(engine),
-            device,
-            streams: Streams::default(),
-        };
+    #[pyo3(
+        signature = (**options),
+        text_signature = "(*, device=None, device_cache=None, device_growth=None, peers=None, host_cache=None, \
+                          host_growth=None, host_lead=None, host_pool=None, host_pool_slab=None, \
+                          host_pool_directory=None, scratch=None, storage_limit=None, direct_io=None, \
+                          node_local=None, node_local_limit=None, external=None, rank=0, ranks=1, run=0, \
+                          group=None, group_patience=None, redundancy=None, failure_domain=None, \
+                          exchange=None, retention=None, keep_newest=None, keep_every=None, \
+                          keep_younger_than=None, durable_in_order=None, after_restore='keep', flush=None, \
+                          policy=None, dedup=None, compress=None, timeline=0, evict_while_growing=False, \
+                          closing_patience=60.0)"
+    )]
+    fn new(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let options = options::of_keywords(py, options)?;
+        let group = (options.ranks.rank, options.ranks.ranks);
+        let directory = options.external.clone();
+        let directory = directory.or_else(|| options.node_local.clone());
+        let core = Core::open(py, options)?;
         Ok(Self {
-            core: RwLock::new(Some(Arc::new(core))),
+            core: RwLock::new(Some(core)),
             process: std::process::id(),
-            closing_patience,
             group,
             directory,
         })
@@ -237,10 +145,10 @@ impl Engine {
         let core = self.core(py)?;
         let layout = Layout::of(shape, DType::of(dtype)?)?;
         let bytes = layout.bytes();
-        let held = patience.spend(py, |py, patience| {
-            Ok(py.detach(|| Held::produce(&core, patience, (version, bytes))))
+        let slot = patience.spend(py, |py, until| {
+            Ok(py.detach(|| Slot::produce(core.handle(), version, bytes, *until)))
         });
-        Ok(ProduceSlot::new(held?, layout))
+        Ok(ProduceSlot::new(slot?, layout, version))
     }
 
     /// Lends the cached copy of `version` as a read-only array: see `ConsumeSlot`. Without a shape it is flat. `TimedOutError` if
@@ -258,10 +166,10 @@ impl Engine {
         let core = self.core(py)?;
         let size = py.detach(|| core.engine.restore_size(version));
         let layout = Layout::held(py, (version, size.or_raise(py)?), shape, dtype)?;
-        let slot = patience.spend(py, |py, patience| {
-            Ok(py.detach(|| Held::consume(&core, patience, version)))
+        let slot = patience.spend(py, |py, until| {
+            Ok(py.detach(|| Slot::consume(core.handle(), version, *until)))
         });
-        Ok(ConsumeSlot::new(slot?, layout))
+        Ok(ConsumeSlot::new(slot?, layout, version))
     }
 
     /// Tells which versions will be restored, in this order, after those hinted before.
@@ -295,8 +203,7 @@ impl Engine {
     /// too.
     #[pyo3(signature = (timeout = None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        let waited = self.patiently(py, timeout, |within| within.wait());
-        self.protect_after(py, waited)
+        self.patiently(py, timeout, |core, until| core.wait(until))
     }
 
     /// The names of the regions of `version`, and their bytes, in their order.
@@ -341,7 +248,9 @@ impl Engine {
     /// Waits until `version` lies on the lowest tier, as `wait` does for all.
     #[pyo3(signature = (version, timeout = None))]
     fn wait_version(&self, py: Python<'_>, version: Version, timeout: Option<f64>) -> PyResult<()> {
-        self.patiently(py, timeout, |within| within.wait_version(version))
+        self.patiently(py, timeout, |core, until| {
+            until.of(&core.engine).wait_version(version)
+        })
     }
 
     /// Whether `version` lies on the lowest tier, whole: where that outlives the engine, it is there to stay.
@@ -352,12 +261,12 @@ impl Engine {
     /// The job is preempted in `seconds`: the newest version that can be durable by then becomes so; see `Suspension`.
     #[pyo3(signature = (seconds, version = None))]
     fn suspend(
-        this: Py<Self>,
+        &self,
         py: Python<'_>,
         seconds: f64,
         version: Option<Version>,
     ) -> PyResult<Suspension> {
-        Suspension::begin(py, this, seconds, version)
+        Suspension::begin(py, self, seconds, version)
     }
 
     /// Seconds until `version` is durable if the job is suspended now; `None` while nothing was measured.
@@ -422,26 +331,25 @@ impl Engine {
     }
 
     /// Ends the engine, its transfers and its history. Where versions are to outlive it, waits until they are there to stay, for
-    /// `closing_patience` at most. What that raises tells what was lost; the engine is closed nevertheless. Slots that are still
-    /// lent stay good, and the last of them ends it. Closing again does nothing.
+    /// `closing_patience` at most; what `suspend` gave up is not waited for. If that raises something, the engine stays open: see to
+    /// what is wrong, and close it again. Slots that are still lent stay good, and the last of them ends it. Closing again does nothing.
+    ///
+    /// An engine that is never closed waits as long when it goes, or the interpreter ends, and a `ResourceWarning` names the versions
+    /// that are lost then.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let waited = match self.directory.is_some() && !self.closed(py)? {
-            true => {
-                let patience = Some(self.closing_patience);
-                let waited = self.patiently(py, patience, |within| within.wait());
-                self.protect_after(py, waited)
+        match self.is_closed(py)? {
+            true => Ok(()),
+            false => {
+                let patience = self.core(py)?.closing_patience();
+                self.close_within(py, Some(patience.as_secs_f64()))
             }
-            false => Ok(()),
-        };
-        self.end(py)?;
-        waited
+        }
     }
 
     /// Whether it was closed.
     #[getter]
     fn closed(&self, py: Python<'_>) -> PyResult<bool> {
-        self.at_home(py)?;
-        Ok(self.core.read().is_none())
+        self.is_closed(py)
     }
 
     /// Its rank and the number of ranks: `(0, 1)` without a group.
@@ -471,7 +379,8 @@ impl Engine {
         slf
     }
 
-    /// Closes the engine. If the block raised nothing, and versions are to outlive the engine, waits for them first.
+    /// Closes the engine, however long that takes. If the block raised something, waits for `closing_patience` at most and ends the
+    /// engine for good: a `ResourceWarning` names the versions that are lost by that.
     #[pyo3(signature = (kind, error, trace))]
     fn __exit__(
         &self,
@@ -481,13 +390,11 @@ impl Engine {
         trace: &Bound<'_, PyAny>,
     ) -> PyResult<bool> {
         let _ = (error, trace);
-        let is_open = !self.closed(py)?;
-        let waited = match is_open && self.directory.is_some() && kind.is_none() {
-            true => self.wait(py, None),
-            false => Ok(()),
-        };
-        self.end(py)?;
-        waited.map(|()| false)
+        match kind.is_none() {
+            true => self.close_within(py, None)?,
+            false => self.end(py)?,
+        }
+        Ok(false)
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {

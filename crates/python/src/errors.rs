@@ -1,6 +1,10 @@
 //! Errors of the engine as exceptions, sorted by what the caller does next. The classes are in `tierflow/_errors.py`.
 
+use std::ffi::CString;
+
+use pyo3::exceptions::PyResourceWarning;
 use pyo3::prelude::*;
+use tierflow_bind::{Failure, Status};
 use tierflow_device::Error as DeviceError;
 use tierflow_engine::Error;
 use tierflow_store::Error as StoreError;
@@ -22,19 +26,40 @@ impl<T> OrRaise<T> for tierflow_engine::Result<T> {
 pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
     let text = error.to_string();
     match error {
-        Error::Unknown { .. } | Error::Discarded { .. } => named(py, "UnknownVersionError", text),
-        Error::NoRoom { .. } => named(py, "NoRoomError", text),
-        Error::TimedOut { .. } => named(py, "TimedOutError", text),
-        Error::OtherProcess { .. } => named(py, "ForkedError", text),
-        Error::Stalled { .. } => named(py, "StalledError", text),
         Error::Storage(error) => stored(py, error, text),
         Error::Device(error) => device(py, error),
-        Error::Damaged(_) => named(py, "DamagedError", text),
-        Error::Thread(_) => named(py, "DeviceError", text),
-        Error::Internal { .. } => named(py, "TierflowError", text),
-        Error::Pool(_) => named(py, "StorageError", text),
-        // What is left is to be mended in the call.
-        _ => argument(py, text),
+        Error::OtherProcess { .. } => named(py, "ForkedError", text),
+        error => named(py, class(error.into()), text),
+    }
+}
+
+/// The exception of a failure.
+pub(crate) fn failed(py: Python<'_>, failure: &Failure) -> PyErr {
+    named(py, class(failure.status), failure.text.clone())
+}
+
+/// Warns of what was lost. Where warnings are errors, it is told as one that nobody can catch.
+pub(crate) fn warn(py: Python<'_>, failure: &Failure) {
+    let text = CString::new(failure.text.replace('\0', " ")).unwrap_or_default();
+    let category = py.get_type::<PyResourceWarning>();
+    if let Err(error) = PyErr::warn(py, &category, &text, 1) {
+        error.write_unraisable(py, None);
+    }
+}
+
+/// The class of each status.
+fn class(status: Status) -> &'static str {
+    match status {
+        Status::Unknown => "UnknownVersionError",
+        Status::NoRoom => "NoRoomError",
+        Status::TimedOut => "TimedOutError",
+        Status::Stalled => "StalledError",
+        Status::Damaged => "DamagedError",
+        Status::Storage => "StorageError",
+        Status::Device => "DeviceError",
+        Status::Closed => "ClosedError",
+        Status::Ok | Status::Internal => "TierflowError",
+        Status::Argument | Status::Group => "ArgumentError",
     }
 }
 

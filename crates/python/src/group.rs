@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
-use tierflow_engine::EngineBuilder;
-use tierflow_redundancy::{Directory, Error, Transport};
+use tierflow_bind::Options;
+use tierflow_redundancy::{Error, Transport};
 use tierflow_store::{Collective, Error as StoreError};
 
 use crate::{errors, options};
@@ -57,109 +57,45 @@ struct Group {
     threads: bool,
 }
 
-/// The rank whose pieces of versions an engine has, and the number of ranks.
-pub(crate) struct Ranks {
-    pub(crate) rank: u32,
-    pub(crate) ranks: u32,
-    run: u64,
-    group: Option<(Arc<Group>, Duration)>,
+/// Tells an engine of its group, which is one or an mpi4py communicator.
+pub(crate) fn tell(given: &Bound<'_, PyAny>, options: &mut Options) -> PyResult<()> {
+    let py = given.py();
+    if (options.ranks.rank, options.ranks.ranks) != (0, 1) {
+        let text = "the group says which rank this is: leave out rank and ranks";
+        return Err(errors::argument(py, text.to_owned()));
+    }
+    let object = match given.hasattr("all_gather")? {
+        true => given.clone(),
+        false => py
+            .import("tierflow.mpi")?
+            .getattr("Group")?
+            .call1((given,))?,
+    };
+    let patience = options::duration(py, Some(object.getattr("patience")?.extract()?))?;
+    options.group_patience = patience.unwrap_or(Duration::MAX);
+    let (rank, ranks) = (
+        object.getattr("rank")?.extract()?,
+        object.getattr("ranks")?.extract()?,
+    );
+    let group = Arc::new(Group {
+        rank,
+        threads: object.getattr("threads")?.is_truthy()?,
+        object: object.unbind(),
+    });
+    let told = &mut options.ranks;
+    (told.rank, told.ranks) = (rank, ranks);
+    told.collective = Some(Arc::clone(&group) as _);
+    told.transport = Some(group);
+    let agreed = py.detach(|| told.agree_on_run(patience.unwrap_or(Duration::MAX)));
+    agreed.map_err(|error| errors::storage(py, &error))
 }
 
-impl Ranks {
-    /// Those of `group`, which is one or an mpi4py communicator; without it, those that were given by their numbers.
-    pub(crate) fn of(
-        group: Option<&Bound<'_, PyAny>>,
-        (rank, ranks, run): (u32, u32, u64),
-    ) -> PyResult<Self> {
-        let Some(given) = group else {
-            return Ok(Self {
-                rank,
-                ranks,
-                run,
-                group: None,
-            });
-        };
-        let py = given.py();
-        if (rank, ranks) != (0, 1) {
-            let text = "the group says which rank this is: leave out rank and ranks";
-            return Err(errors::argument(py, text.to_owned()));
-        }
-        let object = match given.hasattr("all_gather")? {
-            true => given.clone(),
-            false => py
-                .import("tierflow.mpi")?
-                .getattr("Group")?
-                .call1((given,))?,
-        };
-        let (rank, ranks) = (
-            object.getattr("rank")?.extract()?,
-            object.getattr("ranks")?.extract()?,
-        );
-        let patience = options::duration(py, Some(object.getattr("patience")?.extract()?))?;
-        let patience = patience.unwrap_or(Duration::MAX);
-        let group = Arc::new(Group {
-            rank,
-            threads: object.getattr("threads")?.is_truthy()?,
-            object: object.unbind(),
-        });
-        let run = match run {
-            0 => py
-                .detach(|| group.draw(patience))
-                .map_err(|error| errors::storage(py, &error))?,
-            run => run,
-        };
-        Ok(Self {
-            rank,
-            ranks,
-            run,
-            group: Some((group, patience)),
-        })
-    }
-
-    /// Tells an engine of its group, and what that keeps of its versions.
-    pub(crate) fn tell(
-        self,
-        py: Python<'_>,
-        mut builder: EngineBuilder,
-        redundancy: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<EngineBuilder> {
-        let (rank, ranks, run) = (self.rank, self.ranks, self.run);
-        if (rank, ranks, run) != (0, 1, 0) {
-            builder = builder.group(rank, ranks, run);
-        }
-        if let Some((group, patience)) = &self.group {
-            let collective: Arc<dyn Collective> = Arc::clone(group) as _;
-            builder = builder.collective(collective).group_patience(*patience);
-        }
-        let Some(given) = redundancy else {
-            return Ok(builder);
-        };
-        let chosen = match given.extract::<String>() {
-            Ok(scheme) => Redundancy::new(py, &scheme, None, None)?,
-            Err(_) => given.cast::<Redundancy>()?.get().clone(),
-        };
-        let transport: Arc<dyn Transport> = match (&chosen.exchange, self.group) {
-            (Some(_), None) if run == 0 => {
-                let text = "redundancy by a directory needs the number of this run: give run=, another one after each restart";
-                return Err(errors::argument(py, text.to_owned()));
-            }
-            (Some(directory), _) => {
-                let opened = Directory::open(directory, run, rank);
-                let failed = |error: Error| StoreError::Remote(error.to_string());
-                Arc::new(opened.map_err(|error| errors::storage(py, &failed(error)))?)
-            }
-            (None, Some((group, _))) => group,
-            (None, None) => {
-                let text = "redundancy passes between ranks: give group=, such as mpi4py.MPI.COMM_WORLD, or Redundancy(..., \
-                            exchange=) with a directory that all nodes see";
-                return Err(errors::argument(py, text.to_owned()));
-            }
-        };
-        let nodes = chosen.scheme.over(transport);
-        Ok(builder.redundancy(match chosen.failure_domain {
-            Some(name) => nodes.failure_domain(name),
-            None => nodes,
-        }))
+impl Redundancy {
+    /// Tells an engine what other ranks keep.
+    pub(crate) fn tell(&self, options: &mut Options) {
+        options.redundancy = Some(self.scheme);
+        options.failure_domain.clone_from(&self.failure_domain);
+        options.exchange.clone_from(&self.exchange);
     }
 }
 
@@ -177,17 +113,6 @@ impl Group {
         let called =
             Python::try_attach(|py| call(py, self.object.bind(py)).map_err(|e| e.to_string()));
         called.unwrap_or_else(|| Err("the interpreter has ended".to_owned()))
-    }
-
-    /// A number of this run, the same for all: rank 0 draws it.
-    fn draw(&self, patience: Duration) -> tierflow_store::Result<u64> {
-        let mut drawn = [0; 8];
-        let source = std::fs::File::open("/dev/urandom");
-        let read = source.and_then(|mut file| std::io::Read::read_exact(&mut file, &mut drawn));
-        read.map_err(|error| StoreError::Remote(format!("/dev/urandom: {error}")))?;
-        let all = self.all_gather(&drawn, patience)?;
-        let first = all.first().and_then(|first| first.first_chunk());
-        Ok(first.map_or(1, |first| u64::from_le_bytes(*first).max(1)))
     }
 }
 

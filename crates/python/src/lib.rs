@@ -39,6 +39,8 @@ mod tape;
 /// The part of `tierflow` that is made of Rust.
 #[pyo3::pymodule(gil_used = false)]
 mod _tierflow {
+    use pyo3::prelude::*;
+
     #[pymodule_export]
     use crate::engine::Engine;
     #[pymodule_export]
@@ -55,6 +57,14 @@ mod _tierflow {
     use crate::suspending::{Notice, Suspension};
     #[pymodule_export]
     use crate::tape::Tape;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        let end = wrap_pyfunction!(crate::core::end_of_process, module)?;
+        let at_exit = module.py().import("atexit")?;
+        at_exit.call_method1("register", (end,))?;
+        Ok(())
+    }
 
     #[pymodule_export]
     #[expect(non_upper_case_globals, reason = "Python's name for it")]

@@ -3,54 +3,103 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bytesize::ByteSize;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyInt, PyList, PyString, PyTuple};
-use tierflow_device::Choice;
-use tierflow_engine::{
-    AfterRestore, BadCompression, Compression, EngineBuilder, Flush, ScratchTier, Tier,
-};
+use pyo3::types::{PyDict, PyInt, PyList, PyString, PyTuple};
+use tierflow_bind::{Kind as OptionKind, OPTIONS, OptionInfo, Options, Pool, Value, parse};
 
 use crate::errors;
+use crate::group::Redundancy;
+use crate::pool::HostPool;
 
-/// What a caller may leave out.
-pub(crate) trait With: Sized {
-    /// Sets what was given.
-    fn with<T>(self, given: Option<T>, set: impl FnOnce(Self, T) -> Self) -> Self {
-        match given {
-            Some(given) => set(self, given),
-            None => self,
+/// The options that keywords of `Engine` choose.
+///
+/// # Errors
+/// `TypeError` for keywords that there are not, and for values of other types; `ArgumentError` for values that will not do.
+pub(crate) fn of_keywords(py: Python<'_>, given: Option<&Bound<'_, PyDict>>) -> PyResult<Options> {
+    let mut options = Options::default();
+    let mut group = None;
+    for (key, value) in given.into_iter().flatten() {
+        let key: String = key.extract()?;
+        let known = OPTIONS.iter().find(|option| option.key == key);
+        match (&*key, known) {
+            ("group" | "retention", _) | (_, Some(_)) if value.is_none() => {}
+            ("group", _) => group = Some(value),
+            ("retention", _) => match value.extract::<usize>() {
+                Ok(newest) => options.newest = Some(newest),
+                Err(_) => value.cast::<Retention>()?.get().tell(py, &mut options)?,
+            },
+            ("host_pool", _) if value.is_instance_of::<HostPool>() => {
+                let pool = value.cast::<HostPool>()?.get().pool.clone();
+                options.host_pool = Some(Pool::Given(pool));
+            }
+            ("redundancy", _) if value.is_instance_of::<Redundancy>() => {
+                value.cast::<Redundancy>()?.get().tell(&mut options);
+            }
+            (_, Some(option)) => set(&mut options, option, &value)?,
+            (key, None) => {
+                let text = format!("Engine.__new__() got an unexpected keyword argument '{key}'");
+                return Err(PyTypeError::new_err(text));
+            }
         }
     }
+    if let Some(group) = group {
+        crate::group::tell(&group, &mut options)?;
+    }
+    let passes = options.exchange.is_some() || options.ranks.transport.is_some();
+    if options.redundancy.is_some() && !passes {
+        let text = "redundancy passes between ranks: give group=, such as mpi4py.MPI.COMM_WORLD, or exchange=, a directory that all \
+                    nodes see";
+        return Err(errors::argument(py, text.to_owned()));
+    }
+    Ok(options)
 }
 
-impl With for EngineBuilder {}
+/// Sets an option to what a caller wrote.
+fn set(options: &mut Options, option: &OptionInfo, given: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = given.py();
+    let text;
+    let value = match option.kind {
+        OptionKind::Bytes => Value::Number(given.extract::<Bytes>()?.0),
+        OptionKind::Number => Value::Number(given.extract()?),
+        OptionKind::Seconds => Value::Seconds(given.extract()?),
+        OptionKind::Flag => Value::Flag(given.extract()?),
+        OptionKind::Path => Value::Paths(vec![given.extract()?]),
+        OptionKind::Paths => Value::Paths(given.extract::<Directories>()?.0),
+        OptionKind::Name(_) if option.key == "device" => {
+            text = match given.is_instance_of::<PyInt>() {
+                true => format!("cuda:{}", given.extract::<usize>()?),
+                // A framework's device is called so.
+                false => given.str()?.to_string_lossy().into_owned(),
+            };
+            Value::Text(&text)
+        }
+        OptionKind::Name(_) => {
+            text = given.extract()?;
+            if option.key == "compress" && text.contains("nvcomp-") {
+                // What this loads, the engine finds by its name. Where there is no such package, the system may have the library.
+                let _ = py
+                    .import("nvidia.libnvcomp")
+                    .and_then(|package| package.call_method0("load_library"));
+            }
+            Value::Text(&text)
+        }
+    };
+    let set = options.set(option.key, value).unwrap_or(Ok(()));
+    set.map_err(|failure| errors::failed(py, &failure))
+}
 
 /// A directory, or several.
-pub(crate) enum Directories {
-    One(PathBuf),
-    Several(Vec<PathBuf>),
-}
-
-impl Directories {
-    /// A tier of scratch files there.
-    pub(crate) fn scratch(self) -> ScratchTier {
-        match self {
-            Self::One(directory) => Tier::scratch(directory),
-            Self::Several(directories) => Tier::scratch_over(directories),
-        }
-    }
-}
+struct Directories(Vec<PathBuf>);
 
 impl<'py> FromPyObject<'_, 'py> for Directories {
     type Error = PyErr;
 
     fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         match given.extract() {
-            Ok(directory) => Ok(Self::One(directory)),
+            Ok(directory) => Ok(Self(vec![directory])),
             Err(_) if given.is_instance_of::<PyList>() || given.is_instance_of::<PyTuple>() => {
-                Ok(Self::Several(given.extract()?))
+                Ok(Self(given.extract()?))
             }
             Err(error) => Err(error),
         }
@@ -75,9 +124,8 @@ impl<'py> FromPyObject<'_, 'py> for Bytes {
         };
         if let Ok(text) = given.cast::<PyString>() {
             let text = text.to_string_lossy();
-            return bytes(&text)
-                .map(Self)
-                .ok_or_else(|| wrong(&format!("{text:?}")));
+            let read = parse::bytes(&text).map(Self);
+            return read.map_err(|_| wrong(&format!("{text:?}")));
         }
         if !given.hasattr("__index__")? {
             let kind = given.get_type().name()?;
@@ -88,19 +136,6 @@ impl<'py> FromPyObject<'_, 'py> for Bytes {
         let number = given.extract::<u64>().map(Self);
         number.map_err(|_| wrong(&given.to_string()))
     }
-}
-
-/// # Errors
-/// `ArgumentError` for a text that does not say how to compress.
-pub(crate) fn compression(py: Python<'_>, text: &str) -> PyResult<Compression> {
-    if text.contains("nvcomp-") {
-        // What this loads, the engine finds by its name. Where there is no such package, the system may have the library.
-        let _ = py
-            .import("nvidia.libnvcomp")
-            .and_then(|package| package.call_method0("load_library"));
-    }
-    let how: Result<_, BadCompression> = text.parse();
-    how.map_err(|bad| errors::argument(py, format!("compress={text:?}: {bad}")))
 }
 
 /// What a number of bytes, or a text such as "4GiB", says.
@@ -115,74 +150,14 @@ impl Bytes {
     }
 }
 
-fn bytes(text: &str) -> Option<u64> {
-    let text = text.trim().replace('_', "");
-    let ByteSize(bytes) = text.parse().ok()?;
-    // More than there can be is read as the most.
-    (bytes < u64::MAX).then_some(bytes)
-}
-
-/// "auto", "host", "cuda", "cuda:1", the GPU's number, or a framework's device that is called so.
-pub(crate) fn choice(device: Option<&Bound<'_, PyAny>>) -> PyResult<Choice> {
-    let Some(device) = device else {
-        return Ok(Choice::Auto);
-    };
-    if device.is_instance_of::<PyInt>() {
-        let ordinal = device.extract()?;
-        return Ok(Choice::Cuda { ordinal });
-    }
-    let text = device.str()?.to_string_lossy().into_owned();
-    let chosen = match text.as_str() {
-        "auto" => Some(Choice::Auto),
-        "host" | "cpu" => Some(Choice::Host),
-        "cuda" => Some(Choice::Cuda { ordinal: 0 }),
-        other => other
-            .strip_prefix("cuda:")
-            .and_then(|number| number.parse().ok())
-            .map(|ordinal| Choice::Cuda { ordinal }),
-    };
-    chosen.ok_or_else(|| {
-        errors::argument(
-            device.py(),
-            format!("{text:?} is no device: write \"auto\", \"host\", \"cuda\" or \"cuda:1\""),
-        )
-    })
-}
-
-pub(crate) fn after_restore(py: Python<'_>, name: &str) -> PyResult<AfterRestore> {
-    match name {
-        "keep" => Ok(AfterRestore::Keep),
-        "discard" => Ok(AfterRestore::Discard),
-        other => Err(errors::argument(
-            py,
-            format!("after_restore is \"keep\" or \"discard\", not {other:?}"),
-        )),
-    }
-}
-
-pub(crate) fn flush(py: Python<'_>, name: &str) -> PyResult<Flush> {
-    match name {
-        "eager" => Ok(Flush::Eager),
-        "needed" => Ok(Flush::Needed),
-        other => Err(errors::argument(
-            py,
-            format!("flush is \"eager\" or \"needed\", not {other:?}"),
-        )),
-    }
-}
-
 /// Seconds. None is for ever, as is infinity; what is negative is over at once.
 pub(crate) fn duration(py: Python<'_>, seconds: Option<f64>) -> PyResult<Option<Duration>> {
     match seconds {
         None | Some(f64::INFINITY) => Ok(None),
-        Some(seconds) if seconds.is_nan() => Err(errors::argument(
-            py,
-            "a time is a number of seconds, not nan".to_owned(),
-        )),
         Some(seconds) => {
-            let most = Duration::from_secs(u64::from(u32::MAX));
-            let given = Duration::try_from_secs_f64(seconds.max(0.0));
-            Ok(Some(given.unwrap_or(most)))
+            let wrong = || "a time is a number of seconds, not nan".to_owned();
+            let time = parse::patience(seconds);
+            time.map(Some).ok_or_else(|| errors::argument(py, wrong()))
         }
     }
 }
@@ -224,14 +199,10 @@ impl Retention {
 }
 
 impl Retention {
-    pub(crate) fn rules(&self, py: Python<'_>) -> PyResult<tierflow_engine::Retention> {
-        let mut rules = tierflow_engine::Retention::newest(self.newest);
-        if let Some(every) = self.every {
-            rules = rules.and_every(every);
-        }
-        if let Some(age) = duration(py, self.younger_than)? {
-            rules = rules.and_younger_than(age);
-        }
-        Ok(rules)
+    fn tell(&self, py: Python<'_>, options: &mut Options) -> PyResult<()> {
+        options.newest = Some(self.newest);
+        options.every = self.every;
+        options.younger_than = duration(py, self.younger_than)?;
+        Ok(())
     }
 }

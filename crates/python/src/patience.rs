@@ -1,20 +1,19 @@
 //! Waits that Ctrl-C ends.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use pyo3::prelude::*;
-use tierflow_engine::{Engine, Error, Result, Version, Within};
+use tierflow_bind::Until;
+use tierflow_engine::{Result, Version};
 
 use crate::errors;
 use crate::options;
 
-/// How often a wait checks for signals (Ctrl-C).
-const SLICE: Duration = Duration::from_millis(50);
-
 /// All versions that something names, perhaps for ever.
 ///
 /// # Errors
-/// Those of naming them, and what a signal raises.
+/// Errors of naming them, and the exception of a signal.
 pub(crate) fn all_of(py: Python<'_>, versions: &Bound<'_, PyAny>) -> PyResult<Vec<Version>> {
     let mut all = Vec::new();
     for version in versions.try_iter()? {
@@ -26,49 +25,52 @@ pub(crate) fn all_of(py: Python<'_>, versions: &Bound<'_, PyAny>) -> PyResult<Ve
     Ok(all)
 }
 
+/// Calls something that asks now and then whether to stop waiting, as it is to for a signal. Returns what the signal raised, too.
+pub(crate) fn watched<T>(call: impl FnOnce(&(dyn Fn() -> bool + Sync)) -> T) -> (T, Option<PyErr>) {
+    let raised = Mutex::new(None);
+    let is_interrupted = || {
+        let signals = Python::try_attach(|py| py.check_signals());
+        let Some(Err(error)) = signals else {
+            return false;
+        };
+        *raised.lock() = Some(error);
+        true
+    };
+    let done = call(&is_interrupted);
+    (done, raised.into_inner())
+}
+
 /// How long a call may wait; without a limit, for ever.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
-    whole: Option<Duration>,
-    left: Option<Duration>,
-}
+pub(crate) struct Patience(Duration);
 
 impl Patience {
     /// # Errors
     /// `ArgumentError` for what is no time.
     pub(crate) fn new(py: Python<'_>, timeout: Option<f64>) -> PyResult<Self> {
-        let whole = options::duration(py, timeout)?;
-        Ok(Self { whole, left: whole })
+        let patience = options::duration(py, timeout)?;
+        Ok(Self(patience.unwrap_or(Duration::MAX)))
     }
 
-    /// The engine for one slice of the wait.
-    pub(crate) fn of<'engine>(&self, engine: &'engine Engine) -> Within<'engine> {
-        let left = self.left.unwrap_or(Duration::MAX);
-        engine.within(left).sliced(SLICE)
-    }
-
-    /// Calls again until there is an answer, or the time is over, and looks for Ctrl-C in between.
+    /// Makes a call that waits so long, and looks for Ctrl-C meanwhile.
     ///
     /// # Errors
     /// `TimedOutError`, those of the call, and what a signal raises.
     pub(crate) fn spend<T>(
         self,
         py: Python<'_>,
-        mut call: impl FnMut(Python<'_>, &Self) -> PyResult<Result<T>>,
+        call: impl FnOnce(Python<'_>, &Until<'_>) -> PyResult<Result<T>>,
     ) -> PyResult<T> {
-        let begun = Instant::now();
-        let mut rest = self;
-        loop {
-            match call(py, &rest)? {
-                Err(Error::TimedOut { .. }) => py.check_signals()?,
-                answer => return answer.map_err(|error| errors::raised(py, &error)),
-            }
-            rest.left = self
-                .whole
-                .map(|whole| whole.saturating_sub(begun.elapsed()));
-            if let (Some(patience), Some(Duration::ZERO)) = (self.whole, rest.left) {
-                return Err(errors::raised(py, &Error::TimedOut { patience }));
-            }
+        let (done, raised) = watched(|interrupt| {
+            let until = Until {
+                patience: self.0,
+                interrupt: Some(interrupt),
+            };
+            call(py, &until)
+        });
+        match raised {
+            Some(error) => Err(error),
+            None => done?.map_err(|error| errors::raised(py, &error)),
         }
     }
 }

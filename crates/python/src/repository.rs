@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use tierflow_device::{Choice, Device, open};
+use tierflow_bind::Streams;
+use tierflow_device::{Choice, open};
 use tierflow_engine::{RegionMut, Version};
 use tierflow_objects::History;
 use tierflow_store::Piece;
@@ -12,7 +13,7 @@ use tierflow_store::container::Element;
 
 use crate::array::{Arrays, Use};
 use crate::errors;
-use crate::order::{Order, Streams};
+use crate::order::Order;
 
 /// Versions that outlive their engines, to be read without one: those of other ranks, and of groups of any size.
 ///
@@ -21,7 +22,6 @@ use crate::order::{Order, Streams};
 pub(crate) struct Repository {
     inner: History,
     /// Of plain memory: arrays are read into that.
-    device: Device,
     streams: Streams,
 }
 
@@ -40,8 +40,7 @@ impl Repository {
         let device = open(Choice::Host).map_err(|error| errors::device(py, &error))?;
         Ok(Self {
             inner: opened.map_err(|error| errors::storage(py, &error))?,
-            device,
-            streams: Streams::default(),
+            streams: Streams::new(device),
         })
     }
 
@@ -106,7 +105,7 @@ impl Repository {
             );
             return Err(errors::argument(py, text));
         }
-        let mut order = Order::new(&self.device, &self.streams, None)?;
+        let mut order = Order::new(&self.streams, None)?;
         let mut given = Arrays::of(arrays, Use::Write, &mut order)?;
         let mut parts: Vec<(u64, &mut [u8])> = Vec::new();
         for (offset, target) in offsets.into_iter().zip(given.regions_mut()) {

@@ -8,9 +8,7 @@ use tierflow_engine::Version;
 use crate::engine::Engine;
 use crate::errors::{self, OrRaise};
 use crate::options;
-
-/// How often a wait checks for signals (Ctrl-C).
-const SLICE: Duration = Duration::from_millis(50);
+use crate::patience::watched;
 
 /// Longer than any job runs.
 const LONG: Duration = Duration::from_secs(10 * 365 * 86_400);
@@ -34,8 +32,7 @@ pub(crate) fn time_to_durable(
 /// tier, and nothing else moves before it is durable and the application calls again.
 #[pyclass(frozen, module = "tierflow")]
 pub(crate) struct Suspension {
-    engine: Py<Engine>,
-    deadline: Instant,
+    found: tierflow_bind::Suspension,
     /// The version that is durable, or will be; `None` if none can be in time.
     #[pyo3(get)]
     version: Option<Version>,
@@ -50,25 +47,19 @@ pub(crate) struct Suspension {
 impl Suspension {
     pub(crate) fn begin(
         py: Python<'_>,
-        engine: Py<Engine>,
+        engine: &Engine,
         seconds: f64,
         version: Option<Version>,
     ) -> PyResult<Self> {
         let deadline = Instant::now() + patience(py, seconds)?;
-        let found = engine.get().detached(py, |engine| {
-            let suspended = match version {
-                Some(version) => engine.suspend_to(version, deadline),
-                None => engine.suspend(deadline),
-            };
-            suspended.map(|found| (found.version(), found.newest(), found.expected()))
-        })?;
-        let (version, newest, expected) = found.or_raise(py)?;
+        let core = engine.core(py)?;
+        let found = py.detach(|| core.handle().suspend(version, deadline));
+        let found = found.or_raise(py)?;
         Ok(Self {
-            engine,
-            deadline,
-            version,
-            newest,
-            expected: expected.map(|time| time.as_secs_f64()),
+            version: found.version,
+            newest: found.newest,
+            expected: found.expected.map(|time| time.as_secs_f64()),
+            found,
         })
     }
 }
@@ -77,18 +68,9 @@ impl Suspension {
 impl Suspension {
     /// Waits until the version is durable, or the deadline. Returns whether it is durable. Ctrl-C ends the wait, too.
     fn wait(&self, py: Python<'_>) -> PyResult<bool> {
-        let Some(version) = self.version else {
-            return Ok(false);
-        };
-        loop {
-            let slice = self.deadline.min(Instant::now() + SLICE);
-            let wait = |engine: &tierflow_engine::Engine| engine.suspend_to(version, slice)?.wait();
-            let is_durable = self.engine.get().detached(py, wait)?.or_raise(py)?;
-            if is_durable || Instant::now() >= self.deadline {
-                return Ok(is_durable);
-            }
-            py.check_signals()?;
-        }
+        let (is_durable, raised) = watched(|interrupt| py.detach(|| self.found.wait(interrupt)));
+        raised.map_or(Ok(()), Err)?;
+        is_durable.map_err(|failure| errors::failed(py, &failure))
     }
 
     fn __repr__(&self) -> String {

@@ -20,6 +20,7 @@ use crate::errors::OrRaise;
 use crate::ffi::copies::{self, Wait};
 use crate::ffi::detached::detached;
 use crate::ffi::span::{Span, memory};
+use crate::ffi::streams::adopted;
 use crate::ffi::xla::{self, Answer, Call};
 
 /// States begin at multiples of this many bytes.
@@ -47,7 +48,7 @@ impl Tape {
 }
 
 struct Inner {
-    core: Arc<Core>,
+    core: Core,
     runs: Mutex<Runs>,
 }
 
@@ -119,9 +120,8 @@ impl Drop for Tape {
     fn drop(&mut self) {
         TAPES.lock().remove(&self.id);
         // The last one to have the engine ends it.
-        if let Some(inner) = self.inner.take() {
-            detached(|| drop(inner));
-        }
+        let inner = &mut self.inner;
+        detached(&mut || drop(inner.take()));
     }
 }
 
@@ -163,17 +163,14 @@ fn with_tape(call: &Call, answer: fn(&Inner, &Call, &Way<'_>) -> Answer) -> Answ
 /// How bytes are copied between the engine and a program's arrays.
 enum Way<'core> {
     Ordered(Arc<Stream>),
-    AtOnce(crate::core::Borrowed<'core>),
+    AtOnce(tierflow_bind::Borrowed<'core>),
 }
 
 impl<'core> Way<'core> {
     fn new(core: &'core Core, stream: Option<u64>) -> Result<Self, String> {
         let way = match stream {
-            Some(handle) => core
-                .streams
-                .adopted(&core.device, handle.max(1))
-                .map(Self::Ordered),
-            None => core.stream().map(Self::AtOnce),
+            Some(handle) => adopted(&core.streams, handle.max(1)).map(Self::Ordered),
+            None => core.streams.own().map(Self::AtOnce),
         };
         way.map_err(said)
     }

@@ -1,8 +1,10 @@
 """The engine's calls, what they refuse, and what outlives it."""
 
+import inspect
 import json
 import os
 import pathlib
+import re
 import signal
 
 import numpy as np
@@ -129,8 +131,8 @@ def test_sizes(size: str | int, held: int) -> None:
         ({"host_cache": "nan GiB"}, "512 MiB"),
         ({"device": "gpu"}, "cuda:1"),
         ({"device": "cuda:x"}, "cuda:1"),
-        ({"after_restore": "drop"}, '"keep" or "discard"'),
-        ({"flush": "late"}, '"eager" or "needed"'),
+        ({"after_restore": "drop"}, "keep or discard"),
+        ({"flush": "late"}, "eager or needed"),
         ({}, "no tier"),
         ({"host_cache": 4096, "closing_patience": float("nan")}, "seconds"),
     ],
@@ -138,6 +140,20 @@ def test_sizes(size: str | int, held: int) -> None:
 def test_what_no_engine_is_made_of(keywords: dict[str, object], says: str) -> None:
     with pytest.raises(tierflow.ArgumentError, match=says):
         tierflow.Engine(**{"device": "host", **keywords})
+
+
+def test_options_are_those_of_all_languages() -> None:
+    """Each keyword but two is one of the book's table."""
+    book = pathlib.Path(__file__).parents[3] / "docs/src/options.md"
+    table = set(re.findall(r"^\| `(\w+)` \|", book.read_text(), re.MULTILINE))
+    keywords = set(inspect.signature(tierflow.Engine).parameters)
+    assert keywords == table | {"group", "retention"}
+    with tierflow.Engine(
+        device="host", host_cache="1MiB", policy="lru", keep_newest=None, host_lead="64KiB", device_growth="direct"
+    ) as engine:
+        engine.checkpoint(1, b"1")
+    with pytest.raises(TypeError, match="host_cash"):
+        tierflow.Engine(device="host", host_cash="1MiB")
 
 
 def test_positional_arguments_are_refused() -> None:
@@ -308,6 +324,10 @@ def test_closing_keeps_what_is_to_outlive_it(tmp_path: pathlib.Path) -> None:
         engine.checkpoint(version, field)
     with pytest.raises(tierflow.TimedOutError):
         engine.close()
+    # It is open, and can be waited for.
+    assert not engine.closed
+    engine.wait()
+    engine.close()
     assert engine.closed
     engine.close()
 

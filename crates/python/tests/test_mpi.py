@@ -145,7 +145,7 @@ def test_what_redundancy_needs_is_said(tmp_path: Path) -> None:
     kept = tierflow.Redundancy("rs:2+1", failure_domain="rack7", exchange=tmp_path)
     assert (kept.failure_domain, kept.exchange) == ("rack7", tmp_path)
     assert "Reed-Solomon 2 + 1" in repr(kept)
-    with pytest.raises(tierflow.ArgumentError, match="give run="):
+    with pytest.raises(tierflow.ArgumentError, match="give run,"):
         tierflow.Engine(device="host", node_local=tmp_path / "node", ranks=2, redundancy=kept)
     with pytest.raises(tierflow.ArgumentError, match="node_local"):
         tierflow.Engine(device="host", host_cache="1MiB", external=tmp_path / "e", run=1, redundancy=kept)

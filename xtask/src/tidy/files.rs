@@ -15,6 +15,8 @@ const UNSAFE: &[&str] = &[
     "crates/device/",
     "crates/dedup/",
     "crates/codec/",
+    // Streams that applications name by their handles, and values that a fork does not have.
+    "crates/bind/src/",
     "crates/python/src/ffi/",
     "crates/capi/src/",
 ];

@@ -59,6 +59,18 @@ const ROOMS: &[(&str, &[&str])] = &[
             "tierflow-redundancy",
         ],
     ),
+    (
+        "tierflow-bind",
+        &[
+            "tierflow-device",
+            "tierflow-tier-alloc",
+            "tierflow-dedup",
+            "tierflow-peers",
+            "tierflow-redundancy",
+            "tierflow-store",
+            "tierflow-engine",
+        ],
+    ),
     ("tierflow-python", BINDINGS),
     ("tierflow-capi", BINDINGS),
     (
@@ -86,9 +98,9 @@ const ROOMS: &[(&str, &[&str])] = &[
 
 /// What other languages are bound to.
 const BINDINGS: &[&str] = &[
+    "tierflow-bind",
     "tierflow-device",
     "tierflow-tier-alloc",
-    "tierflow-dedup",
     "tierflow-redundancy",
     "tierflow-store",
     "tierflow-objects",

@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tierflow_bind::{CallStream, Until};
 use tierflow_engine::{Region, RegionMut, Version, Within};
 
 use crate::core::Core;
@@ -114,7 +115,7 @@ pub(crate) unsafe fn order<'core>(
     core: &'core Core,
     spans: &[Span],
     handle: u64,
-) -> Outcome<Option<crate::core::Ordered<'core>>> {
+) -> Outcome<Option<CallStream<'core>>> {
     match handle == 0 && !spans.iter().any(Span::is_on_device) {
         true => Ok(None),
         // SAFETY: the caller's promise.
@@ -156,8 +157,7 @@ pub(crate) extern "C" fn tf_discard(handle: u64, version: Version) -> c_int {
 pub(crate) extern "C" fn tf_wait(handle: u64, seconds: f64) -> c_int {
     status(|| {
         let core = engine(handle)?;
-        let waited = core.engine.wait_for(ffi::patience(seconds)?);
-        core.protect_after(waited.map_err(Failure::from))
+        Ok(core.wait(Until::patience(ffi::patience(seconds)?))?)
     })
 }
 

@@ -2,8 +2,10 @@
 
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use tierflow_bind::Until;
 
 use crate::core::Core;
 use crate::failure::{Failure, Outcome, status};
@@ -72,13 +74,34 @@ pub(crate) unsafe extern "C" fn tf_open(
 
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn tf_close(engine: u64) -> c_int {
-    status(|| close(handles::take(engine, "tf_engine")?))
+    status(|| {
+        let core: Core = handles::take(engine, "tf_engine")?;
+        let until = Until::patience(core.closing_patience());
+        let closed = core.lends_nothing().and_then(|()| Ok(core.close(until)?));
+        match closed {
+            Ok(()) => close(core),
+            Err(failure) => {
+                handles::put_back(engine, core);
+                Err(failure)
+            }
+        }
+    })
 }
 
-/// Ends an engine once what it took in lies on its lowest tier, if that outlives it.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn tf_end(engine: u64) -> c_int {
+    status(|| {
+        let core: Core = handles::take(engine, "tf_engine")?;
+        if let Err(failure) = core.lends_nothing() {
+            handles::put_back(engine, core);
+            return Err(failure);
+        }
+        core.end(Duration::ZERO)
+    })
+}
+
+/// Ends an engine once what it took in is durable, if that outlives it; what is lost is named.
 pub(crate) fn close(core: Core) -> Outcome {
-    let (engine, group) = (core.engine, core.group);
-    let closed = engine.close().map_err(Failure::from);
-    drop(group);
-    closed
+    let patience = core.closing_patience();
+    core.end(patience)
 }

@@ -4,23 +4,12 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tierflow_engine::{ConsumeSlot, ProduceSlot, Version};
+use tierflow_bind::{OrderAfter, Slot, SlotEnd, Until};
+use tierflow_engine::Version;
 
 use super::engine::engine;
-use crate::core::Core;
 use crate::failure::{Failure, status};
 use crate::{ffi, handles};
-
-enum Slot {
-    Produced(ProduceSlot<'static>),
-    Consumed(ConsumeSlot<'static>),
-}
-
-/// A slot and its engine.
-struct Lent {
-    slot: Mutex<Slot>,
-    core: Arc<Core>,
-}
 
 fn pointer(address: u64) -> *mut c_void {
     std::ptr::with_exposed_provenance_mut(address as usize)
@@ -36,19 +25,14 @@ pub(crate) unsafe extern "C" fn tf_produce(
 ) -> c_int {
     status(|| {
         let core = engine(handle)?;
-        let produced = core.engine.produce(version, bytes)?;
-        let at = pointer(produced.address());
-        let slot_of = Slot::Produced(produced.owned(Arc::clone(&core))?);
-        let lent = Lent {
-            slot: Mutex::new(slot_of),
-            core: Arc::clone(&core),
-        };
+        let lent = Slot::produce(core.handle(), version, bytes, Until::default())?;
+        let at = pointer(lent.address());
         // SAFETY: the header's contract.
         unsafe { ffi::put(address, at, "address") }?;
         // SAFETY: the header's contract.
         unsafe { ffi::put(slot, 0, "slot") }?;
         // SAFETY: as above.
-        unsafe { ffi::put(slot, handles::insert(lent), "slot") }
+        unsafe { ffi::put(slot, handles::insert(Mutex::new(lent)), "slot") }
     })
 }
 
@@ -62,13 +46,9 @@ pub(crate) unsafe extern "C" fn tf_consume(
 ) -> c_int {
     status(|| {
         let core = engine(handle)?;
-        let consumed = core.engine.consume(version)?;
-        let (at, length) = (pointer(consumed.address()).cast_const(), consumed.len());
-        let slot_of = Slot::Consumed(consumed.owned(Arc::clone(&core))?);
-        let lent = Lent {
-            slot: Mutex::new(slot_of),
-            core: Arc::clone(&core),
-        };
+        let lent = Slot::consume(core.handle(), version, Until::default())?;
+        let at = pointer(lent.address()).cast_const();
+        let length = lent.consumed().map_or(0, |slot| slot.len());
         // SAFETY: the header's contract.
         unsafe { ffi::put(address, at, "address") }?;
         // SAFETY: the header's contract.
@@ -76,42 +56,29 @@ pub(crate) unsafe extern "C" fn tf_consume(
         // SAFETY: the header's contract.
         unsafe { ffi::put(slot, 0, "slot") }?;
         // SAFETY: as above.
-        unsafe { ffi::put(slot, handles::insert(lent), "slot") }
+        unsafe { ffi::put(slot, handles::insert(Mutex::new(lent)), "slot") }
     })
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn tf_slot_end(slot: u64, how: c_int, stream: *mut c_void) -> c_int {
     status(|| {
-        let keep = match how {
-            0 => false,
-            1 => true,
+        let how = match how {
+            0 => SlotEnd::Cancel,
+            1 => SlotEnd::Keep,
             other => return Err(Failure::argument(format!("{other} is no tf_slot_end_how"))),
         };
-        let lent = handles::take::<Lent>(slot, "tf_slot")?;
-        let stream = stream.addr() as u64;
-        let (slot, core) = (lent.slot.into_inner(), lent.core);
-        let is_device = core.is_cuda() && !is_on_host(&slot);
-        let behind = match is_device || stream != 0 {
-            // SAFETY: the header's contract.
-            true => unsafe { core.behind(stream) }?,
-            false => None,
-        };
-        match (slot, keep, behind.as_deref()) {
-            (Slot::Produced(slot), true, None) => slot.commit(),
-            (Slot::Produced(slot), true, Some(stream)) => slot.commit_after(stream)?,
-            (Slot::Produced(slot), false, _) => drop(slot),
-            (Slot::Consumed(slot), true, None) => drop(slot),
-            (Slot::Consumed(slot), true, Some(stream)) => slot.finish_after(stream)?,
-            (Slot::Consumed(slot), false, _) => slot.give_back(),
+        let mut lent = handles::take::<Mutex<Slot>>(slot, "tf_slot")?.into_inner();
+        let engine = Arc::clone(lent.engine());
+        // SAFETY: the header's contract.
+        let order = unsafe { engine.behind(stream.addr() as u64) };
+        let ended = order.and_then(|order| match order.stream() {
+            Some(stream) => lent.end(how, OrderAfter::Stream(stream)),
+            None => lent.end(how, OrderAfter::AllWork),
+        });
+        if ended.is_err() && lent.is_there() {
+            handles::put_back(slot, Mutex::new(lent));
         }
-        Ok(())
+        ended
     })
-}
-
-fn is_on_host(slot: &Slot) -> bool {
-    match slot {
-        Slot::Produced(slot) => slot.host_accessible(),
-        Slot::Consumed(slot) => slot.host_accessible(),
-    }
 }

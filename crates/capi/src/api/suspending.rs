@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::time::{Duration, Instant};
 
-use tierflow_engine::{Error, Notice, Suspension, Version};
+use tierflow_engine::{Error, Notice, Version};
 
 use super::engine::engine;
 use crate::failure::{Failure, Outcome, status};
@@ -24,21 +24,31 @@ pub(crate) struct RawSuspension {
     pub(crate) seconds: f64,
 }
 
-impl RawSuspension {
-    fn of(suspension: &Suspension<'_>) -> Self {
-        let expected = suspension.expected();
-        Self {
-            version: suspension.version().unwrap_or(NONE),
-            newest: suspension.newest().unwrap_or(NONE),
-            seconds: expected.map_or(-1.0, |time| time.as_secs_f64()),
-        }
-    }
-}
-
 /// The deadline so many seconds from now.
 fn deadline(seconds: f64) -> Outcome<Instant> {
     let patience = ffi::patience(seconds)?.min(LONG);
     Ok(Instant::now() + patience)
+}
+
+/// # Safety
+/// `to` is null, or can be written.
+unsafe fn suspend(
+    handle: u64,
+    version: Option<Version>,
+    seconds: f64,
+    to: *mut RawSuspension,
+) -> c_int {
+    status(|| {
+        let core = engine(handle)?;
+        let suspended = core.handle().suspend(version, deadline(seconds)?)?;
+        let raw = RawSuspension {
+            version: suspended.version.unwrap_or(NONE),
+            newest: suspended.newest.unwrap_or(NONE),
+            seconds: suspended.expected.map_or(-1.0, |time| time.as_secs_f64()),
+        };
+        // SAFETY: the caller's promise.
+        unsafe { ffi::put(to, raw, "suspension") }
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -47,12 +57,8 @@ pub(crate) unsafe extern "C" fn tf_suspend(
     seconds: f64,
     suspension: *mut RawSuspension,
 ) -> c_int {
-    status(|| {
-        let core = engine(handle)?;
-        let suspended = core.engine.suspend(deadline(seconds)?)?;
-        // SAFETY: the header's contract.
-        unsafe { ffi::put(suspension, RawSuspension::of(&suspended), "suspension") }
-    })
+    // SAFETY: the header's contract.
+    unsafe { suspend(handle, None, seconds, suspension) }
 }
 
 #[unsafe(no_mangle)]
@@ -62,21 +68,16 @@ pub(crate) unsafe extern "C" fn tf_suspend_to(
     seconds: f64,
     suspension: *mut RawSuspension,
 ) -> c_int {
-    status(|| {
-        let core = engine(handle)?;
-        let suspended = core.engine.suspend_to(version, deadline(seconds)?)?;
-        // SAFETY: the header's contract.
-        unsafe { ffi::put(suspension, RawSuspension::of(&suspended), "suspension") }
-    })
+    // SAFETY: the header's contract.
+    unsafe { suspend(handle, Some(version), seconds, suspension) }
 }
 
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn tf_suspend_wait(handle: u64, version: Version, seconds: f64) -> c_int {
     status(|| {
-        let core = engine(handle)?;
-        let begun = Instant::now();
-        let suspended = core.engine.suspend_to(version, deadline(seconds)?)?;
-        match suspended.wait()? {
+        let (core, begun) = (engine(handle)?, Instant::now());
+        let suspended = core.handle().suspend(Some(version), deadline(seconds)?)?;
+        match suspended.wait(&|| false)? {
             true => Ok(()),
             false => Err(Failure::from(Error::TimedOut {
                 patience: begun.elapsed(),

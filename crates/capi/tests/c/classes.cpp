@@ -3,9 +3,13 @@
 #include "tierflow.hpp"
 #include "veloc.hpp"
 
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <sys/resource.h>
 #include <vector>
 
 static void engine(const std::string &directory)
@@ -44,6 +48,78 @@ static void engine(const std::string &directory)
     tierflow::Slot lent = again.consume(2);
     CHECK(static_cast<double *>(lent.data())[0] == 2.5);
     lent.finish();
+}
+
+static std::ptrdiff_t threads()
+{
+    return std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator());
+}
+
+// No file has more than a MiB: as if the disk were full.
+static void full(bool is_full)
+{
+    static rlimit before;
+    if (is_full)
+        CHECK(getrlimit(RLIMIT_FSIZE, &before) == 0);
+    rlimit limit = before;
+    if (is_full)
+        limit.rlim_cur = 1 << 20;
+    CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+}
+
+static tf_status closing(tierflow::Engine &engine)
+{
+    try {
+        engine.close();
+    } catch (const tierflow::Error &error) {
+        return error.code();
+    }
+    return TF_OK;
+}
+
+static void full_disk(const std::string &directory)
+{
+    std::signal(SIGXFSZ, SIG_IGN);
+    std::vector<double> field(1 << 18, 1.5);
+    tierflow::Options options;
+    options.set("device", "host").set("host_cache", "8MiB").set("external", directory);
+    {
+        // It stays open, and is closed once there is room.
+        tierflow::Engine engine(options);
+        full(true);
+        engine.checkpoint(1, {tierflow::elements(field.data(), field.size())});
+        CHECK(closing(engine) == TF_STALLED);
+        engine.restore(1, {tierflow::elements(field.data(), field.size())});
+        full(false);
+        CHECK(closing(engine) == TF_OK);
+    }
+    std::ptrdiff_t before = threads();
+    {
+        // Out of scope, it is gone nevertheless.
+        tierflow::Engine engine(options);
+        CHECK(engine.latest() == 1u);
+        full(true);
+        engine.checkpoint(2, {tierflow::elements(field.data(), field.size())});
+        CHECK(closing(engine) == TF_STALLED);
+    }
+    full(false);
+    CHECK(threads() == before);
+    {
+        // What is lent is given back, and the engine ends with its scope.
+        tierflow::Engine engine(options);
+        tierflow::Slot lent = engine.produce(9, 10);
+        CHECK(closing(engine) == TF_ARGUMENT);
+        lent.give_up();
+    }
+    CHECK(threads() == before);
+    tierflow::Engine engine(options);
+    CHECK(engine.latest() == 1u);
+    full(true);
+    engine.checkpoint(3, {tierflow::elements(field.data(), field.size())});
+    CHECK(tf_close(engine.handle()) == TF_STALLED && tf_end(engine.handle()) != TF_OK);
+    CHECK(std::strstr(tf_error_message(), "version 3 is lost") != nullptr);
+    CHECK(tf_end(engine.handle()) == TF_CLOSED);
+    full(false);
 }
 
 static void client(const std::string &config)
@@ -99,6 +175,7 @@ int main(int argc, char **argv)
     const std::string directory = argv[1], config = directory + "/veloc.cfg";
     CHECK(std::system(("mkdir " + directory + "/node").c_str()) == 0);
     engine(directory + "/node");
+    full_disk(directory + "/full");
     std::ofstream(config) << "scratch = " << directory << "/s\nhost_cache = 1MiB\n";
     client(config);
     return 0;

@@ -162,6 +162,10 @@ static void slots(tf_engine engine)
     fill(room, 5000, 200);
     CHECK(tf_close(engine) == TF_ARGUMENT);
     CHECK(tf_slot_end(slot, 5, NULL) == TF_ARGUMENT);
+    // An engine on the host has no streams: the slot is as it was.
+    CHECK(tf_slot_end(slot, TF_FINISH, &bytes) == TF_ARGUMENT);
+    CHECK(tf_slot_end(slot, TF_GIVE_UP, &bytes) == TF_ARGUMENT);
+    CHECK(tf_end(engine) == TF_ARGUMENT);
     CHECK(tf_slot_end(slot, TF_FINISH, NULL) == TF_OK);
     CHECK(tf_slot_end(slot, TF_FINISH, NULL) == TF_CLOSED);
     CHECK(tf_consume(engine, 200, &slot, &lent, &bytes) == TF_OK);

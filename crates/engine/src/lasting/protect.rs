@@ -123,13 +123,13 @@ impl Engine {
         let Some(keeper) = self.nodes.keeper() else {
             return Ok(());
         };
-        let end = deadline.to_begin();
         loop {
-            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            let look = deadline.next_look();
+            let left = look.map(|look| look.saturating_duration_since(Instant::now()));
             if keeper.wait(version, left.unwrap_or(LONG))? {
                 return Ok(());
             }
-            if end.is_some() {
+            if look.is_some() && !deadline.goes_on() {
                 return Err(deadline.passed());
             }
         }

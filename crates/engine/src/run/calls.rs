@@ -7,6 +7,7 @@ use super::lock::later;
 use super::recorder::Stall;
 use super::sync::{JoinHandle, Sender};
 use crate::Version;
+use crate::deadline::Deadline;
 use crate::plan::{Event, Ticket, TierId};
 use std::time::Instant;
 
@@ -37,7 +38,7 @@ impl Shared {
     /// in the report that follows.
     pub(crate) fn ask(
         &self,
-        deadline: Option<Instant>,
+        deadline: Deadline<'_>,
         event: impl FnOnce(Ticket) -> Event,
     ) -> (Ticket, Option<Answer>) {
         let ticket = self.ticket();
@@ -75,13 +76,16 @@ impl Shared {
         Err(later)
     }
 
-    /// Sleeps until the answer comes, or until the deadline.
-    pub(super) fn hear_answer(&self, later: &Later, deadline: Option<Instant>) -> Option<Answer> {
+    /// Sleeps until the answer comes, or until the deadline. The call keeps its place while its caller looks for interruptions.
+    pub(super) fn hear_answer(&self, later: &Later, deadline: Deadline<'_>) -> Option<Answer> {
         let begun = Instant::now();
         // The sending end is there until it has sent: without it, no answer will come.
-        let told = match later.answer.recv(deadline) {
-            None => self.give_up(later),
-            told => told,
+        let told = loop {
+            match later.answer.recv(deadline.next_look()) {
+                None if !later.answer.is_there() && deadline.goes_on() => {}
+                None => break self.give_up(later),
+                told => break told,
+            }
         };
         if told.as_ref().is_none_or(|told| !told.at_once) {
             self.recorder.slept(later.why, begun);

@@ -4,6 +4,7 @@ use super::core::Shared;
 use super::desk::{Answer, Later};
 use super::medium::Level;
 use crate::Version;
+use crate::deadline::Deadline;
 use crate::plan::{Event, Plan, Scope};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -61,9 +62,9 @@ impl Shared {
         }
     }
 
-    /// Whether nothing moves because the application is about to go.
-    pub(crate) fn is_suspended(&self) -> bool {
-        self.lock().plan().is_suspended()
+    /// The version for which nothing else moves, as the application is about to go.
+    pub(crate) fn suspended_for(&self) -> Option<Version> {
+        self.lock().plan().suspended_for()
     }
 
     /// How long a version needs to be durable, if nothing else moves from now on.
@@ -103,10 +104,10 @@ impl Shared {
     }
 
     /// The plan's answer; none at the deadline.
-    pub(crate) fn await_suspended(&self, asked: Asked, deadline: Instant) -> Option<Answer> {
+    pub(crate) fn await_suspended(&self, asked: Asked, deadline: Deadline<'_>) -> Option<Answer> {
         match asked.0 {
             Ok(answer) => Some(answer),
-            Err(later) => self.hear_answer(&later, Some(deadline)),
+            Err(later) => self.hear_answer(&later, deadline),
         }
     }
 }

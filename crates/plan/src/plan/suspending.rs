@@ -92,11 +92,12 @@ impl Plan {
         differences.is_some_and(|differences| differences.longest > 1)
     }
 
-    /// Whether nothing moves because the application is about to be preempted, and has asked for nothing since.
+    /// The version for which nothing else moves, as the application is about to be preempted and has asked for nothing since.
     #[must_use]
-    pub fn is_suspended(&self) -> bool {
+    pub fn suspended_for(&self) -> Option<Version> {
         let suspension = self.traffic.suspension;
-        suspension.is_some_and(|suspension| !suspension.goes_on)
+        let suspension = suspension.filter(|suspension| !suspension.goes_on);
+        suspension.map(|suspension| suspension.version)
     }
 
     pub(super) fn suspend(

@@ -1,17 +1,15 @@
 //! What the methods of `Engine` share.
 
-use std::sync::Arc;
-
 use pyo3::prelude::*;
-use tierflow_engine::Within;
+use tierflow_bind::Until;
 
 use super::Engine;
 use crate::core::Core;
-use crate::errors::{self, OrRaise};
-use crate::patience::Patience;
+use crate::errors;
+use crate::patience::{Patience, watched};
 
 impl Engine {
-    pub(crate) fn core(&self, py: Python<'_>) -> PyResult<Arc<Core>> {
+    pub(crate) fn core(&self, py: Python<'_>) -> PyResult<Core> {
         self.at_home(py)?;
         let core = self.core.read().clone();
         core.ok_or_else(|| errors::closed(py, "the engine is closed: build another one"))
@@ -25,11 +23,46 @@ impl Engine {
         Err(errors::forked(py, self.process))
     }
 
+    /// Closes the engine, if that is not done yet. If it fails, the engine stays open.
+    pub(super) fn close_within(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        if self.is_closed(py)? {
+            return Ok(());
+        }
+        let core = self.core(py)?;
+        Patience::new(py, timeout)?.spend(py, |py, until| Ok(py.detach(|| core.close(*until))))?;
+        self.let_go();
+        Ok(())
+    }
+
+    /// Ends the engine though an exception is on its way, and warns of what is lost by that. Ctrl-C shortens it.
     pub(super) fn end(&self, py: Python<'_>) -> PyResult<()> {
+        if self.at_home(py).is_err() || self.is_closed(py)? {
+            return Ok(());
+        }
+        let core = self.core(py)?;
+        let (ended, raised) = watched(|interrupt| {
+            let until = Until {
+                patience: core.closing_patience(),
+                interrupt: Some(interrupt),
+            };
+            py.detach(|| core.end(until))
+        });
+        self.let_go();
+        if let Err(error) = ended {
+            errors::warn(py, &error.into());
+        }
+        raised.map_or(Ok(()), Err)
+    }
+
+    pub(super) fn is_closed(&self, py: Python<'_>) -> PyResult<bool> {
         self.at_home(py)?;
+        Ok(self.core.read().is_none())
+    }
+
+    /// The engine ends with its last slot.
+    fn let_go(&self) {
         let core = self.core.write().take();
         drop(core);
-        Ok(())
     }
 
     /// Does `call` without the interpreter.
@@ -43,29 +76,16 @@ impl Engine {
         Ok(answer)
     }
 
-    /// Waits for something, and looks for Ctrl-C in between.
+    /// Waits for something, and looks for Ctrl-C meanwhile.
     pub(super) fn patiently(
         &self,
         py: Python<'_>,
         timeout: Option<f64>,
-        mut wait: impl FnMut(Within<'_>) -> tierflow_engine::Result<()> + Send,
+        wait: impl FnOnce(&Core, Until<'_>) -> tierflow_engine::Result<()> + Send,
     ) -> PyResult<()> {
         let patience = Patience::new(py, timeout)?;
-        // Not held from slice to slice: another thread may close the engine.
-        patience.spend(py, |py, patience| {
-            self.detached(py, |engine| wait(patience.of(engine)))
-        })
-    }
-
-    /// Makes redundancy with the other ranks in this call, if it is made in calls alone: also after `done` failed, as the other
-    /// ranks wait for it.
-    pub(super) fn protect_after(&self, py: Python<'_>, done: PyResult<()>) -> PyResult<()> {
-        let protected = self.detached(py, |engine| match engine.is_driven() {
-            true => engine.protect(),
-            false => Ok(()),
-        });
-        done?;
-        protected?.or_raise(py)
+        let core = self.core(py)?;
+        patience.spend(py, |py, until| Ok(py.detach(|| wait(&core, *until))))
     }
 }
 

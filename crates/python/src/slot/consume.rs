@@ -6,13 +6,13 @@ use std::sync::Arc;
 use pyo3::ffi::Py_buffer;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use tierflow_engine::{ConsumeSlot as Consumed, Version};
+use tierflow_bind::Slot;
+use tierflow_engine::Version;
 
-use super::lent::{Lent, Slot};
+use super::Layout;
+use super::lent::Lent;
 use super::own::Own;
-use super::{Held, Layout};
 use crate::array::Use;
-use crate::errors::OrRaise;
 use crate::ffi;
 
 /// A version in the cache, as a read-only array of every framework.
@@ -26,9 +26,9 @@ pub(crate) struct ConsumeSlot {
 }
 
 impl ConsumeSlot {
-    pub(crate) fn new(held: Held<Consumed<'static>>, layout: Layout) -> Self {
-        let is_cached = held.slot.is_cached();
-        let own = Own::new(Lent::new(Slot::Consumed(held), layout));
+    pub(crate) fn new(slot: Slot, layout: Layout, version: Version) -> Self {
+        let is_cached = slot.consumed().is_some_and(|slot| slot.is_cached());
+        let own = Own::new(Lent::new(slot, layout, version));
         Self { own, is_cached }
     }
 }
@@ -72,43 +72,19 @@ impl ConsumeSlot {
     #[pyo3(signature = (stream = None))]
     fn finish(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let lent = self.own.taken(py)?;
-        if !lent.is_of_gpu() || stream.is_none() {
+        if !lent.engine().is_cuda() || stream.is_none() {
             py.detach(|| drop(lent));
             return Ok(());
         }
-        // With others, the last one waits for all work.
-        let Some(mut lent) = Arc::into_inner(lent) else {
-            return Ok(());
-        };
-        let core = match &lent.slot {
-            Some(Slot::Consumed(held)) => Arc::clone(&held.core),
-            _ => return Err(self.own.ended(py)),
-        };
-        let order = match core.order(stream) {
-            Ok(order) => order,
-            Err(error) => {
-                // Not finished: it is still the slot that it was.
-                self.own.put_back(py, lent)?;
-                return Err(error);
-            }
-        };
-        let Some(Slot::Consumed(held)) = lent.slot.take() else {
-            return Err(self.own.ended(py));
-        };
-        let slot = held.slot;
-        let finished = match order.stream() {
-            Some(stream) => py.detach(|| slot.finish_after(stream)),
-            None => {
-                py.detach(|| drop(slot));
-                Ok(())
-            }
-        };
-        drop(order);
-        finished.or_raise(py)
+        match Arc::into_inner(lent) {
+            Some(lent) => self.own.end(py, lent, stream),
+            // With others, the last one waits for all work.
+            None => Ok(()),
+        }
     }
 
-    /// Gives the bytes back and leaves the version unconsumed, or leaves that to the last array over them. On a GPU, this
-    /// waits for all work given to the device, as some may read them.
+    /// Gives the bytes back and leaves the version unconsumed, or leaves that to the last array over them. On a GPU, the
+    /// next write of the bytes waits for all work given to the device, as some may read them.
     fn give_back(&self, py: Python<'_>) -> PyResult<()> {
         let lent = self.own.taken(py)?;
         lent.leave_unconsumed();

@@ -6,20 +6,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
-use tierflow_engine::{ConsumeSlot as Consumed, ProduceSlot as Produced, Version};
+use tierflow_bind::{EngineHandle, OrderAfter, Slot, SlotEnd};
+use tierflow_engine::Version;
 
-use super::{Held, Layout};
-use crate::core::Core;
+use super::Layout;
+use crate::errors;
 use crate::ffi::dlpack::{self, CPU, CUDA};
+use crate::order::Order;
 
 /// A lent slot. Every user of its bytes shares it; the last one gives it back.
 pub(crate) struct Lent {
-    /// There until it is given back.
-    pub(super) slot: Option<Slot>,
+    pub(super) slot: Slot,
     layout: Layout,
     address: u64,
     device: dlpack::Device,
-    is_read_only: bool,
     /// To be given back as not consumed.
     is_unconsumed: AtomicBool,
     pub(super) version: Version,
@@ -27,51 +27,21 @@ pub(crate) struct Lent {
     pub(super) process: u32,
 }
 
-pub(super) enum Slot {
-    Produced(Held<Produced<'static>>),
-    Consumed(Held<Consumed<'static>>),
-}
-
 impl Lent {
-    pub(super) fn new(slot: Slot, layout: Layout) -> Self {
-        let (core, address, on_host, version) = match &slot {
-            Slot::Produced(held) => {
-                let slot = &held.slot;
-                (
-                    &held.core,
-                    slot.address(),
-                    slot.host_accessible(),
-                    slot.version(),
-                )
-            }
-            Slot::Consumed(held) => {
-                let slot = &held.slot;
-                (
-                    &held.core,
-                    slot.address(),
-                    slot.host_accessible(),
-                    slot.version(),
-                )
-            }
-        };
-        let number = i32::try_from(core.device.info().ordinal).unwrap_or(i32::MAX);
-        let device = match on_host {
+    pub(super) fn new(slot: Slot, layout: Layout, version: Version) -> Self {
+        let number = i32::try_from(slot.engine().device.info().ordinal).unwrap_or(i32::MAX);
+        let (kind, number) = match slot.host_accessible() {
             true => (CPU, 0),
             false => (CUDA, number),
         };
-        let is_read_only = matches!(slot, Slot::Consumed(_));
         Self {
-            slot: Some(slot),
             layout,
-            address,
-            device: dlpack::Device {
-                kind: device.0,
-                number: device.1,
-            },
-            is_read_only,
+            address: slot.address(),
+            device: dlpack::Device { kind, number },
             is_unconsumed: AtomicBool::new(false),
             version,
             process: std::process::id(),
+            slot,
         }
     }
 
@@ -88,23 +58,37 @@ impl Lent {
     }
 
     pub(crate) fn is_read_only(&self) -> bool {
-        self.is_read_only
+        self.slot.consumed().is_some()
     }
 
     pub(super) fn is_on_host(&self) -> bool {
         self.device.kind == CPU
     }
 
-    /// Whether a GPU may be at work on the bytes, wherever they lie.
-    pub(super) fn is_of_gpu(&self) -> bool {
-        self.core().is_some_and(|core| core.is_cuda())
+    pub(super) fn engine(&self) -> &Arc<EngineHandle> {
+        self.slot.engine()
     }
 
-    pub(super) fn core(&self) -> Option<&Arc<Core>> {
-        match self.slot.as_ref()? {
-            Slot::Produced(held) => Some(&held.core),
-            Slot::Consumed(held) => Some(&held.core),
-        }
+    /// Ends the slot after the work given to `stream`; without one, after all work given to the device.
+    ///
+    /// # Errors
+    /// Those of the stream and the device: the slot is as it was, unless the device is lost.
+    pub(super) fn end(
+        &mut self,
+        py: Python<'_>,
+        how: SlotEnd,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let engine = Arc::clone(self.engine());
+        let order = match stream.filter(|_| engine.is_cuda()) {
+            Some(stream) => Some(Order::new(&engine.streams, Some(stream))?),
+            None => None,
+        };
+        let after = order.as_ref().and_then(Order::stream);
+        let after = after.map_or(OrderAfter::AllWork, OrderAfter::Stream);
+        let slot = &mut self.slot;
+        let ended = py.detach(|| slot.end(how, after));
+        ended.map_err(|failure| errors::failed(py, &failure))
     }
 
     /// Leaves the version unconsumed once the last user of the bytes is gone.
@@ -127,36 +111,10 @@ impl Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        let of_gpu = self.is_of_gpu();
-        let Some(slot) = self.slot.take() else { return };
-        if self.process != std::process::id() {
-            // Nothing here is this process's; a thread that it does not have may hold the locks.
-            std::mem::forget(slot);
-            return;
-        }
-        let is_unconsumed = *self.is_unconsumed.get_mut();
-        match slot {
-            Slot::Consumed(Held { slot, core }) if is_unconsumed => {
-                if of_gpu && let Ok(stream) = core.behind_all_work() {
-                    let _done_or_lost = stream.synchronize();
-                }
-                slot.give_back();
-            }
-            _ if !of_gpu => drop(slot),
-            // Kernels may still write there: the bytes may not be used again before they are done.
-            Slot::Produced(held) => {
-                if let Ok(stream) = held.core.behind_all_work() {
-                    let _done_or_lost = stream.synchronize();
-                }
-                drop(held);
-            }
-            Slot::Consumed(Held { slot, core }) => {
-                let Ok(stream) = core.behind_all_work() else {
-                    return slot.give_back();
-                };
-                // With an error the device is lost.
-                let _consumed_or_lost = slot.finish_after(&stream);
-            }
+        let is_consumed = self.slot.consumed().is_some() && !*self.is_unconsumed.get_mut();
+        if is_consumed && self.process == std::process::id() {
+            // With an error the device is lost, and the slot is given back.
+            let _consumed_or_lost = self.slot.end(SlotEnd::Keep, OrderAfter::AllWork);
         }
     }
 }

@@ -6,15 +6,17 @@ use parking_lot::{Mutex, MutexGuard};
 use pyo3::exceptions::{PyAttributeError, PyBufferError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
+use tierflow_bind::SlotEnd;
 use tierflow_engine::Version;
 
-use super::lent::{Lent, Slot};
+use super::lent::Lent;
 use crate::array::{Arrays, Use};
 use crate::errors;
 use crate::ffi;
 use crate::ffi::copies::Wait;
 use crate::ffi::detached;
 use crate::ffi::dlpack;
+use crate::order::Order;
 
 /// The object's own part in a slot, until it is ended.
 pub(super) struct Own {
@@ -68,10 +70,18 @@ impl Own {
         lent.ok_or_else(|| self.ended(py))
     }
 
-    /// Undoes [`Own::alone`].
-    pub(super) fn put_back(&self, py: Python<'_>, lent: Lent) -> PyResult<()> {
-        *self.part(py)? = Some(Arc::new(lent));
-        Ok(())
+    /// Ends the whole slot as [`Lent::end`] does. If that fails, it is still the slot that it was.
+    pub(super) fn end(
+        &self,
+        py: Python<'_>,
+        mut lent: Lent,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let ended = lent.end(py, SlotEnd::Keep, stream);
+        if ended.is_err() && lent.slot.is_there() {
+            *self.part(py)? = Some(Arc::new(lent));
+        }
+        ended
     }
 
     /// The whole slot, if there is no other user of its bytes.
@@ -105,30 +115,26 @@ impl Own {
     ) -> PyResult<()> {
         let py = array.py();
         let lent = self.shared(py)?;
-        let core = lent.core().cloned().ok_or_else(|| self.ended(py))?;
-        let mut order = core.order(stream)?;
+        let engine = Arc::clone(lent.engine());
+        let mut order = Order::new(&engine.streams, stream)?;
         let arrays = PyTuple::new(py, [array])?;
         let given = Arrays::of(&arrays, access, &mut order)?;
         let copied = given.each(|array| {
-            let array = &array.lendable(&core.device)?;
+            let array = &array.lendable(&engine.device)?;
             py.detach(|| {
                 let own = match order.stream() {
                     Some(_) => None,
-                    None => Some(core.stream()?),
+                    None => Some(engine.streams.own()?),
                 };
                 let by = match (order.stream(), own.as_deref()) {
                     (Some(stream), _) => (stream, Wait::No),
                     (None, Some(own)) => (own, Wait::Yes),
                     (None, None) => return Ok(()),
                 };
-                match &lent.slot {
-                    Some(Slot::Produced(held)) => {
-                        ffi::copies::fill(by, (&held.slot, offset), array)
-                    }
-                    Some(Slot::Consumed(held)) => {
-                        ffi::copies::read(by, (&held.slot, offset), array)
-                    }
-                    None => Ok(()),
+                match (lent.slot.produced(), lent.slot.consumed()) {
+                    (Some(slot), _) => ffi::copies::fill(by, (slot, offset), array),
+                    (_, Some(slot)) => ffi::copies::read(by, (slot, offset), array),
+                    (None, None) => Ok(()),
                 }
             })
         });
@@ -216,8 +222,7 @@ impl Own {
 
 impl Drop for Own {
     fn drop(&mut self) {
-        if let Some(lent) = self.lent.get_mut().take() {
-            detached::detached(|| drop(lent));
-        }
+        let lent = &mut self.lent;
+        detached::detached(&mut || drop(lent.get_mut().take()));
     }
 }

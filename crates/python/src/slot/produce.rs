@@ -1,21 +1,18 @@
 //! Room to write.
 
 use std::ffi::c_int;
-use std::sync::Arc;
 
 use pyo3::ffi::Py_buffer;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use tierflow_engine::{ProduceSlot as Produced, Version};
+use tierflow_bind::Slot;
+use tierflow_engine::Version;
 
-use super::lent::{Lent, Slot};
+use super::Layout;
+use super::lent::Lent;
 use super::own::Own;
-use super::{Held, Layout};
 use crate::array::Use;
-use crate::core::{Borrowed, Core};
-use crate::errors::{self, OrRaise};
 use crate::ffi;
-use crate::order::Order;
 
 /// Room in the cache that is to become a checkpoint, as an array of every framework: write it, then `commit`.
 ///
@@ -28,8 +25,8 @@ pub(crate) struct ProduceSlot {
 }
 
 impl ProduceSlot {
-    pub(crate) fn new(held: Held<Produced<'static>>, layout: Layout) -> Self {
-        let own = Own::new(Lent::new(Slot::Produced(held), layout));
+    pub(crate) fn new(slot: Slot, layout: Layout, version: Version) -> Self {
+        let own = Own::new(Lent::new(slot, layout, version));
         Self { own }
     }
 }
@@ -66,34 +63,8 @@ impl ProduceSlot {
     /// given to the device.
     #[pyo3(signature = (stream = None))]
     fn commit(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-        let mut lent = self.own.alone(py, "a checkpoint")?;
-        let Some(Slot::Produced(held)) = lent.slot.take() else {
-            return Err(self.own.ended(py));
-        };
-        if !held.core.is_cuda() {
-            py.detach(|| held.slot.commit());
-            return Ok(());
-        }
-        let core = Arc::clone(&held.core);
-        let behind = match after(py, &core, stream) {
-            Ok(behind) => behind,
-            Err(error) => {
-                // Not committed: it is still the slot that it was.
-                lent.slot = Some(Slot::Produced(held));
-                self.own.put_back(py, lent)?;
-                return Err(error);
-            }
-        };
-        let slot = held.slot;
-        let committed = match behind.stream() {
-            Some(stream) => py.detach(|| slot.commit_after(stream)),
-            None => {
-                py.detach(|| slot.commit());
-                Ok(())
-            }
-        };
-        drop(behind);
-        committed.or_raise(py)
+        let lent = self.own.alone(py, "a checkpoint")?;
+        self.own.end(py, lent, stream)
     }
 
     /// Frees the room: there is no such version, and its number stays free. Arrays over it must be gone.
@@ -187,34 +158,5 @@ impl ProduceSlot {
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         self.own.described(py, "ProduceSlot")
-    }
-}
-
-/// The stream that a slot is committed after: what was named, or all work of the device.
-fn after<'core>(
-    py: Python<'_>,
-    core: &'core Core,
-    stream: Option<&Bound<'_, PyAny>>,
-) -> PyResult<Behind<'core>> {
-    match stream {
-        Some(stream) => core.order(Some(stream)).map(Behind::Named),
-        None => core
-            .behind_all_work()
-            .map(Behind::All)
-            .map_err(|error| errors::device(py, &error)),
-    }
-}
-
-enum Behind<'core> {
-    Named(Order<'core>),
-    All(Borrowed<'core>),
-}
-
-impl Behind<'_> {
-    fn stream(&self) -> Option<&tierflow_device::Stream> {
-        match self {
-            Self::Named(order) => order.stream(),
-            Self::All(stream) => Some(stream),
-        }
     }
 }

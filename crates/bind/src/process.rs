@@ -1,11 +1,15 @@
-//! What a process has of its own: a fork starts with nothing, and touches no lock of its parent's.
+//! Values of one process: a fork starts with none, and touches no lock of its parent's.
+
+#![allow(unsafe_code, reason = "a value that no lock of the parent's protects")]
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// A value of this process's, made when it is first asked for, that is never dropped.
-pub(crate) struct PerProcess<T>(AtomicPtr<Owned<T>>);
+#[derive(Debug)]
+pub struct PerProcess<T>(AtomicPtr<Owned<T>>);
 
+#[derive(Debug)]
 struct Owned<T> {
     process: u32,
     /// The process that this one is a fork of, if that had one, too.
@@ -14,7 +18,9 @@ struct Owned<T> {
 }
 
 impl<T: Default + Send + Sync + 'static> PerProcess<T> {
-    pub(crate) const fn new() -> Self {
+    /// For a `static`.
+    #[must_use]
+    pub const fn new() -> Self {
         Self(AtomicPtr::new(ptr::null_mut()))
     }
 
@@ -44,12 +50,19 @@ impl<T: Default + Send + Sync + 'static> PerProcess<T> {
         unsafe { &*kept }
     }
 
-    pub(crate) fn get(&self) -> &'static T {
+    /// The value of this process.
+    pub fn get(&self) -> &'static T {
         &self.owned().value
     }
 
     /// The process that this one is a fork of, if it had such a value.
-    pub(crate) fn parent(&self) -> Option<u32> {
+    pub fn parent(&self) -> Option<u32> {
         self.owned().parent
+    }
+}
+
+impl<T: Default + Send + Sync + 'static> Default for PerProcess<T> {
+    fn default() -> Self {
+        Self::new()
     }
 }

@@ -1,0 +1,296 @@
+//! An engine, what its calls share, and how it ends.
+
+use std::any::Any;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tierflow_device::Device;
+use tierflow_engine::{Engine, Error, Version};
+
+use crate::failure::{Failure, Outcome, Status};
+use crate::options::Options;
+use crate::process::PerProcess;
+use crate::streams::{Order, Streams};
+use crate::until::Until;
+
+/// The engines of this process. A fork has none of them.
+static OPEN: PerProcess<Mutex<Vec<Weak<EngineHandle>>>> = PerProcess::new();
+
+/// Calls of a language around the end of an engine.
+#[derive(Clone, Copy, Debug)]
+pub struct Door {
+    /// Runs what may wait: without the lock of an interpreter, say.
+    pub detached: fn(&mut (dyn FnMut() + Send)),
+    /// Tells which versions were lost when an engine ended that was not closed.
+    pub lost: fn(&Failure),
+}
+
+impl Default for Door {
+    /// Losses are told on standard error.
+    fn default() -> Self {
+        Self {
+            detached: |run| run(),
+            lost: |failure| eprintln!("tierflow: {failure}"),
+        }
+    }
+}
+
+/// The engine is open.
+const OPENED: u8 = 0;
+/// The engine was closed: everything was durable then.
+const CLOSED: u8 = 1;
+/// The engine was ended, and the caller knows what was lost.
+const ENDED: u8 = 2;
+
+/// An engine that is ended when this is dropped: without a word if it was closed before, or nothing is lost.
+#[derive(Debug)]
+pub struct OpenEngine {
+    /// There until it is dropped.
+    engine: Option<Engine>,
+    state: AtomicU8,
+    process: u32,
+    door: Door,
+}
+
+impl Deref for OpenEngine {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        match &self.engine {
+            Some(engine) => engine,
+            None => unreachable!("only dropping takes it"),
+        }
+    }
+}
+
+impl Drop for OpenEngine {
+    fn drop(&mut self) {
+        let Some(engine) = self.engine.take() else {
+            return;
+        };
+        if self.process != std::process::id() {
+            // The engine is the parent's.
+            std::mem::forget(engine);
+            return;
+        }
+        let state = *self.state.get_mut();
+        // Slots that were lent beyond the end may have been committed since; ranks that meet in calls meet no more.
+        let is_over = state == ENDED || (state == CLOSED && engine.is_driven());
+        let (mut engine, mut ended) = (Some(engine), Ok(()));
+        (self.door.detached)(&mut || {
+            if let Some(engine) = engine.take() {
+                match is_over {
+                    true => drop(engine),
+                    false => ended = engine.close(),
+                }
+            }
+        });
+        if let Err(error @ Error::Lost { .. }) = ended {
+            (self.door.lost)(&error.into());
+        }
+    }
+}
+
+/// An engine and what its calls share. Slots hold it, too.
+#[derive(Debug)]
+pub struct EngineHandle {
+    /// The engine itself.
+    pub engine: OpenEngine,
+    /// Where its fastest memory is.
+    pub device: Device,
+    /// Its streams.
+    pub streams: Streams,
+    closing_patience: Duration,
+    /// A value that outlives the engine, such as the group that it calls: the last field.
+    _beside: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+impl AsRef<Engine> for EngineHandle {
+    fn as_ref(&self) -> &Engine {
+        &self.engine
+    }
+}
+
+impl EngineHandle {
+    /// Opens an engine as the options say.
+    ///
+    /// # Errors
+    /// Errors of the options, of the device, and of building the engine.
+    pub fn open(options: Options, door: Door) -> Outcome<Arc<Self>> {
+        let (closing_patience, beside) = (options.closing_patience, options.beside.clone());
+        let (device, engine) = options.build()?;
+        let handle = Arc::new(Self {
+            engine: OpenEngine {
+                engine: Some(engine),
+                state: AtomicU8::new(OPENED),
+                process: std::process::id(),
+                door,
+            },
+            streams: Streams::new(device.clone()),
+            device,
+            closing_patience,
+            _beside: beside,
+        });
+        let mut open = OPEN.get().lock();
+        open.retain(|other| other.strong_count() > 0);
+        open.push(Arc::downgrade(&handle));
+        Ok(handle)
+    }
+
+    /// Returns true if its fastest memory is a GPU's.
+    #[must_use]
+    pub fn is_cuda(&self) -> bool {
+        self.streams.is_cuda()
+    }
+
+    /// A call behind the work given to the stream of this handle; 0 for all work given to the device.
+    ///
+    /// # Errors
+    /// As [`Order::after`] and [`Order::behind_all_work`].
+    ///
+    /// # Safety
+    /// As [`Order::after`].
+    #[allow(unsafe_code, reason = "applications name their streams by handles")]
+    pub unsafe fn behind(&self, handle: u64) -> Outcome<Order<'_>> {
+        if handle == 0 {
+            return Order::behind_all_work(&self.streams);
+        }
+        let mut order = Order::new(&self.streams);
+        // SAFETY: the caller's promise.
+        unsafe { order.after(handle) }?;
+        Ok(order)
+    }
+
+    /// The process that opened it, if that is another one.
+    #[must_use]
+    pub fn other_process(&self) -> Option<u32> {
+        Some(self.engine.process).filter(|process| *process != std::process::id())
+    }
+
+    /// How long its end waits, if nothing else is said.
+    #[must_use]
+    pub fn closing_patience(&self) -> Duration {
+        self.closing_patience
+    }
+
+    /// Waits for all versions, and lets the ranks protect them where that is done in calls alone: also after the wait failed, as the
+    /// other ranks count on it.
+    ///
+    /// # Errors
+    /// Errors of waiting, then errors of protecting.
+    pub fn wait(&self, until: Until<'_>) -> tierflow_engine::Result<()> {
+        let waited = until.of(&self.engine).wait();
+        self.protect_after(waited)
+    }
+
+    /// Makes redundancy with the other ranks in this call, if it is made in calls alone: also after `done` failed.
+    ///
+    /// # Errors
+    /// The error of `done`, then errors of protecting.
+    pub fn protect_after<E: From<Error>>(&self, done: Result<(), E>) -> Result<(), E> {
+        let protected = match self.engine.is_driven() {
+            true => self.engine.protect(),
+            false => Ok(()),
+        };
+        done.and(protected.map_err(E::from))
+    }
+
+    /// Waits until what was taken in is durable, if that outlives the engine; what a suspension gave up is not waited for. The
+    /// engine ends when the last one that holds it lets go of it. Closing it again does nothing.
+    ///
+    /// # Errors
+    /// Errors of [`Within::settle`](tierflow_engine::Within::settle): the engine stays open, and may be closed again.
+    pub fn close(&self, until: Until<'_>) -> tierflow_engine::Result<()> {
+        if self.engine.state.load(Ordering::Acquire) == OPENED {
+            until.of(&self.engine).settle()?;
+            self.engine.state.store(CLOSED, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Closes the engine for good.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] names the versions that were not durable by then. They are gone when the last one that holds the engine lets
+    /// go of it, which is not told again.
+    pub fn end(&self, until: Until<'_>) -> tierflow_engine::Result<()> {
+        self.close(until).map_err(|cause| {
+            self.engine.state.store(ENDED, Ordering::Release);
+            self.engine.lost(cause)
+        })
+    }
+
+    /// Has the version that can be durable by the deadline become so, or the one that is asked for: see [`Engine::suspend`].
+    ///
+    /// # Errors
+    /// As [`Engine::suspend_to`].
+    pub fn suspend(
+        self: &Arc<Self>,
+        version: Option<Version>,
+        deadline: Instant,
+    ) -> tierflow_engine::Result<Suspension> {
+        let suspended = match version {
+            Some(version) => self.engine.suspend_to(version, deadline)?,
+            None => self.engine.suspend(deadline)?,
+        };
+        Ok(Suspension {
+            version: suspended.version(),
+            newest: suspended.newest(),
+            expected: suspended.expected(),
+            engine: Arc::downgrade(self),
+            deadline,
+        })
+    }
+}
+
+/// A suspension, which does not keep its engine open: see [`tierflow_engine::Suspension`].
+#[derive(Debug)]
+pub struct Suspension {
+    engine: Weak<EngineHandle>,
+    deadline: Instant,
+    /// The version that is durable, or will be.
+    pub version: Option<Version>,
+    /// The newest version that was held.
+    pub newest: Option<Version>,
+    /// How long it takes, if that is known.
+    pub expected: Option<Duration>,
+}
+
+impl Suspension {
+    /// Waits until the version is durable, until the deadline at most. Returns whether it is.
+    ///
+    /// # Errors
+    /// As [`tierflow_engine::Suspension::wait_unless`]; `Closed` if the engine is.
+    pub fn wait(&self, interrupt: &(dyn Fn() -> bool + Sync)) -> Outcome<bool> {
+        let Some(version) = self.version else {
+            return Ok(false);
+        };
+        let closed = || Failure::new(Status::Closed, "the engine is closed: build another one");
+        let handle = self.engine.upgrade().ok_or_else(closed)?;
+        let suspended = handle.engine.suspend_to(version, self.deadline)?;
+        Ok(suspended.wait_unless(interrupt)?)
+    }
+}
+
+/// Ends all engines of this process that are still there, each within its closing patience, or until it is interrupted. Returns what
+/// was lost.
+#[must_use]
+pub fn end_of_process(interrupt: Option<&(dyn Fn() -> bool + Sync)>) -> Vec<Failure> {
+    let open = std::mem::take(&mut *OPEN.get().lock());
+    let open = open.into_iter().filter_map(|engine| engine.upgrade());
+    let ended = open.map(|engine| {
+        let patience = engine.closing_patience;
+        engine.end(Until {
+            patience,
+            interrupt,
+        })
+    });
+    let lost = ended.filter_map(|ended| match ended {
+        Err(error @ Error::Lost { .. }) => Some(Failure::from(error)),
+        _ => None,
+    });
+    lost.collect()
+}

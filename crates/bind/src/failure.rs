@@ -1,0 +1,143 @@
+//! Failures, sorted by what the caller does next.
+
+use tierflow_device::Error as DeviceError;
+use tierflow_engine::{BuildError, Error};
+use tierflow_store::Error as StoreError;
+
+/// Failures sorted by the caller's next step: the codes of `enum tf_status` in `tierflow.h`, and the classes of `tierflow/_errors.py`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Status {
+    /// Nothing went wrong.
+    Ok = 0,
+    /// Correct the call, or the options.
+    Argument = 1,
+    /// Ask for another version.
+    Unknown = 2,
+    /// Make room, then call again.
+    NoRoom = 3,
+    /// Wait again, or go on without it.
+    TimedOut = 4,
+    /// Some versions are not on the lowest tier: see why, and wait again.
+    Stalled = 5,
+    /// Go on from an older version.
+    Damaged = 6,
+    /// See to the storage.
+    Storage = 7,
+    /// See to the device.
+    Device = 8,
+    /// Start all ranks together, as many as there were.
+    Group = 9,
+    /// The engine or slot is closed, or another process's.
+    Closed = 10,
+    /// A defect of the library: report it.
+    Internal = 11,
+}
+
+/// A call that did not do as asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The caller's next step.
+    pub status: Status,
+    /// The whole story.
+    pub text: String,
+}
+
+/// The result of a fallible call.
+pub type Outcome<T = ()> = Result<T, Failure>;
+
+impl Failure {
+    /// A failure of this kind.
+    pub fn new(status: Status, text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self { status, text }
+    }
+
+    /// A call, or an option, that has to be corrected.
+    pub fn argument(text: impl Into<String>) -> Self {
+        Self::new(Status::Argument, text)
+    }
+
+    /// A file that could not be used.
+    #[must_use]
+    pub fn file(path: &std::path::Path, error: &std::io::Error) -> Self {
+        Self::new(Status::Storage, format!("{}: {error}", path.display()))
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl From<&Error> for Status {
+    fn from(error: &Error) -> Self {
+        match error {
+            Error::Unknown { .. } | Error::Discarded { .. } => Self::Unknown,
+            Error::NoRoom { .. } => Self::NoRoom,
+            Error::TimedOut { .. } | Error::Interrupted => Self::TimedOut,
+            Error::Stalled { .. } => Self::Stalled,
+            Error::Lost { cause, .. } => (&**cause).into(),
+            Error::OtherProcess { .. } => Self::Closed,
+            Error::Build(BuildError::OtherGroup { .. } | BuildError::OtherRun { .. }) => {
+                Self::Group
+            }
+            Error::Build(BuildError::Unreadable { .. }) | Error::Pool(_) => Self::Storage,
+            Error::Internal { .. } => Self::Internal,
+            Error::Storage(error) => error.into(),
+            Error::Device(error) => error.into(),
+            Error::Damaged(_) => Self::Damaged,
+            Error::Thread(_) => Self::Device,
+            _ => Self::Argument,
+        }
+    }
+}
+
+impl From<&StoreError> for Status {
+    fn from(error: &StoreError) -> Self {
+        match error {
+            StoreError::Damaged { .. } | StoreError::Lost { .. } => Self::Damaged,
+            StoreError::NoVersion { .. } => Self::Unknown,
+            StoreError::Absent { .. } | StoreError::Unprotected(_) => Self::Group,
+            StoreError::Argument(_) | StoreError::Exists { .. } => Self::Argument,
+            _ => Self::Storage,
+        }
+    }
+}
+
+impl From<&DeviceError> for Status {
+    fn from(error: &DeviceError) -> Self {
+        match error {
+            DeviceError::OutOfMemory { .. } => Self::NoRoom,
+            DeviceError::Invalid(_) | DeviceError::Unavailable(_) => Self::Argument,
+            _ => Self::Device,
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::new((&error).into(), error.to_string())
+    }
+}
+
+impl From<DeviceError> for Failure {
+    fn from(error: DeviceError) -> Self {
+        Self::new((&error).into(), error.to_string())
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::new((&error).into(), error.to_string())
+    }
+}
+
+impl From<tierflow_redundancy::Error> for Failure {
+    fn from(error: tierflow_redundancy::Error) -> Self {
+        Self::new(Status::Storage, error.to_string())
+    }
+}

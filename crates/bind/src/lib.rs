@@ -1,0 +1,18 @@
+#![doc = include_str!("../README.md")]
+#![deny(unsafe_code)]
+
+mod engine_handle;
+mod failure;
+mod options;
+mod process;
+mod slot;
+mod streams;
+mod until;
+
+pub use engine_handle::{Door, EngineHandle, OpenEngine, Suspension, end_of_process};
+pub use failure::{Failure, Outcome, Status};
+pub use options::{Doors, Growth, Kind, OPTIONS, OptionInfo, Options, Pool, Ranks, Value, parse};
+pub use process::PerProcess;
+pub use slot::{OrderAfter, Slot, SlotEnd};
+pub use streams::{Borrowed, CallStream, Order, Streams};
+pub use until::Until;

@@ -1,0 +1,443 @@
+//! Options of an engine, by name.
+
+mod table;
+mod value;
+
+use std::any::Any;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tierflow_dedup::Tree;
+use tierflow_device::{Choice, Device, open};
+use tierflow_engine::plan::{Fifo, Lru, Residency, Score};
+use tierflow_engine::{
+    AfterRestore, BadCompression, Compression, DirectIo, Engine, EngineBuilder, Flush, Retention,
+    Tier,
+};
+use tierflow_peers::{Part, PeerCache};
+use tierflow_redundancy::{Directory, Error, NodeProtection, Redundancy, Transport};
+use tierflow_store::Collective;
+use tierflow_tier_alloc::{DeviceGrowth, DeviceOptions, HostOptions, HostPool, Pace, PoolOptions};
+
+use crate::failure::{Failure, Outcome};
+
+pub use table::{Doors, Kind, OPTIONS, OptionInfo};
+pub use value::Value;
+
+/// How values are written.
+pub mod parse {
+    pub use super::value::{bytes, device, number, one_of, patience, seconds};
+}
+
+/// How far host memory is made ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Growth {
+    /// So many bytes ahead of its use.
+    Ahead(usize),
+    /// All of it.
+    Full,
+}
+
+/// Host memory that several engines share.
+#[derive(Clone, Debug)]
+pub enum Pool {
+    /// This pool.
+    Given(HostPool),
+    /// The pool of the machine that is called so.
+    OfNode {
+        /// Bytes to share.
+        bytes: u64,
+        /// Bytes that engines give each other at a time.
+        slab: Option<u64>,
+        /// Where it lies.
+        directory: Option<PathBuf>,
+    },
+}
+
+/// The ranks that checkpoint together, and how they meet.
+#[derive(Clone, Debug)]
+pub struct Ranks {
+    /// This one.
+    pub rank: u32,
+    /// How many there are.
+    pub ranks: u32,
+    /// The number of this run; 0 for none.
+    pub run: u64,
+    /// How they agree.
+    pub collective: Option<Arc<dyn Collective>>,
+    /// How they send each other bytes, if they can.
+    pub transport: Option<Arc<dyn Transport>>,
+}
+
+impl Default for Ranks {
+    fn default() -> Self {
+        Self {
+            rank: 0,
+            ranks: 1,
+            run: 0,
+            collective: None,
+            transport: None,
+        }
+    }
+}
+
+impl Ranks {
+    /// Has rank 0 draw the number of this run, unless it was given.
+    ///
+    /// # Errors
+    /// Errors of the ranks' meeting.
+    pub fn agree_on_run(&mut self, patience: Duration) -> tierflow_store::Result<()> {
+        if let (0, Some(collective)) = (self.run, &self.collective) {
+            let mut drawn = [0; 8];
+            let source = std::fs::File::open("/dev/urandom");
+            let read = source.and_then(|mut file| std::io::Read::read_exact(&mut file, &mut drawn));
+            let failed = |error| tierflow_store::Error::Remote(format!("/dev/urandom: {error}"));
+            read.map_err(failed)?;
+            let all = collective.all_gather(&drawn, patience)?;
+            let first = all.first().and_then(|first| first.first_chunk());
+            self.run = first.map_or(1, |first| u64::from_le_bytes(*first).max(1));
+        }
+        Ok(())
+    }
+}
+
+/// An engine to be.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "`OPTIONS` says what each field is")]
+pub struct Options {
+    pub device: Choice,
+    pub device_cache: usize,
+    pub device_growth: DeviceGrowth,
+    pub evict_while_growing: bool,
+    pub peers: Vec<(Choice, usize)>,
+    pub host_cache: usize,
+    pub host_growth: Option<Growth>,
+    pub host_pool: Option<Pool>,
+    pub scratch: Option<Vec<PathBuf>>,
+    pub storage_limit: Option<u64>,
+    pub direct_io: DirectIo,
+    pub node_local: Option<PathBuf>,
+    pub node_local_limit: Option<u64>,
+    pub external: Option<PathBuf>,
+    pub newest: Option<usize>,
+    pub every: Option<u64>,
+    pub younger_than: Option<Duration>,
+    pub after_restore: AfterRestore,
+    pub flush: Option<Flush>,
+    pub in_order: Option<bool>,
+    pub policy: &'static str,
+    pub dedup: Option<u32>,
+    pub compress: Option<Compression>,
+    pub timeline: usize,
+    pub ranks: Ranks,
+    pub group_patience: Duration,
+    pub redundancy: Option<Redundancy>,
+    pub failure_domain: Option<String>,
+    pub exchange: Option<PathBuf>,
+    pub closing_patience: Duration,
+    /// A value that is to outlive the engine.
+    pub beside: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            device: Choice::Auto,
+            device_cache: 0,
+            device_growth: DeviceGrowth::default(),
+            evict_while_growing: false,
+            peers: Vec::new(),
+            host_cache: 0,
+            host_growth: None,
+            host_pool: None,
+            scratch: None,
+            storage_limit: None,
+            direct_io: DirectIo::Never,
+            node_local: None,
+            node_local_limit: None,
+            external: None,
+            newest: None,
+            every: None,
+            younger_than: None,
+            after_restore: AfterRestore::Keep,
+            flush: None,
+            in_order: None,
+            policy: POLICIES[0],
+            dedup: None,
+            compress: None,
+            timeline: 0,
+            ranks: Ranks::default(),
+            group_patience: Duration::from_secs(300),
+            redundancy: None,
+            failure_domain: None,
+            exchange: None,
+            closing_patience: Duration::from_secs(60),
+            beside: None,
+        }
+    }
+}
+
+/// The names of the policies.
+const POLICIES: [&str; 4] = ["residency", "score", "lru", "fifo"];
+
+impl Options {
+    /// Chooses something. `None` if nothing is called so.
+    pub fn set<'a>(&mut self, key: &str, value: impl Into<Value<'a>>) -> Option<Outcome> {
+        let value = value.into();
+        let set = self.chosen(key, &value).transpose()?;
+        Some(set.map_err(|why| Failure::argument(format!("{key} = {value}: {why}"))))
+    }
+
+    fn chosen(&mut self, key: &str, value: &Value<'_>) -> Result<Option<()>, String> {
+        match key {
+            "device" => self.device = value::device(value.text()?)?,
+            "device_cache" => self.device_cache = value.size()?,
+            "device_growth" => {
+                let all = [
+                    ("incremental", DeviceGrowth::default()),
+                    ("direct", DeviceGrowth::DirectAlloc),
+                ];
+                self.device_growth = value.one_of(&all)?;
+            }
+            "evict_while_growing" => self.evict_while_growing = value.flag()?,
+            "peers" => self.peers = peers(value.text()?)?,
+            "host_cache" => self.host_cache = value.size()?,
+            "host_growth" => {
+                self.host_growth =
+                    value.one_of(&[("needed", None), ("full", Some(Growth::Full))])?
+            }
+            "host_lead" => self.host_growth = Some(Growth::Ahead(value.size()?)),
+            "host_pool" => *self.pool_of_node().0 = value.bytes()?,
+            "host_pool_slab" => *self.pool_of_node().1 = Some(value.bytes()?),
+            "host_pool_directory" => *self.pool_of_node().2 = Some(value.path()?),
+            "scratch" => self.scratch = Some(value.paths()?),
+            "storage_limit" => self.storage_limit = Some(value.bytes()?),
+            "direct_io" => {
+                let all = [
+                    ("never", DirectIo::Never),
+                    ("measured", DirectIo::Measured),
+                    ("always", DirectIo::Always),
+                ];
+                self.direct_io = value.one_of(&all)?;
+            }
+            "node_local" => self.node_local = Some(value.path()?),
+            "node_local_limit" => self.node_local_limit = Some(value.bytes()?),
+            "external" => self.external = Some(value.path()?),
+            "keep_newest" => self.newest = Some(value.number()?),
+            "keep_every" => self.every = Some(value.number()?),
+            "keep_younger_than" => self.younger_than = Some(value.duration()?),
+            "after_restore" => {
+                let all = [
+                    ("keep", AfterRestore::Keep),
+                    ("discard", AfterRestore::Discard),
+                ];
+                self.after_restore = value.one_of(&all)?;
+            }
+            "flush" => {
+                let all = [("eager", Flush::Eager), ("needed", Flush::Needed)];
+                self.flush = Some(value.one_of(&all)?);
+            }
+            "durable_in_order" => self.in_order = Some(value.flag()?),
+            "policy" => self.policy = value.one_of(&POLICIES.map(|name| (name, name)))?,
+            "dedup" => self.dedup = Some(value.number()?),
+            "compress" => {
+                let how: Result<_, BadCompression> = value.text()?.parse();
+                self.compress = Some(how.map_err(|bad| bad.to_string())?);
+            }
+            "timeline" => self.timeline = value.number()?,
+            "rank" => self.ranks.rank = value.number()?,
+            "ranks" => self.ranks.ranks = value.number()?,
+            "run" => self.ranks.run = value.number()?,
+            "group_patience" => self.group_patience = value.duration()?,
+            "redundancy" => {
+                self.redundancy = match value.text()? {
+                    "none" => None,
+                    scheme => Some(scheme.parse().map_err(|error: Error| error.to_string())?),
+                }
+            }
+            "failure_domain" => self.failure_domain = Some(value.text()?.to_owned()),
+            "exchange" => self.exchange = Some(value.path()?),
+            "closing_patience" => self.closing_patience = value.duration()?,
+            _ => return Ok(None),
+        }
+        Ok(Some(()))
+    }
+
+    /// The parts of the pool of the machine.
+    fn pool_of_node(&mut self) -> (&mut u64, &mut Option<u64>, &mut Option<PathBuf>) {
+        if !matches!(self.host_pool, Some(Pool::OfNode { .. })) {
+            self.host_pool = Some(Pool::OfNode {
+                bytes: 0,
+                slab: None,
+                directory: None,
+            });
+        }
+        match &mut self.host_pool {
+            Some(Pool::OfNode {
+                bytes,
+                slab,
+                directory,
+            }) => (bytes, slab, directory),
+            _ => unreachable!("it was made above"),
+        }
+    }
+
+    /// How long the ranks of a group wait for each other.
+    #[must_use]
+    pub fn group_patience(&self) -> Duration {
+        self.group_patience
+    }
+
+    /// Builds the engine, with all ranks of its group if it is of one.
+    pub(crate) fn build(self) -> Outcome<(Device, Engine)> {
+        let device = open(self.device)?;
+        let growth = DeviceOptions::from(self.device_growth);
+        let device_tier = Tier::device(self.device_cache).growth(growth);
+        let mut builder = Engine::builder(&device)
+            .tier(device_tier.evict_while_growing(self.evict_while_growing))
+            .tier(self.host_tier()?)
+            .after_restore(self.after_restore)
+            .timeline(self.timeline)
+            .direct_io(self.direct_io)
+            .closing_patience(self.closing_patience);
+        if !self.peers.is_empty() {
+            let parts = self.peers.iter().map(|(peer, bytes)| {
+                let (part, _never_recalled) = Part::on(&open(*peer)?, *bytes);
+                Ok(part)
+            });
+            let parts = parts.collect::<Outcome<_>>()?;
+            let failed = |error: tierflow_peers::Error| Failure::argument(error.to_string());
+            builder = builder.tier(Tier::peers(PeerCache::new(&device, parts).map_err(failed)?));
+        }
+        let limit = self.storage_limit.unwrap_or(u64::MAX);
+        builder = match self.scratch.as_deref() {
+            None => builder,
+            Some([one]) => builder.tier(Tier::scratch(one).limit(limit)),
+            Some(several) => builder.tier(Tier::scratch_over(several).limit(limit)),
+        };
+        if let Some(directory) = &self.node_local {
+            let limit = self.node_local_limit.unwrap_or(u64::MAX);
+            builder = builder.tier(Tier::node_local(directory).limit(limit));
+        }
+        builder = builder
+            .with(self.external.as_ref(), EngineBuilder::external)
+            .with(self.retention()?, EngineBuilder::retention)
+            .with(self.flush, EngineBuilder::flush)
+            .with(self.in_order, EngineBuilder::durable_in_order)
+            .with(self.dedup, |b, chunk| b.dedup(Tree { chunk }))
+            .with(self.compress.clone(), EngineBuilder::compress);
+        builder = match self.policy {
+            "score" => builder.policy(Score),
+            "lru" => builder.policy(Lru),
+            "fifo" => builder.policy(Fifo),
+            _ => builder.policy(Residency),
+        };
+        let Ranks {
+            rank, ranks, run, ..
+        } = self.ranks;
+        if (rank, ranks, run) != (0, 1, 0) || self.ranks.collective.is_some() {
+            builder = builder.group(rank, ranks, run);
+        }
+        if let Some(collective) = &self.ranks.collective {
+            builder = builder
+                .group_patience(self.group_patience)
+                .collective(Arc::clone(collective));
+        }
+        if let Some(scheme) = self.redundancy {
+            builder = builder.redundancy(self.protection(scheme)?);
+        }
+        Ok((device, builder.build()?))
+    }
+
+    fn host_tier(&self) -> Outcome<tierflow_engine::HostCache> {
+        let mut tier = Tier::host(self.host_cache);
+        if let Some(growth) = self.host_growth {
+            let pace = match growth {
+                Growth::Full => Pace::Full,
+                Growth::Ahead(lead) => Pace::AsNeeded { lead },
+            };
+            tier = tier.growth(HostOptions::default().pace(pace));
+        }
+        Ok(match &self.host_pool {
+            None => tier,
+            Some(Pool::Given(pool)) => tier.pool(pool),
+            Some(Pool::OfNode {
+                bytes,
+                slab,
+                directory,
+            }) => {
+                let options = PoolOptions::new(*bytes);
+                let options = slab.map_or(options, |slab| options.slab(slab));
+                let pool = HostPool::of_node(directory.as_deref(), options);
+                tier.pool(&pool.map_err(tierflow_engine::Error::from)?)
+            }
+        })
+    }
+
+    fn retention(&self) -> Outcome<Option<Retention>> {
+        if self.newest.is_none() && self.every.is_none() && self.younger_than.is_none() {
+            return Ok(None);
+        }
+        let mut kept = Retention::newest(self.newest.unwrap_or(1));
+        if let Some(step) = self.every {
+            kept = kept.and_every(step);
+        }
+        if let Some(age) = self.younger_than {
+            kept = kept.and_younger_than(age);
+        }
+        Ok(Some(kept))
+    }
+
+    /// Returns the protection by the other ranks of the group, and the way to them.
+    fn protection(&self, scheme: Redundancy) -> Outcome<NodeProtection> {
+        let Ranks { rank, run, .. } = self.ranks;
+        let transport: Arc<dyn Transport> = match (&self.exchange, &self.ranks.transport) {
+            (Some(_), _) if run == 0 => {
+                return Err(Failure::argument(
+                    "redundancy by a directory needs the number of this run: give run, another one after each restart",
+                ));
+            }
+            (Some(directory), _) => Arc::new(Directory::open(directory, run, rank)?),
+            (None, Some(transport)) => Arc::clone(transport),
+            (None, None) => {
+                return Err(Failure::argument(
+                    "redundancy passes between ranks: open the engine with a group that sends and receives, or name a directory that all \
+                     nodes see as `exchange`",
+                ));
+            }
+        };
+        let nodes = scheme.over(transport);
+        Ok(match &self.failure_domain {
+            Some(name) => nodes.failure_domain(name),
+            None => nodes,
+        })
+    }
+}
+
+/// Settings that may be left out.
+trait With: Sized {
+    fn with<T>(self, given: Option<T>, set: impl FnOnce(Self, T) -> Self) -> Self {
+        match given {
+            Some(given) => set(self, given),
+            None => self,
+        }
+    }
+}
+
+impl With for EngineBuilder {}
+
+/// Devices and their bytes: `cuda:1=8GiB, cuda:2=8GiB`.
+fn peers(text: &str) -> Result<Vec<(Choice, usize)>, String> {
+    let each = text.split(',').map(|one| {
+        let (peer, bytes) = one
+            .split_once('=')
+            .ok_or("write such as cuda:1=8GiB, cuda:2=8GiB")?;
+        let bytes = usize::try_from(value::bytes(bytes.trim())?).map_err(|e| e.to_string())?;
+        Ok((value::device(peer.trim())?, bytes))
+    });
+    each.collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,184 @@
+//! Values of options, as text or as a language has them.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use tierflow_device::Choice;
+
+/// The value of an option.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value<'a> {
+    /// As it is written in a file.
+    Text(&'a str),
+    /// A number: of bytes, of entries.
+    Number(u64),
+    /// Seconds; infinity is for ever.
+    Seconds(f64),
+    /// Yes or no.
+    Flag(bool),
+    /// Directories.
+    Paths(Vec<PathBuf>),
+}
+
+impl<'a> From<&'a str> for Value<'a> {
+    fn from(text: &'a str) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl<'a> From<&'a String> for Value<'a> {
+    fn from(text: &'a String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl std::fmt::Display for Value<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Text(text) => f.write_str(text),
+            Self::Number(number) => number.fmt(f),
+            Self::Seconds(seconds) => seconds.fmt(f),
+            Self::Flag(flag) => flag.fmt(f),
+            Self::Paths(paths) => write!(f, "{paths:?}"),
+        }
+    }
+}
+
+impl Value<'_> {
+    pub(super) fn bytes(&self) -> Result<u64, String> {
+        match self {
+            Self::Number(bytes) => Ok(*bytes),
+            other => bytes(other.text()?),
+        }
+    }
+
+    pub(super) fn size(&self) -> Result<usize, String> {
+        usize::try_from(self.bytes()?).map_err(|error| error.to_string())
+    }
+
+    pub(super) fn number<T: FromStr + TryFrom<u64>>(&self) -> Result<T, String> {
+        match self {
+            Self::Number(number) => {
+                T::try_from(*number).map_err(|_| "write a smaller number".to_owned())
+            }
+            other => number(other.text()?),
+        }
+    }
+
+    pub(super) fn flag(&self) -> Result<bool, String> {
+        match self {
+            Self::Flag(flag) => Ok(*flag),
+            other => {
+                let text = other.text()?.to_ascii_lowercase();
+                one_of(&text, &[("true", true), ("false", false)])
+            }
+        }
+    }
+
+    pub(super) fn duration(&self) -> Result<Duration, String> {
+        match self {
+            Self::Number(number) => Ok(Duration::from_secs(*number)),
+            Self::Seconds(time) => patience(*time).ok_or_else(|| SECONDS.to_owned()),
+            other => seconds(other.text()?),
+        }
+    }
+
+    pub(super) fn path(&self) -> Result<PathBuf, String> {
+        match self {
+            Self::Paths(paths) if paths.len() == 1 => Ok(paths[0].clone()),
+            other => other.text().map(PathBuf::from),
+        }
+    }
+
+    pub(super) fn paths(&self) -> Result<Vec<PathBuf>, String> {
+        match self {
+            Self::Paths(paths) => Ok(paths.clone()),
+            other => Ok(std::env::split_paths(other.text()?).collect()),
+        }
+    }
+
+    pub(super) fn text(&self) -> Result<&str, String> {
+        match self {
+            Self::Text(text) => Ok(text),
+            _ => Err("write a text".to_owned()),
+        }
+    }
+
+    pub(super) fn one_of<T: Copy>(&self, all: &[(&str, T)]) -> Result<T, String> {
+        one_of(self.text()?, all)
+    }
+}
+
+const SECONDS: &str = "write a number of seconds";
+
+/// Seconds as a duration: infinity is the longest one. `None` for what is no time.
+#[must_use]
+pub fn patience(seconds: f64) -> Option<Duration> {
+    match seconds {
+        seconds if seconds.is_nan() => None,
+        seconds => Some(Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX)),
+    }
+}
+
+/// A number of bytes, with or without a unit.
+///
+/// # Errors
+/// How to write one.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    let parsed = text.trim().replace('_', "").parse();
+    let parsed = parsed.ok().map(|ByteSize(bytes)| bytes);
+    // More than there can be is read as the most.
+    let parsed = parsed.filter(|bytes| *bytes < u64::MAX);
+    parsed.ok_or_else(|| "write a number of bytes, such as 512MiB or 4GiB".to_owned())
+}
+
+/// A whole number.
+///
+/// # Errors
+/// How to write one.
+pub fn number<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| "write a number".to_owned())
+}
+
+/// A time in seconds.
+///
+/// # Errors
+/// How to write one.
+pub fn seconds(text: &str) -> Result<Duration, String> {
+    let parsed = text.parse::<f64>().ok();
+    let time = parsed.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    time.ok_or_else(|| SECONDS.to_owned())
+}
+
+/// One of some names.
+///
+/// # Errors
+/// Which names there are.
+pub fn one_of<T: Copy>(text: &str, all: &[(&str, T)]) -> Result<T, String> {
+    let found = all.iter().find(|(name, _)| *name == text);
+    found.map(|(_, chosen)| *chosen).ok_or_else(|| {
+        let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
+        format!("write {}", names.join(" or "))
+    })
+}
+
+/// A device.
+///
+/// # Errors
+/// How to name one.
+pub fn device(text: &str) -> Result<Choice, String> {
+    let ordinal = |number: &str| {
+        Some(Choice::Cuda {
+            ordinal: number.parse().ok()?,
+        })
+    };
+    let chosen = match text {
+        "auto" => Some(Choice::Auto),
+        "host" | "cpu" => Some(Choice::Host),
+        "cuda" => Some(Choice::Cuda { ordinal: 0 }),
+        other => other.strip_prefix("cuda:").and_then(ordinal),
+    };
+    chosen.ok_or_else(|| "write auto, host, cuda or cuda:1".to_owned())
+}

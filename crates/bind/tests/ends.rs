@@ -1,0 +1,93 @@
+//! How engines and slots end. One test, as the list of open engines is the process's.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use tierflow_bind::{
+    Door, EngineHandle, Failure, Options, OrderAfter, Slot, SlotEnd, Status, Until, end_of_process,
+};
+
+const MIB: usize = 1 << 20;
+
+static LOST: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+fn lost(failure: &Failure) {
+    LOST.lock().unwrap().push(failure.to_string());
+}
+
+fn open(external: &Path) -> Arc<EngineHandle> {
+    let mut options = Options::default();
+    for (key, value) in [
+        ("device", "host"),
+        ("host_cache", "64MiB"),
+        ("external", external.to_str().unwrap()),
+    ] {
+        options.set(key, value).unwrap().unwrap();
+    }
+    let door = Door {
+        lost,
+        ..Door::default()
+    };
+    EngineHandle::open(options, door).unwrap()
+}
+
+fn versions(external: &Path) -> Vec<u64> {
+    open(external).engine.versions()
+}
+
+fn produce(engine: &Arc<EngineHandle>, version: u64) {
+    let mut slot = Slot::produce(engine, version, 16 * MIB, Until::default()).unwrap();
+    slot.end(SlotEnd::Keep, OrderAfter::AllWork).unwrap();
+    let again = slot.end(SlotEnd::Cancel, OrderAfter::AllWork);
+    assert_eq!(again.unwrap_err().status, Status::Closed);
+}
+
+#[test]
+fn engines_end_as_they_say() {
+    let home = tempfile::tempdir().unwrap();
+    let place = |name: &str| home.path().join(name);
+    let engine = open(&place("closed"));
+    (1..3).for_each(|version| produce(&engine, version));
+    engine.close(Until::default()).unwrap();
+    // A slot may hold it beyond that, and what is committed then is durable, too.
+    let mut slot = Slot::produce(&engine, 3, 10, Until::default()).unwrap();
+    drop(engine);
+    slot.end(SlotEnd::Keep, OrderAfter::AllWork).unwrap();
+    drop(slot);
+    assert_eq!(versions(&place("closed")), [1, 2, 3]);
+
+    // Nobody closes it: its end waits.
+    let engine = open(&place("dropped"));
+    produce(&engine, 1);
+    drop(Slot::produce(&engine, 2, 10, Until::default()).unwrap());
+    drop(engine);
+    assert_eq!(versions(&place("dropped")), [1]);
+    assert!(LOST.lock().unwrap().is_empty());
+
+    // There is no place to write to any more: the engine stays open, and what is lost is named once.
+    let engine = open(&place("lost"));
+    std::fs::remove_dir_all(place("lost")).unwrap();
+    produce(&engine, 7);
+    let error = engine.close(Until::default()).unwrap_err();
+    assert_eq!(Failure::from(error).status, Status::Stalled);
+    assert!(engine.engine.versions().contains(&7));
+    drop(engine);
+    let told = std::mem::take(&mut *LOST.lock().unwrap());
+    assert_eq!(told.len(), 1);
+    assert!(told[0].starts_with("version 7 is lost"), "{told:?}");
+
+    // The process ends.
+    let (waits, loses) = (open(&place("waits")), open(&place("loses")));
+    std::fs::remove_dir_all(place("loses")).unwrap();
+    produce(&waits, 1);
+    produce(&loses, 5);
+    let told = end_of_process(None);
+    assert_eq!(told.len(), 1);
+    assert!(told[0].text.starts_with("version 5 is lost"), "{told:?}");
+    assert!(waits.engine.is_durable(1));
+    assert!(end_of_process(None).is_empty());
+    drop((waits, loses));
+    assert!(LOST.lock().unwrap().is_empty(), "it was told before");
+}
