@@ -188,7 +188,7 @@ impl Engine {
         self.copied("checkpoint", version, size, granted);
         copied?;
         self.shared.checkpoints.add(size, begun.elapsed());
-        self.shared.have_housekept(&grant.pieces);
+        self.shared.have_housekept_after(&grant.pieces);
         Ok(())
     }
 
@@ -332,7 +332,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Waits until every version taken in lies on the lowest tier: where that outlives the engine, they are there to stay.
+    /// Waits until every version taken in before lies on the lowest tier: where that outlives the engine, they are there to stay.
     ///
     /// # Errors
     /// [`Error::Stalled`] if some cannot get there.
@@ -350,8 +350,11 @@ impl Engine {
 
     pub(crate) fn wait_until(&self, deadline: Deadline) -> Result<()> {
         let version = None;
-        self.ask((0, 0), deadline, |ticket| Event::Wait { ticket, version })?;
-        self.wait_protected(None, deadline)
+        self.at_home()?;
+        // What is taken in later is not waited for.
+        let taken_in = self.to_protect(version);
+        self.ask_at_home((0, 0), deadline, |ticket| Event::Wait { ticket, version })?;
+        self.wait_protected(&taken_in, deadline)
     }
 
     /// Asks the plan: the place to copy to or from, or nothing to copy.

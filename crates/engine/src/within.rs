@@ -21,7 +21,7 @@ impl Engine {
     /// says that it was too short. The engine goes on, and so may the caller. [`Duration::MAX`] is for ever.
     ///
     /// What goes straight to storage or comes from there passes through a buffer in host memory and another thread, which is
-    /// left to itself when the time is over; dropping the engine waits for it as it does for its own.
+    /// stopped between two blocks when the time is over; dropping the engine waits for it as it does for its own.
     ///
     /// ```
     /// # fn main() -> tierflow_engine::Result<()> {
@@ -55,8 +55,17 @@ impl Engine {
     /// [`closing_patience`](crate::EngineBuilder::closing_patience), and why: the engine is ended nevertheless. To be able to do
     /// something about it, call [`Within::settle`] before.
     pub fn close(self) -> Result<()> {
-        let settled = self.while_moving(self.patience, |within| within.settle());
+        let settled = self.while_moving(self.patience, Within::wait_settled);
+        let settled = settled.and(self.protect_if_driven());
         settled.map_err(|cause| self.lost(cause))
+    }
+
+    /// Protects with the other ranks where that is done in calls alone: also after an error, as the others count on this call.
+    fn protect_if_driven(&self) -> Result<()> {
+        match self.is_driven() {
+            true => self.protect(),
+            false => Ok(()),
+        }
     }
 
     /// The versions that would be lost if the engine ended now, in ascending order: held, and not [durable](Engine::is_durable).
@@ -96,15 +105,16 @@ impl Engine {
         }
     }
 
-    /// Whether `version` lies on the lowest tier, whole, and others keep [redundancy](crate::EngineBuilder::redundancy) of it if
+    /// Whether `version`, and every version that it builds upon, lies on the lowest tier, whole, and others keep [redundancy](crate::EngineBuilder::redundancy) of them if
     /// that is on the node: where it outlives the engine, it is there to stay.
     #[must_use]
     pub fn is_durable(&self, version: Version) -> bool {
         let is_settled = self.shared.lock().plan().is_settled(version);
-        is_settled && self.is_protected(version)
+        let chain = self.to_protect(Some(version));
+        is_settled && chain.into_iter().all(|version| self.is_protected(version))
     }
 
-    /// Waits until `version` lies on the lowest tier, as [`Engine::wait`] does for all.
+    /// Waits until `version`, and every version that it builds upon, lies on the lowest tier, as [`Engine::wait`] does for all.
     ///
     /// # Errors
     /// [`Error::Unknown`](crate::Error::Unknown) and [`Error::Discarded`](crate::Error::Discarded), also if it is discarded meanwhile; [`Error::Stalled`](crate::Error::Stalled) if it cannot get
@@ -119,7 +129,7 @@ impl Engine {
             version: Some(version),
         };
         self.ask((version, 0), deadline, wait)?;
-        self.wait_protected(Some(version), deadline)
+        self.wait_protected(&self.to_protect(Some(version)), deadline)
     }
 }
 
@@ -144,9 +154,10 @@ impl Engine {
             .shared
             .with_lane(|lane| lane.collect(&Source::new(regions), stream));
         let written = collected.and_then(|bytes| {
-            let work = move |shared: &Shared| {
+            let work = move |shared: &Shared, stop| {
                 let regions = [Region::from(bytes.as_slice())];
                 shared.with_any_lane(|lane| {
+                    lane.stop_by(Some(stop));
                     let to = (version, pieces.as_slice());
                     shared.copy_in(lane, &Source::new(&regions), to, None)
                 })
@@ -199,11 +210,14 @@ impl Engine {
         (version, size): (Version, u64),
         grant: Grant,
     ) -> Result<Option<Vec<u8>>> {
-        let work = move |shared: &Shared| {
+        let work = move |shared: &Shared, stop| {
             let mut bytes = vec![0; usize::try_from(size).unwrap_or(usize::MAX)];
             let mut whole = [RegionMut::from(bytes.as_mut_slice())];
             let sink = &mut Sink::whole(&mut whole);
-            shared.with_any_lane(|lane| shared.copy_out(lane, version, &grant, (sink, None)))?;
+            shared.with_any_lane(|lane| {
+                lane.stop_by(Some(stop));
+                shared.copy_out(lane, version, &grant, (sink, None))
+            })?;
             Ok(bytes)
         };
         let too_late = move |shared: &Shared| shared.tell(Event::Read { ticket, ok: false });
@@ -334,22 +348,22 @@ impl<'engine> Within<'engine> {
     /// # Errors
     /// As [`Engine::wait_for`].
     pub fn settle(&self) -> Result<()> {
+        let waited = self.wait_settled();
+        waited.and(self.engine.protect_if_driven())
+    }
+
+    /// Waits until what is to outlive the engine lies on the lowest tier.
+    fn wait_settled(&self) -> Result<()> {
         let engine = self.engine;
         engine.at_home()?;
         let lowest = engine.shared.tiers.last();
-        let waited = match lowest.and_then(|tier| tier.medium.kept()) {
+        match lowest.and_then(|tier| tier.medium.kept()) {
             None => Ok(()),
             Some(_) => match engine.shared.suspended_for() {
                 Some(version) => self.wait_suspended(version),
                 None => self.wait(),
             },
-        };
-        // Whatever became of that, the others count on this call.
-        let protected = match engine.is_driven() {
-            true => engine.protect(),
-            false => Ok(()),
-        };
-        waited.and(protected)
+        }
     }
 
     /// Waits for the version of a suspension, and leaves it suspended.

@@ -407,17 +407,20 @@ fn storage_that_hangs_does_not_keep_an_application_from_its_end() {
         std::thread::sleep(Duration::from_millis(1));
     }
     drop(engine);
-    // What was under way ends by itself, and lets go of the directories.
+    // What was under way stops at its next block, and lets go of the directories.
     gate.resume();
-    while listed(&home.far) != [3] {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    while matches!(
-        builder().node_local(&home.near).build(),
-        Err(Error::Storage(StoreError::Busy { .. }))
-    ) {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    let engine = loop {
+        let again = builder().node_local(&home.near).external(&home.far).build();
+        match again {
+            Err(Error::Storage(StoreError::Busy { .. })) => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            again => break again.unwrap(),
+        }
+    };
+    // The next engine brings it on.
+    engine.wait().unwrap();
+    assert_eq!(listed(&home.far), [3]);
 }
 
 #[test]

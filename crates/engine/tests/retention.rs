@@ -8,6 +8,7 @@ mod home;
 
 use history::{checkpoint, content, damage, listed, restored};
 use home::home;
+use std::time::{Duration, Instant};
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, EngineBuilder, Error, Retention, Version};
 use tierflow_store::{Options, Repository};
@@ -25,6 +26,15 @@ fn save(engine: &Engine, version: Version, length: usize) {
     engine.wait().unwrap();
 }
 
+/// Waits until the retention has given a version up: that is done behind those who wait.
+fn await_given_up(engine: &Engine, version: Version) {
+    let begun = Instant::now();
+    while engine.versions().contains(&version) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{version} stays");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 fn restore(engine: &Engine, version: Version) -> Result<(), Error> {
     let bytes = restored(engine, version)?;
     assert!(bytes == content(version, bytes.len()), "version {version}");
@@ -38,6 +48,7 @@ fn it_holds_on_every_tier() {
     let engine = engine.retention(Retention::newest(3).and_every(10));
     let engine = engine.build().unwrap();
     (0..25).for_each(|version| save(&engine, version, 5_000));
+    await_given_up(&engine, 5);
     assert!(matches!(restore(&engine, 5), Err(Error::Discarded { .. })));
     drop(engine);
     assert_eq!(listed(&home.near), [0, 10, 20, 22, 23, 24]);
@@ -51,10 +62,12 @@ fn what_is_hinted_stays_until_it_was_restored() {
     let engine = engine.retention(Retention::newest(2)).build().unwrap();
     engine.hint([1, 3]);
     (0..8).for_each(|version| save(&engine, version, 5_000));
+    await_given_up(&engine, 2);
     assert!(matches!(restore(&engine, 2), Err(Error::Discarded { .. })));
     restore(&engine, 1).unwrap();
     save(&engine, 8, 5_000);
     restore(&engine, 3).unwrap();
+    await_given_up(&engine, 6);
     assert!(engine.metrics().pruned >= 5, "{}", engine.metrics());
     engine.hint([8, 7, 6]);
     drop(engine);

@@ -396,6 +396,12 @@ impl Plan {
         self.ledger().hints.last().next().is_some()
     }
 
+    /// Whether a call waits for versions to be on the lowest tier.
+    #[must_use]
+    pub fn is_waited_for(&self) -> bool {
+        self.calls.is_any_waiting()
+    }
+
     /// Whether a version lies on the lowest tier, whole, with every version that it builds upon there.
     #[must_use]
     pub fn is_settled(&self, version: Version) -> bool {

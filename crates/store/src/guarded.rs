@@ -2,7 +2,7 @@
 
 use crate::panics::guarded;
 use crate::{
-    Cancelled, Collective, Damage, Mark, Piece, PieceInfo, Ready, Result, Snapshot, Storage, Vault,
+    Collective, Damage, Mark, Piece, PieceInfo, Ready, Result, Snapshot, Storage, Vault,
     VersionInfo,
 };
 use std::collections::BTreeSet;
@@ -84,17 +84,6 @@ impl<V: Vault + ?Sized> Vault for Guarded<V> {
 
     fn copy_when(&self, piece: &Piece, ready: &Ready<'_>) -> Result<()> {
         guarded("copying a version", || self.inner.copy_when(piece, ready))
-    }
-
-    fn copy_unless(
-        &self,
-        piece: &Piece,
-        ready: &Ready<'_>,
-        cancelled: &Cancelled<'_>,
-    ) -> Result<()> {
-        guarded("copying a version", || {
-            self.inner.copy_unless(piece, ready, cancelled)
-        })
     }
 
     fn copy(&self, piece: &Piece) -> Result<()> {

@@ -1,8 +1,7 @@
 //! What keeps versions under their numbers.
 
 use crate::{
-    Cancelled, Collective, Damage, Mark, Piece, PieceInfo, Ready, Repository, Result, Snapshot,
-    VersionInfo,
+    Collective, Damage, Mark, Piece, PieceInfo, Ready, Repository, Result, Snapshot, VersionInfo,
 };
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -79,22 +78,8 @@ pub trait Vault: Debug + Send + Sync {
         self.copy(piece)
     }
 
-    /// [`copy_when`](Self::copy_when), left off with [`Error::Cancelled`](crate::Error::Cancelled) once it is not wanted any
-    /// more. Vaults that copy a piece in one go look for that no earlier than at its publishing.
-    ///
-    /// # Errors
-    /// As [`save`](Self::save).
-    fn copy_unless(
-        &self,
-        piece: &Piece,
-        ready: &Ready<'_>,
-        cancelled: &Cancelled<'_>,
-    ) -> Result<()> {
-        let _looked_at_by_ready = cancelled;
-        self.copy_when(piece, ready)
-    }
-
-    /// Keeps a piece as another vault holds it; nothing happens if it is there already, and one of that number that is
+    /// Keeps a piece as another vault holds it, reading it block by block: a piece that is [cancelled](Piece::unless) meanwhile is
+    /// [`Error::Cancelled`](crate::Error::Cancelled). Nothing happens if it is there already, and one of that number that is
     /// [older](crate::Identity::is_newer_than) gives way to it.
     ///
     /// # Errors
@@ -158,16 +143,7 @@ impl Vault for Repository {
     }
 
     fn copy_when(&self, piece: &Piece, ready: &Ready<'_>) -> Result<()> {
-        self.copy_unless(piece, ready, &|| false)
-    }
-
-    fn copy_unless(
-        &self,
-        piece: &Piece,
-        ready: &Ready<'_>,
-        cancelled: &Cancelled<'_>,
-    ) -> Result<()> {
-        self.copy_unless(piece, ready, cancelled)
+        self.copy_when(piece, ready)
     }
 
     fn copy(&self, piece: &Piece) -> Result<()> {

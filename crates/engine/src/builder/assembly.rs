@@ -13,7 +13,8 @@ use crate::run::Differences;
 use crate::run::sync::unbounded;
 use crate::run::{
     AHEAD, COMMITTED, Crew, Direct, Direction, Kept, Lane, Level, Medium, Pool, Recorder, Shared,
-    Stage, Ways, gathering, hear_turns, start_committer, start_opening, start_workers,
+    Stage, Ways, gathering, hear_turns, start_committer, start_housekeeping, start_opening,
+    start_workers,
 };
 use crate::{BuildError, Engine, Error, Result};
 use std::sync::Arc;
@@ -120,6 +121,7 @@ impl EngineBuilder {
         for commits in commits {
             workers.extend(start_committer(&shared, commits)?);
         }
+        workers.extend(start_housekeeping(&shared)?);
         #[cfg(feature = "peers")]
         workers.extend(crate::run::start_peers(&shared)?);
         let device = kinds.iter().position(|&kind| kind == Kind::Device);

@@ -114,24 +114,36 @@ impl Engine {
         keeper.is_none_or(|keeper| keeper.is_protected(version))
     }
 
-    /// Waits for the protection of all versions, or one, where they lie on the node alone.
-    pub(crate) fn wait_protected(
-        &self,
-        version: Option<Version>,
-        deadline: Deadline,
-    ) -> Result<()> {
+    /// The versions that are to be protected for one to be durable, or all that are held now; none where versions lie on
+    /// storage that outlives the nodes.
+    pub(crate) fn to_protect(&self, version: Option<Version>) -> Vec<Version> {
+        if self.nodes.keeper().is_none() {
+            return Vec::new();
+        }
+        let core = self.shared.lock();
+        match version {
+            Some(version) => core.plan().chain(version).collect(),
+            None => core.plan().versions().collect(),
+        }
+    }
+
+    /// Waits for the protection of these versions.
+    pub(crate) fn wait_protected(&self, versions: &[Version], deadline: Deadline) -> Result<()> {
         let Some(keeper) = self.nodes.keeper() else {
             return Ok(());
         };
-        loop {
-            let look = deadline.next_look();
-            let left = look.map(|look| look.saturating_duration_since(Instant::now()));
-            if keeper.wait(version, left.unwrap_or(LONG))? {
-                return Ok(());
-            }
-            if look.is_some() && !deadline.goes_on() {
-                return Err(deadline.passed());
+        for version in versions {
+            loop {
+                let look = deadline.next_look();
+                let left = look.map(|look| look.saturating_duration_since(Instant::now()));
+                if keeper.wait(Some(*version), left.unwrap_or(LONG))? {
+                    break;
+                }
+                if look.is_some() && !deadline.goes_on() {
+                    return Err(deadline.passed());
+                }
             }
         }
+        Ok(())
     }
 }

@@ -3,6 +3,7 @@
 
 use super::ends::{Lying, Streams};
 use super::job::{Direction, Help, Request, Task};
+use super::lane::Stop;
 use super::regions::cuts;
 use super::staging::{STAGED, Staging};
 use super::sync::{Ordering, Sender, unbounded};
@@ -23,7 +24,7 @@ pub(crate) type Crews<'a> = &'a dyn Fn(Direction, TierId) -> Option<Sender<Task>
 /// Moves a piece of storage through buffers. `prepare` puts what is to be written into a buffer, and `finish` takes
 /// what was read out of it; both are told where in the version it belongs.
 pub(super) fn bypass(
-    (buffers, mut streams): (Vec<Staging>, Streams<'_>),
+    (buffers, mut streams, stop): (Vec<Staging>, Streams<'_>, &Stop),
     lying: Lying<'_>,
     (direction, crews): (Direction, Crews<'_>),
     (mut prepare, mut finish): (
@@ -60,6 +61,9 @@ pub(super) fn bypass(
         let Some((from, length)) = parts.next() else {
             return Ok(0);
         };
+        if stop.is_set() {
+            return Err(Error::Storage(tierflow_store::Error::Cancelled));
+        }
         let at = lying.piece.start + from;
         prepare(at, buffer.lend_mut(0..length)?, streams)?;
         // There is a receiver: this call's own.

@@ -95,7 +95,7 @@ impl Committer {
             }
         }
         shared.delivered(jobs.iter().map(|job| job.transfer.id));
-        shared.housekeep(self.tier);
+        shared.have_housekept(self.tier);
     }
 }
 

@@ -5,6 +5,7 @@ use super::bypass::Crews;
 use super::commits;
 use super::desk::{Answer, Core, Desk, Grant, Ways};
 use super::empties::Empties;
+use super::housekeeping::Housekeeping;
 use super::job::{Direction, Job, Task};
 use super::lane::Lane;
 use super::layouts::Layouts;
@@ -176,6 +177,8 @@ pub(crate) struct Shared {
     pub(super) resized: Mutex<Resized>,
     /// What streams still do on slots that were given back.
     pub(crate) pending: Pending,
+    /// What was kept and is to go.
+    pub(super) housekeeping: Arc<Housekeeping>,
 }
 
 impl Shared {
@@ -210,6 +213,7 @@ impl Shared {
             layouts,
             resized: Mutex::default(),
             pending: Pending::default(),
+            housekeeping: Arc::default(),
         }
     }
 
@@ -322,35 +326,6 @@ impl Shared {
             .find(|error| matches!(error, tierflow_store::Error::Damaged { .. }))
     }
 
-    /// A version reached `tier`: gives up those that are not to be kept any more, and removes what was given up.
-    pub(crate) fn housekeep(&self, tier: TierId) {
-        let lowest = self.tiers.len() - 1;
-        let kept = self.tiers.get(tier.0).and_then(|tier| tier.medium.kept());
-        if let Some(kept) = kept.filter(|_| tier.0 == lowest) {
-            let versions = kept.outlived(|version| self.lock().plan().is_sound(version));
-            if !versions.is_empty() {
-                self.tell(Event::Prune { versions });
-            }
-        }
-        let kept = self.tiers.iter().filter_map(|tier| tier.medium.kept());
-        kept.for_each(|kept| kept.tidy());
-    }
-
-    /// A caller wrote these pieces: has a worker give up and remove what is not to be kept any more, as files take long to go.
-    pub(crate) fn have_housekept(&self, pieces: &[Piece]) {
-        let lasts = |tier: &TierId| {
-            let tier = self.tiers.get(tier.0);
-            tier.is_some_and(|tier| tier.medium.kept().is_some())
-        };
-        let mut tiers = pieces.iter().map(|piece| piece.place.tier);
-        if let Some(tier) = tiers.find(lasts)
-            && let Some(crew) = self.crew(Direction::Down, tier)
-        {
-            // Without workers the engine goes, and clears up.
-            let _ = crew.send(Task::Housekeep(tier));
-        }
-    }
-
     /// The workers are gone, and what they had not begun with them: what is left to give up and to remove.
     pub(crate) fn clear_up(&self) {
         let ids: Vec<_> = self.lock().desk.carried.keys().copied().collect();
@@ -361,7 +336,7 @@ impl Shared {
         self.forget_hints();
         let kept = || self.tiers.iter().filter_map(|tier| tier.medium.kept());
         kept().for_each(|kept| kept.look_again());
-        self.housekeep(TierId(self.tiers.len() - 1));
+        self.housekeep(true);
         for kept in kept() {
             // What is still there is found, and can be given up, by the next engine.
             let _still_there = kept.remove_dropped();
@@ -381,6 +356,7 @@ impl Shared {
             .values()
             .for_each(|flag| flag.store(true, Ordering::Relaxed));
         desk.ways = Ways::default();
+        self.housekeeping.close();
         let kept = self.tiers.iter().filter_map(|tier| tier.medium.kept());
         kept.for_each(|kept| kept.close());
         if let Some(stage) = &self.stage {
@@ -409,6 +385,7 @@ impl Shared {
         };
         let result = copy(&mut lane);
         self.tell_damage(&mut lane);
+        lane.stop_by(None);
         self.lanes.lock().push(lane);
         result
     }

@@ -1,7 +1,7 @@
 //! Work with storage that a caller waits for until a deadline: it goes on beyond that, in a thread of its own.
 
 use super::core::Shared;
-use super::sync::{Builder, Mutex, bounded};
+use super::sync::{AtomicBool, Builder, Mutex, Ordering, bounded};
 use crate::{Error, Result};
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,22 +14,24 @@ enum Progress<T> {
     GivenUp,
 }
 
-/// Does `work` in a thread of its own and waits for what comes of it, until `deadline`. `None` then: as soon as the work is
-/// over after all, `too_late` hears of it. The engine waits for the thread when it is dropped.
+/// Does `work` in a thread of its own and waits for what comes of it, until `deadline`. `None` then: the flag of the work is set,
+/// and as soon as it is over, `too_late` hears of it. The engine waits for the thread when it is dropped.
 ///
 /// # Errors
 /// [`Error::Thread`] if there can be no thread.
 pub(crate) fn work_until<T: Send + 'static>(
     shared: &Arc<Shared>,
     deadline: Instant,
-    work: impl FnOnce(&Shared) -> T + Send + 'static,
+    work: impl FnOnce(&Shared, Arc<AtomicBool>) -> T + Send + 'static,
     too_late: impl FnOnce(&Shared) + Send + 'static,
 ) -> Result<Option<T>> {
     let outcome = Arc::new(Mutex::new(Progress::UnderWay));
     let (sender, over) = bounded(1);
     let (theirs, its) = (Arc::clone(shared), Arc::clone(&outcome));
+    let stop = Arc::<AtomicBool>::default();
+    let stopped_by = Arc::clone(&stop);
     let run = move || {
-        let result = work(&theirs);
+        let result = work(&theirs, stopped_by);
         let is_late = {
             let mut outcome = its.lock();
             let is_late = matches!(*outcome, Progress::GivenUp);
@@ -50,6 +52,9 @@ pub(crate) fn work_until<T: Send + 'static>(
     let mut outcome = outcome.lock();
     match std::mem::replace(&mut *outcome, Progress::GivenUp) {
         Progress::Over(result) => Ok(Some(result)),
-        Progress::UnderWay | Progress::GivenUp => Ok(None),
+        Progress::UnderWay | Progress::GivenUp => {
+            stop.store(true, Ordering::Relaxed);
+            Ok(None)
+        }
     }
 }

@@ -5,7 +5,7 @@ use super::kept::{Form, Kept};
 use super::lane::{Failed, Lane, at_destination, at_source};
 use super::medium::{Level, Medium, medium};
 use super::regions::{Sink, Source};
-use super::sync::{AtomicBool, Mutex, Ordering};
+use super::sync::Mutex;
 use crate::plan::{Piece, TransferFailure};
 use crate::{Error, RegionMut, Result, Version};
 use std::ops::Range;
@@ -52,8 +52,7 @@ impl Lane {
             true => Ok(()),
             false => lane.fill(source, (at, into), stream),
         };
-        let never = AtomicBool::new(false);
-        self.save(kept, (version, size, Form::Whole), pull, &never)
+        self.save(kept, (version, size, Form::Whole), pull)
             .map_err(told)
     }
 
@@ -63,10 +62,9 @@ impl Lane {
         (tiers, from): (&[Level], &[Piece]),
         kept: &Kept,
         (version, form): (Version, Form),
-        cancelled: &AtomicBool,
     ) -> std::result::Result<(), Failed> {
         if let Some(vault) = from.iter().find_map(|piece| medium(tiers, piece).kept()) {
-            let copied = kept.copy(version, vault, cancelled);
+            let copied = kept.copy(version, vault, &self.stop());
             return copied.map_err(|error| match error {
                 StoreError::Damaged { .. }
                 | StoreError::Read { .. }
@@ -82,7 +80,7 @@ impl Lane {
             }
             Ok(())
         };
-        self.save(kept, (version, size, form), pull, cancelled)
+        self.save(kept, (version, size, form), pull)
     }
 
     /// Saves a version of which `pull` fetches the bytes from an offset on.
@@ -91,16 +89,14 @@ impl Lane {
         kept: &Kept,
         (version, size, form): (Version, u64, Form),
         pull: impl Fn(&mut Self, u64, &mut [u8]) -> std::result::Result<(), Failed> + Sync,
-        cancelled: &AtomicBool,
     ) -> std::result::Result<(), Failed> {
+        let stop = self.stop();
         let (lane, stash) = (Mutex::new(self), Stash::default());
         let pull = |at: u64, into: &mut [u8]| {
-            if cancelled.load(Ordering::Relaxed) {
-                return Err(StoreError::Cancelled);
-            }
+            stash.take(stop.look())?;
             stash.take(pull(&mut lane.lock(), at, into))
         };
-        let saved = kept.save((version, size, form), &pull, cancelled);
+        let saved = kept.save((version, size, form), &pull, &stop);
         saved.map_err(|error| stash.open(error, of_tier))
     }
 
@@ -111,13 +107,12 @@ impl Lane {
         mut to: Lying<'_>,
         (version, form): (Version, Form),
         (from, length): (&(dyn Origin + Sync), u64),
-        cancelled: &AtomicBool,
     ) -> std::result::Result<(), Failed> {
         match to.medium.kept() {
-            None => self.copy(from, &mut to, 0..length, (None, Some(cancelled))),
+            None => self.copy(from, &mut to, 0..length, None),
             Some(kept) => {
                 let pull = |lane: &mut Self, at, into: &mut [u8]| lane.fill(from, (at, into), None);
-                self.save(kept, (version, length, form), pull, cancelled)
+                self.save(kept, (version, length, form), pull)
             }
         }
     }
@@ -131,10 +126,10 @@ impl Lane {
         stream: Option<&Stream>,
     ) -> Result<()> {
         if let Some([RegionMut::Bytes(bytes)]) = sink.all() {
-            return Ok(kept.restore(version, bytes)?);
+            return Ok(kept.restore(version, bytes, &self.stop())?);
         }
         if let Some(mut parts) = sink.bytes_mut() {
-            return Ok(kept.restore_parts(version, &mut parts)?);
+            return Ok(kept.restore_parts(version, &mut parts, &self.stop())?);
         }
         let stash = Stash::default();
         let wanted = sink.wanted();
@@ -147,7 +142,7 @@ impl Lane {
                     .is_some_and(|wanted| wanted.start < range.end)
             })
         };
-        let read = kept.read_through(version, &wants, &mut |at, bytes| {
+        let read = kept.read_through((version, &self.stop()), &wants, &mut |at, bytes| {
             let given = self.give(sink, (at, bytes), stream);
             stash.take(given.map_err(at_destination))
         });
@@ -160,7 +155,6 @@ impl Lane {
         kept: &Kept,
         version: Version,
         (tiers, to): (&[Level], &[Piece]),
-        cancelled: &AtomicBool,
     ) -> std::result::Result<(), Failed> {
         if let [piece] = to
             && let host @ Medium::Host(_) = medium(tiers, piece)
@@ -175,13 +169,13 @@ impl Lane {
             let lent = host.lend_mut(to.at(to.all()));
             let mut lent = lent.map_err(at_destination)?;
             if let Ok(bytes) = lent.bytes_mut() {
-                let restored = kept.restore(version, bytes);
+                let restored = kept.restore(version, bytes, &self.stop());
                 return restored.map_err(|error| at_source(error.into()));
             }
         }
         let stash = Stash::default();
         let all = |_| true;
-        let read = kept.read_through(version, &all, &mut |at, bytes| {
+        let read = kept.read_through((version, &self.stop()), &all, &mut |at, bytes| {
             for (piece, within) in overlaps(to, at, bytes.len()) {
                 let (first, length) = (at + within.start as u64, within.len() as u64);
                 let held = Held {
@@ -190,7 +184,7 @@ impl Lane {
                 };
                 let mut to = Lying::on(tiers, piece);
                 let range = first..first + length;
-                stash.take(self.copy(&held, &mut to, range, (None, Some(cancelled))))?;
+                stash.take(self.copy(&held, &mut to, range, None))?;
             }
             Ok(())
         });
@@ -220,7 +214,7 @@ impl Lane {
     ) -> Result<()> {
         let held = Held { start, bytes };
         let range = start..start + bytes.len() as u64;
-        self.copy(&held, sink, range, (stream, None)).map_err(told)
+        self.copy(&held, sink, range, stream).map_err(told)
     }
 
     /// Fills `into` with the bytes from `start` on.
@@ -232,7 +226,7 @@ impl Lane {
     ) -> std::result::Result<(), Failed> {
         let range = start..start + into.len() as u64;
         let mut held = Held { start, bytes: into };
-        self.copy(from, &mut held, range, (stream, None))
+        self.copy(from, &mut held, range, stream)
     }
 }
 

@@ -1,10 +1,10 @@
-//! What workers do: transfers between tiers, requests of callers, and housekeeping.
+//! What workers do: transfers between tiers, and requests of callers.
 
 use super::ends::padded;
 use super::staging::Staging;
 use super::sync::{AtomicBool, AtomicUsize, Ordering, Receiver, Sender};
 use crate::Result;
-use crate::plan::{TierId, Transfer};
+use crate::plan::Transfer;
 use std::sync::Arc;
 use tierflow_store::Storage;
 
@@ -25,8 +25,6 @@ pub(crate) enum Direction {
 pub(crate) enum Task {
     Transfer(Arc<Job>),
     Help(Help),
-    /// A caller wrote to this tier itself: what is not to be kept there any more is given up.
-    Housekeep(TierId),
 }
 
 /// One transfer, and the flag that stops it.

@@ -4,8 +4,9 @@ mod many;
 
 use super::empties::Empties;
 use super::first_write::FirstWrite;
+use super::lane::Stop;
 use super::layouts::{Layout, Layouts};
-use super::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
+use super::sync::{AtomicU64, Mutex, Ordering};
 use super::turns::{Hear, Turns};
 use crate::Version;
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,7 +66,7 @@ pub(crate) struct Kept {
     /// Copies given up that are still there, with their bytes.
     dropped: Mutex<BTreeMap<Version, u64>>,
     /// How often bytes got here, or were about to.
-    moved: AtomicU64,
+    moved: Arc<AtomicU64>,
     /// Held while they are removed: [`Self::dropped`] never is, as the plan's lock is held when it is taken.
     removing: Mutex<()>,
 }
@@ -96,7 +97,7 @@ impl Kept {
             first,
             unfit: Mutex::default(),
             dropped: Mutex::default(),
-            moved: AtomicU64::new(0),
+            moved: Arc::new(AtomicU64::new(0)),
             removing: Mutex::default(),
         }
     }
@@ -111,13 +112,13 @@ impl Kept {
         &*self.vault
     }
 
-    /// Keeps `length` bytes under a version's number, which `pull` fetches as they are written, unless it is `cancelled` before
+    /// Keeps `length` bytes under a version's number, which `pull` fetches as they are written, unless it is stopped before
     /// they are published.
     pub(super) fn save(
         &self,
         (version, length, form): (Version, u64, Form),
         pull: &tierflow_store::Pull<'_>,
-        cancelled: &AtomicBool,
+        stop: &Stop,
     ) -> Result<()> {
         let layout = self.layout_of(version, form, length);
         let pull = &|at, into: &mut [u8]| {
@@ -137,11 +138,11 @@ impl Kept {
                             .array(info.element, &info.shape)
                     })
                     .collect();
-                self.put_regions((version, None), &regions, cancelled)
+                self.put_regions((version, None), &regions, stop)
             }
             parts => {
                 let region = Region::pulled(self.name_of(form), length, pull);
-                self.save_one((version, form), region, parts, cancelled)
+                self.save_one((version, form), region, parts, stop)
             }
         }
     }
@@ -176,18 +177,18 @@ impl Kept {
         (version, form): (Version, Form),
         region: Region<'a>,
         parts: Option<&'a [RegionInfo]>,
-        cancelled: &AtomicBool,
+        stop: &Stop,
     ) -> Result<()> {
         match form {
             Form::Whole if self.empties.has(version) => {
-                self.put_regions((version, None), &[Region::new(NAME, &[])], cancelled)
+                self.put_regions((version, None), &[Region::new(NAME, &[])], stop)
             }
-            Form::Whole => self.put_regions((version, None), &[region], cancelled),
+            Form::Whole => self.put_regions((version, None), &[region], stop),
             Form::Difference { size, base } => {
                 let extent = [size];
                 let region = region.array(Element::Encoded, &extent);
                 let region = region.decoded_to(parts.unwrap_or_default());
-                self.put_regions((version, base), &[region], cancelled)
+                self.put_regions((version, base), &[region], stop)
             }
         }
     }
@@ -196,32 +197,30 @@ impl Kept {
         &self,
         (version, base): (Version, Option<Version>),
         regions: &[Region<'_>],
-        cancelled: &AtomicBool,
+        stop: &Stop,
     ) -> Result<()> {
         let snapshot = Snapshot {
             version,
             base,
             regions,
         };
-        let ready = || self.turn(version, cancelled);
+        let ready = || self.turn(version, stop);
         self.put(version, || self.vault.save_when(&snapshot, &ready))?;
         self.first.has_written();
         Ok(())
     }
 
     /// Keeps the copy of another vault, with its checksums.
-    pub(super) fn copy(&self, version: Version, from: &Self, cancelled: &AtomicBool) -> Result<()> {
-        from.read(version, |piece| {
-            let ready = || self.turn(version, cancelled);
-            // The flag is read between two blocks.
-            let is_cancelled = || {
-                self.moved.fetch_add(1, Ordering::Relaxed);
-                cancelled.load(Ordering::Relaxed)
-            };
-            self.put(version, || {
-                self.vault.copy_unless(piece, &ready, &is_cancelled)
-            })
-        })
+    pub(super) fn copy(&self, version: Version, from: &Self, stop: &Stop) -> Result<()> {
+        let (moved, stopped) = (Arc::clone(&self.moved), stop.clone());
+        // It is asked between two blocks.
+        let is_stopped = move || {
+            moved.fetch_add(1, Ordering::Relaxed);
+            stopped.is_set()
+        };
+        let piece = from.vault.piece(version)?.unless(is_stopped);
+        let ready = || self.turn(version, stop);
+        self.put(version, || self.vault.copy_when(&piece, &ready))
     }
 
     /// A number that grows with the bytes that get here.
@@ -256,11 +255,11 @@ impl Kept {
     }
 
     /// Waits for a version's turn to be published.
-    fn turn(&self, version: Version, cancelled: &AtomicBool) -> Result<()> {
+    fn turn(&self, version: Version, stop: &Stop) -> Result<()> {
         if let Some(turns) = &self.turns {
             turns.wait(version)?;
         }
-        match cancelled.load(Ordering::Relaxed) {
+        match stop.is_set() {
             true => Err(Error::Cancelled),
             false => Ok(()),
         }
@@ -387,8 +386,8 @@ impl Kept {
     }
 
     /// Fills `bytes` with a version's; every checksum is checked.
-    pub(super) fn restore(&self, version: Version, bytes: &mut [u8]) -> Result<()> {
-        self.read(version, |piece| {
+    pub(super) fn restore(&self, version: Version, bytes: &mut [u8], stop: &Stop) -> Result<()> {
+        self.read((version, stop), |piece| {
             let mut rest = &mut *bytes;
             let mut regions = Vec::new();
             for region in piece.regions() {
@@ -409,8 +408,9 @@ impl Kept {
         &self,
         version: Version,
         parts: &mut [(u64, &mut [u8])],
+        stop: &Stop,
     ) -> Result<()> {
-        self.read(version, |piece| piece.restore_range_parts(parts))
+        self.read((version, stop), |piece| piece.restore_range_parts(parts))
     }
 
     /// What the regions of a version are called, as it lies here, with their offsets in the checkpoint.
@@ -435,15 +435,23 @@ impl Kept {
     /// before.
     pub(super) fn read_through(
         &self,
-        version: Version,
+        (version, stop): (Version, &Stop),
         wants: &(dyn Fn(Range<u64>) -> bool + Sync),
         push: &mut Push<'_>,
     ) -> Result<()> {
-        self.read(version, |piece| piece.read_range_through(wants, &mut *push))
+        self.read((version, stop), |piece| {
+            piece.read_range_through(wants, &mut *push)
+        })
     }
 
-    fn read(&self, version: Version, read: impl FnOnce(&Piece) -> Result<()>) -> Result<()> {
-        read(&self.vault.piece(version)?)
+    /// Reads or copies a version's piece, which ends between two blocks when it is stopped.
+    fn read(
+        &self,
+        (version, stop): (Version, &Stop),
+        read: impl FnOnce(&Piece) -> Result<()>,
+    ) -> Result<()> {
+        let stop = stop.clone();
+        read(&self.vault.piece(version)?.unless(move || stop.is_set()))
     }
 
     /// A copy was found that the plan does not hear of: it goes once a version of this engine is durable, or in its way.

@@ -31,6 +31,8 @@ pub(crate) struct Lane {
     pub(super) staging: Pinned,
     /// Copies that could not be read, of which the plan has not heard yet.
     pub(super) damaged: Vec<(Version, TierId)>,
+    /// Ends every copy of the lane, between two blocks and whichever way it goes, once it is set.
+    stop: Option<Arc<AtomicBool>>,
 }
 
 impl Lane {
@@ -40,6 +42,7 @@ impl Lane {
             stream: None,
             staging: Pinned::new(device),
             damaged: Vec::new(),
+            stop: None,
         }
     }
 
@@ -53,6 +56,16 @@ impl Lane {
             stream: Some(stream),
             ..Self::new(device)
         }
+    }
+
+    /// Has the flag of a transfer end its copies, until the next one begins.
+    pub(crate) fn stop_by(&mut self, stop: Option<Arc<AtomicBool>>) {
+        self.stop = stop;
+    }
+
+    /// What ends the copies of this lane.
+    pub(super) fn stop(&self) -> Stop {
+        Stop(self.stop.clone())
     }
 
     /// The caller's stream, or this lane's own.
@@ -88,8 +101,9 @@ impl Lane {
                     let fill =
                         |at, memory, streams: &mut Streams<'_>| source.fill(at, memory, streams);
                     let buffers = self.staging.at_most(BUFFERS, to.piece.place.size)?;
+                    let stop = self.stop();
                     bypass(
-                        (buffers, self.streams(stream)),
+                        (buffers, self.streams(stream), &stop),
                         to,
                         (Direction::Down, crews),
                         (fill, |_, _, _: &mut _| Ok(())),
@@ -129,8 +143,9 @@ impl Lane {
                     let take =
                         |at, memory, streams: &mut Streams<'_>| sink.take(at, memory, streams);
                     let buffers = self.staging.at_most(BUFFERS, from.piece.place.size)?;
+                    let stop = self.stop();
                     let read = bypass(
-                        (buffers, self.streams(stream)),
+                        (buffers, self.streams(stream), &stop),
                         from,
                         (Direction::Up, crews),
                         (|_, _, _: &mut _| Ok(()), take),
@@ -143,15 +158,14 @@ impl Lane {
         sink.copy_from(sources, self.streams(stream).get()?)
     }
 
-    /// Carries pieces of a version from tiers to one other, until all is there or `cancelled`.
+    /// Carries pieces of a version from tiers to one other, until all is there or the lane is stopped.
     pub(super) fn carry(
         &mut self,
         tiers: &[Level],
         (version, form): (Version, Form),
         (from, to): (&[Piece], &[Piece]),
-        cancelled: &AtomicBool,
     ) -> std::result::Result<(), Failed> {
-        let carried = self.carry_pieces(tiers, (version, form), (from, to), cancelled);
+        let carried = self.carry_pieces(tiers, (version, form), (from, to));
         carried.inspect_err(|failed| self.note_source(tiers, (version, from), failed))
     }
 
@@ -160,14 +174,13 @@ impl Lane {
         tiers: &[Level],
         (version, form): (Version, Form),
         (from, to): (&[Piece], &[Piece]),
-        cancelled: &AtomicBool,
     ) -> std::result::Result<(), Failed> {
         if let Some(kept) = to.first().and_then(|piece| medium(tiers, piece).kept()) {
-            return self.keep((tiers, from), kept, (version, form), cancelled);
+            return self.keep((tiers, from), kept, (version, form));
         }
         let mut sources = from.iter().filter_map(|piece| medium(tiers, piece).kept());
         if let Some(kept) = sources.next() {
-            return self.bring(kept, version, (tiers, to), cancelled);
+            return self.bring(kept, version, (tiers, to));
         }
         for (from, to) in from.iter().zip(to) {
             let (from, mut to) = (Lying::on(tiers, from), Lying::on(tiers, to));
@@ -176,12 +189,12 @@ impl Lane {
                 is_flush.then(|| to.medium.flushed_into(to.at(to.all()))),
                 from.medium.fetched_from(),
             );
-            self.copy(&from, &mut to, from.all(), (None, Some(cancelled)))?;
+            self.copy(&from, &mut to, from.all(), None)?;
         }
         Ok(())
     }
 
-    /// Copies bytes of a version from one end to the other, until they are there or `cancelled`.
+    /// Copies bytes of a version from one end to the other, until they are there or the lane is stopped.
     ///
     /// Where one end lies in memory that the other reaches, that is one copy; else the bytes go through pinned buffers, or
     /// straight between a device and a file.
@@ -190,14 +203,14 @@ impl Lane {
         from: &dyn Origin,
         to: &mut dyn Destination,
         bytes: Range<u64>,
-        (theirs, cancelled): (Option<&Stream>, Option<&AtomicBool>),
+        theirs: Option<&Stream>,
     ) -> std::result::Result<(), Failed> {
         let mut at = bytes.start;
         while at < bytes.end {
-            stop_if(cancelled)?;
+            self.stop().look()?;
             let rest = at..bytes.end;
             at += match self.copy_in_place(from, to, rest.clone(), theirs)? {
-                0 => self.copy_across(from, to, rest, (theirs, cancelled))?,
+                0 => self.copy_across(from, to, rest, theirs)?,
                 copied => copied,
             };
         }
@@ -241,20 +254,39 @@ impl Lane {
     }
 }
 
-/// What a cancelled copy ends with.
-pub(super) fn stop_if(cancelled: Option<&AtomicBool>) -> std::result::Result<(), Failed> {
-    match cancelled.is_some_and(|cancelled| cancelled.load(Ordering::Relaxed)) {
-        true => Err((TransferFailure::Cancelled, None)),
-        false => Ok(()),
+/// What ends the copies of a lane, if anything does.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Stop(Option<Arc<AtomicBool>>);
+
+impl Stop {
+    pub(super) fn is_set(&self) -> bool {
+        let stop = self.0.as_ref();
+        stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
+    }
+
+    /// What a stopped copy ends with.
+    pub(super) fn look(&self) -> std::result::Result<(), Failed> {
+        match self.is_set() {
+            true => Err((TransferFailure::Cancelled, None)),
+            false => Ok(()),
+        }
+    }
+}
+
+/// No end has failed if the copy was stopped.
+fn failed(end: TransferFailure, error: Error) -> Failed {
+    match error {
+        Error::Storage(tierflow_store::Error::Cancelled) => (TransferFailure::Cancelled, None),
+        error => (end, Some(error)),
     }
 }
 
 pub(super) fn at_source(error: Error) -> Failed {
-    (TransferFailure::Source, Some(error))
+    failed(TransferFailure::Source, error)
 }
 
 pub(super) fn at_destination(error: Error) -> Failed {
-    (TransferFailure::Destination, Some(error))
+    failed(TransferFailure::Destination, error)
 }
 
 #[cfg(test)]
@@ -303,9 +335,7 @@ mod tests {
             None,
         )
         .unwrap();
-        let flag = AtomicBool::new(false);
-        lane.carry(&tiers, (0, Form::Whole), (&from, &to), &flag)
-            .unwrap();
+        lane.carry(&tiers, (0, Form::Whole), (&from, &to)).unwrap();
         let mut back = vec![0; content.len()];
         let mut sinks = [crate::RegionMut::from(back.as_mut_slice())];
         lane.read(
@@ -316,8 +346,8 @@ mod tests {
         )
         .unwrap();
         assert!(back == content);
-        let flag = AtomicBool::new(true);
-        let stopped = lane.carry(&tiers, (0, Form::Whole), (&from, &to), &flag);
+        lane.stop_by(Some(Arc::new(AtomicBool::new(true))));
+        let stopped = lane.carry(&tiers, (0, Form::Whole), (&from, &to));
         assert!(matches!(stopped, Err((TransferFailure::Cancelled, None))));
     }
 }

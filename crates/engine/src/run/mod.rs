@@ -24,6 +24,7 @@
 //! | `together` | which small transfers are one request of a disk? |
 //! | `commits`, `committer` | which small versions are kept together, and by whom? |
 //! | `worker` | who carries the bytes between tiers? |
+//! | `housekeeping` | who removes what is not to be kept any more? |
 //! | `suspend` | which version can be durable in time, and is it? |
 //! | `resize` | how does a cache become smaller while it is used? |
 //! | `sync` | what do threads meet through? |
@@ -58,6 +59,7 @@ mod durable;
 mod empties;
 mod ends;
 mod first_write;
+mod housekeeping;
 mod job;
 mod kept;
 mod lane;
@@ -93,6 +95,7 @@ pub(crate) use detached::work_until;
 pub(crate) use direct::Direct;
 pub(crate) use empties::Empties;
 pub(crate) use first_write::FirstWrite;
+pub(crate) use housekeeping::start as start_housekeeping;
 pub(crate) use job::Direction;
 pub(crate) use kept::Kept;
 pub(crate) use lane::Lane;

@@ -21,7 +21,6 @@ use super::lane::{Failed, Lane};
 use super::layouts::Layout;
 use super::medium::Level;
 use super::regions::Sink;
-use super::sync::AtomicBool;
 use crate::plan::{Overhead, Piece, Place, Stored};
 use crate::{CompressionMetrics, Result, Version};
 use tierflow_device::Stream;
@@ -74,7 +73,6 @@ pub(crate) trait Stage: std::fmt::Debug + Send + Sync {
         tiers: &[Level],
         descent: &Descent<'_>,
         ends: (Lying<'_>, Lying<'_>),
-        cancelled: &AtomicBool,
     ) -> std::result::Result<Option<Stored>, Failed>;
 
     /// Makes a checkpoint, on a tier that holds it as it is, of what lies below.

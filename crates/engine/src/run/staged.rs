@@ -2,9 +2,8 @@
 //! the disk has the other.
 
 use super::ends::{Destination, Origin, Streams};
-use super::lane::{Failed, Lane, at_destination, at_source, stop_if};
+use super::lane::{Failed, Lane, at_destination, at_source};
 use super::staging::{STAGED, Staging};
-use super::sync::AtomicBool;
 use crate::Result;
 use std::ops::Range;
 use tierflow_device::{Stream, Transfer};
@@ -68,7 +67,7 @@ impl Lane {
         from: &dyn Origin,
         to: &mut dyn Destination,
         bytes: Range<u64>,
-        (theirs, cancelled): (Option<&Stream>, Option<&AtomicBool>),
+        theirs: Option<&Stream>,
     ) -> std::result::Result<u64, Failed> {
         let mut part = Part::first(from, to, &bytes);
         let end = match from.is_on_device() || to.is_on_device() {
@@ -77,6 +76,7 @@ impl Lane {
         };
         let size = part.before + to.whole(end - part.at).max(from.whole(end - part.at));
         let buffers = self.staging.at_most(BUFFERS, size).map_err(at_source)?;
+        let stop = self.stop();
         let mut streams = self.streams(theirs);
         let mut emptied: Vec<Option<Transfer>> = buffers.iter().map(|_| None).collect();
         let mut filled = part
@@ -103,7 +103,7 @@ impl Lane {
                 .take(to, &buffers[turn], &mut streams)
                 .map_err(at_destination)?;
             let Some(following) = following else { break };
-            stop_if(cancelled)?;
+            stop.look()?;
             if !from.is_on_device() {
                 // While the device empties this buffer, the next one is read.
                 filled = fill_next(&following, &mut emptied, &mut streams)?;
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
     use crate::kind::Kind;
     use crate::plan::{Piece, Place, TierId, TransferFailure};
-    use crate::run::sync::Ordering;
+    use crate::run::sync::{AtomicBool, Ordering};
     use std::sync::Arc;
     use tierflow_device::{Choice, Device, open};
     use tierflow_store::{Scratch, Storage};
@@ -170,11 +170,12 @@ mod tests {
 
     type Copied = std::result::Result<u64, Failed>;
 
-    fn copy(tiers: &[Level], from: &Piece, to: &Piece, cancelled: Option<&AtomicBool>) -> Copied {
+    fn copy(tiers: &[Level], from: &Piece, to: &Piece, stop: Option<Arc<AtomicBool>>) -> Copied {
         let device = open(Choice::Host).unwrap();
         let mut lane = Lane::new(&device);
         let (from, mut to) = (Lying::on(tiers, from), Lying::on(tiers, to));
-        lane.copy_staged(&from, &mut to, 0..SIZE, (None, cancelled))
+        lane.stop_by(stop);
+        lane.copy_staged(&from, &mut to, 0..SIZE, None)
     }
 
     #[test]
@@ -252,7 +253,7 @@ mod tests {
             true => (&above, &below),
             false => (&below, &above),
         };
-        let copied = copy(&tiers, from, to, Some(&stop));
+        let copied = copy(&tiers, from, to, Some(stop));
         put(&tiers, &above, &content());
         (copied, disk.asked.load(Ordering::Relaxed))
     }

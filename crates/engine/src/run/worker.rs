@@ -55,7 +55,6 @@ pub(crate) fn start(shared: &Arc<Shared>, crews: Vec<Crew>) -> Result<Vec<JoinHa
                                 next = other;
                             }
                             Task::Help(help) => help.run(),
-                            Task::Housekeep(tier) => shared.housekeep(tier),
                         }
                     }
                 }
@@ -108,7 +107,7 @@ fn carry_all(
     }
     let below = done.first().and_then(|job| job.transfer.to.first());
     if let Some(below) = below.filter(|_| is_down) {
-        shared.housekeep(below.place.tier);
+        shared.have_housekept(below.place.tier);
     }
     for job in left {
         carry(shared, lane, job, row);
@@ -152,6 +151,7 @@ fn carry(shared: &Shared, lane: &mut Lane, job: &Job, row: Option<TimelineLane>)
         shared.pending.settle(&piece.place, Access::Write);
     }
     let lying = |piece| Lying::on(&shared.tiers, piece);
+    lane.stop_by(Some(Arc::clone(cancelled)));
     let outcome = if cancelled.load(Ordering::Relaxed) && !matches!(coding, Coding::Encode { .. }) {
         Err((TransferFailure::Cancelled, None))
     } else {
@@ -166,7 +166,7 @@ fn carry(shared: &Shared, lane: &mut Lane, job: &Job, row: Option<TimelineLane>)
                     encoded: &|stored| shared.encoded((*id, *version), target.place.tier, stored),
                 };
                 let ends = (lying(source), lying(target));
-                stage.down(lane, &shared.tiers, &descent, ends, cancelled)
+                stage.down(lane, &shared.tiers, &descent, ends)
             }
             (Coding::Decode { bases }, Some(stage)) => {
                 let chain = (*version, &source.place, bases.as_slice());
@@ -180,7 +180,7 @@ fn carry(shared: &Shared, lane: &mut Lane, job: &Job, row: Option<TimelineLane>)
                     Coding::Stored { size, base } => Form::Difference { size, base },
                     _ => Form::Whole,
                 };
-                let carried = lane.carry(&shared.tiers, (*version, form), (from, to), cancelled);
+                let carried = lane.carry(&shared.tiers, (*version, form), (from, to));
                 carried.map(|()| None)
             }
         }
@@ -203,6 +203,6 @@ fn carry(shared: &Shared, lane: &mut Lane, job: &Job, row: Option<TimelineLane>)
     shared.tell_damage(lane);
     shared.carried(*id, outcome);
     if arrived {
-        shared.housekeep(below);
+        shared.have_housekept(below);
     }
 }

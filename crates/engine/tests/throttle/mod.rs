@@ -4,9 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
-use tierflow_store::{
-    Cancelled, Error, Piece, Ready, Repository, Result, Snapshot, Vault, VersionInfo,
-};
+use tierflow_store::{Piece, Ready, Repository, Result, Snapshot, Vault, VersionInfo};
 
 /// Bytes that are paid for at a time.
 const STEP: u64 = 64 << 10;
@@ -112,18 +110,9 @@ impl Vault for Slow {
         self.inner.copy(piece)
     }
 
-    fn copy_unless(
-        &self,
-        piece: &Piece,
-        ready: &Ready<'_>,
-        cancelled: &Cancelled<'_>,
-    ) -> Result<()> {
-        let is_wanted = || match cancelled() {
-            true => Err(Error::Cancelled),
-            false => Ok(()),
-        };
-        self.pay(piece.version(), &is_wanted)?;
-        self.inner.copy_unless(piece, ready, cancelled)
+    fn copy_when(&self, piece: &Piece, ready: &Ready<'_>) -> Result<()> {
+        self.pay(piece.version(), &|| piece.go_on())?;
+        Vault::copy_when(&self.inner, piece, ready)
     }
 
     fn remove(&self, versions: &BTreeSet<u64>) -> Result<()> {

@@ -41,7 +41,7 @@ pub use prune::Pruned;
 pub use restorable::{can_be_restored, last_restorable};
 pub use retention::{Retention, with_bases};
 pub use scrub::Scrubbed;
-pub use snapshot::{Cancelled, Pull, Ready, Region, Snapshot};
+pub use snapshot::{Pull, Ready, Region, Snapshot};
 pub use truncate::Truncation;
 
 use crate::container::ManifestRow;

@@ -23,6 +23,17 @@ pub struct Piece {
     source: PieceSource,
     threads: usize,
     older: Option<u64>,
+    stop: Stop,
+}
+
+/// Says whether a piece is not to be read any further.
+#[derive(Default)]
+struct Stop(Option<Box<dyn Fn() -> bool + Send + Sync>>);
+
+impl Debug for Stop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Stop")
+    }
 }
 
 /// What a piece is read from.
@@ -109,6 +120,7 @@ impl Piece {
                     source: PieceSource::File(handle),
                     threads,
                     older,
+                    stop: Stop::default(),
                 })
             }
             Some(Found::Record(_)) => Err(damaged("another record lies in the place of this one")),
@@ -140,6 +152,7 @@ impl Piece {
                     source: PieceSource::Elsewhere(Box::new(source), name),
                     threads: threads.max(1),
                     older,
+                    stop: Stop::default(),
                 });
             }
             Some(Found::Damage { what, .. }) => what.what(),
@@ -151,6 +164,27 @@ impl Piece {
             what,
             older,
         })
+    }
+
+    /// The same piece, whose reads end with [`Error::Cancelled`] between two blocks once it `is_cancelled`: whoever reads or
+    /// copies it, and whatever stands between.
+    #[must_use]
+    pub fn unless(self, is_cancelled: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self {
+            stop: Stop(Some(Box::new(is_cancelled))),
+            ..self
+        }
+    }
+
+    /// Succeeds unless the piece [is cancelled](Self::unless).
+    ///
+    /// # Errors
+    /// [`Error::Cancelled`].
+    pub fn go_on(&self) -> Result<()> {
+        match &self.stop.0 {
+            Some(is_cancelled) if is_cancelled() => Err(Error::Cancelled),
+            _ => Ok(()),
+        }
     }
 
     /// The version's number.
@@ -333,6 +367,7 @@ impl Piece {
 
     /// Fills `bytes` with the payload from `offset`, the start of a block, to the end of one.
     pub(super) fn fill(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        self.go_on()?;
         if let PieceSource::Elsewhere(source, _) = &self.source {
             guarded("reading", || source.read(self.place_of(offset), bytes))?;
             return self.check(offset, bytes);
@@ -430,6 +465,7 @@ impl Piece {
         length: usize,
         memory: &'m mut Aligned,
     ) -> Result<&'m [u8]> {
+        self.go_on()?;
         let bytes = self.source.read(self.place_of(offset), length, memory)?;
         self.check(offset, bytes)?;
         Ok(bytes)

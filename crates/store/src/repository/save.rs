@@ -10,7 +10,7 @@ use super::snapshot::{Label, Layout, Region, Snapshot};
 use super::{Heads, Owned, Piece, Repository, State};
 use crate::container::{BLOCK_BYTES, Kind, ManifestRow, encode_rows};
 use crate::file::BLOCK;
-use crate::{Cancelled, Error, Ready, Result};
+use crate::{Error, Ready, Result};
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -86,15 +86,10 @@ impl Repository {
     /// [`Error::GivenUp`] if it was [given up](Self::truncate);
     /// [`Error::Argument`] for a piece of another rank or group.
     pub fn copy(&self, piece: &Piece) -> Result<()> {
-        self.copy_unless(piece, &|| Ok(()), &|| false)
+        self.copy_when(piece, &|| Ok(()))
     }
 
-    pub(crate) fn copy_unless(
-        &self,
-        piece: &Piece,
-        ready: &Ready<'_>,
-        cancelled: &Cancelled<'_>,
-    ) -> Result<()> {
+    pub(crate) fn copy_when(&self, piece: &Piece, ready: &Ready<'_>) -> Result<()> {
         let owned = self.writer()?;
         let (rank, head) = (self.options.rank, piece.head());
         if piece.rank() != (rank, self.options.ranks) {
@@ -114,10 +109,10 @@ impl Repository {
         };
         if !there.is_some_and(|there| there.is_same(&identity)) {
             self.reserve(version, head.base, Some(identity))?;
-            let mut saved = self.copy_reserved(owned, (piece, cancelled), ready);
+            let mut saved = self.copy_reserved(owned, piece, ready);
             let own = BTreeSet::from([version]);
             if matches!(saved, Err(Error::Full { .. })) && self.remove_given_up(&own) {
-                saved = self.copy_reserved(owned, (piece, cancelled), ready);
+                saved = self.copy_reserved(owned, piece, ready);
             }
             self.state().saving.remove(&version);
             saved?;
@@ -126,12 +121,7 @@ impl Repository {
         self.complete(version)
     }
 
-    fn copy_reserved(
-        &self,
-        owned: &Owned,
-        (piece, cancelled): (&Piece, &Cancelled<'_>),
-        ready: &Ready<'_>,
-    ) -> Result<()> {
+    fn copy_reserved(&self, owned: &Owned, piece: &Piece, ready: &Ready<'_>) -> Result<()> {
         let head = piece.head();
         let sequence = match head.epoch {
             0 => self.next(owned)?.1,
@@ -147,7 +137,7 @@ impl Repository {
         let alone = head.payload_length >= self.options.packed_below
             && head.payload_length.is_multiple_of(BLOCK as u64)
             && head.block_bytes == BLOCK_BYTES;
-        let mut layout = Layout::copy(piece, sequence, alone)?.unless(cancelled);
+        let mut layout = Layout::copy(piece, sequence, alone)?;
         if let (true, Some(directory)) = (alone, self.directory(self.options.rank)) {
             return self.write_alone(owned, &directory, &mut layout, ready);
         }

@@ -11,9 +11,6 @@ pub type Pull<'a> = dyn Fn(u64, &mut [u8]) -> Result<()> + Sync + 'a;
 /// Waits until a piece may be published.
 pub type Ready<'a> = dyn Fn() -> Result<()> + 'a;
 
-/// Whether what is being done is not wanted any more. Asked by several threads.
-pub type Cancelled<'a> = dyn Fn() -> bool + Sync + 'a;
-
 /// A region to be saved: a name, and bytes that are borrowed or fetched when they are written.
 #[derive(Debug, Clone, Copy)]
 pub struct Region<'a> {
@@ -114,17 +111,6 @@ pub struct Snapshot<'a> {
 pub(crate) struct Layout<'a> {
     pub(crate) head: Head,
     payload: Payload<'a>,
-    unless: Option<Unless<'a>>,
-}
-
-/// What stops the filling of a payload.
-#[derive(Clone, Copy)]
-struct Unless<'a>(&'a Cancelled<'a>);
-
-impl std::fmt::Debug for Unless<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Unless")
-    }
 }
 
 #[derive(Debug)]
@@ -198,7 +184,6 @@ impl<'a> Layout<'a> {
         Ok(Self {
             head,
             payload: Payload::Regions(snapshot.regions),
-            unless: None,
         })
     }
 
@@ -219,23 +204,11 @@ impl<'a> Layout<'a> {
         Ok(Self {
             head,
             payload: Payload::Copy(piece),
-            unless: None,
         })
-    }
-
-    /// The same, filled no further once it is cancelled.
-    pub(crate) fn unless(self, cancelled: &'a Cancelled<'a>) -> Self {
-        Self {
-            unless: Some(Unless(cancelled)),
-            ..self
-        }
     }
 
     /// Fills `bytes` with the payload from `offset`, the start of a block: the regions and the zeros between them.
     pub(crate) fn fill(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        if self.unless.is_some_and(|unless| unless.0()) {
-            return Err(Error::Cancelled);
-        }
         let regions = match self.payload {
             Payload::Regions(regions) => regions,
             Payload::Copy(piece) => return piece.fill(offset, bytes),

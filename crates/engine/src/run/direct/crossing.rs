@@ -3,9 +3,8 @@
 use super::Reached;
 use super::choice::Way;
 use crate::run::ends::{Destination, Origin};
-use crate::run::lane::{Failed, Lane, WITH_STORAGE, stop_if};
+use crate::run::lane::{Failed, Lane, Stop, WITH_STORAGE};
 use crate::run::staging::STAGED;
-use crate::run::sync::AtomicBool;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -71,10 +70,10 @@ impl Crossing<'_> {
         Ok(length)
     }
 
-    fn go(&mut self, file: &dyn Reached, cancelled: Option<&AtomicBool>) -> Result<(), Not> {
+    fn go(&mut self, file: &dyn Reached, stop: &Stop) -> Result<(), Not> {
         let mut at = self.bytes.start;
         while at < self.bytes.end {
-            stop_if(cancelled).map_err(Not::Stopped)?;
+            stop.look().map_err(Not::Stopped)?;
             at += self.part(at, file)?;
         }
         Ok(())
@@ -89,12 +88,12 @@ impl Lane {
         from: &dyn Origin,
         to: &mut dyn Destination,
         bytes: Range<u64>,
-        (theirs, cancelled): (Option<&Stream>, Option<&AtomicBool>),
+        theirs: Option<&Stream>,
     ) -> Result<u64, Failed> {
         let (is_down, (direct, offset)) = match (to.direct(bytes.start), from.direct(bytes.start)) {
             (Some(there), None) => (true, there),
             (None, Some(there)) => (false, there),
-            _ => return self.copy_staged(from, to, bytes, (theirs, cancelled)),
+            _ => return self.copy_staged(from, to, bytes, theirs),
         };
         let side = if is_down { &direct.down } else { &direct.up };
         let length = bytes.end - bytes.start;
@@ -119,7 +118,7 @@ impl Lane {
             if is_down {
                 direct.written_past(offset, crossing.to.whole(length));
             }
-            match crossing.go(file, cancelled) {
+            match crossing.go(file, &self.stop()) {
                 Ok(()) => {
                     side.count(way, length, Some(begun.elapsed()));
                     return Ok(length);
@@ -132,7 +131,7 @@ impl Lane {
                 }
             }
         }
-        let copied = self.copy_staged(from, crossing.to, bytes, (theirs, cancelled))?;
+        let copied = self.copy_staged(from, crossing.to, bytes, theirs)?;
         let is_comparable = file.is_some() && way == Way::Staged;
         side.count(Way::Staged, copied, is_comparable.then(|| begun.elapsed()));
         if let Some(error) = failure {

@@ -2,7 +2,6 @@
 
 use crate::run::ends::{Destination, Origin};
 use crate::run::lane::{Failed, Lane};
-use crate::run::sync::AtomicBool;
 use std::ops::Range;
 use tierflow_device::Stream;
 
@@ -12,11 +11,11 @@ impl Lane {
         from: &dyn Origin,
         to: &mut dyn Destination,
         bytes: Range<u64>,
-        how: (Option<&Stream>, Option<&AtomicBool>),
+        theirs: Option<&Stream>,
     ) -> Result<u64, Failed> {
         match to.direct(bytes.start).or(from.direct(bytes.start)) {
             Some((direct, _)) => match *direct {},
-            None => self.copy_staged(from, to, bytes, how),
+            None => self.copy_staged(from, to, bytes, theirs),
         }
     }
 }

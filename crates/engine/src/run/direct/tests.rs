@@ -93,7 +93,6 @@ impl Storage for Full {
 struct Rig {
     tiers: [Level; 2],
     lane: Lane,
-    stop: Arc<AtomicBool>,
     asked: Arc<AtomicU64>,
     _directory: tempfile::TempDir,
 }
@@ -135,10 +134,11 @@ impl Rig {
             kind: Kind::Storage,
             medium: Medium::Storage(storage, Some(Arc::new(direct))),
         };
+        let mut lane = Lane::new(&device);
+        lane.stop_by(Some(stop));
         Self {
             tiers: [device_level, file_level],
-            lane: Lane::new(&device),
-            stop,
+            lane,
             asked,
             _directory: directory,
         }
@@ -146,8 +146,7 @@ impl Rig {
 
     fn copy(&mut self, from: &Piece, to: &Piece, bytes: Range<u64>) -> Result<u64, Failed> {
         let (from, mut to) = (Lying::on(&self.tiers, from), Lying::on(&self.tiers, to));
-        self.lane
-            .copy_across(&from, &mut to, bytes, (None, Some(&self.stop)))
+        self.lane.copy_across(&from, &mut to, bytes, None)
     }
 
     /// What of this content is in the device cache after a way down and up.

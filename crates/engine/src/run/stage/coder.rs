@@ -22,7 +22,7 @@ use crate::run::ends::{Destination, Held, Lying, Origin};
 use crate::run::kept::Form;
 use crate::run::lane::{Failed, Lane};
 use crate::run::medium::{Level, Medium, to_usize};
-use crate::run::sync::{AtomicBool, Mutex};
+use crate::run::sync::Mutex;
 use crate::{Compression, CompressionMetrics, Error, Result, Version};
 use measured::Measured;
 #[cfg(feature = "cuda")]
@@ -331,7 +331,6 @@ impl Encoded<'_> {
         lane: &mut Lane,
         to: Lying<'_>,
         stored: (Version, Form),
-        cancelled: &AtomicBool,
     ) -> std::result::Result<(), Failed> {
         match &self.0 {
             Containers::OnHost(made) => {
@@ -339,7 +338,7 @@ impl Encoded<'_> {
                     start: 0,
                     bytes: made.buffer.as_slice(),
                 };
-                lane.put(to, stored, (&from, self.bytes()), cancelled)
+                lane.put(to, stored, (&from, self.bytes()))
             }
             #[cfg(feature = "cuda")]
             Containers::OnDevice(made) => {
@@ -347,7 +346,7 @@ impl Encoded<'_> {
                     start: 0,
                     bytes: &made.containers,
                 };
-                lane.put(to, stored, (&from, self.bytes()), cancelled)
+                lane.put(to, stored, (&from, self.bytes()))
             }
         }
     }

@@ -9,7 +9,6 @@ use crate::run::kept::Form;
 use crate::run::lane::{Failed, Lane, at_source};
 use crate::run::medium::{Level, Medium};
 use crate::run::regions::Sink;
-use crate::run::sync::{AtomicBool, Ordering};
 use crate::{Compression, CompressionMetrics, Result, Version};
 use std::slice;
 use tierflow_codec::Header;
@@ -77,18 +76,15 @@ impl Stage for Compressed {
         tiers: &[Level],
         descent: &Descent<'_>,
         (from, to): (Lying<'_>, Lying<'_>),
-        cancelled: &AtomicBool,
     ) -> std::result::Result<Option<Stored>, Failed> {
         let stops = (TransferFailure::Cancelled, None);
         let (version, size) = (descent.version, from.piece.place.size);
         let below = (descent.below)();
-        if cancelled.load(Ordering::Relaxed) {
-            return Err(stops);
-        }
+        lane.stop().look()?;
         let Some(encoded) = self.encode(lane, from, descent) else {
             let to = (descent.encoded)(None).ok_or(stops)?;
             let (from, to) = (slice::from_ref(from.piece), slice::from_ref(&to));
-            let carry = || lane.carry(tiers, (version, Form::Whole), (from, to), cancelled);
+            let carry = || lane.carry(tiers, (version, Form::Whole), (from, to));
             self.coder.send((size, size), below, carry)?;
             return Ok(None);
         };
@@ -102,7 +98,7 @@ impl Stage for Compressed {
             ..to
         };
         let form = Form::Difference { size, base: None };
-        let put = || encoded.put(lane, to, (version, form), cancelled);
+        let put = || encoded.put(lane, to, (version, form));
         self.coder.send((size, stored.bytes), below, put)?;
         Ok(Some(stored))
     }

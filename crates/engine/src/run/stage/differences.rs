@@ -27,7 +27,7 @@ use crate::run::kept::Form;
 use crate::run::lane::{Failed, Lane, at_source};
 use crate::run::medium::{Level, Medium};
 use crate::run::regions::Sink;
-use crate::run::sync::{AtomicBool, Mutex, Ordering};
+use crate::run::sync::Mutex;
 use crate::{BuildError, CompressionMetrics, Error, Result, Version};
 use encoded::{DifferenceCoder, Encoded};
 use kernels::{Begun, Ended, Landing, OnDevice};
@@ -184,12 +184,11 @@ impl Differences {
         lane: &mut Lane,
         from: Lying<'_>,
         descent: &Descent<'_>,
-        cancelled: &AtomicBool,
     ) -> std::result::Result<(Outcome<'_>, Piece), Failed> {
         let stops = || Err((TransferFailure::Cancelled, None));
         let begins = self.beginning.turn(descent.turn);
         let ends = self.ending.turn(descent.turn);
-        if !begins.comes() || cancelled.load(Ordering::Relaxed) {
+        if !begins.comes() || lane.stop().is_set() {
             return stops();
         }
         let mut begun = None;
@@ -367,9 +366,8 @@ impl Stage for Differences {
         _: &[Level],
         descent: &Descent<'_>,
         (from, to): (Lying<'_>, Lying<'_>),
-        cancelled: &AtomicBool,
     ) -> std::result::Result<Option<Stored>, Failed> {
-        let (outcome, piece) = self.make(lane, from, descent, cancelled)?;
+        let (outcome, piece) = self.make(lane, from, descent)?;
         let stored = outcome.stored();
         let to = Lying {
             piece: &piece,
@@ -381,10 +379,7 @@ impl Stage for Differences {
         };
         let mut put = || {
             let of = (descent.version, form);
-            // Once begun, a difference is not cancelled.
-            let never = AtomicBool::new(false);
-            let mut put =
-                |from: &(dyn Origin + Sync)| lane.put(to, of, (from, stored.bytes), &never);
+            let mut put = |from: &(dyn Origin + Sync)| lane.put(to, of, (from, stored.bytes));
             match &outcome.made {
                 Made::OnHost(bytes) => put(&Held {
                     start: 0,
@@ -394,7 +389,7 @@ impl Stage for Differences {
                     start: 0,
                     bytes: landing.memory(),
                 }),
-                Made::Encoded(encoded) => encoded.put(lane, to, of, &never),
+                Made::Encoded(encoded) => encoded.put(lane, to, of),
             }
         };
         match &self.coder {

@@ -53,6 +53,7 @@ pub(super) fn fetch(lane: &mut Lane, version: Version, from: Lying<'_>) -> Resul
 }
 
 fn fetch_from(lane: &mut Lane, version: Version, from: Lying<'_>) -> Result<Bytes> {
+    lane.stop().look().map_err(told)?;
     if let Some(lent) = from.lend(from.all()) {
         let lent = lent?;
         if lent.bytes().is_ok() {
@@ -62,7 +63,7 @@ fn fetch_from(lane: &mut Lane, version: Version, from: Lying<'_>) -> Result<Byte
     let size = from.piece.place.size;
     let mut bytes = vec![0; usize::try_from(size).unwrap_or(usize::MAX)];
     match from.medium.kept() {
-        Some(kept) => kept.restore(version, &mut bytes)?,
+        Some(kept) => kept.restore(version, &mut bytes, &lane.stop())?,
         None => lane.fill(&from, (0, &mut bytes), None).map_err(told)?,
     }
     Ok(Bytes::Owned(bytes))
@@ -110,6 +111,7 @@ pub(super) fn up(
     stored: Vec<Bytes>,
     mut to: Lying<'_>,
 ) -> std::result::Result<(), Failed> {
+    lane.stop().look()?;
     if let Some(lent) = to.lend_mut(to.all()) {
         let mut room = lent.map_err(at_destination)?;
         if let Ok(bytes) = room.bytes_mut() {
@@ -121,7 +123,7 @@ pub(super) fn up(
         start: 0,
         bytes: whole.as_slice(),
     };
-    lane.copy(&held, &mut to, 0..whole.len() as u64, (None, None))
+    lane.copy(&held, &mut to, 0..whole.len() as u64, None)
 }
 
 /// Reads a version of `size` bytes into the application's regions by the host's cores.

@@ -41,21 +41,22 @@ impl Traffic {
         owed.filter(move |&version| self.is_wanted(suspension, version))
     }
 
-    /// Transfers under way that take time from a suspension. A difference is made to its end, and callers that wait for
-    /// what is on its way up are served.
+    /// Transfers under way that take time from a suspension. A difference that is wanted is made to its end, and callers that
+    /// wait for what is on its way up are served.
     pub(crate) fn in_the_way_of(&self, suspension: Suspension) -> Vec<TransferId> {
         let last = self.ledger.last();
-        let flights = self.flights.iter().filter(|(_, flight)| {
+        let flights = self.flights.iter().filter(|(id, flight)| {
             let is_needed = match flight.purpose {
                 Purpose::WriteBack => {
-                    flight.to == last && self.is_wanted(suspension, flight.version)
+                    let goes_there = flight.to == last || flight.encodes.is_some();
+                    goes_there && self.is_wanted(suspension, flight.version)
                 }
                 Purpose::Prefetch => {
                     let record = self.ledger.records.get(&flight.version);
                     record.is_some_and(|record| !record.waiting.is_empty())
                 }
             };
-            !is_needed && flight.encodes.is_none()
+            !is_needed && !self.has_arrived(**id)
         });
         let mut ids: Vec<_> = flights.map(|(&id, _)| id).collect();
         ids.sort_unstable();

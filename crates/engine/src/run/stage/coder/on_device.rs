@@ -204,17 +204,15 @@ impl DeviceCodec {
             bytes: &containers,
         };
         let mut bring = || match from.medium.kept() {
-            None => lane
-                .copy(&from, &mut held, 0..bytes, (theirs, None))
-                .map_err(told),
+            None => lane.copy(&from, &mut held, 0..bytes, theirs).map_err(told),
             Some(kept) => {
                 let mut stored = vec![0; to_usize(0..bytes).end];
-                kept.restore(version, &mut stored)?;
+                kept.restore(version, &mut stored, &lane.stop())?;
                 let stored = Held {
                     start: 0,
                     bytes: stored.as_slice(),
                 };
-                let copied = lane.copy(&stored, &mut held, 0..bytes, (theirs, None));
+                let copied = lane.copy(&stored, &mut held, 0..bytes, theirs);
                 copied.map_err(told)
             }
         };

@@ -6,7 +6,6 @@ use super::{Lane, Outcome};
 use crate::run::ends::Lying;
 use crate::run::kept::Form;
 use crate::run::lane::Failed;
-use crate::run::sync::AtomicBool;
 use crate::{CompressionMetrics, Error, Result, Version};
 use std::marker::PhantomData;
 #[cfg(feature = "cuda")]
@@ -68,7 +67,6 @@ impl Encoded<'_> {
         _: &mut Lane,
         _: Lying<'_>,
         _: (Version, Form),
-        _: &AtomicBool,
     ) -> std::result::Result<(), Failed> {
         match self.never {}
     }

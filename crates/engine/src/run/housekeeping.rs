@@ -1,0 +1,119 @@
+//! Housekeeping: versions that are not to be kept any more are given up, and removed, by a thread of its own. No transfer and no
+//! call stands behind it, and it begins after those who wait for versions have them.
+
+use super::core::Shared;
+use super::sync::{Builder, JoinHandle, Watched, sleep};
+use crate::plan::{Event, Piece, TierId};
+use crate::{Error, Result};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Housekeeping waits so long at most for those who wait for versions: as long as they have a turn each, some always do.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// Time between two looks at that.
+const NAP: Duration = Duration::from_millis(2);
+
+/// Whether there is something to be done.
+#[derive(Debug, Default)]
+pub(crate) struct Housekeeping {
+    due: Watched<Due>,
+}
+
+#[derive(Debug, Default)]
+struct Due {
+    is_due: bool,
+    /// A version came to the lowest tier, so that an older one may go.
+    is_of_lowest: bool,
+    is_closed: bool,
+}
+
+impl Housekeeping {
+    /// Asks for it. Many requests are met together.
+    fn ask(&self, is_of_lowest: bool) {
+        let mut due = self.due.lock();
+        let was_due = due.is_due;
+        due.is_due = true;
+        due.is_of_lowest |= is_of_lowest;
+        drop(due);
+        if !was_due {
+            self.due.change(|_| ());
+        }
+    }
+
+    /// Sleeps until it is asked for. Returns whether that was for the lowest tier, `None` at the end of the engine.
+    fn next(&self) -> Option<bool> {
+        self.due.wait(|due| {
+            if due.is_closed {
+                return Some(None);
+            }
+            let is_due = std::mem::take(&mut due.is_due);
+            is_due.then(|| Some(std::mem::take(&mut due.is_of_lowest)))
+        })
+    }
+
+    /// The engine ends, and clears up itself.
+    pub(super) fn close(&self) {
+        self.due.change(|due| due.is_closed = true);
+    }
+}
+
+/// Starts the thread, if some tier keeps versions under their numbers. It ends with [`Housekeeping::close`].
+pub(crate) fn start(shared: &Arc<Shared>) -> Result<Option<JoinHandle<()>>> {
+    if shared.tiers.iter().all(|tier| tier.medium.kept().is_none()) {
+        return Ok(None);
+    }
+    let housekeeping = Arc::clone(&shared.housekeeping);
+    let shared = Arc::downgrade(shared);
+    let run = move || {
+        while let Some(is_of_lowest) = housekeeping.next() {
+            let Some(shared) = shared.upgrade() else {
+                return;
+            };
+            shared.let_waiters_go_first();
+            if !shared.is_stopping() {
+                shared.housekeep(is_of_lowest);
+            }
+        }
+    };
+    let thread = Builder::new().name("tierflow-tidy".to_owned());
+    thread.spawn(run).map(Some).map_err(Error::Thread)
+}
+
+impl Shared {
+    /// A version came to `tier`: has versions given up and removed that are not to be kept there any more.
+    pub(crate) fn have_housekept(&self, tier: TierId) {
+        let this = self.tiers.get(tier.0);
+        if this.is_some_and(|tier| tier.medium.kept().is_some()) {
+            let lowest = self.tiers.len() - 1;
+            self.housekeeping.ask(tier.0 == lowest);
+        }
+    }
+
+    /// The same of a version that a caller wrote to these places itself.
+    pub(crate) fn have_housekept_after(&self, pieces: &[Piece]) {
+        let tiers = pieces.iter().map(|piece| piece.place.tier);
+        tiers.for_each(|tier| self.have_housekept(tier));
+    }
+
+    fn let_waiters_go_first(&self) {
+        let begun = Instant::now();
+        while begun.elapsed() < LONGEST && !self.is_stopping() && self.lock().plan().is_waited_for()
+        {
+            sleep(NAP);
+        }
+    }
+
+    /// Gives up versions that the lowest tier is not to keep any more, if one came there, and removes what was given up.
+    pub(super) fn housekeep(&self, is_of_lowest: bool) {
+        let lowest = self.tiers.last().and_then(|tier| tier.medium.kept());
+        if let Some(kept) = lowest.filter(|_| is_of_lowest) {
+            let versions = kept.outlived(|version| self.lock().plan().is_sound(version));
+            if !versions.is_empty() {
+                self.tell(Event::Prune { versions });
+            }
+        }
+        let kept = self.tiers.iter().filter_map(|tier| tier.medium.kept());
+        kept.for_each(|kept| kept.tidy());
+    }
+}

@@ -1,0 +1,353 @@
+//! Transfers that are not wanted any more stop between two blocks, whichever way they take.
+
+#![allow(clippy::unwrap_used)]
+
+mod history;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
+use std::time::{Duration, Instant};
+use tierflow_dedup::Tree;
+use tierflow_device::{Choice, open};
+use tierflow_engine::{AfterRestore, Engine, EngineBuilder, Error, Region, RegionMut};
+use tierflow_store::container::Source;
+use tierflow_store::{
+    Error as StoreError, Options, Piece, Repository, Result, Scratch, Snapshot, Storage, Vault,
+    VersionInfo,
+};
+
+const MIB: usize = 1 << 20;
+
+/// Bytes of a version: six blocks.
+const SIZE: usize = 24 * MIB;
+
+/// Heads and other small reads are not counted.
+const SMALL: usize = MIB;
+
+/// Bytes of which none are as before.
+fn content(version: u64, length: usize) -> Vec<u8> {
+    let mut word = version + 0x9E37_79B9_7F4A_7C15;
+    let words = std::iter::repeat_with(|| {
+        word ^= word << 13;
+        word ^= word >> 7;
+        word ^= word << 17;
+        word.to_le_bytes()
+    });
+    words.take(length / 8).flatten().collect()
+}
+
+/// Counts blocks. At the second one, the transfer of which it is one is not wanted any more.
+#[derive(Default)]
+struct Meter {
+    blocks: Mutex<usize>,
+    engine: OnceLock<Weak<Engine>>,
+    end: Mutex<Option<fn(&Engine)>>,
+    halted: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl std::fmt::Debug for Meter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Meter")
+    }
+}
+
+impl Meter {
+    /// From now on, blocks are counted, and `end` is called at the second one.
+    fn begin(&self, end: fn(&Engine)) {
+        *self.blocks.lock().unwrap() = 0;
+        *self.end.lock().unwrap() = Some(end);
+    }
+
+    fn blocks(&self) -> usize {
+        *self.blocks.lock().unwrap()
+    }
+
+    fn halt(&self, halted: bool) {
+        *self.halted.lock().unwrap() = halted;
+        self.changed.notify_all();
+    }
+
+    fn count(&self, bytes: usize) {
+        if bytes < SMALL {
+            return;
+        }
+        let halted = self.halted.lock().unwrap();
+        drop(self.changed.wait_while(halted, |halted| *halted).unwrap());
+        let blocks = {
+            let mut blocks = self.blocks.lock().unwrap();
+            *blocks += 1;
+            *blocks
+        };
+        let end = match blocks {
+            2 => self.end.lock().unwrap().take(),
+            _ => None,
+        };
+        let engine = self.engine.get().and_then(Weak::upgrade);
+        if let (Some(end), Some(engine)) = (end, engine) {
+            end(&engine);
+        }
+    }
+}
+
+/// Storage, or a vault, whose blocks are counted.
+#[derive(Debug)]
+struct Metered<T>(T, Arc<Meter>);
+
+impl Storage for Metered<Scratch> {
+    fn alignment(&self) -> usize {
+        self.0.alignment()
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.1.count(bytes.len());
+        self.0.write_at(offset, bytes)
+    }
+
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        self.1.count(bytes.len());
+        self.0.read_at(offset, bytes)
+    }
+}
+
+/// A record's file, read as an object is.
+#[derive(Debug)]
+struct Object(Vec<u8>, Arc<Meter>);
+
+impl Source for Object {
+    type Error = StoreError;
+
+    fn size(&self) -> Result<u64> {
+        Ok(self.0.len() as u64)
+    }
+
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        self.1.count(bytes.len());
+        let from = offset as usize;
+        bytes.copy_from_slice(&self.0[from..from + bytes.len()]);
+        Ok(())
+    }
+}
+
+/// Has what a vault must have, and nothing that makes it better.
+impl Vault for Metered<Repository> {
+    fn versions(&self) -> Result<Vec<VersionInfo>> {
+        self.0.versions()
+    }
+
+    fn piece(&self, version: u64) -> Result<Piece> {
+        let path: PathBuf = self.0.own_piece(version)?.path().into();
+        let bytes = std::fs::read(&path).unwrap();
+        Piece::elsewhere(Object(bytes, Arc::clone(&self.1)), path, 1, None)
+    }
+
+    fn save(&self, snapshot: &Snapshot<'_>) -> Result<()> {
+        self.0.save(snapshot)
+    }
+
+    fn copy(&self, piece: &Piece) -> Result<()> {
+        for region in piece.regions() {
+            piece.read_through(&region.name, &mut |_, bytes| {
+                self.1.count(bytes.len());
+                Ok(())
+            })?;
+        }
+        self.0.copy(piece)
+    }
+
+    fn remove(&self, versions: &BTreeSet<u64>) -> Result<()> {
+        self.0.remove(versions)
+    }
+}
+
+/// An engine, and the meter of its slow tier.
+struct Rig {
+    engine: Arc<Engine>,
+    meter: Arc<Meter>,
+    _kept: tempfile::TempDir,
+}
+
+impl Rig {
+    fn of(build: impl FnOnce(EngineBuilder, &Arc<Meter>, PathBuf) -> EngineBuilder) -> Self {
+        let kept = tempfile::tempdir().unwrap();
+        let meter = Arc::<Meter>::default();
+        let builder =
+            Engine::builder(&open(Choice::Host).unwrap()).after_restore(AfterRestore::Keep);
+        let builder = build(builder, &meter, kept.path().to_owned());
+        let engine = Arc::new(builder.build().unwrap());
+        meter.engine.set(Arc::downgrade(&engine)).unwrap();
+        Self {
+            engine,
+            meter,
+            _kept: kept,
+        }
+    }
+
+    /// Over scratch storage.
+    fn over_storage(build: impl FnOnce(EngineBuilder) -> EngineBuilder) -> Self {
+        Self::of(|builder, meter, path| {
+            let scratch = Scratch::open(&path).unwrap();
+            build(builder).storage(Arc::new(Metered(scratch, Arc::clone(meter))))
+        })
+    }
+
+    /// Over a vault that has version 0.
+    fn over_vault() -> Self {
+        Self::of(|builder, meter, path| {
+            let repository = Repository::open(path, Options::default()).unwrap();
+            let bytes = content(0, SIZE);
+            let regions = [tierflow_store::Region::new("checkpoint", &bytes)];
+            let snapshot = Snapshot {
+                version: 0,
+                base: None,
+                regions: &regions,
+            };
+            repository.save(&snapshot).unwrap();
+            let vault = Metered(repository, Arc::clone(meter));
+            builder.host_cache(2 * SIZE).external_vault(Arc::new(vault))
+        })
+    }
+
+    fn checkpoint(&self, version: u64) {
+        history::checkpoint(&self.engine, version, &content(version, SIZE));
+    }
+
+    fn prefetch(&self, end: fn(&Engine)) {
+        self.meter.begin(end);
+        self.engine.hint([0]);
+        self.engine.prefetch_start();
+    }
+
+    /// Waits until a transfer was cancelled: it has come to one more block at most.
+    fn assert_stops(&self) {
+        let cancelled = || {
+            let hops = self.engine.metrics().hops;
+            hops.iter()
+                .map(|hop| hop.cancelled + hop.failed)
+                .sum::<u64>()
+        };
+        let begun = Instant::now();
+        while cancelled() == 0 && begun.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let hops = self.engine.metrics().hops;
+        assert!(hops.iter().any(|hop| hop.cancelled == 1), "{hops:?}");
+        let blocks = self.meter.blocks();
+        assert!((2..=3).contains(&blocks), "{blocks} blocks of 6");
+    }
+}
+
+fn discard(engine: &Engine) {
+    engine.discard(0).unwrap();
+}
+
+#[test]
+fn a_prefetch_from_a_vault_stops() {
+    let suspend = |engine: &Engine| {
+        let far = Instant::now() + Duration::from_secs(600);
+        let _not_waited_for = engine.suspend(far).unwrap();
+    };
+    for end in [discard as fn(&Engine), suspend] {
+        let rig = Rig::over_vault();
+        rig.prefetch(end);
+        rig.assert_stops();
+    }
+}
+
+#[test]
+fn a_copy_to_a_vault_that_knows_nothing_of_it_stops() {
+    let rig = Rig::of(|builder, meter, path| {
+        let far = Repository::open(path.join("far"), Options::default()).unwrap();
+        meter.begin(discard);
+        builder
+            .host_cache(2 * SIZE)
+            .node_local(path.join("near"))
+            .external_vault(Arc::new(Metered(far, Arc::clone(meter))))
+    });
+    rig.checkpoint(0);
+    rig.assert_stops();
+    // The way is open for the next.
+    rig.checkpoint(1);
+    rig.engine.wait().unwrap();
+}
+
+fn differences() -> Rig {
+    Rig::over_storage(|builder| {
+        let builder = builder.device_cache(SIZE + SIZE / 2);
+        builder
+            .dedup(Tree { chunk: 4096 })
+            .flush(tierflow_engine::Flush::Eager)
+    })
+}
+
+#[test]
+fn a_difference_on_its_way_down_stops() {
+    let rig = differences();
+    rig.meter.begin(discard);
+    rig.checkpoint(0);
+    rig.assert_stops();
+    rig.checkpoint(1);
+    rig.engine.wait().unwrap();
+}
+
+#[test]
+fn a_difference_on_its_way_up_stops() {
+    let rig = differences();
+    rig.checkpoint(0);
+    rig.engine.wait().unwrap();
+    // It has the room of the first one.
+    rig.checkpoint(1);
+    rig.engine.wait().unwrap();
+    rig.engine.discard(1).unwrap();
+    rig.prefetch(discard);
+    rig.assert_stops();
+}
+
+/// Blocks that a call past the caches has under way at a time, and one more.
+const AHEAD: usize = 7;
+
+#[test]
+fn a_call_past_the_caches_stops_when_its_caller_leaves() {
+    let rig = Rig::over_storage(|builder| builder.host_cache(MIB));
+    let size = 16 * 4 * MIB;
+    let bytes = vec![1; size];
+    let soon = Duration::from_millis(50);
+    let is_late = |outcome: tierflow_engine::Result<()>| {
+        assert!(
+            matches!(outcome, Err(Error::TimedOut { .. })),
+            "{outcome:?}"
+        );
+        rig.meter.halt(false);
+    };
+    let settled = || {
+        // Who gave up has the number back when what it began is over.
+        let begun = Instant::now();
+        while rig.engine.restore_size(0).is_ok() && begun.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    rig.meter.halt(true);
+    is_late(
+        rig.engine
+            .within(soon)
+            .checkpoint(0, &[Region::from(bytes.as_slice())]),
+    );
+    settled();
+    let blocks = rig.meter.blocks();
+    assert!(blocks <= AHEAD, "{blocks} blocks of 16 were written");
+    history::checkpoint(&rig.engine, 0, &bytes);
+    let mut back = vec![0; size];
+    *rig.meter.blocks.lock().unwrap() = 0;
+    rig.meter.halt(true);
+    is_late(
+        rig.engine
+            .within(soon)
+            .restore(0, &mut [RegionMut::from(back.as_mut_slice())]),
+    );
+    let Rig { engine, meter, .. } = rig;
+    // It waits for what was begun.
+    drop(engine);
+    let blocks = meter.blocks();
+    assert!(blocks <= AHEAD, "{blocks} blocks of 16 were read");
+}
