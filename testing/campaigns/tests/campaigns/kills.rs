@@ -48,7 +48,7 @@ impl History {
     fn start(&mut self, actions: &[String]) -> Vec<Start> {
         self.starts += 1;
         let has_node =
-            self.door == Door::Veloc || self.storage != Storage::S3 || self.seed % 2 == 0;
+            self.door == Door::Veloc || self.storage != Storage::S3 || self.seed.is_multiple_of(2);
         let start = |rank| {
             let mut options = vec![format!("run={}", self.ranks() * self.starts + rank)];
             if has_node {
@@ -93,10 +93,14 @@ impl History {
     fn kill(&mut self, tally: &Tally, place: &str) {
         let actions = [format!("loop:{}", self.draws.below(1 << 40))];
         let mut running = self.start(&actions);
-        if !self.draws.once(4) {
-            running.iter_mut().for_each(Start::first_line);
-        }
-        std::thread::sleep(Duration::from_micros(self.draws.below(250_000)));
+        // After so many reports, however fast the machine is, or while it starts.
+        let (lines, longest) = if self.draws.once(4) {
+            (0, 100_000)
+        } else {
+            (1 + self.draws.below(30), 20_000)
+        };
+        running.iter_mut().for_each(|rank| rank.await_lines(lines));
+        std::thread::sleep(Duration::from_micros(self.draws.below(longest)));
         if running.iter_mut().any(Start::has_ended) {
             let errors: Vec<Report> = running.into_iter().map(Start::kill).collect();
             tally.found(
@@ -125,7 +129,7 @@ impl History {
         let took = reports.iter().map(|report| report.took.len()).sum();
         let durable = reports.iter().map(|report| report.durable.len()).sum();
         tally.count(place, took, durable);
-        if self.draws.once(4) && (self.storage != Storage::S3 || self.seed % 2 == 0) {
+        if self.draws.once(4) && (self.storage != Storage::S3 || self.seed.is_multiple_of(2)) {
             let rank = self.draws.below(self.ranks());
             let _not_there_yet = std::fs::remove_dir_all(self.near(rank));
         }

@@ -62,7 +62,25 @@ fn files(of: &Path, found: &mut BTreeMap<PathBuf, Vec<u8>>) {
     }
 }
 
-impl History<'_> {
+impl<'a> History<'a> {
+    fn of(seed: u64, home: &Path, tally: &'a Tally) -> Self {
+        let mut draws = Draws(seed);
+        let ranks = 1 + draws.below(4) / 3;
+        std::fs::create_dir(home.join("external")).unwrap();
+        Self {
+            seed,
+            ranks,
+            limited: draws.once(2),
+            // Versions of groups are whole.
+            differences: ranks == 1 && draws.once(2),
+            draws,
+            home: home.to_owned(),
+            starts: 0,
+            durable: BTreeMap::new(),
+            tally,
+        }
+    }
+
     fn near(&self, node: u64) -> PathBuf {
         self.home.join(format!("node-{node}"))
     }
@@ -104,7 +122,7 @@ impl History<'_> {
                     ];
                     options.extend(group.map(|(key, value)| format!("{key}={value}")));
                 }
-                let limit = if self.differences { 3_000_000 } else { 600_000 };
+                let limit = if self.differences { 6_000_000 } else { 600_000 };
                 for (is, option) in [
                     (self.limited, &*format!("node_local_limit={limit}")),
                     (self.differences, "dedup=256"),
@@ -158,7 +176,7 @@ impl History<'_> {
             _ => Place::Plain,
         };
         // Of a version that is stored as differences, an eighth is.
-        let times = if self.differences { 8 * 5 } else { 8 };
+        let times = if self.differences { 8 * 8 } else { 8 };
         let mut actions = vec!["c:4000".to_owned()];
         for _ in 0..5 + self.draws.below(16) {
             actions.push(match self.draws.below(16) {
@@ -214,13 +232,13 @@ impl History<'_> {
         let versions = self.durable.keys().rev().take(3);
         let mut actions: Vec<String> = versions.map(|version| format!("r:{version}")).collect();
         actions.push(self.draws.one_of(&["close", "return", "kill"]).to_string());
-        self.unchanged(place, &actions);
+        let node = self.draws.below(2);
+        self.unchanged(place, node, &actions);
     }
 
     /// A start that is to leave all files as they are.
-    fn unchanged(&mut self, place: Place, actions: &[String]) -> Vec<Report> {
+    fn unchanged(&mut self, place: Place, node: u64, actions: &[String]) -> Vec<Report> {
         let before = self.files();
-        let node = self.draws.below(2);
         let reports = self.start(place, node, actions);
         let mut after = self.files();
         for (path, bytes) in before {
@@ -250,7 +268,8 @@ impl History<'_> {
         let mut actions: Vec<String> = versions.map(|version| format!("r:{version}")).collect();
         let asked = actions.len();
         actions.push("close".to_owned());
-        let reports = self.unchanged(Place::Plain, &actions);
+        let node = self.draws.below(2);
+        let reports = self.unchanged(Place::Plain, node, &actions);
         let checked: Vec<_> = self
             .durable
             .iter()
@@ -279,26 +298,26 @@ impl History<'_> {
     }
 }
 
+/// Differences on a node whose base lies on external storage alone, which the option for it is then forgotten of.
+fn forgotten(tally: &Tally) {
+    let home = tempfile::tempdir().unwrap();
+    let mut history = History::of(0, home.path(), tally);
+    (history.ranks, history.limited, history.differences) = (1, true, true);
+    for count in [24, 3] {
+        let mut actions = vec!["c:3000000".to_owned(); count];
+        actions.extend(["W".to_owned(), "close".to_owned()]);
+        history.start(Place::Plain, 0, &actions);
+    }
+    history.unchanged(Place::NoExternal, 0, &["return".to_owned()]);
+}
+
 #[test]
 fn no_start_loses_or_removes_a_version_whatever_is_missing() {
     let tally = Tally::default();
+    forgotten(&tally);
     each_seed(variable("TIERFLOW_HISTORIES", 12), |seed| {
         let home = tempfile::tempdir().unwrap();
-        let mut draws = Draws(seed);
-        let ranks = 1 + draws.below(4) / 3;
-        let mut history = History {
-            seed,
-            ranks,
-            limited: draws.once(2),
-            // Versions of groups are whole.
-            differences: ranks == 1 && draws.once(2),
-            draws,
-            home: home.path().to_owned(),
-            starts: 0,
-            durable: BTreeMap::new(),
-            tally: &tally,
-        };
-        std::fs::create_dir(history.far()).unwrap();
+        let mut history = History::of(seed, home.path(), &tally);
         history.work();
         for _ in 0..2 + history.draws.below(4) {
             match history.draws.below(8) {

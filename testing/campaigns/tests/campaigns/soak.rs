@@ -53,13 +53,12 @@ fn soak(door: Door, seconds: u64, tally: &Tally) {
     let more = ["run=1", "keep_newest=8", "host_cache=8388608"].map(str::to_owned);
     let mut options = vec![place("node_local"), place("external")];
     options.extend(more);
-    let mut start = Start::of(door.command(&options, &[format!("soak:{seconds}"), "close".into()]));
+    let start = Start::of(door.command(&options, &[format!("soak:{seconds}"), "close".into()]));
     let (begun, mut samples) = (Instant::now(), Vec::new());
     while begun.elapsed().as_secs() < seconds {
         std::thread::sleep(Duration::from_millis((seconds * 10).clamp(20, 1000)));
         samples.extend(Sample::of(start.id()));
     }
-    start.first_line();
     let report = start.end();
     let name = format!("{door:?}");
     tally.count(&name, report.took.len(), report.durable.len());

@@ -140,10 +140,13 @@ impl Start {
         self.child.id()
     }
 
-    /// Waits until it reports something, or ends.
-    pub(crate) fn first_line(&mut self) {
-        if let Ok(line) = self.lines.recv_timeout(PATIENCE) {
-            self.report.take(&line);
+    /// Waits until it has reported so much more, or ends.
+    pub(crate) fn await_lines(&mut self, count: u64) {
+        for _ in 0..count {
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(line) => self.report.take(&line),
+                Err(_) => return,
+            }
         }
     }
 
