@@ -103,7 +103,6 @@ pub(crate) struct Start {
     lines: Receiver<String>,
     errors: JoinHandle<String>,
     report: Report,
-    begun: Instant,
 }
 
 impl Start {
@@ -132,7 +131,6 @@ impl Start {
             lines,
             errors,
             report: Report::default(),
-            begun: Instant::now(),
         }
     }
 
@@ -166,9 +164,10 @@ impl Start {
         self.end()
     }
 
-    /// Waits until it ends.
+    /// Waits until it ends, from now on.
     pub(crate) fn end(mut self) -> Report {
-        while self.begun.elapsed() < PATIENCE {
+        let begun = Instant::now();
+        while begun.elapsed() < PATIENCE {
             match self.child.try_wait().unwrap() {
                 Some(_) => break,
                 None => std::thread::sleep(Duration::from_millis(2)),
