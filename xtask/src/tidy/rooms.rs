@@ -93,6 +93,18 @@ const ROOMS: &[(&str, &[&str])] = &[
         ],
     ),
     (TESTING, &[]),
+    // Every door.
+    (
+        "tierflow-campaigns",
+        &[
+            "tierflow-device",
+            "tierflow-dedup",
+            "tierflow-store",
+            "tierflow-redundancy",
+            "tierflow-engine",
+            "tierflow-capi",
+        ],
+    ),
     ("xtask", &[]),
 ];
 

@@ -1,0 +1,232 @@
+//! Programs that end in every way: what was said to be durable comes back bit for bit, and every other version that does not is
+//! named on the standard error, unless the end gave the program no instruction more.
+
+use super::doors::Door;
+use super::draws::{Draws, each_seed, variable};
+use super::start::{Report, Start, Written};
+use super::tally::{Kind, Known, Tally};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Until the items are done. Nothing names what an engine leaves behind, neither when closing it fails, nor when it is dropped or
+/// left, nor what a suspension gave up.
+const KNOWN: Known = &[
+    ("Rust ", Kind::Silent, "C14"),
+    ("C ", Kind::Silent, "C12, C14"),
+    ("Veloc ", Kind::Silent, "C13"),
+    ("Python ", Kind::Silent, "C11, C12"),
+    // The child leaves a `with` block by `sys.exit`, and gets a `ForkedError` in its place.
+    ("Python with", Kind::Forked, "C11"),
+];
+
+/// Ends that every door has. Signals have their default action.
+const ENDS: [&str; 9] = [
+    "return", "close", "close", "fail", "exit", "term", "int", "kill", "exec",
+];
+
+/// What a history is made of.
+struct History {
+    options: Vec<String>,
+    starts: Vec<Vec<String>>,
+}
+
+impl History {
+    /// The history of a seed, at a door, in a directory.
+    fn of(seed: u64, door: Door, home: &Path) -> Self {
+        let mut draws = Draws(seed);
+        let place = |name: &str| format!("{name}={}", home.join(name).display());
+        let mut options = match draws.below(3) {
+            0 => vec![place("node_local"), place("external")],
+            1 => vec![place("node_local")],
+            _ => vec![place("external")],
+        };
+        if door == Door::Veloc && options.len() == 1 {
+            options = vec![place("node_local"), place("external")];
+        }
+        if draws.once(3) {
+            options.push("closing_patience=0.05".to_owned());
+        }
+        let starts = 1 + draws.below(3);
+        let starts = (0..starts).map(|_| actions(&mut draws, door)).collect();
+        Self { options, starts }
+    }
+}
+
+fn actions(draws: &mut Draws, door: Door) -> Vec<String> {
+    let mut actions: Vec<String> = (0..1 + draws.below(9))
+        .map(|_| match draws.below(20) {
+            0..9 => format!("c:{}", 8 * (1 + draws.below(5_000))),
+            9..13 => format!("c:{}", 8 * (1 + draws.below(500_000))),
+            13 => "w".to_owned(),
+            14 => "W".to_owned(),
+            15 => "q".to_owned(),
+            16 if door != Door::Veloc => draws.one_of(&["s:0.005", "s:1"]).to_string(),
+            17 if door != Door::Rust => draws.one_of(&["f", "F"]).to_string(),
+            _ => format!("p:{}", draws.below(30)),
+        })
+        .collect();
+    // A wait for a version needs one.
+    actions.insert(0, format!("c:{}", 8 * (1 + draws.below(100_000))));
+    let more: &[&str] = match door {
+        Door::Rust => &["notice:0.2"],
+        Door::C => &["quit", "notice:0.2"],
+        Door::Veloc => &["quit"],
+        Door::Python => &["quit", "notice:0.2", "with"],
+    };
+    let end = draws.below((ENDS.len() + more.len()) as u64) as usize;
+    let end = *ENDS.get(end).unwrap_or_else(|| &more[end - ENDS.len()]);
+    if end.starts_with("notice") {
+        actions.push(end.to_owned());
+    }
+    let last = match end {
+        "with" => *draws.one_of(&["return", "fail", "exit", "int"]),
+        "notice:0.2" => *draws.one_of(&["return", "close"]),
+        end => end,
+    };
+    if end == "with" {
+        actions.insert(0, "with".to_owned());
+    }
+    actions.push(last.to_owned());
+    actions
+}
+
+/// Whether the end leaves the program nothing more to say: a signal with its default action is one, as `kill -9` is.
+fn is_mute(door: Door, end: &str) -> bool {
+    match end {
+        "kill" | "exec" | "quit" | "term" => true,
+        // Python has an exception of it.
+        "int" => door != Door::Python,
+        _ => false,
+    }
+}
+
+/// A history that runs: what is to be there.
+struct Course<'a> {
+    seed: u64,
+    door: Door,
+    options: Vec<String>,
+    durable: BTreeMap<u64, Written>,
+    tally: &'a Tally,
+}
+
+impl Course<'_> {
+    fn run(&mut self, run: u64, actions: &[String]) {
+        let mut options = self.options.clone();
+        options.push(format!("run={run}"));
+        let mut actions = actions;
+        let mut end = actions.last().unwrap().clone();
+        if actions[0] == "with" {
+            options.push("with=1".to_owned());
+            actions = &actions[1..];
+        }
+        let mut report = Start::of(self.door.command(&options, actions)).end();
+        // Closing says that all are durable, but for what was given up before, when the program was suspended.
+        let gave_up = |action: &String| action.starts_with("s:") || action.starts_with("notice");
+        if report.closed && !actions.iter().any(gave_up) {
+            report.durable.extend(report.took.keys());
+        }
+        let had_notice = actions.iter().any(|action| action.starts_with("notice"));
+        let mute = is_mute(self.door, &end) && !had_notice;
+        for (is, what) in [
+            (options.len() > self.options.len() + 1, "with"),
+            (had_notice, "notice"),
+        ] {
+            if is {
+                end = format!("{what}-{end}");
+            }
+        }
+        let place = format!("{:?} {end}", self.door);
+        let tell = |kind, text: String| {
+            let errors = &report.errors[report.errors.len().saturating_sub(300)..];
+            let text = format!("start {run} {options:?} {actions:?}: {text}; {errors}");
+            self.tally.found(&place, kind, self.seed, text);
+        };
+        self.tally
+            .count(&place, report.took.len(), report.durable.len());
+        if report.hung {
+            tell(Kind::Hung, String::new());
+        }
+        let expected = ["term", "int", "kill"].contains(&actions.last().unwrap().as_str());
+        if let (Some(signal), false, false) = (report.signal(), expected, report.hung) {
+            tell(Kind::Crashed, format!("signal {signal}"));
+        }
+        for child in &report.forked {
+            tell(Kind::Forked, child.clone());
+        }
+        for (version, size) in &report.took {
+            // A number of a version that was lost is used again.
+            let written = Written { run, size: *size };
+            self.durable.remove(version);
+            if report.durable.contains(version) {
+                self.durable.insert(*version, written);
+            }
+        }
+        let found = self.check(report.took.keys());
+        for (version, written) in &self.durable {
+            match found.whole.get(version) {
+                Some(is) if is == written => {}
+                Some(is) => tell(
+                    Kind::Stale,
+                    format!("version {version} is {is:?}, not {written:?}"),
+                ),
+                None => tell(
+                    Kind::Lost,
+                    format!(
+                        "version {version}: {:?} {:?}",
+                        found.missing.get(version),
+                        found.errors
+                    ),
+                ),
+            }
+        }
+        for (version, size) in &report.took {
+            let written = Written { run, size: *size };
+            match found.whole.get(version) {
+                Some(is) if *is == written => {}
+                Some(is) => tell(
+                    Kind::Stale,
+                    format!("version {version} is {is:?}, not {written:?}"),
+                ),
+                None if self.durable.contains_key(version) || mute || report.names(*version) => {}
+                None => tell(Kind::Silent, format!("version {version}")),
+            }
+        }
+        // What was lost once is not to be found again.
+        self.durable
+            .retain(|version, _| found.whole.contains_key(version));
+    }
+
+    /// What a process finds that begins now.
+    fn check<'a>(&'a self, more: impl Iterator<Item = &'a u64>) -> Report {
+        let mut options = self.options.clone();
+        options.push("run=0".to_owned());
+        let versions = self.durable.keys().chain(more);
+        let mut actions: Vec<String> = versions.map(|version| format!("r:{version}")).collect();
+        actions.sort();
+        actions.dedup();
+        actions.push("close".to_owned());
+        Start::of(self.door.command(&options, &actions)).end()
+    }
+}
+
+#[test]
+fn no_end_of_a_program_loses_a_durable_version_or_another_one_silently() {
+    let tally = Tally::default();
+    for door in Door::runnable() {
+        each_seed(variable("TIERFLOW_HISTORIES", 8), |seed| {
+            let home = tempfile::tempdir().unwrap();
+            let history = History::of(seed, door, home.path());
+            let mut course = Course {
+                seed,
+                door,
+                options: history.options,
+                durable: BTreeMap::new(),
+                tally: &tally,
+            };
+            for (actions, run) in history.starts.iter().zip(1..) {
+                course.run(run, actions);
+            }
+        });
+    }
+    tally.end(KNOWN);
+}

@@ -1,0 +1,220 @@
+//! `kill -9` at random instants of what each door runs, over directories, an object store, and nodes that keep each other's
+//! redundancy; nodes are lost as well. Nothing that was said to be durable is lost or another run's.
+
+use super::doors::Door;
+use super::draws::{Draws, each_seed, variable};
+use super::start::{Report, Start, Written};
+use super::tally::{Kind, Known, Tally};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Until the items are done.
+const KNOWN: Known = &[];
+
+/// Kills on the same storage.
+const KILLS: u64 = 10;
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Storage {
+    Directories,
+    S3,
+    /// So many ranks, on nodes of their own: one may be lost.
+    Redundancy(u64),
+}
+
+struct History {
+    seed: u64,
+    draws: Draws,
+    door: Door,
+    storage: Storage,
+    home: PathBuf,
+    starts: u64,
+    durable: BTreeMap<u64, Vec<Written>>,
+}
+
+impl History {
+    fn ranks(&self) -> u64 {
+        match self.storage {
+            Storage::Redundancy(ranks) => ranks,
+            _ => 1,
+        }
+    }
+
+    fn near(&self, rank: u64) -> PathBuf {
+        self.home.join(format!("node-{rank}"))
+    }
+
+    fn start(&mut self, actions: &[String]) -> Vec<Start> {
+        self.starts += 1;
+        let has_node =
+            self.door == Door::Veloc || self.storage != Storage::S3 || self.seed.is_multiple_of(2);
+        let start = |rank| {
+            let mut options = vec![format!("run={}", self.ranks() * self.starts + rank)];
+            if has_node {
+                options.push(format!("node_local={}", self.near(rank).display()));
+            }
+            match self.storage {
+                Storage::Directories => {
+                    options.push(format!("external={}", self.home.join("external").display()));
+                }
+                Storage::S3 => {
+                    let bucket: String = variable("TIERFLOW_S3", String::new());
+                    let name = self.home.file_name().unwrap().to_string_lossy();
+                    options.push(format!(
+                        "external={bucket}/{}-{:?}",
+                        name.trim_start_matches('.'),
+                        self.door
+                    ));
+                }
+                Storage::Redundancy(ranks) => {
+                    let scheme = if ranks == 2 {
+                        "partner".to_owned()
+                    } else {
+                        format!("xor:{ranks}")
+                    };
+                    let exchange = self.home.join("exchange");
+                    options.extend([
+                        format!("rank={rank}"),
+                        format!("ranks={ranks}"),
+                        format!("group={}", self.starts),
+                        format!("redundancy={scheme}"),
+                        format!("exchange={}", exchange.display()),
+                        format!("failure_domain=node-{rank}"),
+                    ]);
+                }
+            }
+            Start::of(self.door.command(&options, actions))
+        };
+        (0..self.ranks()).map(start).collect()
+    }
+
+    /// Kills all ranks.
+    fn kill(&mut self, tally: &Tally, place: &str) {
+        let actions = [format!("loop:{}", self.draws.below(1 << 40))];
+        let mut running = self.start(&actions);
+        // After so many reports, however fast the machine is, or while it starts.
+        let (lines, longest) = if self.draws.once(4) {
+            (0, 100_000)
+        } else {
+            (1 + self.draws.below(30), 20_000)
+        };
+        running.iter_mut().for_each(|rank| rank.await_lines(lines));
+        std::thread::sleep(Duration::from_micros(self.draws.below(longest)));
+        if running.iter_mut().any(Start::has_ended) {
+            let errors: Vec<Report> = running.into_iter().map(Start::kill).collect();
+            tally.found(
+                place,
+                Kind::Crashed,
+                self.seed,
+                format!("start {}: {errors:?}", self.starts),
+            );
+            return;
+        }
+        let reports: Vec<Report> = running.into_iter().map(Start::kill).collect();
+        for (version, size) in &reports[0].took {
+            self.durable.remove(version);
+            if reports
+                .iter()
+                .all(|report| report.durable.contains(version))
+            {
+                let run = |rank| self.ranks() * self.starts + rank;
+                let written = (0..self.ranks()).map(|rank| Written {
+                    run: run(rank),
+                    size: *size,
+                });
+                self.durable.insert(*version, written.collect());
+            }
+        }
+        let took = reports.iter().map(|report| report.took.len()).sum();
+        let durable = reports.iter().map(|report| report.durable.len()).sum();
+        tally.count(place, took, durable);
+        if self.draws.once(4) && (self.storage != Storage::S3 || self.seed.is_multiple_of(2)) {
+            let rank = self.draws.below(self.ranks());
+            let _not_there_yet = std::fs::remove_dir_all(self.near(rank));
+        }
+    }
+
+    fn check(&mut self, tally: &Tally, place: &str) {
+        let asked: Vec<u64> = self.durable.keys().rev().take(20).copied().collect();
+        let mut actions: Vec<String> = asked.iter().map(|version| format!("r:{version}")).collect();
+        actions.push("close".to_owned());
+        let running = self.start(&actions);
+        let reports: Vec<Report> = running.into_iter().map(Start::end).collect();
+        for version in asked {
+            let written = self.durable[&version].clone();
+            for (report, written) in reports.iter().zip(&written) {
+                let (kind, text) = match report.whole.get(&version) {
+                    Some(is) if is == written => continue,
+                    Some(is) => (Kind::Stale, format!("{version} is {is:?}, not {written:?}")),
+                    None => {
+                        let why = report.missing.get(&version);
+                        (
+                            Kind::Lost,
+                            format!("{version} of {written:?}: {why:?} {}", report.errors),
+                        )
+                    }
+                };
+                tally.found(
+                    place,
+                    kind,
+                    self.seed,
+                    format!("start {}: {text}", self.starts),
+                );
+                self.durable.remove(&version);
+            }
+        }
+    }
+}
+
+fn campaign(door: Door, storage: Storage, kills: u64) {
+    let tally = Tally::default();
+    let place = format!("{door:?}, {storage:?}");
+    each_seed(kills.div_ceil(KILLS), |seed| {
+        let home = tempfile::tempdir().unwrap();
+        let mut history = History {
+            seed,
+            draws: Draws(seed),
+            door,
+            storage,
+            home: home.path().to_owned(),
+            starts: 0,
+            durable: BTreeMap::new(),
+        };
+        for _ in 0..KILLS.min(kills) {
+            history.kill(&tally, &place);
+            history.check(&tally, &place);
+        }
+    });
+    tally.end(KNOWN);
+}
+
+#[test]
+fn no_kill_loses_a_durable_version_of_directories() {
+    for door in Door::runnable() {
+        campaign(door, Storage::Directories, variable("TIERFLOW_KILLS", 5));
+    }
+}
+
+#[test]
+fn no_kill_loses_a_durable_version_of_an_object_store() {
+    if variable("TIERFLOW_S3", String::new()).is_empty() {
+        eprintln!("NOT RUN: name a bucket by TIERFLOW_S3, such as s3://runs");
+        return;
+    }
+    for door in Door::runnable() {
+        campaign(door, Storage::S3, variable("TIERFLOW_KILLS", 5));
+    }
+}
+
+/// Groups of C and VELOC are those of MPI: the tests `mpi` and `nodes` of the C crate kill and lose them.
+#[test]
+fn no_kill_and_no_lost_node_loses_what_nodes_keep_of_each_other() {
+    for door in [Door::Rust, Door::Python] {
+        if Door::runnable().contains(&door) {
+            let kills = variable("TIERFLOW_KILLS", 4);
+            campaign(door, Storage::Redundancy(2), kills / 2);
+            campaign(door, Storage::Redundancy(3), kills / 2);
+        }
+    }
+}

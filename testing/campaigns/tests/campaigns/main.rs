@@ -1,0 +1,32 @@
+//! Campaigns over every door: what an application relies on, whatever happens to it. Each history follows from its seed, is run by
+//! programs of the doors (see `children/README.md`), and is checked by processes that begin afterwards.
+//!
+//! | variable | is |
+//! |---|---|
+//! | `TIERFLOW_HISTORIES` | histories of each campaign and door, in place of CI's few |
+//! | `TIERFLOW_KILLS` | the same of `kills`: kills of each door and storage |
+//! | `TIERFLOW_SOAK` | seconds that each door runs in `soak` |
+//! | `TIERFLOW_SECONDS` | no history begins after so many, of each campaign and door |
+//! | `TIERFLOW_SEED` | the seed of the first history; 1 |
+//! | `TIERFLOW_DOORS` | doors to run, such as `rust,c`; all that there are |
+//! | `TIERFLOW_JOBS` | histories at a time; 2 |
+//! | `TIERFLOW_TELL` | 1: what is found is printed at once |
+//! | `TIERFLOW_KNOWN` | `none`: what is known to fail, `KNOWN` of each campaign, fails too |
+//! | `TIERFLOW_PYTHON` | the interpreter that has the module; the environment of `cargo xtask python` |
+//! | `TIERFLOW_S3` | a bucket for `kills`, such as `s3://runs`; the environment says how to get there |
+
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod doors;
+mod draws;
+mod ends;
+mod kills;
+mod nodes;
+mod soak;
+mod start;
+mod tally;
