@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::PyTuple;
 use tierflow_dedup::Tree;
 use tierflow_device::{Kind, open};
 use tierflow_engine::{EngineBuilder, Tier, Version};
@@ -26,12 +26,10 @@ use crate::order::Streams;
 use crate::patience::{self, Patience};
 use crate::pool::HostPool;
 use crate::slot::{ConsumeSlot, Held, Layout, ProduceSlot};
+use self::named::Checkpointed;
 use crate::suspending::{self, Suspension};
 
-/// A checkpoint cache over GPU memory, host memory, disk and external storage.
-///
-/// Every method may be called from any thread. It blocks only as long as its own bytes are copied, and for room where there is
-/// none; the interpreter is free meanwhile.
+#[doc = include_str!("engine.md")]
 #[pyclass(frozen, subclass, weakref, module = "tierflow")]
 pub(crate) struct Engine {
     core: RwLock<Option<Arc<Core>>>,
@@ -165,14 +163,15 @@ impl Engine {
     /// Arrays on a GPU are copied after the work that their framework has given its current stream, and that was given to
     /// `stream`. `TimedOutError` if there is no room, or storage hangs, for `timeout` seconds.
     ///
-    /// `names`, one for each array, let `restore_regions` bring them back alone, and are found in files.
+    /// `names`, one for each array, let `restore_regions` bring them back alone, and are found in files. Element types and shapes
+    /// are kept with the arrays.
     #[pyo3(signature = (version, *arrays, names = None, stream = None, timeout = None))]
     fn checkpoint(
         &self,
         py: Python<'_>,
         version: Version,
         arrays: &Bound<'_, PyTuple>,
-        names: Option<Vec<String>>,
+        names: Option<&Bound<'_, PyAny>>,
         stream: Option<&Bound<'_, PyAny>>,
         timeout: Option<f64>,
     ) -> PyResult<()> {
@@ -180,7 +179,8 @@ impl Engine {
         let core = self.core(py)?;
         let mut order = core.order(stream)?;
         let given = Arrays::of(arrays, Use::Read, &mut order)?;
-        let regions = named::named(py, given.regions(), names.as_deref())?;
+        let what = Checkpointed::new(py, &given, named::names_of(names)?)?;
+        let regions = what.regions(given.regions());
         let done = patience.spend(py, |py, patience| {
             Ok(py.detach(|| match order.stream() {
                 Some(stream) => patience
@@ -195,31 +195,23 @@ impl Engine {
 
     /// Brings `version` back into `arrays`, one after the other, and counts it as consumed. Work given to any stream
     /// afterwards sees the bytes. `TimedOutError` if it takes longer than `timeout` seconds: the arrays are as they were.
+    ///
+    /// Only the number of bytes is compared. Without arrays, returns new ones of NumPy's, of the types and shapes that were
+    /// checkpointed: a dict by names if they have some, else a list, or the array if there is one.
     #[pyo3(signature = (version, *arrays, stream = None, timeout = None))]
-    fn restore(
+    fn restore<'py>(
         &self,
-        py: Python<'_>,
+        py: Python<'py>,
         version: Version,
-        arrays: &Bound<'_, PyTuple>,
-        stream: Option<&Bound<'_, PyAny>>,
+        arrays: &Bound<'py, PyTuple>,
+        stream: Option<&Bound<'py, PyAny>>,
         timeout: Option<f64>,
-    ) -> PyResult<()> {
-        let patience = Patience::new(py, timeout)?;
-        let core = self.core(py)?;
-        let mut order = core.order(stream)?;
-        let mut given = Arrays::of(arrays, Use::Write, &mut order)?;
-        let mut regions = given.regions_mut();
-        let done = patience.spend(py, |py, patience| {
-            Ok(py.detach(|| match order.stream() {
-                Some(stream) => {
-                    let within = patience.of(&core.engine);
-                    within.restore_on(stream, version, &mut regions)
-                }
-                None => patience.of(&core.engine).restore(version, &mut regions),
-            }))
-        });
-        drop(order);
-        done
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        if arrays.is_empty() {
+            return self.restore_new(py, version, stream, timeout).map(Some);
+        }
+        self.restore_into(py, version, arrays, stream, timeout)?;
+        Ok(None)
     }
 
     /// Lends room in the fastest tier for an array of this shape and element type, to be written and committed: see
@@ -306,13 +298,14 @@ impl Engine {
         Ok(regions.map(|info| (info.name, info.length)).collect())
     }
 
-    /// Brings these regions of `version` back, by a dict of names and arrays. The version stays as it is: held, and not consumed.
+    /// Brings these regions of `version` back, by a mapping of names to arrays, which have the types and shapes that were checkpointed,
+    /// or are flat bytes. The version stays as it is: held, and not consumed.
     #[pyo3(signature = (version, regions, *, stream = None, timeout = None))]
     fn restore_regions(
         &self,
         py: Python<'_>,
         version: Version,
-        regions: &Bound<'_, PyDict>,
+        regions: &Bound<'_, PyAny>,
         stream: Option<&Bound<'_, PyAny>>,
         timeout: Option<f64>,
     ) -> PyResult<()> {
@@ -326,7 +319,7 @@ impl Engine {
         py: Python<'_>,
         version: Version,
         rank: u32,
-        regions: &Bound<'_, PyDict>,
+        regions: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         self.restore_of_rank(py, (version, rank), regions)
     }
@@ -417,8 +410,8 @@ impl Engine {
 
     /// Writes the time line that `timeline=` asked for, in the Chrome trace format, which Perfetto opens.
     fn write_timeline(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
-        let written = self.detached(py, |engine| engine.write_timeline(path))?;
-        written.map_err(|error| errors::file(py, &error))
+        let written = self.detached(py, |engine| engine.write_timeline(&path))?;
+        written.map_err(|error| errors::file(py, &path, &error))
     }
 
     /// Ends the engine, its transfers and its history. Where versions are to outlive it, waits until they are there to stay, for

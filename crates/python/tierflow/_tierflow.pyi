@@ -1,8 +1,8 @@
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self, SupportsIndex, TypeAlias, final
+from typing import Any, Literal, Protocol, Self, SupportsIndex, TypeAlias, final, overload
 
 from typing_extensions import Buffer, CapsuleType, disjoint_base
 
@@ -212,14 +212,23 @@ class Engine:
     def restore_regions(
         self,
         version: SupportsIndex,
-        regions: dict[str, _Array],
+        regions: Mapping[str, _Array],
         *,
         stream: _Stream = None,
         timeout: float | None = None,
     ) -> None: ...
-    def restore_rank(self, version: SupportsIndex, rank: SupportsIndex, regions: dict[str, _Array]) -> None: ...
+    def restore_rank(self, version: SupportsIndex, rank: SupportsIndex, regions: Mapping[str, _Array]) -> None: ...
+    @overload
+    def restore(self, version: SupportsIndex, *, stream: _Stream = None, timeout: float | None = None) -> Any: ...
+    @overload
     def restore(
-        self, version: SupportsIndex, *arrays: _Array, stream: _Stream = None, timeout: float | None = None
+        self,
+        version: SupportsIndex,
+        array: _Array,
+        /,
+        *arrays: _Array,
+        stream: _Stream = None,
+        timeout: float | None = None,
     ) -> None: ...
     def produce(
         self, version: SupportsIndex, shape: _Shape, dtype: _DType, timeout: float | None = None

@@ -21,7 +21,9 @@ impl Shared {
         let _one_list = self.hinting.lock();
         for piece in versions.chunks(HINTS) {
             let versions = piece.to_vec();
-            self.tell(Event::Hint { versions });
+            // Told under this thread's own lock: a list that was put down would be heard as a whole under another caller's.
+            let mut core = self.lock();
+            self.handle(&mut core, Event::Hint { versions });
         }
     }
 
