@@ -2,12 +2,12 @@
 
 mod numpy;
 
+use crate::contents::{ANY_SIZE, PieceContents};
 use crate::names::{NamedHistory, head_of};
 use crate::output::{Output, bytes};
 use crate::show::{chosen, opened};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
-use crate::contents::{ANY_SIZE, PieceContents};
 use indicatif::ProgressBar;
 use serde::Serialize;
 use std::fs::{File, OpenOptions};
@@ -81,7 +81,10 @@ pub(crate) fn export(arguments: &ExportArguments, output: Output) -> Result<()> 
             (head.version, contents)
         }
         None => {
-            ensure!(name.is_none(), "the versions there have no names: leave out --name");
+            ensure!(
+                name.is_none(),
+                "the versions there have no names: leave out --name"
+            );
             let version = chosen(&histories[0], arguments.version)?;
             let contents = PieceContents::of(&histories, version, arguments.rank, ANY_SIZE)?;
             (version, contents)

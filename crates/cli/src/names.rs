@@ -40,12 +40,30 @@ impl NamedHistory {
     pub(crate) fn of(history: &History) -> Result<Option<Self>> {
         let whole = history.versions()?.into_iter();
         let whole: BTreeMap<u64, VersionInfo> = whole.map(|info| (info.version, info)).collect();
-        let numbers = whole.keys().filter(|number| is_head(**number));
-        let heads = numbers.filter_map(|number| head_of(history, *number, 0).ok());
-        let heads: Vec<Head> = heads.collect();
+        let (heads, _) = heads_of(history, &whole);
         if heads.is_empty() {
             return Ok(None);
         }
+        Ok(Some(Self::with(heads, whole)))
+    }
+
+    /// The same, for those who give versions up: without a head, each version must be known to be none.
+    ///
+    /// # Errors
+    /// If no head was found, and a version that may be one cannot be read.
+    pub(crate) fn known(history: &History) -> Result<Option<Self>> {
+        let whole = history.versions()?.into_iter();
+        let whole: BTreeMap<u64, VersionInfo> = whole.map(|info| (info.version, info)).collect();
+        match heads_of(history, &whole) {
+            (heads, _) if !heads.is_empty() => Ok(Some(Self::with(heads, whole))),
+            (_, Some(error)) => Err(error.context(
+                "it cannot be told whether VELOC's interface wrote these versions: remove those that are damaged",
+            )),
+            (_, None) => Ok(None),
+        }
+    }
+
+    fn with(heads: Vec<Head>, whole: BTreeMap<u64, VersionInfo>) -> Self {
         let mut names: BTreeMap<String, Vec<Named>> = BTreeMap::new();
         let mut known = BTreeSet::new();
         for (name, versions) in Names::of(heads).iter() {
@@ -60,11 +78,11 @@ impl NamedHistory {
         }
         let others = whole.values().filter(|info| !known.contains(&info.version));
         let others = others.copied().collect();
-        Ok(Some(Self {
+        Self {
             names,
             others,
             whole,
-        }))
+        }
     }
 
     /// All checkpoints, by name and version.
@@ -87,11 +105,17 @@ impl NamedHistory {
         match (name, known().as_slice()) {
             (Some(name), _) => match self.names.get(name) {
                 Some(versions) => Ok(versions),
-                None => bail!("there is no whole checkpoint {name:?}, but {}", known().join(", ")),
+                None => bail!(
+                    "there is no whole checkpoint {name:?}, but {}",
+                    known().join(", ")
+                ),
             },
             (None, [only]) => Ok(self.names.get(*only).map(Vec::as_slice).unwrap_or_default()),
             (None, []) => bail!("there is no whole checkpoint"),
-            (None, several) => bail!("there are several names: choose one by --name: {}", several.join(", ")),
+            (None, several) => bail!(
+                "there are several names: choose one by --name: {}",
+                several.join(", ")
+            ),
         }
     }
 
@@ -106,18 +130,31 @@ impl NamedHistory {
             None => versions.last(),
         };
         found.with_context(|| {
-            let have: Vec<_> = versions.iter().map(|named| named.head.version.to_string()).collect();
-            let name = versions.first().map_or("", |named| named.head.name.as_str());
+            let have: Vec<_> = versions
+                .iter()
+                .map(|named| named.head.version.to_string())
+                .collect();
+            let name = versions
+                .first()
+                .map_or("", |named| named.head.name.as_str());
             let version = version.unwrap_or_default();
-            format!("there is no whole version {version} of {name:?}, but {}", have.join(", "))
+            format!(
+                "there is no whole version {version} of {name:?}, but {}",
+                have.join(", ")
+            )
         })
     }
 
     /// The repository's versions that must stay for these checkpoints: their parts, heads, and what those are differences to.
     pub(crate) fn needed<'a>(&self, stay: impl Iterator<Item = &'a Named>) -> BTreeSet<u64> {
         let bases = self.whole.values();
-        let bases = bases.filter_map(|info| Some((info.version, info.base?))).collect();
-        with_bases(stay.flat_map(|named| &named.numbers).copied().collect(), &bases)
+        let bases = bases
+            .filter_map(|info| Some((info.version, info.base?)))
+            .collect();
+        with_bases(
+            stay.flat_map(|named| &named.numbers).copied().collect(),
+            &bases,
+        )
     }
 
     /// The bytes of these of the repository's versions.
@@ -153,7 +190,10 @@ pub(crate) fn numbers(
 fn named(head: &Head, whole: &BTreeMap<u64, VersionInfo>) -> Option<Named> {
     let own = *whole.get(&head.number())?;
     // Parts without bytes have a version in groups, and may have one elsewhere.
-    if !head.numbers(own.ranks > 1).all(|number| whole.contains_key(&number)) {
+    if !head
+        .numbers(own.ranks > 1)
+        .all(|number| whole.contains_key(&number))
+    {
         return None;
     }
     let numbers: BTreeSet<u64> = head
@@ -175,20 +215,43 @@ fn named(head: &Head, whole: &BTreeMap<u64, VersionInfo>) -> Option<Named> {
     })
 }
 
+/// The heads that can be read, and why another version that may be one cannot.
+fn heads_of(
+    history: &History,
+    whole: &BTreeMap<u64, VersionInfo>,
+) -> (Vec<Head>, Option<anyhow::Error>) {
+    let (mut heads, mut failure) = (Vec::new(), None);
+    for info in whole.values().filter(|info| is_head(info.version)) {
+        if info.decoded.is_some_and(|bytes| bytes > LONGEST_HEAD) {
+            continue;
+        }
+        match read_head(history, info.version, 0) {
+            Ok(head) => heads.extend(head),
+            Err(error) => failure = Some(error),
+        }
+    }
+    (heads, failure)
+}
+
 /// Reads the head that a rank wrote.
 ///
 /// # Errors
 /// If it cannot be read, or the version holds something else.
 pub(crate) fn head_of(history: &History, number: u64, rank: u32) -> Result<Head> {
+    let head = read_head(history, number, rank)?;
+    head.with_context(|| format!("version {number} is no head of VELOC's"))
+}
+
+/// Reads a head; `None` if the version holds something else.
+fn read_head(history: &History, number: u64, rank: u32) -> Result<Option<Head>> {
     let contents = PieceContents::of(std::slice::from_ref(history), number, rank, LONGEST_HEAD)?;
-    let other = || format!("version {number} is no head of VELOC's");
     let [region] = contents.regions() else {
-        bail!(other());
+        return Ok(None);
     };
     let start = contents.read_part(region, 0, region.length.min(8))?;
     if !Head::is_one(&start) || region.length > LONGEST_HEAD {
-        bail!(other());
+        return Ok(None);
     }
     let head = Head::decode(&contents.read(region)?);
-    head.filter(|head| head.number() == number).with_context(other)
+    Ok(head.filter(|head| head.number() == number))
 }

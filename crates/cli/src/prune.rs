@@ -110,7 +110,7 @@ pub(crate) fn prune(arguments: &PruneArguments, output: Output) -> Result<()> {
     }
     let directory = located(&arguments.directory)?;
     let reader = opened(&directory, output)?;
-    let names = NamedHistory::of(&reader)?;
+    let names = NamedHistory::known(&reader)?;
     let pruned = match names {
         Some(names) => {
             let (checkpoints, numbers) = beyond(&reader, &names, &rules)?;

@@ -82,7 +82,9 @@ fn repositories(place: &Path) -> Vec<PathBuf> {
             found.sort();
             return found;
         }
-        let below = level.iter().filter_map(|place| History::places_below(place).ok());
+        let below = level
+            .iter()
+            .filter_map(|place| History::places_below(place).ok());
         level = below.flatten().collect();
     }
     Vec::new()
@@ -170,7 +172,10 @@ fn listed(directory: &Path, output: Output) -> Result<(Listing, String)> {
         run: info.run,
         base: info.base,
     });
-    let checkpoints = names.iter().flat_map(NamedHistory::iter).map(NamedRow::from);
+    let checkpoints = names
+        .iter()
+        .flat_map(NamedHistory::iter)
+        .map(NamedRow::from);
     let listing = Listing {
         directory: directory.display().to_string(),
         checkpoints: checkpoints.collect(),
@@ -366,7 +371,10 @@ fn named_contents(history: &History, named: &Named) -> Result<(Contents, String)
         let number = named.head.number();
         let head = head_of(history, number, rank)?;
         let piece = history.piece_of(number, rank)?;
-        let names = head.parts.iter().flat_map(|part| names_of(&head, part, rank));
+        let names = head
+            .parts
+            .iter()
+            .flat_map(|part| names_of(&head, part, rank));
         let regions = names.map(|(name, bytes)| Region {
             name,
             bytes,

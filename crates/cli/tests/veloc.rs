@@ -47,6 +47,7 @@ fn checkpoint(repository: &Repository, name: &str, version: u64, serial: u64) {
 fn scratch() -> (tempfile::TempDir, String) {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("tierflow/here");
+    std::fs::create_dir_all(&path).unwrap();
     let repository = Repository::open(&path, Options::default()).unwrap();
     for version in 1..=4 {
         checkpoint(&repository, "heat", version, version);
@@ -74,7 +75,9 @@ fn comes_back(root: &str, name: &str, version: u64) {
     let to = tempfile::tempdir().unwrap();
     let folder = to.path().to_str().unwrap();
     let number = version.to_string();
-    let (code, answer) = json(&["export", root, &number, "--name", name, "--to", folder, "--format", "raw"]);
+    let (code, answer) = json(&[
+        "export", root, &number, "--name", name, "--to", folder, "--format", "raw",
+    ]);
     assert_eq!(code, 0, "{answer}");
     let read = |file: &str| std::fs::read(to.path().join(file)).unwrap();
     assert!(read("region-1.raw") == bytes_of(version, 1, 24));
@@ -85,29 +88,52 @@ fn comes_back(root: &str, name: &str, version: u64) {
 
 fn own(names: &[(&str, u64)]) -> Vec<(String, u64)> {
     let names = names.iter();
-    names.map(|(name, version)| ((*name).to_owned(), *version)).collect()
+    names
+        .map(|(name, version)| ((*name).to_owned(), *version))
+        .collect()
 }
 
 #[test]
 fn checkpoints_are_listed_by_their_names_from_the_scratch_directory() {
     let (_scratch, root) = scratch();
-    let all = [("flow", 10), ("heat", 1), ("heat", 2), ("heat", 3), ("heat", 4)];
+    let all = [
+        ("flow", 10),
+        ("heat", 1),
+        ("heat", 2),
+        ("heat", 3),
+        ("heat", 4),
+    ];
     assert_eq!(listed(&root), own(&all));
     let (_, answer) = json(&["list", &root]);
     assert_eq!(answer["checkpoints"][1]["bytes"], Value::from(LARGE + 124));
     assert_eq!(answer["versions"].as_array().unwrap().len(), 1);
     let said = text(&run(&["list", &root]).stdout);
-    assert!(said.contains("heat") && said.contains("1 part(s) of checkpoints that were not ended"), "{said}");
+    assert!(
+        said.contains("heat") && said.contains("1 part(s) of checkpoints that were not ended"),
+        "{said}"
+    );
     let (code, answer) = json(&["show", &root, "3", "--name", "heat"]);
     assert_eq!((code, &answer["name"]), (0, &value!("heat")), "{answer}");
     let regions = answer["pieces"][0]["regions"].as_array().unwrap();
-    let names: Vec<_> = regions.iter().map(|region| region["name"].as_str().unwrap()).collect();
+    let names: Vec<_> = regions
+        .iter()
+        .map(|region| region["name"].as_str().unwrap())
+        .collect();
     assert_eq!(names, ["region-1", "region-7", "heat-0-3.dat"]);
     let output = run(&["show", &root]);
-    assert!(text(&output.stderr).contains("choose one by --name: flow, heat"), "{output:?}");
+    assert!(
+        text(&output.stderr).contains("choose one by --name: flow, heat"),
+        "{output:?}"
+    );
     let output = run(&["show", &root, "7", "--name", "heat"]);
-    assert!(text(&output.stderr).contains("no whole version 7 of \"heat\", but 1, 2, 3, 4"), "{output:?}");
-    assert_eq!(json(&["verify", &root, "3", "--name", "heat"]).1["pieces"], Value::from(3));
+    assert!(
+        text(&output.stderr).contains("no whole version 7 of \"heat\", but 1, 2, 3, 4"),
+        "{output:?}"
+    );
+    assert_eq!(
+        json(&["verify", &root, "3", "--name", "heat"]).1["pieces"],
+        Value::from(3)
+    );
 }
 
 #[test]
@@ -139,8 +165,41 @@ fn a_checkpoint_with_a_damaged_part_is_not_the_one_that_stays() {
     std::fs::write(&newest, bytes).unwrap();
     let (code, answer) = json(&["prune", &root, "--keep", "1"]);
     assert_eq!(code, 0, "{answer}");
-    assert_eq!(listed(&root), own(&[("flow", 10), ("heat", 3), ("heat", 4)]));
+    assert_eq!(
+        listed(&root),
+        own(&[("flow", 10), ("heat", 3), ("heat", 4)])
+    );
     comes_back(&root, "heat", 3);
+}
+
+#[test]
+fn nothing_is_given_up_where_no_head_can_be_read() {
+    let scratch = tempfile::tempdir().unwrap();
+    let repository = Repository::open(scratch.path(), Options::default()).unwrap();
+    // Heads that lie alone, as those of very many regions do.
+    let mut numbers = Vec::new();
+    for serial in 0..2 {
+        save(&repository, part_of(serial, 0), b"state");
+        let head = Head {
+            name: "heat".to_owned(),
+            version: serial,
+            serial,
+            parts: vec![Content::Memory(vec![(1, 0); 200_000])],
+        };
+        save(&repository, head.number(), &head.encode());
+        numbers.push(head.number());
+    }
+    drop(repository);
+    for number in numbers {
+        let path = scratch.path().join(format!("rank-0/v{number:020}.tfc"));
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[8192] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+    }
+    let output = run(&["prune", scratch.path().to_str().unwrap(), "--keep", "1"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let left = Repository::read_only(scratch.path(), Options::default()).unwrap();
+    assert_eq!(left.versions().unwrap().len(), 4);
 }
 
 #[test]
@@ -160,13 +219,18 @@ fn of_several_repositories_below_a_path_none_is_chosen() {
     let scratch = tempfile::tempdir().unwrap();
     let home = scratch.path().join("tierflow");
     for rank in ["id-0", "id-1"] {
+        std::fs::create_dir_all(home.join(rank)).unwrap();
         let repository = Repository::open(&home.join(rank), Options::default()).unwrap();
         checkpoint(&repository, "heat", 1, 1);
     }
     let root = scratch.path().to_str().unwrap();
     let (code, answer) = json(&["list", root]);
     assert_eq!((code, answer.as_array().unwrap().len()), (0, 2), "{answer}");
-    for arguments in [&["show", root][..], &["prune", root, "--keep", "1"], &["verify", root]] {
+    for arguments in [
+        &["show", root][..],
+        &["prune", root, "--keep", "1"],
+        &["verify", root],
+    ] {
         let output = run(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         let said = text(&output.stderr);

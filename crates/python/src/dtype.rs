@@ -201,7 +201,10 @@ impl ArrayType {
     }
 
     pub(crate) fn of_dlpack(what: DataType, shape: Vec<u64>) -> Option<Self> {
-        Self::new(ALL.iter().find(|dtype| dtype.dlpack() == what).copied(), shape)
+        Self::new(
+            ALL.iter().find(|dtype| dtype.dlpack() == what).copied(),
+            shape,
+        )
     }
 
     pub(crate) fn of_typestr(typestr: &str, shape: Vec<u64>) -> Option<Self> {
@@ -243,7 +246,12 @@ impl std::fmt::Display for ArrayType {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let extents: Vec<_> = self.shape.iter().map(u64::to_string).collect();
         let comma = if extents.len() == 1 { "," } else { "" };
-        write!(f, "{} of shape ({}{comma})", self.dtype.name, extents.join(", "))
+        write!(
+            f,
+            "{} of shape ({}{comma})",
+            self.dtype.name,
+            extents.join(", ")
+        )
     }
 }
 

@@ -14,6 +14,7 @@ use tierflow_dedup::Tree;
 use tierflow_device::{Kind, open};
 use tierflow_engine::{EngineBuilder, Tier, Version};
 
+use self::named::Checkpointed;
 use crate::array::{Arrays, Use};
 use crate::core::Core;
 use crate::dtype::DType;
@@ -26,7 +27,6 @@ use crate::order::Streams;
 use crate::patience::{self, Patience};
 use crate::pool::HostPool;
 use crate::slot::{ConsumeSlot, Held, Layout, ProduceSlot};
-use self::named::Checkpointed;
 use crate::suspending::{self, Suspension};
 
 #[doc = include_str!("engine.md")]
@@ -381,25 +381,28 @@ impl Engine {
         Ok(damage.iter().map(ToString::to_string).collect())
     }
 
-    /// Leaves the device cache its first `bytes` bytes and gives the other memory back to the device, or takes it again.
+    /// Leaves the device cache its first `bytes` bytes and gives the other memory back to the device, or takes it again. Returns the
+    /// bytes that it may use now, which are never more than it was built with.
     /// `TimedOutError` if emptying it takes longer than `timeout` seconds.
     #[pyo3(signature = (bytes, timeout = 60.0))]
-    fn resize_device_cache(&self, py: Python<'_>, bytes: Bytes, timeout: f64) -> PyResult<()> {
+    fn resize_device_cache(&self, py: Python<'_>, bytes: Bytes, timeout: f64) -> PyResult<u64> {
         let patience = options::duration(py, Some(timeout))?.unwrap_or(Duration::MAX);
-        self.detached(py, |engine| {
-            engine.resize_device_cache(bytes.to_usize(), patience)
-        })?
-        .or_raise(py)
+        let resized = self.detached(py, |engine| {
+            let resized = engine.resize_device_cache(bytes.to_usize(), patience);
+            resized.map(|()| metrics::limit_of(engine, "device"))
+        });
+        resized?.or_raise(py)
     }
 
     /// `resize_device_cache`, of the host cache.
     #[pyo3(signature = (bytes, timeout = 60.0))]
-    fn resize_host_cache(&self, py: Python<'_>, bytes: Bytes, timeout: f64) -> PyResult<()> {
+    fn resize_host_cache(&self, py: Python<'_>, bytes: Bytes, timeout: f64) -> PyResult<u64> {
         let patience = options::duration(py, Some(timeout))?.unwrap_or(Duration::MAX);
-        self.detached(py, |engine| {
-            engine.resize_host_cache(bytes.to_usize(), patience)
-        })?
-        .or_raise(py)
+        let resized = self.detached(py, |engine| {
+            let resized = engine.resize_host_cache(bytes.to_usize(), patience);
+            resized.map(|()| metrics::limit_of(engine, "host"))
+        });
+        resized?.or_raise(py)
     }
 
     /// What was measured so far: a dictionary, which a notebook shows as tables. Times are in seconds.

@@ -57,9 +57,9 @@ impl System {
                 errno: Some(source.raw_os_error()),
                 path: None,
             },
-            StoreError::Full { .. } => Self {
+            StoreError::Full { place, .. } => Self {
                 errno: Some(Errno::NOSPC.raw_os_error()),
-                path: None,
+                path: place.clone(),
             },
             StoreError::Busy { directory } => of(Errno::BUSY.raw_os_error(), directory),
             StoreError::Vanished { directory } => of(Errno::NOENT.raw_os_error(), directory),

@@ -61,7 +61,7 @@ def test_another_type_or_shape_is_refused(tmp_path: pathlib.Path, dedup: int | N
             (np.zeros(12), "float64 of shape \\(12,\\)"),
             (np.zeros((3, 4), "c16")[:, :2].copy(), "complex128"),
         ]:
-            with pytest.raises(tierflow.ArgumentError, match=f"region \"w\" of version 1 was .* float64 .*{words}"):
+            with pytest.raises(tierflow.ArgumentError, match=f'region "w" of version 1 was .* float64 .*{words}'):
                 engine.restore_regions(1, {"w": wrong})
             assert not wrong.any()
         raw = bytearray(96)

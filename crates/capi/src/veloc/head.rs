@@ -1,5 +1,3 @@
 //! How named checkpoints are stored in an engine: the store says it, as the command line reads them, too.
 
-pub(super) use tierflow_store::veloc::{
-    Content, Head, MOST_PARTS, is_head, part_of, serial_of,
-};
+pub(super) use tierflow_store::veloc::{Content, Head, MOST_PARTS, is_head, part_of, serial_of};

@@ -124,3 +124,28 @@ impl Shared {
         None
     }
 }
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use crate::Engine;
+    use std::time::Duration;
+    use tierflow_device::{Choice, open};
+
+    #[test]
+    fn no_caller_takes_in_anothers_whole_list_of_hints() {
+        let device = open(Choice::Host).unwrap();
+        let engine = Engine::builder(&device).host_cache(1 << 20);
+        let engine = engine.build().unwrap();
+        std::thread::scope(|scope| {
+            let held = engine.shared.core.lock();
+            let hinting = scope.spawn(|| engine.hint(0..10_000));
+            // A list that was put down for the holder of the lock would be over by now.
+            std::thread::sleep(Duration::from_millis(500));
+            assert!(!hinting.is_finished());
+            drop(held);
+        });
+        assert!(engine.shared.lock().plan().is_hinted());
+    }
+}

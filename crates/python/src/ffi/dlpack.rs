@@ -112,7 +112,10 @@ impl Tensor {
         Described {
             // SAFETY: the format has it that a tensor has so many bytes there, as long as it is held.
             span: unsafe { Span::new(address, bytes) },
-            shape: shape.iter().map(|&n| u64::try_from(n).unwrap_or(0)).collect(),
+            shape: shape
+                .iter()
+                .map(|&n| u64::try_from(n).unwrap_or(0))
+                .collect(),
             device: self.device,
             dtype: self.dtype,
             is_contiguous: is_c_order(shape, strides, elements),

@@ -199,6 +199,7 @@ impl Directory {
         };
         match reserved {
             Err(Errno::NOSPC | Errno::DQUOT) => Err(Error::Full {
+                place: Some(self.path.clone()),
                 offset: 0,
                 bytes: usize::try_from(bytes).unwrap_or(usize::MAX),
             }),
@@ -395,6 +396,7 @@ impl Directory {
         }
         if matches!(source, Errno::NOSPC | Errno::DQUOT) {
             return Error::Full {
+                place: Some(self.path.clone()),
                 offset: 0,
                 bytes: BLOCK,
             };
