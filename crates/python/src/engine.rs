@@ -197,7 +197,8 @@ impl Engine {
     /// afterwards sees the bytes. `TimedOutError` if it takes longer than `timeout` seconds: the arrays are as they were.
     ///
     /// Only the number of bytes is compared. Without arrays, returns new ones of NumPy's, of the types and shapes that were
-    /// checkpointed: a dict by names if they have some, else a list, or the array if there is one.
+    /// checkpointed: a dict by names if they have some, else a list, or the array if there is one. More than 64 arrays without
+    /// names come back as one of bytes.
     #[pyo3(signature = (version, *arrays, stream = None, timeout = None))]
     fn restore<'py>(
         &self,

@@ -79,7 +79,8 @@ fn about(py: Python<'_>, exception: &PyErr, system: &System) {
     // The text says it all, whether or not the attributes can be set.
     if let Some(errno) = system.errno {
         let _ = value.setattr("errno", errno);
-        let words = std::io::Error::from_raw_os_error(errno).kind().to_string();
+        let words = std::io::Error::from_raw_os_error(errno).to_string();
+        let words = words.split(" (os error").next().unwrap_or_default();
         let _ = value.setattr("strerror", words);
     }
     if let Some(path) = &system.path {

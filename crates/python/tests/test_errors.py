@@ -2,6 +2,7 @@
 
 import errno
 import inspect
+import os
 import pathlib
 from collections.abc import Callable
 
@@ -16,6 +17,7 @@ def test_a_directory_that_cannot_be_used_is_named(tmp_path: pathlib.Path) -> Non
     with pytest.raises(tierflow.StorageError) as caught:
         tierflow.Engine(device="host", host_cache="4MiB", scratch=missing)
     assert caught.value.errno == errno.ENOENT
+    assert caught.value.strerror == os.strerror(errno.ENOENT)
     assert caught.value.filename == str(missing)
     assert str(missing) in str(caught.value)
 
@@ -53,6 +55,20 @@ def test_texts_name_nothing_of_another_door(engine: tierflow.Engine) -> None:
     assert "external_vault" not in str(caught.value)
     with pytest.raises(tierflow.ArgumentError, match="a place has no name"):
         tierflow.Engine(device="host", host_cache="4MiB", external="")
+
+
+def test_a_version_that_is_gone_may_have_been_given_up_by_a_retention(tmp_path: pathlib.Path) -> None:
+    options = {"device": "host", "host_cache": "4MiB", "external": tmp_path, "retention": 1}
+    with tierflow.Engine(**options) as engine:
+        for version in range(3):
+            engine.checkpoint(version, np.zeros(3))
+            engine.wait()
+        engine.discard(2)
+        with pytest.raises(tierflow.UnknownVersionError, match="given up by the retention"):
+            engine.restore(2)
+    with tierflow.Engine(**options) as engine:
+        with pytest.raises(tierflow.UnknownVersionError, match="a retention gave it up"):
+            engine.restore(2)
 
 
 def test_a_package_that_is_missing_is_an_attribute_that_is_missing(python: Callable[[str], str]) -> None:

@@ -16,8 +16,8 @@ use crate::patience::Patience;
 /// The engine's name for the only region of a checkpoint without names.
 const UNNAMED: &str = "checkpoint";
 
-/// A record has at most so many regions: beyond that, arrays without names are one run of bytes.
-const MOST_UNNAMED: usize = 1024;
+/// More arrays without names are one run of bytes: a region of its own takes up to 4 KiB in a file besides its bytes.
+const MOST_UNNAMED: usize = 64;
 
 /// Names and arrays of a mapping, in its order.
 pub(crate) fn parts<'py>(
