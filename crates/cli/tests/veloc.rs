@@ -220,7 +220,7 @@ fn of_several_repositories_below_a_path_none_is_chosen() {
     let home = scratch.path().join("tierflow");
     for rank in ["id-0", "id-1"] {
         std::fs::create_dir_all(home.join(rank)).unwrap();
-        let repository = Repository::open(&home.join(rank), Options::default()).unwrap();
+        let repository = Repository::open(home.join(rank), Options::default()).unwrap();
         checkpoint(&repository, "heat", 1, 1);
     }
     let root = scratch.path().to_str().unwrap();
