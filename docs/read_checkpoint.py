@@ -28,8 +28,7 @@ def xxh3(data):  # of more than 240 bytes
     total, keys = len(data) * P1, words(SECRET, 11)
     for i in range(0, 8, 2):
         product = ((acc[i] & M) ^ keys[i]) * ((acc[i + 1] & M) ^ keys[i + 1])
-        total += (product & M) ^ (product >> 64)
-    total &= M
+        total = total + ((product & M) ^ (product >> 64)) & M
     total = ((total ^ total >> 37) * 0x165667919E3779F9) & M
     return total ^ total >> 32
 
@@ -41,17 +40,18 @@ def records(data):
             continue
         magic, form, head, payload, position, version = struct.unpack_from("<8sIIQQQ", data, at)
         block, count, kind = struct.unpack_from("<III", data, at + 80)
-        if (magic, form in (1, 2, 3), position) != (b"TIERFLOW", True, at) or at + head + payload > len(data):
+        if (magic, form in (1, 2, 3, 4), position) != (b"TIERFLOW", True, at) or at + head + payload > len(data):
             sys.exit(f"no whole record at byte {at}")
         sums = [*struct.unpack_from(f"<{-(-payload // block)}Q", data, at + 96 + 128 * count)]
-        body = data[at + head:at + head + payload]
+        body, rest = data[at + head:at + head + payload], at + 96 + 128 * count + 8 * len(sums)  # rest: of long names
         parts = [data[at:at + head - 8]] + [body[i:i + block] for i in range(0, payload, block)]
         if [xxh3(part) for part in parts] != [*struct.unpack_from("<Q", data, at + head - 8)] + sums:
             sys.exit(f"damaged: the record at byte {at}")
         for row in range(at + 96, at + 96 + 128 * count, 128) if kind == 0 else ():
-            start, length = struct.unpack_from("<QQ", data, row)
+            start, length, more = struct.unpack_from("<QQ4xH", data, row)
+            name, rest = data[row + 88:row + 128].rstrip(b"\0") + data[rest:rest + more], rest + more
             if data[row + 18] == 0:  # else it is part of what this one's regions are decoded to
-                yield version, data[row + 88:row + 128].rstrip(b"\0").decode(), body[start:start + length]
+                yield version, name.decode(), body[start:start + length]
         at += head + payload
 
 wanted = [(v, n, c) for v, n, c in records(open(sys.argv[1], "rb").read()) if sys.argv[2:] in ([], [str(v), n])]

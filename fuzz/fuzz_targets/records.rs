@@ -31,7 +31,7 @@ fn sound() -> Vec<u8> {
         payload_length: 512,
         block_bytes: 256,
         regions: vec![
-            region("a", 0, Element::F64, &[2, 3]),
+            region(&"long".repeat(15), 0, Element::F64, &[2, 3]),
             region("b", 256, Element::Bytes, &[]),
         ],
         parts: Vec::new(),

@@ -196,7 +196,7 @@ int tf_checkpoint(tf_engine engine, uint64_t version, const tf_region *regions, 
 /* Brings a version back. The regions add up to what was checkpointed, and may be cut another way. */
 int tf_restore(tf_engine engine, uint64_t version, const tf_region *regions, size_t count, const tf_call *call);
 
-/* A region that can be brought back alone. Names have 1 to 40 bytes. */
+/* A region that can be brought back alone. Names have 1 to 1024 bytes. */
 typedef struct tf_named {
     const char *name;
     tf_region region;

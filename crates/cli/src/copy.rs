@@ -1,5 +1,6 @@
 //! `tierflow copy`.
 
+use crate::names::numbers;
 use crate::output::{Output, bytes};
 use crate::show::opened;
 use anyhow::{Context, Result, ensure};
@@ -16,6 +17,9 @@ pub(crate) struct CopyArguments {
     directory: PathBuf,
     /// The directory to copy them to, made if it is missing, or the URL of an object store; no other process may write there
     to: PathBuf,
+    /// The name of the checkpoints, where VELOC's interface wrote them; the versions are those of the name
+    #[arg(long)]
+    name: Option<String>,
     /// The versions, with what they are differences to; all if none is named
     versions: Vec<u64>,
 }
@@ -30,7 +34,7 @@ pub(crate) fn copy(arguments: &CopyArguments, output: Output) -> Result<()> {
     let from = opened(&arguments.directory, output)?;
     let whole = from.versions()?.into_iter();
     let whole: BTreeMap<u64, VersionInfo> = whole.map(|info| (info.version, info)).collect();
-    let mut wanted: BTreeSet<u64> = arguments.versions.iter().copied().collect();
+    let mut wanted = numbers(&from, arguments.name.as_deref(), &arguments.versions)?;
     for version in &wanted {
         let is_there = whole.contains_key(version);
         ensure!(is_there, "there is no whole version {version}");

@@ -1,13 +1,13 @@
 //! `tierflow export`: regions as NumPy arrays or as they are.
 
-mod contents;
 mod numpy;
 
+use crate::contents::{ANY_SIZE, PieceContents};
+use crate::names::{NamedHistory, head_of};
 use crate::output::{Output, bytes};
 use crate::show::{chosen, opened};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
-use contents::PieceContents;
 use indicatif::ProgressBar;
 use serde::Serialize;
 use std::fs::{File, OpenOptions};
@@ -28,6 +28,9 @@ pub(crate) struct ExportArguments {
     directory: PathBuf,
     /// The version; the newest if it is left out
     version: Option<u64>,
+    /// The name of the checkpoint, where VELOC's interface wrote it; the version is that of the name
+    #[arg(long)]
+    name: Option<String>,
     /// Only these regions; all if none is named
     #[arg(long = "region")]
     regions: Vec<String>,
@@ -65,11 +68,28 @@ struct Exported {
 
 pub(crate) fn export(arguments: &ExportArguments, output: Output) -> Result<()> {
     let history = opened(&arguments.directory, output)?;
-    let version = chosen(&history, arguments.version)?;
+    let names = NamedHistory::of(&history)?;
+    let name = arguments.name.as_deref();
     let also = arguments.also.as_deref();
     let also = also.map(|place| opened(place, output)).transpose()?;
     let histories: Vec<_> = [Some(history), also].into_iter().flatten().collect();
-    let contents = PieceContents::of(&histories, version, arguments.rank)?;
+    let (version, contents) = match &names {
+        Some(names) => {
+            let number = names.chosen(name, arguments.version)?.head.number();
+            let head = head_of(&histories[0], number, arguments.rank)?;
+            let contents = PieceContents::of_named(&histories, &head, arguments.rank)?;
+            (head.version, contents)
+        }
+        None => {
+            ensure!(
+                name.is_none(),
+                "the versions there have no names: leave out --name"
+            );
+            let version = chosen(&histories[0], arguments.version)?;
+            let contents = PieceContents::of(&histories, version, arguments.rank, ANY_SIZE)?;
+            (version, contents)
+        }
+    };
     let chosen: Vec<&RegionInfo> = if arguments.regions.is_empty() {
         contents.regions().iter().collect()
     } else {

@@ -3,8 +3,10 @@
 
 mod agent;
 mod calibrate;
+mod contents;
 mod copy;
 mod export;
+mod names;
 mod output;
 mod prune;
 mod redundancy;
@@ -33,23 +35,13 @@ struct Cli {
 enum Action {
     /// List the whole versions, and what is known to be damaged; of a node's directory with redundancy, what is protected
     List {
-        /// The directory of versions, or the URL of an object store: s3://bucket/prefix
+        /// The directory of versions, one above it, or the URL of an object store: s3://bucket/prefix
         directory: PathBuf,
     },
     /// Show what a version consists of
-    Show {
-        /// The directory of versions, or the URL of an object store: s3://bucket/prefix
-        directory: PathBuf,
-        /// The version; the newest if it is left out
-        version: Option<u64>,
-    },
+    Show(show::ShowArguments),
     /// Read everything and check every checksum; exit code 1 if something is damaged
-    Verify {
-        /// The directory of versions, or the URL of an object store: s3://bucket/prefix
-        directory: PathBuf,
-        /// Only this version
-        version: Option<u64>,
-    },
+    Verify(verify::VerifyArguments),
     /// Write regions to files
     Export(export::ExportArguments),
     /// Remove versions that no rule keeps; of those that stay, at least one is read, and its checksums match
@@ -69,7 +61,15 @@ enum Action {
     },
 }
 
+/// Lets a write beyond the limit of a file's size fail as one to a full disk does. By default the signal ends the process.
+fn survive_limits() {
+    let was_signalled = std::sync::Arc::default();
+    // Where it cannot be had, the system's default stays.
+    let _registered = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, was_signalled);
+}
+
 fn main() -> ExitCode {
+    survive_limits();
     let cli = Cli::parse();
     let output = Output::new(cli.json);
     match run(cli.command, output) {
@@ -88,13 +88,8 @@ fn run(action: Action, output: Output) -> Result<ExitCode> {
             redundancy::list(&directory, output)?;
         }
         Action::List { directory } => show::list(&directory, output)?,
-        Action::Show { directory, version } => show::show(&directory, version, output)?,
-        Action::Verify { directory, version } if redundancy::is_node(&directory) => {
-            return redundancy::verify(&directory, version, output);
-        }
-        Action::Verify { directory, version } => {
-            return verify::verify(&directory, version, output);
-        }
+        Action::Show(arguments) => show::show(&arguments, output)?,
+        Action::Verify(arguments) => return verify::verify(&arguments, output),
         Action::Export(arguments) => export::export(&arguments, output)?,
         Action::Prune(arguments) => prune::prune(&arguments, output)?,
         Action::Remove(arguments) => remove::remove(&arguments, output)?,

@@ -34,10 +34,11 @@ impl Output {
     }
 
     pub(crate) fn error(self, error: &anyhow::Error) {
+        let text = with_causes(error);
         if self.json {
-            eprintln!("{}", serde_json::json!({ "error": format!("{error:#}") }));
+            eprintln!("{}", serde_json::json!({ "error": text }));
         } else {
-            eprintln!("tierflow: {error:#}");
+            eprintln!("tierflow: {text}");
         }
     }
 
@@ -74,6 +75,18 @@ const TICK: std::time::Duration = std::time::Duration::from_millis(100);
 pub(crate) fn is_closed(error: &anyhow::Error) -> bool {
     let io = error.downcast_ref::<std::io::Error>();
     io.is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
+}
+
+/// The text of an error and of its causes. Many errors say their cause themselves: it is not said twice.
+fn with_causes(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1) {
+        let cause = cause.to_string();
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
 
 /// Damage as JSON.

@@ -1,14 +1,16 @@
 //! `tierflow prune`.
 
+use crate::names::{Named, NamedHistory};
 use crate::output::{Output, bytes};
-use crate::show::opened;
+use crate::show::{located, opened};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 use tierflow_objects::History;
-use tierflow_store::Retention;
+use tierflow_store::{Retention, VersionInfo};
 
 #[derive(Debug, Args)]
 pub(crate) struct PruneArguments {
@@ -30,8 +32,72 @@ pub(crate) struct PruneArguments {
 
 #[derive(Debug, Serialize)]
 struct Pruned {
+    /// Of names, where VELOC's interface wrote them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    checkpoints: Vec<GivenUp>,
     versions: Vec<u64>,
     bytes: u64,
+}
+
+/// A checkpoint of VELOC's that goes.
+#[derive(Debug, Serialize)]
+struct GivenUp {
+    name: String,
+    version: u64,
+}
+
+/// The checkpoints of VELOC's that the rules do not keep, by name, and the repository's versions in which they lie. Of those of a
+/// name that stay, one at least can be read, and its checksums match: else the newest such one stays with them.
+fn beyond(
+    history: &History,
+    names: &NamedHistory,
+    rules: &Retention,
+) -> Result<(Vec<GivenUp>, BTreeSet<u64>)> {
+    let (mut goes, mut stays): (Vec<&Named>, Vec<&Named>) = (Vec::new(), Vec::new());
+    for (name, versions) in names.names() {
+        let infos: Vec<VersionInfo> = versions.iter().map(|named| named.info).collect();
+        let given_up = rules.given_up(&infos);
+        let is_given_up = |named: &&Named| given_up.contains(&named.head.version);
+        let (mut beyond, mut kept): (Vec<&Named>, Vec<&Named>) =
+            versions.iter().partition(is_given_up);
+        if !beyond.is_empty() && newest_sound(history, names, &kept)?.is_none() {
+            let sound = newest_sound(history, names, &beyond)?;
+            let sound = sound.with_context(|| {
+                format!("no version of {name:?} can be read whole, so none is given up: see `tierflow verify`")
+            })?;
+            kept.push(beyond.remove(sound));
+        }
+        goes.extend(beyond);
+        stays.extend(kept);
+    }
+    let needed = names.needed(stays.into_iter());
+    let numbers = goes.iter().flat_map(|named| &named.numbers);
+    let numbers = numbers.filter(|number| !needed.contains(number));
+    let numbers = numbers.copied().collect();
+    let given_up = goes.iter().map(|named| GivenUp {
+        name: named.head.name.clone(),
+        version: named.head.version,
+    });
+    Ok((given_up.collect(), numbers))
+}
+
+/// Where the newest of these (ascending) is that can be read, all that it needs included.
+fn newest_sound(
+    history: &History,
+    names: &NamedHistory,
+    versions: &[&Named],
+) -> Result<Option<usize>> {
+    for (at, named) in versions.iter().enumerate().rev() {
+        let mut is_sound = true;
+        for number in names.needed(std::iter::once(*named)) {
+            let scrubbed = history.verify(Some(number), &|_, _| {})?;
+            is_sound &= scrubbed.pieces > 0 && scrubbed.damage.is_empty();
+        }
+        if is_sound {
+            return Ok(Some(at));
+        }
+    }
+    Ok(None)
 }
 
 pub(crate) fn prune(arguments: &PruneArguments, output: Output) -> Result<()> {
@@ -42,21 +108,41 @@ pub(crate) fn prune(arguments: &PruneArguments, output: Output) -> Result<()> {
     if let Some(age) = arguments.younger_than {
         rules = rules.and_younger_than(age);
     }
-    let reader = opened(&arguments.directory, output)?;
-    let pruned = match arguments.dry_run {
-        true => reader.would_prune(&rules)?,
-        false => {
+    let directory = located(&arguments.directory)?;
+    let reader = opened(&directory, output)?;
+    let names = NamedHistory::known(&reader)?;
+    let pruned = match names {
+        Some(names) => {
+            let (checkpoints, numbers) = beyond(&reader, &names, &rules)?;
             drop(reader);
-            History::maintain(&arguments.directory)?.prune(&rules)?
+            let bytes = names.bytes(numbers.iter());
+            if !arguments.dry_run && !numbers.is_empty() {
+                History::maintain(&directory)?.remove(&numbers)?;
+            }
+            Pruned {
+                checkpoints,
+                versions: Vec::new(),
+                bytes,
+            }
         }
-    };
-    let pruned = Pruned {
-        versions: pruned.versions,
-        bytes: pruned.bytes,
+        None => {
+            let pruned = match arguments.dry_run {
+                true => reader.would_prune(&rules)?,
+                false => {
+                    drop(reader);
+                    History::maintain(&directory)?.prune(&rules)?
+                }
+            };
+            Pruned {
+                checkpoints: Vec::new(),
+                versions: pruned.versions,
+                bytes: pruned.bytes,
+            }
+        }
     };
     let text = format!(
         "{} version(s) {}given up, {} of records {}removed\n",
-        pruned.versions.len(),
+        pruned.versions.len() + pruned.checkpoints.len(),
         if arguments.dry_run { "would be " } else { "" },
         bytes(pruned.bytes),
         if arguments.dry_run { "would be " } else { "" },

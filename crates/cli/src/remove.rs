@@ -1,7 +1,8 @@
 //! `tierflow remove`.
 
+use crate::names::numbers;
 use crate::output::Output;
-use crate::show::opened;
+use crate::show::{located, opened};
 use anyhow::{Result, ensure};
 use clap::Args;
 use serde::Serialize;
@@ -13,6 +14,9 @@ use tierflow_objects::History;
 pub(crate) struct RemoveArguments {
     /// The directory of versions, or the URL of an object store, which no other process may write
     directory: PathBuf,
+    /// The name of the checkpoints, where VELOC's interface wrote them; the versions are those of the name
+    #[arg(long)]
+    name: Option<String>,
     /// The versions
     #[arg(required = true)]
     versions: Vec<u64>,
@@ -27,9 +31,12 @@ struct Removed {
 }
 
 pub(crate) fn remove(arguments: &RemoveArguments, output: Output) -> Result<()> {
-    let whole = opened(&arguments.directory, output)?.versions()?;
+    let directory = located(&arguments.directory)?;
+    let history = opened(&directory, output)?;
+    let whole = history.versions()?;
     let there: BTreeSet<u64> = whole.iter().map(|info| info.version).collect();
-    let named: BTreeSet<u64> = arguments.versions.iter().copied().collect();
+    let named = numbers(&history, arguments.name.as_deref(), &arguments.versions)?;
+    drop(history);
     for version in &named {
         ensure!(there.contains(version), "there is no version {version}");
     }
@@ -44,9 +51,10 @@ pub(crate) fn remove(arguments: &RemoveArguments, output: Output) -> Result<()> 
         arguments.force || named.len() < there.len(),
         "no version would be left: add --force if that is meant"
     );
-    let history = History::maintain(&arguments.directory)?;
+    let history = History::maintain(&directory)?;
     history.remove(&named)?;
-    let text = format!("{} version(s) removed\n", named.len());
-    let versions = named.into_iter().collect();
+    let versions: BTreeSet<u64> = arguments.versions.iter().copied().collect();
+    let text = format!("{} version(s) removed\n", versions.len());
+    let versions = versions.into_iter().collect();
     output.answer(&Removed { versions }, &text)
 }

@@ -1,11 +1,15 @@
 //! `tierflow verify`.
 
+use crate::redundancy;
+use crate::names::numbers;
 use crate::output::{DamageRow, Output, bytes};
 use crate::show::opened;
 use anyhow::{Result, ensure};
+use clap::Args;
 use serde::Serialize;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::ExitCode;
+use tierflow_store::Scrubbed;
 
 #[derive(Debug, Serialize)]
 struct Verified {
@@ -15,18 +19,42 @@ struct Verified {
     damage: Vec<DamageRow>,
 }
 
-pub(crate) fn verify(directory: &Path, version: Option<u64>, output: Output) -> Result<ExitCode> {
-    let history = opened(directory, output)?;
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArguments {
+    /// The directory of versions, one above it, or the URL of an object store: s3://bucket/prefix
+    directory: PathBuf,
+    /// Only this version
+    version: Option<u64>,
+    /// The name of the checkpoint, where VELOC's interface wrote it; the version is that of the name
+    #[arg(long, requires = "version")]
+    name: Option<String>,
+}
+
+pub(crate) fn verify(arguments: &VerifyArguments, output: Output) -> Result<ExitCode> {
+    if redundancy::is_node(&arguments.directory) {
+        return redundancy::verify(&arguments.directory, arguments.version, output);
+    }
+    let history = opened(&arguments.directory, output)?;
     let bar = output.progress(0);
-    let scrubbed = history.verify(version, &|done, total| {
+    let progress = |done, total| {
         bar.set_length(total);
         bar.set_position(done);
-    })?;
-    bar.finish_and_clear();
-    if let Some(version) = version {
-        let found = scrubbed.pieces > 0 || !scrubbed.damage.is_empty();
-        ensure!(found, "there is no version {version}");
+    };
+    let mut scrubbed = Scrubbed::default();
+    match arguments.version {
+        None => scrubbed = history.verify(None, &progress)?,
+        Some(version) => {
+            for number in numbers(&history, arguments.name.as_deref(), &[version])? {
+                let one = history.verify(Some(number), &progress)?;
+                scrubbed.pieces += one.pieces;
+                scrubbed.bytes += one.bytes;
+                scrubbed.damage.extend(one.damage);
+            }
+            let found = scrubbed.pieces > 0 || !scrubbed.damage.is_empty();
+            ensure!(found, "there is no version {version}");
+        }
     }
+    bar.finish_and_clear();
     let verified = Verified {
         sound: scrubbed.damage.is_empty(),
         pieces: scrubbed.pieces,

@@ -172,6 +172,33 @@ fn what_is_not_there_is_named() {
 }
 
 #[test]
+fn a_limit_of_a_files_size_is_an_error() {
+    let (kept, path) = repository();
+    let to = kept.path().join("copy");
+    let script = "ulimit -f 64; exec \"$0\" copy \"$1\" \"$2\"";
+    let output = Command::new("bash")
+        .args(["-c", script, env!("CARGO_BIN_EXE_tierflow"), &path])
+        .arg(&to)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let expected = format!("the file system of {}", to.display());
+    assert!(text(&output.stderr).contains(&expected), "{output:?}");
+}
+
+#[test]
+fn a_cause_is_said_once() {
+    let output = run(&["agent", "/nonexistent/run"]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = text(&output.stderr);
+    assert_eq!(
+        said.matches("No such file or directory").count(),
+        1,
+        "{said}"
+    );
+}
+
+#[test]
 fn shells_get_their_completions() {
     for shell in ["bash", "zsh", "fish"] {
         let output = run(&["completions", shell]);

@@ -170,8 +170,8 @@ impl Compression {
             Some(region) => Err(Error::NamedRegion {
                 version,
                 name: region.name.clone(),
-                why: "it is to be compressed within a bound, and that takes f32 or f64: say so by `Region::array`, or \
-                      give it no bound"
+                why: "it is to be compressed within a bound, and that takes values that are known to be f32 or f64: \
+                      give it no bound, or such values"
                     .to_owned(),
             }),
         }

@@ -24,7 +24,7 @@ pub enum Error {
     // Mend the call.
     /// It is about versions that outlive the engine, and none do.
     #[error(
-        "{what} is about versions that outlive the engine: build it with node_local, external or external_vault"
+        "{what} is about versions that outlive the engine: build it with a node-local directory or external storage"
     )]
     NothingLasts {
         /// The engine's method.
@@ -67,15 +67,18 @@ pub enum Error {
         /// The version asked for.
         version: Version,
     },
-    /// Nothing of that name.
-    #[error("version {version} was never checkpointed")]
+    /// Nothing of that number.
+    #[error(
+        "there is no version {version}: it was never checkpointed, or a retention gave it up before the engine was built"
+    )]
     Unknown {
         /// The version asked for.
         version: Version,
     },
     /// It was there.
     #[error(
-        "version {version} is gone: it was discarded, or restored by an engine that discards what was restored"
+        "version {version} is gone: it was discarded, given up by the retention, or restored by an engine that discards what \
+         was restored"
     )]
     Discarded {
         /// The version asked for.
@@ -106,7 +109,7 @@ pub enum Error {
     },
     /// The regions do not add up.
     #[error(
-        "version {version} holds {expected} bytes, the regions to restore it to {given}: see Engine::restore_size"
+        "version {version} holds {expected} bytes, and what it is to be restored to has {given}: pass as many as it holds"
     )]
     SizeMismatch {
         /// The version asked for.

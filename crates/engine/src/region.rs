@@ -145,7 +145,7 @@ pub(crate) fn layout(version: Version, regions: &[Region<'_>]) -> Result<Option<
 }
 
 impl<'a> Region<'a> {
-    /// Gives it a name, of 1 to 40 bytes, by which it can be restored alone and is found in files. The others of the checkpoint
+    /// Gives it a name, of 1 to 1024 bytes, by which it can be restored alone and is found in files. The others of the checkpoint
     /// are regions of their own then, too.
     #[must_use]
     pub fn named(self, name: &'a str) -> Self {

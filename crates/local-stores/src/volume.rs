@@ -140,7 +140,11 @@ impl Volume {
     fn store(&self, id: StoreId, of: (u64, usize)) -> tierflow_store::Result<&Arc<dyn Storage>> {
         let (offset, bytes) = of;
         let store = self.stores.get(id.0);
-        store.ok_or(StoreError::Full { offset, bytes })
+        store.ok_or(StoreError::Full {
+            place: None,
+            offset,
+            bytes,
+        })
     }
 
     /// The range of so many bytes, if stores take it from there.
@@ -182,6 +186,7 @@ impl Storage for Volume {
             let now = self.now_ns();
             let placed = self.map.lock().place(now, range.clone(), &refused);
             let full = StoreError::Full {
+                place: None,
                 offset: range.start,
                 bytes: rest.len(),
             };

@@ -3,9 +3,10 @@
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyCapsule, PyDict, PyTuple};
+use pyo3::types::{IntoPyDict, PyCapsule, PyDict, PyString, PyTuple};
 use tierflow_engine::{Region, RegionMut};
 
+use crate::dtype::ArrayType;
 use crate::errors;
 use crate::ffi::cuda_interface::Interface;
 use crate::ffi::dlpack::{
@@ -62,6 +63,11 @@ impl Arrays {
             .try_for_each(call)
     }
 
+    /// What the arrays are, as far as they say it.
+    pub(crate) fn types(&self) -> impl Iterator<Item = Option<&ArrayType>> {
+        self.0.iter().map(Given::array)
+    }
+
     /// To read, as long as `self` holds them.
     pub(crate) fn regions(&self) -> Vec<Region<'_>> {
         self.0.iter().map(Given::region).collect()
@@ -101,17 +107,20 @@ struct Argument<'a, 'py> {
 
 impl<'py> Argument<'_, 'py> {
     fn given(&self, order: &mut Order<'_>) -> PyResult<Given> {
-        if View::is_spoken_by(self.array)
-            && let Some(given) = self.by_buffer()?
-        {
-            return Ok(given);
+        if View::is_spoken_by(self.array) {
+            self.no_mask()?;
+            if let Some(given) = self.by_buffer()? {
+                return Ok(given);
+            }
         }
         if let Some(api) = Api::of(self.array) {
-            return self.by_exchange(api, order);
+            let given = self.by_exchange(api, order);
+            return given.map_err(|error| self.without_memory(error));
         }
         let py = self.array.py();
         if self.array.hasattr(intern!(py, "__dlpack_device__"))? {
-            return self.by_dlpack(order);
+            let given = self.by_dlpack(order);
+            return given.map_err(|error| self.without_memory(error));
         }
         if let Some(interface) = self
             .array
@@ -133,7 +142,7 @@ impl<'py> Argument<'_, 'py> {
             Use::Read => 0,
             Use::Write => View::WRITABLE,
         };
-        let view = match View::of(self.array, View::IN_C_ORDER | View::FORMAT | access) {
+        let (view, array) = match View::of(self.array, View::IN_C_ORDER | View::FORMAT | access) {
             Ok(view) => {
                 if view
                     .format()
@@ -141,14 +150,19 @@ impl<'py> Argument<'_, 'py> {
                 {
                     return Err(self.holds_objects());
                 }
-                view
+                let array = ArrayType::of_format(view.format(), view.item_bytes(), view.shape());
+                (view, array)
             }
             Err(refused) => match self.look_again(refused, access)? {
-                Some(view) => view,
+                Some(view) => {
+                    let array = ArrayType::of_attribute(self.array, view.shape());
+                    (view, array)
+                }
                 None => return Ok(None),
             },
         };
-        Ok(Some(Given::on_host(view.span(), Hold::View(view))))
+        let given = Given::on_host(view.span(), Hold::View(view));
+        Ok(Some(given.typed(array)))
     }
 
     /// Why there was no view, or the view, if all that it lacks is a name for its element type.
@@ -182,11 +196,12 @@ impl<'py> Argument<'_, 'py> {
     fn by_exchange(&self, api: Api, order: &mut Order<'_>) -> PyResult<Given> {
         self.no_gradient()?;
         let (described, hold) = api.describe(self.array)?;
+        let device = described.device;
         self.no_lazy_math()?;
         let given = self.checked(described, order, hold)?;
         if given.is_on_device() {
             let py = self.array.py();
-            order.after(py, api.stream(py, described.device)?)?;
+            order.after(py, api.stream(py, device)?)?;
         }
         Ok(given)
     }
@@ -195,10 +210,7 @@ impl<'py> Argument<'_, 'py> {
         let py = self.array.py();
         self.no_gradient()?;
         if self.access == Use::Write && self.is_of("jax") {
-            return Err(self.error(
-                "arrays of JAX never change: restore to a NumPy array, or take the version as an array with \
-                 jax.dlpack.from_dlpack(engine.consume(version))",
-            ));
+            return Err(self.is_read_only());
         }
         let device = self.array.call_method0(intern!(py, "__dlpack_device__"))?;
         let (kind, _number): (i32, i32) = device.extract()?;
@@ -258,7 +270,9 @@ impl<'py> Argument<'_, 'py> {
             None => Ok(None),
         };
         let owner = owner.map_err(|error| errors::device(py, &error))?;
+        let array = ArrayType::of_typestr(&interface.typestr, interface.shape);
         let given = self.on_device(interface.span, owner, order, Hold::Nothing)?;
+        let given = given.typed(array);
         if let (Some(stream), true) = (interface.stream, given.is_on_device()) {
             order.after(py, stream)?;
         }
@@ -277,7 +291,8 @@ impl<'py> Argument<'_, 'py> {
             return Err(self.is_not_contiguous(false));
         }
         self.has_memory(tensor.span)?;
-        match tensor.device.kind {
+        let array = ArrayType::of_dlpack(tensor.dtype, tensor.shape);
+        let given = match tensor.device.kind {
             CPU | CUDA_HOST => Ok(Given::on_host(tensor.span, hold)),
             CUDA | CUDA_MANAGED => {
                 let number = usize::try_from(tensor.device.number).ok();
@@ -287,7 +302,8 @@ impl<'py> Argument<'_, 'py> {
                 "it lies on a device of DLPack's kind {kind}, and the engine reaches main memory and NVIDIA GPUs: copy \
                  it there first"
             ))),
-        }
+        };
+        Ok(given?.typed(array))
     }
 
     /// Memory of the engine's device, which is the GPU of this number.
@@ -326,6 +342,36 @@ impl<'py> Argument<'_, 'py> {
             ));
         }
         Ok(())
+    }
+
+    /// Refuses NumPy's masked arrays, whose buffer has the data alone.
+    fn no_mask(&self) -> PyResult<()> {
+        if self.array.get_type().name()? != "MaskedArray" {
+            return Ok(());
+        }
+        Err(self.error(
+            "it is masked, and its mask is an array of its own: pass a.data and np.ma.getmaskarray(a), which are two arrays",
+        ))
+    }
+
+    /// The error of a tensor that has no bytes in one place, in words of ours.
+    fn without_memory(&self, error: PyErr) -> PyErr {
+        let py = self.array.py();
+        let is = |name: &Bound<'py, PyString>| {
+            let answer = self.array.getattr_opt(name).ok().flatten();
+            answer.is_some_and(|answer| answer.is_truthy().unwrap_or(false))
+        };
+        let what = if is(intern!(py, "is_meta")) {
+            "it is a meta tensor, which has a shape and no bytes: make a real one of it, as t.to_empty(device=\"cpu\") does"
+        } else if is(intern!(py, "is_sparse")) || is(intern!(py, "is_sparse_csr")) {
+            "it is sparse, and lies in several tensors: pass those, as t.indices() and t.values() of t.coalesce(), or \
+             t.to_dense()"
+        } else {
+            return error;
+        };
+        let ours = self.error(what);
+        ours.set_cause(py, Some(error));
+        ours
     }
 
     /// Refuses arrays that need gradients: autograd would not see the copy.
@@ -379,6 +425,12 @@ impl<'py> Argument<'_, 'py> {
     }
 
     fn is_read_only(&self) -> PyErr {
+        if self.is_of("jax") {
+            return self.error(
+                "arrays of JAX never change: restore to a NumPy array, or make a new one of what comes back, as \
+                 jnp.asarray(engine.restore(version))",
+            );
+        }
         self.error("it is read-only: restore to a copy that may be written, as of a.copy() or bytearray(a)")
     }
 

@@ -7,12 +7,16 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyComplex, PyFloat, PyInt, PyString, PyType};
 
+use tierflow_store::container::{Element, RegionInfo};
+
 use crate::ffi::dlpack::DataType;
 
 /// One element type, in the machine's byte order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DType {
     pub(crate) name: &'static str,
+    /// As checkpoints call it.
+    element: Element,
     code: u8,
     bits: u8,
     /// As the module `struct` and NumPy call it, where they do.
@@ -23,12 +27,14 @@ pub(crate) struct DType {
 
 const fn plain(
     name: &'static str,
+    element: Element,
     (code, bits): (u8, u8),
     format: &'static CStr,
     typestr: &'static str,
 ) -> DType {
     DType {
         name,
+        element,
         code,
         bits,
         format: Some(format),
@@ -36,9 +42,10 @@ const fn plain(
     }
 }
 
-const fn unnamed(name: &'static str, code: u8, bits: u8) -> DType {
+const fn unnamed(name: &'static str, element: Element, code: u8, bits: u8) -> DType {
     DType {
         name,
+        element,
         code,
         bits,
         format: None,
@@ -47,23 +54,23 @@ const fn unnamed(name: &'static str, code: u8, bits: u8) -> DType {
 }
 
 const ALL: &[DType] = &[
-    plain("uint8", (1, 8), c"B", "|u1"),
-    plain("bool", (6, 8), c"?", "|b1"),
-    plain("int8", (0, 8), c"b", "|i1"),
-    plain("int16", (0, 16), c"h", "<i2"),
-    plain("int32", (0, 32), c"i", "<i4"),
-    plain("int64", (0, 64), c"q", "<i8"),
-    plain("uint16", (1, 16), c"H", "<u2"),
-    plain("uint32", (1, 32), c"I", "<u4"),
-    plain("uint64", (1, 64), c"Q", "<u8"),
-    plain("float16", (2, 16), c"e", "<f2"),
-    plain("float32", (2, 32), c"f", "<f4"),
-    plain("float64", (2, 64), c"d", "<f8"),
-    plain("complex64", (5, 64), c"Zf", "<c8"),
-    plain("complex128", (5, 128), c"Zd", "<c16"),
-    unnamed("bfloat16", 4, 16),
-    unnamed("float8_e4m3fn", 10, 8),
-    unnamed("float8_e5m2", 12, 8),
+    plain("uint8", Element::U8, (1, 8), c"B", "|u1"),
+    plain("bool", Element::Bool, (6, 8), c"?", "|b1"),
+    plain("int8", Element::I8, (0, 8), c"b", "|i1"),
+    plain("int16", Element::I16, (0, 16), c"h", "<i2"),
+    plain("int32", Element::I32, (0, 32), c"i", "<i4"),
+    plain("int64", Element::I64, (0, 64), c"q", "<i8"),
+    plain("uint16", Element::U16, (1, 16), c"H", "<u2"),
+    plain("uint32", Element::U32, (1, 32), c"I", "<u4"),
+    plain("uint64", Element::U64, (1, 64), c"Q", "<u8"),
+    plain("float16", Element::F16, (2, 16), c"e", "<f2"),
+    plain("float32", Element::F32, (2, 32), c"f", "<f4"),
+    plain("float64", Element::F64, (2, 64), c"d", "<f8"),
+    plain("complex64", Element::C64, (5, 64), c"Zf", "<c8"),
+    plain("complex128", Element::C128, (5, 128), c"Zd", "<c16"),
+    unnamed("bfloat16", Element::Bf16, 4, 16),
+    unnamed("float8_e4m3fn", Element::F8E4M3, 10, 8),
+    unnamed("float8_e5m2", Element::F8E5M2, 12, 8),
 ];
 
 /// Other names for them, as NumPy has them.
@@ -155,6 +162,96 @@ impl DType {
                 known.join(", ")
             ))
         })
+    }
+}
+
+/// The element type and the extents of an array, slowest first (C order).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ArrayType {
+    dtype: DType,
+    shape: Vec<u64>,
+}
+
+/// No region has more dimensions.
+const MOST_DIMENSIONS: usize = 8;
+
+impl ArrayType {
+    fn new(dtype: Option<DType>, shape: Vec<u64>) -> Option<Self> {
+        let dtype = dtype.filter(|_| shape.len() <= MOST_DIMENSIONS)?;
+        Some(Self { dtype, shape })
+    }
+
+    /// Of the module `struct`'s word for an element of so many bytes. No word stands for bytes.
+    pub(crate) fn of_format(format: Option<&CStr>, bytes: usize, shape: Vec<u64>) -> Option<Self> {
+        let format = format.map_or(&b"B"[..], CStr::to_bytes);
+        let word = format.strip_prefix(b"@").unwrap_or(format);
+        let word = word.strip_prefix(b"=").unwrap_or(word);
+        let word = word.strip_prefix(b"<").unwrap_or(word);
+        // How many bytes a long has depends on what is before it.
+        let code = match word {
+            b"b" | b"h" | b"i" | b"l" | b"q" | b"n" => 0,
+            b"B" | b"H" | b"I" | b"L" | b"Q" | b"N" => 1,
+            b"e" | b"f" | b"d" => 2,
+            b"Ze" | b"Zf" | b"Zd" => 5,
+            b"?" => 6,
+            _ => return None,
+        };
+        let is_it = |dtype: &&DType| dtype.code == code && dtype.bytes() == bytes;
+        Self::new(ALL.iter().find(is_it).copied(), shape)
+    }
+
+    pub(crate) fn of_dlpack(what: DataType, shape: Vec<u64>) -> Option<Self> {
+        Self::new(
+            ALL.iter().find(|dtype| dtype.dlpack() == what).copied(),
+            shape,
+        )
+    }
+
+    pub(crate) fn of_typestr(typestr: &str, shape: Vec<u64>) -> Option<Self> {
+        let is_it = |dtype: &&DType| dtype.typestr == Some(typestr);
+        Self::new(ALL.iter().find(is_it).copied(), shape)
+    }
+
+    /// Of an object that says its `dtype` itself, where a protocol has no word for it.
+    pub(crate) fn of_attribute(array: &Bound<'_, PyAny>, shape: Vec<u64>) -> Option<Self> {
+        let dtype = array.getattr_opt(intern!(array.py(), "dtype")).ok()??;
+        Self::new(DType::of(&dtype).ok(), shape)
+    }
+
+    /// What a region was checkpointed as, if that is known.
+    pub(crate) fn of_region(info: &RegionInfo) -> Option<Self> {
+        let is_it = |dtype: &&DType| dtype.element == info.element;
+        Self::new(ALL.iter().find(is_it).copied(), info.shape.clone())
+    }
+
+    pub(crate) fn element(&self) -> Element {
+        self.dtype.element
+    }
+
+    pub(crate) fn shape(&self) -> &[u64] {
+        &self.shape
+    }
+
+    pub(crate) fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Returns true for one dimension of bytes, which stand for anything: a `bytearray`, say.
+    pub(crate) fn is_flat_bytes(&self) -> bool {
+        self.dtype.element == Element::U8 && self.shape.len() == 1
+    }
+}
+
+impl std::fmt::Display for ArrayType {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let extents: Vec<_> = self.shape.iter().map(u64::to_string).collect();
+        let comma = if extents.len() == 1 { "," } else { "" };
+        write!(
+            f,
+            "{} of shape ({}{comma})",
+            self.dtype.name,
+            extents.join(", ")
+        )
     }
 }
 

@@ -13,6 +13,7 @@ use tierflow_bind::Slot;
 use tierflow_device::Kind;
 use tierflow_engine::Version;
 
+use self::named::Checkpointed;
 use crate::array::{Arrays, Use};
 use crate::core::Core;
 use crate::dtype::DType;
@@ -23,10 +24,7 @@ use crate::patience::{self, Patience};
 use crate::slot::{ConsumeSlot, Layout, ProduceSlot};
 use crate::suspending::{self, Suspension};
 
-/// A checkpoint cache over GPU memory, host memory, disk and external storage.
-///
-/// Every method may be called from any thread. It blocks only as long as its own bytes are copied, and for room where there is
-/// none; the interpreter is free meanwhile.
+#[doc = include_str!("engine.md")]
 #[pyclass(frozen, subclass, weakref, module = "tierflow")]
 pub(crate) struct Engine {
     core: RwLock<Option<Core>>,
@@ -73,14 +71,15 @@ impl Engine {
     /// Arrays on a GPU are copied after the work that their framework has given its current stream, and that was given to
     /// `stream`. `TimedOutError` if there is no room, or storage hangs, for `timeout` seconds.
     ///
-    /// `names`, one for each array, let `restore_regions` bring them back alone, and are found in files.
+    /// `names`, one for each array, let `restore_regions` bring them back alone, and are found in files. Element types and shapes
+    /// are kept with the arrays.
     #[pyo3(signature = (version, *arrays, names = None, stream = None, timeout = None))]
     fn checkpoint(
         &self,
         py: Python<'_>,
         version: Version,
         arrays: &Bound<'_, PyTuple>,
-        names: Option<Vec<String>>,
+        names: Option<&Bound<'_, PyAny>>,
         stream: Option<&Bound<'_, PyAny>>,
         timeout: Option<f64>,
     ) -> PyResult<()> {
@@ -88,7 +87,8 @@ impl Engine {
         let core = self.core(py)?;
         let mut order = core.order(stream)?;
         let given = Arrays::of(arrays, Use::Read, &mut order)?;
-        let regions = named::named(py, given.regions(), names.as_deref())?;
+        let what = Checkpointed::new(py, &given, named::names_of(names)?)?;
+        let regions = what.regions(given.regions());
         let done = patience.spend(py, |py, patience| {
             Ok(py.detach(|| match order.stream() {
                 Some(stream) => patience
@@ -103,31 +103,24 @@ impl Engine {
 
     /// Brings `version` back into `arrays`, one after the other, and counts it as consumed. Work given to any stream
     /// afterwards sees the bytes. `TimedOutError` if it takes longer than `timeout` seconds: the arrays are as they were.
+    ///
+    /// Only the number of bytes is compared. Without arrays, returns new ones of NumPy's, of the types and shapes that were
+    /// checkpointed: a dict by names if they have some, else a list, or the array if there is one. More than 64 arrays without
+    /// names come back as one of bytes.
     #[pyo3(signature = (version, *arrays, stream = None, timeout = None))]
-    fn restore(
+    fn restore<'py>(
         &self,
-        py: Python<'_>,
+        py: Python<'py>,
         version: Version,
-        arrays: &Bound<'_, PyTuple>,
-        stream: Option<&Bound<'_, PyAny>>,
+        arrays: &Bound<'py, PyTuple>,
+        stream: Option<&Bound<'py, PyAny>>,
         timeout: Option<f64>,
-    ) -> PyResult<()> {
-        let patience = Patience::new(py, timeout)?;
-        let core = self.core(py)?;
-        let mut order = core.order(stream)?;
-        let mut given = Arrays::of(arrays, Use::Write, &mut order)?;
-        let mut regions = given.regions_mut();
-        let done = patience.spend(py, |py, patience| {
-            Ok(py.detach(|| match order.stream() {
-                Some(stream) => {
-                    let within = patience.of(&core.engine);
-                    within.restore_on(stream, version, &mut regions)
-                }
-                None => patience.of(&core.engine).restore(version, &mut regions),
-            }))
-        });
-        drop(order);
-        done
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        if arrays.is_empty() {
+            return self.restore_new(py, version, stream, timeout).map(Some);
+        }
+        self.restore_into(py, version, arrays, stream, timeout)?;
+        Ok(None)
     }
 
     /// Lends room in the fastest tier for an array of this shape and element type, to be written and committed: see
@@ -213,13 +206,14 @@ impl Engine {
         Ok(regions.map(|info| (info.name, info.length)).collect())
     }
 
-    /// Brings these regions of `version` back, by a dict of names and arrays. The version stays as it is: held, and not consumed.
+    /// Brings these regions of `version` back, by a mapping of names to arrays, which have the types and shapes that were checkpointed,
+    /// or are flat bytes. The version stays as it is: held, and not consumed.
     #[pyo3(signature = (version, regions, *, stream = None, timeout = None))]
     fn restore_regions(
         &self,
         py: Python<'_>,
         version: Version,
-        regions: &Bound<'_, PyDict>,
+        regions: &Bound<'_, PyAny>,
         stream: Option<&Bound<'_, PyAny>>,
         timeout: Option<f64>,
     ) -> PyResult<()> {
@@ -233,7 +227,7 @@ impl Engine {
         py: Python<'_>,
         version: Version,
         rank: u32,
-        regions: &Bound<'_, PyDict>,
+        regions: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         self.restore_of_rank(py, (version, rank), regions)
     }
@@ -297,25 +291,28 @@ impl Engine {
         Ok(damage.iter().map(ToString::to_string).collect())
     }
 
-    /// Leaves the device cache its first `bytes` bytes and gives the other memory back to the device, or takes it again.
+    /// Leaves the device cache its first `bytes` bytes and gives the other memory back to the device, or takes it again. Returns the
+    /// bytes that it may use now, which are never more than it was built with.
     /// `TimedOutError` if emptying it takes longer than `timeout` seconds.
     #[pyo3(signature = (bytes, timeout = 60.0))]
-    fn resize_device_cache(&self, py: Python<'_>, bytes: Bytes, timeout: f64) -> PyResult<()> {
+    fn resize_device_cache(&self, py: Python<'_>, bytes: Bytes, timeout: f64) -> PyResult<u64> {
         let patience = options::duration(py, Some(timeout))?.unwrap_or(Duration::MAX);
-        self.detached(py, |engine| {
-            engine.resize_device_cache(bytes.to_usize(), patience)
-        })?
-        .or_raise(py)
+        let resized = self.detached(py, |engine| {
+            let resized = engine.resize_device_cache(bytes.to_usize(), patience);
+            resized.map(|()| metrics::limit_of(engine, "device"))
+        });
+        resized?.or_raise(py)
     }
 
     /// `resize_device_cache`, of the host cache.
     #[pyo3(signature = (bytes, timeout = 60.0))]
-    fn resize_host_cache(&self, py: Python<'_>, bytes: Bytes, timeout: f64) -> PyResult<()> {
+    fn resize_host_cache(&self, py: Python<'_>, bytes: Bytes, timeout: f64) -> PyResult<u64> {
         let patience = options::duration(py, Some(timeout))?.unwrap_or(Duration::MAX);
-        self.detached(py, |engine| {
-            engine.resize_host_cache(bytes.to_usize(), patience)
-        })?
-        .or_raise(py)
+        let resized = self.detached(py, |engine| {
+            let resized = engine.resize_host_cache(bytes.to_usize(), patience);
+            resized.map(|()| metrics::limit_of(engine, "host"))
+        });
+        resized?.or_raise(py)
     }
 
     /// What was measured so far: a dictionary, which a notebook shows as tables. Times are in seconds.
@@ -326,8 +323,8 @@ impl Engine {
 
     /// Writes the time line that `timeline=` asked for, in the Chrome trace format, which Perfetto opens.
     fn write_timeline(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
-        let written = self.detached(py, |engine| engine.write_timeline(path))?;
-        written.map_err(|error| errors::file(py, &error))
+        let written = self.detached(py, |engine| engine.write_timeline(&path))?;
+        written.map_err(|error| errors::file(py, &path, &error))
     }
 
     /// Ends the engine, its transfers and its history. Where versions are to outlive it, waits until they are there to stay, for

@@ -1,9 +1,11 @@
 //! Errors of the engine as exceptions, sorted by what the caller does next. The classes are in `tierflow/_errors.py`.
 
 use std::ffi::CString;
+use std::path::{Path, PathBuf};
 
-use pyo3::exceptions::PyResourceWarning;
+use pyo3::exceptions::{PyOSError, PyResourceWarning};
 use pyo3::prelude::*;
+use rustix::io::Errno;
 use tierflow_bind::{Failure, Status};
 use tierflow_device::Error as DeviceError;
 use tierflow_engine::Error;
@@ -24,6 +26,72 @@ impl<T> OrRaise<T> for tierflow_engine::Result<T> {
 
 /// The exception of an error.
 pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
+    let exception = sorted(py, error);
+    about(py, &exception, &System::of(error));
+    exception
+}
+
+/// What the system said, and about which file: an `OSError` has both.
+#[derive(Debug, Default)]
+struct System {
+    errno: Option<i32>,
+    path: Option<PathBuf>,
+}
+
+impl System {
+    fn of(error: &Error) -> Self {
+        match error {
+            Error::Storage(error) => Self::of_store(error),
+            Error::Stalled { cause, .. } => cause.as_deref().map(Self::of).unwrap_or_default(),
+            _ => Self::default(),
+        }
+    }
+
+    fn of_store(error: &StoreError) -> Self {
+        let of = |errno: i32, path: &Path| Self {
+            errno: Some(errno),
+            path: Some(path.to_owned()),
+        };
+        match error {
+            StoreError::Open { directory, source } => of(source.raw_os_error(), directory),
+            StoreError::File { path, source, .. } => of(source.raw_os_error(), path),
+            StoreError::Write { source, .. } | StoreError::Read { source, .. } => Self {
+                errno: Some(source.raw_os_error()),
+                path: None,
+            },
+            StoreError::Full { place, .. } => Self {
+                errno: Some(Errno::NOSPC.raw_os_error()),
+                path: place.clone(),
+            },
+            StoreError::Busy { directory } => of(Errno::BUSY.raw_os_error(), directory),
+            StoreError::Vanished { directory } => of(Errno::NOENT.raw_os_error(), directory),
+            StoreError::Refused { path, .. } => of(Errno::PERM.raw_os_error(), path),
+            StoreError::Damaged { path, .. } => of(Errno::IO.raw_os_error(), path),
+            _ => Self::default(),
+        }
+    }
+}
+
+/// Gives an `OSError` its attributes. Other exceptions have none of them.
+fn about(py: Python<'_>, exception: &PyErr, system: &System) {
+    if !exception.is_instance_of::<PyOSError>(py) {
+        return;
+    }
+    let value = exception.value(py);
+    // The text says it all, whether or not the attributes can be set.
+    if let Some(errno) = system.errno {
+        let _ = value.setattr("errno", errno);
+        let words = std::io::Error::from_raw_os_error(errno).to_string();
+        let words = words.split(" (os error").next().unwrap_or_default();
+        let _ = value.setattr("strerror", words);
+    }
+    if let Some(path) = &system.path {
+        let _ = value.setattr("filename", path.display().to_string());
+    }
+}
+
+/// The exception of the class that says what the caller does next.
+fn sorted(py: Python<'_>, error: &Error) -> PyErr {
     let text = error.to_string();
     match error {
         Error::Storage(error) => stored(py, error, text),
@@ -90,12 +158,21 @@ pub(crate) fn device(py: Python<'_>, error: &DeviceError) -> PyErr {
 
 /// A directory of versions.
 pub(crate) fn storage(py: Python<'_>, error: &StoreError) -> PyErr {
-    stored(py, error, error.to_string())
+    let exception = stored(py, error, error.to_string());
+    about(py, &exception, &System::of_store(error));
+    exception
 }
 
 /// The timeline or another file.
-pub(crate) fn file(py: Python<'_>, error: &std::io::Error) -> PyErr {
-    named(py, "StorageError", error.to_string())
+pub(crate) fn file(py: Python<'_>, path: &Path, error: &std::io::Error) -> PyErr {
+    let text = format!("{}: {error}", path.display());
+    let exception = named(py, "StorageError", text);
+    let system = System {
+        errno: error.raw_os_error(),
+        path: Some(path.to_owned()),
+    };
+    about(py, &exception, &system);
+    exception
 }
 
 fn device_class(error: &DeviceError) -> &'static str {

@@ -18,6 +18,14 @@ def engine() -> Iterator[tierflow.Engine]:
 
 
 @pytest.fixture
+def on_processor() -> Iterator[None]:
+    """Has JAX make arrays in plain memory, also where there is a GPU."""
+    jax = pytest.importorskip("jax")
+    with jax.default_device(jax.devices("cpu")[0]):
+        yield
+
+
+@pytest.fixture
 def python() -> Callable[[str], str]:
     """Runs a program in an interpreter of its own and returns what it printed. It fails with the program, or after a minute."""
 

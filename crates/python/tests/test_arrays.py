@@ -104,6 +104,31 @@ def test_what_cannot_be_restored_to(engine: tierflow.Engine, bad: object, instea
     assert (back == 1).all()
 
 
+class Tensor:
+    """One of PyTorch's without memory, as far as is asked of it here."""
+
+    def __init__(self, kind: str) -> None:
+        setattr(self, kind, True)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        raise ValueError("Unknown device type meta for Dlpack")
+
+
+@pytest.mark.parametrize(
+    ("bad", "instead"),
+    [
+        (np.ma.masked_array(np.zeros(3), mask=[0, 1, 0]), r"np\.ma\.getmaskarray\(a\)"),
+        (Tensor("is_meta"), r"t\.to_empty"),
+        (Tensor("is_sparse"), r"t\.values\(\)"),
+    ],
+)
+def test_what_lies_in_several_arrays_or_in_none(engine: tierflow.Engine, bad: object, instead: str) -> None:
+    with pytest.raises(tierflow.ArrayError, match=instead):
+        engine.checkpoint(0, bad)
+    with pytest.raises(tierflow.ArrayError, match=instead):
+        engine.restore(0, bad)
+
+
 @pytest.mark.parametrize("bad", [[1, 2], 3.0, "text", None, {"a": 1}, object()])
 def test_what_is_no_array(engine: tierflow.Engine, bad: object) -> None:
     with pytest.raises(TypeError, match=r"np\.asarray"):

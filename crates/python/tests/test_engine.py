@@ -434,9 +434,11 @@ def test_engines_share_a_pool(tmp_path: pathlib.Path) -> None:
 
 def test_a_cache_gives_memory_back(engine: tierflow.Engine) -> None:
     engine.checkpoint(0, bytes(1 << 20))
-    engine.resize_device_cache(0)
+    assert engine.resize_device_cache(0) == 0
     assert engine.metrics()["tiers"][0]["limit"] == 0
-    engine.resize_device_cache("4MiB", timeout=10)
+    # No more than it was built with, and it says so.
+    assert engine.resize_device_cache("1TiB", timeout=10) == 4 << 20
+    assert engine.resize_host_cache("8MiB") == 8 << 20
     back = bytearray(b"1" * (1 << 20))
     engine.restore(0, back)
     assert back == bytes(1 << 20)

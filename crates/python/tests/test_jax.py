@@ -9,6 +9,7 @@ import tierflow
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
+pytestmark = pytest.mark.usefixtures("on_processor")
 
 
 def step(state: Any, x: Any) -> Any:
@@ -132,7 +133,8 @@ def test_errors_are_those_of_the_program(python: Callable[[str], str], what: str
     """In a process of its own: JAX remembers them to its end."""
     told = python(
         f"""
-        import gc
+        import gc, os
+        os.environ["JAX_PLATFORMS"] = "cpu"
         import jax, jax.numpy as jnp, tierflow
 
         def total(tape, start):

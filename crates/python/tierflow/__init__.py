@@ -89,9 +89,15 @@ _MODULES = frozenset({"adjoint", "devito", "jax", "mpi", "pyrevolve", "torch"})
 
 
 def __getattr__(name: str) -> _Any:
-    if name in _MODULES:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
         return _import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    except ModuleNotFoundError as missing:
+        # An attribute that cannot be had is none: `hasattr`, `help` and completion ask for all of them.
+        raise AttributeError(
+            f"{__name__}.{name} needs the package {missing.name!r}, which is not installed", name=name
+        ) from missing
 
 
 def __dir__() -> list[str]:

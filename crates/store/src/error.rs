@@ -18,9 +18,12 @@ pub enum Error {
     },
     /// The device or quota is full: make room, then try again. Nothing written before is affected.
     #[error(
-        "the storage is full ({bytes} bytes at offset {offset} did not fit): free some space and try again"
+        "{} is full ({bytes} bytes at offset {offset} did not fit): free some space and try again",
+        place.as_ref().map_or_else(|| "the storage".to_owned(), |place| format!("the file system of {}", place.display()))
     )]
     Full {
+        /// The directory, if there is one.
+        place: Option<PathBuf>,
         /// Where.
         offset: u64,
         /// How many bytes were to be written.

@@ -56,7 +56,11 @@ impl Faults {
             return Err(failed());
         }
         if self.full.load(Ordering::Relaxed) {
-            return Err(Error::Full { offset, bytes });
+            return Err(Error::Full {
+                place: None,
+                offset,
+                bytes,
+            });
         }
         if self.short_writes.load(Ordering::Relaxed) {
             write(bytes / 2 / block * block)?;

@@ -4,7 +4,8 @@ use crate::injected::Injected;
 use crate::{Error, Result, Storage};
 use rustix::fs;
 use rustix::io::{self, Errno};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
 
 /// What direct I/O asks of offsets, lengths and addresses on every file system in use today.
 pub(crate) const BLOCK: usize = 4096;
@@ -52,6 +53,7 @@ impl File {
                 // A write ends within its first block only where the storage is full.
                 Ok(0..BLOCK) | Err(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => {
                     return Err(Error::Full {
+                        place: directory_of(&self.descriptor),
                         offset,
                         bytes: bytes.len(),
                     });
@@ -68,6 +70,13 @@ impl File {
         }
         Ok(())
     }
+}
+
+/// The directory of an open file, as the system knows it: a nameless file has one, too.
+fn directory_of(descriptor: &OwnedFd) -> Option<PathBuf> {
+    let link = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
+    let path = std::fs::read_link(link).ok()?;
+    path.parent().map(Path::to_owned)
 }
 
 fn check(offset: u64, bytes: &[u8]) -> Result<()> {

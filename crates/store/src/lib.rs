@@ -20,6 +20,7 @@ mod scratch;
 #[cfg(feature = "testing")]
 mod throttled;
 mod vault;
+pub mod veloc;
 mod verified;
 
 pub use collective::Collective;

@@ -18,9 +18,13 @@ impl Place {
     /// What a name says. A scheme and `://` make a URL; everything else is a path, as it is.
     ///
     /// # Errors
-    /// [`Error::Argument`] for a `file://` URL that names another host, or that is not encoded properly.
+    /// [`Error::Argument`] for an empty name, and for a `file://` URL that names another host, or that is not encoded properly.
     pub fn of(name: impl AsRef<Path>) -> Result<Self> {
         let name = name.as_ref();
+        if name.as_os_str().is_empty() {
+            let text = "a place has no name: name a directory (\".\" is the current one) or the URL of an object store";
+            return Err(Error::Argument(text.to_owned()));
+        }
         let Some((scheme, rest)) = name.to_str().and_then(split) else {
             return Ok(Self::Directory(name.to_path_buf()));
         };
@@ -83,7 +87,6 @@ mod tests {
         for path in [
             "/a/b",
             "a",
-            "",
             "s3:/a",
             "a/b://c",
             "1s://x",
@@ -96,6 +99,7 @@ mod tests {
                 "{path}"
             );
         }
+        assert!(Place::of("").is_err());
         for url in ["s3://bucket/prefix", "gs://b", "az://c/d", "nonsense://x"] {
             assert_eq!(Place::of(url).ok(), Some(Place::Url(url.to_owned())));
         }

@@ -54,16 +54,23 @@ fn sixty_lines_of_python_read_a_checkpoint() {
         regions: &[encoded.decoded_to(&parts)],
     };
     repository.save(&snapshot).unwrap();
+    let long = "module.".repeat(14);
+    let regions = [Region::new(&long, b"long"), Region::new("end", b"end")];
+    let snapshot = Snapshot {
+        version: 6,
+        base: None,
+        regions: &regions,
+    };
+    repository.save(&snapshot).unwrap();
     drop(repository);
 
     let segment = directory.path().join("rank-0/s00000000000000000001.tfs");
     let large = path_of(directory.path(), 4);
     let listed = read(&segment, &[]);
     assert!(listed.status.success(), "{listed:?}");
-    assert_eq!(
-        listed.stdout,
-        b"1 state 0\n2 state 300\n3 state 70000\n5 difference 5\n"
-    );
+    let expected =
+        format!("1 state 0\n2 state 300\n3 state 70000\n5 difference 5\n6 {long} 4\n6 end 3\n");
+    assert_eq!(String::from_utf8(listed.stdout).unwrap(), expected);
     for (version, length) in lengths {
         let file = if length == LARGE { &large } else { &segment };
         let output = read(file, &[&version.to_string(), "state"]);

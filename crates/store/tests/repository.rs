@@ -88,7 +88,7 @@ fn what_cannot_be_saved_is_refused_and_changes_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let repository = Repository::open(directory.path(), Options::default()).unwrap();
     save(&repository, 5, 10);
-    let name = "a name of more than forty bytes, which is too long";
+    let name = &"n".repeat(1025);
     let bytes = [0; 8];
     let cases: [(u64, Option<u64>, &[Region<'_>]); 6] = [
         (6, None, &[Region::new("", &bytes)]),

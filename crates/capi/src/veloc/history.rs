@@ -72,10 +72,9 @@ impl History {
     pub(super) fn insert(&mut self, head: Head) {
         let versions = self.names.entry(head.name.clone()).or_default();
         for (version, old) in versions.split_off(&head.version) {
-            if version > head.version && old.serial < head.spares {
-                versions.insert(version, old);
-            } else {
-                self.outdated.push(old);
+            match head.supersedes(&old) {
+                true => self.outdated.push(old),
+                false => drop(versions.insert(version, old)),
             }
         }
         versions.insert(head.version, head);

@@ -22,7 +22,9 @@ impl Shared {
         let _one_list = self.hinting.lock();
         for piece in versions.chunks(HINTS) {
             let versions = piece.to_vec();
-            self.tell(Event::Hint { versions });
+            // Told under this thread's own lock: a list that was put down would be heard as a whole under another caller's.
+            let mut core = self.lock();
+            self.handle(&mut core, Event::Hint { versions });
         }
     }
 
@@ -124,5 +126,30 @@ impl Shared {
         let ticket = later.ticket;
         self.handle(&mut core, Event::Abandon { ticket });
         None
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use crate::Engine;
+    use std::time::Duration;
+    use tierflow_device::{Choice, open};
+
+    #[test]
+    fn no_caller_takes_in_anothers_whole_list_of_hints() {
+        let device = open(Choice::Host).unwrap();
+        let engine = Engine::builder(&device).host_cache(1 << 20);
+        let engine = engine.build().unwrap();
+        std::thread::scope(|scope| {
+            let held = engine.shared.core.lock();
+            let hinting = scope.spawn(|| engine.hint(0..10_000));
+            // A list that was put down for the holder of the lock would be over by now.
+            std::thread::sleep(Duration::from_millis(500));
+            assert!(!hinting.is_finished());
+            drop(held);
+        });
+        assert!(engine.shared.lock().plan().is_hinted());
     }
 }

@@ -222,7 +222,11 @@ mod tests {
 
         fn write_at(&self, offset: u64, bytes: &[u8]) -> tierflow_store::Result<()> {
             let bytes = bytes.len();
-            self.asked(tierflow_store::Error::Full { offset, bytes })
+            self.asked(tierflow_store::Error::Full {
+                place: None,
+                offset,
+                bytes,
+            })
         }
 
         fn read_at(&self, offset: u64, bytes: &mut [u8]) -> tierflow_store::Result<()> {

@@ -60,7 +60,11 @@ impl Storage for Store {
         self.look();
         if self.refuses.load(Ordering::SeqCst) {
             let bytes = bytes.len();
-            return Err(Error::Full { offset, bytes });
+            return Err(Error::Full {
+                place: None,
+                offset,
+                bytes,
+            });
         }
         let pages = (offset..).step_by(PAGE).zip(bytes.chunks(PAGE));
         for (at, page) in pages {

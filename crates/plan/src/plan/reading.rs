@@ -12,6 +12,9 @@ use crate::statistics::{Cause, PrefetchDistance};
 use crate::{Ticket, TierId, Version};
 use tierflow_lifecycle::{Event as Move, IllegalMove, State};
 
+/// Expected reads of versions that were not written, of which one reading forgets so many at most: other calls wait meanwhile.
+const MOST_OVERDUE: usize = 64;
+
 impl Plan {
     pub(super) fn restore(
         &mut self,
@@ -190,8 +193,10 @@ impl Plan {
             }
             false => ledger.discard_with(version, change),
         };
-        // What was to be read before, and was not even written, will not be.
-        while let Some(overdue) = sequence.and_then(|sequence| ledger.hints.overdue(sequence)) {
+        // What was to be read before, and was not even written, will not be. The next reading goes on where there are many.
+        for _ in 0..MOST_OVERDUE {
+            let overdue = sequence.and_then(|sequence| ledger.hints.overdue(sequence));
+            let Some(overdue) = overdue else { break };
             ledger.forget_hints(overdue);
         }
         if !is_kept {

@@ -1,46 +1,224 @@
 //! Regions by their names.
 
+use std::collections::HashMap;
+
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
-use tierflow_engine::{Region, RegionMut, Version};
+use pyo3::types::{PyDict, PyList, PyMapping, PyString, PyTuple};
+use tierflow_engine::{Region, RegionInfo, RegionMut, Version};
 
 use super::Engine;
 use crate::array::{Arrays, Use};
+use crate::dtype::ArrayType;
 use crate::errors::{self, OrRaise};
 use crate::patience::Patience;
 
+/// The engine's name for the only region of a checkpoint without names.
+const UNNAMED: &str = "checkpoint";
+
+/// More arrays without names are one run of bytes: a region of its own takes up to 4 KiB in a file besides its bytes.
+const MOST_UNNAMED: usize = 64;
+
 /// Names and arrays of a mapping, in its order.
 pub(crate) fn parts<'py>(
-    given: &Bound<'py, PyDict>,
+    given: &Bound<'py, PyAny>,
 ) -> PyResult<(Vec<String>, Bound<'py, PyTuple>)> {
-    let names = given.keys().iter().map(|name| name.extract());
-    Ok((names.collect::<PyResult<_>>()?, given.values().to_tuple()))
+    let Ok(given) = given.cast::<PyMapping>() else {
+        let kind = given.get_type().fully_qualified_name()?;
+        let text = format!("regions is a {kind}: pass a dict of names and arrays");
+        return Err(PyTypeError::new_err(text));
+    };
+    let names = given.keys()?.iter().map(|name| name.extract());
+    let names = names.collect::<PyResult<_>>()?;
+    Ok((names, given.values()?.to_tuple()))
 }
 
-/// Gives regions their names, one for each.
-pub(super) fn named<'a>(
-    py: Python<'_>,
-    regions: Vec<Region<'a>>,
-    names: Option<&'a [String]>,
-) -> PyResult<Vec<Region<'a>>> {
-    let Some(names) = names else {
-        return Ok(regions);
+/// The names of a call's arrays.
+///
+/// # Errors
+/// `TypeError` for what is no sequence of texts, and for one text.
+pub(super) fn names_of(given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Vec<String>>> {
+    let Some(given) = given else {
+        return Ok(None);
     };
-    if names.len() != regions.len() {
-        let (names, arrays) = (names.len(), regions.len());
-        let text = format!("there are {names} names for {arrays} arrays: each has its own");
-        return Err(errors::argument(py, text));
+    let is_text = given.is_instance_of::<PyString>();
+    let names = given.extract().ok().filter(|_| !is_text);
+    names.map(Some).ok_or_else(|| {
+        let repr = given.repr().map(|repr| repr.to_string());
+        let repr = repr.as_deref().unwrap_or("that");
+        PyTypeError::new_err(format!(
+            "names={repr} is no list of texts: pass one name for each array, as names=[\"weights\", \"bias\"]"
+        ))
+    })
+}
+
+/// What a call checkpoints: regions with what they are, and with their names if the caller gave them some.
+pub(super) struct Checkpointed {
+    names: Vec<String>,
+    types: Vec<Option<ArrayType>>,
+}
+
+impl Checkpointed {
+    /// # Errors
+    /// `ArgumentError` if there is not one name for each array.
+    pub(super) fn new(
+        py: Python<'_>,
+        given: &Arrays,
+        names: Option<Vec<String>>,
+    ) -> PyResult<Self> {
+        let types: Vec<_> = given.types().map(Option::<&ArrayType>::cloned).collect();
+        let names = match names {
+            Some(names) if names.len() != types.len() => {
+                let (names, arrays) = (names.len(), types.len());
+                let text = format!("there are {names} names for {arrays} arrays: each has its own");
+                return Err(errors::argument(py, text));
+            }
+            Some(names) => names,
+            None if types.len() > MOST_UNNAMED => Vec::new(),
+            None if types.len() == 1 => vec![UNNAMED.to_owned()],
+            None => (0..types.len()).map(unnamed).collect(),
+        };
+        Ok(Self { names, types })
     }
-    let named = regions.into_iter().zip(names);
-    Ok(named.map(|(region, name)| region.named(name)).collect())
+
+    /// Says of each region what it is.
+    pub(super) fn regions<'a>(&'a self, regions: Vec<Region<'a>>) -> Vec<Region<'a>> {
+        if self.names.is_empty() {
+            return regions;
+        }
+        let of = regions.into_iter().zip(&self.names).zip(&self.types);
+        of.map(|((region, name), array)| match array {
+            Some(array) => region.array(name, array.element(), array.shape()),
+            None => region.named(name),
+        })
+        .collect()
+    }
+}
+
+/// What an array of several is called that the caller gave no name.
+fn unnamed(index: usize) -> String {
+    format!("region-{index}")
+}
+
+/// That arrays are what the regions of these names were checkpointed as. One dimension of bytes stands for anything, and
+/// lengths are the engine's to compare.
+///
+/// # Errors
+/// `ArgumentError` for another element type or shape.
+fn agree(
+    py: Python<'_>,
+    version: Version,
+    layout: &[RegionInfo],
+    (names, given): (&[String], &Arrays),
+) -> PyResult<()> {
+    let known: HashMap<&str, &RegionInfo> = layout
+        .iter()
+        .map(|info| (info.name.as_str(), info))
+        .collect();
+    for (name, array) in names.iter().zip(given.types()) {
+        let held = known.get(name.as_str());
+        let held = held.and_then(|info| ArrayType::of_region(info));
+        let (Some(held), Some(array)) = (held, array) else {
+            continue;
+        };
+        if held == *array || held.is_flat_bytes() || array.is_flat_bytes() {
+            continue;
+        }
+        return Err(errors::argument(
+            py,
+            format!(
+                "region {name:?} of version {version} was checkpointed as {held}, and the array for it is {array}: pass \
+                 one of that type and shape, such as restore({version}) makes, or bytes, such as bytearray(n)"
+            ),
+        ));
+    }
+    Ok(())
+}
+
+/// A new array of NumPy's for a region.
+fn empty<'py>(py: Python<'py>, info: &RegionInfo) -> PyResult<Bound<'py, PyAny>> {
+    let numpy = py.import("numpy")?;
+    let empty = |shape: &[u64], dtype: Bound<'py, PyAny>| {
+        let shape = PyTuple::new(py, shape)?;
+        numpy.call_method1("empty", (shape, dtype))
+    };
+    let Some(array) = ArrayType::of_region(info) else {
+        let bytes = PyString::new(py, "uint8").into_any();
+        return empty(&[info.length], bytes);
+    };
+    let name = array.dtype().name;
+    let dtype = match array.dtype().typestr {
+        Some(_) => PyString::new(py, name).into_any(),
+        // NumPy has no such type: that of ml_dtypes where it is, else opaque bytes.
+        None => match py.import("ml_dtypes") {
+            Ok(types) => types.getattr(name)?,
+            Err(_) => PyString::new(py, array.element().numpy()).into_any(),
+        },
+    };
+    empty(array.shape(), dtype)
 }
 
 impl Engine {
+    /// Brings a version back into new arrays of NumPy's, of the types and shapes that were checkpointed.
+    pub(super) fn restore_new<'py>(
+        &self,
+        py: Python<'py>,
+        version: Version,
+        stream: Option<&Bound<'py, PyAny>>,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let core = self.core(py)?;
+        let layout = py.detach(|| core.engine.regions(version)).or_raise(py)?;
+        let arrays = layout.iter().map(|info| empty(py, info));
+        let arrays = PyTuple::new(py, arrays.collect::<PyResult<Vec<_>>>()?)?;
+        self.restore_into(py, version, &arrays, stream, timeout)?;
+        let is_unnamed = |(index, info): (usize, &RegionInfo)| info.name == unnamed(index);
+        if let [info] = &layout[..]
+            && info.name == UNNAMED
+        {
+            return arrays.get_item(0);
+        }
+        if layout.iter().enumerate().all(is_unnamed) {
+            return Ok(PyList::new(py, &arrays)?.into_any());
+        }
+        let named = PyDict::new(py);
+        for (info, array) in layout.iter().zip(&arrays) {
+            named.set_item(&info.name, array)?;
+        }
+        Ok(named.into_any())
+    }
+
+    pub(super) fn restore_into(
+        &self,
+        py: Python<'_>,
+        version: Version,
+        arrays: &Bound<'_, PyTuple>,
+        stream: Option<&Bound<'_, PyAny>>,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        let patience = Patience::new(py, timeout)?;
+        let core = self.core(py)?;
+        let mut order = core.order(stream)?;
+        let mut given = Arrays::of(arrays, Use::Write, &mut order)?;
+        let mut regions = given.regions_mut();
+        let done = patience.spend(py, |py, patience| {
+            Ok(py.detach(|| match order.stream() {
+                Some(stream) => {
+                    let within = patience.of(&core.engine);
+                    within.restore_on(stream, version, &mut regions)
+                }
+                None => patience.of(&core.engine).restore(version, &mut regions),
+            }))
+        });
+        drop(order);
+        done
+    }
+
     pub(super) fn restore_named(
         &self,
         py: Python<'_>,
         version: Version,
-        given: &Bound<'_, PyDict>,
+        given: &Bound<'_, PyAny>,
         stream: Option<&Bound<'_, PyAny>>,
         timeout: Option<f64>,
     ) -> PyResult<()> {
@@ -49,6 +227,8 @@ impl Engine {
         let (names, arrays) = parts(given)?;
         let mut order = core.order(stream)?;
         let mut targets = Arrays::of(&arrays, Use::Write, &mut order)?;
+        let layout = py.detach(|| core.engine.regions(version)).or_raise(py)?;
+        agree(py, version, &layout, (&names, &targets))?;
         let regions = names.iter().map(String::as_str);
         let mut regions: Vec<(&str, RegionMut<'_>)> = regions.zip(targets.regions_mut()).collect();
         let done = patience.spend(py, |py, patience| {
@@ -71,12 +251,14 @@ impl Engine {
         &self,
         py: Python<'_>,
         (version, rank): (Version, u32),
-        given: &Bound<'_, PyDict>,
+        given: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let core = self.core(py)?;
         let (names, arrays) = parts(given)?;
         let mut order = core.order(None)?;
         let mut targets = Arrays::of(&arrays, Use::Write, &mut order)?;
+        let layout = py.detach(|| core.engine.regions_of_rank(version, rank));
+        agree(py, version, &layout.or_raise(py)?, (&names, &targets))?;
         let mut regions: Vec<(&str, &mut [u8])> = Vec::new();
         for (name, target) in names.iter().zip(targets.regions_mut()) {
             match target {

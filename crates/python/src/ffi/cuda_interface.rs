@@ -10,6 +10,10 @@ use super::span::Span;
 /// What an array says of itself.
 pub(crate) struct Interface {
     pub(crate) span: Span,
+    /// The extents, slowest first.
+    pub(crate) shape: Vec<u64>,
+    /// The element type, in NumPy's words.
+    pub(crate) typestr: String,
     pub(crate) is_read_only: bool,
     pub(crate) is_contiguous: bool,
     pub(crate) has_mask: bool,
@@ -56,6 +60,8 @@ impl Interface {
             is_contiguous: bytes == 0 || is_c_order(&shape, strides.as_deref(), item),
             has_mask: entry(intern!(py, "mask"))?.is_some(),
             stream,
+            shape: shape.iter().map(|&n| n as u64).collect(),
+            typestr,
         })
     }
 }

@@ -79,9 +79,11 @@ pub(crate) struct Versioned {
 }
 
 /// What a tensor says of itself.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Described {
     pub(crate) span: Span,
+    /// The extents, slowest first.
+    pub(crate) shape: Vec<u64>,
     pub(crate) device: Device,
     pub(crate) dtype: DataType,
     pub(crate) is_contiguous: bool,
@@ -110,6 +112,10 @@ impl Tensor {
         Described {
             // SAFETY: the format has it that a tensor has so many bytes there, as long as it is held.
             span: unsafe { Span::new(address, bytes) },
+            shape: shape
+                .iter()
+                .map(|&n| u64::try_from(n).unwrap_or(0))
+                .collect(),
             device: self.device,
             dtype: self.dtype,
             is_contiguous: is_c_order(shape, strides, elements),

@@ -6,6 +6,7 @@ use tierflow_engine::{Region, RegionMut};
 use super::dlpack::Managed;
 use super::span::{Span, memory};
 use super::view::View;
+use crate::dtype::ArrayType;
 
 /// What keeps an array's bytes where they are, beside the array itself, which is the caller's argument.
 pub(crate) enum Hold {
@@ -19,6 +20,8 @@ pub(crate) struct Given {
     span: Span,
     /// If they are the device's.
     memory: Option<Memory>,
+    /// What its bytes are, if that is known.
+    array: Option<ArrayType>,
     #[expect(dead_code, reason = "kept for its drop")]
     hold: Hold,
 }
@@ -26,8 +29,12 @@ pub(crate) struct Given {
 impl Given {
     /// Host memory.
     pub(crate) fn on_host(span: Span, hold: Hold) -> Self {
-        let memory = None;
-        Self { span, memory, hold }
+        Self {
+            span,
+            memory: None,
+            array: None,
+            hold,
+        }
     }
 
     /// Memory of `device`, whose the array says that it is.
@@ -39,8 +46,20 @@ impl Given {
         device: &Device,
         hold: Hold,
     ) -> tierflow_device::Result<Self> {
-        let memory = Some(memory(span, device, Place::Device)?);
-        Ok(Self { span, memory, hold })
+        Ok(Self {
+            memory: Some(memory(span, device, Place::Device)?),
+            ..Self::on_host(span, hold)
+        })
+    }
+
+    /// The same, of which it is known what its bytes are.
+    pub(crate) fn typed(self, array: Option<ArrayType>) -> Self {
+        Self { array, ..self }
+    }
+
+    /// What its bytes are, if that is known.
+    pub(crate) fn array(&self) -> Option<&ArrayType> {
+        self.array.as_ref()
     }
 
     pub(crate) fn is_on_device(&self) -> bool {

@@ -47,6 +47,25 @@ impl View {
         unsafe { Span::new(address, bytes) }
     }
 
+    /// The extents, slowest first, if they were asked for.
+    pub(crate) fn shape(&self) -> Vec<u64> {
+        let dimensions = usize::try_from(self.raw.ndim).unwrap_or(0);
+        let extents: &[isize] = match ptr::NonNull::new(self.raw.shape) {
+            // SAFETY: the protocol has it that these are as many numbers as dimensions, as long as the view.
+            Some(shape) if dimensions > 0 => unsafe {
+                std::slice::from_raw_parts(shape.as_ptr(), dimensions)
+            },
+            _ => &[],
+        };
+        let extents = extents.iter();
+        extents.map(|&n| u64::try_from(n).unwrap_or(0)).collect()
+    }
+
+    /// The bytes of one element.
+    pub(crate) fn item_bytes(&self) -> usize {
+        usize::try_from(self.raw.itemsize).unwrap_or(0)
+    }
+
     pub(crate) fn is_read_only(&self) -> bool {
         self.raw.readonly != 0
     }

@@ -7,11 +7,13 @@ use thiserror::Error;
 /// The first eight bytes of a record.
 pub const MAGIC: [u8; 8] = *b"TIERFLOW";
 /// The newest version of the format. What needs nothing of it is written as an older one, and those are read, too.
-pub const FORMAT: u32 = 3;
+pub const FORMAT: u32 = 4;
 /// The format of heads of epoch 0.
 const FORMAT_WITHOUT_EPOCH: u32 = 1;
 /// The format of heads with an epoch and without parts.
 const FORMAT_WITHOUT_PARTS: u32 = 2;
+/// The format of heads with parts, whose names are short and whose types are old.
+const FORMAT_WITH_PARTS: u32 = 3;
 /// Bytes of payload under one checksum, as written here; any multiple of 256 up to 1 GiB is read.
 pub const BLOCK_BYTES: u32 = 1 << 20;
 /// A head has at most this many bytes: room for 64 Ki regions and 7 TiB of payload in blocks of 1 MiB.
@@ -112,6 +114,7 @@ impl Head {
         bytes.extend(self.payload_length.to_le_bytes());
         self.encode_table(&mut bytes);
         bytes.extend(self.blocks.iter().flat_map(|block| block.to_le_bytes()));
+        self.encode_name_rests(&mut bytes);
         checksum(&bytes)
     }
 
@@ -130,20 +133,37 @@ impl Head {
         }
     }
 
+    /// Appends what the rows have no room for, of all names in the table's order.
+    fn encode_name_rests(&self, bytes: &mut Vec<u8>) {
+        for row in self.regions.iter().chain(&self.parts) {
+            bytes.extend(row.name_rest());
+        }
+    }
+
     fn format(&self) -> u32 {
+        let mut rows = self.regions.iter().chain(&self.parts);
         match (self.epoch, self.parts.is_empty()) {
-            (_, false) => FORMAT,
+            _ if rows.any(RegionInfo::needs_format_4) => FORMAT,
+            (_, false) => FORMAT_WITH_PARTS,
             (0, true) => FORMAT_WITHOUT_EPOCH,
             (_, true) => FORMAT_WITHOUT_PARTS,
         }
     }
 
-    /// How many bytes a head with so many rows and blocks has at least, if it may exist.
-    pub(crate) fn size(rows: usize, blocks: u64) -> Option<u32> {
+    /// Returns the bytes that its head has at least, `None` if no head may be as large. The checksums need not be there yet.
+    pub(crate) fn least_length(&self) -> Option<u32> {
+        let rows = self.regions.iter().chain(&self.parts);
+        let rests = rows.map(|row| row.name_rest().len() as u64).sum();
+        Self::size(self.rows(), rests, self.block_count())
+    }
+
+    /// How many bytes a head with so many rows, bytes of long names and blocks has at least, if it may exist.
+    fn size(rows: usize, name_rests: u64, blocks: u64) -> Option<u32> {
         let table = (rows as u64).checked_mul(ROW as u64)?;
         let size = blocks
             .checked_mul(8)?
             .checked_add(table)?
+            .checked_add(name_rests)?
             .checked_add(FIXED as u64 + 8)?;
         let size = u32::try_from(round_up(size, UNIT as u64)?).ok()?;
         (size <= HEAD_LIMIT && rows <= REGION_LIMIT).then_some(size)
@@ -161,6 +181,7 @@ impl Head {
     pub fn encode(&self) -> Result<Vec<u8>, Invalid> {
         let size = self.length;
         self.check(self.rows())?;
+        self.check_size(self.least_length())?;
         if self.blocks.len() as u64 != self.block_count() {
             return Err(Invalid("not one checksum for each block"));
         }
@@ -193,6 +214,7 @@ impl Head {
         for block in &self.blocks {
             bytes.extend(block.to_le_bytes());
         }
+        self.encode_name_rests(&mut bytes);
         bytes.resize(size as usize - 8, 0);
         let sum = checksum(&bytes);
         bytes.extend(sum.to_le_bytes());
@@ -254,8 +276,12 @@ impl Head {
         };
         head.check(rows)?;
         let (table, sums) = bytes[FIXED..length - 8].split_at(rows * ROW);
+        let (sums, mut rests) = sums.split_at(8 * head.block_count() as usize);
         for row in table.as_chunks::<ROW>().0 {
-            let (row, is_part) = RegionInfo::decode(row)?;
+            let rest = rests.split_at_checked(RegionInfo::rest_length(row));
+            let (rest, others) = rest.ok_or(Invalid("a region's name is cut off"))?;
+            rests = others;
+            let (row, is_part) = RegionInfo::decode(row, rest)?;
             match (is_part, head.parts.is_empty()) {
                 (true, _) => head.parts.push(row),
                 (false, true) => head.regions.push(row),
@@ -271,8 +297,7 @@ impl Head {
             return Err(Invalid("a region ends behind the payload"));
         }
         head.check_parts()?;
-        let (sums, rest) = sums.split_at(8 * head.block_count() as usize);
-        if rest.iter().any(|byte| *byte != 0) {
+        if rests.iter().any(|byte| *byte != 0) {
             return Err(Invalid("an unused field is not zero"));
         }
         let words = sums.as_chunks::<8>().0.iter();
@@ -306,10 +331,15 @@ impl Head {
         if end.is_none() {
             return Err(Invalid("the record ends behind all files"));
         }
-        if Self::size(rows, self.block_count()).is_none_or(|least| least > self.length) {
-            return Err(Invalid("the tables do not fit into the head"));
+        self.check_size(Self::size(rows, 0, self.block_count()))
+    }
+
+    /// Whether what needs so many bytes fits into the head.
+    fn check_size(&self, least: Option<u32>) -> Result<(), Invalid> {
+        match least {
+            Some(least) if least <= self.length => Ok(()),
+            _ => Err(Invalid("the tables do not fit into the head")),
         }
-        Ok(())
     }
 
     /// Whether the parts are of what the payload is decoded to.

@@ -5,7 +5,11 @@ use super::head::Invalid;
 /// Bytes of one row of the region table.
 pub(super) const ROW: usize = 128;
 /// A region's name has at most this many bytes of UTF-8.
-pub const NAME_BYTES: usize = 40;
+pub const NAME_BYTES: usize = 1024;
+/// The bytes of a name that its row holds. The rest of a longer one follows the checksums of the blocks, from format 4 on.
+const ROW_NAME_BYTES: usize = 40;
+/// The code of the last type of format 3. Later ones need format 4.
+const LAST_OLD_ELEMENT: u8 = Element::Encoded as u8;
 /// A record has at most this many regions.
 pub const REGION_LIMIT: usize = 65_536;
 const DIMENSIONS: usize = 8;
@@ -80,6 +84,12 @@ elements! {
     C128 = 14, 16, "<c16";
     /// Bytes of which something else makes as many as the one extent says: compressed ones, or a difference.
     Encoded = 15, 1, "|u1";
+    /// Truth values of one byte, 0 or 1. From format 4 on.
+    Bool = 16, 1, "|b1";
+    /// 8-bit float: 4 bits of exponent, 3 of mantissa, no infinity. From format 4 on.
+    F8E4M3 = 17, 1, "|V1";
+    /// 8-bit float: 5 bits of exponent, 2 of mantissa. From format 4 on.
+    F8E5M2 = 18, 1, "|V1";
 }
 
 /// One row of the region table.
@@ -112,7 +122,9 @@ impl RegionInfo {
     /// [`Invalid`] if they do not, or are none of a region's.
     pub fn check(&self) -> Result<(), Invalid> {
         if self.name.is_empty() || self.name.len() > NAME_BYTES || self.name.contains('\0') {
-            return Err(Invalid("a region's name is not 1 to 40 bytes without NUL"));
+            return Err(Invalid(
+                "a region's name is not 1 to 1024 bytes without NUL",
+            ));
         }
         if self.shape.len() > DIMENSIONS {
             return Err(Invalid("a region has more than 8 dimensions"));
@@ -145,21 +157,39 @@ impl RegionInfo {
         }
     }
 
-    /// `is_part`: of what the payload is decoded to.
+    /// The bytes of its name that its row has no room for.
+    pub(super) fn name_rest(&self) -> &[u8] {
+        let rest = self.name.as_bytes().get(ROW_NAME_BYTES..);
+        rest.unwrap_or_default()
+    }
+
+    /// Returns true if formats before 4 cannot hold it.
+    pub(super) fn needs_format_4(&self) -> bool {
+        !self.name_rest().is_empty() || self.element as u8 > LAST_OLD_ELEMENT
+    }
+
+    /// Writes its row, without the rest of a long name. `is_part`: of what the payload is decoded to.
     pub(super) fn encode(&self, row: &mut [u8], is_part: bool) {
         row[..8].copy_from_slice(&self.offset.to_le_bytes());
         row[8..16].copy_from_slice(&self.length.to_le_bytes());
         row[16] = self.element as u8;
         row[17] = self.shape.len() as u8;
         row[18] = u8::from(is_part);
+        row[20..22].copy_from_slice(&(self.name_rest().len() as u16).to_le_bytes());
         for (at, extent) in self.shape.iter().enumerate() {
             row[24 + 8 * at..32 + 8 * at].copy_from_slice(&extent.to_le_bytes());
         }
-        row[88..88 + self.name.len()].copy_from_slice(self.name.as_bytes());
+        let start = self.name.len().min(ROW_NAME_BYTES);
+        row[88..88 + start].copy_from_slice(&self.name.as_bytes()[..start]);
     }
 
-    /// Reads a row, and whether it is a part.
-    pub(super) fn decode(row: &[u8; ROW]) -> Result<(Self, bool), Invalid> {
+    /// The bytes of a row's name that lie behind the checksums.
+    pub(super) fn rest_length(row: &[u8; ROW]) -> usize {
+        usize::from(u16::from_le_bytes([row[20], row[21]]))
+    }
+
+    /// Reads a row, and whether it is a part. `rest` is the rest of its name.
+    pub(super) fn decode(row: &[u8; ROW], rest: &[u8]) -> Result<(Self, bool), Invalid> {
         let word = |at: usize| super::head::u64_at(row, at);
         let is_part = match row[18] {
             0 => false,
@@ -172,22 +202,22 @@ impl RegionInfo {
             return Err(Invalid("a region has more than 8 dimensions"));
         }
         let name = &row[88..];
-        let end = name
+        let end = name.iter().position(|byte| *byte == 0);
+        let end = end.unwrap_or(ROW_NAME_BYTES);
+        let unused = row[19..20]
             .iter()
-            .position(|byte| *byte == 0)
-            .unwrap_or(NAME_BYTES);
-        let unused = row[19..24]
-            .iter()
+            .chain(&row[22..24])
             .chain(&row[24 + 8 * dimensions..88])
             .chain(&name[end..]);
         if unused.into_iter().any(|byte| *byte != 0) {
             return Err(Invalid("an unused field is not zero"));
         }
-        let name = std::str::from_utf8(&name[..end]);
+        if end < ROW_NAME_BYTES && !rest.is_empty() {
+            return Err(Invalid("a short name goes on behind the checksums"));
+        }
+        let name = [&name[..end], rest].concat();
         let info = Self {
-            name: name
-                .map_err(|_| Invalid("a region's name is not UTF-8"))?
-                .to_owned(),
+            name: String::from_utf8(name).map_err(|_| Invalid("a region's name is not UTF-8"))?,
             offset: word(0),
             length: word(8),
             element,

@@ -212,6 +212,7 @@ impl Directory {
         };
         match reserved {
             Err(Errno::NOSPC | Errno::DQUOT) => Err(Error::Full {
+                place: Some(self.path.clone()),
                 offset: 0,
                 bytes: usize::try_from(bytes).unwrap_or(usize::MAX),
             }),
@@ -425,6 +426,7 @@ impl Directory {
         }
         if matches!(source, Errno::NOSPC | Errno::DQUOT) {
             return Error::Full {
+                place: Some(self.path.clone()),
                 offset: 0,
                 bytes: BLOCK,
             };

@@ -55,7 +55,7 @@ impl std::fmt::Debug for Bytes<'_> {
 }
 
 impl<'a> Region<'a> {
-    /// Bytes of which nothing is said. The name has 1 to 40 bytes.
+    /// Bytes of which nothing is said. The name has 1 to 1024 bytes.
     #[must_use]
     pub fn new(name: &'a str, bytes: &'a [u8]) -> Self {
         Self {
@@ -156,12 +156,9 @@ impl<'a> Layout<'a> {
             end = round_up(end + info.length, unit).ok_or_else(too_large)?;
             regions.push(info);
         }
-        let blocks = end.div_ceil(u64::from(BLOCK_BYTES));
         let parts = snapshot.regions.iter().flat_map(|region| region.parts);
         let parts: Vec<RegionInfo> = parts.cloned().collect();
-        let size = Head::size(regions.len() + parts.len(), blocks).ok_or_else(too_large)?;
-        let length = size.next_multiple_of(unit as u32);
-        let head = Head {
+        let mut head = Head {
             kind: label.kind,
             position: 0,
             version: snapshot.version,
@@ -172,13 +169,15 @@ impl<'a> Layout<'a> {
             created: label.created,
             rank: label.rank,
             ranks: label.ranks,
-            length,
+            length: 0,
             payload_length: end,
             block_bytes: BLOCK_BYTES,
             regions,
             parts,
             blocks: Vec::new(),
         };
+        let least = head.least_length().ok_or_else(too_large)?;
+        head.length = least.next_multiple_of(unit as u32);
         head.check_names()
             .map_err(|what| refused(what.to_string()))?;
         Ok(Self {

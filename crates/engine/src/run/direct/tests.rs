@@ -81,7 +81,11 @@ impl Storage for Full {
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> tierflow_store::Result<()> {
         let bytes = bytes.len();
-        Err(tierflow_store::Error::Full { offset, bytes })
+        Err(tierflow_store::Error::Full {
+            place: None,
+            offset,
+            bytes,
+        })
     }
 
     fn read_at(&self, _: u64, _: &mut [u8]) -> tierflow_store::Result<()> {

@@ -6,22 +6,34 @@ use tierflow_codec::{Frame, Header};
 use tierflow_dedup::{Chain, most_stored_bytes};
 use tierflow_objects::History;
 use tierflow_store::container::{Element, RegionInfo};
+use tierflow_store::veloc::{self, Content, Head};
 use tierflow_store::{Error, Piece};
 
-/// One rank's piece of a version.
-pub(super) enum PieceContents {
+/// One rank's piece of a version, or of a checkpoint that lies in several.
+pub(crate) enum PieceContents {
     Plain(Box<Piece>),
     /// Put together from differences: its regions, and their bytes one after the other.
     Decoded(Vec<RegionInfo>, Vec<u8>),
+    /// A checkpoint of VELOC's: its regions, in which of the parts each lies, and the parts.
+    Named {
+        regions: Vec<RegionInfo>,
+        part_of: Vec<usize>,
+        parts: Vec<Self>,
+    },
 }
+
+/// Encoded versions of any size are put together.
+pub(crate) const ANY_SIZE: u64 = u64::MAX;
 
 impl PieceContents {
     /// Finds a version in the first of these that has it, and what it builds upon in any of them.
-    pub(super) fn of(histories: &[History], version: u64, rank: u32) -> Result<Self> {
+    /// Encoded ones of more than `most` bytes are refused.
+    pub(crate) fn of(histories: &[History], version: u64, rank: u32, most: u64) -> Result<Self> {
         let piece = found(histories, version, rank)?;
         let Some(size) = piece.head().decoded() else {
             return Ok(Self::Plain(Box::new(piece)));
         };
+        ensure!(size <= most, "version {version} has more than {most} bytes");
         let mut regions = piece.layout().to_vec();
         if regions.is_empty() {
             regions.push(RegionInfo {
@@ -100,23 +112,93 @@ impl PieceContents {
         Ok(Self::Decoded(regions, decoded))
     }
 
-    pub(super) fn regions(&self) -> &[RegionInfo] {
+    /// Finds one rank's piece of a checkpoint of VELOC's: each region that was protected, and the file.
+    pub(crate) fn of_named(histories: &[History], head: &Head, rank: u32) -> Result<Self> {
+        let (mut regions, mut part_of, mut parts) = (Vec::new(), Vec::new(), Vec::new());
+        for (index, content) in head.parts.iter().enumerate() {
+            if content.bytes() > 0 {
+                let number = veloc::part_of(head.serial, index);
+                parts.push(Self::of(histories, number, rank, ANY_SIZE)?);
+            }
+            let mut offset = 0;
+            for (name, length) in names_of(head, content, rank) {
+                regions.push(RegionInfo {
+                    name,
+                    offset,
+                    length,
+                    element: Element::Bytes,
+                    shape: Vec::new(),
+                });
+                offset += length;
+                part_of.push(parts.len().saturating_sub(1));
+            }
+        }
+        Ok(Self::Named {
+            regions,
+            part_of,
+            parts,
+        })
+    }
+
+    pub(crate) fn regions(&self) -> &[RegionInfo] {
         match self {
             Self::Plain(piece) => piece.regions(),
-            Self::Decoded(regions, _) => regions,
+            Self::Decoded(regions, _) | Self::Named { regions, .. } => regions,
         }
     }
 
     /// The bytes of one of its regions, checked.
-    pub(super) fn read(&self, region: &RegionInfo) -> Result<Cow<'_, [u8]>> {
+    pub(crate) fn read(&self, region: &RegionInfo) -> Result<Cow<'_, [u8]>> {
         match self {
             Self::Plain(piece) => Ok(Cow::Owned(piece.read(&region.name)?)),
+            Self::Decoded(..) | Self::Named { .. } => self.read_part(region, 0, region.length),
+        }
+    }
+
+    /// `length` bytes of one of its regions from `start` on, checked.
+    pub(crate) fn read_part(
+        &self,
+        region: &RegionInfo,
+        start: u64,
+        length: u64,
+    ) -> Result<Cow<'_, [u8]>> {
+        match self {
+            Self::Plain(piece) => {
+                let mut bytes = vec![0; usize::try_from(length)?];
+                piece.restore_parts(&region.name, &mut [(start, &mut bytes)])?;
+                Ok(Cow::Owned(bytes))
+            }
             Self::Decoded(_, bytes) => {
                 // The head was found to agree with the length.
-                let from = usize::try_from(region.offset)?;
-                let to = from + usize::try_from(region.length)?;
+                let from = usize::try_from(region.offset.saturating_add(start))?;
+                let to = from.saturating_add(usize::try_from(length)?);
                 Ok(Cow::Borrowed(bytes.get(from..to).unwrap_or_default()))
             }
+            Self::Named { part_of, parts, .. } if length > 0 => {
+                let known = self.regions().iter().position(|known| known == region);
+                let part = known.and_then(|at| parts.get(*part_of.get(at)?));
+                let missing = || format!("there is no region {:?}", region.name);
+                let part = part.with_context(missing)?;
+                let [whole] = part.regions() else {
+                    bail!("the part of {:?} is not one of VELOC's", region.name);
+                };
+                part.read_part(whole, region.offset.saturating_add(start), length)
+            }
+            Self::Named { .. } => Ok(Cow::Borrowed(&[])),
+        }
+    }
+}
+
+/// What the regions of a part are called, and their bytes.
+pub(crate) fn names_of(head: &Head, content: &Content, rank: u32) -> Vec<(String, u64)> {
+    match content {
+        Content::Memory(regions) => {
+            let name = |(id, bytes): &(i64, u64)| (format!("region-{id}"), *bytes);
+            regions.iter().map(name).collect()
+        }
+        Content::File(bytes) => {
+            let (name, version) = (&head.name, head.version);
+            vec![(format!("{name}-{rank}-{version}.dat"), *bytes)]
         }
     }
 }

@@ -1,0 +1,254 @@
+//! How the checkpoints of VELOC's interface are stored: they have names, and an engine and a repository have numbered versions.
+//!
+//! Each checkpoint has a serial, in the order in which they were begun, the same on all ranks that make the same calls. Its
+//! *parts* are versions of the engine: protected memory, and a routed file. Its *head* is one more, which names the checkpoint
+//! and lists its regions. It is written last, and versions become durable in order: if the head is there, so are the parts.
+
+use std::collections::BTreeMap;
+
+/// Versions of the engine for each checkpoint.
+const SHIFT: u32 = 8;
+/// The head's among them.
+const HEAD: u64 = (1 << SHIFT) - 1;
+const MAGIC: u64 = u64::from_le_bytes(*b"TFVELOC1");
+/// The first word of a head with [`spares`](Head::spares).
+const SPARING: u64 = u64::from_le_bytes(*b"TFVELOC2");
+
+/// What a part holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Regions by their ids, with their bytes, one after the other.
+    Memory(Vec<(i64, u64)>),
+    /// The file that the application wrote, of so many bytes.
+    File(u64),
+}
+
+/// A checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The application's name for it.
+    pub name: String,
+    /// The application's version of that name.
+    pub version: u64,
+    /// Counts the checkpoints of a group in the order in which they were begun.
+    pub serial: u64,
+    /// Checkpoints of smaller serials, with higher versions, do not give way to this one: its run was not told of them.
+    pub spares: u64,
+    /// What it consists of, each an engine's version of its own.
+    pub parts: Vec<Content>,
+}
+
+/// The engine's version of a part.
+#[must_use]
+pub fn part_of(serial: u64, part: usize) -> u64 {
+    serial << SHIFT | part as u64
+}
+
+/// Whether that is the engine's version of a head.
+#[must_use]
+pub fn is_head(version: u64) -> bool {
+    version & HEAD == HEAD
+}
+
+/// The engine's version of the head of a serial.
+#[must_use]
+pub fn head_of(serial: u64) -> u64 {
+    serial << SHIFT | HEAD
+}
+
+/// The serial to which a version of the engine belongs.
+#[must_use]
+pub fn serial_of(version: u64) -> u64 {
+    version >> SHIFT
+}
+
+/// The most parts of a checkpoint.
+pub const MOST_PARTS: usize = HEAD as usize;
+
+impl Content {
+    /// Its bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::Memory(regions) => regions
+                .iter()
+                .fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes)),
+            Self::File(bytes) => *bytes,
+        }
+    }
+}
+
+impl Head {
+    /// The engine's version of it.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        head_of(self.serial)
+    }
+
+    /// Returns true if an older checkpoint of the same name does not count any more: the application went back to before it.
+    #[must_use]
+    pub fn supersedes(&self, old: &Self) -> bool {
+        old.version == self.version || (old.version > self.version && old.serial >= self.spares)
+    }
+
+    /// Its regions by their ids, with their bytes.
+    pub fn regions(&self) -> impl DoubleEndedIterator<Item = (i64, u64)> {
+        let regions = self.parts.iter().flat_map(|part| match part {
+            Content::Memory(regions) => regions.as_slice(),
+            Content::File(_) => &[],
+        });
+        regions.copied()
+    }
+
+    /// The engine's versions of it: its parts that have some, and itself. `empties` says whether parts without bytes have.
+    pub fn numbers(&self, empties: bool) -> impl Iterator<Item = u64> {
+        let parts = (0..).zip(&self.parts);
+        let stored = parts.filter(move |(_, part)| empties || part.bytes() > 0);
+        let numbers = stored.map(|(index, _)| part_of(self.serial, index));
+        numbers.chain([self.number()])
+    }
+
+    /// The bytes that the engine's version of it has.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let name = self.name.as_bytes();
+        let mut words = match self.spares {
+            0 => vec![MAGIC],
+            spares => vec![SPARING, spares],
+        };
+        words.extend([self.version, self.serial, self.parts.len() as u64]);
+        for part in &self.parts {
+            match part {
+                Content::Memory(regions) => {
+                    words.extend([0, regions.len() as u64]);
+                    let region = |(id, bytes): &(i64, u64)| [id.cast_unsigned(), *bytes];
+                    words.extend(regions.iter().flat_map(region));
+                }
+                Content::File(bytes) => words.extend([1, *bytes]),
+            }
+        }
+        let words = words.iter().flat_map(|word| word.to_le_bytes());
+        words.chain(name.iter().copied()).collect()
+    }
+
+    /// Returns true if what begins with these bytes may be a head.
+    #[must_use]
+    pub fn is_one(start: &[u8]) -> bool {
+        [MAGIC, SPARING].iter().any(|magic| start.starts_with(&magic.to_le_bytes()))
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote; `None` for anything else.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut rest = bytes;
+        let mut word = || {
+            let (word, after) = rest.split_first_chunk()?;
+            rest = after;
+            Some(u64::from_le_bytes(*word))
+        };
+        let spares = match word()? {
+            MAGIC => 0,
+            SPARING => word()?,
+            _ => return None,
+        };
+        let (version, serial, count) = (word()?, word()?, word()?);
+        if count > MOST_PARTS as u64 {
+            return None;
+        }
+        let mut parts = Vec::new();
+        for _ in 0..count {
+            parts.push(match word()? {
+                0 => {
+                    let mut regions = Vec::new();
+                    for _ in 0..word()? {
+                        regions.push((word()?.cast_signed(), word()?));
+                    }
+                    Content::Memory(regions)
+                }
+                1 => Content::File(word()?),
+                _ => return None,
+            });
+        }
+        let name = String::from_utf8(rest.to_vec()).ok()?;
+        Some(Self {
+            name,
+            version,
+            serial,
+            spares,
+            parts,
+        })
+    }
+}
+
+/// The heads that count, by name and version. Heads are added in the order of their serials: a program that wrote a version again, or
+/// an older one, had gone back to before it, and what it had written after that counts no longer.
+#[derive(Debug, Clone, Default)]
+pub struct Names(BTreeMap<String, BTreeMap<u64, Head>>);
+
+impl Names {
+    /// The heads that count of these, in any order.
+    #[must_use]
+    pub fn of(mut heads: Vec<Head>) -> Self {
+        heads.sort_by_key(|head| head.serial);
+        let mut names = Self::default();
+        for head in heads {
+            let versions = names.0.entry(head.name.clone()).or_default();
+            versions.retain(|_, old| !head.supersedes(old));
+            versions.insert(head.version, head);
+        }
+        names
+    }
+
+    /// Each name with its heads by version.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &BTreeMap<u64, Head>)> {
+        self.0.iter().map(|(name, heads)| (name.as_str(), heads))
+    }
+
+    /// The heads of a name by version.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&BTreeMap<u64, Head>> {
+        self.0.get(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_and_nothing_else() {
+        let head = Head {
+            name: "heat".to_owned(),
+            version: u64::MAX >> 1,
+            serial: 7,
+            spares: 0,
+            parts: vec![
+                Content::Memory(vec![(i64::MIN, 3), (4, u64::MAX / 2)]),
+                Content::Memory(Vec::new()),
+                Content::File(9),
+            ],
+        };
+        let bytes = head.encode();
+        assert_eq!(Head::decode(&bytes), Some(head.clone()));
+        assert_eq!(
+            head.numbers(false).collect::<Vec<_>>(),
+            [7 << 8, 7 << 8 | 2, 7 << 8 | 255]
+        );
+        assert_eq!(head.numbers(true).count(), 4);
+        let sparing = Head {
+            spares: 5,
+            ..head.clone()
+        };
+        assert_eq!(Head::decode(&sparing.encode()), Some(sparing));
+        let fixed = bytes.len() - head.name.len();
+        for length in 0..fixed {
+            assert_eq!(Head::decode(&bytes[..length]), None, "{length}");
+        }
+        for at in 0..fixed {
+            let mut hostile = bytes.clone();
+            hostile[at] ^= 0x80;
+            // Never a panic, nor memory without end.
+            let _another = Head::decode(&hostile);
+        }
+    }
+}
