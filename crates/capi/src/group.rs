@@ -1,9 +1,9 @@
 //! The ranks of a group, as the application lets them meet: by one all-gather of equal parts.
 
 use std::ffi::{c_int, c_void};
+use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;

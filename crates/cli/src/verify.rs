@@ -1,8 +1,8 @@
 //! `tierflow verify`.
 
-use crate::redundancy;
 use crate::names::numbers;
 use crate::output::{DamageRow, Output, bytes};
+use crate::redundancy;
 use crate::show::opened;
 use anyhow::{Result, ensure};
 use clap::Args;

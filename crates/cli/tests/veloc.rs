@@ -35,7 +35,7 @@ fn checkpoint(repository: &Repository, name: &str, version: u64, serial: u64) {
         name: name.to_owned(),
         version,
         serial,
-            spares: 0,
+        spares: 0,
         parts: vec![
             Content::Memory(vec![(1, 24), (7, LARGE)]),
             Content::File(100),

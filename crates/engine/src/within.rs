@@ -55,7 +55,7 @@ impl Engine {
     /// [`closing_patience`](crate::EngineBuilder::closing_patience), and why: the engine is ended nevertheless. To be able to do
     /// something about it, call [`Within::settle`] before.
     pub fn close(self) -> Result<()> {
-        let settled = self.while_moving(self.patience, Within::wait_settled);
+        let settled = self.while_moving(self.patience, |within| within.wait_settled());
         let settled = settled.and(self.protect_if_driven());
         settled.map_err(|cause| self.lost(cause))
     }

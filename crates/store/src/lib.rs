@@ -32,9 +32,9 @@ pub use named::NamedFile;
 pub use place::Place;
 pub use protection::{Gone, OnNode, Protect, Protection};
 pub use repository::{
-    Damage, Elsewhere, Encoded, Heads, Identity, Listed, Mark, Marks, Options, Order,
-    Piece, PieceInfo, Pruned, Pull, Ready, Region, Repository, Retention, Scrubbed, Snapshot,
-    Stamp, Truncation, VersionInfo, can_be_restored, last_restorable, left_behind, with_bases,
+    Damage, Elsewhere, Encoded, Heads, Identity, Listed, Mark, Marks, Options, Order, Piece,
+    PieceInfo, Pruned, Pull, Ready, Region, Repository, Retention, Scrubbed, Snapshot, Stamp,
+    Truncation, VersionInfo, can_be_restored, last_restorable, left_behind, with_bases,
 };
 pub use scratch::{Obtained, Scratch};
 #[cfg(feature = "testing")]

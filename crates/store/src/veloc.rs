@@ -134,7 +134,9 @@ impl Head {
     /// Returns true if what begins with these bytes may be a head.
     #[must_use]
     pub fn is_one(start: &[u8]) -> bool {
-        [MAGIC, SPARING].iter().any(|magic| start.starts_with(&magic.to_le_bytes()))
+        [MAGIC, SPARING]
+            .iter()
+            .any(|magic| start.starts_with(&magic.to_le_bytes()))
     }
 
     /// Reads what [`encode`](Self::encode) wrote; `None` for anything else.

@@ -149,7 +149,8 @@ impl Catalog {
         self.marks = names.iter().filter_map(|name| parse_mark(name)).collect();
         let names_of = names.iter().filter_map(|name| Truncation::parse(name));
         let truncations: BTreeSet<Truncation> = names_of.collect();
-        let is_noted = self.superseded.refresh(&self.directory, &names)?;
+        let directory = self.directory()?.clone();
+        let is_noted = self.superseded.refresh(&directory, &names)?;
         let is_truncated = is_noted || truncations != self.truncations;
         self.truncations = truncations;
         self.aside = names

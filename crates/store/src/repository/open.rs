@@ -205,7 +205,7 @@ impl Repository {
 
 /// Removes files that have no name yet, and closes segments that were not closed.
 fn settle(catalog: &mut Catalog) -> Result<()> {
-    let directory = catalog.directory.clone();
+    let directory = catalog.directory()?.clone();
     let leftover = |name: &&String| {
         let number = name.strip_suffix(".tmp").and_then(|name| name.get(1..));
         number.is_some_and(|n| n.len() == 20 && n.bytes().all(|byte| byte.is_ascii_digit()))

@@ -165,7 +165,7 @@ impl Repository {
             return Ok(());
         }
         let lines: String = entries.iter().map(|entry| entry.line()).collect();
-        let directory = catalog.directory.clone();
+        let directory = catalog.directory()?.clone();
         directory.replace_durably(NOTE, lines.as_bytes())?;
         catalog.superseded = Superseded {
             entries,

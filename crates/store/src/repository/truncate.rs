@@ -109,7 +109,7 @@ impl Repository {
             return Ok(());
         };
         while let Some(new) = catalog.unwritten.first().copied() {
-            catalog.directory.mark(&new.name())?;
+            catalog.directory()?.mark(&new.name())?;
             catalog.unwritten.remove(&new);
             catalog.is_untidy = true;
             let known = std::mem::take(&mut catalog.truncations);
@@ -121,7 +121,7 @@ impl Repository {
                 old.extend(catalog.truncations.pop_first());
             }
             for truncation in old.into_iter().filter(|old| *old != new) {
-                let _of_no_use = catalog.directory.remove(&truncation.name());
+                let _of_no_use = catalog.directory()?.remove(&truncation.name());
             }
         }
         Ok(())
