@@ -306,7 +306,7 @@ fn names_that_cannot_be_are_refused_before_anything_happens() {
     let engine = builder.host_cache(1 << 20).build().unwrap();
     let bytes = [1_u8; 80];
     let plain = || Region::from(&bytes[..]);
-    let long = "n".repeat(41);
+    let long = "n".repeat(1025);
     let wrong: [Vec<Region<'_>>; 6] = [
         vec![plain().named("")],
         vec![plain().named(&long)],
