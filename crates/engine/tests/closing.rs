@@ -1,6 +1,6 @@
 //! An engine that is closed waits as long as bytes move, and no longer than its patience for storage that hangs.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,9 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Error, Region};
-use tierflow_store::{
-    Cancelled, Options, Piece, Ready, Repository, Result, Snapshot, Vault, VersionInfo,
-};
+use tierflow_store::{Options, Piece, Ready, Repository, Result, Snapshot, Vault, VersionInfo};
 
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Far less than the patience, even on a machine that does other things, and all of them take more.
@@ -41,20 +39,16 @@ impl Vault for Slow {
         self.inner.copy(piece)
     }
 
-    fn copy_unless(
-        &self,
-        piece: &Piece,
-        ready: &Ready<'_>,
-        cancelled: &Cancelled<'_>,
-    ) -> Result<()> {
+    fn copy_when(&self, piece: &Piece, ready: &Ready<'_>) -> Result<()> {
         for _block in 0..STEPS {
             while self.hangs.load(Ordering::Relaxed) {
                 std::thread::sleep(STEP);
             }
-            let _wanted = cancelled();
+            let _wanted = piece.go_on();
             std::thread::sleep(STEP);
         }
-        self.inner.copy_unless(piece, ready, cancelled)
+        ready()?;
+        self.inner.copy(piece)
     }
 
     fn remove(&self, versions: &BTreeSet<u64>) -> Result<()> {
@@ -95,9 +89,17 @@ fn storage_that_is_slow_is_waited_for_as_long_as_bytes_move() {
 fn storage_that_hangs_is_waited_for_as_long_as_the_patience_lasts() {
     let (closed, _, versions) = close(true);
     let error = closed.unwrap_err();
+    let Error::Lost {
+        versions: lost,
+        cause,
+    } = &error
+    else {
+        panic!("{error}");
+    };
+    assert_eq!(lost, &[1]);
     assert!(
-        matches!(error, Error::TimedOut { patience: PATIENCE }),
-        "{error}"
+        matches!(**cause, Error::TimedOut { patience: PATIENCE }),
+        "{cause}"
     );
     assert_eq!(versions, 0);
 }

@@ -129,7 +129,7 @@ fn a_forgotten_option_deletes_nothing() {
     let home = without_bases();
     for _ in 0..2 {
         let engine = near(&home).build().unwrap();
-        assert_eq!(engine.versions(), []);
+        assert!(engine.versions().is_empty());
         let damage = engine.damage();
         let missing: Vec<_> = damage.iter().filter_map(|damage| damage.version).collect();
         assert_eq!(missing, (6..12).collect::<Vec<_>>(), "{damage:?}");

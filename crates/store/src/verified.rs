@@ -249,6 +249,7 @@ mod tests {
             match written == bytes.len() {
                 true => Ok(()),
                 false => Err(Error::Full {
+                    place: None,
                     offset,
                     bytes: bytes.len(),
                 }),
