@@ -1,6 +1,7 @@
 //! A tier that outlives the engine: copies lie under their versions' numbers, whole or not at all, with checksums.
 
 mod many;
+mod unfit;
 
 use super::empties::Empties;
 use super::first_write::FirstWrite;
@@ -452,31 +453,6 @@ impl Kept {
     ) -> Result<()> {
         let stop = stop.clone();
         read(&self.vault.piece(version)?.unless(move || stop.is_set()))
-    }
-
-    /// A copy was found that the plan does not hear of: it goes once a version of this engine is durable, or in its way.
-    pub(crate) fn found_unfit(&self, version: Version, size: u64) {
-        self.unfit.lock().insert(version, size);
-    }
-
-    /// A version was given up on another tier: what was found of it here and is not known to the plan goes, too.
-    pub(super) fn drop_unfit(&self, version: Version) {
-        let unfit = self.unfit.lock().remove(&version);
-        if let Some(size) = unfit {
-            self.drop_copy(version, size);
-        }
-    }
-
-    fn drop_all_unfit(&self) -> bool {
-        let mut unfit = std::mem::take(&mut *self.unfit.lock());
-        let is_any = !unfit.is_empty();
-        self.dropped.lock().append(&mut unfit);
-        is_any
-    }
-
-    /// Why external storage has no mark of this run, if the mark could not be left.
-    pub(crate) fn unmarked(&self) -> Option<Error> {
-        self.first.unmarked()
     }
 
     /// A copy was given up.

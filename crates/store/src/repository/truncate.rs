@@ -62,7 +62,7 @@ impl Repository {
     /// there to stay, or earlier where they take its space.
     ///
     /// # Errors
-    /// [`Error::Argument`] if the repository was opened for reading.
+    /// [`Error::Argument`](crate::Error::Argument) if the repository was opened for reading.
     pub fn truncate(&self, after: Option<u64>) -> Result<()> {
         let from = after.map_or(Some(0), |after| after.checked_add(1));
         let epoch = self.writer()?.order.epoch();
