@@ -1,5 +1,7 @@
 //! Failures, sorted by what the caller does next.
 
+use rustix::io::Errno;
+use std::path::{Path, PathBuf};
 use tierflow_device::Error as DeviceError;
 use tierflow_engine::{BuildError, Error};
 use tierflow_store::Error as StoreError;
@@ -41,6 +43,53 @@ pub struct Failure {
     pub status: Status,
     /// The whole story.
     pub text: String,
+    /// The system's part of it.
+    pub system: System,
+}
+
+/// What the system said, and about which file: an `OSError` has both.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct System {
+    /// The system's number of the error.
+    pub errno: Option<i32>,
+    /// The file or directory.
+    pub path: Option<PathBuf>,
+}
+
+impl From<&Error> for System {
+    fn from(error: &Error) -> Self {
+        match error {
+            Error::Storage(error) => error.into(),
+            Error::Stalled { cause, .. } => cause.as_deref().map(Self::from).unwrap_or_default(),
+            _ => Self::default(),
+        }
+    }
+}
+
+impl From<&StoreError> for System {
+    fn from(error: &StoreError) -> Self {
+        let of = |errno: i32, path: &Path| Self {
+            errno: Some(errno),
+            path: Some(path.to_owned()),
+        };
+        match error {
+            StoreError::Open { directory, source } => of(source.raw_os_error(), directory),
+            StoreError::File { path, source, .. } => of(source.raw_os_error(), path),
+            StoreError::Write { source, .. } | StoreError::Read { source, .. } => Self {
+                errno: Some(source.raw_os_error()),
+                path: None,
+            },
+            StoreError::Full { place, .. } => Self {
+                errno: Some(Errno::NOSPC.raw_os_error()),
+                path: place.clone(),
+            },
+            StoreError::Busy { directory } => of(Errno::BUSY.raw_os_error(), directory),
+            StoreError::Vanished { directory } => of(Errno::NOENT.raw_os_error(), directory),
+            StoreError::Refused { path, .. } => of(Errno::PERM.raw_os_error(), path),
+            StoreError::Damaged { path, .. } => of(Errno::IO.raw_os_error(), path),
+            _ => Self::default(),
+        }
+    }
 }
 
 /// The result of a fallible call.
@@ -50,7 +99,11 @@ impl Failure {
     /// A failure of this kind.
     pub fn new(status: Status, text: impl Into<String>) -> Self {
         let text = text.into();
-        Self { status, text }
+        Self {
+            status,
+            text,
+            system: System::default(),
+        }
     }
 
     /// A call, or an option, that has to be corrected.
@@ -60,7 +113,7 @@ impl Failure {
 
     /// A file that could not be used.
     #[must_use]
-    pub fn file(path: &std::path::Path, error: &std::io::Error) -> Self {
+    pub fn file(path: &Path, error: &std::io::Error) -> Self {
         Self::new(Status::Storage, format!("{}: {error}", path.display()))
     }
 }
@@ -120,7 +173,10 @@ impl From<&DeviceError> for Status {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self::new((&error).into(), error.to_string())
+        Self {
+            system: (&error).into(),
+            ..Self::new((&error).into(), error.to_string())
+        }
     }
 }
 
@@ -132,7 +188,10 @@ impl From<DeviceError> for Failure {
 
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
-        Self::new((&error).into(), error.to_string())
+        Self {
+            system: (&error).into(),
+            ..Self::new((&error).into(), error.to_string())
+        }
     }
 }
 

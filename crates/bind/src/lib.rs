@@ -10,7 +10,7 @@ mod streams;
 mod until;
 
 pub use engine_handle::{Door, EngineHandle, OpenEngine, Suspension, end_of_process};
-pub use failure::{Failure, Outcome, Status};
+pub use failure::{Failure, Outcome, Status, System};
 pub use options::{Doors, Growth, Kind, OPTIONS, OptionInfo, Options, Pool, Ranks, Value, parse};
 pub use process::PerProcess;
 pub use slot::{OrderAfter, Slot, SlotEnd};

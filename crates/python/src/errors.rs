@@ -1,12 +1,11 @@
 //! Errors of the engine as exceptions, sorted by what the caller does next. The classes are in `tierflow/_errors.py`.
 
 use std::ffi::CString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use pyo3::exceptions::{PyOSError, PyResourceWarning};
 use pyo3::prelude::*;
-use rustix::io::Errno;
-use tierflow_bind::{Failure, Status};
+use tierflow_bind::{Failure, Status, System};
 use tierflow_device::Error as DeviceError;
 use tierflow_engine::Error;
 use tierflow_store::Error as StoreError;
@@ -27,49 +26,8 @@ impl<T> OrRaise<T> for tierflow_engine::Result<T> {
 /// The exception of an error.
 pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
     let exception = sorted(py, error);
-    about(py, &exception, &System::of(error));
+    about(py, &exception, &System::from(error));
     exception
-}
-
-/// What the system said, and about which file: an `OSError` has both.
-#[derive(Debug, Default)]
-struct System {
-    errno: Option<i32>,
-    path: Option<PathBuf>,
-}
-
-impl System {
-    fn of(error: &Error) -> Self {
-        match error {
-            Error::Storage(error) => Self::of_store(error),
-            Error::Stalled { cause, .. } => cause.as_deref().map(Self::of).unwrap_or_default(),
-            _ => Self::default(),
-        }
-    }
-
-    fn of_store(error: &StoreError) -> Self {
-        let of = |errno: i32, path: &Path| Self {
-            errno: Some(errno),
-            path: Some(path.to_owned()),
-        };
-        match error {
-            StoreError::Open { directory, source } => of(source.raw_os_error(), directory),
-            StoreError::File { path, source, .. } => of(source.raw_os_error(), path),
-            StoreError::Write { source, .. } | StoreError::Read { source, .. } => Self {
-                errno: Some(source.raw_os_error()),
-                path: None,
-            },
-            StoreError::Full { place, .. } => Self {
-                errno: Some(Errno::NOSPC.raw_os_error()),
-                path: place.clone(),
-            },
-            StoreError::Busy { directory } => of(Errno::BUSY.raw_os_error(), directory),
-            StoreError::Vanished { directory } => of(Errno::NOENT.raw_os_error(), directory),
-            StoreError::Refused { path, .. } => of(Errno::PERM.raw_os_error(), path),
-            StoreError::Damaged { path, .. } => of(Errno::IO.raw_os_error(), path),
-            _ => Self::default(),
-        }
-    }
 }
 
 /// Gives an `OSError` its attributes. Other exceptions have none of them.
@@ -103,7 +61,9 @@ fn sorted(py: Python<'_>, error: &Error) -> PyErr {
 
 /// The exception of a failure.
 pub(crate) fn failed(py: Python<'_>, failure: &Failure) -> PyErr {
-    named(py, class(failure.status), failure.text.clone())
+    let exception = named(py, class(failure.status), failure.text.clone());
+    about(py, &exception, &failure.system);
+    exception
 }
 
 /// Warns of what was lost. Where warnings are errors, it is told as one that nobody can catch.
@@ -159,7 +119,7 @@ pub(crate) fn device(py: Python<'_>, error: &DeviceError) -> PyErr {
 /// A directory of versions.
 pub(crate) fn storage(py: Python<'_>, error: &StoreError) -> PyErr {
     let exception = stored(py, error, error.to_string());
-    about(py, &exception, &System::of_store(error));
+    about(py, &exception, &System::from(error));
     exception
 }
 
