@@ -129,8 +129,8 @@ impl Protected {
         }
         worker.set = set.clone();
         worker.protect_rest(&given_up, elsewhere)?;
-        // What was there before is of one start, and what this run writes of the next: it may give up the former.
         let gone = gone(&lost, (member.rank, member.patience), collective)?;
+        // Versions from before are protected in one start, and this run's in the next, as it may give up the former.
         let own_start = start.saturating_add(1);
         worker.start = own_start;
         let pending = Arc::clone(&worker.pending);
@@ -323,7 +323,7 @@ impl Vault for Protected {
     }
 
     fn save_when(&self, snapshot: &Snapshot<'_>, ready: &Ready<'_>) -> tierflow_store::Result<()> {
-        // Before what it replaces is given up in the repository.
+        // First what could bring back the pieces that the repository gives up.
         self.store.note_truncation().map_err(remote)?;
         if self.set.tolerates == 0 {
             return Vault::save_when(&*self.repository, snapshot, ready);
