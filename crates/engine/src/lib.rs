@@ -46,8 +46,8 @@ pub use tierflow_codec::NvcompCodec;
 #[cfg(feature = "compress")]
 pub use tierflow_codec::{Bound, Element as Value};
 pub use tierflow_plan as plan;
+pub use tierflow_plan::timeline::{Timeline, TimelineLane, What};
 pub use tierflow_plan::{AfterRestore, PrefetchDistance, Version};
 pub use tierflow_store::Retention;
 pub use tierflow_store::container::{Element, RegionInfo};
-pub use tierflow_timeline::{Timeline, TimelineLane, What};
 pub use within::Within;

@@ -7,8 +7,8 @@ use crate::run::Medium;
 use crate::{Engine, Version};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use tierflow_plan::timeline::Timeline;
 use tierflow_tier_alloc::{DeviceReport, HostReport};
-use tierflow_timeline::Timeline;
 
 impl Engine {
     /// The newest version held; with `before`, the newest of a smaller number than that. In a new engine on the

@@ -15,6 +15,7 @@ mod record;
 mod space;
 mod statistics;
 mod sums;
+pub mod timeline;
 mod traffic;
 mod world;
 

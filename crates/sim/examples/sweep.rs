@@ -20,12 +20,12 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use tierflow_plan::timeline::Timeline;
 use tierflow_plan::{Fifo, Lru, Residency, Score};
 use tierflow_sim::sweep::{Cell, Ratios, cells_with};
 use tierflow_sim::{
     Hardware, Outcome, Simulation, Stalls, UNLIMITED, Workload, fluid_bound, sizes_from_csv,
 };
-use tierflow_timeline::Timeline;
 
 /// A policy's name, and how a simulation is told to use it.
 type NamedPolicy = (&'static str, fn(Simulation) -> Simulation);

@@ -3,8 +3,8 @@
 use crate::client::{Call, CallKind, CopyId, Flight};
 use crate::network::Direction;
 use std::collections::BTreeMap;
+use tierflow_plan::timeline::{Timeline, TimelineLane, What};
 use tierflow_plan::{Eviction, Version};
-use tierflow_timeline::{Timeline, TimelineLane, What};
 
 /// A direction of a hop: the tier above it, and whether it is downwards.
 type HopDirection = (usize, bool);

@@ -11,8 +11,8 @@ use crate::workload::Workload;
 use crate::{Error, Result};
 use machine::Machine;
 use run::Run;
+use tierflow_plan::timeline::Timeline;
 use tierflow_plan::{ExtentSize, Plan, PlanConfig, Policy, Residency, TierConfig, World};
-use tierflow_timeline::Timeline;
 
 /// Makes the policy of one plan.
 type MakePolicy = Box<dyn Fn() -> Box<dyn Policy>>;

@@ -229,7 +229,7 @@ fn what_makes_no_sense_is_refused_with_its_reason() {
 fn a_time_line_changes_nothing_and_nothing_on_it_overlaps() {
     let workload = [uniform(96, Order::Irregular(3), Hints::All)];
     let simulation = Simulation::new(Hardware::h100(1 << 30, 8 << 30));
-    let mut timeline = tierflow_timeline::Timeline::new(1 << 20);
+    let mut timeline = tierflow_plan::timeline::Timeline::new(1 << 20);
     let outcome = simulation
         .run_with_timeline(&workload, &mut timeline)
         .unwrap();

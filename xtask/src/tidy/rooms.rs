@@ -7,7 +7,6 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("tierflow-lifecycle", &[]),
     ("tierflow-evict", &[]),
     ("tierflow-placement", &[]),
-    ("tierflow-timeline", &[]),
     ("tierflow-device", &[]),
     ("tierflow-local-stores", &["tierflow-store"]),
     ("tierflow-peers", &["tierflow-device", "tierflow-placement"]),
@@ -29,10 +28,9 @@ const ROOMS: &[(&str, &[&str])] = &[
             "tierflow-local-stores",
             "tierflow-objects",
             "tierflow-peers",
-            "tierflow-timeline",
         ],
     ),
-    ("tierflow-sim", &["tierflow-plan", "tierflow-timeline"]),
+    ("tierflow-sim", &["tierflow-plan"]),
     // The engine in its tests.
     (
         "tierflow-objects",
@@ -120,7 +118,7 @@ const BINDINGS: &[&str] = &[
 ];
 
 /// Those that may use crates of others in their tests alone.
-const ALONE: &[&str] = &["tierflow-lifecycle", "tierflow-timeline"];
+const ALONE: &[&str] = &["tierflow-lifecycle"];
 
 /// What tests of every crate may share. It is not published, so nothing else may.
 const TESTING: &str = "tierflow-testing";

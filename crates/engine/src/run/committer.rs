@@ -11,7 +11,7 @@ use crate::{Error, Result};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 use tierflow_device::{Access, ReadLoan};
-use tierflow_timeline::{TimelineLane, What};
+use tierflow_plan::timeline::{TimelineLane, What};
 
 /// Threads that commit to one directory: while one writes what has come by now, another reports what it wrote before and wakes those who
 /// wait for that, and a third one is there for what comes next.

@@ -7,7 +7,7 @@ use crate::plan::{Event, Eviction};
 use hashbrown::HashMap;
 use std::thread::{Thread, ThreadId};
 use std::time::{Duration, Instant};
-use tierflow_timeline::{Timeline, TimelineLane, What};
+use tierflow_plan::timeline::{Timeline, TimelineLane, What};
 
 /// Why a call sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use crate::{Error, Result};
 use std::sync::Arc;
 use std::time::Instant;
 use tierflow_device::Access;
-use tierflow_timeline::{TimelineLane, What};
+use tierflow_plan::timeline::{TimelineLane, What};
 
 /// Ends of transfers that the plan hears of at a time, while other calls wait.
 const REPORTED: usize = 16;

@@ -1,22 +1,34 @@
-#![doc = include_str!("../README.md")]
-#![forbid(unsafe_code)]
+//! Spans and instant events on rows, written in the Chrome trace format, which Perfetto and `chrome://tracing` open. The engine and
+//! the simulator write theirs with it. Times come in as nanoseconds.
+//!
+//! ```rust
+//! use tierflow_plan::timeline::{Timeline, What};
+//!
+//! let mut timeline = Timeline::new(1000);
+//! let disk = timeline.lane("disk");
+//! let what = What { name: "flush", version: Some(7), bytes: 4096 };
+//! timeline.span(disk, what, 1_000, 3_500);
+//! let mut json = Vec::new();
+//! timeline.write(&mut json)?;
+//! assert!(String::from_utf8_lossy(&json).contains("\"dur\":2.500"));
+//! # Ok::<(), std::io::Error>(())
+//! ```
 
+use crate::Version;
 use std::collections::VecDeque;
+use std::fmt;
 use std::io::{self, Write};
-
-/// The number of a checkpoint.
-pub type Version = u64;
 
 /// A row of a [`Timeline`]: something that does one thing at a time, such as a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TimelineLane(usize);
 
-/// What is shown, of which version.
+/// The label of an entry: its name, and the version that it is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct What {
     /// A word or two: "flush", "wait for room".
     pub name: &'static str,
-    /// The version, if it is about one.
+    /// The version, if the entry is about one.
     pub version: Option<Version>,
     /// Bytes that were moved or evicted.
     pub bytes: u64,
@@ -42,7 +54,7 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// A time line that keeps the last `limit` entries.
+    /// Makes a time line that keeps the last `limit` entries.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self {
@@ -53,7 +65,7 @@ impl Timeline {
         }
     }
 
-    /// The lane of this name; a new one below the others if there is none.
+    /// Returns the lane of this name. Adds it below the others if there is none.
     pub fn lane(&mut self, name: &str) -> TimelineLane {
         let known = self.lanes.iter().position(|lane| lane == name);
         TimelineLane(known.unwrap_or_else(|| {
@@ -62,7 +74,7 @@ impl Timeline {
         }))
     }
 
-    /// Something that took from `begin_ns` to `end_ns`. What is on a lane must not overlap, or viewers draw nonsense.
+    /// Adds a span from `begin_ns` to `end_ns`. Spans of one lane must not overlap, or viewers draw nonsense.
     pub fn span(&mut self, lane: TimelineLane, what: What, begin_ns: u64, end_ns: u64) {
         self.push(Entry {
             lane,
@@ -72,7 +84,7 @@ impl Timeline {
         });
     }
 
-    /// Adds an instant event: something that took no time.
+    /// Adds an instant event.
     pub fn moment(&mut self, lane: TimelineLane, what: What, at_ns: u64) {
         self.push(Entry {
             lane,
@@ -90,25 +102,25 @@ impl Timeline {
         self.entries.push_back(entry);
     }
 
-    /// Entries that are kept.
+    /// Returns the number of entries that are kept.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether nothing happened yet.
+    /// Returns true if there is no entry.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Entries that were dropped for newer ones.
+    /// Returns the number of entries that were dropped for newer ones.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Writes all of it as one JSON object in the Chrome trace format (times in µs, to the ns).
+    /// Writes all entries as one JSON object in the Chrome trace format (times in µs, to the ns).
     ///
     /// # Errors
     /// Those of `out`.
@@ -170,11 +182,11 @@ impl Entry {
     }
 }
 
-/// ns, shown as µs with three decimals.
+/// Nanoseconds, shown as µs with three decimals.
 struct Micros(u64);
 
-impl std::fmt::Display for Micros {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Micros {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{:03}", self.0 / 1000, self.0 % 1000)
     }
 }
@@ -182,8 +194,8 @@ impl std::fmt::Display for Micros {
 /// Text within a JSON string.
 struct Escaped<'a>(&'a str);
 
-impl std::fmt::Display for Escaped<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for c in self.0.chars() {
             match c {
                 '"' | '\\' => write!(f, "\\{c}")?,
