@@ -20,7 +20,7 @@ mod windows;
 
 pub(crate) use differences::{Base, EncodedSizes, LatestEncoding};
 pub(crate) use outlook::{Outlook, Phase};
-pub(crate) use room::{KeepReason, RoomRequest, Urgency};
+pub(crate) use room::{KeepReason, RoomBytes, RoomRequest, Urgency};
 
 use crate::command::Command;
 use crate::config::{AfterRestore, ConfigError, Differences, ExtentSize, PlanConfig, TierConfig};

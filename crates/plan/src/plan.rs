@@ -95,12 +95,12 @@ impl Plan {
                 ticket,
                 version,
                 size,
-            } => self.checkpoint(ticket, (version, size), false),
+            } => self.checkpoint(ticket, version, size, false),
             Event::Produce {
                 ticket,
                 version,
                 size,
-            } => self.checkpoint(ticket, (version, size), true),
+            } => self.checkpoint(ticket, version, size, true),
             Event::Written { ticket, ok } => self.written(ticket, ok),
             Event::Restore { ticket, version } => self.restore(ticket, version, false),
             Event::Consume { ticket, version } => self.restore(ticket, version, true),
@@ -143,7 +143,7 @@ impl Plan {
                 size,
                 tier,
                 difference,
-            } => self.adopt((version, size), tier, difference),
+            } => self.adopt(version, size, tier, difference),
             Event::Damaged { version, tier } => {
                 if tier.0 >= self.ledger().tiers.len() {
                     return Err(Misuse::NoTier(tier));
@@ -290,7 +290,8 @@ impl Plan {
 
     fn adopt(
         &mut self,
-        (version, size): (Version, u64),
+        version: Version,
+        size: u64,
         tier: TierId,
         difference: Option<Difference>,
     ) -> Result<(), Misuse> {
@@ -312,7 +313,7 @@ impl Plan {
         if size == 0
             || !is_same
             || ledger.discarded.contains(version)
-            || !ledger.may_lie((version, size), tier, difference)
+            || !ledger.may_lie(version, size, tier, difference)
         {
             return Ok(());
         }
@@ -325,7 +326,7 @@ impl Plan {
         if known.is_none() {
             ledger.insert(version, size, false, true);
         }
-        ledger.place_adopted(version, (tier, run, bytes));
+        ledger.place_adopted(version, tier, run, bytes);
         match difference {
             Some(difference) => ledger.lies_different(version, difference),
             None => ledger.lies_whole(version, tier),

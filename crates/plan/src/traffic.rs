@@ -125,7 +125,8 @@ impl Traffic {
         purpose: Purpose,
         version: Version,
         parts: Vec<(u64, TierId)>,
-        (to, offsets): (TierId, Vec<u64>),
+        to: TierId,
+        offsets: Vec<u64>,
     ) {
         let id = TransferId(self.next);
         self.next += 1;
@@ -148,16 +149,16 @@ impl Traffic {
                 .extent((version, piece.start))
                 .map_or(0, |extent| extent.len);
             let size = ledger.room_on(version, to, len);
-            let reserved = ledger.tier(to).space.reserved(size);
-            ledger.receive((version, piece.start), (to, offset, size), (id, began));
+            let place = Place {
+                tier: to,
+                offset,
+                size,
+                reserved: ledger.tier(to).space.reserved(size),
+            };
+            ledger.receive((version, piece.start), place, id, began);
             targets.push(Piece {
                 start: piece.start,
-                place: Place {
-                    tier: to,
-                    offset,
-                    size,
-                    reserved,
-                },
+                place,
             });
         }
         let coding = ledger.code(version, source, to);

@@ -104,7 +104,8 @@ impl Ledger {
     /// Returns true if a version of `size` bytes may be found on `tier` as this difference, or as it is without one.
     pub(crate) fn may_lie(
         &self,
-        (version, size): (Version, u64),
+        version: Version,
+        size: u64,
         tier: TierId,
         difference: Option<Difference>,
     ) -> bool {

@@ -1,7 +1,7 @@
 //! Replicas: their arrival, their reads, their end.
 
 use super::Ledger;
-use crate::command::{Command, Piece};
+use crate::command::{Command, Piece, Place};
 use crate::order::ExtentId;
 use crate::record::{Extent, Record, Replica, first_sound};
 use crate::statistics::{Cause, Eviction};
@@ -45,10 +45,16 @@ impl Ledger {
     pub(crate) fn receive(
         &mut self,
         id: ExtentId,
-        (tier, offset, size): (TierId, u64, u64),
-        (transfer, began): (TransferId, Move),
+        place: Place,
+        transfer: TransferId,
+        began: Move,
     ) {
-        let reserved = self.tier(tier).space.reserved(size);
+        let Place {
+            tier,
+            offset,
+            size,
+            reserved,
+        } = place;
         self.tier_mut(tier)
             .space
             .take(offset..offset + reserved, id);
@@ -161,7 +167,9 @@ impl Ledger {
     pub(crate) fn place_adopted(
         &mut self,
         version: Version,
-        (tier, run, bytes): (TierId, Range<u64>, u64),
+        tier: TierId,
+        run: Range<u64>,
+        bytes: u64,
     ) {
         let mut state = State::Init;
         Self::advance(&mut self.illegal, &mut state, Move::WriteBegan);

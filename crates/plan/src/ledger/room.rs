@@ -38,6 +38,22 @@ pub(crate) struct RoomRequest {
     pub(crate) keep: KeepReason,
 }
 
+/// Bytes of room that are asked for: up to `most`, but no fewer than `least`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RoomBytes {
+    pub(crate) most: u64,
+    pub(crate) least: u64,
+}
+
+impl RoomBytes {
+    pub(crate) fn exactly(bytes: u64) -> Self {
+        Self {
+            most: bytes,
+            least: bytes,
+        }
+    }
+}
+
 /// The reason for which replicas are kept, whatever the urgency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeepReason {
@@ -55,7 +71,7 @@ impl Ledger {
     pub(crate) fn make_room(
         &mut self,
         tier: TierId,
-        (most, least): (u64, u64),
+        RoomBytes { most, least }: RoomBytes,
         request: RoomRequest,
         outlook: &Outlook,
     ) -> Option<Vec<Range<u64>>> {

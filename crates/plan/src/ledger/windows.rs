@@ -34,7 +34,7 @@ impl Ledger {
         let uses = uses.map(|fragment| self.use_of(tier, fragment, request, outlook));
         let uses: Vec<_> = uses.collect();
         let window = match self.windows.is_some() {
-            true => self.chosen_window(tier, bytes, (&fragments, &uses), request)?,
+            true => self.chosen_window(tier, bytes, &fragments, &uses, request)?,
             false => latest_window(&fragments, &uses, bytes)?,
         };
         let offset = fragments[window.start].offset;
@@ -51,7 +51,8 @@ impl Ledger {
         &mut self,
         tier: TierId,
         bytes: u64,
-        (fragments, uses): (&[Fragment], &[Option<Position>]),
+        fragments: &[Fragment],
+        uses: &[Option<Position>],
         request: RoomRequest,
     ) -> Option<Range<usize>> {
         let waits = match request.urgency {

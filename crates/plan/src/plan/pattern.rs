@@ -22,7 +22,8 @@ impl Pattern {
     /// same step twice), returns the scan's direction, and true if it goes to a neighbour.
     pub(super) fn observe(
         &mut self,
-        (version, written): (Version, u64),
+        version: Version,
+        written: u64,
         last_reading: Option<u64>,
         reach: u64,
     ) -> Option<(Direction, bool)> {

@@ -213,8 +213,8 @@ impl Plan {
         let before = self.pattern.bytes;
         if let Some(record) = ledger.records.get(&version) {
             let reach = ledger.tiers[0].space.limit();
-            let read = (version, record.written);
-            let scan = self.pattern.observe(read, record.reading, reach);
+            let (written, last) = (record.written, record.reading);
+            let scan = self.pattern.observe(version, written, last, reach);
             self.pattern.bytes += record.size;
             let direction = match scan.filter(|_| ledger.hints.next(version).is_none()) {
                 // Blocks may be read in one direction, and their versions in the other.

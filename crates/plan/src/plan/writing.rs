@@ -4,7 +4,7 @@ use super::Plan;
 use super::calls::BlockedCheckpoint;
 use crate::command::{Command, Refusal};
 use crate::event::Misuse;
-use crate::ledger::{KeepReason, Ledger, Outlook, RoomRequest, Tier, Urgency};
+use crate::ledger::{KeepReason, Ledger, Outlook, RoomBytes, RoomRequest, Tier, Urgency};
 use crate::statistics::Cause;
 use crate::{Ticket, TierId, Version};
 use std::ops::Range;
@@ -25,7 +25,8 @@ impl Plan {
     pub(super) fn checkpoint(
         &mut self,
         ticket: Ticket,
-        (version, size): (Version, u64),
+        version: Version,
+        size: u64,
         in_place: bool,
     ) -> Result<(), Misuse> {
         self.calls.begin(ticket)?;
@@ -137,11 +138,11 @@ impl Plan {
         let rest = ledger.tier(tier).space.reserved(left);
         let below = if left < blocked.size { shared } else { request };
         let mut room = Vec::new();
-        for run in ledger.make_room(tier, (rest, rest), below, outlook)? {
+        for run in ledger.make_room(tier, RoomBytes::exactly(rest), below, outlook)? {
             room.push((tier, run));
         }
         for (above, share) in shares.into_iter().rev() {
-            let runs = ledger.make_room(above, (share, share), shared, outlook)?;
+            let runs = ledger.make_room(above, RoomBytes::exactly(share), shared, outlook)?;
             room.splice(0..0, runs.into_iter().map(|run| (above, run)));
         }
         room.retain(|(_, run)| !run.is_empty());

@@ -15,7 +15,7 @@ pub(crate) use suspended::Suspension;
 
 use super::{Purpose, Traffic};
 use crate::config::ExtentSize;
-use crate::ledger::{KeepReason, Ledger, Outlook, RoomRequest, Urgency};
+use crate::ledger::{KeepReason, Ledger, Outlook, RoomBytes, RoomRequest, Urgency};
 use crate::order::{ExtentId, Point, Position};
 use crate::record::{Extent, Replica};
 use crate::statistics::Cause;
@@ -42,6 +42,13 @@ impl Part {
         let most = u64::MAX;
         Self { id, end, most }
     }
+}
+
+/// The two ends of a transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Link {
+    from: TierId,
+    to: TierId,
 }
 
 /// The calls that wait for transfers.
@@ -134,7 +141,7 @@ impl Traffic {
                     };
                     let end = End::Front;
                     let part = Part { id, end, most };
-                    self.carry(Purpose::Prefetch, part, (from, to), request, outlook)
+                    self.carry(Purpose::Prefetch, part, Link { from, to }, request, outlook)
                 }
             };
             if started {
@@ -150,13 +157,14 @@ impl Traffic {
         &mut self,
         purpose: Purpose,
         Part { id, end, most }: Part,
-        (from, to): (TierId, TierId),
+        link: Link,
         request: RoomRequest,
         outlook: &Outlook,
     ) -> bool {
-        if self.must_not_encode(purpose, id.0, (from, to)) {
+        if self.must_not_encode(purpose, id.0, link) {
             return false;
         }
+        let Link { from, to } = link;
         let ledger = &self.ledger;
         let Some(len) = ledger.extent(id).map(|extent| extent.len) else {
             return false;
@@ -181,7 +189,11 @@ impl Traffic {
                     Some(_) => room.min(space.reserved(least)),
                     None => room,
                 };
-                self.ledger.make_room(to, (room, enough), request, outlook)
+                let bytes = RoomBytes {
+                    most: room,
+                    least: enough,
+                };
+                self.ledger.make_room(to, bytes, request, outlook)
             }
             false => {
                 let run = self.ledger.make_run(to, room, request, outlook);
@@ -204,7 +216,7 @@ impl Traffic {
             self.ledger.split(id, at);
             first += if end == End::Back { at } else { 0 };
         }
-        self.launch(purpose, id.0, vec![(first, from)], (to, runs));
+        self.launch(purpose, id.0, vec![(first, from)], to, runs);
         true
     }
 
@@ -223,7 +235,7 @@ impl Traffic {
             readable.next_back().map(|replica| replica.tier)
         };
         let lowest = ledger.extent((version, 0)).and_then(lowest);
-        if lowest.is_some_and(|from| self.must_not_encode(purpose, version, (from, to))) {
+        if lowest.is_some_and(|from| self.must_not_encode(purpose, version, Link { from, to })) {
             return false;
         }
         let Some(record) = ledger.records.get(&version) else {
@@ -247,7 +259,10 @@ impl Traffic {
         }
         let starts: Vec<_> = missing.map(|extent| extent.start).collect();
         let found = match is_divisible {
-            true => self.ledger.make_room(to, (bytes, bytes), request, outlook),
+            true => {
+                let bytes = RoomBytes::exactly(bytes);
+                self.ledger.make_room(to, bytes, request, outlook)
+            }
             false => {
                 let run = self.ledger.make_run(to, bytes, request, outlook);
                 run.map(|run| vec![run])
@@ -263,7 +278,7 @@ impl Traffic {
                 let parts = parts
                     .filter_map(|start| Some((start, self.source(purpose, (version, start))?)));
                 let parts = parts.collect();
-                self.launch(purpose, version, parts, (to, runs));
+                self.launch(purpose, version, parts, to, runs);
                 true
             }
             _ => false,
@@ -272,12 +287,7 @@ impl Traffic {
 
     /// Returns true if no encoding of a version may begin now. One version has one encoding at a time. A chain has one
     /// at a time if its tier keeps versions for another run, which has to find their bases.
-    fn must_not_encode(
-        &self,
-        purpose: Purpose,
-        version: Version,
-        (from, to): (TierId, TierId),
-    ) -> bool {
+    fn must_not_encode(&self, purpose: Purpose, version: Version, Link { from, to }: Link) -> bool {
         let ledger = &self.ledger;
         let encodes = ledger.lies_encoded(to) && !ledger.lies_encoded(from);
         let has_chains = ledger.differences.is_some_and(|how| how.longest > 1);
@@ -303,7 +313,8 @@ impl Traffic {
         purpose: Purpose,
         version: Version,
         extents: Vec<(u64, TierId)>,
-        (to, runs): (TierId, Vec<Range<u64>>),
+        to: TierId,
+        runs: Vec<Range<u64>>,
     ) {
         let mut parts = Vec::new();
         let mut offsets = Vec::new();
@@ -331,7 +342,7 @@ impl Traffic {
                 start += here;
             }
         }
-        self.start(purpose, version, parts, (to, offsets));
+        self.start(purpose, version, parts, to, offsets);
     }
 
     /// Starts to fetch a version into one run of the fastest tier, if no byte of it is there.
@@ -366,7 +377,7 @@ impl Traffic {
         let parts = extents.filter_map(|extent| Some((extent.start, extent.fastest()?.tier)));
         let parts: Vec<_> = parts.collect();
         let offsets = parts.iter().map(|&(start, _)| run.start + start).collect();
-        self.start(Purpose::Prefetch, version, parts, (to, offsets));
+        self.start(Purpose::Prefetch, version, parts, to, offsets);
         true
     }
 }

@@ -242,8 +242,10 @@ impl Pace {
     /// Returns the time that a transfer of `bytes` bytes still needs at `now_ns`, with `transfers` under way.
     pub(crate) fn left(
         &self,
-        (service, bytes): (Service, u64),
-        (now_ns, transfers): (u64, usize),
+        service: Service,
+        bytes: u64,
+        now_ns: u64,
+        transfers: usize,
         models: TimeModels,
     ) -> RemainingTime {
         let whole = models.left(1, bytes);
@@ -279,7 +281,7 @@ impl Pace {
             self.hold(&mut ended, true);
         }
         self.moved = self.moved.saturating_sub(1);
-        // The caller reads the stage as it was.
+        // The caller reads the progress as it was.
         ended.progress = service.progress;
         ended
     }
@@ -407,7 +409,7 @@ mod tests {
         let models = pace.models().unwrap();
         // Half way through its own time, and 500 of its 1000 bytes further.
         let service = pace.begin();
-        let left = |after| pace.left((service, 1000), (pace.until_ns + after, 2), models);
+        let left = |after| pace.left(service, 1000, pace.until_ns + after, 2, models);
         assert!((left(300).each_ns - 300.0).abs() < 1e-3);
         assert!((left(300).bytes_ns - 4000.0).abs() < 1e-3);
         assert!(left(4600).each_ns.abs() < 1e-3);
@@ -430,7 +432,7 @@ mod tests {
         for at in 0..3 {
             pace.hold(&mut all[at], false);
             if let Some(models) = pace.models() {
-                let left = |of: usize| pace.left((all[of], 1000), (now + 1000, 3 - at), models);
+                let left = |of: usize| pace.left(all[of], 1000, now + 1000, 3 - at, models);
                 assert!((left(at).last_ns - 3000.0).abs() < 1e-3 && left(at).bytes_ns == 0.0);
                 assert!((at + 1..3).all(|of| (left(of).last_ns - 4000.0).abs() < 1e-3));
             }

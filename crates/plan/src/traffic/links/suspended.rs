@@ -2,7 +2,7 @@
 
 use super::super::pace::{RemainingTime, TimeModels};
 use super::super::{Purpose, Traffic};
-use super::Part;
+use super::{Link, Part};
 use crate::ledger::{KeepReason, Outlook, RoomRequest, Urgency};
 use crate::order::ExtentId;
 use crate::record::{Extent, Record, Replica, first_sound};
@@ -122,7 +122,13 @@ impl Traffic {
             true => self.carry_version(Purpose::WriteBack, id.0, to, request, outlook),
             false => {
                 let part = Part::all(id, super::End::Front);
-                self.carry(Purpose::WriteBack, part, (from, to), request, outlook)
+                self.carry(
+                    Purpose::WriteBack,
+                    part,
+                    Link { from, to },
+                    request,
+                    outlook,
+                )
             }
         }
     }
@@ -163,8 +169,10 @@ impl Traffic {
         }
         under_way.dedup();
         for flight in under_way.iter().filter_map(|id| self.flights.get(id)) {
-            let of = (flight.service, flight.bytes);
-            let more = self.pace.left(of, (now_ns, under_way_there), models?);
+            let (service, bytes) = (flight.service, flight.bytes);
+            let more = self
+                .pace
+                .left(service, bytes, now_ns, under_way_there, models?);
             left.each_ns = left.each_ns.max(more.each_ns);
             left.bytes_ns += more.bytes_ns;
             left.last_ns += more.last_ns;

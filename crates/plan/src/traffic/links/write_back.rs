@@ -1,7 +1,7 @@
 //! Down: the choice of extents to write back, and of the time.
 
 use super::super::{Purpose, Traffic};
-use super::{End, Part, Pressure};
+use super::{End, Link, Part, Pressure};
 use crate::ledger::{KeepReason, Outlook, RoomRequest, Urgency};
 use crate::order::{ExtentId, Key, Point, Ranked};
 use crate::statistics::Cause;
@@ -67,7 +67,7 @@ impl Traffic {
             // checkpoints.
             let urgency = if is_dirty { urgency } else { Urgency::Idle };
             if (is_dirty || !pressure.write_waits)
-                && self.carry_down(part, (above, to), urgency, outlook)
+                && self.carry_down(part, Link { from: above, to }, urgency, outlook)
             {
                 return true;
             }
@@ -88,7 +88,7 @@ impl Traffic {
                 Some((Part::all(id, End::Back), early?))
             };
             if let Some((part, urgency)) = outside.or_else(inside)
-                && self.carry_down(part, (from, to), urgency, outlook)
+                && self.carry_down(part, Link { from, to }, urgency, outlook)
             {
                 return true;
             }
@@ -116,7 +116,7 @@ impl Traffic {
         }
         missing.is_some_and(|(id, from)| {
             let part = Part::all(id, End::Front);
-            self.carry_down(part, (from, to), Urgency::Idle, outlook)
+            self.carry_down(part, Link { from, to }, Urgency::Idle, outlook)
         })
     }
 
@@ -170,7 +170,7 @@ impl Traffic {
                 end: End::Back,
                 most,
             };
-            if most > 0 && self.carry_down(part, (from, last), Urgency::Idle, outlook) {
+            if most > 0 && self.carry_down(part, Link { from, to: last }, Urgency::Idle, outlook) {
                 return true;
             }
         }
@@ -207,13 +207,8 @@ impl Traffic {
     }
 
     /// Starts to write back a part of an extent, or as much of it as one transfer takes.
-    fn carry_down(
-        &mut self,
-        part: Part,
-        (from, to): (TierId, TierId),
-        urgency: Urgency,
-        outlook: &Outlook,
-    ) -> bool {
+    fn carry_down(&mut self, part: Part, link: Link, urgency: Urgency, outlook: &Outlook) -> bool {
+        let to = link.to;
         let is_last = to == self.ledger.last();
         let request = RoomRequest {
             urgency,
@@ -230,7 +225,7 @@ impl Traffic {
         if self.ledger.tier(to).config.whole {
             return self.carry_version(Purpose::WriteBack, part.id.0, to, request, outlook);
         }
-        self.carry(Purpose::WriteBack, part, (from, to), request, outlook)
+        self.carry(Purpose::WriteBack, part, link, request, outlook)
     }
 
     /// Starts to move extents that lie beyond the limit of the tier above.
@@ -253,7 +248,7 @@ impl Traffic {
                     && !this.closed
                     && self.carry_down(
                         Part::all(id, End::Front),
-                        (from, lower),
+                        Link { from, to: lower },
                         Urgency::Urgent,
                         outlook,
                     )
