@@ -7,7 +7,7 @@ use tierflow_lifecycle::State;
 
 /// The form of a version on the tiers where versions lie [encoded](crate::ledger::Ledger::lies_encoded).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Form {
+pub(crate) enum StoredForm {
     /// Not encoded: written there as it is.
     Whole,
     /// A difference, to its base if there is one.
@@ -16,7 +16,7 @@ pub(crate) enum Form {
     Coming(Option<Version>),
 }
 
-impl Form {
+impl StoredForm {
     /// Returns the version that it builds upon, or will.
     pub(crate) fn base(self) -> Option<Version> {
         match self {
@@ -214,7 +214,7 @@ pub(crate) struct Record {
     pub(crate) adopted: bool,
     /// The form on the tiers where versions lie [encoded](crate::ledger::Ledger::lies_encoded), if any of them has the
     /// version.
-    pub(crate) form: Option<Form>,
+    pub(crate) form: Option<StoredForm>,
     /// Versions whose differences build upon this one's, or will once they have arrived, in no particular order.
     pub(crate) dependents: Vec<Version>,
 }
@@ -234,7 +234,7 @@ impl Record {
     /// Bytes of a complete replica of an extent of `len` bytes, on a tier that holds versions encoded or on another.
     pub(crate) fn size_on(&self, lies_encoded: bool, len: u64) -> u64 {
         match self.form {
-            Some(Form::Difference(difference)) if lies_encoded => difference.bytes,
+            Some(StoredForm::Difference(difference)) if lies_encoded => difference.bytes,
             _ => len,
         }
     }

@@ -86,7 +86,7 @@ impl Depth {
 }
 
 /// Versions whose transfers ended.
-pub(crate) type Ended = Vec<Version>;
+pub(crate) type EndedVersions = Vec<Version>;
 
 /// The ledger, and the transfers under way between its tiers.
 #[derive(Debug)]
@@ -264,7 +264,11 @@ impl Traffic {
     }
 
     /// Handles a transfer that delivered.
-    pub(crate) fn done(&mut self, id: TransferId, stored: Option<Stored>) -> Result<Ended, Misuse> {
+    pub(crate) fn done(
+        &mut self,
+        id: TransferId,
+        stored: Option<Stored>,
+    ) -> Result<EndedVersions, Misuse> {
         if self.has_arrived(id) {
             return Err(Misuse::NoTransfer(id));
         }
@@ -278,7 +282,7 @@ impl Traffic {
         &mut self,
         id: TransferId,
         stored: Option<Stored>,
-        ended: &mut Ended,
+        ended: &mut EndedVersions,
     ) -> Result<(), Misuse> {
         let asked = self.flights.get_mut(&id).ok_or(Misuse::NoTransfer(id))?;
         let version = asked.version;
@@ -337,7 +341,7 @@ impl Traffic {
     }
 
     /// Notes that the base of an encoding never comes.
-    fn lose_base(&mut self, id: TransferId, ended: &mut Ended) -> Result<(), Misuse> {
+    fn lose_base(&mut self, id: TransferId, ended: &mut EndedVersions) -> Result<(), Misuse> {
         let flight = self.flights.get_mut(&id).ok_or(Misuse::NoTransfer(id))?;
         let encoding = flight.encodes.insert(Encoding {
             is_baseless: true,
@@ -355,7 +359,7 @@ impl Traffic {
         &mut self,
         id: TransferId,
         stored: Option<Stored>,
-        ended: &mut Ended,
+        ended: &mut EndedVersions,
     ) -> Result<(), Misuse> {
         let flight = self.end(id)?;
         let from = flight.from();
@@ -426,7 +430,11 @@ impl Traffic {
     }
 
     /// Handles a transfer that did not deliver.
-    pub(crate) fn failed(&mut self, id: TransferId, why: TransferFailure) -> Result<Ended, Misuse> {
+    pub(crate) fn failed(
+        &mut self,
+        id: TransferId,
+        why: TransferFailure,
+    ) -> Result<EndedVersions, Misuse> {
         if self.has_arrived(id) {
             return Err(Misuse::NoTransfer(id));
         }
@@ -439,7 +447,7 @@ impl Traffic {
         &mut self,
         id: TransferId,
         why: TransferFailure,
-        ended: &mut Ended,
+        ended: &mut EndedVersions,
     ) -> Result<(), Misuse> {
         let flight = self.end(id)?;
         let (version, to) = (flight.version, flight.to);

@@ -14,7 +14,7 @@
 use super::Ledger;
 use crate::command::{Coding, Command, Difference, Place};
 use crate::event::Stored;
-use crate::record::{Form, Record, Replica, first_sound};
+use crate::record::{Record, Replica, StoredForm, first_sound};
 use crate::{TierId, Version};
 use std::ops::Range;
 use tierflow_lifecycle::IllegalMove;
@@ -39,11 +39,11 @@ impl EncodedSizes {
     /// Returns the bytes of one version.
     pub(crate) fn of(record: &Record) -> Self {
         match record.form {
-            Some(Form::Difference(Difference { bytes, .. })) => Self {
+            Some(StoredForm::Difference(Difference { bytes, .. })) => Self {
                 whole: record.size.into(),
                 stored: bytes.into(),
             },
-            Some(Form::Whole | Form::Coming(_)) | None => Self::default(),
+            Some(StoredForm::Whole | StoredForm::Coming(_)) | None => Self::default(),
         }
     }
 
@@ -75,7 +75,7 @@ impl Ledger {
         let record = self.records.get(&version);
         let form = record.and_then(|record| record.form);
         match self.differences {
-            Some(how) if how.lie_on(tier) && !form.is_some_and(Form::is_there) => {
+            Some(how) if how.lie_on(tier) && !form.is_some_and(StoredForm::is_there) => {
                 how.overhead.most(len)
             }
             _ => record.map_or(len, |record| record.size_on(self.lies_encoded(tier), len)),
@@ -87,7 +87,7 @@ impl Ledger {
     pub(crate) fn expected_on(&self, version: Version, tier: TierId, len: u64) -> u64 {
         let room = self.room_on(version, tier, len);
         let form = self.records.get(&version).and_then(|record| record.form);
-        let is_made = form.is_some_and(Form::is_there);
+        let is_made = form.is_some_and(StoredForm::is_there);
         let EncodedSizes { whole, stored } = self.encoded_sizes;
         let expected = (u128::from(len) * stored).checked_div(whole);
         let expected = expected.filter(|_| self.lies_encoded(tier) && !is_made);
@@ -97,7 +97,7 @@ impl Ledger {
     /// Notes that a tier has a version as it is: written there, or found.
     pub(crate) fn lies_whole(&mut self, version: Version, tier: TierId) {
         if self.lies_encoded(tier) {
-            self.change_record(version, |record, _| record.form = Some(Form::Whole));
+            self.change_record(version, |record, _| record.form = Some(StoredForm::Whole));
         }
     }
 
@@ -112,17 +112,17 @@ impl Ledger {
         let own = self.records.get(&version);
         let Some(difference) = difference else {
             let form = own.and_then(|record| record.form);
-            return !self.lies_encoded(tier) || form.is_none_or(|form| form == Form::Whole);
+            return !self.lies_encoded(tier) || form.is_none_or(|form| form == StoredForm::Whole);
         };
         let base = difference.base.map(|base| self.records.get(&base));
         let has_base = base.is_none_or(|base| {
             base.is_some_and(|base| {
-                matches!(base.form, Some(Form::Difference(_)))
+                matches!(base.form, Some(StoredForm::Difference(_)))
                     && !base.discarded
                     && base.size == size
             })
         });
-        let form = Some(Form::Difference(difference));
+        let form = Some(StoredForm::Difference(difference));
         self.lies_encoded(tier)
             && difference.bytes > 0
             && has_base
@@ -131,7 +131,7 @@ impl Ledger {
 
     /// Notes that a tier has a version as a difference for which [`may_lie`](Self::may_lie) returned true.
     pub(crate) fn lies_different(&mut self, version: Version, difference: Difference) {
-        let form = Some(Form::Difference(difference));
+        let form = Some(StoredForm::Difference(difference));
         let known = self.records.get(&version).and_then(|record| record.form);
         if known != form {
             self.change_record(version, |record, _| record.form = form);
@@ -149,13 +149,15 @@ impl Ledger {
             let base = self.next_base(version);
             self.add_dependent(base, version);
             let size = self.records.get(&version).map_or(0, |record| record.size);
-            self.change_record(version, |record, _| record.form = Some(Form::Coming(base)));
+            self.change_record(version, |record, _| {
+                record.form = Some(StoredForm::Coming(base))
+            });
             self.latest_encoding = Some(LatestEncoding { version, size });
             return Coding::Encode { base };
         }
         let record = self.records.get(&version);
         match record.and_then(|record| Some((record.size, record.form?))) {
-            Some((size, Form::Difference(Difference { base, .. }))) => {
+            Some((size, StoredForm::Difference(Difference { base, .. }))) => {
                 Coding::Stored { size, base }
             }
             _ => Coding::Plain,
@@ -194,7 +196,7 @@ impl Ledger {
     pub(crate) fn decode(&mut self, version: Version, tier: TierId) -> Coding {
         let form = |ledger: &Self, version| ledger.records.get(&version).and_then(|r| r.form);
         let own = form(self, version).filter(|_| self.lies_encoded(tier));
-        let Some(Form::Difference(Difference { base, .. })) = own else {
+        let Some(StoredForm::Difference(Difference { base, .. })) = own else {
             return Coding::Plain;
         };
         let mut bases: Vec<(Version, Place)> = Vec::new();
@@ -211,7 +213,7 @@ impl Ledger {
                 bases.push((base, place));
             }
             next = match form(self, base) {
-                Some(Form::Difference(Difference { base, .. })) => base,
+                Some(StoredForm::Difference(Difference { base, .. })) => base,
                 _ => None,
             };
         }
@@ -238,7 +240,7 @@ impl Ledger {
         let bytes = self.set_aside(version, tier, Some(bytes));
         let base = self.base_of(version);
         let (base, former) = if alone { (None, base) } else { (base, None) };
-        let form = Some(Form::Difference(Difference { bytes, base }));
+        let form = Some(StoredForm::Difference(Difference { bytes, base }));
         self.change_record(version, |record, _| record.form = form);
         self.remove_dependent(former, version);
     }
@@ -262,14 +264,16 @@ impl Ledger {
             self.latest_encoding = None;
         }
         let form = self.change_record(version, |record, _| record.form.take());
-        self.remove_dependent(form.flatten().and_then(Form::base), version);
+        self.remove_dependent(form.flatten().and_then(StoredForm::base), version);
     }
 
     /// Notes that the base of a difference on its way never comes: the difference is of use only if it builds upon
     /// nothing.
     pub(crate) fn lose_base(&mut self, version: Version) {
         self.not_encoded(version);
-        self.change_record(version, |record, _| record.form = Some(Form::Coming(None)));
+        self.change_record(version, |record, _| {
+            record.form = Some(StoredForm::Coming(None))
+        });
     }
 
     fn add_dependent(&mut self, base: Option<Version>, version: Version) {
@@ -294,7 +298,7 @@ impl Ledger {
     pub(crate) fn drop_base(&mut self, version: Version) {
         let record = self.records.get_mut(&version);
         let base = record.and_then(|record| match &mut record.form {
-            Some(Form::Difference(difference)) if record.dependents.is_empty() => {
+            Some(StoredForm::Difference(difference)) if record.dependents.is_empty() => {
                 difference.base.take()
             }
             _ => None,

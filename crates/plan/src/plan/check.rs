@@ -4,7 +4,7 @@ use super::Plan;
 use crate::hints::Hints;
 use crate::ledger::{EncodedSizes, Ledger};
 use crate::order::{ExtentId, Key};
-use crate::record::{Extent, Form, Record, Replica};
+use crate::record::{Extent, Record, Replica, StoredForm};
 use crate::{TierId, Version};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -168,7 +168,7 @@ impl Plan {
         let records = &self.ledger().records;
         let mut dependents: BTreeMap<Version, BTreeSet<Version>> = BTreeMap::new();
         for (&version, record) in records {
-            if let Some(base) = record.form.and_then(Form::base) {
+            if let Some(base) = record.form.and_then(StoredForm::base) {
                 dependents.entry(base).or_default().insert(version);
             }
         }
@@ -182,11 +182,11 @@ impl Plan {
             let known = dependents.remove(&version).unwrap_or_default();
             let mut replicas = record.extents.iter().flat_map(|extent| &extent.replicas);
             let can_be_read = match record.form {
-                Some(Form::Difference(_)) => {
+                Some(StoredForm::Difference(_)) => {
                     replicas.any(|r| self.ledger().lies_encoded(r.tier) && r.is_readable())
                 }
-                Some(Form::Coming(_)) => replicas.any(comes),
-                Some(Form::Whole) | None => false,
+                Some(StoredForm::Coming(_)) => replicas.any(comes),
+                Some(StoredForm::Whole) | None => false,
             };
             let noted = record.dependents.len();
             let is_noted = record.dependents.iter().copied().collect::<BTreeSet<_>>() == known;
@@ -278,7 +278,7 @@ impl Ledger {
             let lies_encoded = self.lies_encoded(tier);
             let is_there = |version: Version, record: &Record| {
                 let bases = std::iter::successors(Some((version, record)), |(_, record)| {
-                    let base = record.form.and_then(Form::base)?;
+                    let base = record.form.and_then(StoredForm::base)?;
                     Some((base, self.records.get(&base)?))
                 });
                 let mut bases = bases.take(match lies_encoded && tier == self.last() {

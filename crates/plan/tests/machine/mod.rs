@@ -131,7 +131,7 @@ impl Machine {
         }
     }
 
-    /// Damages these replicas; every other time, the plan is told.
+    /// Reports every other one of these replicas as damaged.
     fn damage(&mut self, version: Version, pieces: &[Piece], coding: &Coding) {
         let bases = match coding {
             Coding::Decode { bases } => bases.as_slice(),
