@@ -10,28 +10,28 @@ pub const MAX_CAPACITY: u64 = u64::MAX / 2;
 
 /// The longest wait that policies tell apart, in nanoseconds (18 minutes); longer ones count as this.
 ///
-/// With it, the sum of the waits of 2^24 fragments fits a `u64`: totals never wrap in a window.
+/// The sum of the waits of 2^24 fragments then fits a `u64`: totals never wrap in a window.
 pub const MAX_WAIT: u64 = (1 << 40) - 1;
 
-/// What a gap adds to an `s_score`: more than any copy, as gaps "have the highest eviction priority"
-/// (HPDC'23, §4.1.6).
+/// Distance that a gap adds to an `s_score`: more than any copy, as gaps "have the highest eviction priority" (HPDC'23,
+/// §4.1.6).
 pub const GAP_DISTANCE: u64 = 1 << 32;
 
-/// What an unhinted copy adds to an `s_score`: more than any hinted copy, less than a gap.
+/// Distance that an unhinted copy adds to an `s_score`: more than any hinted copy, less than a gap.
 pub const UNHINTED_DISTANCE: u64 = GAP_DISTANCE - 1;
 
 /// How far a copy is from being restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Distance {
-    /// The prefetch distance: how many hints stand before it in the restore order. Distances of
-    /// 2^32 − 2 and above count as equal.
+    /// The prefetch distance: the number of hints before this one in the restore order. Distances from 2^32 − 2 on
+    /// count as equal.
     At(u64),
     /// No hint names it: farther than every hinted copy.
     Unhinted,
 }
 
 impl Distance {
-    /// What the copy adds to an `s_score`.
+    /// Returns the amount that the copy adds to an `s_score`.
     #[must_use]
     pub const fn value(self) -> u64 {
         match self {
@@ -42,22 +42,22 @@ impl Distance {
     }
 }
 
-/// What is expected of a cached copy; everything a policy may know about it.
+/// The forecast of a cached copy: all that a policy may know about the copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Outlook {
-    /// Nanoseconds until the copy is evictable: `Some(0)` is now, `None` is not in sight (pinned,
-    /// or being filled); a window never holds such a copy. Above [`MAX_WAIT`] counts as that.
+    /// Nanoseconds until the copy is evictable, at most [`MAX_WAIT`]: `Some(0)` is now. `None` if no end is in sight
+    /// (pinned, or being filled); a window never holds such a copy.
     pub evictable_in: Option<u64>,
-    /// How far it is from being restored.
+    /// Distance of the copy from being restored.
     pub distance: Distance,
-    /// Logical time at which it came into this cache; FIFO evicts the smallest.
+    /// Logical time at which the copy came into this cache; FIFO evicts the smallest.
     pub written: u64,
-    /// Logical time of its last use; LRU evicts the smallest.
+    /// Logical time of the copy's last use; LRU evicts the smallest.
     pub used: u64,
 }
 
 impl Outlook {
-    /// What stays, whatever happens.
+    /// The outlook of a copy that is never evictable.
     pub const NEVER: Self = Self {
         evictable_in: None,
         distance: Distance::At(0),
@@ -66,7 +66,7 @@ impl Outlook {
     };
 }
 
-/// One fragment of a cache as a policy sees it.
+/// A policy's view of one fragment of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Candidate {
     /// Bytes from the start of the cache.
@@ -79,9 +79,8 @@ pub struct Candidate {
 
 /// The border between two fragments, with the totals of everything to the left of it.
 ///
-/// The sums over a window are the differences between its two borders. Nothing is added and
-/// subtracted again while a window slides, so there is nothing to drift; the totals may wrap, the
-/// differences do not.
+/// A window's sums are the differences between its two borders. Nothing is added and subtracted again while a window
+/// slides, so nothing drifts. The totals may wrap; the differences do not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Border {
     pub(crate) offset: u64,
@@ -89,7 +88,7 @@ pub(crate) struct Border {
     pub(crate) wait: u64,
     /// Sum of the distances.
     pub(crate) distance: u64,
-    /// How many copies are never evictable. An infinite wait is counted, never summed.
+    /// Number of copies that are never evictable. An infinite wait is counted, never summed.
     pub(crate) nevers: u64,
 }
 
@@ -113,12 +112,12 @@ impl Border {
     }
 }
 
-/// What a policy may know of one fragment besides its borders; 0 in gaps.
+/// Facts about one fragment besides its borders, for policies; 0 in gaps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Traits {
     pub(crate) written: u64,
     pub(crate) used: u64,
-    /// What it adds to an `s_score`, in gaps as well.
+    /// Distance that the fragment adds to an `s_score`; gaps have one too.
     pub(crate) distance: u64,
 }
 
@@ -141,13 +140,13 @@ impl Traits {
 
 /// The fragments of one cache in offset order, laid out for policies to run over.
 ///
-/// It keeps its memory when cleared, so one value serves any number of choices; where few fragments change from one to the
-/// next, only those need be told ([`replace`](Self::replace)).
+/// Cleared candidates keep their memory, so one value serves any number of choices. If few fragments change between two
+/// choices, update those alone ([`replace`](Self::replace)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidates {
-    /// One more than there are fragments.
+    /// Borders of the fragments, in offset order: one more than there are fragments.
     pub(crate) borders: Vec<Border>,
-    /// One per fragment.
+    /// Facts about each fragment, in offset order.
     pub(crate) traits: Vec<Traits>,
 }
 
@@ -158,7 +157,7 @@ impl Default for Candidates {
 }
 
 impl Candidates {
-    /// No fragments yet.
+    /// Makes a list without fragments.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -181,14 +180,14 @@ impl Candidates {
         self.extend(core::iter::once((size, occupant)));
     }
 
-    /// [Appends](Self::push) many fragments: sizes and occupants. Much faster than one after the other.
+    /// [Appends](Self::push) many fragments, given as sizes and occupants. Much faster than many calls of `push`.
     pub fn extend<I>(&mut self, fragments: I)
     where
         I: IntoIterator<Item = (u64, Option<Outlook>), IntoIter: ExactSizeIterator>,
     {
         let fragments = fragments.into_iter();
         let (before, count) = (self.len(), fragments.len());
-        // The totals so far are carried along: read back from memory, they would be waited for.
+        // A total read back from memory would be waited for, so the loop carries it along.
         let mut border = self.borders.last().copied().unwrap_or_default();
         self.borders.resize(1 + before + count, border);
         self.traits.resize(before + count, Traits::default());
@@ -201,11 +200,11 @@ impl Candidates {
         }
     }
 
-    /// Puts fragments in the place of others. Those behind stay where they are, so if there are any, the new ones have
-    /// as many bytes as the old ones.
+    /// Replaces the fragments `others` by `fragments`. If fragments lie behind, they keep their offsets, so the new
+    /// fragments must have as many bytes as the old ones.
     ///
     /// # Panics
-    /// If there are no such others.
+    /// If `others` reaches beyond the last fragment.
     pub fn replace<I>(&mut self, others: Range<usize>, fragments: I)
     where
         I: IntoIterator<Item = (u64, Option<Outlook>), IntoIter: ExactSizeIterator + Clone>,
@@ -241,20 +240,20 @@ impl Candidates {
         }
     }
 
-    /// How many fragments begin before an offset.
+    /// Returns the number of fragments that begin before `offset`.
     #[must_use]
     pub fn before(&self, offset: u64) -> usize {
         let borders = &self.borders[..self.len()];
         borders.partition_point(|border| border.offset < offset)
     }
 
-    /// How many fragments there are, gaps included.
+    /// Number of fragments, gaps included.
     #[must_use]
     pub fn len(&self) -> usize {
         self.traits.len()
     }
 
-    /// Whether there are no fragments.
+    /// Returns true if there are no fragments.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.traits.is_empty()
@@ -273,7 +272,7 @@ impl Candidates {
         sizes.max().unwrap_or(0)
     }
 
-    /// The fragment at `index`, with waits and distances as the policies count them.
+    /// Returns the fragment at `index`, with waits and distances as policies count them.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<Candidate> {
         let &Traits {
@@ -307,8 +306,8 @@ impl Candidates {
         (0..self.len()).filter_map(|index| self.get(index))
     }
 
-    /// The window of the fragments `first..last`, with its scores; `None` if it is empty, reaches
-    /// beyond the last fragment, or holds a copy that is never evictable.
+    /// Returns the window of the fragments `first..last` with its scores. `None` if it is empty, reaches beyond the
+    /// last fragment, or holds a copy that is never evictable.
     #[must_use]
     pub fn window(&self, first: usize, last: usize) -> Option<Window> {
         let (left, right) = (self.borders.get(first)?, self.borders.get(last)?);
@@ -325,7 +324,7 @@ impl Candidates {
         })
     }
 
-    /// The gap of lowest offset that holds `size` bytes. O(N).
+    /// Returns the gap of lowest offset that holds `size` bytes. O(N).
     #[must_use]
     pub fn first_gap(&self, size: u64) -> Option<Window> {
         if size == 0 {

@@ -1,13 +1,12 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-/// The gaps of a cache in offset order. A full cache has few, whatever the number of its copies, so they are kept apart
-/// from them.
+/// The gaps of a cache in offset order, kept apart from its copies because a full cache has few gaps and many copies.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gaps(Vec<Range<u64>>);
 
 impl Gaps {
-    /// Of the bytes in `region`, in which no gap begins that ends beyond it, these are gaps now; empty ones are none.
+    /// Replaces the gaps that begin in `region` by the non-empty ones of `gaps`. No old gap may reach beyond `region`.
     pub(crate) fn replace(
         &mut self,
         region: Range<u64>,

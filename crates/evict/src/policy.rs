@@ -17,32 +17,30 @@ pub struct Window {
     pub first: usize,
     /// Index after the last fragment.
     pub last: usize,
-    /// Bytes from the start of the cache; where the new copy goes.
+    /// Bytes from the start of the cache, where the new copy goes.
     pub offset: u64,
     /// Bytes of all its fragments together.
     pub span: u64,
     /// Sum of the nanoseconds until each of its copies is evictable (HPDC'23, §4.2).
     pub p_score: u64,
-    /// Sum of the prefetch distances of its copies (HPDC'23, §4.2), where an unhinted copy counts
-    /// [`UNHINTED_DISTANCE`](crate::UNHINTED_DISTANCE) and a gap
-    /// [`GAP_DISTANCE`](crate::GAP_DISTANCE).
+    /// Sum of the prefetch distances of its copies (HPDC'23, §4.2). An unhinted copy counts
+    /// [`UNHINTED_DISTANCE`](crate::UNHINTED_DISTANCE), a gap [`GAP_DISTANCE`](crate::GAP_DISTANCE).
     pub s_score: u64,
 }
 
 /// Decides which window of a cache is given up.
 ///
-/// A policy is pure: what it knows arrives as arguments, and the same arguments give the same
-/// window. `&mut self` is for scratch memory alone.
+/// A policy is pure: all its knowledge arrives as arguments, and the same arguments give the same window. `&mut self`
+/// is for scratch memory alone.
 pub trait Policy: core::fmt::Debug {
-    /// The window that makes room for `size` bytes, or `None` if there is none at present.
+    /// Returns the window that makes room for `size` bytes, or `None` if there is none at present or `size` is 0.
     ///
-    /// `size` is what the new copy will occupy, rounded up to the alignment of the cache
-    /// ([`AllocationTable::reserved`](crate::AllocationTable::reserved)). `None` is also the answer
-    /// to a size of 0.
+    /// `size` is the number of bytes that the new copy will occupy, rounded up to the alignment of the cache
+    /// ([`AllocationTable::reserved`](crate::AllocationTable::reserved)).
     ///
-    /// A gap that is large enough wins under every policy, as nothing has to be evicted. Of several
-    /// the one of lowest offset is taken, though another may fit better: a device arena becomes
-    /// usable from low addresses upwards, so low ones are ready first.
+    /// A gap that is large enough wins under every policy, as nothing has to be evicted. The gap of lowest offset is
+    /// taken, though another may fit better: a device arena becomes usable from low addresses upwards, so low ones are
+    /// ready first.
     fn choose(&mut self, candidates: &Candidates, size: u64) -> Option<Window> {
         if size == 0 || size > candidates.bytes() {
             return None;
@@ -52,10 +50,8 @@ pub trait Policy: core::fmt::Debug {
             .or_else(|| self.choose_victims(candidates, size))
     }
 
-    /// The window to evict where no gap holds `size` bytes; [`Policy::choose`] asks for it with
-    /// `0 < size <= candidates.bytes()`.
-    ///
-    /// The window holds no copy that is never evictable.
+    /// Returns the window to evict if no gap holds `size` bytes. It holds no copy that is never evictable.
+    /// [`Policy::choose`] calls this with `0 < size <= candidates.bytes()`.
     fn choose_victims(&mut self, candidates: &Candidates, size: u64) -> Option<Window>;
 
     /// The name by which the policy is chosen and reported.

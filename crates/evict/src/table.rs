@@ -10,14 +10,14 @@ use hashbrown::hash_map::Entry;
 use crate::gaps::Gaps;
 use crate::{MAX_CAPACITY, TableError};
 
-/// Where a copy lies in a cache.
+/// The place of a copy in a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Slot {
     /// Bytes from the start of the cache; a multiple of the alignment.
     pub offset: u64,
     /// Bytes of the copy.
     pub size: u64,
-    /// Bytes it occupies: `size` rounded up to a multiple of the alignment.
+    /// Bytes that the copy occupies: `size` rounded up to a multiple of the alignment.
     pub reserved: u64,
 }
 
@@ -30,22 +30,20 @@ pub struct Fragment<K> {
     pub size: u64,
     /// The copy that lies there; `None` is a gap.
     pub occupant: Option<K>,
-    /// The number of the copy's seat, for the owner to keep in an array what it knows of copies: the smallest numbers, each
-    /// of one copy at a time, for as long as it stays. 0 in gaps.
+    /// Number of the copy's seat: an index for arrays in which the owner keeps facts about copies. Seats are the
+    /// smallest numbers; each belongs to one copy for as long as the copy stays. 0 in gaps.
     pub seat: u32,
 }
 
-/// Which bytes of one contiguous cache are occupied, and by which copy (the allocation table *A* of
-/// HPDC'23, §4.2).
+/// The occupied bytes of one contiguous cache, and the copy in each of them (the allocation table *A* of HPDC'23,
+/// §4.2).
 ///
-/// Fragments tile the capacity in offset order, and two gaps are never neighbours. The table
-/// records and decides nothing: a [`Policy`](crate::Policy) chooses a window, the owner of the cache
-/// waits until its copies may be evicted and removes them one by one, and then inserts the new copy where
-/// the window began.
+/// Fragments tile the capacity in offset order, and two gaps are never neighbours. The table records and decides
+/// nothing: a [`Policy`](crate::Policy) chooses a window; the owner of the cache removes its copies one by one as they
+/// may be evicted, and then inserts the new copy where the window began.
 ///
-/// A cache may be limited to its first bytes ([`set_limit`](Self::set_limit)): nothing is inserted
-/// beyond them and no policy sees what lies there, until its owner has removed it, and the memory can
-/// be given away.
+/// A cache may be limited to its first bytes ([`set_limit`](Self::set_limit)). Nothing is inserted beyond the limit and
+/// no policy sees the copies there. Once the owner has removed them, the memory can be given away.
 ///
 /// `N` is the number of fragments: [`get`](Self::get) takes O(1); [`insert`](Self::insert) and
 /// [`remove`](Self::remove) take O(log N) and a move of the fragments behind, which for some 10 000
@@ -54,26 +52,25 @@ pub struct Fragment<K> {
 pub struct AllocationTable<K> {
     /// In offset order. Not empty.
     fragments: Vec<Fragment<K>>,
-    /// Offsets do not change while others come and go, so this needs no repair on insertion;
-    /// a fragment is found from its offset by binary search.
+    /// Slots by key. Offsets never change, so an insertion needs no repair here; binary search finds a fragment by its
+    /// offset.
     slots: HashMap<K, Slot>,
     capacity: u64,
     alignment: u64,
     used: u64,
     /// Bytes from the start that copies may be put into; a multiple of the alignment.
     limit: u64,
-    /// Of `used`, bytes that lie within the limit.
+    /// Bytes of `used` within the limit.
     used_within: u64,
     gaps: Gaps,
-    /// Indices of removed entries, to be used again.
+    /// Seats of removed copies, to be used again.
     free_seats: Vec<u32>,
-    /// All fragments outside these bytes are as they were when `take_changed` was last called.
+    /// Range outside which every fragment is as it was at the last call of `take_changed`.
     changed: Range<u64>,
 }
 
 impl<K: Copy + Eq + Hash> AllocationTable<K> {
-    /// An empty cache of `capacity` bytes, rounded down to a multiple of `alignment` (bytes; any
-    /// number but 0).
+    /// Makes an empty cache of `capacity` bytes, rounded down to a multiple of `alignment` (bytes; any number but 0).
     ///
     /// # Errors
     ///
@@ -109,8 +106,8 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
         })
     }
 
-    /// The bytes that a copy of `size` bytes occupies: `size` rounded up to a multiple of the
-    /// alignment (`u64::MAX` where that does not fit). This is the size to ask a policy for.
+    /// Returns the bytes that a copy of `size` bytes occupies: `size` rounded up to a multiple of the alignment, or
+    /// `u64::MAX` if that does not fit. Ask a policy for this size.
     #[must_use]
     pub fn reserved(&self, size: u64) -> u64 {
         size.div_ceil(self.alignment).saturating_mul(self.alignment)
@@ -121,10 +118,10 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
     /// # Errors
     ///
     /// Nothing changes on any of them:
-    /// - [`TableError::ZeroSize`], [`TableError::TooLarge`]: it can never be inserted;
+    /// - [`TableError::ZeroSize`], [`TableError::TooLarge`]: the copy can never be inserted;
     /// - [`TableError::Duplicate`]: `key` is in the table already;
-    /// - [`TableError::Misaligned`], [`TableError::NotAGap`], [`TableError::BeyondLimit`]: it cannot be
-    ///   inserted there.
+    /// - [`TableError::Misaligned`], [`TableError::NotAGap`], [`TableError::BeyondLimit`]: the copy cannot be inserted
+    ///   there.
     pub fn insert(&mut self, offset: u64, key: K, size: u64) -> Result<Slot, TableError> {
         let reserved = self.reserved(size);
         if size == 0 {
@@ -142,7 +139,7 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
                 alignment: self.alignment,
             });
         }
-        // Where no seat was left, as many are taken as there are copies.
+        // Without a free seat, all seats below the number of copies are taken.
         let copies = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
         let Entry::Vacant(vacancy) = self.slots.entry(key) else {
             return Err(TableError::Duplicate);
@@ -208,7 +205,7 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
         Ok(slot)
     }
 
-    /// Takes the copy of `key` out; its bytes become a gap, one with the gaps beside it.
+    /// Removes the copy of `key`. Its bytes become one gap with the gaps beside them.
     ///
     /// # Errors
     ///
@@ -243,8 +240,8 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
         Ok(slot)
     }
 
-    /// Leaves the copy of `key` its first `size` bytes; those behind become a gap. With more bytes than it has, it stays
-    /// as it is.
+    /// Cuts the copy of `key` down to its first `size` bytes; the bytes behind become a gap. A copy of at most `size`
+    /// bytes stays as it is.
     ///
     /// # Errors
     ///
@@ -291,7 +288,7 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
         Ok(slot)
     }
 
-    /// Where the copy of `key` lies.
+    /// Returns the place of the copy of `key`.
     #[must_use]
     pub fn get(&self, key: &K) -> Option<Slot> {
         self.slots.get(key).copied()
@@ -303,9 +300,8 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
         &self.fragments
     }
 
-    /// Limits insertions to the first `bytes` from now on, rounded down to the alignment; all of the
-    /// capacity if that is less. What lies beyond stays until it is removed:
-    /// [`beyond_limit`](Self::beyond_limit). O(N).
+    /// Limits insertions to the first `bytes`, rounded down to the alignment and at most the capacity. Copies beyond
+    /// the limit stay until the owner removes them ([`beyond_limit`](Self::beyond_limit)). O(N).
     pub fn set_limit(&mut self, bytes: u64) {
         let limit = bytes.min(self.capacity);
         self.limit = limit - limit % self.alignment;
@@ -320,7 +316,7 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
         self.limit
     }
 
-    /// The copies of which some bytes lie beyond the limit, in offset order.
+    /// Returns the copies that have bytes beyond the limit, in offset order.
     pub fn beyond_limit(&self) -> impl Iterator<Item = K> + '_ {
         // The fragment that begins last before the limit may reach across it.
         let first = self.fragments.partition_point(|f| f.offset < self.limit);
@@ -338,7 +334,7 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
         Some(index_of(&self.fragments, slot.offset))
     }
 
-    /// Fragments in these bytes, which lie between two of them before and after, have changed.
+    /// Adds `bytes`, which begin and end between two fragments, to the changed range.
     fn change(&mut self, bytes: Range<u64>) {
         self.changed = if self.changed.is_empty() {
             bytes
@@ -359,19 +355,19 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
         self.alignment
     }
 
-    /// How many copies there are.
+    /// Number of copies.
     #[must_use]
     pub fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// Whether there are no copies.
+    /// Returns true if there are no copies.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// Bytes that copies occupy, with what the alignment costs.
+    /// Bytes that copies occupy, rounding to the alignment included.
     #[must_use]
     pub fn used(&self) -> u64 {
         self.used
@@ -383,8 +379,8 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
         self.limit - self.used_within
     }
 
-    /// Where the gap of lowest offset begins that holds `reserved` bytes within the limit: what every
-    /// policy chooses where there is one, without asking what is known of the copies. O(G) for G gaps.
+    /// Returns the offset of the lowest gap that holds `reserved` bytes within the limit. Every policy chooses this gap
+    /// if there is one, whatever is known of the copies. O(G) for G gaps.
     #[must_use]
     pub fn first_gap(&self, reserved: u64) -> Option<u64> {
         self.gaps
@@ -401,12 +397,12 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
     }
 }
 
-/// How many of the `size` bytes from `offset` on lie before `limit`.
+/// Returns how many of the `size` bytes from `offset` on lie before `limit`.
 fn within(offset: u64, size: u64, limit: u64) -> u64 {
     limit.saturating_sub(offset).min(size)
 }
 
-/// The index of the fragment that holds `offset`; of the last one if it lies beyond the capacity.
+/// Returns the index of the fragment that holds `offset`, or of the last one if `offset` is beyond the capacity.
 fn index_of<K>(fragments: &[Fragment<K>], offset: u64) -> usize {
     // The first fragment begins at 0, so at least one begins at or before any offset.
     fragments.partition_point(|fragment| fragment.offset <= offset) - 1

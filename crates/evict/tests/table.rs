@@ -13,7 +13,7 @@ const CAPACITY: u64 = 1000;
 const ALIGNMENT: u64 = 8;
 const KEYS: u32 = 40;
 
-/// What is known of a copy where it does not matter.
+/// An outlook for tests in which outlooks do not matter.
 const ANY: Outlook = Outlook {
     evictable_in: Some(0),
     distance: Distance::Unhinted,
@@ -300,7 +300,7 @@ proptest! {
         }
     }
 
-    /// What a policy chooses can be emptied and then holds the new copy.
+    /// A chosen window can be emptied, and then holds the new copy.
     #[test]
     fn a_chosen_window_makes_room(sizes in prop::collection::vec(1..300_u64, 1..60)) {
         let mut table = AllocationTable::new(CAPACITY, ALIGNMENT).unwrap();

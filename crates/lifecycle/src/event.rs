@@ -1,9 +1,8 @@
 use core::fmt;
 
-/// What happens to one copy of a checkpoint.
+/// A change in the life of one copy of a checkpoint.
 ///
-/// An event is a fact that has come about, not a wish: [`Event::WriteEnded`] is sent when the last
-/// byte has arrived.
+/// An event states a fact, not a wish: [`Event::WriteEnded`] is sent after the last byte has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Event {
     /// Space has been granted for a copy that comes from the application or from a faster tier.

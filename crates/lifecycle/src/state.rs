@@ -4,14 +4,12 @@ use crate::Event;
 
 /// The state of one copy of a checkpoint on one tier (HPDC'23, Figure 1 and §4.1.3).
 ///
-/// Whether a copy *has been flushed* is not part of its state. It says that the next slower tier has
-/// a readable copy, and the state of that copy already says so: [`State::is_readable`] there is the
-/// one home of the fact. So `READ_COMPLETE` and `CONSUMED` accept [`Event::Flushed`] and stay, and
-/// no state has to come in a flushed and an unflushed variant. `WRITE_COMPLETE` is the one state in
-/// which the flush decides what may be done with *this* copy, and there it is a move.
+/// No state says whether a copy *has been flushed*. The next slower tier has a readable copy then, and
+/// [`State::is_readable`] of that copy is the one home of the fact. `READ_COMPLETE` and `CONSUMED` therefore accept
+/// [`Event::Flushed`] and stay. Only in `WRITE_COMPLETE` does the flush decide about *this* copy, so only there it is a
+/// move.
 ///
-/// Likewise, how many transfers are reading from a copy is counted by the code that starts them, not here:
-/// a flush may still be reading a `CONSUMED` copy.
+/// The code that starts transfers counts those that read from a copy: a flush may still be reading a `CONSUMED` copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum State {
     /// There is no copy on this tier: it is not born yet, failed, or was evicted.
@@ -110,7 +108,7 @@ impl State {
         })
     }
 
-    /// Whether every byte of the checkpoint is here: a restore or a transfer may read it.
+    /// Returns true if every byte of the checkpoint is here, so that a restore or a transfer may read it.
     #[must_use]
     pub const fn is_readable(self) -> bool {
         matches!(
@@ -119,7 +117,7 @@ impl State {
         )
     }
 
-    /// Whether the life cycle lets the copy be evicted (`FLUSHED`, `CONSUMED`).
+    /// Returns true if the life cycle lets the copy be evicted (`FLUSHED`, `CONSUMED`).
     ///
     /// Transfers that are still reading from the copy must have ended as well.
     #[must_use]
@@ -127,7 +125,7 @@ impl State {
         matches!(self, Self::Flushed | Self::Consumed)
     }
 
-    /// Whether a transfer is filling the copy right now.
+    /// Returns true while a transfer is filling the copy.
     #[must_use]
     pub const fn in_transit(self) -> bool {
         matches!(self, Self::WriteInProgress | Self::ReadInProgress)

@@ -11,7 +11,7 @@ use tierflow_plan::{
     Transfer, TransferFailure, TransferId, Version, World,
 };
 
-/// Where bytes lie. Offsets are multiples of 4 KiB, the tiers' alignment.
+/// Storage of one tier's bytes. Offsets are multiples of 4 KiB, the tiers' alignment.
 trait Store {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
     fn read(&mut self, offset: u64, bytes: &mut [u8]) -> io::Result<()>;
@@ -155,7 +155,7 @@ impl Engine {
     }
 }
 
-/// What a version holds: between 20 KB and 420 KB.
+/// Makes the content of a version: between 20 KB and 420 KB.
 fn contents(version: Version) -> Vec<u8> {
     let size = 20_000 + version * 7_919 % 401 * 1_000;
     (0..size).map(|at| (version * 31 + at / 97) as u8).collect()

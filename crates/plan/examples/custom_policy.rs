@@ -78,7 +78,7 @@ impl Executor for Instant {
     fn answer(&mut self, _: Ticket, _: Result<(), Refusal>) {}
 }
 
-/// Which versions are read: half of the time one of a few, and now and then all of them, one after the other.
+/// The versions in the order of reading: half of the time one of a few, and now and then all of them in turn.
 fn trace() -> Vec<Version> {
     let mut word = 1_u64;
     let mut random = |below: u64| {

@@ -1,8 +1,8 @@
-//! What the plan says: plain values, no handles.
+//! The plan's output: plain values, no handles.
 
 use crate::{Ticket, TierId, TransferId, Version};
 
-/// Bytes of one tier.
+/// A run of bytes on one tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Place {
     /// The tier.
@@ -15,18 +15,18 @@ pub struct Place {
     pub reserved: u64,
 }
 
-/// Where a run of a version's bytes lies.
+/// A run of a version's bytes, and its place on a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Piece {
     /// The run's first byte within the version.
     pub start: u64,
-    /// Where it lies.
+    /// The run's place on a tier.
     pub place: Place,
 }
 
 impl Piece {
-    /// Appends the next piece of a version. A piece that continues the last one on the tier becomes a part of it, as each
-    /// copy takes a device several microseconds to begin.
+    /// Appends the next piece of a version. If it continues the last one on the tier, the two become one: each copy
+    /// takes a device several microseconds to begin.
     pub(crate) fn append(self, pieces: &mut Vec<Self>) {
         let last = pieces.last_mut().filter(|last| {
             let (ends, begins) = (last.place, self.place);
@@ -47,57 +47,59 @@ impl Piece {
 /// A difference that lies on a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Difference {
-    /// Its bytes.
+    /// Bytes of the difference.
     pub bytes: u64,
     /// The version that it builds upon.
     pub base: Option<Version>,
 }
 
-/// What becomes of the bytes of a replica on their way.
+/// The change of a replica's bytes during a transfer or a read.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Coding {
-    /// They stay as they are.
+    /// The bytes stay as they are.
     Plain,
-    /// They are a difference, and stay one: of so many bytes of a version, to `base` if there is one.
+    /// The bytes are a difference, and stay one.
     Stored {
         /// Bytes of the version.
         size: u64,
-        /// What the difference builds upon.
+        /// The version that the difference builds upon, if there is one.
         base: Option<Version>,
     },
-    /// A difference is made of them, to the version of which one was asked for before; without one, to nothing. That one may
-    /// be on its way still: differences are made in the order in which they are asked for, and may arrive in any. Once begun,
-    /// it is not cancelled.
+    /// The bytes become a difference to `base`, or to nothing without one. The base may still be on its way:
+    /// differences are made in the order of their commands and may arrive in any order. An encoding that has begun is
+    /// not cancelled.
     Encode {
-        /// That version. If it is not there in the end, this difference is of no use, unless it turned out to build upon nothing
-        /// ([`Stored::alone`](crate::Stored::alone)): its room is given up however its transfer ends.
+        /// The version whose difference was asked for before this one. If it never arrives, this difference is of no
+        /// use and its room is given up however its transfer ends; unless it turns out to build upon nothing
+        /// ([`Stored::alone`](crate::Stored::alone)).
         base: Option<Version>,
     },
-    /// They are a difference, and the bytes of the version are made of it and of those that it builds upon.
+    /// The bytes are a difference; the version's bytes are made of it and of those that it builds upon.
     Decode {
-        /// These versions, nearest first, and where their differences lie; the last one builds upon none.
+        /// The versions that it builds upon, nearest first, and the places of their differences; the last one builds
+        /// upon none.
         bases: Vec<(Version, Place)>,
     },
 }
 
-/// One transfer between tiers: bytes of one version.
+/// A transfer of bytes of one version between tiers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Transfer {
-    /// Its name.
+    /// The transfer's name.
     pub id: TransferId,
-    /// Whose bytes.
+    /// The version whose bytes move.
     pub version: Version,
-    /// Where they lie: ascending and adjacent runs, perhaps on several tiers.
+    /// The sources: ascending and adjacent runs of the version, perhaps on several tiers.
     pub from: Vec<Piece>,
-    /// Where they go: the same bytes, cut alike, all on one tier. Only their sizes differ where they are encoded or decoded
-    /// on the way; what is encoded has its last place when it is known how many bytes that are
+    /// The targets: the same runs, all on one tier. Sizes differ from those of the sources only if the bytes are
+    /// encoded or decoded. An encoded version gets its final place once its size is known
     /// ([`Event::Encoded`](crate::Event::Encoded)).
     pub to: Vec<Piece>,
-    /// What is to be done with the bytes.
+    /// The change of the bytes on their way.
     pub coding: Coding,
 }
 
-/// What is to be done.
+/// An order of the plan to its executor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
     /// A checkpoint has its place: the caller may copy its bytes there, then reports
@@ -105,20 +107,21 @@ pub enum Command {
     Write {
         /// The call.
         ticket: Ticket,
-        /// What is written.
+        /// The version that is written.
         version: Version,
-        /// Where: all of its bytes in ascending order, on one tier; one run for [`Event::Produce`](crate::Event::Produce).
+        /// The places of all its bytes, in ascending order, on one tier; one run for
+        /// [`Event::Produce`](crate::Event::Produce).
         pieces: Vec<Piece>,
     },
     /// The caller may copy the bytes out, then reports [`Event::Read`](crate::Event::Read).
     Read {
         /// The call.
         ticket: Ticket,
-        /// What is read.
+        /// The version that is read.
         version: Version,
-        /// Where: all of its bytes in ascending order, on whichever tiers they are found fastest.
+        /// The places of all its bytes, in ascending order, each on the fastest tier that has it.
         pieces: Vec<Piece>,
-        /// What is to be done with the bytes: plain, or to be decoded.
+        /// The change of the bytes: none, or decoding.
         coding: Coding,
     },
     /// The call is done: a drop, or a wait.
@@ -126,42 +129,43 @@ pub enum Command {
         /// The call.
         ticket: Ticket,
     },
-    /// The call is answered without what it asked for.
+    /// The call is refused.
     Refuse {
         /// The call.
         ticket: Ticket,
-        /// Why.
+        /// The reason.
         refusal: Refusal,
     },
-    /// Start copying; report [`Event::TransferDone`](crate::Event::TransferDone) or
+    /// Start copying, then report [`Event::TransferDone`](crate::Event::TransferDone) or
+    /// [`Event::TransferFailed`](crate::Event::TransferFailed).
     /// [`Event::TransferFailed`](crate::Event::TransferFailed).
     Transfer(Transfer),
-    /// The transfer is not needed any more. It may still end as done.
+    /// The transfer is not needed any more. Its end may still be reported as done.
     Cancel {
         /// The transfer.
         id: TransferId,
     },
-    /// Nothing lies beyond the first `bytes` of a tier any more, nor will before the next
-    /// [`Event::Limit`](crate::Event::Limit): the memory may be given away. The answer to the latest such event, said once.
+    /// Nothing lies beyond the first `bytes` of a tier, nor will before the next [`Event::Limit`](crate::Event::Limit):
+    /// the memory may be given away. Answers the latest such event, once.
     Released {
         /// The tier.
         tier: TierId,
         /// Bytes from its start that stay in use: the limit, rounded down to the tier's alignment.
         bytes: u64,
     },
-    /// Nothing of `version` is left on a tier: a tier that keeps versions under their names removes it. Said before the
-    /// bytes are handed out again. A write that fails leaves nothing to remove.
+    /// The last bytes of `version` left a tier: a tier that keeps versions under their names removes it. The command
+    /// comes before the bytes are handed out again. A write that fails leaves nothing to remove.
     Remove {
-        /// What was there.
+        /// The version that was there.
         version: Version,
-        /// Where.
+        /// The tier.
         tier: TierId,
-        /// Bytes that it had there.
+        /// Bytes that the version had there.
         bytes: u64,
     },
 }
 
-/// Why a call is answered without what it asked for. Nothing changed.
+/// Why a call is refused. Nothing changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// A checkpoint of no bytes.
@@ -177,12 +181,12 @@ pub enum Refusal {
         /// The largest tier's capacity in bytes.
         largest: u64,
     },
-    /// Every tier that is large enough, as far as it may be used, is full of versions that must be kept, and nothing is
-    /// under way that would change it.
+    /// Every tier that is large enough, within its limit, is full of versions that must be kept, and nothing is under
+    /// way that would change this.
     NoRoom,
     /// Versions wait for a tier that takes no more: they are safe where they are, but not lower.
     Stalled {
-        /// How many of them are not on the lowest tier.
+        /// Number of versions that are not on the lowest tier.
         versions: u64,
     },
 }

@@ -3,38 +3,40 @@
 use crate::TierId;
 use crate::policy::{Policy, Residency};
 
-/// What becomes of a version once the application has restored it.
+/// The fate of a version after the application has restored it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum AfterRestore {
-    /// It stays and can be restored again, until it is dropped.
+    /// The version stays and can be restored again, until it is dropped.
     #[default]
     Keep,
-    /// It goes, with all its replicas and its pending write-backs: adjoint codes read each version once.
+    /// The version goes, with all its replicas and its pending write-backs: adjoint codes read each version once.
     Discard,
 }
 
-/// One tier as the plan sees it.
+/// The plan's description of one tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TierConfig {
-    /// Bytes that it can hold, counted in whole alignments.
+    /// Bytes that the tier can hold, rounded down to whole alignments.
     pub capacity: u64,
     /// Offsets and sizes are multiples of this many bytes.
     pub alignment: u64,
-    /// How many transfers into it may be under way at a time, and how many out of it to faster tiers; at least 1 each.
+    /// Transfers into the tier that may be under way at a time, and transfers out of it to faster tiers; at least 1
+    /// each.
     pub depth: usize,
-    /// Beyond that depth, transfers are begun while all that are under way that way are of fewer bytes than this together: small
-    /// ones can be carried several at a time.
+    /// Transfers beyond `depth` begin while those under way in that direction have fewer bytes than this together: a
+    /// link can carry several small ones at a time.
     pub small: u64,
-    /// Every version is written to it as soon as possible: it outlives the application, or is to take what does.
+    /// Every version is written to this tier as soon as possible: the tier outlives the application, or feeds one that
+    /// does.
     pub eager: bool,
-    /// It keeps versions under their names: they come and go as a whole, whatever they are cut into elsewhere.
+    /// The tier keeps versions under their names: they come and go as a whole, whatever they are cut into elsewhere.
     pub whole: bool,
-    /// Both directions share its bandwidth, so nothing is written while a caller waits for what is read.
+    /// Both directions share the tier's bandwidth, so nothing is written while a caller waits for bytes from it.
     pub shared: bool,
 }
 
 impl TierConfig {
-    /// Memory of so many bytes, in units of 4 KiB.
+    /// Memory of `capacity` bytes, aligned to 4 KiB.
     #[must_use]
     pub fn new(capacity: u64) -> Self {
         Self {
@@ -49,17 +51,17 @@ impl TierConfig {
     }
 }
 
-/// How versions are cut.
+/// The sizes of extents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ExtentSize {
-    /// Bytes below which no extent is cut off another: each costs a copy of its own.
+    /// Bytes of the smallest extent that is cut off: each extent costs a copy of its own.
     pub least: u64,
-    /// Bytes that one transfer takes at a time, so that those behind it need not wait long; at least twice `least`.
+    /// Bytes of one transfer, so that those behind it need not wait long; at least twice `least`.
     pub most: u64,
 }
 
 impl Default for ExtentSize {
-    /// 4 MiB and 16 MiB: where copies of these sizes reach the bandwidth of a disk and of the way to the host.
+    /// 4 MiB and 16 MiB: copies of these sizes reach the bandwidth of a disk and of the link to the host.
     fn default() -> Self {
         Self {
             least: 4 << 20,
@@ -68,17 +70,17 @@ impl Default for ExtentSize {
     }
 }
 
-/// The most bytes by which what is made of a checkpoint is larger than it.
+/// The most bytes by which an encoded checkpoint is larger than the checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Overhead {
-    /// Whatever the checkpoint's size.
+    /// Bytes added to every checkpoint.
     pub fixed: u64,
-    /// For each MiB of it that is begun.
+    /// Bytes added for each begun MiB of the checkpoint.
     pub each: u64,
 }
 
 impl Overhead {
-    /// The same for all sizes.
+    /// The same overhead for all sizes.
     #[must_use]
     pub const fn fixed(bytes: u64) -> Self {
         Self {
@@ -87,7 +89,7 @@ impl Overhead {
         }
     }
 
-    /// The most bytes that are made of so many.
+    /// The most bytes that a checkpoint of `bytes` bytes can have encoded.
     #[must_use]
     pub const fn most(self, bytes: u64) -> u64 {
         let more = self.each.saturating_mul(bytes.div_ceil(1 << 20));
@@ -95,45 +97,46 @@ impl Overhead {
     }
 }
 
-/// That versions become differences on their way down, or are compressed there: differences to nothing, in chains of one.
+/// The encoding of versions on lower tiers: as differences, or compressed. A compressed version is a difference to
+/// nothing, in a chain of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Differences {
-    /// The lowest tier on which versions lie as they are: on those below, they lie as differences. Of the lowest tier of all,
-    /// none does. [`TierId::FASTEST`] makes them where versions leave the first one.
+    /// The lowest tier on which versions are not encoded: the tiers below hold differences. If it is the lowest tier of
+    /// all, no tier does; [`TierId::FASTEST`] encodes versions where they leave the first tier.
     pub below: TierId,
     /// The most bytes by which a difference is larger than its checkpoint.
     pub overhead: Overhead,
-    /// The most differences that a version is made of; at least 1. Where it is more, each builds upon the one that was asked for
-    /// before it.
+    /// The most differences in a version's chain; at least 1. If it is larger than 1, each difference builds upon the
+    /// one that was asked for before it.
     pub longest: u32,
-    /// Whether a version builds upon those of smaller numbers only, as tiers that outlive the engine want it.
+    /// True if a version builds upon those of smaller numbers only, as tiers that outlive the engine need it.
     pub ascending: bool,
 }
 
 impl Differences {
-    /// Whether versions lie as differences on `tier`.
+    /// Returns true if `tier` holds versions as differences.
     pub(crate) fn lie_on(&self, tier: TierId) -> bool {
         tier > self.below
     }
 }
 
-/// Everything that the plan needs to know at the start.
+/// The plan's configuration.
 #[derive(Debug)]
 pub struct PlanConfig {
-    /// From the fastest to the slowest; at least one.
+    /// The tiers from the fastest to the slowest; at least one.
     pub tiers: Vec<TierConfig>,
-    /// What becomes of restored versions.
+    /// The fate of restored versions.
     pub after_restore: AfterRestore,
-    /// Which versions are used first.
+    /// Orders the use of versions.
     pub policy: Box<dyn Policy>,
-    /// How versions are cut.
+    /// The sizes of extents.
     pub extents: ExtentSize,
-    /// Whether lower tiers hold versions as differences: these are then not cut, on any tier.
+    /// The encoding of versions on lower tiers, if there is one. Encoded versions are not cut, on any tier.
     pub differences: Option<Differences>,
 }
 
 impl PlanConfig {
-    /// These tiers, with the engine's defaults.
+    /// Takes these tiers, with the engine's defaults.
     #[must_use]
     pub fn new(tiers: Vec<TierConfig>) -> Self {
         Self {
@@ -146,7 +149,7 @@ impl PlanConfig {
     }
 }
 
-/// A plan cannot be made of this.
+/// Why a configuration makes no plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// There is no tier.
@@ -157,17 +160,17 @@ pub enum ConfigError {
     TooSmall {
         /// The tier's position.
         tier: usize,
-        /// Its bytes.
+        /// The tier's bytes.
         capacity: u64,
-        /// Its alignment.
+        /// The tier's alignment in bytes.
         alignment: u64,
     },
-    /// Differences are to be made below a tier that there is not.
+    /// `Differences::below` names a tier that does not exist.
     #[error("differences are to be made below tier {tier}, and there are {tiers}, counted from 0")]
     NoSuchTier {
         /// The tier's position.
         tier: usize,
-        /// How many there are.
+        /// Number of tiers.
         tiers: usize,
     },
 }

@@ -1,11 +1,11 @@
-//! The versions that are gone for good, as disjoint ranges: consecutive numbers cost one entry.
+//! The discarded versions, as disjoint ranges: consecutive numbers cost one entry.
 
 use crate::Version;
 use std::collections::BTreeMap;
 
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Discarded {
-    /// First to last, both included.
+    /// First version to last version of each range, both included.
     ranges: BTreeMap<Version, Version>,
 }
 

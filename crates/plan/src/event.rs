@@ -6,7 +6,7 @@ use crate::{Ticket, TierId, TransferId, Version};
 /// Why a transfer did not deliver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TransferFailure {
-    /// [`Command::Cancel`](crate::Command::Cancel) was obeyed.
+    /// The executor obeyed [`Command::Cancel`](crate::Command::Cancel).
     Cancelled,
     /// A source could not be read.
     Source,
@@ -14,25 +14,27 @@ pub enum TransferFailure {
     Destination,
 }
 
-/// A difference that was made.
+/// The result of an encoding: a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Stored {
-    /// Its bytes.
+    /// Bytes of the difference.
     pub bytes: u64,
-    /// It builds upon nothing, whatever it was to build upon: hardly anything was as before. A new chain begins with it.
+    /// True if the difference builds upon nothing, whatever its base was to be, because hardly anything was as before.
+    /// A new chain begins with it.
     pub alone: bool,
 }
 
-/// What of a history has to be on the lowest tier for the application to go on from a version.
+/// The part of a history that must reach the lowest tier so that the application can continue from a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scope {
-    /// That version alone.
+    /// The version alone.
     Version,
-    /// It and all that were taken in under smaller numbers: the history is read back, or versions build upon others.
+    /// The version and all that were taken in under smaller numbers: the history is read back, or versions build upon
+    /// others.
     History,
 }
 
-/// What happened, or is asked for.
+/// A fact about the application or a transfer, or a request of the application.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Event {
     /// The application wants to checkpoint `size` bytes as `version`. Answered by
@@ -45,8 +47,8 @@ pub enum Event {
         /// Bytes, not 0.
         size: u64,
     },
-    /// The application wants one run of `size` bytes on the fastest tier, to write `version` there in place. It is held,
-    /// once granted, until [`Event::Written`], for as long as the application likes; the version does not exist before.
+    /// The application wants one run of `size` bytes on the fastest tier, to write `version` there in place. A granted
+    /// run is held until [`Event::Written`], for as long as the application likes. The version does not exist before.
     Produce {
         /// The call.
         ticket: Ticket,
@@ -59,7 +61,7 @@ pub enum Event {
     Written {
         /// The call.
         ticket: Ticket,
-        /// Whether every byte arrived.
+        /// True if every byte arrived.
         ok: bool,
     },
     /// The application wants `version` back. Answered by [`Command::Read`](crate::Command::Read) or
@@ -70,8 +72,9 @@ pub enum Event {
         /// The version.
         version: Version,
     },
-    /// The application wants to read `version` in place: in one run on the fastest tier, where it is brought first; where
-    /// it lies, if there is no room. It is held, once granted, until [`Event::Read`], for as long as the application likes.
+    /// The application wants to read `version` in place: in one run on the fastest tier, to which the plan brings it
+    /// first, or at its present place if there is no room. A granted read is held until [`Event::Read`], for as long as
+    /// the application likes.
     Consume {
         /// The call.
         ticket: Ticket,
@@ -82,11 +85,11 @@ pub enum Event {
     Read {
         /// The call.
         ticket: Ticket,
-        /// Whether every byte arrived. If not, the version is kept and stays unconsumed.
+        /// True if every byte arrived. If not, the version is kept and stays unconsumed.
         ok: bool,
     },
-    /// The caller waits no longer for the answer to a call: its deadline has passed. If it was not answered yet, it never
-    /// will be, and nothing has changed.
+    /// The caller's deadline has passed, so it stops waiting for the answer. A call that was not answered yet never
+    /// will be, and has changed nothing.
     Abandon {
         /// The call.
         ticket: Ticket,
@@ -98,8 +101,8 @@ pub enum Event {
     },
     /// The hints given last are void, and with them all others of the same versions.
     ForgetHints {
-        /// How many, at most: a long list is withdrawn in pieces, until [`Plan::is_hinted`](crate::Plan::is_hinted) says
-        /// that nothing is left of it.
+        /// The most hints to withdraw. A long list is withdrawn in pieces, until
+        /// [`Plan::is_hinted`](crate::Plan::is_hinted) returns false.
         most: usize,
     },
     /// Prefetching may begin. The first restore begins it, too.
@@ -112,77 +115,77 @@ pub enum Event {
         /// The version.
         version: Version,
     },
-    /// A rule about versions that outlive the run does not keep these. Those that the application has asked for stay for now:
-    /// what it hinted, restores, holds in place or writes. Name them again later.
+    /// A retention rule gives up these versions. The plan keeps those that the application asked for (hinted, being
+    /// restored, held in place, or being written); name them again later.
     Prune {
         /// The versions.
         versions: Vec<Version>,
     },
-    /// Answer with [`Command::Done`](crate::Command::Done) when every version taken in so far lies on the lowest tier, or
-    /// is gone; or when that one lies there, which is refused when it is gone. What cannot get there is
+    /// Asks for [`Command::Done`](crate::Command::Done) once every version taken in so far lies on the lowest tier or
+    /// is gone. With a version: once that one lies there; refused if it is gone. Versions that cannot get there give
     /// [`Refusal::Stalled`](crate::Refusal::Stalled).
     Wait {
         /// The call.
         ticket: Ticket,
-        /// The version, if it is one.
+        /// The version to wait for; `None` for all.
         version: Option<Version>,
     },
-    /// The application is about to be preempted: bring this version to the lowest tier, straight from where it lies, and nothing else.
-    /// Transfers under way that take time from it are cancelled; what they did is not begun again before the application
-    /// asks for something, and what this wants is there or cannot get there. Answered with
-    /// [`Command::Done`](crate::Command::Done) when it is there; one that another
-    /// takes the place of is refused as [`Refusal::Stalled`](crate::Refusal::Stalled).
+    /// The application is about to be preempted: bring this version to the lowest tier, straight from where it lies,
+    /// and nothing else. Transfers that take time from it are cancelled. Their work does not begin again until the
+    /// application asks for something and this event's version is there or cannot get there. Answered with
+    /// [`Command::Done`](crate::Command::Done) once the version is there. A later suspension replaces this one, which
+    /// is refused as [`Refusal::Stalled`](crate::Refusal::Stalled).
     Suspend {
         /// The call.
         ticket: Ticket,
         /// A version that was taken in.
         version: Version,
-        /// Whether those before it are wanted, too.
+        /// The versions that must reach the lowest tier with it.
         scope: Scope,
     },
-    /// The bytes of a version on its way into the lowest tier are there, and it waits for others to be there before it, or it
-    /// is its turn, waiting or not: what tells the pace of that tier does not count the time that it waits, and counts what
-    /// comes after its turn by itself. Nothing happens if it is not on its way.
+    /// Reports that the bytes of a version on its way into the lowest tier have arrived there, and that it waits for
+    /// other versions to become durable first or that its turn has come. The pace of that tier does not count the wait,
+    /// and counts the time after the turn by itself. Ignored if the version is not on its way.
     Hold {
         /// The version.
         version: Version,
-        /// Whether it waits; if not, it is its turn.
+        /// True while it waits; false once its turn has come.
         is_held: bool,
     },
-    /// Only the first `bytes` of a tier may be used from now on; all of it, to begin with. More take effect at once. Of
-    /// fewer, the tier is emptied as far as replicas are used and other tiers can take them, until
-    /// [`Command::Released`](crate::Command::Released). With 0 the tier is out of use.
+    /// Limits a tier to its first `bytes`; at the start, all of the tier may be used. A higher limit takes effect at
+    /// once. With a lower one, the tier is emptied beyond it as replicas become idle and other tiers can take them,
+    /// until [`Command::Released`](crate::Command::Released). 0 takes the tier out of use.
     Limit {
         /// The tier.
         tier: TierId,
-        /// Bytes from its start; its capacity if that is less.
+        /// Bytes from the tier's start; at most its capacity.
         bytes: u64,
     },
-    /// A version of an earlier run lies on a tier that outlives the engine. Of a version on several tiers, the lowest is
-    /// named first; what it builds upon before itself. What contradicts what the plan knows, or finds no room, is not
-    /// taken in.
+    /// A version of an earlier run lies on a tier that outlives the engine. Name the lowest tier of a version first,
+    /// and a base before the versions that build upon it. The plan ignores a version that contradicts its state or
+    /// finds no room.
     Adopt {
         /// The version.
         version: Version,
         /// Bytes.
         size: u64,
-        /// Where it lies.
+        /// The tier that holds it.
         tier: TierId,
-        /// The difference as which it lies there, if it does.
+        /// The difference as which the tier holds it; `None` if it lies there as it is.
         difference: Option<Difference>,
     },
-    /// What `tier` has of `version` could not be read, or is not what was written there. It stays, and is read again if nothing
-    /// else is left; until then the version is read, and carried, from its other replicas, and none of these is given up
-    /// because this one is there.
+    /// The bytes that `tier` has of `version` could not be read, or differ from those written. The replica stays. Until
+    /// nothing else is left, the version is read and carried from its other replicas, none of which is given up on
+    /// account of this one.
     Damaged {
         /// The version.
         version: Version,
-        /// Where.
+        /// The tier.
         tier: TierId,
     },
-    /// What a transfer encodes is known, and goes to where [`Plan::pieces`](crate::Plan::pieces) says from now on: nothing is
-    /// written before, as what else was encoded may have left room nearer to what is there already. The transfer is to be told
-    /// as done with the same.
+    /// The result of an encoding is known. Its place from now on is that of [`Plan::pieces`](crate::Plan::pieces), as
+    /// other encodings may have left room nearer to the bytes that are there. Write nothing before. Report the same
+    /// result with [`Event::TransferDone`].
     Encoded {
         /// The transfer, of [`Coding::Encode`](crate::Coding::Encode).
         id: TransferId,
@@ -191,21 +194,22 @@ pub enum Event {
     },
     /// A transfer delivered.
     TransferDone {
-        /// Which.
+        /// The transfer.
         id: TransferId,
-        /// The difference that it made, of [`Coding::Encode`](crate::Coding::Encode); `None` if it wrote the bytes as they are.
+        /// The difference that it made, of [`Coding::Encode`](crate::Coding::Encode); `None` if it wrote the bytes as
+        /// they are.
         stored: Option<Stored>,
     },
     /// A transfer did not deliver.
     TransferFailed {
-        /// Which.
+        /// The transfer.
         id: TransferId,
-        /// Why.
+        /// The reason.
         why: TransferFailure,
     },
 }
 
-/// An event that cannot be: its sender's picture of the plan is wrong. The plan is as it was.
+/// An event that contradicts the plan's state: its sender is wrong about the plan. Nothing changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Misuse {
     /// The ticket names a call that is not over yet.
@@ -220,7 +224,7 @@ pub enum Misuse {
     /// There is no such tier.
     #[error("there is no tier {0}")]
     NoTier(TierId),
-    /// A difference was reported that was not asked for, or another one than before.
+    /// A difference was reported that was not asked for, or that differs from the one reported before.
     #[error("transfer {} made a difference that was not asked for, or another one before", .0.0)]
     WrongCoding(TransferId),
 }

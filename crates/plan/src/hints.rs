@@ -1,14 +1,15 @@
-//! The restore order queue *P* (HPDC'23 §4.1.1): which versions the application expects to read, in which order.
+//! The restore order queue *P* (HPDC'23 §4.1.1): the versions that the application expects to read, in order.
 
 use crate::Version;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use std::collections::{BTreeSet, VecDeque};
 
-/// One expected read.
+/// An expected read.
 #[derive(Debug, Clone, Copy)]
 struct ExpectedRead {
-    /// `None` once it took place or is not expected any more; such a hole goes when it reaches the head.
+    /// The version; `None` once it was read or is not expected any more. Such a hole goes when it reaches an end of the
+    /// queue.
     version: Option<Version>,
     /// Sequence number of the next reading of the same version.
     next: Option<u64>,
@@ -50,12 +51,12 @@ impl Hints {
         }
     }
 
-    /// How many readings come before the next one of a version, if it is hinted.
+    /// Returns the number of readings before the next one of a version, if it is hinted.
     pub(crate) fn distance(&self, version: Version) -> Option<u64> {
         Some(self.next(version)?.saturating_sub(self.head))
     }
 
-    /// One past the last sequence number.
+    /// Returns the sequence number after the last one.
     pub(crate) fn end(&self) -> u64 {
         self.head + self.queue.len() as u64
     }
@@ -70,14 +71,14 @@ impl Hints {
         self.readings.get(&version).map(|&(first, _)| first)
     }
 
-    /// The versions to be read from a sequence number on.
+    /// Returns the versions to be read from a sequence number on.
     pub(crate) fn from(&self, sequence: u64) -> impl Iterator<Item = Version> + '_ {
         let skipped = usize::try_from(sequence.saturating_sub(self.head)).unwrap_or(usize::MAX);
         let rest = self.queue.range(skipped.min(self.queue.len())..);
         rest.filter_map(|reading| reading.version)
     }
 
-    /// The next reading of `version` took place. Returns its sequence number.
+    /// Removes the next reading of `version`, which took place. Returns its sequence number.
     pub(crate) fn consume(&mut self, version: Version) -> Option<u64> {
         let (first, last) = *self.readings.get(&version)?;
         let next = self.punch(first);
@@ -89,7 +90,7 @@ impl Hints {
         Some(first)
     }
 
-    /// No reading of `version` is expected any more.
+    /// Removes all readings of `version`.
     pub(crate) fn forget(&mut self, version: Version) {
         let mut next = self.readings.remove(&version).map(|(first, _)| first);
         while let Some(sequence) = next {
@@ -116,29 +117,29 @@ impl Hints {
         }
     }
 
-    /// The version of this first reading is not written yet.
+    /// Notes that the version of this first reading is not written yet.
     pub(crate) fn expect_write(&mut self, sequence: u64) {
         self.unwritten.insert(sequence);
     }
 
-    /// The version of this first reading is there.
+    /// Notes that the version of this first reading is written.
     pub(crate) fn written(&mut self, sequence: u64) {
         self.unwritten.remove(&sequence);
     }
 
-    /// Versions hinted and not written yet.
+    /// Number of versions that are hinted and not written yet.
     pub(crate) fn unwritten(&self) -> u64 {
         self.unwritten.len() as u64
     }
 
-    /// The unwritten version that should have been read first of all, if that is before a sequence number.
+    /// Returns the unwritten version whose reading comes first of all, if that is before a sequence number.
     pub(crate) fn overdue(&self, before: u64) -> Option<Version> {
         let first = *self.unwritten.first().filter(|&&first| first < before)?;
         let index = usize::try_from(first.checked_sub(self.head)?).ok()?;
         self.queue.get(index)?.version
     }
 
-    /// The versions of the last readings, the last one first.
+    /// Returns the versions of the last readings, the last one first.
     pub(crate) fn last(&self) -> impl Iterator<Item = Version> + '_ {
         let readings = self.queue.iter().rev();
         readings.filter_map(|reading| reading.version)

@@ -1,16 +1,17 @@
-//! Names.
+//! Names of versions, calls, transfers and tiers.
 
 use std::fmt;
 
 /// The number of a checkpoint, chosen by the application.
 pub type Version = u64;
 
-/// Names one call of the application until it is answered and its copy, if there is one, has ended. The
-/// plan's driver makes them up; each is used once.
+/// The name of one call of the application until it is answered and its copy, if any, has ended. The plan's driver
+/// makes tickets up and uses each once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
-/// Names one transfer between tiers, from its [`Command::Transfer`](crate::Command::Transfer) until its end is reported.
+/// The name of one transfer between tiers, from its [`Command::Transfer`](crate::Command::Transfer) until its end is
+/// reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TransferId(pub u64);
 
@@ -19,7 +20,7 @@ pub struct TransferId(pub u64);
 pub struct TierId(pub usize);
 
 impl TierId {
-    /// Where checkpoints are written first, and slots are lent.
+    /// The tier to which checkpoints are written first, and which lends slots.
     pub const FASTEST: Self = Self(0);
 }
 

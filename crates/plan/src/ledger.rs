@@ -1,7 +1,7 @@
-//! The ledger: every version, every replica, every byte of every tier; and, kept up with each change, the sets that
-//! decisions are made from. It decides nothing.
+//! The ledger: every version, every replica, every byte of every tier, and sets of replicas, updated with each change,
+//! from which decisions are made. The ledger decides nothing.
 //!
-//! | set, by tier | the replicas in it |
+//! | set, by tier | its replicas |
 //! |---|---|
 //! | clean | at rest, and a lower tier has the bytes too |
 //! | superseded | at rest, and a faster tier has the bytes too |
@@ -18,9 +18,9 @@ mod room;
 mod settled;
 mod windows;
 
-pub(crate) use differences::{Base, Newest, Shrunk};
+pub(crate) use differences::{Base, EncodedSizes, LatestEncoding};
 pub(crate) use outlook::{Outlook, Phase};
-pub(crate) use room::{Claim, Spared, Urgency};
+pub(crate) use room::{KeepReason, RoomBytes, RoomRequest, Urgency};
 
 use crate::command::Command;
 use crate::config::{AfterRestore, ConfigError, Differences, ExtentSize, PlanConfig, TierConfig};
@@ -37,7 +37,7 @@ use hashbrown::HashMap;
 use std::collections::BTreeSet;
 use tierflow_lifecycle::{Event as Move, IllegalMove, State};
 
-/// One tier's share of the ledger.
+/// The ledger's data about one tier.
 #[derive(Debug)]
 pub(crate) struct Tier {
     pub(crate) config: TierConfig,
@@ -47,16 +47,17 @@ pub(crate) struct Tier {
     pub(crate) dirty: Ranked,
     pub(crate) sinkable: Ranked,
     pub(crate) promotable: Ranked,
-    /// Versions taken in that are not whole here or lower, by the time of that: kept of the lowest tier and of eager ones. The
-    /// lowest tier is owed a version until all that it builds upon is there, too.
+    /// Versions taken in that are not whole here or lower, by the tick of that; kept for the lowest tier and for eager
+    /// ones. The lowest tier is owed a version until it has all that the version builds upon, too.
     pub(crate) owed: Option<BTreeSet<(u64, Version)>>,
-    /// Of those, all of which something is not even on its way; and others, until they are looked at.
+    /// The owed versions of which some bytes are not even on their way here. Others may be among them until they are
+    /// looked at.
     pub(crate) unsent: BTreeSet<(u64, Version)>,
-    /// Callers that copy from here at the moment, slots lent in place not counted.
+    /// Callers that copy from here now, without slots lent in place.
     pub(crate) callers: usize,
-    /// A write failed: nothing is sent here until the application asks for something again.
+    /// True after a failed write: nothing is sent here until the application asks for something again.
     pub(crate) closed: bool,
-    /// It was not said yet that nothing lies beyond the limit.
+    /// True from a new limit on until `Released` was emitted for it.
     pub(crate) vacating: bool,
 }
 
@@ -68,24 +69,24 @@ pub(crate) struct Ledger {
     pub(crate) hints: Hints,
     pub(crate) order: Order,
     pub(crate) policy: Box<dyn Policy>,
-    /// Chooses the neighbours that give way, where the policy wants every version in one run.
+    /// Chooses the neighbours to evict if the policy wants every version in one run.
     pub(crate) windows: Option<Box<dyn tierflow_evict::Policy + Send>>,
     pub(crate) after_restore: AfterRestore,
     pub(crate) extents: ExtentSize,
-    /// Extents begin at multiples of this many bytes of their version: the largest alignment.
+    /// Extents begin at multiples of this many bytes of their version: the largest alignment of a tier.
     pub(crate) unit: u64,
     pub(crate) differences: Option<Differences>,
-    /// Bytes of the versions that lie as differences, and of these.
-    pub(crate) shrunk: Shrunk,
-    /// What the next difference can build upon.
-    pub(crate) newest: Option<Newest>,
-    /// Logical time: one tick an event.
+    /// Bytes of the encoded versions, and bytes of their differences.
+    pub(crate) encoded_sizes: EncodedSizes,
+    /// The version that the next difference can build upon.
+    pub(crate) latest_encoding: Option<LatestEncoding>,
+    /// Logical time: one tick per event.
     pub(crate) tick: u64,
     pub(crate) commands: Vec<Command>,
-    /// Versions that came to be durable on the lowest tier, or went, since those who wait for one were answered.
+    /// Versions that became durable on the lowest tier, or went, since waits for single versions were last answered.
     pub(crate) settled: Vec<Version>,
     pub(crate) counts: Counts,
-    /// A move that the life cycle does not know: a defect of the plan, found by [`Plan::check`](crate::Plan::check).
+    /// A move that the life cycle does not allow: a defect of the plan, found by [`Plan::check`](crate::Plan::check).
     pub(crate) illegal: Option<IllegalMove>,
     /// Memory of [`members_before`](Self::members_before), reused so that no change allocates.
     pub(crate) member_buffer: Vec<membership::Member>,
@@ -155,8 +156,8 @@ impl Ledger {
                 most: config.extents.most.max(least).next_multiple_of(unit),
             },
             differences: config.differences,
-            shrunk: Shrunk::default(),
-            newest: None,
+            encoded_sizes: EncodedSizes::default(),
+            latest_encoding: None,
             tick: 0,
             commands: Vec::new(),
             settled: Vec::new(),
@@ -177,12 +178,12 @@ impl Ledger {
         &mut self.tiers[tier.0]
     }
 
-    /// A version that is held.
+    /// Returns the record of a version if the version is held.
     pub(crate) fn held(&self, version: Version) -> Option<&Record> {
         self.records.get(&version).filter(|record| record.is_held())
     }
 
-    /// The restores that wait for a version, which wait no longer.
+    /// Takes the restores that wait for a version, so that they wait no longer.
     pub(crate) fn take_waiting(&mut self, version: Version) -> Vec<Ticket> {
         let record = self.records.get_mut(&version);
         record.map_or_else(Vec::new, |record| std::mem::take(&mut record.waiting))
@@ -193,7 +194,7 @@ impl Ledger {
         record.map_or(Position::LAST, |record| self.order.position(record.key))
     }
 
-    /// Where an extent begins in the order of use.
+    /// Returns the point of the order of use at which an extent begins.
     pub(crate) fn point(&self, key: Key, (_, byte): ExtentId) -> Point {
         let position = self.order.position(key);
         Point { position, byte }
@@ -233,18 +234,19 @@ impl Ledger {
         Some(result)
     }
 
-    /// Changes a version, and perhaps where it stands.
+    /// Changes a version's record, and its place in the order of use if that follows.
     pub(crate) fn change_record<R>(
         &mut self,
         version: Version,
         change: impl FnOnce(&mut Record, &mut Option<IllegalMove>) -> R,
     ) -> Option<R> {
         let record = self.records.get(&version)?;
-        let (extents, shrunk) = (record.extents.len(), Shrunk::of(record));
+        let (extents, encoded_sizes) = (record.extents.len(), EncodedSizes::of(record));
         let before = self.members_before(version, 0..extents);
         let record = self.records.get_mut(&version)?;
         let result = change(record, &mut self.illegal);
-        self.shrunk.replace(shrunk, Shrunk::of(record));
+        self.encoded_sizes
+            .replace(encoded_sizes, EncodedSizes::of(record));
         self.stand(version);
         let extents = self.records.get(&version)?.extents.len();
         self.update_sets(version, 0..extents, before);
@@ -259,7 +261,7 @@ impl Ledger {
         let key = Self::key(&*self.policy, &self.hints, version, record);
         if key != record.key {
             let weight = Weight::written(record.size);
-            // Entered first: what holds both places stays.
+            // Entered before left, so that nodes that hold both places stay.
             self.order.enter(key, weight);
             self.order.leave(record.key, weight);
             record.key = key;
@@ -280,7 +282,7 @@ impl Ledger {
 
     // Versions.
 
-    /// A new version of which nothing lies anywhere yet.
+    /// Inserts a version without extents.
     pub(crate) fn insert(&mut self, version: Version, size: u64, produced: bool, adopted: bool) {
         self.settle_hint(version, true);
         let mut record = Record {
@@ -307,10 +309,11 @@ impl Ledger {
         self.records.insert(version, record);
     }
 
-    /// A version of which nothing lies anywhere any more.
+    /// Removes a version without replicas.
     pub(crate) fn remove(&mut self, version: Version) -> Option<Record> {
         let record = self.records.remove(&version)?;
-        self.shrunk.replace(Shrunk::of(&record), Shrunk::default());
+        self.encoded_sizes
+            .replace(EncodedSizes::of(&record), EncodedSizes::default());
         self.order.leave(record.key, Weight::written(record.size));
         for tier in &mut self.tiers {
             if let Some(owed) = &mut tier.owed {
@@ -323,7 +326,7 @@ impl Ledger {
         Some(record)
     }
 
-    /// A version is there from now on, or is not any more: as its hints go, it was still to be written until now, or is.
+    /// Counts the version of a first reading as written from now on, or as unwritten again.
     fn settle_hint(&mut self, version: Version, is_there: bool) {
         let Some(first) = self.hints.next(version) else {
             return;
@@ -346,7 +349,7 @@ impl Ledger {
         }
     }
 
-    /// The application expects to read `version` after all that it named before.
+    /// Adds a reading of `version` behind all that the application named before.
     pub(crate) fn hint(&mut self, version: Version) {
         if self.discarded.contains(version) {
             return;
@@ -363,7 +366,7 @@ impl Ledger {
         }
     }
 
-    /// `version` is not expected to be read any more.
+    /// Removes the readings of `version`.
     pub(crate) fn forget_hints(&mut self, version: Version) {
         if self.hints.next(version).is_none() {
             return;

@@ -1,4 +1,4 @@
-//! The order of use: where each version stands, and how many bytes stand before it.
+//! The order of use: the place of each version, and the bytes before it.
 
 use crate::policy::Standing;
 use crate::sums::{Sums, Weight};
@@ -14,7 +14,7 @@ const MASK: u64 = (1 << SHIFT) - 1;
 const WAITING: u64 = 2 << SHIFT;
 const PASSED: u64 = 3 << SHIFT;
 
-/// A version's place in the order, for as long as its standing does not change.
+/// A version's place in the order, as long as its standing does not change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Key(u64);
 
@@ -37,20 +37,20 @@ impl Key {
     }
 }
 
-/// How soon a version is used: the smaller, the sooner. It changes when the direction of waiting versions does.
+/// The time of a version's next use: the smaller, the sooner. Positions change with the direction of waiting versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Position(u64);
 
 impl Position {
     /// Before all others.
     pub(crate) const FIRST: Self = Self(0);
-    /// Before all of which nothing is known.
+    /// Before all versions of unknown use.
     pub(crate) const UNKNOWN: Self = Self(1 << SHIFT);
     /// Behind all others.
     pub(crate) const LAST: Self = Self(u64::MAX);
 }
 
-/// A byte in the order of use: one of the version that stands at a position.
+/// A byte in the order of use, given as the position of its version and the byte's place there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Point {
     pub(crate) position: Position,
@@ -66,7 +66,7 @@ impl Point {
     };
 }
 
-/// Which waiting versions are used first.
+/// The end from which waiting versions are used first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(crate) enum Direction {
     #[default]
@@ -99,7 +99,8 @@ impl Order {
         self.classes[key.class()].subtract(key.number(), weight);
     }
 
-    /// Waiting versions stand in the other direction than their keys.
+    /// Returns true if the order of positions is the reverse of the order of keys: for waiting versions read newest
+    /// first.
     fn is_reversed(&self, class: usize) -> bool {
         class as u64 == WAITING >> SHIFT && self.direction == Direction::NewestFirst
     }
@@ -115,7 +116,7 @@ impl Order {
         Position(self.flip(key.0))
     }
 
-    /// Of the version that stands there, if one does.
+    /// Returns the key of the version at a position, if there is one.
     fn key(&self, position: Position) -> Key {
         Key(self.flip(position.0))
     }
@@ -127,14 +128,15 @@ impl Order {
         total
     }
 
-    /// Weights of versions whose use is not known.
+    /// Weights of versions of unknown use.
     pub(crate) fn unknown(&self) -> Weight {
         let mut total = self.total();
         total -= self.classes[0].total();
         total
     }
 
-    /// The byte that has `most` bytes before it, where each unwritten version has `each`; [`Point::LAST`] if there is none.
+    /// Returns the byte with `most` bytes before it, or [`Point::LAST`] if there is none. Each unwritten version has
+    /// `each` bytes.
     pub(crate) fn boundary(&self, most: u64, each: u64) -> Point {
         let mut left = most;
         for (class, sums) in self.classes.iter().enumerate() {
@@ -155,7 +157,7 @@ impl Order {
         Point::LAST
     }
 
-    /// From which end on the waiting versions are read, as one of them is: the nearer one, by bytes.
+    /// Returns the end from which waiting versions are read, given that one of them is read: the nearer end, by bytes.
     pub(crate) fn nearer_end(&self, key: Key) -> Option<Direction> {
         let waiting = &self.classes[key.class()];
         let older = waiting.before(key.number()).bytes;
@@ -168,7 +170,7 @@ impl Order {
         })
     }
 
-    /// Bytes of all that stands before a key.
+    /// Returns the bytes of all versions before a key.
     #[cfg(any(test, feature = "check"))]
     pub(crate) fn before(&self, key: Key, each: u64) -> u64 {
         let class = key.class();
@@ -189,7 +191,7 @@ impl Order {
 #[derive(Debug, Default)]
 pub(crate) struct Ranked {
     entries: BTreeMap<(Key, u64), Version>,
-    /// Bytes of all of them.
+    /// Bytes of all extents.
     bytes: u64,
 }
 
@@ -216,7 +218,7 @@ impl Ranked {
         entry.map(|(&(key, start), &version)| (key, (version, start)))
     }
 
-    /// The first extent of the versions with keys in a range, from its front or from its back.
+    /// Returns the first extent of the versions with keys in a range, from its front or from its back.
     fn first_in(&self, keys: RangeInclusive<u64>, from_back: bool) -> Option<(Key, ExtentId)> {
         let range = (Key(*keys.start()), 0)..=(Key(*keys.end()), u64::MAX);
         let mut range = self.entries.range(range);
@@ -229,14 +231,14 @@ impl Ranked {
         }
     }
 
-    /// The last extent of the version at a point that begins before it.
+    /// Returns the last extent that begins before a point and belongs to the version at that point.
     pub(crate) fn just_before(&self, order: &Order, point: Point) -> Option<(Key, ExtentId)> {
         let key = order.key(point.position);
         let range = (key, 0)..(key, point.byte);
         Self::found(self.entries.range(range).next_back())
     }
 
-    /// The soonest-used extent that begins at or behind a point.
+    /// Returns the soonest-used extent that begins at or behind a point.
     pub(crate) fn soonest_from(&self, order: &Order, from: Point) -> Option<(Key, ExtentId)> {
         let key = order.key(from.position);
         let here = (key, from.byte)..=(key, u64::MAX);
@@ -244,7 +246,7 @@ impl Ranked {
         here.or_else(|| self.soonest_of_versions(order, from.position.0.checked_add(1)?))
     }
 
-    /// The soonest-used extent at or behind a position.
+    /// Returns the soonest-used extent at or behind a position.
     fn soonest_of_versions(&self, order: &Order, from: u64) -> Option<(Key, ExtentId)> {
         if order.direction == Direction::OldestFirst {
             return self.first_in(from..=u64::MAX, false);
@@ -258,12 +260,12 @@ impl Ranked {
         before.flatten().or_else(waiting).or_else(passed)
     }
 
-    /// The soonest-used extent.
+    /// Returns the soonest-used extent.
     pub(crate) fn soonest(&self, order: &Order) -> Option<(Key, ExtentId)> {
         self.soonest_of_versions(order, 0)
     }
 
-    /// The latest-used extent; of one version the last one.
+    /// Returns the last extent of the latest-used version.
     pub(crate) fn latest(&self, order: &Order) -> Option<(Key, ExtentId)> {
         let last = self.entries.last_key_value();
         let &(key, _) = last?.0;
@@ -274,7 +276,7 @@ impl Ranked {
         Self::found(self.entries.range((key, 0)..=(key, u64::MAX)).next_back())
     }
 
-    /// Extents from the soonest used on.
+    /// Returns the extents from the soonest used on.
     pub(crate) fn soonest_first(
         &self,
         order: &Order,
@@ -290,7 +292,7 @@ impl Ranked {
             .chain(self.class(PASSED..=u64::MAX))
     }
 
-    /// Extents from the latest used on.
+    /// Returns the extents from the latest used on.
     pub(crate) fn latest_first(&self, order: &Order) -> impl Iterator<Item = (Key, ExtentId)> + '_ {
         let waiting = self.class(WAITING..=PASSED - 1);
         let (up, down) = match order.direction {
@@ -314,7 +316,7 @@ impl Ranked {
         range.map(|(&(key, start), &version)| (key, (version, start)))
     }
 
-    /// Every extent, in the order of keys.
+    /// Returns every extent in the order of keys.
     #[cfg(any(test, feature = "check"))]
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, ExtentId)> + '_ {
         self.entries

@@ -50,10 +50,11 @@ impl Plan {
         })
     }
 
-    /// Takes in one event, at `now_ns` of any clock that does not go back, and appends what is to be done to `commands`.
+    /// Handles one event at `now_ns` (ns of any clock that does not go back) and appends the commands that follow to
+    /// `commands`.
     ///
     /// # Errors
-    /// [`Misuse`] if the event cannot be. Nothing changed then.
+    /// [`Misuse`] if the event contradicts the plan's state. Nothing changed then.
     pub fn handle(
         &mut self,
         now_ns: u64,
@@ -63,10 +64,10 @@ impl Plan {
         self.handle_all(now_ns, std::iter::once(event), commands)
     }
 
-    /// Takes in events of one moment, and then says what is to be done.
+    /// Handles events of one moment, then appends the commands that follow from all of them.
     ///
     /// # Errors
-    /// The first [`Misuse`]: that event changed nothing. The others are taken in all the same.
+    /// The first [`Misuse`]: that event changed nothing. The other events are handled all the same.
     pub fn handle_all(
         &mut self,
         now_ns: u64,
@@ -94,12 +95,12 @@ impl Plan {
                 ticket,
                 version,
                 size,
-            } => self.checkpoint(ticket, (version, size), false),
+            } => self.checkpoint(ticket, version, size, false),
             Event::Produce {
                 ticket,
                 version,
                 size,
-            } => self.checkpoint(ticket, (version, size), true),
+            } => self.checkpoint(ticket, version, size, true),
             Event::Written { ticket, ok } => self.written(ticket, ok),
             Event::Restore { ticket, version } => self.restore(ticket, version, false),
             Event::Consume { ticket, version } => self.restore(ticket, version, true),
@@ -142,7 +143,7 @@ impl Plan {
                 size,
                 tier,
                 difference,
-            } => self.adopt((version, size), tier, difference),
+            } => self.adopt(version, size, tier, difference),
             Event::Damaged { version, tier } => {
                 if tier.0 >= self.ledger().tiers.len() {
                     return Err(Misuse::NoTier(tier));
@@ -172,11 +173,12 @@ impl Plan {
         &mut self.traffic.ledger
     }
 
-    fn say(&mut self, command: Command) {
+    fn emit(&mut self, command: Command) {
         self.ledger_mut().commands.push(command);
     }
 
-    /// Does all that can be done now: callers first, then what makes room for them, then what comes up for later.
+    /// Starts all that can be started now: first callers, then what makes room for them, then what prepares later
+    /// calls.
     fn pump(&mut self) {
         loop {
             let outlook = Outlook::new(self.ledger(), &self.phase);
@@ -202,38 +204,41 @@ impl Plan {
         self.answer_waits();
     }
 
-    /// Nothing is under way that could change anything: no transfer, and no caller in the middle of a copy.
+    /// Returns true if nothing is under way that could change anything: no transfer, and no caller in the middle of a
+    /// copy.
     fn is_idle(&self) -> bool {
         self.traffic.flights.is_empty() && !self.calls.is_any_copying()
     }
 
-    /// After anything ended that used `version`: frees it if it was given up, serves who waited for it.
+    /// Frees `version` if it was given up, and serves the restores that wait for it. Called when a use of `version`
+    /// ended.
     fn settle(&mut self, version: Version) {
         self.ledger_mut().free_discarded(version);
         for ticket in self.ledger_mut().take_waiting(version) {
             self.serve(ticket, version);
         }
         if self.ledger().records.is_empty() {
-            // What comes next is another history.
+            // The next version starts another history.
             self.phase.prefetches = false;
             self.phase.is_reading = false;
         }
     }
 
-    /// `version` will not be asked for again.
+    /// Gives up `version`: the application will not ask for it again.
     fn discard(&mut self, version: Version) {
         let under_way = self.ledger_mut().discard(version);
         self.discarded(version, under_way);
     }
 
-    /// Ends the calls and the transfers of a version that was given up. `under_way`: transfers that serve nothing any more.
+    /// Ends the calls and the transfers of a version that was given up. `under_way`: its transfers that serve nothing
+    /// any more.
     fn discarded(&mut self, version: Version, under_way: Vec<crate::TransferId>) {
         for ticket in self.ledger_mut().take_waiting(version) {
             self.refuse(ticket, Refusal::Discarded);
         }
         for id in under_way {
             if !self.traffic.has_arrived(id) {
-                self.say(Command::Cancel { id });
+                self.emit(Command::Cancel { id });
             }
         }
         self.settle(version);
@@ -250,7 +255,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Gives up what lies beyond the limits and is needed there no more; says so when nothing is left.
+    /// Evicts replicas beyond the limits once they are not needed there. Emits `Released` when none is left.
     fn vacate(&mut self) {
         for tier in (0..self.ledger().tiers.len()).map(TierId) {
             if !self.ledger().tier(tier).vacating {
@@ -278,14 +283,15 @@ impl Plan {
             if this.space.beyond_limit().next().is_none() {
                 this.vacating = false;
                 let bytes = this.space.limit();
-                self.say(Command::Released { tier, bytes });
+                self.emit(Command::Released { tier, bytes });
             }
         }
     }
 
     fn adopt(
         &mut self,
-        (version, size): (Version, u64),
+        version: Version,
+        size: u64,
         tier: TierId,
         difference: Option<Difference>,
     ) -> Result<(), Misuse> {
@@ -307,7 +313,7 @@ impl Plan {
         if size == 0
             || !is_same
             || ledger.discarded.contains(version)
-            || !ledger.may_lie((version, size), tier, difference)
+            || !ledger.may_lie(version, size, tier, difference)
         {
             return Ok(());
         }
@@ -320,7 +326,7 @@ impl Plan {
         if known.is_none() {
             ledger.insert(version, size, false, true);
         }
-        ledger.place_adopted(version, (tier, run, bytes));
+        ledger.place_adopted(version, tier, run, bytes);
         match difference {
             Some(difference) => ledger.lies_different(version, difference),
             None => ledger.lies_whole(version, tier),
@@ -340,27 +346,29 @@ impl Plan {
         Ok(())
     }
 
-    // What the plan knows.
+    // Queries.
 
-    /// Bytes of a version's checkpoint, while it is held.
+    /// Returns the bytes of a version's checkpoint while the version is held.
     #[must_use]
     pub fn size_of(&self, version: Version) -> Option<u64> {
         self.ledger().held(version).map(|record| record.size)
     }
 
-    /// The slowest of the fastest tiers that the bytes of a version can be read from, while it is held and all can.
+    /// Returns the slowest of the fastest tiers that hold the bytes of a held version; `None` while some bytes cannot
+    /// be read.
     #[must_use]
     pub fn fastest_tier(&self, version: Version) -> Option<TierId> {
         self.ledger().held(version)?.fastest()
     }
 
-    /// Whether a version is held, and can be read from replicas of which none is known to be [damaged](Event::Damaged).
+    /// Returns true if a version is held and can be read from replicas none of which is known to be
+    /// [damaged](Event::Damaged).
     #[must_use]
     pub fn is_sound(&self, version: Version) -> bool {
         self.ledger().held(version).is_some() && self.ledger().is_sound(version)
     }
 
-    /// What of a version lies on a tier.
+    /// Returns the runs of a version's bytes that lie on a tier.
     #[must_use]
     pub fn pieces(&self, version: Version, tier: TierId) -> Vec<Piece> {
         let record = self.ledger().records.get(&version);
@@ -370,7 +378,7 @@ impl Plan {
             .collect()
     }
 
-    /// Why a version is not held: never seen, or gone.
+    /// Returns why a version is not held: never seen, or gone.
     #[must_use]
     pub fn absence(&self, version: Version) -> Refusal {
         let ledger = self.ledger();
@@ -382,7 +390,7 @@ impl Plan {
         }
     }
 
-    /// The versions held, in no particular order.
+    /// Returns the held versions in no particular order.
     pub fn versions(&self) -> impl Iterator<Item = Version> + '_ {
         let records = self.ledger().records.iter();
         records
@@ -390,39 +398,39 @@ impl Plan {
             .map(|(&version, _)| version)
     }
 
-    /// Whether any version is expected to be read, as hints go.
+    /// Returns true if a hint names any version to be read.
     #[must_use]
     pub fn is_hinted(&self) -> bool {
         self.ledger().hints.last().next().is_some()
     }
 
-    /// Whether a call waits for versions to be on the lowest tier.
+    /// Returns true if a call waits for versions to be on the lowest tier.
     #[must_use]
     pub fn is_waited_for(&self) -> bool {
         self.calls.is_any_waiting()
     }
 
-    /// Whether a version lies on the lowest tier, whole, with every version that it builds upon there.
+    /// Returns true if the lowest tier has a held version, whole, and every version that it builds upon there.
     #[must_use]
     pub fn is_settled(&self, version: Version) -> bool {
         let is_held = self.ledger().held(version).is_some();
         is_held && self.ledger().is_settled(version)
     }
 
-    /// A version and those that it builds upon on the lowest tier, nearest first.
+    /// Returns a version and those that it builds upon on the lowest tier, nearest first.
     pub fn chain(&self, version: Version) -> impl Iterator<Item = Version> + '_ {
         self.ledger().settled_with(version)
     }
 
-    /// Bytes that may be set aside on `tier` and are not; 0 while there is no such tier.
+    /// Bytes of `tier` that can be set aside; 0 if there is no such tier.
     #[must_use]
     pub fn free(&self, tier: TierId) -> u64 {
         let tier = self.ledger().tiers.get(tier.0);
         tier.map_or(0, |tier| tier.space.free())
     }
 
-    /// Bytes that `tier` has a use for, whatever its limit: what lies there, or else all that is held and has no room
-    /// above.
+    /// Bytes that `tier` has a use for, whatever its limit: the larger of the bytes on it and the held bytes that have
+    /// no room above.
     #[must_use]
     pub fn demand(&self, tier: TierId) -> u64 {
         let Some(this) = self.ledger().tiers.get(tier.0) else {
@@ -434,7 +442,7 @@ impl Plan {
         held.saturating_sub(above).max(this.space.used())
     }
 
-    /// A snapshot of the counts.
+    /// Returns a snapshot of the counts.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         let ledger = self.ledger();
@@ -453,18 +461,18 @@ impl Plan {
         }
     }
 
-    /// Keeps evictions from now on, for [`Plan::take_evictions`].
+    /// Records evictions from now on, for [`Plan::take_evictions`].
     pub fn keep_evictions(&mut self) {
         self.ledger_mut().counts.evictions.get_or_insert_default();
     }
 
-    /// The evictions since the last time, if they are kept.
+    /// Returns the evictions since the last call, if they are recorded.
     pub fn take_evictions(&mut self) -> Vec<Eviction> {
         let evictions = self.ledger_mut().counts.evictions.as_mut();
         evictions.map(std::mem::take).unwrap_or_default()
     }
 
-    /// What becomes of restored versions.
+    /// Returns the fate of restored versions.
     #[must_use]
     pub fn after_restore(&self) -> AfterRestore {
         self.ledger().after_restore

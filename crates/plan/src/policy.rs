@@ -12,56 +12,56 @@ pub use score::Score;
 
 use crate::Version;
 
-/// What a policy may know of a version. Times are the plan's own: one tick an event.
+/// The facts about a version that a policy may know. Times are the plan's own: one tick per event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
-    /// Its number.
+    /// The version.
     pub version: Version,
-    /// Bytes.
+    /// Bytes of its checkpoint.
     pub bytes: u64,
-    /// Where its next reading stands in the restore order, if it is hinted: sequence numbers, the smallest is the next.
+    /// Sequence number of its next reading in the restore order, if it is hinted; the smallest is read next.
     pub hinted: Option<u64>,
-    /// When it was taken in.
+    /// Tick at which it was taken in.
     pub written: u64,
-    /// When it was read last.
+    /// Tick at which it was read last.
     pub read: Option<u64>,
-    /// How often it was read.
+    /// Number of its readings.
     pub reads: u32,
-    /// Whether versions were lately read again so soon that the fastest tier can have kept them.
+    /// True if versions were lately read again so soon that the fastest tier can have kept them.
     pub returns_soon: bool,
 }
 
-/// Where a version stands in the order of use: the classes one after the other, in each by number.
+/// A version's standing in the order of use: the classes one after the other, in each by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Standing {
-    /// It is known when it will be used: the smallest number first.
+    /// The time of its next use is known: the smallest number first.
     Known(u64),
-    /// It was used a short while ago and is expected again: the largest number first.
+    /// Used a short while ago and expected again: the largest number first.
     Recent(u64),
-    /// It waits for its first use: the largest number first, as in a history that is read backwards, until the application
-    /// is seen to read from the other end; then the smallest first.
+    /// Waits for its first use: the largest number first, as in a history that is read backwards, until the application
+    /// reads from the other end; then the smallest first.
     Waiting(u64),
-    /// It was used, and is used again after all others: the smallest number first.
+    /// Used, and used again after all others: the smallest number first.
     Passed(u64),
 }
 
-/// Orders the use of versions. What is used first belongs on the fastest tier, and what is used last is given up first.
+/// Orders the use of versions. Versions used first belong on the fastest tier; those used last are given up first.
 ///
-/// A policy is pure. It is asked again whenever a version's [`Usage`] has changed; numbers up to 2⁶² are
+/// A policy is pure. The plan asks again whenever a version's [`Usage`] has changed. Numbers up to 2⁶² are
 /// distinguished.
 pub trait Policy: std::fmt::Debug + Send {
-    /// Where a version stands.
+    /// Returns a version's standing.
     fn standing(&self, usage: &Usage) -> Standing;
 
-    /// Whether room is kept for hinted versions that are not written yet, where the order of use has them.
+    /// Returns true if the order of use keeps room for hinted versions that are not written yet.
     fn follows_hints(&self) -> bool {
         true
     }
 
-    /// What chooses the neighbours that give way, where every version is to lie in one run of each tier, as in the papers'
-    /// caches (HPDC'23, §4.2). `None`, unless a policy says otherwise: versions are cut into extents, and no neighbours are
-    /// needed. With windows, every version is also written to every tier as soon as can be, as there. Asked for once, when
-    /// a plan is made.
+    /// Returns the policy that chooses the neighbours to evict, if every version is to lie in one run of each tier, as
+    /// in the papers' caches (HPDC'23, §4.2). `None` by default: versions are cut into extents, and no neighbours are
+    /// needed. With windows, every version is also written to every tier as soon as possible, as in the papers. Called
+    /// once, when a plan is made.
     fn windows(&self) -> Option<Box<dyn tierflow_evict::Policy + Send>> {
         None
     }

@@ -1,23 +1,23 @@
-//! What is known of a version: its bytes, cut into extents, and where each of them lies.
+//! The record of a version: its bytes, cut into extents, and the places of each extent.
 
 use crate::command::{Difference, Piece, Place};
 use crate::order::Key;
 use crate::{Ticket, TierId, TransferId, Version};
 use tierflow_lifecycle::State;
 
-/// How a version lies on the tiers where versions lie [encoded](crate::ledger::Ledger::lies_encoded).
+/// The form of a version on the tiers where versions lie [encoded](crate::ledger::Ledger::lies_encoded).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Form {
-    /// As it is: it was written there.
+pub(crate) enum StoredForm {
+    /// Not encoded: written there as it is.
     Whole,
-    /// As a difference of so many bytes, to its base if there is one.
+    /// A difference, to its base if there is one.
     Difference(Difference),
-    /// Nowhere yet: a difference is on its way, to its base if there is one.
+    /// A difference on its way, to its base if there is one. Nothing is there yet.
     Coming(Option<Version>),
 }
 
-impl Form {
-    /// What it builds upon, or is to.
+impl StoredForm {
+    /// Returns the version that it builds upon, or will.
     pub(crate) fn base(self) -> Option<Version> {
         match self {
             Self::Difference(Difference { base, .. }) | Self::Coming(base) => base,
@@ -25,57 +25,57 @@ impl Form {
         }
     }
 
-    /// Whether the version lies so somewhere.
+    /// Returns true if some tier has the version in this form.
     pub(crate) fn is_there(self) -> bool {
         !matches!(self, Self::Coming(_))
     }
 }
 
-/// Where the bytes of one extent lie on one tier: one run.
+/// The bytes of one extent on one tier: one run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Replica {
     pub(crate) tier: TierId,
     pub(crate) state: State,
-    /// Callers and transfers that read these bytes now.
+    /// Callers and transfers that read the replica now.
     pub(crate) readers: u32,
-    /// The transfer that writes these bytes, while one does.
+    /// The transfer that fills the replica, while there is one.
     pub(crate) arriving: Option<TransferId>,
     /// First byte on the tier.
     pub(crate) offset: u64,
-    /// Bytes there; another number than the extent's where it lies as a difference.
+    /// Bytes of the run. Differs from the extent's length if the run is a difference.
     pub(crate) size: u64,
-    /// They could not be read.
+    /// True if a read of the replica failed.
     pub(crate) damaged: bool,
 }
 
 impl Replica {
-    /// All bytes are there.
+    /// Returns true if all bytes are there.
     pub(crate) fn is_readable(&self) -> bool {
         self.state.is_readable()
     }
 
-    /// All bytes are there, as far as is known.
+    /// Returns true if all bytes are there, as far as is known.
     pub(crate) fn is_sound(&self) -> bool {
         self.is_readable() && !self.damaged
     }
 
-    /// All bytes are there, and are not being read.
+    /// Returns true if all bytes are there and are not being read.
     pub(crate) fn is_idle(&self) -> bool {
         self.readers == 0 && self.is_readable()
     }
 }
 
-/// Whether the bytes of a replica are on a lower tier, too, or on their way there.
+/// The state of a replica's way down to a lower tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum WriteBack {
-    /// A lower tier has them, or there is none.
+    /// A lower tier has the bytes, or there is no lower tier.
     Clean,
-    /// They are to be written down when the plan finds that worth while.
+    /// The bytes are written down when the plan finds it worth while.
     Queued,
-    /// A transfer takes them down.
+    /// A transfer takes the bytes down.
     InFlight,
-    /// They could not be read: not tried again before the application has read them. Or what lies below is damaged, and in
-    /// their place.
+    /// A read of the bytes failed: not tried again before the application has read them. Or a damaged replica on a
+    /// lower tier has their place.
     Failed,
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct Extent {
     /// First byte within the version.
     pub(crate) start: u64,
     pub(crate) len: u64,
-    /// The fastest first.
+    /// The extent's replicas, the fastest first.
     pub(crate) replicas: Vec<Replica>,
 }
 
@@ -104,30 +104,30 @@ impl Extent {
         replicas.find(|replica| replica.tier == tier)
     }
 
-    /// The fastest replica to be read: a sound one if there is one.
+    /// Returns the replica to read: the fastest sound one, or the fastest if all are damaged.
     pub(crate) fn fastest(&self) -> Option<&Replica> {
         first_sound(self.replicas.iter())
     }
 
-    /// Whether a replica was written to a tier below `tier`.
+    /// Returns true if a tier below `tier` has a readable replica.
     pub(crate) fn has_below(&self, tier: TierId) -> bool {
         let mut replicas = self.replicas.iter();
         replicas.any(|replica| replica.tier > tier && replica.is_readable())
     }
 
-    /// Whether a tier below `tier` holds the bytes, so that they may go from there.
+    /// Returns true if a tier below `tier` has a sound replica, so that the bytes may go from `tier`.
     pub(crate) fn is_sound_below(&self, tier: TierId) -> bool {
         let mut replicas = self.replicas.iter();
         replicas.any(|replica| replica.tier > tier && replica.is_sound())
     }
 
-    /// Whether a tier above `tier` holds the bytes, so that they may go from there.
+    /// Returns true if a tier above `tier` has a sound replica, so that the bytes may go from `tier`.
     pub(crate) fn is_sound_above(&self, tier: TierId) -> bool {
         let mut replicas = self.replicas.iter();
         replicas.any(|replica| replica.tier < tier && replica.is_sound())
     }
 
-    /// The bytes are not being read or written anywhere.
+    /// Returns true if no replica is being read or written.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.replicas.iter().all(Replica::is_idle)
     }
@@ -145,7 +145,7 @@ impl Extent {
         }
     }
 
-    /// Where the replica on `tier` lies.
+    /// Returns the run of the extent that `replica` holds.
     pub(crate) fn piece(&self, replica: &Replica, reserved: u64) -> Piece {
         Piece {
             start: self.start,
@@ -158,7 +158,7 @@ impl Extent {
         }
     }
 
-    /// Whether `next` follows this extent on the same tiers, byte for byte, and both are at rest.
+    /// Returns true if `next` follows this extent byte for byte on the same tiers, and both are at rest.
     pub(crate) fn continues_in(&self, next: &Self) -> bool {
         let pairs = self.replicas.iter().zip(&next.replicas);
         self.replicas.len() == next.replicas.len()
@@ -172,7 +172,7 @@ impl Extent {
     }
 }
 
-/// The first sound one of these replicas; of damaged ones alone, the first.
+/// Returns the first readable replica that is sound, or the first readable one if all are damaged.
 pub(crate) fn first_sound<'r>(
     replicas: impl Iterator<Item = &'r Replica> + Clone,
 ) -> Option<&'r Replica> {
@@ -183,69 +183,70 @@ pub(crate) fn first_sound<'r>(
         .or_else(|| readable.next())
 }
 
-/// One version.
+/// The plan's record of one version.
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) size: u64,
     pub(crate) key: Key,
-    /// When it was taken in, and when it was read last, in ticks.
+    /// Ticks at which the version was taken in, and at which it was read last.
     pub(crate) written: u64,
     pub(crate) read: Option<u64>,
     pub(crate) reads: u32,
-    /// After how many bytes read its last reading began.
+    /// Bytes that the application had read before its last reading of this version began.
     pub(crate) reading: Option<u64>,
-    /// When it was read last, versions were read again soon.
+    /// True if versions were read again soon, at the time of the last reading.
     pub(crate) returns_soon: bool,
-    /// In ascending order, without holes. None before its room is granted.
+    /// In ascending order, without holes. Empty before room is granted.
     pub(crate) extents: Vec<Extent>,
-    /// Callers that read it now.
+    /// Callers that read the version now.
     pub(crate) readers: u32,
-    /// Restores that wait for bytes under way.
+    /// Restores that wait for bytes on their way.
     pub(crate) waiting: Vec<Ticket>,
-    /// It was taken in: all of its bytes are there. Until then a caller writes them, or waits for room.
+    /// True once all bytes are there. Before, a caller writes them or waits for room.
     pub(crate) is_taken_in: bool,
-    /// It is written in place, for as long as the application likes.
+    /// True if the application writes the version in place, for as long as it likes.
     pub(crate) produced: bool,
-    /// Consumed and discardable, or dropped: its replicas go as soon as they are not used.
+    /// True once the version was consumed and discardable, or dropped: its replicas go as soon as they are not used.
     pub(crate) discarded: bool,
-    /// Its flush or its prefetch failed at the source: not tried again on the plan's own account.
+    /// True after a flush or a prefetch failed at its source: the plan does not try again by itself.
     pub(crate) unreadable: bool,
-    /// An earlier run wrote it: once it is gone, its number is free.
+    /// True if an earlier run wrote the version: its number is free once it is gone.
     pub(crate) adopted: bool,
-    /// How it lies on the tiers where versions lie [encoded](crate::ledger::Ledger::lies_encoded), if it does.
-    pub(crate) form: Option<Form>,
-    /// Versions whose differences build upon this one's, and those on their way to, in no particular order.
+    /// The form on the tiers where versions lie [encoded](crate::ledger::Ledger::lies_encoded), if any of them has the
+    /// version.
+    pub(crate) form: Option<StoredForm>,
+    /// Versions whose differences build upon this one's, or will once they have arrived, in no particular order.
     pub(crate) dependents: Vec<Version>,
 }
 
 impl Record {
-    /// The application may ask for it: it was accepted, and not discarded.
+    /// Returns true if the application may ask for the version: accepted, and not discarded.
     pub(crate) fn is_held(&self) -> bool {
         !self.discarded && (self.is_taken_in || !self.produced)
     }
 
-    /// Whether its bytes are of use on a tier where versions lie encoded, or on another: to restore it, or another version that
-    /// builds upon it.
+    /// Returns true if the version's bytes are of use on a tier that holds versions encoded, or on another: to restore
+    /// this version, or one that builds upon it.
     pub(crate) fn is_needed(&self, lies_encoded: bool) -> bool {
         !self.discarded || (!self.dependents.is_empty() && lies_encoded)
     }
 
-    /// Bytes that a complete replica of an extent of `len` bytes has on a tier where versions lie encoded, or on another.
+    /// Bytes of a complete replica of an extent of `len` bytes, on a tier that holds versions encoded or on another.
     pub(crate) fn size_on(&self, lies_encoded: bool, len: u64) -> u64 {
         match self.form {
-            Some(Form::Difference(difference)) if lies_encoded => difference.bytes,
+            Some(StoredForm::Difference(difference)) if lies_encoded => difference.bytes,
             _ => len,
         }
     }
 
-    /// The slowest of the fastest tiers that its bytes can be read from; `None` if some cannot be read anywhere.
+    /// Returns the slowest of the fastest tiers that hold the version's bytes; `None` if some cannot be read anywhere.
     pub(crate) fn fastest(&self) -> Option<TierId> {
         let fastest = self.extents.iter().map(Extent::fastest);
         let tiers = fastest.map(|replica| Some(replica?.tier));
         tiers.reduce(|slowest, tier| Some(slowest?.max(tier?)))?
     }
 
-    /// Whether all of its bytes can be read on `tier` or lower.
+    /// Returns true if all bytes can be read on `tier` or lower.
     pub(crate) fn has_reached(&self, tier: TierId) -> bool {
         let reached = |extent: &Extent| {
             let mut replicas = extent.replicas.iter();
@@ -254,7 +255,7 @@ impl Record {
         !self.extents.is_empty() && self.extents.iter().all(reached)
     }
 
-    /// A caller begins to read these extents on these tiers, or has ended.
+    /// Counts a caller that begins to read these extents on these tiers, or that has ended.
     pub(crate) fn read(&mut self, parts: &[(u64, TierId)], begin: bool) {
         let step = |count: u32| match begin {
             true => count + 1,
@@ -270,7 +271,7 @@ impl Record {
         }
     }
 
-    /// Whether nothing of it lies on `tier`, nor is on its way there.
+    /// Returns true if `tier` has nothing of the version, nor has a transfer bring anything there.
     pub(crate) fn is_off(&self, tier: TierId) -> bool {
         self.extents.iter().all(|extent| extent.on(tier).is_none())
     }

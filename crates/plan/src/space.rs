@@ -1,13 +1,13 @@
-//! The bytes of one tier: which are free, and whose the others are.
+//! The bytes of one tier: the gaps, and the owners of the rest.
 
 use crate::order::ExtentId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// From here on a tier counts as endless: what lies where is its own affair, and it never has to be emptied.
+/// Capacity from which on a tier counts as endless: it places bytes itself, and never has to be emptied.
 const ENDLESS: u64 = 1 << 59;
 
-/// Some bytes of a tier, and whose they are: `None` is a gap.
+/// A run of bytes of a tier, and its owner; `None` for a gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fragment {
     pub(crate) offset: u64,
@@ -25,16 +25,16 @@ pub(crate) struct Space {
     used: u64,
     /// Bytes of all gaps.
     free: u64,
-    /// By first byte, their lengths; all within the limit, no two adjacent.
+    /// Lengths of the gaps by first byte; all within the limit, no two adjacent.
     gaps: BTreeMap<u64, u64>,
-    /// The same by length.
+    /// The gaps by length: length and first byte.
     sizes: BTreeSet<(u64, u64)>,
-    /// By first byte, lengths and owners; not kept of an endless tier.
+    /// Lengths and owners of the other runs by first byte; not kept for an endless tier.
     owners: Option<BTreeMap<u64, (u64, ExtentId)>>,
 }
 
 impl Space {
-    /// All free. The capacity counts as a whole number of alignments.
+    /// Makes a space that is all free. The capacity is rounded down to whole alignments.
     pub(crate) fn new(capacity: u64, alignment: u64) -> Self {
         let alignment = alignment.max(1);
         let capacity = capacity.min(1 << 60) / alignment * alignment;
@@ -68,19 +68,19 @@ impl Space {
         self.alignment
     }
 
-    /// Bytes that `size` bytes occupy.
+    /// Returns the bytes that `size` bytes occupy.
     pub(crate) fn reserved(&self, size: u64) -> u64 {
         let units = size.div_ceil(self.alignment);
         units.saturating_mul(self.alignment)
     }
 
-    /// Bytes that are free and may be used.
+    /// Bytes that are free and within the limit.
     pub(crate) fn free(&self) -> u64 {
         self.free
     }
 
-    /// Free runs of up to so many bytes together: one, the smallest that is large enough, where there is one; else the
-    /// largest, each but the last a multiple of `grain`.
+    /// Returns free runs of up to `bytes` bytes together: the smallest gap that is large enough alone, or else the
+    /// largest gaps, each but the last in multiples of `grain`.
     pub(crate) fn find(&self, bytes: u64, grain: u64) -> Vec<Range<u64>> {
         if let Some(&(_, offset)) = self.sizes.range((bytes, 0)..).next() {
             return std::iter::once(offset..offset + bytes).collect();
@@ -102,7 +102,7 @@ impl Space {
         runs
     }
 
-    /// The largest run of free bytes.
+    /// Bytes of the largest gap.
     pub(crate) fn largest_gap(&self) -> u64 {
         self.sizes.last().map_or(0, |&(bytes, _)| bytes)
     }
@@ -123,7 +123,7 @@ impl Space {
         }
     }
 
-    /// Frees what was set aside.
+    /// Frees a run that was set aside.
     pub(crate) fn give(&mut self, run: Range<u64>) {
         self.disown(run.clone());
         self.open(run);
@@ -137,7 +137,7 @@ impl Space {
         }
     }
 
-    /// Makes a gap of bytes that no owner has, as far as they lie within the limit.
+    /// Makes a gap of a run without owner, as far as it lies within the limit.
     pub(crate) fn open(&mut self, run: Range<u64>) {
         let mut run = run.start..run.end.min(self.limit);
         if run.is_empty() {
@@ -170,7 +170,7 @@ impl Space {
         self.sizes.remove(&(bytes, start));
     }
 
-    /// What begins at `offset` is two extents from now on: the second one, of that name, begins `at` bytes later.
+    /// Splits the run at `offset` in two extents: `second` begins `at` bytes later.
     pub(crate) fn split(&mut self, offset: u64, at: u64, second: ExtentId) {
         let Some(owners) = &mut self.owners else {
             return;
@@ -182,7 +182,7 @@ impl Space {
         }
     }
 
-    /// What begins at `offset`, and what follows it directly, is one extent from now on.
+    /// Joins the run at `offset` with the one `at` bytes later into one extent.
     pub(crate) fn merge(&mut self, offset: u64, at: u64) {
         let Some(owners) = &mut self.owners else {
             return;
@@ -194,7 +194,7 @@ impl Space {
         }
     }
 
-    /// Frees the end of what begins at `offset`: it occupies `to` instead of `from` bytes.
+    /// Frees the end of the run at `offset`, which then occupies `to` instead of `from` bytes.
     pub(crate) fn shrink(&mut self, offset: u64, from: u64, to: u64) {
         if to >= from {
             return;
@@ -208,7 +208,7 @@ impl Space {
         self.open(offset + to..offset + from);
     }
 
-    /// Only the first `bytes` may be used from now on.
+    /// Limits use to the first `bytes`.
     pub(crate) fn set_limit(&mut self, bytes: u64) {
         let limit = bytes.min(self.capacity) / self.alignment * self.alignment;
         let before = std::mem::replace(&mut self.limit, limit);
@@ -222,7 +222,7 @@ impl Space {
             self.add_gap(start..limit.max(start));
         }
         if limit > before {
-            // What lies there has its owner; all between is free again.
+            // The runs beyond the old limit keep their owners; the bytes between them are free again.
             let owners = self.owners.iter().flat_map(|owners| owners.range(..limit));
             let taken: Vec<_> = owners
                 .map(|(&offset, &(bytes, _))| offset..offset + bytes)
@@ -237,7 +237,7 @@ impl Space {
         }
     }
 
-    /// What lies beyond the limit, wholly or in part; the last one first.
+    /// Returns the extents that lie beyond the limit, wholly or in part, the last one first.
     pub(crate) fn beyond_limit(&self) -> impl Iterator<Item = ExtentId> + '_ {
         let owners = self.owners.iter().flat_map(|owners| owners.iter().rev());
         owners
@@ -245,7 +245,7 @@ impl Space {
             .map(|(_, &(_, owner))| owner)
     }
 
-    /// All that may be used, in ascending order; of an endless tier nothing.
+    /// Returns the fragments within the limit in ascending order. The owned runs of an endless tier are not known.
     pub(crate) fn fragments(&self) -> Vec<Fragment> {
         let owned = self.owners.iter().flatten();
         let owned = owned.map(|(&offset, &(bytes, owner))| Fragment {
@@ -264,7 +264,7 @@ impl Space {
         fragments
     }
 
-    /// Whether gaps and owners tile what may be used, and are counted right.
+    /// Returns true if gaps and owners tile the usable bytes, and all counts are right.
     #[cfg(any(test, feature = "check"))]
     pub(crate) fn is_sound(&self) -> bool {
         let gaps: u64 = self.gaps.values().sum();

@@ -1,4 +1,4 @@
-//! What the plan counts.
+//! The plan's counts.
 
 use crate::{TierId, Version};
 
@@ -7,7 +7,7 @@ use crate::{TierId, Version};
 pub struct TierStatistics {
     /// Bytes that the tier can hold.
     pub capacity: u64,
-    /// Of those, bytes that may be used now.
+    /// Bytes of the capacity that may be used now.
     pub limit: u64,
     /// Bytes set aside now.
     pub used_bytes: u64,
@@ -15,39 +15,39 @@ pub struct TierStatistics {
     pub peak_bytes: u64,
     /// Replicas given up, each of one extent.
     pub evictions: u64,
-    /// Of those, for a checkpoint that the application asked for.
+    /// Replicas given up for a checkpoint that the application asked for.
     pub evicted_for_checkpoints: u64,
-    /// For a write-back from a tier above.
+    /// Replicas given up for a write-back from a tier above.
     pub evicted_for_flushes: u64,
-    /// For a prefetch.
+    /// Replicas given up for a prefetch.
     pub evicted_for_prefetches: u64,
-    /// Because less of the tier may be used than before.
+    /// Replicas given up because of a lower limit.
     pub evicted_for_limits: u64,
-    /// Of those, replicas that were prefetched and not yet consumed.
+    /// Replicas given up that were prefetched and not yet consumed.
     pub dropped_prefetches: u64,
     /// Checkpoints that the application wrote straight to this tier.
     pub checkpoints: u64,
     /// Restores of which this was the slowest tier that was read.
     pub restores: u64,
-    /// Versions that could not be read from here, or were not what had been written.
+    /// Versions that could not be read from here, or differed from the bytes written.
     pub damaged: u64,
 }
 
-/// Why a replica was given up.
+/// The reason for an eviction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Cause {
     /// A checkpoint of the application needed its room.
     Checkpoint,
-    /// A replica that is written back from a tier above did.
+    /// A replica that is written back from a tier above needed its room.
     Flush,
-    /// A replica that is fetched for a restore did.
+    /// A replica that is fetched for a restore needed its room.
     Prefetch,
-    /// Less of the tier may be used than before.
+    /// The tier's limit was lowered.
     Limit,
 }
 
 impl Cause {
-    /// What it is called on a time line.
+    /// The name of the cause on a timeline.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -59,35 +59,35 @@ impl Cause {
     }
 }
 
-/// One replica that was given up.
+/// A replica that was given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Eviction {
-    /// Whose.
+    /// The version of the replica.
     pub version: Version,
-    /// From where.
+    /// The tier.
     pub tier: TierId,
-    /// Its bytes.
+    /// Bytes of the replica.
     pub bytes: u64,
-    /// Why.
+    /// The reason.
     pub cause: Cause,
 }
 
-/// How well prefetching keeps ahead: at each restore, how many of the versions that are hinted to come after it lie on
-/// the fastest tier, up to the first that does not (HPDC'23 §5.4.4). Counted up to [`PrefetchDistance::MOST`].
+/// The lead of prefetching: at each restore, the number of versions hinted to come after it that lie on the fastest
+/// tier, up to the first that does not (HPDC'23 §5.4.4). Counted up to [`PrefetchDistance::MOST`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PrefetchDistance {
-    /// Restores that were looked at.
+    /// Restores that were counted.
     pub restores: u64,
-    /// Their distances added up.
+    /// Sum of their distances.
     pub sum: u64,
-    /// At the last restore.
+    /// Distance at the last restore.
     pub last: u64,
-    /// The largest.
+    /// The largest distance.
     pub largest: u64,
 }
 
 impl PrefetchDistance {
-    /// Where counting ends: what lies farther ahead tells nothing about the next restores.
+    /// The largest distance that is counted: versions farther ahead tell nothing about the next restores.
     pub const MOST: usize = 64;
 
     /// The mean over all restores; 0 before the first.
@@ -96,7 +96,7 @@ impl PrefetchDistance {
         self.sum as f64 / self.restores.max(1) as f64
     }
 
-    /// One more restore.
+    /// Counts one more restore.
     pub fn add(&mut self, distance: u64) {
         self.restores += 1;
         self.sum += distance;
@@ -116,37 +116,37 @@ pub struct HopStatistics {
     pub transfers: u64,
     /// Bytes that they carried.
     pub bytes: u64,
-    /// How long it was busy with them, in ns.
+    /// ns for which the hop was busy with them.
     pub busy_ns: u64,
     /// Transfers given up because their version was consumed or dropped.
     pub cancelled: u64,
     /// Transfers that failed.
     pub failed: u64,
-    /// When the last one arrived, in ns of the driver's clock.
+    /// Arrival of the last one, in ns of the driver's clock.
     pub(crate) arrived_ns: u64,
 }
 
-/// Everything that the plan counts.
+/// All counts of the plan.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// By tier, fastest first.
     pub tiers: Vec<TierStatistics>,
     /// The hops that carried anything, in the order of their first use.
     pub hops: Vec<HopStatistics>,
-    /// How far ahead of the restores prefetching was.
+    /// The lead of prefetching at restores.
     pub prefetch_distance: PrefetchDistance,
     /// Versions discarded by [`Event::Prune`](crate::Event::Prune).
     pub pruned: u64,
 }
 
-/// Counts as they grow.
+/// The growing counts.
 #[derive(Debug)]
 pub(crate) struct Counts {
     pub(crate) tiers: Vec<TierStatistics>,
     pub(crate) hops: Vec<HopStatistics>,
     pub(crate) prefetch_distance: PrefetchDistance,
     pub(crate) pruned: u64,
-    /// Those that were not taken yet; `None` if they are not asked for.
+    /// Evictions that were not taken yet; `None` if they are not recorded.
     pub(crate) evictions: Option<Vec<Eviction>>,
 }
 
@@ -196,7 +196,7 @@ impl Counts {
 }
 
 impl HopStatistics {
-    /// A transfer that was begun then arrives now: the hop was its own since then, or since the one before arrived.
+    /// Counts an arriving transfer. The hop was busy with it since it began, or since the one before arrived.
     pub(crate) fn carried(&mut self, bytes: u64, begun_ns: u64, now_ns: u64) {
         self.transfers += 1;
         self.bytes = self.bytes.saturating_add(bytes);

@@ -1,7 +1,8 @@
-//! Sums over ranges of numbered items, in O(log n): a sparse radix tree whose nodes add up their children.
+//! Sums over ranges of numbered items, in O(log n): a sparse radix tree in which each node has the sums of its
+//! children.
 //!
-//! Items are numbered by ever-growing sequence numbers, of which a window is in use. So a node exists only where items
-//! are, and memory follows the items held, not those ever seen.
+//! Items are numbered by ever-growing sequence numbers, of which a window is in use. Nodes exist only where items are,
+//! so memory follows the items held, not those ever seen.
 
 use hashbrown::HashMap;
 use std::ops::{AddAssign, SubAssign};
@@ -10,12 +11,12 @@ use std::ops::{AddAssign, SubAssign};
 const BITS: u32 = 6;
 const FANOUT: usize = 1 << BITS;
 
-/// What is added up of an item.
+/// The weight of an item.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Weight {
     /// Bytes of a version that was written.
     pub(crate) bytes: u64,
-    /// Versions that were hinted and not written: their bytes are not known.
+    /// Versions that were hinted and not written: their bytes are not known yet.
     pub(crate) unwritten: u64,
 }
 
@@ -32,7 +33,7 @@ impl Weight {
         unwritten: 1,
     };
 
-    /// Bytes, if each unwritten version has `each`.
+    /// Bytes, if each unwritten version has `each` bytes.
     pub(crate) fn at(self, each: u64) -> u64 {
         self.bytes
             .saturating_add(self.unwritten.saturating_mul(each))
@@ -93,7 +94,7 @@ impl Sums {
         }
     }
 
-    /// Takes from the weight of an item what was added to it.
+    /// Takes `weight` from an item, which was added to it before.
     pub(crate) fn subtract(&mut self, number: u64, weight: Weight) {
         self.total -= weight;
         // A node whose own sum is zero has no items any more.
@@ -110,10 +111,10 @@ impl Sums {
         }
     }
 
-    /// As many levels as `number` has digits.
+    /// Adds levels until there are as many as `number` has digits.
     fn grow(&mut self, number: u64) {
         while self.levels.is_empty() || prefix(number, self.levels.len() - 1) > 0 {
-            // What there is so far lies below the first child of the new root.
+            // The old root becomes the first child of the new one.
             let root = (!self.levels.is_empty() && !self.total.is_zero()).then(|| {
                 let mut root = Box::new([Weight::default(); FANOUT]);
                 root[0] = self.total;
@@ -123,7 +124,7 @@ impl Sums {
         }
     }
 
-    /// The weights of all items of smaller numbers together.
+    /// Returns the sum of the weights of all items of smaller numbers.
     pub(crate) fn before(&self, number: u64) -> Weight {
         let Some(top) = self.levels.len().checked_sub(1) else {
             return Weight::default();
@@ -142,13 +143,13 @@ impl Sums {
         sum
     }
 
-    /// The first item, from the smallest number upwards, with which the bytes add up to more than `most`, where each
-    /// unwritten version has `each`; and by how much those before it fall short of `most`.
+    /// Returns the first item, from the smallest number upwards, with which the bytes add up to more than `most`, and
+    /// by how many bytes the items before it fall short of `most`. Each unwritten version has `each` bytes.
     pub(crate) fn first_beyond(&self, most: u64, each: u64) -> Option<(u64, u64)> {
         self.descend(most, each, 0..FANOUT)
     }
 
-    /// The same, from the largest number downwards.
+    /// As [`first_beyond`](Self::first_beyond), from the largest number downwards.
     pub(crate) fn last_beyond(&self, most: u64, each: u64) -> Option<(u64, u64)> {
         self.descend(most, each, (0..FANOUT).rev())
     }

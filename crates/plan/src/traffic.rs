@@ -1,9 +1,9 @@
 //! Transfers under way: their start, their end, their failure.
 
-mod lanes;
+mod links;
 mod pace;
 
-pub(crate) use lanes::{Pressure, Suspension};
+pub(crate) use links::{Pressure, Suspension};
 
 use crate::command::{Coding, Command, Piece, Place, Transfer};
 use crate::config::TierConfig;
@@ -12,58 +12,59 @@ use crate::ledger::{Base, Ledger};
 use crate::order::ExtentId;
 use crate::{TierId, TransferId, Version};
 use hashbrown::HashMap;
-pub(crate) use pace::Together;
+pub(crate) use pace::ParallelTime;
 use pace::{Pace, Service};
 use tierflow_lifecycle::{Event as Move, State};
 
-/// Why a transfer was started.
+/// The reason for a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Purpose {
-    /// To a slower tier, so that the source becomes evictable, or the version durable.
+    /// To a slower tier, so that the source becomes evictable or the version durable.
     WriteBack,
     /// To a faster tier, so that a restore finds the version near.
     Prefetch,
 }
 
-/// One transfer under way.
+/// A transfer under way.
 #[derive(Debug)]
 pub(crate) struct Flight {
     pub(crate) purpose: Purpose,
     pub(crate) version: Version,
-    /// The extents that it carries, by their first bytes, and whence.
+    /// The extents that it carries, by their first bytes, and the tiers that it reads them from.
     pub(crate) parts: Vec<(u64, TierId)>,
     pub(crate) to: TierId,
-    /// Bytes that it moves, as they lie where it goes.
+    /// Bytes that it moves, as the target tier holds them.
     pub(crate) bytes: u64,
     pub(crate) begun_ns: u64,
-    /// How far it was served, if it goes into the lowest tier.
+    /// The time for which it was served, if it goes into the lowest tier.
     pub(crate) service: Service,
     /// Replicas of other versions that it reads.
     pub(crate) bases: Vec<Base>,
-    /// If it makes a difference: how far that is.
+    /// The progress of the encoding, if it makes a difference.
     pub(crate) encodes: Option<Encoding>,
 }
 
-/// A difference on its way.
+/// The progress of an encoding.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Encoding {
-    /// It is known what comes, and its room is as large as that.
+    /// The result, once it is known; the room is as large as the result then. `Some(None)`: the version is written as
+    /// it is.
     pub(crate) made: Option<Option<Stored>>,
-    /// It arrived before what it builds upon.
+    /// The difference, once it arrived before its base.
     pub(crate) arrived: Option<Stored>,
-    /// What it was to build upon does not come.
+    /// True if the base never comes.
     pub(crate) is_baseless: bool,
 }
 
 impl Flight {
-    /// The slowest tier that it reads.
+    /// Returns the slowest tier that it reads.
     pub(crate) fn from(&self) -> TierId {
         let tiers = self.parts.iter().map(|&(_, tier)| tier);
         tiers.max().unwrap_or(self.to)
     }
 }
 
-/// Which transfers share a depth: those into one tier from above, or those out of it upwards.
+/// The transfers that share a depth: those into one tier from above, and those out of it upwards.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Depths {
     pub(crate) entering: Depth,
@@ -78,16 +79,16 @@ pub(crate) struct Depth {
 }
 
 impl Depth {
-    /// Whether one more may begin.
+    /// Returns true if one more transfer may begin.
     fn has_room(self, config: &TierConfig) -> bool {
         self.transfers < config.depth.max(1) || self.bytes < config.small
     }
 }
 
-/// Versions of which transfers ended.
-pub(crate) type Ended = Vec<Version>;
+/// Versions whose transfers ended.
+pub(crate) type EndedVersions = Vec<Version>;
 
-/// The ledger, and what is on its way between its tiers.
+/// The ledger, and the transfers under way between its tiers.
 #[derive(Debug)]
 pub(crate) struct Traffic {
     pub(crate) ledger: Ledger,
@@ -96,11 +97,11 @@ pub(crate) struct Traffic {
     pub(crate) next: u64,
     /// The driver's clock, in ns.
     pub(crate) now_ns: u64,
-    /// Prefetches found no room: what holds it is to be written back.
+    /// True if prefetches found no room: the replicas that hold it are to be written back.
     pub(crate) prefetch_blocked: bool,
-    /// How fast the lowest tier takes what is written there.
+    /// The measured speed of writes to the lowest tier.
     pub(crate) pace: Pace,
-    /// The application is about to go.
+    /// Set while the application is about to be preempted.
     pub(crate) suspension: Option<Suspension>,
 }
 
@@ -118,13 +119,14 @@ impl Traffic {
         }
     }
 
-    /// Starts to copy extents of `version` from where they lie to their offsets on a tier.
+    /// Starts to copy extents of `version` from the tiers in `parts` to their offsets on a tier.
     fn start(
         &mut self,
         purpose: Purpose,
         version: Version,
         parts: Vec<(u64, TierId)>,
-        (to, offsets): (TierId, Vec<u64>),
+        to: TierId,
+        offsets: Vec<u64>,
     ) {
         let id = TransferId(self.next);
         self.next += 1;
@@ -147,16 +149,16 @@ impl Traffic {
                 .extent((version, piece.start))
                 .map_or(0, |extent| extent.len);
             let size = ledger.room_on(version, to, len);
-            let reserved = ledger.tier(to).space.reserved(size);
-            ledger.receive((version, piece.start), (to, offset, size), (id, began));
+            let place = Place {
+                tier: to,
+                offset,
+                size,
+                reserved: ledger.tier(to).space.reserved(size),
+            };
+            ledger.receive((version, piece.start), place, id, began);
             targets.push(Piece {
                 start: piece.start,
-                place: Place {
-                    tier: to,
-                    offset,
-                    size,
-                    reserved,
-                },
+                place,
             });
         }
         let coding = ledger.code(version, source, to);
@@ -193,15 +195,14 @@ impl Traffic {
         }));
     }
 
-    /// Time passed for the transfers into the lowest tier, of which one comes or goes.
+    /// Accounts for the time that passed before a transfer into the lowest tier comes or goes.
     fn keep_pace(&mut self) {
         let last = self.ledger.last();
         let transfers = self.depths[last.0].entering.transfers;
         self.pace.pass(self.now_ns, transfers);
     }
 
-    /// The bytes of a version on its way into the lowest tier are there, and it waits for others to be there before it, or it is
-    /// its turn.
+    /// Handles [`Event::Hold`](crate::Event::Hold).
     pub(crate) fn hold(&mut self, version: Version, is_held: bool) {
         self.keep_pace();
         let last = self.ledger.last();
@@ -214,7 +215,7 @@ impl Traffic {
         }
     }
 
-    /// What a transfer's depth counts.
+    /// Returns the depth that counts a transfer.
     fn depth(&mut self, flight: &Flight) -> &mut Depth {
         match flight.purpose {
             Purpose::WriteBack => &mut self.depths[flight.to.0].entering,
@@ -222,7 +223,7 @@ impl Traffic {
         }
     }
 
-    /// Takes a transfer off the books: its sources are no longer read by it.
+    /// Removes a transfer, and its reads of its sources.
     fn end(&mut self, id: TransferId) -> Result<Flight, Misuse> {
         let mut flight = self.flights.remove(&id).ok_or(Misuse::NoTransfer(id))?;
         self.keep_pace();
@@ -236,13 +237,13 @@ impl Traffic {
         Ok(flight)
     }
 
-    /// Whether a transfer's end was told already.
+    /// Returns true if the end of a transfer was reported already.
     pub(crate) fn has_arrived(&self, id: TransferId) -> bool {
         let encodes = self.flights.get(&id).and_then(|flight| flight.encodes);
         encodes.is_some_and(|encoding| encoding.arrived.is_some())
     }
 
-    /// It is known what comes: its room shrinks to that, and that of those of which it is not known moves up.
+    /// Notes the result of an encoding. Its room shrinks to that, and encodings without a result move up.
     pub(crate) fn encoded(&mut self, id: TransferId, stored: Option<Stored>) -> Result<(), Misuse> {
         let flight = self.flights.get_mut(&id).ok_or(Misuse::NoTransfer(id))?;
         let encoding = flight.encodes.as_mut().filter(|e| e.made.is_none());
@@ -262,8 +263,12 @@ impl Traffic {
         Ok(())
     }
 
-    /// A transfer delivered.
-    pub(crate) fn done(&mut self, id: TransferId, stored: Option<Stored>) -> Result<Ended, Misuse> {
+    /// Handles a transfer that delivered.
+    pub(crate) fn done(
+        &mut self,
+        id: TransferId,
+        stored: Option<Stored>,
+    ) -> Result<EndedVersions, Misuse> {
         if self.has_arrived(id) {
             return Err(Misuse::NoTransfer(id));
         }
@@ -272,12 +277,12 @@ impl Traffic {
         Ok(ended)
     }
 
-    /// What a transfer delivered is there, unless it builds upon what is not.
+    /// Delivers a transfer, unless it waits for its base.
     fn finish(
         &mut self,
         id: TransferId,
         stored: Option<Stored>,
-        ended: &mut Ended,
+        ended: &mut EndedVersions,
     ) -> Result<(), Misuse> {
         let asked = self.flights.get_mut(&id).ok_or(Misuse::NoTransfer(id))?;
         let version = asked.version;
@@ -316,14 +321,14 @@ impl Traffic {
         Ok(())
     }
 
-    /// The transfer that makes a difference of a version.
+    /// Returns the transfer that encodes a version.
     fn encoding(&self, version: Version) -> Option<TransferId> {
         let mut flights = self.flights.iter();
         let found = flights.find(|(_, f)| f.version == version && f.encodes.is_some());
         found.map(|(&id, _)| id)
     }
 
-    /// The transfers that make differences to a version.
+    /// Returns the transfers that make differences to a version.
     fn dependents(&self, version: Version) -> Vec<(TransferId, Encoding)> {
         let flights = self.flights.iter();
         let dependents = flights.filter_map(|(&id, flight)| {
@@ -335,8 +340,8 @@ impl Traffic {
         dependents
     }
 
-    /// What a difference on its way was to build upon does not come.
-    fn lose_base(&mut self, id: TransferId, ended: &mut Ended) -> Result<(), Misuse> {
+    /// Notes that the base of an encoding never comes.
+    fn lose_base(&mut self, id: TransferId, ended: &mut EndedVersions) -> Result<(), Misuse> {
         let flight = self.flights.get_mut(&id).ok_or(Misuse::NoTransfer(id))?;
         let encoding = flight.encodes.insert(Encoding {
             is_baseless: true,
@@ -354,7 +359,7 @@ impl Traffic {
         &mut self,
         id: TransferId,
         stored: Option<Stored>,
-        ended: &mut Ended,
+        ended: &mut EndedVersions,
     ) -> Result<(), Misuse> {
         let flight = self.end(id)?;
         let from = flight.from();
@@ -412,11 +417,11 @@ impl Traffic {
             }
             Purpose::Prefetch => {
                 ledger.step(id, to, Move::ReadEnded);
-                // The replica nearer to the application is the one that will be read.
+                // The replica nearer to the application will be read.
                 if state(ledger, from) == Some(State::ReadComplete) {
                     ledger.step(id, from, Move::Consumed);
                 }
-                // If it is kept at all, it is for others: it will not be consumed.
+                // A discarded version is kept for its dependents only: it will not be consumed.
                 if is_discarded(ledger) {
                     ledger.step(id, to, Move::Consumed);
                 }
@@ -424,8 +429,12 @@ impl Traffic {
         }
     }
 
-    /// A transfer did not deliver.
-    pub(crate) fn failed(&mut self, id: TransferId, why: TransferFailure) -> Result<Ended, Misuse> {
+    /// Handles a transfer that did not deliver.
+    pub(crate) fn failed(
+        &mut self,
+        id: TransferId,
+        why: TransferFailure,
+    ) -> Result<EndedVersions, Misuse> {
         if self.has_arrived(id) {
             return Err(Misuse::NoTransfer(id));
         }
@@ -438,7 +447,7 @@ impl Traffic {
         &mut self,
         id: TransferId,
         why: TransferFailure,
-        ended: &mut Ended,
+        ended: &mut EndedVersions,
     ) -> Result<(), Misuse> {
         let flight = self.end(id)?;
         let (version, to) = (flight.version, flight.to);
@@ -475,9 +484,9 @@ impl Traffic {
         match why {
             TransferFailure::Cancelled => {}
             TransferFailure::Destination => self.ledger.tier_mut(to).closed = true,
-            // From other replicas, where it read damaged ones.
+            // The next attempt reads other replicas.
             TransferFailure::Source if read_damage && self.ledger.is_sound(version) => {}
-            // Not tried again by itself: a restore still asks every tier that has it.
+            // Not tried again by the plan: a restore still asks every tier that has it.
             TransferFailure::Source => {
                 self.ledger
                     .change_record(version, |record, _| record.unreadable = true);

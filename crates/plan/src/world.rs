@@ -1,14 +1,14 @@
-//! The plan and the executor of its commands: the one way in which it is driven.
+//! The plan together with the executor of its commands: the one way in which a plan is driven.
 
 use crate::{
     Coding, Command, ConfigError, Event, Misuse, Piece, Plan, PlanConfig, Refusal, Ticket, TierId,
     Transfer, TransferId, Version,
 };
 
-/// Carries out what a plan says: moves bytes, wakes callers.
+/// Carries out the plan's commands: moves bytes, wakes callers.
 ///
-/// Nothing here may wait. What takes time is begun, and its end is reported by [`World::tell`] later; an end that is known
-/// at once is reported when the call that is being made has returned.
+/// No method may wait. Begin work that takes time, and report its end by [`World::tell`] later. Report an end that is
+/// known at once after the call that is being made has returned.
 pub trait Executor {
     /// A caller may copy its bytes to these places; report [`Event::Written`].
     fn write(&mut self, ticket: Ticket, version: Version, pieces: Vec<Piece>);
@@ -19,24 +19,24 @@ pub trait Executor {
     /// Copy between tiers; report [`Event::TransferDone`] or [`Event::TransferFailed`].
     fn transfer(&mut self, transfer: Transfer);
 
-    /// A transfer is not needed any more; its end is reported all the same.
+    /// A transfer is not needed any more. Report its end all the same.
     fn cancel(&mut self, id: TransferId);
 
-    /// A call is answered and there is nothing to copy: a drop or a wait is done, or anything was refused.
+    /// A call is answered without a copy: a drop or a wait is done, or any call was refused.
     fn answer(&mut self, ticket: Ticket, answer: Result<(), Refusal>);
 
-    /// Nothing lies beyond the first `bytes` of a tier any more. Only those who send [`Event::Limit`] hear of it.
+    /// Nothing lies beyond the first `bytes` of a tier any more. Called only after [`Event::Limit`].
     fn released(&mut self, tier: TierId, bytes: u64) {
         let _ = (tier, bytes);
     }
 
-    /// Nothing of a version is left on a tier. Only tiers that keep versions under their names have to know.
+    /// The last bytes of a version left a tier. Of interest only to tiers that keep versions under their names.
     fn removed(&mut self, version: Version, tier: TierId, bytes: u64) {
         let _ = (version, tier, bytes);
     }
 }
 
-/// A plan, and the tickets of its callers.
+/// A plan, and the numbers of its tickets.
 #[derive(Debug)]
 pub struct World {
     plan: Plan,
@@ -45,7 +45,7 @@ pub struct World {
 }
 
 impl World {
-    /// A world of empty tiers.
+    /// Makes a world of empty tiers.
     ///
     /// # Errors
     /// As [`Plan::new`].
@@ -57,27 +57,27 @@ impl World {
         })
     }
 
-    /// The plan.
+    /// Returns the plan.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// The plan, to have it keep what is asked for.
+    /// Returns the plan, to have it record evictions.
     pub fn plan_mut(&mut self) -> &mut Plan {
         &mut self.plan
     }
 
-    /// A ticket for one more call.
+    /// Makes a ticket for one more call.
     pub fn ticket(&mut self) -> Ticket {
         self.tickets += 1;
         Ticket(self.tickets)
     }
 
-    /// Tells the plan what happened at `now_ns`, and has `executor` do what follows from it.
+    /// Tells the plan what happened at `now_ns`, and has `executor` carry out the commands that follow.
     ///
     /// # Errors
-    /// [`Misuse`] if the event cannot be. Nothing changed then.
+    /// [`Misuse`] if the event contradicts the plan's state. Nothing changed then.
     pub fn tell(
         &mut self,
         now_ns: u64,
@@ -87,7 +87,7 @@ impl World {
         self.tell_all(now_ns, std::iter::once(event), executor)
     }
 
-    /// Tells the plan all that happened by `now_ns` at once, which takes less time than one after the other.
+    /// Tells the plan all that happened by `now_ns` at once, which takes less time than one event after the other.
     ///
     /// # Errors
     /// As [`Plan::handle_all`].

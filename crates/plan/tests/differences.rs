@@ -59,7 +59,7 @@ fn what_arrives_before_its_base_is_there_when_its_base_is() {
     let wait = machine.wait();
     machine.end(Ending::Transfer(second, None));
     assert!(!machine.plan().is_settled(1) && !machine.is_done(wait));
-    // It cannot be taken back, nor come again.
+    // The version can neither be taken back nor come again.
     machine.drop_version(1);
     write(&mut machine, 3);
     machine.end(Ending::Transfer(first, None));
@@ -252,7 +252,7 @@ fn what_crosses_the_boundary_is_encoded_or_decoded() {
             let bytes = machine.plan().pieces(0, TierId(tier))[0].place.size;
             assert_eq!(bytes, if tier > below { 1 } else { 4 }, "on tier {tier}");
         }
-        // They lie on the lowest tier alone, and come up one by one.
+        // The versions lie on the lowest tier alone, and come up one by one.
         (0..3).for_each(|tier| machine.limit(tier, 0));
         machine.settle();
         for tier in (0..3).rev() {

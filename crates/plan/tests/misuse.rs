@@ -1,4 +1,4 @@
-//! What a driver may not tell.
+//! Events that a driver may not send.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -47,7 +47,7 @@ fn misuse_is_refused_and_changes_nothing() {
         Event::Restore { ticket, version: 0 },
         Event::Read { ticket, ok: true },
     ];
-    // What cannot be, after so many of these events.
+    // Events that contradict the plan's state, each after so many of the events above.
     let misuses = [
         (1, checkpoint(7), Misuse::TicketInUse(ticket)),
         (

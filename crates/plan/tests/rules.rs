@@ -1,4 +1,4 @@
-//! What users rely on, one short history each.
+//! Rules that users rely on, one short history each.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -56,7 +56,7 @@ fn a_history_that_fits_is_never_written_down() {
     let statistics = machine.plan().statistics();
     assert_eq!(transfers(&machine), 0);
     assert_eq!(statistics.tiers[0].restores, 9);
-    // Where nothing tells how much comes, the lowest tier has all of it before it is needed.
+    // Without hints about the versions to come, the lowest tier has all of them before they are needed.
     let mut machine = Machine::new(&setup(&[60, 60, 400], AfterRestore::Discard));
     write(&mut machine, 0, [5; 9]);
     assert!((0..9).all(|version| machine.tiers_with(version).contains(&2)));
@@ -249,8 +249,8 @@ fn the_hinted_order_decides_what_stays() {
     }
 }
 
-/// What is used soonest goes down last, and so is the last to give way; but who waits for all, or finds it later, has it in the
-/// order of writing.
+/// The soonest used versions go down last, and so give way last. A call that waits for all, and a later reader, want
+/// them in the order of writing.
 #[test]
 fn an_eager_lowest_tier_takes_the_latest_used_first() {
     for (whole, waits, expected) in [
@@ -448,7 +448,7 @@ fn hints_for_what_is_never_written_hold_no_room_for_ever() {
     machine.hint(vec![90, 91, 92, 93, 94, 0, 1, 2]);
     write(&mut machine, 0, [5; 6]);
     read(&mut machine, 0..3);
-    // What was to be read before these will not be, so it has no room any more.
+    // Hinted versions that were never written will not be read before these, so they hold no room any more.
     let near = (0..6).filter(|&v| machine.tiers_with(v).contains(&0));
     assert!(near.count() >= 2, "room is held for what never came");
     let mut machine = Machine::new(&setup(&[20, 400], AfterRestore::Discard));

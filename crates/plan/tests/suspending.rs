@@ -1,6 +1,6 @@
-//! What is foreseen when the application is about to go, held against what happens: every choice is played to its end in
-//! virtual time, and the best of them is known. Each transfer takes a time of its own beside the others, then its bytes share the
-//! way evenly; where versions become durable in order, it waits for its turn, and one after the other ends.
+//! Compares forecasts before a preemption with the outcome: every choice is played to its end in virtual time, so the
+//! best one is known. Each transfer takes a time of its own beside the others, then its bytes share the link evenly. If
+//! versions become durable in order, it waits for its turn, and one after the other ends.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -14,7 +14,7 @@ const MIB: u64 = 1 << 20;
 const MS: u64 = 1_000_000;
 /// Transfers into a tier at a time.
 const DEPTH: usize = 4;
-/// What a transfer takes beside its bytes, at most.
+/// The most ms that a transfer takes besides its bytes.
 const MOST_MS: u64 = 30;
 
 /// Random numbers by xorshift.
@@ -162,7 +162,7 @@ impl Played {
         ends.is_some()
     }
 
-    /// What a copy does next.
+    /// Moves a copy on to its next stage.
     fn go_on(&mut self, id: TransferId) {
         let flow = self.hands.flows.get_mut(&id).unwrap();
         let last = self.hands.rates[flow.to].last;
@@ -186,7 +186,7 @@ impl Played {
         }
     }
 
-    /// What waits for no other version any more has its turn.
+    /// Gives the first version that waits for no other its turn.
     fn take_turns(&mut self) {
         let to = self.hands.rates.len() - 1;
         let there = self.hands.flows.values_mut().filter(|flow| flow.to == to);
@@ -326,7 +326,7 @@ fn plain(byte: f64) -> Rate {
     }
 }
 
-/// Whether the version that is foreseen is the best, and that it is within 5%, or what a transfer takes beside its bytes.
+/// Checks that the foreseen version is the best, and that the forecast is within 5% or a transfer's own time.
 fn is_best(history: &History, scope: Scope, patience: u64) -> bool {
     let played = history.play();
     let now = played.now as u64;
@@ -338,8 +338,8 @@ fn is_best(history: &History, scope: Scope, patience: u64) -> bool {
         .collect();
     let took = takes[chosen.version as usize];
     let patience = patience as f64;
-    // Where transfers take a time beside their bytes, late by no more than that; which bytes are there first is not foreseen, so
-    // what is told is rather too much, by what all that move at a time take beside their bytes.
+    // A forecast may be late by a transfer's own time. The order in which bytes arrive is not foreseen, so it rather
+    // tells too much: by the own times of all that move at a time.
     let own = history.rates.last();
     let own = own.map_or(0.0, |rate| rate.each + rate.last.unwrap_or_default());
     let late = (0.05 * patience).max(own);

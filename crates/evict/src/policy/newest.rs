@@ -3,18 +3,17 @@ use alloc::collections::VecDeque;
 use crate::candidates::Traits;
 use crate::{Candidates, GAP_DISTANCE, Window};
 
-/// The window whose newest copy is oldest, in O(N); the common part of FIFO and LRU.
+/// Returns the window whose newest copy is oldest, in O(N); the common part of FIFO and LRU.
 ///
-/// `tick` gives the age of a fragment, 0 in gaps. For every fragment, the shortest window that
-/// ends there and is large enough is looked at. The best one has the smallest maximum tick, among
-/// those the smallest span (several windows share a newest copy; the smallest evicts the least),
-/// among those the lowest offset.
+/// `tick` gives the age of a fragment, 0 in gaps. For every fragment, the shortest window that ends there and is large
+/// enough is looked at. The best one has the smallest maximum tick, then the smallest span, then the lowest offset.
+/// (Several windows share a newest copy; the smallest evicts the least.)
 ///
-/// No gap is large enough by itself, so every window has a copy; and none has a copy that is newer than the newest of the
-/// best window so far, or that can never be evicted. Once the oldest copies were seen, most are, and are skipped.
+/// No gap is large enough by itself, so every window has a copy. Copies that can never be evicted, and copies newer
+/// than the newest of the best window so far, are skipped: once the oldest copies were seen, most are.
 ///
-/// `queue` is scratch: the indices in the window that may yet become its newest fragment, in offset
-/// order, so their ticks decrease (a monotonic queue: each index enters and leaves once).
+/// `queue` is scratch: the indices in the window that may yet become its newest fragment, in offset order. Their ticks
+/// decrease (a monotonic queue: each index enters and leaves once).
 #[inline(always)]
 pub(super) fn oldest_window(
     candidates: &Candidates,
@@ -34,7 +33,7 @@ pub(super) fn oldest_window(
             last += 1;
             continue;
         }
-        // Neighbours that may be evicted together, from here on.
+        // Neighbours from here on may be evicted together.
         let mut first = last - usize::from(last > 0 && is_gap(last - 1));
         queue.clear();
         while last < traits.len() && !is_never(last) && tick(&traits[last]) <= best_key.0 {

@@ -8,25 +8,23 @@ use crate::{Candidates, Policy, Window};
 /// best one has the smallest `p_score` (sum of the waits until its copies are evictable), among
 /// those the largest `s_score` (sum of the prefetch distances), among those the lowest offset.
 ///
-/// Where the published pseudo-code cannot be meant as printed, this is what is done:
+/// The published pseudo-code is changed where it cannot be meant as printed:
 /// - `size_target` (line 11) is `size_new`;
 /// - the loop ends as soon as a window touches the end of the buffer (`j < n`, line 6); here the
 ///   starts after that are tried too, as long as their window is large enough;
-/// - a gap has no entry in *P*. It waits for nothing, and as it has "the highest eviction priority"
-///   (§4.1.6) it counts as farther than any copy. If it counted 0, ten copies would win over one
-///   copy with a large gap beside it;
-/// - a copy without a hint has no entry in *P* either: it counts as farther than any hinted one;
+/// - a gap has no entry in *P*. Its wait is 0, and as it has "the highest eviction priority" (§4.1.6) its distance is
+///   larger than any copy's. With a distance of 0, ten copies would win over one copy with a large gap beside it;
+/// - a copy without a hint has no entry in *P* either: its distance is larger than any hinted copy's;
 /// - an infinite wait must not be added to a sum and subtracted again: a window that holds a copy
 ///   with no eviction in sight is not a candidate. Such copies are counted, not summed;
-/// - scores are integers, and differences of running totals rather than sums that slide along:
-///   they are exact wherever the window came from. Waits count up to [`MAX_WAIT`](crate::MAX_WAIT);
+/// - scores are integers, and differences of running totals rather than sums that slide along, so they are exact in
+///   every window. Waits count up to [`MAX_WAIT`](crate::MAX_WAIT);
 /// - a window of a gap alone wins before any score is looked at ([`Policy::choose`]); by the sums,
 ///   evicting two unhinted copies would beat it;
 /// - lines 22 to 32 (waiting, erasing, inserting) are the caller's: a policy only chooses.
 ///
-/// What is kept though it can be questioned: waits are summed though they overlap, and distances
-/// are summed, so that many near copies beat one far copy, and a window may begin with a copy whose
-/// bytes are not needed.
+/// Three questionable points of the paper are kept: waits are summed though they overlap; distances are summed, so that
+/// many near copies beat one far copy; a window may begin with a copy whose bytes are not needed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Score;
 
@@ -42,8 +40,8 @@ impl Policy for Score {
             return None;
         }
         let borders = candidates.borders.as_slice();
-        // Where some window can be evicted at once, the usual case, only the distances of such windows count, and
-        // comparing one number takes less than comparing two. What is never evictable counts as the longest wait here.
+        // Usually some window can be evicted at once. Then only the distances of such windows count, and comparing one
+        // number is faster than comparing two. A copy that is never evictable has the longest wait here.
         let at_once = best_window(borders, size, u64::MAX, |left, right| {
             let s_score = right.distance.wrapping_sub(left.distance);
             if left.wait == right.wait {

@@ -1,16 +1,16 @@
 use core::array::from_fn;
 
-/// The border between two fragments, as far as the search for windows looks at it.
+/// A border between two fragments, as the search for windows needs it.
 pub(super) trait Edge {
     /// Bytes from the start of the cache.
     fn offset(&self) -> u64;
 }
 
-/// The best window of at least `size` bytes, from its first border to its last: the one with the smallest `key`, among
-/// those the one of lowest offset. `None` if no window has a key below `worst`. In O(N).
+/// Returns the best window of at least `size` bytes as the indices of its first and last border: the one with the
+/// smallest `key`, then the lowest offset. `None` if no window has a key below `worst`. O(N).
 ///
-/// For every fragment, the shortest window that starts there and is large enough is looked at. `key` is given its two
-/// borders; it is asked for every window, so it should not branch.
+/// For every fragment, the shortest window that starts there and is large enough is looked at. `key` gets its two
+/// borders. Every window calls it, so it should not branch.
 #[inline(always)]
 pub(super) fn best_window<E: Edge, K: Ord + Copy>(
     borders: &[E],
@@ -27,8 +27,8 @@ pub(super) fn best_window<E: Edge, K: Ord + Copy>(
         borders.partition_point(|border| border.offset() < target)
     };
 
-    // Per lane: the borders from the end of the last window on, the key of the best window so far, and where it
-    // starts, counted from the start of the lane.
+    // Per lane: the borders from the end of the last window on, the best key so far, and the start of its window,
+    // counted from the start of the lane.
     let share = fragments / LANES;
     let starts: [_; LANES] = from_fn(|lane| &borders[lane * share..][..share]);
     let mut ends: [_; LANES] = from_fn(|lane| &borders[first_end(lane * share)..]);
@@ -60,7 +60,7 @@ pub(super) fn best_window<E: Edge, K: Ord + Copy>(
     (best < worst).then(|| (first, first_end(first)))
 }
 
-/// Whether every fragment is large enough by itself, but for the last one: so it is where all copies are of one size.
+/// Returns true if every fragment except perhaps the last is large enough by itself, as when all copies have one size.
 #[inline(always)]
 fn is_each_enough<E: Edge>(borders: &[E], size: u64) -> bool {
     let Some((_, but_last)) = borders.split_last() else {
@@ -71,7 +71,7 @@ fn is_each_enough<E: Edge>(borders: &[E], size: u64) -> bool {
         .all(|sides| sides[1].offset() - sides[0].offset() >= size)
 }
 
-/// The best window where each is one fragment.
+/// Returns the best window if each window is one fragment.
 #[inline(always)]
 fn best_fragment<E: Edge, K: Ord + Copy>(
     borders: &[E],
@@ -89,18 +89,17 @@ fn best_fragment<E: Edge, K: Ord + Copy>(
     (least < worst).then_some((best, best + 1))
 }
 
-/// How many parts of the buffer are walked at the same time.
+/// Number of parts of the buffer that are walked at the same time.
 ///
-/// Where a window ends depends on where the one before it ended: a chain of loads and comparisons
-/// that leaves most of a core idle. Four independent chains fill it; with eight, their state no
-/// longer fits the registers.
+/// The end of a window depends on the end of the one before: a chain of loads and comparisons that leaves most of a
+/// core idle. Four independent chains fill a core; the state of eight no longer fits the registers.
 const LANES: usize = 4;
 
-/// Moves `ends` on to the first border at or beyond `target`, and gives it.
+/// Moves `ends` on to the first border at or beyond `target`, and returns that border.
 ///
-/// As a window slides by one fragment, its end moves by one on average, but by none or by three
-/// just as well. Counting over the next three borders decides that without a branch, which the
-/// processor would mispredict every other time when sizes differ.
+/// When a window slides by one fragment, its end moves by one on average, but by none or by three just as well.
+/// Counting over the next three borders decides this without a branch. Where sizes differ, the processor would
+/// mispredict a branch every other time.
 #[inline(always)]
 fn reach<'a, E: Edge>(ends: &mut &'a [E], target: u64) -> Option<&'a E> {
     while let Some(next) = ends.first_chunk::<4>() {
@@ -119,8 +118,8 @@ fn reach<'a, E: Edge>(ends: &mut &'a [E], target: u64) -> Option<&'a E> {
     ends.first()
 }
 
-/// The same for the last few borders. Kept out of the loop over the lanes, which is unrolled only
-/// while its body is small.
+/// Counts among the last few borders. Kept out of the loop over the lanes, which is unrolled only while its body is
+/// small.
 #[cold]
 #[inline(never)]
 fn count_short<E: Edge>(ends: &[E], target: u64) -> usize {

@@ -1,4 +1,4 @@
-//! What policies see of a table.
+//! The view of a table that policies get.
 
 use core::hash::Hash;
 use core::ops::Range;
@@ -14,9 +14,9 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
         Some(self.fragments[index_of(&self.fragments, slot.offset)])
     }
 
-    /// Fills `candidates` for a policy with what lies within the limit, in the order of
-    /// [`fragments`](Self::fragments): the first of them, the last one cut short if it is a gap that
-    /// reaches beyond. Allocates only where there are more fragments than ever before.
+    /// Fills `candidates` with the fragments within the limit, in the order of [`fragments`](Self::fragments). A gap
+    /// that reaches beyond the limit is cut short; a copy that does is left out. Allocates only if there are more
+    /// fragments than ever before.
     pub fn candidates_into(&self, candidates: &mut Candidates, outlook: impl Fn(K) -> Outlook) {
         candidates.clear();
         self.update_candidates(candidates, 0..self.capacity, |fragment| {
@@ -24,21 +24,21 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
         });
     }
 
-    /// The bytes in which fragments, or the limit, have changed since this was asked last; none of them if none did.
-    /// In between, others may have changed or not.
+    /// Returns the bytes in which fragments or the limit changed since the last call; empty if none did. Fragments in
+    /// between may be unchanged.
     pub fn take_changed(&mut self) -> Range<u64> {
         core::mem::take(&mut self.changed)
     }
 
-    /// What [`take_changed`](Self::take_changed) will answer.
+    /// Returns the range that [`take_changed`](Self::take_changed) would return now.
     #[must_use]
     pub fn changed(&self) -> Range<u64> {
         self.changed.clone()
     }
 
-    /// Brings `candidates` up to date that were [filled](Self::candidates_into) from this table, where only
-    /// fragments within the bytes `changed` may differ since: those of [`take_changed`](Self::take_changed), and
-    /// whatever has another outlook now. It takes a few ns for each of these, and less than one for each one behind them.
+    /// Updates `candidates` that were [filled](Self::candidates_into) from this table. Only fragments within the bytes
+    /// `changed` may differ: the range of [`take_changed`](Self::take_changed), and every copy with a new outlook. The
+    /// update takes a few ns for each fragment in `changed`, and less than 1 ns for each one behind.
     pub fn update_candidates(
         &self,
         candidates: &mut Candidates,

@@ -1,50 +1,49 @@
-//! Versions that lie on the lower tiers as differences to others (ICPP'23).
+//! Versions that lower tiers hold as differences to others (ICPP'23).
 //!
-//! A difference is made on the way down from the tiers where versions lie as they are, one after the other, each to the
-//! one made before it: a chain, which ends where a difference could not be made or is not kept any more, or is as long as
-//! it may be. A version is read with all that its chain has before it. So a version that another one builds upon keeps
-//! its difference, whatever becomes of it, until none builds upon it any more. Versions are not cut where differences are
-//! made.
+//! A difference is made where a version leaves the tiers that hold it as it is. Each difference builds upon the one
+//! made before it. The resulting chain ends where a difference could not be made or is not kept any more, or at its
+//! greatest length. A read of a version reads the whole chain before it. Therefore a version keeps its difference,
+//! whatever becomes of the version, until no other builds upon it. Versions are not cut if differences are made.
 //!
-//! The next difference may be asked for while the one before is on its way. It counts as there when that one is, and is
-//! of no use if that one does not come.
+//! The next difference may be asked for while its base is on its way. It counts as there once its base is, and is of no
+//! use if the base never comes.
 //!
-//! A compressed version is a difference to nothing. Where chains are of one, several versions are on their way at a time, and
-//! one that would not become smaller goes as it is.
+//! A compressed version is a difference to nothing. With chains of one, several versions are on their way at a time,
+//! and a version that would not become smaller is written as it is.
 
 use super::Ledger;
 use crate::command::{Coding, Command, Difference, Place};
 use crate::event::Stored;
-use crate::record::{Form, Record, Replica, first_sound};
+use crate::record::{Record, Replica, StoredForm, first_sound};
 use crate::{TierId, Version};
 use std::ops::Range;
 use tierflow_lifecycle::IllegalMove;
 
-/// The version of which a difference was asked for last, and of how many bytes it is.
+/// The version whose difference was asked for last, and its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Newest {
+pub(crate) struct LatestEncoding {
     pub(crate) version: Version,
     size: u64,
 }
 
-/// How much smaller differences are than what they stand for.
+/// Bytes of the encoded versions, before and after the encoding.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Shrunk {
+pub(crate) struct EncodedSizes {
     /// Bytes of versions.
     whole: u128,
     /// Bytes of their differences.
     stored: u128,
 }
 
-impl Shrunk {
-    /// What one version adds.
+impl EncodedSizes {
+    /// Returns the bytes of one version.
     pub(crate) fn of(record: &Record) -> Self {
         match record.form {
-            Some(Form::Difference(Difference { bytes, .. })) => Self {
+            Some(StoredForm::Difference(Difference { bytes, .. })) => Self {
                 whole: record.size.into(),
                 stored: bytes.into(),
             },
-            Some(Form::Whole | Form::Coming(_)) | None => Self::default(),
+            Some(StoredForm::Whole | StoredForm::Coming(_)) | None => Self::default(),
         }
     }
 
@@ -53,7 +52,7 @@ impl Shrunk {
         self.stored = self.stored - before.stored + after.stored;
     }
 
-    /// Bytes of versions that so many bytes of a tier hold, if those to come shrink as those that did.
+    /// Returns the bytes of versions that `bytes` bytes of a tier hold, if later versions shrink as earlier ones did.
     pub(crate) fn held_by(self, bytes: u64) -> u64 {
         let held = u128::from(bytes).saturating_mul(self.whole);
         let held = held.checked_div(self.stored);
@@ -65,72 +64,74 @@ impl Shrunk {
 pub(crate) type Base = (Version, TierId);
 
 impl Ledger {
-    /// Whether versions lie encoded on `tier`: as differences, as far as these could be made.
+    /// Returns true if versions lie encoded on `tier`: as differences, as far as these could be made.
     pub(crate) fn lies_encoded(&self, tier: TierId) -> bool {
         self.differences.is_some_and(|how| how.lie_on(tier))
     }
 
-    /// Bytes to set aside for an extent of `len` bytes on `tier`: its own, or the most that its difference can have.
+    /// Returns the bytes to set aside for an extent of `len` bytes on `tier`: its own, or the most that its difference
+    /// can have.
     pub(crate) fn room_on(&self, version: Version, tier: TierId, len: u64) -> u64 {
         let record = self.records.get(&version);
         let form = record.and_then(|record| record.form);
         match self.differences {
-            Some(how) if how.lie_on(tier) && !form.is_some_and(Form::is_there) => {
+            Some(how) if how.lie_on(tier) && !form.is_some_and(StoredForm::is_there) => {
                 how.overhead.most(len)
             }
             _ => record.map_or(len, |record| record.size_on(self.lies_encoded(tier), len)),
         }
     }
 
-    /// Bytes that an extent of `len` bytes is expected to have on `tier`: a difference that was not made yet shrinks as others
-    /// did.
+    /// Returns the bytes that an extent of `len` bytes is expected to have on `tier`: a difference that is still to be
+    /// made shrinks as others did.
     pub(crate) fn expected_on(&self, version: Version, tier: TierId, len: u64) -> u64 {
         let room = self.room_on(version, tier, len);
         let form = self.records.get(&version).and_then(|record| record.form);
-        let is_made = form.is_some_and(Form::is_there);
-        let Shrunk { whole, stored } = self.shrunk;
-        let shrunk = (u128::from(len) * stored).checked_div(whole);
-        let shrunk = shrunk.filter(|_| self.lies_encoded(tier) && !is_made);
-        shrunk.map_or(room, |bytes| u64::try_from(bytes).unwrap_or(room).min(room))
+        let is_made = form.is_some_and(StoredForm::is_there);
+        let EncodedSizes { whole, stored } = self.encoded_sizes;
+        let expected = (u128::from(len) * stored).checked_div(whole);
+        let expected = expected.filter(|_| self.lies_encoded(tier) && !is_made);
+        expected.map_or(room, |bytes| u64::try_from(bytes).unwrap_or(room).min(room))
     }
 
-    /// A version was written to a tier, or found there, as it is.
+    /// Notes that a tier has a version as it is: written there, or found.
     pub(crate) fn lies_whole(&mut self, version: Version, tier: TierId) {
         if self.lies_encoded(tier) {
-            self.change_record(version, |record, _| record.form = Some(Form::Whole));
+            self.change_record(version, |record, _| record.form = Some(StoredForm::Whole));
         }
     }
 
-    /// Whether a version of so many bytes may be found on `tier` as this difference, or as it is.
+    /// Returns true if a version of `size` bytes may be found on `tier` as this difference, or as it is without one.
     pub(crate) fn may_lie(
         &self,
-        (version, size): (Version, u64),
+        version: Version,
+        size: u64,
         tier: TierId,
         difference: Option<Difference>,
     ) -> bool {
         let own = self.records.get(&version);
         let Some(difference) = difference else {
             let form = own.and_then(|record| record.form);
-            return !self.lies_encoded(tier) || form.is_none_or(|form| form == Form::Whole);
+            return !self.lies_encoded(tier) || form.is_none_or(|form| form == StoredForm::Whole);
         };
         let base = difference.base.map(|base| self.records.get(&base));
         let has_base = base.is_none_or(|base| {
             base.is_some_and(|base| {
-                matches!(base.form, Some(Form::Difference(_)))
+                matches!(base.form, Some(StoredForm::Difference(_)))
                     && !base.discarded
                     && base.size == size
             })
         });
-        let form = Some(Form::Difference(difference));
+        let form = Some(StoredForm::Difference(difference));
         self.lies_encoded(tier)
             && difference.bytes > 0
             && has_base
             && own.is_none_or(|own| own.form.is_none() || own.form == form)
     }
 
-    /// A version was found on a tier as a difference that [it may be](Self::may_lie).
+    /// Notes that a tier has a version as a difference for which [`may_lie`](Self::may_lie) returned true.
     pub(crate) fn lies_different(&mut self, version: Version, difference: Difference) {
-        let form = Some(Form::Difference(difference));
+        let form = Some(StoredForm::Difference(difference));
         let known = self.records.get(&version).and_then(|record| record.form);
         if known != form {
             self.change_record(version, |record, _| record.form = form);
@@ -138,7 +139,8 @@ impl Ledger {
         }
     }
 
-    /// How the bytes of a version change on their way from one tier to another; what is read besides is held.
+    /// Returns the change of a version's bytes on their way between two tiers. Counts a reader of each base that is
+    /// read along.
     pub(crate) fn code(&mut self, version: Version, from: TierId, to: TierId) -> Coding {
         if !self.lies_encoded(to) {
             return self.decode(version, from);
@@ -147,52 +149,54 @@ impl Ledger {
             let base = self.next_base(version);
             self.add_dependent(base, version);
             let size = self.records.get(&version).map_or(0, |record| record.size);
-            self.change_record(version, |record, _| record.form = Some(Form::Coming(base)));
-            self.newest = Some(Newest { version, size });
+            self.change_record(version, |record, _| {
+                record.form = Some(StoredForm::Coming(base))
+            });
+            self.latest_encoding = Some(LatestEncoding { version, size });
             return Coding::Encode { base };
         }
         let record = self.records.get(&version);
         match record.and_then(|record| Some((record.size, record.form?))) {
-            Some((size, Form::Difference(Difference { base, .. }))) => {
+            Some((size, StoredForm::Difference(Difference { base, .. }))) => {
                 Coding::Stored { size, base }
             }
             _ => Coding::Plain,
         }
     }
 
-    /// What the difference of `version` will build upon.
+    /// Returns the version that the difference of `version` will build upon.
     fn next_base(&self, version: Version) -> Option<Version> {
-        let (differences, newest) = (self.differences?, self.newest?);
+        let (differences, latest) = (self.differences?, self.latest_encoding?);
         let size = self.records.get(&version)?.size;
-        if differences.ascending && newest.version >= version {
+        if differences.ascending && latest.version >= version {
             return None;
         }
-        // One that was given up may have lost replicas already.
-        self.held(newest.version)?;
-        let is_short = || self.links(newest.version) < differences.longest as usize;
-        (newest.size == size && is_short()).then_some(newest.version)
+        // A version that was given up may have lost replicas already.
+        self.held(latest.version)?;
+        let is_short = || self.links(latest.version) < differences.longest as usize;
+        (latest.size == size && is_short()).then_some(latest.version)
     }
 
-    /// What the difference of `version` builds upon, or is to.
+    /// Returns the version that the difference of `version` builds upon, or will.
     pub(crate) fn base_of(&self, version: Version) -> Option<Version> {
         self.records.get(&version)?.form?.base()
     }
 
-    /// The differences in the chain of a version.
+    /// Returns the number of differences in the chain of a version.
     fn links(&self, version: Version) -> usize {
         self.chain(version).count()
     }
 
-    /// A version and what it builds upon, or is to, nearest first.
+    /// Returns a version and those that it builds upon, or will, nearest first.
     pub(crate) fn chain(&self, version: Version) -> impl Iterator<Item = Version> + '_ {
         std::iter::successors(Some(version), |&version| self.base_of(version))
     }
 
-    /// How the replica of `version` on `tier` is read; what it builds upon is read along.
+    /// Returns the way to read the replica of `version` on `tier`. Counts a reader of each base that is read along.
     pub(crate) fn decode(&mut self, version: Version, tier: TierId) -> Coding {
         let form = |ledger: &Self, version| ledger.records.get(&version).and_then(|r| r.form);
         let own = form(self, version).filter(|_| self.lies_encoded(tier));
-        let Some(Form::Difference(Difference { base, .. })) = own else {
+        let Some(StoredForm::Difference(Difference { base, .. })) = own else {
             return Coding::Plain;
         };
         let mut bases: Vec<(Version, Place)> = Vec::new();
@@ -209,14 +213,14 @@ impl Ledger {
                 bases.push((base, place));
             }
             next = match form(self, base) {
-                Some(Form::Difference(Difference { base, .. })) => base,
+                Some(StoredForm::Difference(Difference { base, .. })) => base,
                 _ => None,
             };
         }
         Coding::Decode { bases }
     }
 
-    /// These replicas are not read any more on behalf of another version.
+    /// Ends the reading of these replicas on behalf of another version.
     pub(crate) fn let_go(&mut self, bases: &[Base]) {
         for &(version, tier) in bases {
             self.read((version, 0), tier, false);
@@ -226,7 +230,7 @@ impl Ledger {
             .for_each(|&(version, _)| self.free_discarded(version));
     }
 
-    /// The difference of `version` arrived on `tier`, or the version as it is.
+    /// Notes that `version` arrived on `tier`: as a difference, or as it is.
     pub(crate) fn encoded(&mut self, version: Version, tier: TierId, stored: Option<Stored>) {
         let Some(Stored { bytes, alone }) = stored else {
             self.set_aside(version, tier, None);
@@ -236,12 +240,12 @@ impl Ledger {
         let bytes = self.set_aside(version, tier, Some(bytes));
         let base = self.base_of(version);
         let (base, former) = if alone { (None, base) } else { (base, None) };
-        let form = Some(Form::Difference(Difference { bytes, base }));
+        let form = Some(StoredForm::Difference(Difference { bytes, base }));
         self.change_record(version, |record, _| record.form = form);
         self.remove_dependent(former, version);
     }
 
-    /// The room of what is encoded shrinks to its bytes, or to those of the version as it is. Returns how many that are.
+    /// Shrinks the room of an encoded version to its bytes, or to those of the version as it is. Returns the bytes.
     pub(crate) fn set_aside(&mut self, version: Version, tier: TierId, bytes: Option<u64>) -> u64 {
         let len = self.records.get(&version).map_or(0, |record| record.size);
         let most = self.room_on(version, tier, len);
@@ -250,19 +254,26 @@ impl Ledger {
         bytes
     }
 
-    /// There is no difference of a version, or not any more: nothing more builds upon it, nor does it upon another.
+    /// Notes that there is no difference of a version, or no longer: nothing more builds upon it, nor does it upon
+    /// another.
     pub(crate) fn not_encoded(&mut self, version: Version) {
-        if self.newest.is_some_and(|newest| newest.version == version) {
-            self.newest = None;
+        if self
+            .latest_encoding
+            .is_some_and(|latest| latest.version == version)
+        {
+            self.latest_encoding = None;
         }
         let form = self.change_record(version, |record, _| record.form.take());
-        self.remove_dependent(form.flatten().and_then(Form::base), version);
+        self.remove_dependent(form.flatten().and_then(StoredForm::base), version);
     }
 
-    /// What the difference on its way was to build upon does not come: it is of use only if it builds upon nothing.
+    /// Notes that the base of a difference on its way never comes: the difference is of use only if it builds upon
+    /// nothing.
     pub(crate) fn lose_base(&mut self, version: Version) {
         self.not_encoded(version);
-        self.change_record(version, |record, _| record.form = Some(Form::Coming(None)));
+        self.change_record(version, |record, _| {
+            record.form = Some(StoredForm::Coming(None))
+        });
     }
 
     fn add_dependent(&mut self, base: Option<Version>, version: Version) {
@@ -276,18 +287,18 @@ impl Ledger {
             self.change_record(base, |record, _| {
                 record.dependents.retain(|own| *own != version);
             });
-            // A base that was given up is not owed to lower tiers any more.
+            // Lower tiers are not owed a base that was given up and is not needed any more.
             self.settle_owed(base);
             self.free_discarded(base);
         }
     }
 
-    /// A version that was given up, and that none builds upon, builds upon nothing any more: its readers still
-    /// hold the replicas that they read.
+    /// Ends the dependence of a version that was given up and that no other builds upon. Its readers still hold the
+    /// bases that they read.
     pub(crate) fn drop_base(&mut self, version: Version) {
         let record = self.records.get_mut(&version);
         let base = record.and_then(|record| match &mut record.form {
-            Some(Form::Difference(difference)) if record.dependents.is_empty() => {
+            Some(StoredForm::Difference(difference)) if record.dependents.is_empty() => {
                 difference.base.take()
             }
             _ => None,
@@ -295,8 +306,7 @@ impl Ledger {
         self.remove_dependent(base, version);
     }
 
-    /// A replica of `version` was given up: if that was its last one where versions lie encoded, it builds upon nothing
-    /// any more.
+    /// Forgets the form of `version` if its last encoded replica was given up: it builds upon nothing any more.
     pub(crate) fn forget_form(&mut self, version: Version) {
         let Some(record) = self.records.get(&version).filter(|r| r.form.is_some()) else {
             return;
@@ -308,10 +318,10 @@ impl Ledger {
         self.not_encoded(version);
     }
 
-    // Versions that are given up.
+    // Discarded versions.
 
-    /// `version` will not be asked for again: nothing more is moved for it. Returns the transfers that are not needed any
-    /// more.
+    /// Gives up `version`, which will not be asked for again: nothing more is moved for it. Returns the transfers that
+    /// are not needed any more.
     pub(crate) fn discard(&mut self, version: Version) -> Vec<crate::TransferId> {
         self.discard_with(version, |_, _| ())
     }
@@ -340,8 +350,8 @@ impl Ledger {
         under_way
     }
 
-    /// Frees a version of which no replica is in use and which no other version builds upon. Runs of neighbouring replicas
-    /// are freed as one.
+    /// Frees a version of which no replica is in use and upon which no other builds. Neighbouring replicas are freed as
+    /// one run.
     fn free_whole(&mut self, version: Version) {
         let extents = self.records.get(&version).map_or(0, |r| r.extents.len());
         let before = self.members_before(version, 0..extents);
@@ -382,7 +392,7 @@ impl Ledger {
         self.forget_discarded(version);
     }
 
-    /// Removes the record of a version that was given up and of which nothing lies anywhere any more.
+    /// Removes the record of a discarded version without replicas.
     fn forget_discarded(&mut self, version: Version) {
         let record = self.remove(version);
         if record.is_some_and(|record| !record.adopted) {
@@ -390,12 +400,12 @@ impl Ledger {
         }
     }
 
-    /// Frees what can be freed of a version that was given up.
+    /// Frees those replicas of a discarded version that are not in use.
     pub(crate) fn free_discarded(&mut self, version: Version) {
         if !self.records.get(&version).is_some_and(|r| r.discarded) {
             return;
         }
-        // Else what it builds upon would be kept, and written back, for nothing.
+        // Without this, its base would be kept, and written back, for nothing.
         self.drop_base(version);
         let Some(record) = self.records.get(&version) else {
             return;

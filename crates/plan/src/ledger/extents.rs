@@ -1,4 +1,4 @@
-//! Where versions are cut, and joined again.
+//! Cutting versions into extents, and joining these again.
 
 use super::Ledger;
 use crate::Version;
@@ -6,12 +6,12 @@ use crate::config::ExtentSize;
 use crate::order::ExtentId;
 use crate::record::{Extent, Replica};
 
-/// A version is cut into about so many extents at most, however its tiers are fragmented: gaps shorter than one of them are
-/// lost to it, which is less than a hundredth of its bytes each.
-const PIECES: u64 = 128;
+/// The most extents, approximately, into which a version is cut. A gap shorter than one of them, less than a hundredth
+/// of the version's bytes, is lost to it.
+const MOST_EXTENTS: u64 = 128;
 
 impl Ledger {
-    /// Cuts an extent in two, the first of `len` bytes. The bytes are at rest.
+    /// Cuts an extent in two, the first of `len` bytes. The bytes must be at rest.
     pub(crate) fn split(&mut self, (version, start): ExtentId, len: u64) {
         let Some(at) = self.records.get(&version).and_then(|r| r.index_of(start)) else {
             return;
@@ -38,7 +38,7 @@ impl Ledger {
         self.update_sets(version, at..at + 2, before);
     }
 
-    /// Whether an extent may be cut.
+    /// Returns true if an extent may be cut.
     pub(crate) fn is_divisible(&self, (version, start): ExtentId) -> bool {
         let is_whole = |replica: &Replica| self.tier(replica.tier).config.whole;
         self.are_cut()
@@ -47,18 +47,18 @@ impl Ledger {
                 .is_some_and(|extent| extent.is_at_rest() && !extent.replicas.iter().all(is_whole))
     }
 
-    /// Bytes of which the extents of a version are multiples, but for its end. Gaps of less are left alone: used one by
-    /// one they would grind versions down to units.
+    /// Returns the bytes of which a version's extents are multiples, except its last. Smaller gaps are left alone: used
+    /// one by one, they would grind versions down to units.
     pub(crate) fn grain(&self, version: Version) -> u64 {
         let size = self.records.get(&version).map_or(0, |record| record.size);
-        let units = (size / PIECES).min(self.extents.least) / self.unit;
+        let units = (size / MOST_EXTENTS).min(self.extents.least) / self.unit;
         units
             .checked_ilog2()
             .map_or(self.unit, |log| self.unit << log)
     }
 
-    /// Where to cut an extent so that the first part has at most `bytes`; `None` if either part would be shorter than the
-    /// least extent.
+    /// Returns the offset at which to cut an extent so that the first part has at most `bytes`; `None` if either part
+    /// would be shorter than the least extent.
     pub(crate) fn cut_front(&self, id: ExtentId, bytes: u64) -> Option<u64> {
         let ExtentSize { least, .. } = self.extents;
         let most = bytes.min(self.extent(id)?.len.checked_sub(least)?);
@@ -67,7 +67,7 @@ impl Ledger {
         (at >= least).then_some(at)
     }
 
-    /// Where to cut it so that the second part has at most `bytes`.
+    /// Returns the offset at which to cut so that the second part has at most `bytes`.
     pub(crate) fn cut_back(&self, id: ExtentId, bytes: u64) -> Option<u64> {
         let ExtentSize { least, .. } = self.extents;
         let len = self.extent(id)?.len;
@@ -76,7 +76,7 @@ impl Ledger {
         (at < len).then_some(at)
     }
 
-    /// Where to cut it so that the second part has at least `bytes`.
+    /// Returns the offset at which to cut so that the second part has at least `bytes`.
     pub(crate) fn cut_off(&self, id: ExtentId, bytes: u64) -> Option<u64> {
         let ExtentSize { least, .. } = self.extents;
         let grain = self.grain(id.0);
@@ -84,7 +84,7 @@ impl Ledger {
         (at >= least).then_some(at)
     }
 
-    /// Joins an extent with those before and behind it, as far as they lie side by side wherever they lie.
+    /// Joins an extent with the ones before and behind it if they lie side by side on all their tiers.
     pub(crate) fn merge(&mut self, (version, start): ExtentId) {
         let Some(record) = self.records.get(&version) else {
             return;
@@ -100,7 +100,7 @@ impl Ledger {
         }
     }
 
-    /// The same of all extents of a version.
+    /// Joins all extents of a version that can be joined.
     pub(crate) fn merge_all(&mut self, version: Version) {
         let extents = self.records.get(&version).map_or(0, |r| r.extents.len());
         for at in (0..extents.saturating_sub(1)).rev() {
@@ -111,7 +111,7 @@ impl Ledger {
         }
     }
 
-    /// Makes one extent of two neighbours, if they lie side by side wherever they lie.
+    /// Joins two neighbouring extents if they lie side by side on all their tiers.
     fn join(&mut self, version: Version, at: usize) {
         let record = self.records.get(&version);
         let Some([first, second]) = record.and_then(|r| r.extents.get(at..at + 2)) else {

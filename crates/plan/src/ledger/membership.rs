@@ -1,6 +1,7 @@
-//! Which sets of its tier a replica is in, and how the sets follow a change of it.
+//! The sets of its tier that each replica is in, kept up with every change of the replica.
 //!
-//! A change compares the sets before and after it and writes the differences only: most changes leave most sets as they are.
+//! A change compares the sets before and after it and writes the differences only: most changes leave most sets as they
+//! are.
 
 use super::{Ledger, Tier};
 use crate::order::{ExtentId, Key, Ranked};
@@ -115,7 +116,7 @@ impl Ledger {
         Some(record.key)
     }
 
-    /// Brings the sets up to date after a change. `extents` are those that stand where the changed ones stood.
+    /// Updates the sets after a change. `extents` are those in the places of the changed ones.
     pub(super) fn update_sets(
         &mut self,
         version: Version,

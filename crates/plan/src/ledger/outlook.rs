@@ -1,37 +1,39 @@
-//! Target residency: what is used first belongs on the fastest tier, what follows on the next, the rest on the lowest.
+//! Target residency: the versions used first belong on the fastest tier, those that follow on the next, the rest on the
+//! lowest.
 //!
-//! Sums of bytes along the order of use give every version its target. Transfers bring versions there; evictions take,
-//! outside the target first, what is used last.
+//! Sums of bytes along the order of use give every version its target. Transfers bring versions there. Evictions take
+//! replicas outside their target first, then those used last.
 
 use super::Ledger;
 use crate::TierId;
 use crate::config::AfterRestore;
 use crate::order::{Point, Position};
 
-/// Room that is kept on the fastest tier while writes are expected, in quarters of the last checkpoint: it and, as sizes
-/// grow, a little more. Of less, a checkpoint that is a little larger than the last one waits for an eviction; of more,
-/// what could have stayed is written down.
+/// Room that is kept on the fastest tier while writes are expected, in quarters of the last checkpoint's bytes. With
+/// less, a checkpoint a little larger than the last one waits for an eviction; with more, bytes are written down that
+/// could have stayed.
 const WRITE_RESERVE_QUARTERS: u64 = 5;
 
-/// How many times the size of the last one a version to come may have, where sizes vary: compressed wavefields of a shot
-/// begin below a hundredth of their peak.
+/// Largest ratio of a later version's size to the last one's, if sizes vary: compressed wavefields of a shot begin
+/// below a hundredth of their peak.
 const GROWTH: u64 = 16;
 
-/// What is known of the application's doings.
+/// The observed behaviour of the application.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Phase {
     /// Bytes of the last checkpoint that was asked for.
     pub(crate) last_size: u64,
-    /// Not all checkpoints had the same size.
+    /// True if checkpoints had different sizes.
     pub(crate) sizes_vary: bool,
-    /// The application read since it last wrote.
+    /// True if the application has read since it last wrote.
     pub(crate) is_reading: bool,
-    /// Prefetching may go on.
+    /// True if prefetching may go on.
     pub(crate) prefetches: bool,
 }
 
 impl Phase {
-    /// What is used before is fetched ahead: while the application writes, only what it named.
+    /// Returns the position before which versions are prefetched: while the application writes, only those that it
+    /// named.
     pub(crate) fn fetched_before(&self) -> Position {
         match (self.prefetches, self.is_reading) {
             (false, _) => Position::FIRST,
@@ -41,25 +43,25 @@ impl Phase {
     }
 }
 
-/// What belongs on a tier and above, and what does not.
+/// The boundary between the bytes that belong on a tier or above and the rest.
 #[derive(Debug)]
 struct Boundary {
     /// The first byte that belongs below.
     end: Point,
-    /// What is held and what is to come may not fit.
+    /// True if the held bytes and those to come may not fit above.
     overflows: bool,
 }
 
-/// Where everything belongs, as things stand.
+/// The target of every byte at the moment.
 #[derive(Debug)]
 pub(crate) struct Outlook {
-    /// By tier but for the lowest.
+    /// By tier, without the lowest.
     boundaries: Vec<Boundary>,
     /// Bytes to be kept free on the fastest tier.
     pub(crate) write_reserve: u64,
-    /// Checkpoints are still to come.
+    /// True if checkpoints are still to come.
     pub(crate) expects_writes: bool,
-    /// What was read stays, and as much again does not fit above the lowest tier.
+    /// True if read versions stay, and twice the held bytes do not fit above the lowest tier.
     pub(crate) piles_up: bool,
 }
 
@@ -74,7 +76,7 @@ impl Outlook {
             .order
             .total()
             .at(phase.last_size.saturating_mul(growth));
-        // Where nothing is told of what comes, it may be anything.
+        // Without hints about them, the versions to come may be any.
         let is_told = all_known && unwritten > 0;
         let fits = |bytes: u64| (is_told || !expects_writes) && total <= bytes;
         let fastest = ledger.tiers[0].space.limit();
@@ -87,13 +89,13 @@ impl Outlook {
         let boundaries = pairs.map(|(above, tiers)| {
             let limit = tiers[0].space.limit();
             let held = match ledger.lies_encoded(TierId(above)) {
-                true => ledger.shrunk.held_by(limit),
+                true => ledger.encoded_sizes.held_by(limit),
                 false => limit,
             };
             reach = reach.saturating_add(held);
             let usable = reach.saturating_sub(write_reserve);
             let mut end = ledger.order.boundary(usable, phase.last_size);
-            // A part of a version belongs above where versions move in parts.
+            // A part of a version can belong above only if versions move in parts.
             let in_parts = ledger.are_cut() && tiers.iter().all(|tier| !tier.config.whole);
             let least = if in_parts {
                 ledger.extents.least
@@ -119,19 +121,20 @@ impl Outlook {
         }
     }
 
-    /// Whether what is held and what is to come may not fit on `tier` and those above: it had better be written below early.
+    /// Returns true if the held bytes and those to come may not fit on `tier` and above, so that writing them down
+    /// early pays.
     pub(crate) fn overflows(&self, tier: TierId) -> bool {
         let boundary = self.boundaries.get(tier.0);
         boundary.is_some_and(|boundary| boundary.overflows)
     }
 
-    /// The tier where a byte belongs.
+    /// Returns the tier where a byte belongs.
     pub(crate) fn target(&self, point: Point) -> TierId {
         let above = self.boundaries.iter();
         TierId(above.take_while(|above| point >= above.end).count())
     }
 
-    /// The first byte that belongs below a tier.
+    /// Returns the first byte that belongs below a tier.
     pub(crate) fn end(&self, tier: TierId) -> Point {
         let boundary = self.boundaries.get(tier.0);
         boundary.map_or(Point::LAST, |boundary| boundary.end)

@@ -1,7 +1,7 @@
-//! Replicas: how they come, are read, and go.
+//! Replicas: their arrival, their reads, their end.
 
 use super::Ledger;
-use crate::command::{Command, Piece};
+use crate::command::{Command, Piece, Place};
 use crate::order::ExtentId;
 use crate::record::{Extent, Record, Replica, first_sound};
 use crate::statistics::{Cause, Eviction};
@@ -10,7 +10,7 @@ use std::ops::Range;
 use tierflow_lifecycle::{Event as Move, IllegalMove, State};
 
 impl Ledger {
-    /// Puts the bytes of a new version into free runs: one extent each, being written by the caller.
+    /// Puts the bytes of a new version into free runs: one extent each, to be filled by the caller.
     pub(crate) fn grant(&mut self, version: Version, room: &[(TierId, Range<u64>)]) {
         let Some(record) = self.records.get_mut(&version) else {
             return;
@@ -45,10 +45,16 @@ impl Ledger {
     pub(crate) fn receive(
         &mut self,
         id: ExtentId,
-        (tier, offset, size): (TierId, u64, u64),
-        (transfer, began): (TransferId, Move),
+        place: Place,
+        transfer: TransferId,
+        began: Move,
     ) {
-        let reserved = self.tier(tier).space.reserved(size);
+        let Place {
+            tier,
+            offset,
+            size,
+            reserved,
+        } = place;
         self.tier_mut(tier)
             .space
             .take(offset..offset + reserved, id);
@@ -93,7 +99,7 @@ impl Ledger {
         }
     }
 
-    /// What a tier has of a version could not be read.
+    /// Notes that a tier's replicas of a version could not be read.
     pub(crate) fn damaged(&mut self, version: Version, tier: TierId) {
         let found = self.change_record(version, |record, _| {
             let replicas = record.extents.iter_mut();
@@ -106,7 +112,7 @@ impl Ledger {
         }
     }
 
-    /// Whether there are sound replicas of all bytes of a version, and of what they build upon.
+    /// Returns true if there are sound replicas of all bytes of a version, and of those that it builds upon.
     pub(crate) fn is_sound(&self, version: Version) -> bool {
         let record = self.records.get(&version);
         let builds_upon = match record.and_then(Record::fastest) {
@@ -126,7 +132,7 @@ impl Ledger {
         is_read_soundly(version, false) && bases.all(|base| is_read_soundly(base, true))
     }
 
-    /// Damaged replicas of a version, and of what it builds upon, are read again: there may be nothing else.
+    /// Lets damaged replicas of a version, and of those that it builds upon, be read again: there may be no others.
     pub(crate) fn read_damaged(&mut self, version: Version) {
         let chain: Vec<_> = self.chain(version).collect();
         for version in chain {
@@ -140,7 +146,7 @@ impl Ledger {
         }
     }
 
-    /// Callers or transfers begin to read a replica, or have ended.
+    /// Counts a caller or a transfer that begins to read a replica, or that has ended.
     pub(crate) fn read(&mut self, id: ExtentId, tier: TierId, begin: bool) {
         self.change(id, |extent, _| {
             if let Some(replica) = extent.on_mut(tier) {
@@ -152,17 +158,18 @@ impl Ledger {
         });
     }
 
-    /// The same of many extents of one version, by a caller: replicas on those tiers.
+    /// Counts a caller that begins to read replicas of many extents of one version, or that has ended.
     pub(crate) fn read_all(&mut self, version: Version, parts: &[(u64, TierId)], begin: bool) {
         self.change_record(version, |record, _| record.read(parts, begin));
     }
 
-    /// A version was found on a tier, in one run: of `bytes` bytes, which are not as many as its own where it is a
-    /// difference.
+    /// Notes that a version was found on a tier, in one run of `bytes` bytes: its difference's if it lies there as one.
     pub(crate) fn place_adopted(
         &mut self,
         version: Version,
-        (tier, run, bytes): (TierId, Range<u64>, u64),
+        tier: TierId,
+        run: Range<u64>,
+        bytes: u64,
     ) {
         let mut state = State::Init;
         Self::advance(&mut self.illegal, &mut state, Move::WriteBegan);
@@ -205,7 +212,7 @@ impl Ledger {
         self.count_peak(tier);
     }
 
-    /// Takes a replica away: it failed to arrive, was given up for room, or is of no use any more.
+    /// Removes a replica: it failed to arrive, was given up for room, or is of no use any more.
     fn take(&mut self, id: ExtentId, tier: TierId) {
         let taken = self.change(id, |extent, illegal| {
             let at = extent.replicas.iter().position(|r| r.tier == tier)?;
@@ -220,7 +227,7 @@ impl Ledger {
                 && let Some(above) = extent.replicas.iter_mut().rfind(|r| r.tier < tier)
                 && above.state == State::Flushed
             {
-                // It is the only one below which nothing lies, again.
+                // The replica above is again one without a copy below.
                 Self::advance(illegal, &mut above.state, Move::Unflushed);
             }
             Some(replica)
@@ -248,7 +255,7 @@ impl Ledger {
         Self::advance(illegal, state, Move::Evicted);
     }
 
-    /// Takes a replica away, and says so where it was the last of its version on the tier.
+    /// Removes a replica. Emits `Remove` if it was the last one of its version on the tier.
     pub(crate) fn release(&mut self, id: ExtentId, tier: TierId) {
         let was_there = self
             .extent(id)
@@ -289,7 +296,7 @@ impl Ledger {
         self.release(id, tier);
     }
 
-    /// A replica has fewer bytes than were set aside for it.
+    /// Shrinks the room of a replica to `bytes`.
     pub(crate) fn shrink(&mut self, id: ExtentId, tier: TierId, bytes: u64) {
         let space = &mut self.tiers[tier.0].space;
         let record = self.records.get_mut(&id.0);
@@ -304,7 +311,7 @@ impl Ledger {
         }
     }
 
-    /// A replica of which no byte is written yet takes the smallest room that is large enough, if its own counts as free.
+    /// Moves a replica without written bytes to the smallest room that is large enough, its own included.
     pub(crate) fn move_up(&mut self, id: ExtentId, tier: TierId) {
         let space = &mut self.tiers[tier.0].space;
         let record = self.records.get_mut(&id.0);
@@ -315,7 +322,7 @@ impl Ledger {
         let Some(replica) = found else { return };
         let bytes = space.reserved(replica.size);
         let own = replica.offset..replica.offset + bytes;
-        // What lies beyond a limit has to go from there, to wherever it may.
+        // Bytes beyond a limit have to leave it; `vacate_into` moves them.
         if own.end > space.limit() {
             return;
         }
@@ -326,7 +333,7 @@ impl Ledger {
         space.take(replica.offset..replica.offset + bytes, id);
     }
 
-    /// Where a replica lies.
+    /// Returns the run that a replica holds.
     pub(crate) fn piece(&self, extent: &Extent, replica: &Replica) -> Piece {
         let reserved = self.tier(replica.tier).space.reserved(replica.size);
         extent.piece(replica, reserved)

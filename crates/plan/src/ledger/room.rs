@@ -1,10 +1,10 @@
-//! Room on a tier: which replicas are given up for which bytes.
+//! Room on a tier: the replicas that are given up for it.
 //!
 //! | | given up, in this order |
 //! |---|---|
-//! | 1 | what a lower tier has and belongs there, latest use first |
-//! | 2 | what a faster tier has, belongs there and is used sooner than what comes, soonest use first |
-//! | 3 | what a lower tier has, latest use first: for a checkpoint; for a prefetch, if it is used later than what comes |
+//! | 1 | replicas that a lower tier has too and that belong there, latest use first |
+//! | 2 | replicas that a faster tier has too, belong there and are used sooner than the new bytes, soonest use first |
+//! | 3 | replicas that a lower tier has too, latest use first: for a checkpoint; for a prefetch, if they are used later than the new bytes |
 
 use super::Ledger;
 use super::Outlook;
@@ -15,55 +15,72 @@ use crate::statistics::Cause;
 use hashbrown::HashSet;
 use std::ops::Range;
 
-/// How much may be given up for what comes.
+/// The replicas that may be given up for new bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Urgency {
-    /// Only what does not belong there.
+    /// Only replicas that do not belong there.
     Idle,
-    /// That, and what is used later than what comes.
+    /// As `Idle`, and replicas that are used later than the new bytes.
     Ranked,
-    /// Whatever a lower tier has.
+    /// All replicas that a lower tier has too.
     Urgent,
 }
 
-/// Who asks for room.
+/// A request for room on a tier.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Claim {
+pub(crate) struct RoomRequest {
     pub(crate) urgency: Urgency,
-    /// When what comes is used.
+    /// The time at which the new bytes are used.
     pub(crate) position: Position,
-    /// Room counts in runs of multiples of so many bytes.
+    /// Runs count in multiples of this many bytes.
     pub(crate) grain: u64,
     pub(crate) cause: Cause,
-    pub(crate) spared: Spared,
+    pub(crate) keep: KeepReason,
 }
 
-/// Which replicas are not evicted, whatever the claim.
+/// Bytes of room that are asked for: up to `most`, but no fewer than `least`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RoomBytes {
+    pub(crate) most: u64,
+    pub(crate) least: u64,
+}
+
+impl RoomBytes {
+    pub(crate) fn exactly(bytes: u64) -> Self {
+        Self {
+            most: bytes,
+            least: bytes,
+        }
+    }
+}
+
+/// The reason for which replicas are kept, whatever the urgency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Spared {
+pub(crate) enum KeepReason {
     Nothing,
-    /// What belongs on a tier between and is not there yet: it would have to be fetched again, and is about to be moved.
+    /// Keeps replicas that belong on a tier between and are not there yet: they are about to be moved there, and would
+    /// have to be fetched again.
     Sinking,
-    /// What a faster tier has: that one may be about to give it up.
+    /// Keeps replicas that a faster tier has too: that tier may be about to give them up.
     Superseded,
 }
 
 impl Ledger {
-    /// Free runs of up to `most` bytes together on `tier`, but of `least` at least; replicas are given up for them as far
-    /// as the claim goes. Where that is not enough, none is given up.
+    /// Returns free runs of up to `most` bytes together on `tier`, and of at least `least`. Evicts replicas for them as
+    /// far as the request allows. Evicts none if that is not enough.
     pub(crate) fn make_room(
         &mut self,
         tier: TierId,
-        (most, least): (u64, u64),
-        claim: Claim,
+        RoomBytes { most, least }: RoomBytes,
+        request: RoomRequest,
         outlook: &Outlook,
     ) -> Option<Vec<Range<u64>>> {
-        let mut runs = self.tier(tier).space.find(most, claim.grain);
+        let mut runs = self.tier(tier).space.find(most, request.grain);
         let free = bytes_of(&runs);
         if free >= most {
             return Some(runs);
         }
-        let (victims, freed) = self.victims(tier, most - free, claim, outlook);
+        let (victims, freed) = self.victims(tier, most - free, request, outlook);
         if free + freed < least {
             return None;
         }
@@ -72,27 +89,33 @@ impl Ledger {
             if missing == 0 {
                 break;
             }
-            let missing = missing.next_multiple_of(claim.grain);
-            self.evict_part(id, tier, missing, claim.cause);
-            runs = self.tier(tier).space.find(most, claim.grain);
+            let missing = missing.next_multiple_of(request.grain);
+            self.evict_part(id, tier, missing, request.cause);
+            runs = self.tier(tier).space.find(most, request.grain);
         }
         (bytes_of(&runs) >= least).then_some(runs)
     }
 
-    /// How many bytes of `most` could be had on `tier`.
-    pub(crate) fn at_hand(&self, tier: TierId, most: u64, claim: Claim, outlook: &Outlook) -> u64 {
-        let runs = self.tier(tier).space.find(most, claim.grain);
+    /// Returns how many of `most` bytes could be had on `tier`.
+    pub(crate) fn at_hand(
+        &self,
+        tier: TierId,
+        most: u64,
+        request: RoomRequest,
+        outlook: &Outlook,
+    ) -> u64 {
+        let runs = self.tier(tier).space.find(most, request.grain);
         let free = bytes_of(&runs);
-        let (_, freed) = self.victims(tier, most - free, claim, outlook);
+        let (_, freed) = self.victims(tier, most - free, request, outlook);
         free + freed.min(most - free)
     }
 
-    /// The replicas to give up for so many bytes, and how many bytes they have together.
+    /// Returns the replicas to give up for `bytes` bytes, and the bytes that this frees.
     fn victims(
         &self,
         tier: TierId,
         bytes: u64,
-        claim: Claim,
+        request: RoomRequest,
         outlook: &Outlook,
     ) -> (Vec<ExtentId>, u64) {
         let this = self.tier(tier);
@@ -103,14 +126,14 @@ impl Ledger {
         let outside = outside.filter(|&(key, id)| {
             let target = outlook.target(self.point(key, id));
             let is_there = |r: &Replica| r.tier > tier && r.tier <= target && r.is_sound();
-            claim.spared != Spared::Sinking
+            request.keep != KeepReason::Sinking
                 || self
                     .extent(id)
                     .is_some_and(|extent| extent.replicas.iter().any(is_there))
         });
         let superseded = this.superseded.soonest_first(&self.order);
         let superseded = superseded.take_while(|&(key, id)| {
-            // All of it: of what is given up in part, the end goes first.
+            // The last byte decides: of a replica that is given up in part, the end goes first.
             let last = |extent: &Extent| (id.0, (extent.start + extent.len).saturating_sub(1));
             let belongs_above = self.extent(id).is_some_and(|extent| {
                 let target = outlook.target(self.point(key, last(extent)));
@@ -118,14 +141,14 @@ impl Ledger {
                     .fastest()
                     .is_some_and(|fastest| target <= fastest.tier)
             });
-            // Else the two could take each other's room for ever.
-            let is_spared = claim.spared == Spared::Superseded || this.config.eager;
-            belongs_above && position(key) < claim.position && !is_spared
+            // On an eager tier the two tiers could take each other's room for ever.
+            let is_kept = request.keep == KeepReason::Superseded || this.config.eager;
+            belongs_above && position(key) < request.position && !is_kept
         });
         let inside = this.clean.latest_first(&self.order);
-        let inside = inside.take_while(|&(key, _)| match claim.urgency {
+        let inside = inside.take_while(|&(key, _)| match request.urgency {
             Urgency::Idle => false,
-            Urgency::Ranked => position(key) > claim.position,
+            Urgency::Ranked => position(key) > request.position,
             Urgency::Urgent => true,
         });
         let inside = inside.skip_while(|&(key, id)| self.point(key, id) >= end);
@@ -141,14 +164,14 @@ impl Ledger {
                 && seen.insert(id)
             {
                 let bytes = this.space.reserved(replica.size);
-                freed += bytes / claim.grain * claim.grain;
+                freed += bytes / request.grain * request.grain;
                 victims.push(id);
             }
         }
         (victims, freed)
     }
 
-    /// Evicts a replica, or so much of its end as is needed.
+    /// Evicts a replica, or enough of its end.
     fn evict_part(&mut self, id: ExtentId, tier: TierId, bytes: u64, cause: Cause) {
         if self.tier(tier).config.whole {
             return self.evict_version(id.0, tier, cause);

@@ -1,11 +1,11 @@
-//! What "durable" means to the plan: a version is settled when the lowest tier has its bytes, and those of every version that
-//! it builds upon there. Waits, suspensions and [`Plan::is_settled`](crate::Plan::is_settled) all ask here.
+//! Durability in the plan: a version is settled once the lowest tier has its bytes and those of every version that it
+//! builds upon there. Waits, suspensions and [`Plan::is_settled`](crate::Plan::is_settled) all ask here.
 
 use super::Ledger;
 use crate::{TierId, Version};
 
 impl Ledger {
-    /// A version and those that it builds upon on the lowest tier, nearest first.
+    /// Returns a version and those that it builds upon on the lowest tier, nearest first.
     pub(crate) fn settled_with(&self, version: Version) -> impl Iterator<Item = Version> + '_ {
         let links = match self.lies_encoded(self.last()) {
             true => usize::MAX,
@@ -14,7 +14,7 @@ impl Ledger {
         self.chain(version).take(links)
     }
 
-    /// Whether a version lies on the lowest tier, with all that it builds upon.
+    /// Returns true if the lowest tier has a version and all that it builds upon.
     pub(crate) fn is_settled(&self, version: Version) -> bool {
         let has_reached = |version| {
             let record = self.records.get(&version);
@@ -23,7 +23,7 @@ impl Ledger {
         self.settled_with(version).all(has_reached)
     }
 
-    /// Whether a version can be settled: nothing that the lowest tier still needs of it is unreadable.
+    /// Returns true if a version can be settled: no bytes that the lowest tier still needs are unreadable.
     pub(crate) fn can_settle(&self, version: Version) -> bool {
         let mut chain = self.settled_with(version);
         chain.all(|version| {
@@ -32,7 +32,7 @@ impl Ledger {
         })
     }
 
-    /// Whether a version that `wants` names is this one or builds upon it.
+    /// Returns true if `wants` names this version or one that builds upon it.
     pub(crate) fn is_wanted(&self, version: Version, wants: &dyn Fn(Version) -> bool) -> bool {
         let mut next = vec![version];
         while let Some(version) = next.pop() {
@@ -45,8 +45,8 @@ impl Ledger {
         false
     }
 
-    /// A version is whole on some tier from now on, or is not any more, or was given up, or has lost what built upon it:
-    /// updates what tiers are owed of it, and of the versions that build upon it.
+    /// Updates the versions that tiers are owed: `version`, and those that build upon it. Called when it became whole
+    /// on some tier or is not any more, was given up, or lost its dependents.
     pub(crate) fn settle_owed(&mut self, version: Version) {
         let mut next = vec![version];
         while let Some(version) = next.pop() {
@@ -57,7 +57,7 @@ impl Ledger {
         }
     }
 
-    /// Returns whether the lowest tier is owed the version now and was not before, or the other way round.
+    /// Updates one version. Returns true if the lowest tier is owed it now and was not before, or the other way round.
     fn settle_owed_of(&mut self, version: Version) -> bool {
         let Some(record) = self.records.get(&version) else {
             return false;

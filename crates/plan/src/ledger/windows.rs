@@ -1,6 +1,6 @@
-//! Room in one run: of neighbours that a policy chooses, or of which the soonest is used as late as can be.
+//! Room in one run: the window that a policy chooses, or the one whose soonest use is the latest.
 
-use super::{Claim, Ledger, Outlook, Urgency};
+use super::{Ledger, Outlook, RoomRequest, Urgency};
 use crate::order::{ExtentId, Point, Position};
 use crate::record::{Replica, WriteBack};
 use crate::space::Fragment;
@@ -11,18 +11,18 @@ use std::ops::Range;
 use tierflow_evict::{Candidates, Distance, Outlook as Expected};
 
 impl Ledger {
-    /// Whether versions are cut where it serves: not where they lie as differences or a policy chooses windows.
+    /// Returns true if versions may be cut: not if they are encoded or a policy chooses windows.
     pub(crate) fn are_cut(&self) -> bool {
         self.differences.is_none() && self.windows.is_none()
     }
 
-    /// One free run of `bytes` on `tier`. Where there is none, neighbours are given up: those that the policy chooses, else
-    /// those of which the soonest is used as late as can be. `None`, too, where what it chose is still to be written down.
+    /// Returns one free run of `bytes` on `tier`. Without one, evicts a window: the policy's choice, or else the one
+    /// whose soonest use is the latest. `None` also if the chosen window is still to be written down.
     pub(crate) fn make_run(
         &mut self,
         tier: TierId,
         bytes: u64,
-        claim: Claim,
+        request: RoomRequest,
         outlook: &Outlook,
     ) -> Option<Range<u64>> {
         let space = &self.tier(tier).space;
@@ -31,30 +31,31 @@ impl Ledger {
         }
         let fragments = self.tier(tier).space.fragments();
         let uses = fragments.iter();
-        let uses = uses.map(|fragment| self.use_of(tier, fragment, claim, outlook));
+        let uses = uses.map(|fragment| self.use_of(tier, fragment, request, outlook));
         let uses: Vec<_> = uses.collect();
         let window = match self.windows.is_some() {
-            true => self.chosen_window(tier, bytes, (&fragments, &uses), claim)?,
+            true => self.chosen_window(tier, bytes, &fragments, &uses, request)?,
             false => latest_window(&fragments, &uses, bytes)?,
         };
         let offset = fragments[window.start].offset;
         for fragment in &fragments[window] {
             if let Some(owner) = fragment.owner {
-                self.evict(owner, tier, claim.cause);
+                self.evict(owner, tier, request.cause);
             }
         }
         Some(offset..offset + bytes)
     }
 
-    /// The window that the policy chooses, if all of it may be given up at once.
+    /// Returns the window that the policy chooses, if all of it may be evicted at once.
     fn chosen_window(
         &mut self,
         tier: TierId,
         bytes: u64,
-        (fragments, uses): (&[Fragment], &[Option<Position>]),
-        claim: Claim,
+        fragments: &[Fragment],
+        uses: &[Option<Position>],
+        request: RoomRequest,
     ) -> Option<Range<usize>> {
-        let waits = match claim.urgency {
+        let waits = match request.urgency {
             Urgency::Urgent => self.waits(tier, fragments),
             Urgency::Idle | Urgency::Ranked => HashMap::new(),
         };
@@ -74,7 +75,7 @@ impl Ledger {
         (window.p_score == 0).then_some(window.first..window.last)
     }
 
-    /// What an eviction policy may know of a version that lies in one run.
+    /// Returns all that an eviction policy may know of a version in one run.
     fn expected(&self, version: Version, evictable_in: Option<u64>) -> Expected {
         let record = self.records.get(&version);
         let written = record.map_or(0, |record| record.written);
@@ -87,8 +88,8 @@ impl Ledger {
         }
     }
 
-    /// By owner, how long it takes until what is only on `tier` is lower down, too: versions go down in the order of writing.
-    /// Waits are only compared with each other, so they are given in bytes. Of none, where nothing goes down from there now.
+    /// Returns for each owner the wait until a lower tier has its bytes too, measured in bytes, as waits are only
+    /// compared: versions go down in the order of writing. Empty if nothing goes down from `tier` now.
     fn waits(&self, tier: TierId, fragments: &[Fragment]) -> HashMap<ExtentId, u64> {
         let last = self.last();
         let mut dirty = Vec::new();
@@ -114,12 +115,13 @@ impl Ledger {
         waits.collect()
     }
 
-    /// When a fragment is used next, if it may be given up; a gap never is.
+    /// Returns the next use of a fragment that may be given up; `LAST` for a gap, `None` for a fragment that has to
+    /// stay.
     fn use_of(
         &self,
         tier: TierId,
         fragment: &Fragment,
-        claim: Claim,
+        request: RoomRequest,
         outlook: &Outlook,
     ) -> Option<Position> {
         let Some(owner) = fragment.owner else {
@@ -133,23 +135,23 @@ impl Ledger {
             byte: owner.1,
         };
         let is_outside = outlook.target(point) > tier;
-        let may_go = match claim.urgency {
+        let may_go = match request.urgency {
             Urgency::Idle => is_outside,
-            Urgency::Ranked => position > claim.position || is_outside,
+            Urgency::Ranked => position > request.position || is_outside,
             Urgency::Urgent => true,
         };
         (is_idle && extent.is_sound_below(tier) && may_go).then_some(position)
     }
 }
 
-/// The shortest run of neighbours of at least `bytes` of which all may go, and whose soonest use is the latest.
+/// Returns the shortest window of at least `bytes` in which all fragments may go and whose soonest use is the latest.
 fn latest_window(
     fragments: &[Fragment],
     uses: &[Option<Position>],
     bytes: u64,
 ) -> Option<Range<usize>> {
     let mut best: Option<(Position, Range<usize>)> = None;
-    // Indices of the window with ascending uses: the front is the soonest.
+    // Indices of the window in ascending order of use: the front is used soonest.
     let mut soonest: VecDeque<usize> = VecDeque::new();
     let (mut first, mut span) = (0, 0);
     for (at, (fragment, used)) in fragments.iter().zip(uses).enumerate() {

@@ -1,4 +1,4 @@
-//! Calls of the application that are not over yet.
+//! Open calls of the application.
 
 use crate::event::{Misuse, Scope};
 use crate::ledger::Base;
@@ -8,15 +8,15 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// A checkpoint that waits for room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Blocked {
+pub(super) struct BlockedCheckpoint {
     pub(super) ticket: Ticket,
     pub(super) version: Version,
     pub(super) size: u64,
 }
 
-/// A caller that is about to be preempted.
+/// A call that waits for a suspension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Suspending {
+pub(super) struct SuspendCall {
     pub(super) ticket: Ticket,
     pub(super) version: Version,
     pub(super) scope: Scope,
@@ -24,16 +24,16 @@ pub(super) struct Suspending {
 
 /// A caller that copies out.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Reading {
+pub(super) struct ReadCall {
     pub(super) version: Version,
-    /// The extents that it reads, by their first bytes, and where.
+    /// The extents that it reads, by their first bytes, and the tiers that it reads them from.
     pub(super) parts: Vec<(u64, TierId)>,
     /// Replicas of other versions that it reads.
     pub(super) bases: Vec<Base>,
 }
 
-impl Reading {
-    /// The tiers that it reads, each once.
+impl ReadCall {
+    /// Returns the tiers that it reads, each once.
     pub(super) fn tiers(&self) -> Vec<TierId> {
         let mut tiers: Vec<_> = self.parts.iter().map(|&(_, tier)| tier).collect();
         tiers.sort_unstable();
@@ -42,26 +42,26 @@ impl Reading {
     }
 }
 
-/// Calls that are not over yet.
+/// The calls that are not over yet.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     pub(super) open: HashSet<Ticket>,
-    /// Of the open ones, those that hold or want a slot in place.
+    /// Open calls that hold or want a slot in place.
     pub(super) in_place: HashSet<Ticket>,
     /// Checkpoints without room, in the order of their calls.
-    pub(super) blocked: VecDeque<Blocked>,
-    /// Versions that callers copy in.
+    pub(super) blocked: VecDeque<BlockedCheckpoint>,
+    /// Versions that callers copy in, by call.
     pub(super) writing: HashMap<Ticket, Version>,
-    pub(super) reading: HashMap<Ticket, Reading>,
-    /// Waits for all versions: up to which moment they have to be on the lowest tier, ascending, and for whom.
+    pub(super) reading: HashMap<Ticket, ReadCall>,
+    /// Waits for all versions: the tick up to which versions must be on the lowest tier, ascending, and the call.
     pub(super) waiting: VecDeque<(u64, Ticket)>,
-    /// Waits for one version each.
+    /// Waits for one version each, by version.
     pub(super) awaiting: BTreeMap<Version, Vec<Ticket>>,
-    pub(super) suspending: Option<Suspending>,
+    pub(super) suspending: Option<SuspendCall>,
 }
 
 impl Calls {
-    /// A call begins.
+    /// Begins a call.
     pub(super) fn begin(&mut self, ticket: Ticket) -> Result<(), Misuse> {
         match self.open.insert(ticket) {
             true => Ok(()),
@@ -69,7 +69,7 @@ impl Calls {
         }
     }
 
-    /// A call is over.
+    /// Ends a call.
     pub(super) fn end(&mut self, ticket: Ticket) {
         self.open.remove(&ticket);
         self.in_place.remove(&ticket);
@@ -87,7 +87,7 @@ impl Calls {
         !self.waiting.is_empty() || !self.awaiting.is_empty()
     }
 
-    /// A caller is in the middle of a copy, which ends by itself; a slot that is lent does not.
+    /// Returns true if a caller is in the middle of a copy, which ends by itself; a lent slot does not.
     pub(super) fn is_any_copying(&self) -> bool {
         let mut copying = self.writing.keys().chain(self.reading.keys());
         copying.any(|ticket| !self.in_place.contains(ticket))

@@ -1,14 +1,14 @@
-//! Everything that must hold between two events; and that what is kept up equals what it is derived from.
+//! The invariants between two events, and the equality of derived data with its sources.
 
 use super::Plan;
 use crate::hints::Hints;
-use crate::ledger::{Ledger, Shrunk};
+use crate::ledger::{EncodedSizes, Ledger};
 use crate::order::{ExtentId, Key};
-use crate::record::{Extent, Form, Record, Replica};
+use crate::record::{Extent, Record, Replica, StoredForm};
 use crate::{TierId, Version};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What must never be the case.
+/// A broken invariant: a defect of the plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
     /// Bytes of a version that the application may ask for are nowhere.
@@ -20,26 +20,25 @@ pub enum Violation {
     /// Extents do not make up their version, or a replica lies elsewhere than its tier has it.
     #[error("version {0} does not lie where it is said to: {1}")]
     Misplaced(Version, String),
-    /// More or fewer read a replica than are known.
+    /// The number of readers of a replica is wrong: tier, readers counted, readers found.
     #[error("a replica of version {0} on tier {1} has {2} readers, not {3}")]
     Readers(Version, TierId, u32, u32),
-    /// A difference is built upon that cannot be read, or more or fewer build upon it than are known.
+    /// A version with dependents cannot be read, or has more or fewer dependents than counted.
     #[error("version {0} is built upon by {1} others, not {2}, or cannot be read")]
     Dependents(Version, u32, u32),
-    /// A move of the life cycle was none.
+    /// The life cycle does not allow a move that was made.
     #[error("{0}")]
     Illegal(tierflow_lifecycle::IllegalMove),
     /// A call waits, and nothing is under way that could change that.
     #[error("a call waits, and nothing is under way that could end its wait")]
     Deadlock,
-    /// What is kept up by each change is not what it is derived from.
+    /// Derived data differs from its source.
     #[error("{0} is not what it is derived from")]
     Outdated(&'static str),
 }
 
 impl Plan {
-    /// Looks at everything that must hold between two events. Meant for tests, simulators and fuzzers: it walks all there
-    /// is.
+    /// Checks all invariants that hold between two events. For tests, simulators and fuzzers: walks everything.
     ///
     /// # Errors
     /// The first [`Violation`] found.
@@ -65,7 +64,7 @@ impl Plan {
         }
     }
 
-    /// Restores of a version that is being produced wait for the application itself.
+    /// Returns true if restores wait for the application itself, which is producing their versions.
     fn waits_for_slots(&self) -> bool {
         let others = self.calls.is_any_blocked() || self.calls.is_any_waiting();
         let records = self.ledger().records.values();
@@ -164,12 +163,12 @@ impl Plan {
         }
     }
 
-    /// What is built upon can be read, and knows by how many.
+    /// Checks that every base can be read, and that its dependents are counted.
     fn check_dependents(&self) -> Result<(), Violation> {
         let records = &self.ledger().records;
         let mut dependents: BTreeMap<Version, BTreeSet<Version>> = BTreeMap::new();
         for (&version, record) in records {
-            if let Some(base) = record.form.and_then(Form::base) {
+            if let Some(base) = record.form.and_then(StoredForm::base) {
                 dependents.entry(base).or_default().insert(version);
             }
         }
@@ -183,11 +182,11 @@ impl Plan {
             let known = dependents.remove(&version).unwrap_or_default();
             let mut replicas = record.extents.iter().flat_map(|extent| &extent.replicas);
             let can_be_read = match record.form {
-                Some(Form::Difference(_)) => {
+                Some(StoredForm::Difference(_)) => {
                     replicas.any(|r| self.ledger().lies_encoded(r.tier) && r.is_readable())
                 }
-                Some(Form::Coming(_)) => replicas.any(comes),
-                Some(Form::Whole) | None => false,
+                Some(StoredForm::Coming(_)) => replicas.any(comes),
+                Some(StoredForm::Whole) | None => false,
             };
             let noted = record.dependents.len();
             let is_noted = record.dependents.iter().copied().collect::<BTreeSet<_>>() == known;
@@ -197,11 +196,11 @@ impl Plan {
                 return Err(Violation::Dependents(version, count(noted), known));
             }
         }
-        let mut shrunk = Shrunk::default();
+        let mut encoded_sizes = EncodedSizes::default();
         for record in records.values() {
-            shrunk.replace(Shrunk::default(), Shrunk::of(record));
+            encoded_sizes.replace(EncodedSizes::default(), EncodedSizes::of(record));
         }
-        if shrunk != self.ledger().shrunk {
+        if encoded_sizes != self.ledger().encoded_sizes {
             return Err(Violation::Outdated("how much smaller differences are"));
         }
         let gone = dependents.into_iter().next();
@@ -279,7 +278,7 @@ impl Ledger {
             let lies_encoded = self.lies_encoded(tier);
             let is_there = |version: Version, record: &Record| {
                 let bases = std::iter::successors(Some((version, record)), |(_, record)| {
-                    let base = record.form.and_then(Form::base)?;
+                    let base = record.form.and_then(StoredForm::base)?;
                     Some((base, self.records.get(&base)?))
                 });
                 let mut bases = bases.take(match lies_encoded && tier == self.last() {

@@ -1,8 +1,8 @@
-//! What tells two plans apart: all that decides what they will do, and nothing else. Every struct is taken apart, so that
-//! a new field cannot be forgotten.
+//! A fingerprint of all that decides what a plan will do, and of nothing else. Every struct is taken apart, so that a
+//! new field cannot be forgotten.
 
 use super::Plan;
-use super::calls::{Calls, Reading};
+use super::calls::{Calls, ReadCall};
 use super::pattern::Pattern;
 use crate::hints::Hints;
 use crate::ledger::{Ledger, Tier};
@@ -14,11 +14,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 
 impl Plan {
-    /// Feeds everything to `hasher` on which the future depends, for a model checker that explores each state once.
+    /// Feeds all state that decides the future to `hasher`, for a model checker that explores each state once.
     ///
     /// Two plans of one configuration with the same fingerprint answer the same events alike, up to the names of
-    /// tickets and transfers. Logical times enter by their order alone; what was counted does not enter, nor does the
-    /// driver's clock.
+    /// tickets and transfers. Logical times enter by their order alone; counts and the driver's clock do not enter.
     pub fn fingerprint<H: Hasher>(&self, hasher: &mut H) {
         let Self {
             traffic,
@@ -40,7 +39,7 @@ impl Plan {
         });
         (phase, before, step, returns_soon).hash(hasher);
         let reach = self.ledger().tiers[0].space.limit();
-        // How far back each reading lies matters as far as the fastest tier reaches.
+        // The distance of a reading matters up to the reach of the fastest tier.
         let recent = self
             .ledger()
             .records
@@ -65,7 +64,7 @@ impl Traffic {
             next: _,
             now_ns: _,
             prefetch_blocked,
-            // What was measured decides nothing that is told as an event.
+            // Measured times decide nothing that follows from an event.
             pace: _,
             suspension,
         } = self;
@@ -112,9 +111,9 @@ impl Ledger {
             extents: _,
             unit: _,
             differences: _,
-            // It follows from the records.
-            shrunk: _,
-            newest,
+            // Follows from the records.
+            encoded_sizes: _,
+            latest_encoding,
             tick: _,
             commands: _,
             settled: _,
@@ -122,13 +121,13 @@ impl Ledger {
             illegal: _,
             member_buffer: _,
         } = self;
-        (discarded, newest, order.direction()).hash(hasher);
+        (discarded, latest_encoding, order.direction()).hash(hasher);
         hints.fingerprint(hasher);
         for tier in tiers {
             let Tier {
                 config: _,
                 space,
-                // These follow from the records.
+                // The sets follow from the records.
                 clean: _,
                 superseded: _,
                 dirty: _,
@@ -230,7 +229,7 @@ impl Hints {
 }
 
 impl Calls {
-    /// Calls are told apart by what they are about.
+    /// Calls are told apart by their subjects, not by their tickets.
     fn fingerprint<H: Hasher>(&self, ledger: &Ledger, hasher: &mut H) {
         let Self {
             open: _,
@@ -249,7 +248,7 @@ impl Calls {
         let writing = writing.iter();
         let mut writing: Vec<_> = writing.map(|(t, call)| (call, is_slot(t))).collect();
         let reading = reading.iter().map(|(ticket, reading)| {
-            let Reading {
+            let ReadCall {
                 version,
                 parts,
                 bases,

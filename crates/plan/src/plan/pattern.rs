@@ -1,28 +1,29 @@
-//! What the readings so far say of those to come, where no hint does.
+//! The pattern of the readings so far, which predicts later ones without hints.
 
 use crate::Version;
 use crate::order::Direction;
 
-/// How the application reads what it did not announce.
+/// The pattern in which the application reads versions that it did not announce.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Pattern {
-    /// The version read last, and when it was taken in.
+    /// The version read last, and the tick at which it was taken in.
     pub(super) last: Option<(Version, u64)>,
-    /// By how much its number was larger than that of the one before.
+    /// Difference of its number to that of the one before.
     pub(super) step: Option<i64>,
     /// Bytes read so far.
     pub(super) bytes: u64,
-    /// What was read is read again before as many other bytes as the fastest tier holds, and not in a scan.
+    /// True if a version was read again before as many other bytes as the fastest tier holds, and not in a scan.
     pub(super) returns_soon: bool,
 }
 
 impl Pattern {
-    /// Takes in that a version is read that was taken in at `written`, and of which the last reading began after so many
-    /// bytes, where the fastest tier holds `reach` bytes. Returns which way a scan goes that it is part of, one
-    /// to a neighbour or by the same step twice; and whether it is one to a neighbour.
+    /// Takes in the reading of a version: the tick `written` at which it was taken in, and the bytes read before its
+    /// last reading. The fastest tier holds `reach` bytes. If the reading belongs to a scan (to a neighbour, or by the
+    /// same step twice), returns the scan's direction, and true if it goes to a neighbour.
     pub(super) fn observe(
         &mut self,
-        (version, written): (Version, u64),
+        version: Version,
+        written: u64,
         last_reading: Option<u64>,
         reach: u64,
     ) -> Option<(Direction, bool)> {

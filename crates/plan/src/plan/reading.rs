@@ -1,18 +1,18 @@
-//! Restores: served from wherever the bytes lie fastest, past any cache that is full.
+//! Restores: served from the fastest replicas, past any cache that is full.
 
 use super::Plan;
-use super::calls::Reading;
+use super::calls::ReadCall;
 use crate::command::{Coding, Command};
 use crate::config::AfterRestore;
 use crate::event::Misuse;
-use crate::ledger::{Claim, Ledger, Outlook, Spared, Urgency};
+use crate::ledger::{KeepReason, Ledger, Outlook, RoomRequest, Urgency};
 use crate::order::Position;
 use crate::record::{Extent, Record};
 use crate::statistics::{Cause, PrefetchDistance};
 use crate::{Ticket, TierId, Version};
 use tierflow_lifecycle::{Event as Move, IllegalMove, State};
 
-/// Expected reads of versions that were not written, of which one reading forgets so many at most: other calls wait meanwhile.
+/// The most expected reads of unwritten versions that one reading forgets: other calls wait meanwhile.
 const MOST_OVERDUE: usize = 64;
 
 impl Plan {
@@ -42,7 +42,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Looks how far prefetching is ahead of the restore of `version` that begins.
+    /// Counts how far prefetching is ahead of the restore of `version` that begins.
     fn measure_distance(&mut self, version: Version) {
         let ledger = self.ledger();
         let from = ledger.hints.next(version).map_or(0, |at| at + 1);
@@ -52,7 +52,8 @@ impl Plan {
         self.ledger_mut().counts.prefetch_distance.add(distance);
     }
 
-    /// Serves a restore from the fastest replicas; if any of its bytes are on their way nearer already, waits for them.
+    /// Serves a restore from the fastest replicas. If any bytes are on their way nearer already, the restore waits for
+    /// them.
     pub(super) fn serve(&mut self, ticket: Ticket, version: Version) {
         let in_place = self.calls.in_place.contains(&ticket);
         if in_place && self.fastest_tier(version) != Some(TierId::FASTEST) {
@@ -87,7 +88,7 @@ impl Plan {
             Coding::Decode { bases } => bases.as_slice(),
             _ => &[],
         };
-        let reading = Reading {
+        let reading = ReadCall {
             version,
             parts,
             bases: bases
@@ -101,7 +102,7 @@ impl Plan {
             }
         }
         self.calls.reading.insert(ticket, reading);
-        self.say(Command::Read {
+        self.emit(Command::Read {
             ticket,
             version,
             pieces,
@@ -109,19 +110,19 @@ impl Plan {
         });
     }
 
-    /// Starts to fetch a version that is to be read in place into one run of the fastest tier, if nothing of it is there
-    /// and there is room; else it is read from where it lies.
+    /// Starts to fetch a version that is to be read in place into one run of the fastest tier, if nothing of it is
+    /// there and there is room. Otherwise it is read in its present place.
     fn fetch_to_lend(&mut self, version: Version) {
         let outlook = Outlook::new(self.ledger(), &self.phase);
         for urgency in [Urgency::Idle, Urgency::Urgent] {
-            let claim = Claim {
+            let request = RoomRequest {
                 urgency,
                 position: Position::FIRST,
                 grain: self.ledger().grain(version),
                 cause: Cause::Prefetch,
-                spared: Spared::Nothing,
+                keep: KeepReason::Nothing,
             };
-            if self.traffic.fetch_run(version, claim, &outlook) {
+            if self.traffic.fetch_run(version, request, &outlook) {
                 return;
             }
         }
@@ -137,7 +138,7 @@ impl Plan {
             }
         }
         self.calls.end(ticket);
-        let Reading {
+        let ReadCall {
             version,
             parts,
             bases,
@@ -161,7 +162,7 @@ impl Plan {
         Ok(())
     }
 
-    /// The application has read `version`, in these parts. Returns true if the version was given up with that.
+    /// Handles the reading of `version`, in these parts. Returns true if the version was given up with that.
     fn consumed(&mut self, version: Version, parts: &[(u64, TierId)]) -> bool {
         let reading = self.watch(version);
         let returns_soon = self.pattern.returns_soon;
@@ -193,7 +194,8 @@ impl Plan {
             }
             false => ledger.discard_with(version, change),
         };
-        // What was to be read before, and was not even written, will not be. The next reading goes on where there are many.
+        // Unwritten versions that should have been read before will not be. If there are many, the next reading goes
+        // on.
         for _ in 0..MOST_OVERDUE {
             let overdue = sequence.and_then(|sequence| ledger.hints.overdue(sequence));
             let Some(overdue) = overdue else { break };
@@ -205,17 +207,17 @@ impl Plan {
         !is_kept
     }
 
-    /// Learns from a reading. Returns after how many bytes it began.
+    /// Learns from a reading. Returns the bytes that the application had read before it.
     fn watch(&mut self, version: Version) -> u64 {
         let ledger = &mut self.traffic.ledger;
         let before = self.pattern.bytes;
         if let Some(record) = ledger.records.get(&version) {
             let reach = ledger.tiers[0].space.limit();
-            let read = (version, record.written);
-            let scan = self.pattern.observe(read, record.reading, reach);
+            let (written, last) = (record.written, record.reading);
+            let scan = self.pattern.observe(version, written, last, reach);
             self.pattern.bytes += record.size;
             let direction = match scan.filter(|_| ledger.hints.next(version).is_none()) {
-                // Blocks may be read one way, and their versions the other.
+                // Blocks may be read in one direction, and their versions in the other.
                 Some((_, true)) => ledger.order.nearer_end(record.key),
                 Some((direction, false)) => Some(direction),
                 None => None,

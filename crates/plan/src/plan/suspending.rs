@@ -1,42 +1,42 @@
-//! The application is about to be preempted: which version can still reach the lowest tier, and that it does.
+//! Suspension before a preemption: the choice of a version that can still reach the lowest tier, and the call.
 
 use super::Plan;
-use super::calls::Suspending;
+use super::calls::SuspendCall;
 use crate::command::{Command, Refusal};
 use crate::event::{Misuse, Scope};
-use crate::traffic::{Suspension, Together};
+use crate::traffic::{ParallelTime, Suspension};
 use crate::{Ticket, Version};
 
-/// What can be on the lowest tier by a deadline.
+/// A version that can be on the lowest tier by a deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Foreseen {
     /// The version.
     pub version: Version,
-    /// How long it takes, in ns, if nothing else is moved from now on: 0 for what is there. `None` while nothing was
+    /// ns that this takes if nothing else moves from now on: 0 if the version is there, `None` while nothing was
     /// measured.
     pub ns: Option<u64>,
 }
 
 impl Plan {
-    /// The newest version that can be on the lowest tier by `by_ns` of the driver's clock, if [`Event::Suspend`] comes at
-    /// `now_ns`: that of the largest number, of the checkpoints accepted. Before any transfer to the lowest tier has ended,
-    /// that is the newest of all. `None` if no version can.
+    /// Returns the newest accepted version (the one of the largest number) that can be on the lowest tier by `by_ns` of
+    /// the driver's clock, if [`Event::Suspend`] comes at `now_ns`. Before any transfer to the lowest tier has ended,
+    /// this is the newest of all. `None` if no version can.
     ///
     /// [`Event::Suspend`]: crate::Event::Suspend
     #[must_use]
     pub fn foresee(&self, now_ns: u64, by_ns: u64, scope: Scope) -> Option<Foreseen> {
-        // What was given up is to go there, too, if others build upon it.
+        // Discarded versions have to go there, too, if others build upon them.
         let lies_encoded = self.ledger().lies_encoded(self.ledger().last());
         let records = self.ledger().records.iter();
         let needed =
             records.filter(|(_, record)| record.is_taken_in && record.is_needed(lies_encoded));
         let mut versions: Vec<_> = needed.map(|(&version, _)| version).collect();
         versions.sort_unstable();
-        let (lines, none) = (self.traffic.pace.lines(), self.none_before());
-        // Of a history, those before cost their time, too.
+        let (models, none) = (self.traffic.pace.models(), self.none_before());
+        // The versions before it in a history cost their time, too.
         let mut before = Some(none);
         let foreseen = versions.into_iter().map(|version| {
-            let left = |version| self.traffic.left_to_settle(version, now_ns, lines);
+            let left = |version| self.traffic.left_to_settle(version, now_ns, models);
             let alone = || {
                 let (mut all, mut chain) =
                     (self.none_before(), self.ledger().settled_with(version));
@@ -63,8 +63,8 @@ impl Plan {
         in_time.last().map(|(foreseen, _)| foreseen)
     }
 
-    /// How long it takes, in ns from `now_ns` on, until a version lies on the lowest tier, if [`Event::Suspend`] comes for
-    /// it now. `None` while nothing was measured.
+    /// Returns the ns from `now_ns` until a version lies on the lowest tier, if [`Event::Suspend`] comes for it now.
+    /// `None` while nothing was measured.
     ///
     /// [`Event::Suspend`]: crate::Event::Suspend
     #[must_use]
@@ -75,24 +75,24 @@ impl Plan {
             goes_on: false,
         };
         let owed = self.traffic.owed_to(wanted);
-        let (lines, mut all) = (self.traffic.pace.lines(), self.none_before());
-        let mut each = owed.map(|version| self.traffic.left_to_settle(version, now_ns, lines));
+        let (models, mut all) = (self.traffic.pace.models(), self.none_before());
+        let mut each = owed.map(|version| self.traffic.left_to_settle(version, now_ns, models));
         let ns = each.try_fold(0.0, |_, left| Some(all.add(left?)));
         ns.map(|ns| ns.ceil() as u64)
     }
 
-    fn none_before(&self) -> Together {
-        Together::new(self.traffic.depth_down())
+    fn none_before(&self) -> ParallelTime {
+        ParallelTime::new(self.traffic.depth_down())
     }
 
-    /// Whether versions may build upon others.
+    /// Returns true if versions may build upon others.
     #[must_use]
     pub fn may_build_upon_others(&self) -> bool {
         let differences = self.ledger().differences;
         differences.is_some_and(|differences| differences.longest > 1)
     }
 
-    /// The version for which nothing else moves, as the application is about to be preempted and has asked for nothing since.
+    /// Returns the version of the suspension under way, if the application has asked for nothing since.
     #[must_use]
     pub fn suspended_for(&self) -> Option<Version> {
         let suspension = self.traffic.suspension;
@@ -120,11 +120,11 @@ impl Plan {
             goes_on: self.calls.is_any_blocked() || self.calls.is_any_waiting(),
         };
         for id in self.traffic.in_the_way_of(suspension) {
-            self.say(Command::Cancel { id });
+            self.emit(Command::Cancel { id });
         }
         self.traffic.suspension = Some(suspension);
         let versions = self.owed_to_suspending();
-        let suspending = Suspending {
+        let suspending = SuspendCall {
             ticket,
             version,
             scope,
@@ -135,14 +135,15 @@ impl Plan {
         Ok(())
     }
 
-    /// The application asks for something: it has not gone.
+    /// Notes that the application asked for something, so it has not gone.
     pub(super) fn go_on(&mut self) {
         if let Some(suspension) = &mut self.traffic.suspension {
             suspension.goes_on = true;
         }
     }
 
-    /// Ends a suspension after which the application went on, once what it wanted is there, or cannot get there.
+    /// Ends a suspension once its versions are there or cannot get there, if the application went on. Returns true if
+    /// it ended.
     pub(super) fn resume(&mut self) -> bool {
         let is_over = self.traffic.suspension.is_some_and(|suspension| {
             let mut owed = self.traffic.owed_to(suspension);
@@ -154,7 +155,7 @@ impl Plan {
         is_over
     }
 
-    /// How many versions the caller of a suspension still waits for.
+    /// Returns the number of versions that the suspension's caller still waits for.
     fn owed_to_suspending(&self) -> u64 {
         let wanted = self.calls.suspending.map(|suspending| Suspension {
             version: suspending.version,
@@ -165,9 +166,9 @@ impl Plan {
         owed.unwrap_or(0) as u64
     }
 
-    /// Answers the call for a suspension: when all is there, is gone, or cannot get there.
+    /// Answers the call for a suspension once all its versions are there, gone, or cannot get there.
     pub(super) fn answer_suspending(&mut self) {
-        let Some(Suspending {
+        let Some(SuspendCall {
             ticket, version, ..
         }) = self.calls.suspending
         else {

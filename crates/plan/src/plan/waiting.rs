@@ -1,7 +1,7 @@
 //! Waits, versions that are discarded, and calls that are given up.
 
 use super::Plan;
-use super::calls::Suspending;
+use super::calls::SuspendCall;
 use crate::command::{Command, Refusal};
 use crate::event::Misuse;
 use crate::record::Record;
@@ -35,7 +35,7 @@ impl Plan {
         }
     }
 
-    /// Whether the application said that it will read a version, or is about to write, to read or to save it.
+    /// Returns true if the application hinted a version, or is about to write, read or save it.
     fn is_asked_for(&self, version: Version) -> bool {
         let is_read = |record: &Record| record.readers > 0 || !record.waiting.is_empty();
         let suspending = self.calls.suspending.as_ref();
@@ -48,13 +48,13 @@ impl Plan {
 
     pub(super) fn done(&mut self, ticket: Ticket) {
         self.calls.end(ticket);
-        self.say(Command::Done { ticket });
+        self.emit(Command::Done { ticket });
     }
 
     pub(super) fn wait(&mut self, ticket: Ticket, version: Option<Version>) -> Result<(), Misuse> {
         self.calls.begin(ticket)?;
         if let Some(version) = version {
-            // What is over asks for nothing to move.
+            // A wait that is over asks for nothing to move.
             if !self.answer_about(ticket, version) {
                 self.reopen();
                 self.go_on();
@@ -70,7 +70,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Answers who waits for a version, if it is there or gone.
+    /// Answers a wait for a version if the version is settled or gone. Returns true if it did.
     fn answer_about(&mut self, ticket: Ticket, version: Version) -> bool {
         let is_held = self.ledger().held(version).is_some();
         match (self.is_settled(version), is_held) {
@@ -119,7 +119,7 @@ impl Plan {
         }
     }
 
-    /// The caller waits no longer.
+    /// Gives up a call whose caller waits no longer.
     pub(super) fn abandon(&mut self, ticket: Ticket) -> Result<(), Misuse> {
         if !self.calls.is_open(ticket) {
             return Ok(());
@@ -148,7 +148,7 @@ impl Plan {
             self.calls.end(ticket);
             return Ok(());
         }
-        let is_it = |suspending: &mut Suspending| suspending.ticket == ticket;
+        let is_it = |suspending: &mut SuspendCall| suspending.ticket == ticket;
         if self.calls.suspending.take_if(is_it).is_some() {
             self.calls.end(ticket);
             return Ok(());

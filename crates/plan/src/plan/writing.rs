@@ -1,10 +1,10 @@
-//! Checkpoints: taken in where there is room, made to wait for it, or sent past a full tier.
+//! Checkpoints: granted room, made to wait for it, or sent past a full tier.
 
 use super::Plan;
-use super::calls::Blocked;
+use super::calls::BlockedCheckpoint;
 use crate::command::{Command, Refusal};
 use crate::event::Misuse;
-use crate::ledger::{Claim, Ledger, Outlook, Spared, Tier, Urgency};
+use crate::ledger::{KeepReason, Ledger, Outlook, RoomBytes, RoomRequest, Tier, Urgency};
 use crate::statistics::Cause;
 use crate::{Ticket, TierId, Version};
 use std::ops::Range;
@@ -13,7 +13,7 @@ use tierflow_lifecycle::Event as Move;
 impl Plan {
     pub(super) fn refuse(&mut self, ticket: Ticket, refusal: Refusal) {
         self.calls.end(ticket);
-        self.say(Command::Refuse { ticket, refusal });
+        self.emit(Command::Refuse { ticket, refusal });
     }
 
     /// The application acts, so a tier that failed gets another chance.
@@ -25,7 +25,8 @@ impl Plan {
     pub(super) fn checkpoint(
         &mut self,
         ticket: Ticket,
-        (version, size): (Version, u64),
+        version: Version,
+        size: u64,
         in_place: bool,
     ) -> Result<(), Misuse> {
         self.calls.begin(ticket)?;
@@ -43,7 +44,7 @@ impl Plan {
             self.calls.in_place.insert(ticket);
         }
         self.ledger_mut().insert(version, size, in_place, false);
-        self.calls.blocked.push_back(Blocked {
+        self.calls.blocked.push_back(BlockedCheckpoint {
             ticket,
             version,
             size,
@@ -51,7 +52,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Why a checkpoint can never be taken in.
+    /// Returns the reason for which a checkpoint can never be taken in, if there is one.
     fn objection(&self, version: Version, size: u64, in_place: bool) -> Option<Refusal> {
         let ledger = self.ledger();
         if size == 0 {
@@ -69,7 +70,7 @@ impl Plan {
         (!fits).then_some(Refusal::TooLarge { largest })
     }
 
-    /// Lets blocked checkpoints in, first come first served.
+    /// Grants room to blocked checkpoints, in the order of their calls.
     pub(super) fn admit(&mut self, outlook: &Outlook) {
         while let Some(&blocked) = self.calls.blocked.front() {
             let Some(tier) = self.first_fitting(&blocked) else {
@@ -85,8 +86,8 @@ impl Plan {
         }
     }
 
-    /// The fastest tier that is large enough; smaller ones are passed by, but not in place.
-    fn first_fitting(&self, blocked: &Blocked) -> Option<TierId> {
+    /// Returns the fastest tier that is large enough. Smaller ones are passed by, except in place.
+    fn first_fitting(&self, blocked: &BlockedCheckpoint) -> Option<TierId> {
         let mut tiers = self.ledger().tiers.iter();
         let fitting =
             tiers.position(|tier| tier.space.reserved(blocked.size) <= tier.space.limit());
@@ -95,34 +96,34 @@ impl Plan {
         fitting.filter(|&tier| !in_place || tier == TierId::FASTEST)
     }
 
-    /// Room for a checkpoint on a tier; where versions are cut, in runs, and of what is larger than the tiers above, as much
-    /// there as can be had at once.
+    /// Returns room for a checkpoint on a tier. If versions are cut, the room is in runs, and the tiers above hold as
+    /// much of a larger checkpoint as they can at once.
     fn room_for(
         &mut self,
-        blocked: &Blocked,
+        blocked: &BlockedCheckpoint,
         tier: TierId,
         grain: u64,
         outlook: &Outlook,
     ) -> Option<Vec<(TierId, Range<u64>)>> {
         let in_place = self.calls.in_place.contains(&blocked.ticket);
         let ledger = self.ledger_mut();
-        let claim = Claim {
+        let request = RoomRequest {
             urgency: Urgency::Urgent,
             position: ledger.position(blocked.version),
             grain,
             cause: Cause::Checkpoint,
-            spared: Spared::Nothing,
+            keep: KeepReason::Nothing,
         };
         let is_cut = |tier: &Tier| !in_place && !tier.config.whole && ledger.are_cut();
         if !is_cut(ledger.tier(tier)) {
             let bytes = ledger.tier(tier).space.reserved(blocked.size);
-            let run = ledger.make_run(tier, bytes, claim, outlook)?;
+            let run = ledger.make_run(tier, bytes, request, outlook)?;
             return Some(vec![(tier, run)]);
         }
-        // What is given up on one of them is still on those above, and the other way round.
-        let shared = Claim {
-            spared: Spared::Superseded,
-            ..claim
+        // A replica that one tier gives up must stay on the others that give up some.
+        let shared = RoomRequest {
+            keep: KeepReason::Superseded,
+            ..request
         };
         let mut shares = Vec::new();
         let mut left = blocked.size;
@@ -135,21 +136,21 @@ impl Plan {
             }
         }
         let rest = ledger.tier(tier).space.reserved(left);
-        let below = if left < blocked.size { shared } else { claim };
+        let below = if left < blocked.size { shared } else { request };
         let mut room = Vec::new();
-        for run in ledger.make_room(tier, (rest, rest), below, outlook)? {
+        for run in ledger.make_room(tier, RoomBytes::exactly(rest), below, outlook)? {
             room.push((tier, run));
         }
         for (above, share) in shares.into_iter().rev() {
-            let runs = ledger.make_room(above, (share, share), shared, outlook)?;
+            let runs = ledger.make_room(above, RoomBytes::exactly(share), shared, outlook)?;
             room.splice(0..0, runs.into_iter().map(|run| (above, run)));
         }
         room.retain(|(_, run)| !run.is_empty());
         Some(room)
     }
 
-    /// Nothing is under way that could make room for the first that waits: it takes whatever gaps there are, a lower tier
-    /// takes it, or it is refused.
+    /// Handles the first blocked checkpoint when nothing is under way that could make room for it: it gets any gaps of
+    /// its tier, or a lower tier, or is refused.
     pub(super) fn pass_by_or_refuse(&mut self, outlook: &Outlook) {
         let Some(blocked) = self.calls.blocked.pop_front() else {
             return;
@@ -171,9 +172,9 @@ impl Plan {
         self.refuse(blocked.ticket, Refusal::NoRoom);
     }
 
-    /// Lets a caller copy in: to that tier, and to those above of which there is room, too.
-    fn grant(&mut self, blocked: Blocked, tier: TierId, room: &[(TierId, Range<u64>)]) {
-        let Blocked {
+    /// Grants a caller its room: on `tier`, and on tiers above that have a share of it.
+    fn grant(&mut self, blocked: BlockedCheckpoint, tier: TierId, room: &[(TierId, Range<u64>)]) {
+        let BlockedCheckpoint {
             ticket, version, ..
         } = blocked;
         let ledger = self.ledger_mut();
@@ -189,7 +190,7 @@ impl Plan {
             }
         }
         self.calls.writing.insert(ticket, version);
-        self.say(Command::Write {
+        self.emit(Command::Write {
             ticket,
             version,
             pieces,
@@ -235,7 +236,7 @@ impl Plan {
         Ok(())
     }
 
-    /// A checkpoint never came to be: its version is free again.
+    /// Removes a checkpoint that never came to be: its version is free again.
     pub(super) fn forget(&mut self, version: Version, answer: Refusal) {
         let record = self.ledger_mut().remove(version);
         for ticket in record.into_iter().flat_map(|record| record.waiting) {

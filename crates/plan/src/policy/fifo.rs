@@ -1,6 +1,6 @@
 use super::{Policy, Standing, Usage};
 
-/// What was written first goes first; hints do not count.
+/// First in, first out; hints do not count.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Fifo;
 

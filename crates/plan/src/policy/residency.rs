@@ -2,7 +2,7 @@ use super::{Policy, Standing, Usage};
 
 /// The default: hinted versions in the order of the hints, then those that return soon, then the others, newest first.
 ///
-/// What was read and is kept is expected again after all others, unless versions were lately read again soon.
+/// A version that was read and is kept is expected again after all others, unless versions were lately read again soon.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Residency;
 

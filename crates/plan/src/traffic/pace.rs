@@ -1,70 +1,70 @@
-//! How fast the lowest tier takes what is written there, as measured: what tells how long versions still need.
+//! The measured speed of writes to the lowest tier, which tells how long versions still need.
 //!
-//! A transfer takes a time of its own, whatever else moves, and a time for each of its bytes, for which those under way share
-//! the way: of *n* at a time each has an *n*-th. So one that ended was *served* for the integral of 1/*n* over its time. Where
-//! versions become durable in order, what comes after its *turn* has a line of its own: one version does it at a time, beside
-//! the others' bytes, and who waits for its turn does nothing.
+//! A transfer takes a time of its own, whatever else moves, and a time for each of its bytes. *n* transfers at a time
+//! share the link: each has an *n*-th of it. So a transfer is *served* for the integral of 1/*n* over its time. If
+//! versions become durable in order, the time after a version's *turn* has a model of its own: one version at a time
+//! has its turn, beside the others' bytes, and a version that waits for its turn does nothing.
 //!
-//! Through the times of the last ones, over their bytes, goes a line of median slope and median height (Theil and Sen), which a
-//! few that met something else hardly move. Where enough of them were alone, these are looked at and no others: some storage
-//! gives one stream less than an *n*-th of what *n* streams have together.
+//! Each model is a line of median slope and median height through the times of the last transfers over their bytes
+//! (Theil and Sen). A few that met something else hardly move it. If enough of them were alone, only these count: some
+//! storage gives one stream less than an *n*-th of the rate of *n* streams together.
 
 use std::collections::VecDeque;
 
-/// Transfers that are looked back at.
+/// Number of last transfers that are remembered.
 const RECENT: usize = 16;
 
-/// So many that were alone are enough.
+/// Number of transfers alone that is enough to ignore the others.
 const ENOUGH: usize = 3;
 
-/// Of its time, the part for which a transfer is served that counts as alone.
+/// Share of its time for which a transfer was served, from which on it counts as alone.
 const ALONE: f64 = 0.9;
 
-/// A time with more than this of a transfer's own time tells of that.
+/// Share of a transfer's own time in a sample, above which the sample tells about that time.
 const TELLS: f64 = 0.5;
 
-/// Parts of transfers' own times that are the same.
+/// Largest difference of own times' shares that count as equal.
 const ALIKE: f64 = 0.1;
 
-/// The least that two sizes differ, relative to the larger one, to tell what depends on them.
+/// Least difference of two sizes, relative to the larger one, that tells the time of a byte.
 const SPREAD: f64 = 0.1;
 
-/// A transfer that delivered: how long it took, and for which part of its time it was served.
+/// A transfer that delivered: its bytes, the ns for which it was served, and their share of its time.
 #[derive(Debug, Clone, Copy)]
-struct Delivered {
+struct DeliveredTransfer {
     bytes: f64,
     served_ns: f64,
     share: f64,
-    /// How long it took after its turn.
+    /// Time from the transfer's turn to its end, in ns.
     last_ns: Option<f64>,
 }
 
-/// A time that a transfer took.
+/// A measured time of a transfer.
 #[derive(Debug, Clone, Copy)]
-struct Point {
+struct TimeSample {
     bytes: f64,
     ns: f64,
-    /// The part of the transfer's own time that is in it.
+    /// Share of the transfer's own time in it.
     own: f64,
 }
 
-/// How long transfers take: so long each, and so long a byte.
+/// A linear model of the time of a transfer: ns for each, and ns for each byte.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Line {
+pub(crate) struct TimeModel {
     pub(crate) each_ns: f64,
     pub(crate) byte_ns: f64,
 }
 
-impl Line {
-    /// `may_be_flat`: it is nothing odd that times do not depend on the bytes.
-    fn through(points: &[Point], may_be_flat: bool) -> Option<Self> {
-        let slope = |is_alike: &dyn Fn(&Point, &Point) -> bool| {
+impl TimeModel {
+    /// Fits a line. `may_be_flat`: times may well not depend on the bytes.
+    fn through(samples: &[TimeSample], may_be_flat: bool) -> Option<Self> {
+        let slope = |is_alike: &dyn Fn(&TimeSample, &TimeSample) -> bool| {
             let mut slopes = Vec::new();
-            for (at, a) in points.iter().enumerate() {
-                let differs = |b: &&Point| {
+            for (at, a) in samples.iter().enumerate() {
+                let differs = |b: &&TimeSample| {
                     (a.bytes - b.bytes).abs() > SPREAD * a.bytes.max(b.bytes) && is_alike(a, b)
                 };
-                let others = points[at + 1..].iter().filter(differs);
+                let others = samples[at + 1..].iter().filter(differs);
                 slopes.extend(others.map(|b| (a.ns - b.ns) / (a.bytes - b.bytes)));
             }
             median(slopes)
@@ -72,59 +72,59 @@ impl Line {
                 .filter(|slope| may_be_flat || *slope > 0.0)
         };
         let height = |byte_ns: f64| {
-            let tell = points.iter().filter(|point| point.own > TELLS);
+            let tell = samples.iter().filter(|sample| sample.own > TELLS);
             median(tell.map(|p| (p.ns - byte_ns * p.bytes) / p.own).collect())
         };
-        // With as much of their own times in them, what two differ by is their bytes'.
-        let alike = |a: &Point, b: &Point| (a.own - b.own).abs() <= ALIKE;
+        // Samples with like shares of own time differ by the time of their bytes only.
+        let alike = |a: &TimeSample, b: &TimeSample| (a.own - b.own).abs() <= ALIKE;
         if let Some(byte_ns) = slope(&alike).or_else(|| slope(&|_, _| true))
             && let Some(each_ns) = height(byte_ns).filter(|each| *each >= 0.0)
         {
             return Some(Self { each_ns, byte_ns });
         }
-        // As good as all of it depends on the bytes.
-        let byte_ns = median(points.iter().map(|p| p.ns / p.bytes).collect())?;
+        // Practically all of the time depends on the bytes.
+        let byte_ns = median(samples.iter().map(|p| p.ns / p.bytes).collect())?;
         let each_ns = 0.0;
         Some(Self { each_ns, byte_ns })
     }
 }
 
-/// How long transfers take until their turn, or until their end where none is waited for, and from there on.
+/// The times of transfers: until their turn, or until their end without turns, and from there on.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Lines {
-    pub(crate) moving: Line,
-    pub(crate) last: Line,
+pub(crate) struct TimeModels {
+    pub(crate) moving: TimeModel,
+    pub(crate) last: TimeModel,
 }
 
-/// What a transfer still needs, if nothing else moved: its own time, that of its bytes, and that after its turn.
+/// The time that a transfer still needs if nothing else moves, in ns: its own, its bytes', and that after its turn.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Left {
+pub(crate) struct RemainingTime {
     pub(crate) each_ns: f64,
     pub(crate) bytes_ns: f64,
     pub(crate) last_ns: f64,
 }
 
-impl Left {
+impl RemainingTime {
     pub(crate) fn is_nothing(self) -> bool {
         self.each_ns + self.bytes_ns + self.last_ns <= 0.0
     }
 }
 
-/// How long several versions need, of which so many move at a time: their bytes share the way, and their own times pass beside
-/// each other; after its turn, one comes after the other. Bytes that move at the same time may be there at the same time.
+/// The time that several versions need, of which `depth` move at a time. Their bytes share the link and their own times
+/// overlap; after their turns, one follows the other. Bytes that move at the same time may arrive at the same time.
 #[derive(Debug, Clone)]
-pub(crate) struct Together {
+pub(crate) struct ParallelTime {
     depth: usize,
     count: usize,
     longest_ns: f64,
     bytes_ns: f64,
-    /// If each had its turn as soon as the bytes before it and its own are there.
+    /// Time if each has its turn as soon as its bytes and those before it are there, in ns.
     ns: f64,
-    /// What the last ones that move at the same time need after their turns.
+    /// Times after their turns of the last `depth` versions, in ns.
     last_ns: VecDeque<f64>,
 }
 
-impl Together {
+impl ParallelTime {
     pub(crate) fn new(depth: usize) -> Self {
         Self {
             depth: depth.max(1),
@@ -136,8 +136,8 @@ impl Together {
         }
     }
 
-    /// One more, after the others. How long all need then.
-    pub(crate) fn add(&mut self, left: Left) -> f64 {
+    /// Adds one version behind the others. Returns the time that all need then, in ns.
+    pub(crate) fn add(&mut self, left: RemainingTime) -> f64 {
         if !left.is_nothing() {
             self.count += usize::from(left.each_ns > 0.0);
             self.longest_ns = self.longest_ns.max(left.each_ns);
@@ -152,7 +152,7 @@ impl Together {
         self.ns.max(self.moved_ns() + last_ns)
     }
 
-    /// How long all their bytes need to be there.
+    /// Returns the ns until all their bytes are there.
     fn moved_ns(&self) -> f64 {
         let rounds = self.count.div_ceil(self.depth);
         self.bytes_ns + rounds as f64 * self.longest_ns
@@ -166,45 +166,47 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     Some((above + below) / 2.0)
 }
 
-/// Where a transfer is.
+/// The progress of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// Its bytes are under way.
+enum Progress {
+    /// The bytes are under way.
     Moving,
-    /// They are there, and it waits for its turn.
+    /// The bytes are there; the transfer waits for its turn.
     Waiting,
-    /// It has had its turn since then.
+    /// The turn came at `since_ns`.
     Last { since_ns: u64 },
 }
 
-/// How far a transfer was served, and for how long its bytes were under way.
+/// The time for which a transfer was served, and for which its bytes were under way.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Service {
-    /// While its bytes are under way, what to take from what [`Pace`] counts to know; what is known, afterwards.
+    /// While the bytes are under way: the value of [`Pace`]'s count at the start, in ns. Afterwards: ns for which it
+    /// was served.
     served: f64,
     ns: u64,
-    stage: Stage,
+    progress: Progress,
 }
 
-/// How fast a tier takes what is written there.
+/// The speed at which a tier takes writes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Pace {
-    /// ns for which each of the transfers under way was served since the beginning, and up to when that was added up.
+    /// ns for which each transfer under way was served since the beginning, as of `until_ns`.
     served: f64,
     until_ns: u64,
     /// Transfers under way whose bytes are there: they take nothing of the rate.
     moved: usize,
-    recent: VecDeque<Delivered>,
+    recent: VecDeque<DeliveredTransfer>,
 }
 
 impl Pace {
-    /// Time passed with so many transfers under way.
+    /// Accounts for the time until `now_ns`, with `transfers` under way.
     pub(crate) fn pass(&mut self, now_ns: u64, transfers: usize) {
         self.served = self.served(now_ns, transfers);
         self.until_ns = now_ns.max(self.until_ns);
     }
 
-    /// ns for which each transfer was served by `now_ns`, as so many have been under way since the last one came or went.
+    /// Returns the ns for which each transfer was served by `now_ns`, with `transfers` under way since the last one
+    /// came or went.
     fn served(&self, now_ns: u64, transfers: usize) -> f64 {
         let passed = now_ns.saturating_sub(self.until_ns) as f64;
         match transfers.saturating_sub(self.moved) {
@@ -213,85 +215,88 @@ impl Pace {
         }
     }
 
-    /// A transfer begins.
+    /// Begins a transfer.
     pub(crate) fn begin(&self) -> Service {
         Service {
             served: self.served,
             ns: self.until_ns,
-            stage: Stage::Moving,
+            progress: Progress::Moving,
         }
     }
 
-    /// A transfer's bytes are there: it waits for its turn, or has it.
+    /// Notes that a transfer's bytes are there, and that it waits for its turn or has it.
     pub(crate) fn hold(&mut self, service: &mut Service, is_held: bool) {
-        if service.stage == Stage::Moving {
+        if service.progress == Progress::Moving {
             service.served = self.served - service.served;
             service.ns = self.until_ns.saturating_sub(service.ns);
             self.moved += 1;
         }
         let since_ns = self.until_ns;
-        service.stage = match (is_held, service.stage) {
-            (true, _) => Stage::Waiting,
-            (false, Stage::Last { since_ns }) => Stage::Last { since_ns },
-            (false, _) => Stage::Last { since_ns },
+        service.progress = match (is_held, service.progress) {
+            (true, _) => Progress::Waiting,
+            (false, Progress::Last { since_ns }) => Progress::Last { since_ns },
+            (false, _) => Progress::Last { since_ns },
         };
     }
 
-    /// What a transfer of so many bytes still needs at `now_ns`, of so many.
+    /// Returns the time that a transfer of `bytes` bytes still needs at `now_ns`, with `transfers` under way.
     pub(crate) fn left(
         &self,
-        (service, bytes): (Service, u64),
-        (now_ns, transfers): (u64, usize),
-        lines: Lines,
-    ) -> Left {
-        let whole = lines.left(1, bytes);
-        match service.stage {
-            Stage::Moving => {
+        service: Service,
+        bytes: u64,
+        now_ns: u64,
+        transfers: usize,
+        models: TimeModels,
+    ) -> RemainingTime {
+        let whole = models.left(1, bytes);
+        match service.progress {
+            Progress::Moving => {
                 let passed = now_ns.saturating_sub(service.ns) as f64;
                 let served = self.served(now_ns, transfers) - service.served;
-                // Its own time came first, and passed whatever others were there; rather too little of its bytes than too much.
+                // The transfer's own time came first, and passed beside others. Rather too little of its bytes' time is subtracted
+                // than too much.
                 let own = passed.min(whole.each_ns);
                 let share = if passed > 0.0 { served / passed } else { 0.0 };
-                Left {
+                RemainingTime {
                     each_ns: whole.each_ns - own,
                     bytes_ns: (whole.bytes_ns - share * (passed - own)).max(0.0),
                     last_ns: whole.last_ns,
                 }
             }
-            Stage::Waiting => Left {
+            Progress::Waiting => RemainingTime {
                 last_ns: whole.last_ns,
-                ..Left::default()
+                ..RemainingTime::default()
             },
-            Stage::Last { since_ns } => Left {
+            Progress::Last { since_ns } => RemainingTime {
                 last_ns: (whole.last_ns - now_ns.saturating_sub(since_ns) as f64).max(0.0),
-                ..Left::default()
+                ..RemainingTime::default()
             },
         }
     }
 
-    /// A transfer ended, of which this much is known.
+    /// Ends a transfer. Returns its service up to now.
     pub(crate) fn end(&mut self, service: Service) -> Service {
         let mut ended = service;
-        if service.stage == Stage::Moving {
+        if service.progress == Progress::Moving {
             self.hold(&mut ended, true);
         }
         self.moved = self.moved.saturating_sub(1);
-        // As it was, for who reads it.
-        ended.stage = service.stage;
+        // The caller reads the progress as it was.
+        ended.progress = service.progress;
         ended
     }
 
-    /// A transfer that ended delivered so many bytes.
+    /// Remembers a transfer that ended and delivered `bytes` bytes.
     pub(crate) fn delivered(&mut self, bytes: u64, service: Service) {
         if self.recent.len() == RECENT {
             self.recent.pop_front();
         }
-        let last_ns = match service.stage {
-            Stage::Last { since_ns } => Some(self.until_ns.saturating_sub(since_ns) as f64),
-            Stage::Moving | Stage::Waiting => None,
+        let last_ns = match service.progress {
+            Progress::Last { since_ns } => Some(self.until_ns.saturating_sub(since_ns) as f64),
+            Progress::Moving | Progress::Waiting => None,
         };
         let ns = service.ns as f64;
-        self.recent.push_back(Delivered {
+        self.recent.push_back(DeliveredTransfer {
             bytes: bytes.max(1) as f64,
             served_ns: service.served,
             share: if ns > 0.0 { service.served / ns } else { 1.0 },
@@ -299,37 +304,37 @@ impl Pace {
         });
     }
 
-    /// How long transfers take; `None` before any was measured.
-    pub(crate) fn lines(&self) -> Option<Lines> {
-        let is_alone = |one: &&Delivered| one.share >= ALONE;
+    /// Returns the models of transfers' times; `None` before any was measured.
+    pub(crate) fn models(&self) -> Option<TimeModels> {
+        let is_alone = |one: &&DeliveredTransfer| one.share >= ALONE;
         let enough = self.recent.iter().filter(is_alone).count() >= ENOUGH;
         let looked_at = self.recent.iter().filter(|one| !enough || is_alone(one));
-        let moving = looked_at.map(|one| Point {
+        let moving = looked_at.map(|one| TimeSample {
             bytes: one.bytes,
             ns: one.served_ns,
-            // Of two all the time, each is counted half of its own time, and loses half of the other's.
+            // Of two side by side all the time, each has half of its own time counted, and loses half of the other's.
             own: (2.0 * one.share - 1.0).max(0.0),
         });
         let last = self.recent.iter().filter_map(|one| {
-            Some(Point {
+            Some(TimeSample {
                 bytes: one.bytes,
                 ns: one.last_ns?,
                 own: 1.0,
             })
         });
-        Some(Lines {
-            moving: Line::through(&moving.collect::<Vec<_>>(), false)?,
-            // Where no transfer waits for turns, nothing comes after them.
-            last: Line::through(&last.collect::<Vec<_>>(), true).unwrap_or_default(),
+        Some(TimeModels {
+            moving: TimeModel::through(&moving.collect::<Vec<_>>(), false)?,
+            // Without turns, nothing comes after them.
+            last: TimeModel::through(&last.collect::<Vec<_>>(), true).unwrap_or_default(),
         })
     }
 }
 
-impl Lines {
-    /// What so many transfers of so many bytes need, of which none has begun.
-    pub(crate) fn left(self, transfers: u64, bytes: u64) -> Left {
+impl TimeModels {
+    /// Returns the time that `transfers` transfers of `bytes` bytes together need, none of which has begun.
+    pub(crate) fn left(self, transfers: u64, bytes: u64) -> RemainingTime {
         let (transfers, bytes) = (transfers as f64, bytes as f64);
-        Left {
+        RemainingTime {
             each_ns: self.moving.each_ns * transfers,
             bytes_ns: self.moving.byte_ns * bytes,
             last_ns: self.last.each_ns * transfers + self.last.byte_ns * bytes,
@@ -360,7 +365,7 @@ mod tests {
 
     /// How long so many transfers of so many bytes together take, one after the other.
     fn found(pace: &Pace, transfers: u64, bytes: u64) -> Option<f64> {
-        let left = pace.lines()?.left(transfers, bytes);
+        let left = pace.models()?.left(transfers, bytes);
         Some(left.each_ns + left.bytes_ns + left.last_ns)
     }
 
@@ -370,7 +375,7 @@ mod tests {
 
     #[test]
     fn nothing_is_told_before_anything_was_measured() {
-        assert!(Pace::default().lines().is_none());
+        assert!(Pace::default().models().is_none());
     }
 
     #[test]
@@ -401,19 +406,19 @@ mod tests {
     #[test]
     fn what_does_not_depend_on_the_bytes_passes_side_by_side() {
         let pace = measured(&[1000, 5000], 600);
-        let lines = pace.lines().unwrap();
+        let models = pace.models().unwrap();
         // Half way through its own time, and 500 of its 1000 bytes further.
         let service = pace.begin();
-        let left = |after| pace.left((service, 1000), (pace.until_ns + after, 2), lines);
+        let left = |after| pace.left(service, 1000, pace.until_ns + after, 2, models);
         assert!((left(300).each_ns - 300.0).abs() < 1e-3);
         assert!((left(300).bytes_ns - 4000.0).abs() < 1e-3);
         assert!(left(4600).each_ns.abs() < 1e-3);
         assert!((left(4600).bytes_ns - 2000.0).abs() < 1e-3);
-        let mut together = Together::new(2);
-        let whole = lines.left(1, 1000);
-        assert!((together.add(whole) - 4600.0).abs() < 1e-3);
-        assert!((together.add(whole) - 8600.0).abs() < 1e-3);
-        assert!((together.add(whole) - 13_200.0).abs() < 1e-3);
+        let mut parallel = ParallelTime::new(2);
+        let whole = models.left(1, 1000);
+        assert!((parallel.add(whole) - 4600.0).abs() < 1e-3);
+        assert!((parallel.add(whole) - 8600.0).abs() < 1e-3);
+        assert!((parallel.add(whole) - 13_200.0).abs() < 1e-3);
     }
 
     #[test]
@@ -426,8 +431,8 @@ mod tests {
         let mut now = 600;
         for at in 0..3 {
             pace.hold(&mut all[at], false);
-            if let Some(lines) = pace.lines() {
-                let left = |of: usize| pace.left((all[of], 1000), (now + 1000, 3 - at), lines);
+            if let Some(models) = pace.models() {
+                let left = |of: usize| pace.left(all[of], 1000, now + 1000, 3 - at, models);
                 assert!((left(at).last_ns - 3000.0).abs() < 1e-3 && left(at).bytes_ns == 0.0);
                 assert!((at + 1..3).all(|of| (left(of).last_ns - 4000.0).abs() < 1e-3));
             }
@@ -436,10 +441,10 @@ mod tests {
             let ended = pace.end(all[at]);
             pace.delivered(1000, ended);
         }
-        let mut together = Together::new(4);
-        let whole = pace.lines().unwrap().left(1, 1000);
-        assert!((together.add(whole) - 4200.0).abs() < 1e-3);
-        assert!((together.add(whole) - 8400.0).abs() < 1e-3);
+        let mut parallel = ParallelTime::new(4);
+        let whole = pace.models().unwrap().left(1, 1000);
+        assert!((parallel.add(whole) - 4200.0).abs() < 1e-3);
+        assert!((parallel.add(whole) - 8400.0).abs() < 1e-3);
     }
 
     #[test]

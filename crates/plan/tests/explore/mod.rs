@@ -19,7 +19,7 @@ pub(crate) struct Model {
     pub(crate) restores: &'static [Version],
     /// Hints, given one after the other, each at any time.
     pub(crate) hints: &'static [&'static [Version]],
-    /// Whether all hints may be declared void.
+    /// True if all hints may be withdrawn.
     pub(crate) forget: bool,
     pub(crate) drops: &'static [Version],
     pub(crate) wait: bool,
@@ -27,7 +27,7 @@ pub(crate) struct Model {
     pub(crate) suspends: &'static [(Version, Scope)],
     /// How many calls may be abandoned before they are answered.
     pub(crate) abandons: usize,
-    /// Whether versions are written and read in place.
+    /// True if versions are written and read in place.
     pub(crate) in_place: bool,
     /// Limits that are set to tiers, each once.
     pub(crate) limits: &'static [(usize, u64)],
@@ -59,7 +59,7 @@ fn is_well(ending: Ending) -> bool {
     )
 }
 
-/// It ended well, or as the plan asked.
+/// Returns true if it ended well, or as the plan asked.
 fn is_expected(ending: Ending) -> bool {
     is_well(ending)
         || matches!(
@@ -251,7 +251,7 @@ impl<'a> Replay<'a> {
         open.map(|(_, call)| call).collect()
     }
 
-    /// What the plan did on the way here.
+    /// Notes the rules that the plan followed on the way here.
     fn rules(&self, rules: &mut BTreeSet<&'static str>) {
         let statistics = self.machine.plan().statistics();
         let last = statistics.tiers.len() - 1;
@@ -291,7 +291,7 @@ impl<'a> Replay<'a> {
                 .last()
                 .map_or(0, |tier| tier.capacity);
             let is_healthy = self.failures == 0 && self.model.limits.is_empty() && bytes <= last;
-            // One that another takes the place of ends so, too.
+            // A suspension that another one replaces ends so, too.
             let is_first = matches!(call, Call::Suspend(_)) && self.model.suspends.len() > 1;
             let is_well = !is_stalled || is_first;
             assert!(is_well || !is_healthy, "a healthy tier stalls");
@@ -311,7 +311,7 @@ pub(crate) struct Explored {
     /// Steps in which something under way ended well, or as the plan asked.
     endings: Vec<(usize, usize)>,
     pub(crate) quiet: usize,
-    /// What the plan did in any of the states.
+    /// The rules that the plan followed in any of the states.
     pub(crate) rules: BTreeSet<&'static str>,
 }
 
@@ -401,8 +401,8 @@ impl Explored {
         (state, state == next)
     }
 
-    /// Whatever the order in which things end well, there comes a moment when nothing is under way: the graph of these
-    /// steps has no circle. As in every state with nothing under way all calls are answered, none waits for ever.
+    /// Checks that everything comes to rest, whatever the order in which things end well: the graph of these steps has
+    /// no circle. All calls are answered in every state at rest, so none waits for ever.
     fn assert_it_settles(&self) {
         let mut incoming = vec![0_usize; self.origins.len()];
         let mut next = vec![Vec::new(); self.origins.len()];

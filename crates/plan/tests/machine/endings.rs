@@ -8,7 +8,7 @@ fn encodes(transfer: &Transfer) -> bool {
     matches!(transfer.coding, Coding::Encode { .. })
 }
 
-/// What a transfer makes: one in five is written as it is, and one builds upon nothing.
+/// Returns the result of a transfer: one in five is written as it is, and one builds upon nothing.
 fn stored_of(transfer: &Transfer) -> Option<Stored> {
     let version = transfer.version;
     let is_made = encodes(transfer) && version % 5 != 2;
@@ -95,7 +95,7 @@ impl Machine {
         let stored = stored_of(&self.hands.transfers[&id]);
         self.tell(Event::Encoded { id, stored });
         self.hands.made.insert(id);
-        // It goes where the plan says last.
+        // The plan's last place counts.
         let transfer = self.hands.transfers.get_mut(&id).unwrap();
         let tier = transfer.to[0].place.tier;
         transfer.to = self.world.plan().pieces(transfer.version, tier);

@@ -1,4 +1,4 @@
-//! What the machine does for its plan: every byte remembers whose it is, and nothing in use is handed out.
+//! The machine's executor: every byte remembers its version, and nothing in use is handed out.
 
 use super::Call;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,16 +7,16 @@ use tierflow_plan::{
     Version,
 };
 
-/// What lies in one byte.
+/// The content of one byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Byte {
-    /// This byte of a version.
+    /// Byte number so many of a version.
     Of(Version, u64),
     /// A byte of a version's difference.
     Difference(Version),
 }
 
-/// What the machine does for its plan.
+/// Carries out the commands of the plan.
 #[derive(Default)]
 pub(super) struct Hands {
     pub(super) bytes: Vec<Vec<Option<Byte>>>,
@@ -31,11 +31,11 @@ pub(super) struct Hands {
     pub(super) reads: BTreeMap<Ticket, (Version, Vec<Piece>, Coding)>,
     pub(super) transfers: BTreeMap<TransferId, Transfer>,
     pub(super) cancelled: BTreeSet<TransferId>,
-    /// Those whose differences are made: they have their places.
+    /// Transfers whose differences are made: they have their places.
     pub(super) made: BTreeSet<TransferId>,
-    /// By version, what its difference builds upon.
+    /// The bases of differences, by version.
     pub(super) bases: BTreeMap<Version, Option<Version>>,
-    /// Of which a difference was asked for last, if that has not failed.
+    /// The version whose difference was asked for last, if that has not failed.
     pub(super) newest: Option<Version>,
     /// Taken in and not given up: version to size.
     pub(super) held: BTreeMap<Version, u64>,
@@ -178,7 +178,7 @@ impl Executor for Hands {
         self.assert_covers(&pieces, self.asked[&version]);
         for piece in &pieces {
             self.assert_free(&piece.place);
-            // What is larger than a tier lies on it in part.
+            // A version larger than a tier lies on it in part.
             assert!(piece.place.tier >= pieces[0].place.tier);
         }
         if self.in_place.contains(&ticket) {
@@ -227,7 +227,7 @@ impl Executor for Hands {
         match (call, answer) {
             (Call::Drop(version), Ok(())) => {
                 self.forget(version);
-                // Its checkpoint may still be under way.
+                // The version's checkpoint may still be under way.
                 if self.asked.contains_key(&version) {
                     self.gone.insert(version);
                 }

@@ -131,7 +131,7 @@ impl Machine {
         }
     }
 
-    /// What these replicas have could not be read; every other time, that is known.
+    /// Reports every other one of these replicas as damaged.
     fn damage(&mut self, version: Version, pieces: &[Piece], coding: &Coding) {
         let bases = match coding {
             Coding::Decode { bases } => bases.as_slice(),
@@ -205,7 +205,7 @@ impl Machine {
         });
         let asked: BTreeSet<Version> = called.chain(self.unread.iter().copied()).collect();
         let held = self.held();
-        // Those that go are not waited for any more.
+        // Pruned versions are not waited for any more.
         let awaited = self.hands.awaited.values_mut();
         awaited.for_each(|all| all.retain(|version| !versions.contains(version)));
         self.tell(Event::Prune {

@@ -1,20 +1,20 @@
-//! What moves while the application is about to be preempted: what has to reach the lowest tier, and nothing else.
+//! Transfers while the application is about to be preempted: those that a suspension needs, and no others.
 
-use super::super::pace::{Left, Lines};
+use super::super::pace::{RemainingTime, TimeModels};
 use super::super::{Purpose, Traffic};
-use super::Part;
-use crate::ledger::{Claim, Outlook, Spared, Urgency};
+use super::{Link, Part};
+use crate::ledger::{KeepReason, Outlook, RoomRequest, Urgency};
 use crate::order::ExtentId;
 use crate::record::{Extent, Record, Replica, first_sound};
 use crate::statistics::Cause;
 use crate::{Scope, TierId, TransferId, Version};
 
-/// That the application is about to be preempted: what is to be on the lowest tier by then.
+/// A suspension: the versions that must be on the lowest tier before the application is preempted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Suspension {
     pub(crate) version: Version,
     pub(crate) scope: Scope,
-    /// The application asked for something else since: it is over once this is done.
+    /// True if the application asked for something else since: the suspension is over once its versions are there.
     pub(crate) goes_on: bool,
 }
 
@@ -28,21 +28,21 @@ impl Suspension {
 }
 
 impl Traffic {
-    /// Whether a suspension wants a version, or one that builds upon it.
+    /// Returns true if a suspension wants a version, or one that builds upon it.
     fn is_wanted(&self, suspension: Suspension, version: Version) -> bool {
         self.ledger
             .is_wanted(version, &|version| suspension.wants(version))
     }
 
-    /// Versions that a suspension needs and the lowest tier is still owed, in the order of writing.
+    /// Returns the versions that a suspension needs and the lowest tier is still owed, in the order of writing.
     pub(crate) fn owed_to(&self, suspension: Suspension) -> impl Iterator<Item = Version> + '_ {
         let owed = self.ledger.tier(self.ledger.last()).owed.iter().flatten();
         let owed = owed.map(|&(_, version)| version);
         owed.filter(move |&version| self.is_wanted(suspension, version))
     }
 
-    /// Transfers under way that take time from a suspension. A difference that is wanted is made to its end, and callers that
-    /// wait for what is on its way up are served.
+    /// Returns the transfers that take time from a suspension. Encodings of wanted versions are needed, and transfers
+    /// up for which callers wait.
     pub(crate) fn in_the_way_of(&self, suspension: Suspension) -> Vec<TransferId> {
         let last = self.ledger.last();
         let flights = self.flights.iter().filter(|(id, flight)| {
@@ -63,7 +63,7 @@ impl Traffic {
         ids
     }
 
-    /// Starts what a suspension wants, past all tiers between.
+    /// Starts the transfers that a suspension wants, past all tiers between.
     pub(super) fn run_suspended(&mut self, suspension: Suspension, outlook: &Outlook) {
         let last = self.ledger.last();
         loop {
@@ -84,7 +84,7 @@ impl Traffic {
         }
     }
 
-    /// The first extent that is neither on `to` nor on its way there, and where it is read.
+    /// Returns the first extent that is neither on `to` nor on its way there, and the tier to read it from.
     fn missing(&self, version: Version, record: &Record, to: TierId) -> Option<(ExtentId, TierId)> {
         if record.unreadable {
             return None;
@@ -94,8 +94,8 @@ impl Traffic {
         Some(((version, missing.start), self.source_down(missing, to)?))
     }
 
-    /// Where an extent is read that is written back to `to`: on the lowest tier that has it; while the application is about
-    /// to go, on the lowest memory, if any has it.
+    /// Returns the tier from which an extent is written back to `to`: the lowest that has it. During a suspension, the
+    /// lowest memory that has it, if any does.
     pub(super) fn source_down(&self, extent: &Extent, to: TierId) -> Option<TierId> {
         let above = || extent.replicas.iter().rev().filter(|r| r.tier < to);
         let is_memory = |replica: &&Replica| {
@@ -103,7 +103,7 @@ impl Traffic {
             replica.is_sound() && !config.whole && !config.shared
         };
         let memory = || above().find(|r| self.suspension.is_some() && is_memory(r));
-        // What is a difference already stays one.
+        // A difference stays one on its way down.
         let source = first_sound(above().filter(|r| self.ledger.lies_encoded(r.tier)))
             .or_else(memory)
             .or_else(|| first_sound(above()));
@@ -111,37 +111,43 @@ impl Traffic {
     }
 
     fn send(&mut self, id: ExtentId, from: TierId, to: TierId, outlook: &Outlook) -> bool {
-        let claim = Claim {
+        let request = RoomRequest {
             urgency: Urgency::Urgent,
             position: self.ledger.position(id.0),
             grain: self.ledger.unit,
             cause: Cause::Flush,
-            spared: Spared::Nothing,
+            keep: KeepReason::Nothing,
         };
         match self.ledger.tier(to).config.whole {
-            true => self.carry_version(Purpose::WriteBack, id.0, to, claim, outlook),
+            true => self.carry_version(Purpose::WriteBack, id.0, to, request, outlook),
             false => {
                 let part = Part::all(id, super::End::Front);
-                self.carry(Purpose::WriteBack, part, (from, to), claim, outlook)
+                self.carry(
+                    Purpose::WriteBack,
+                    part,
+                    Link { from, to },
+                    request,
+                    outlook,
+                )
             }
         }
     }
 
-    /// What a version still needs to be on the lowest tier, if nothing else moved from now on and transfers are as these lines
-    /// say; `None` without them.
+    /// Returns the time that a version still needs to reach the lowest tier if nothing else moves; `None` without
+    /// `models`.
     pub(crate) fn left_to_settle(
         &self,
         version: Version,
         now_ns: u64,
-        lines: Option<Lines>,
-    ) -> Option<Left> {
+        models: Option<TimeModels>,
+    ) -> Option<RemainingTime> {
         let ledger = &self.ledger;
         let last = ledger.last();
         let Some(record) = ledger.records.get(&version) else {
-            return Some(Left::default());
+            return Some(RemainingTime::default());
         };
         let under_way_there = self.depths[last.0].entering.transfers;
-        let (mut transfers, mut bytes, mut left) = (0, 0_u64, Left::default());
+        let (mut transfers, mut bytes, mut left) = (0, 0_u64, RemainingTime::default());
         let mut under_way: Vec<TransferId> = Vec::new();
         for extent in &record.extents {
             match extent.on(last) {
@@ -156,15 +162,17 @@ impl Traffic {
             }
         }
         if bytes > 0 {
-            left = lines?.left(transfers.max(1), bytes);
-            // So many of them pass beside each other.
+            left = models?.left(transfers.max(1), bytes);
+            // Transfers side by side spend their own times together, in rounds.
             let rounds = transfers.max(1).div_ceil(self.depth_down() as u64);
             left.each_ns = left.each_ns / transfers.max(1) as f64 * rounds as f64;
         }
         under_way.dedup();
         for flight in under_way.iter().filter_map(|id| self.flights.get(id)) {
-            let of = (flight.service, flight.bytes);
-            let more = self.pace.left(of, (now_ns, under_way_there), lines?);
+            let (service, bytes) = (flight.service, flight.bytes);
+            let more = self
+                .pace
+                .left(service, bytes, now_ns, under_way_there, models?);
             left.each_ns = left.each_ns.max(more.each_ns);
             left.bytes_ns += more.bytes_ns;
             left.last_ns += more.last_ns;

@@ -1,30 +1,30 @@
-//! Down: what is written back, and when.
+//! Down: the choice of extents to write back, and of the time.
 
 use super::super::{Purpose, Traffic};
-use super::{End, Part, Pressure};
-use crate::ledger::{Claim, Outlook, Spared, Urgency};
+use super::{End, Link, Part, Pressure};
+use crate::ledger::{KeepReason, Outlook, RoomRequest, Urgency};
 use crate::order::{ExtentId, Key, Point, Ranked};
 use crate::statistics::Cause;
 use crate::{TierId, Version};
 
 impl Traffic {
-    /// Bytes on the tiers above `tier` that are free, or whose replicas a lower tier has, too.
+    /// Returns the bytes on the tiers above `tier` that are free, or whose replicas a lower tier has too.
     fn at_hand_above(&self, tier: TierId) -> u64 {
         let above = self.ledger.tiers[..tier.0].iter();
         let at_hand = above.map(|tier| tier.space.free().saturating_add(tier.clean.bytes()));
         at_hand.fold(0, u64::saturating_add)
     }
 
-    /// Whether the tiers above `to` are about to lack room for the next checkpoint, or one waits and the tier between makes
-    /// none.
+    /// Returns true if the tiers above `to` are about to lack room for the next checkpoint, or if a checkpoint waits
+    /// and no transfer into the tier between makes room.
     fn is_short(&self, to: TierId, outlook: &Outlook, pressure: Pressure) -> bool {
         let waits =
             pressure.write_waits && (to.0 == 1 || self.depths[to.0 - 1].entering.transfers == 0);
         waits || (outlook.expects_writes && self.at_hand_above(to) < outlook.write_reserve)
     }
 
-    /// Whether less than half of the room above the lowest tier can be had at once. Of what holds the rest, each byte that
-    /// is written down has to be fetched again: that is worth while only if there is too little room to fetch ahead.
+    /// Returns true if less than half of the room above the lowest tier can be had at once. Every byte that is written
+    /// down to make more room has to be fetched again, which pays only if there is too little room to fetch ahead.
     pub(super) fn is_cramped(&self) -> bool {
         let last = self.ledger.last();
         let above = self.ledger.tiers[..last.0].iter();
@@ -32,11 +32,11 @@ impl Traffic {
         self.at_hand_above(last) < room / 2
     }
 
-    /// Starts one transfer into a tier. False if there is none to be started.
+    /// Starts one transfer into a tier. Returns false if there is none to be started.
     pub(super) fn write_back(&mut self, to: TierId, outlook: &Outlook, pressure: Pressure) -> bool {
         let config = self.ledger.tier(to).config;
         let is_last = to == self.ledger.last();
-        // Who waits, and who finds it after the end of the application, has it in the order of writing.
+        // A call that waits, and a reader after the application's end, want versions in the order of writing.
         let is_awaited = is_last && pressure.settles;
         if is_awaited || (config.eager && (config.whole || !is_last)) {
             return self.write_owed(to, outlook);
@@ -54,7 +54,7 @@ impl Traffic {
         let (begin, end) = (outlook.end(above), outlook.end(to));
         let ledger = &self.ledger;
         let sinkable = self.first_beyond(&ledger.tier(above).sinkable, begin);
-        // A difference is made once.
+        // A difference is made only once.
         if let Some((key, part)) = sinkable
             && ledger.point(key, part.id) < end
             && !ledger.lies_encoded(to)
@@ -63,10 +63,11 @@ impl Traffic {
             let is_dirty = ledger
                 .extent(id)
                 .is_some_and(|extent| !extent.has_below(to));
-            // What is only to lie nearer takes nothing from what belongs there, and waits for who waits.
+            // A replica that only moves nearer to its target evicts none that belong there, and gives way to waiting
+            // checkpoints.
             let urgency = if is_dirty { urgency } else { Urgency::Idle };
             if (is_dirty || !pressure.write_waits)
-                && self.carry_down(part, (above, to), urgency, outlook)
+                && self.carry_down(part, Link { from: above, to }, urgency, outlook)
             {
                 return true;
             }
@@ -76,8 +77,8 @@ impl Traffic {
             let dirty = &ledger.tier(from).dirty;
             let outside = self.first_beyond(dirty, begin);
             let outside = outside.map(|(_, part)| (part, urgency));
-            // What belongs there has to make room, too, if a checkpoint finds none beside it, or will not. Before one
-            // waits, it takes no room that is fetched for: the two would take it from each other.
+            // Replicas that belong on their tier have to make room too if a checkpoint finds none beside them, or will
+            // not. While none waits, they take no room that is fetched for: the two would take it from each other.
             let early = match pressure.write_waits {
                 true => Some(urgency),
                 false => outlook.overflows(above).then_some(Urgency::Idle),
@@ -87,7 +88,7 @@ impl Traffic {
                 Some((Part::all(id, End::Back), early?))
             };
             if let Some((part, urgency)) = outside.or_else(inside)
-                && self.carry_down(part, (from, to), urgency, outlook)
+                && self.carry_down(part, Link { from, to }, urgency, outlook)
             {
                 return true;
             }
@@ -95,7 +96,7 @@ impl Traffic {
         false
     }
 
-    /// Of what a tier is owed, the first that was written.
+    /// Starts to write down the version written first of those that a tier is owed.
     fn write_owed(&mut self, to: TierId, outlook: &Outlook) -> bool {
         let unsent = &self.ledger.tier(to).unsent;
         let mut under_way = Vec::new();
@@ -110,16 +111,16 @@ impl Traffic {
                 },
             );
         for entry in under_way {
-            // Should it not arrive, it comes back to the set.
+            // An entry returns to the set if its transfer does not arrive.
             self.ledger.tier_mut(to).unsent.remove(&entry);
         }
         missing.is_some_and(|(id, from)| {
             let part = Part::all(id, End::Front);
-            self.carry_down(part, (from, to), Urgency::Idle, outlook)
+            self.carry_down(part, Link { from, to }, Urgency::Idle, outlook)
         })
     }
 
-    /// Where the first extent of a version begins that is not on `to`, nor on its way there or lower.
+    /// Returns the start of a version's first extent that is neither on `to` or lower, nor on its way there.
     fn first_missing(&self, version: Version, to: TierId) -> Option<u64> {
         let record = self.ledger.records.get(&version)?;
         let missing = record.extents.iter().find(|extent| {
@@ -129,7 +130,7 @@ impl Traffic {
         Some(missing?.start)
     }
 
-    /// A missing extent, and the lowest tier that it can be read from.
+    /// Returns a missing extent with the lowest tier that it can be read from.
     fn readable(&self, id: ExtentId) -> Option<(ExtentId, TierId)> {
         let record = self.ledger.records.get(&id.0)?;
         if record.unreadable {
@@ -140,13 +141,14 @@ impl Traffic {
         Some((id, from))
     }
 
-    /// The latest used of what is not on the lowest tier, from the lowest tier above that has any.
+    /// Starts to write down the latest used extent that is not on the lowest tier, from the lowest tier above that has
+    /// any.
     fn write_to_last(&mut self, last: TierId, outlook: &Outlook, is_short: bool) -> bool {
         let this = self.ledger.tier(last);
         if this.config.shared && this.callers > 0 {
             return false;
         }
-        // Idle time costs nothing.
+        // Writes in idle time cost nothing.
         let may_as_well = outlook.piles_up && self.depths[last.0].rising.transfers == 0;
         if !(outlook.expects_writes || self.prefetch_blocked || is_short || may_as_well) {
             return false;
@@ -168,14 +170,15 @@ impl Traffic {
                 end: End::Back,
                 most,
             };
-            if most > 0 && self.carry_down(part, (from, last), Urgency::Idle, outlook) {
+            if most > 0 && self.carry_down(part, Link { from, to: last }, Urgency::Idle, outlook) {
                 return true;
             }
         }
         false
     }
 
-    /// Bytes of an extent at a point and behind it. What begins before it and cannot be cut there is before it.
+    /// Returns the bytes of an extent at and behind a point. An extent that begins before the point and cannot be cut
+    /// there has none.
     fn beyond(&self, key: Key, id: ExtentId, point: Point) -> u64 {
         let ledger = &self.ledger;
         let len = ledger.extent(id).map_or(0, |extent| extent.len);
@@ -190,7 +193,7 @@ impl Traffic {
         if is_cut { behind } else { 0 }
     }
 
-    /// The soonest used of what stands at a point and behind it.
+    /// Returns the soonest used part of a set at or behind a point.
     fn first_beyond(&self, set: &Ranked, point: Point) -> Option<(Key, Part)> {
         let order = &self.ledger.order;
         if let Some((key, id)) = set.just_before(order, point)
@@ -203,34 +206,29 @@ impl Traffic {
         Some((key, Part::all(id, End::Front)))
     }
 
-    /// Starts to write a part of an extent back, or so much of it as one transfer takes.
-    fn carry_down(
-        &mut self,
-        part: Part,
-        (from, to): (TierId, TierId),
-        urgency: Urgency,
-        outlook: &Outlook,
-    ) -> bool {
+    /// Starts to write back a part of an extent, or as much of it as one transfer takes.
+    fn carry_down(&mut self, part: Part, link: Link, urgency: Urgency, outlook: &Outlook) -> bool {
+        let to = link.to;
         let is_last = to == self.ledger.last();
-        let claim = Claim {
+        let request = RoomRequest {
             urgency,
             position: self.ledger.position(part.id.0),
-            // Nothing else takes what the lowest tier has no room for.
+            // The lowest tier's room has no other use.
             grain: if is_last {
                 self.ledger.unit
             } else {
                 self.ledger.grain(part.id.0)
             },
             cause: Cause::Flush,
-            spared: Spared::Nothing,
+            keep: KeepReason::Nothing,
         };
         if self.ledger.tier(to).config.whole {
-            return self.carry_version(Purpose::WriteBack, part.id.0, to, claim, outlook);
+            return self.carry_version(Purpose::WriteBack, part.id.0, to, request, outlook);
         }
-        self.carry(Purpose::WriteBack, part, (from, to), claim, outlook)
+        self.carry(Purpose::WriteBack, part, link, request, outlook)
     }
 
-    /// Starts to move what lies beyond the limit of the tier above.
+    /// Starts to move extents that lie beyond the limit of the tier above.
     pub(super) fn vacate_into(&mut self, to: TierId, outlook: &Outlook) {
         let from = TierId(to.0 - 1);
         if !self.ledger.tier(from).vacating {
@@ -250,7 +248,7 @@ impl Traffic {
                     && !this.closed
                     && self.carry_down(
                         Part::all(id, End::Front),
-                        (from, lower),
+                        Link { from, to: lower },
                         Urgency::Urgent,
                         outlook,
                     )

@@ -1,11 +1,12 @@
-//! What moves next. A lane is a way into one tier from above, or out of one tier upwards; each has a depth of its own.
+//! The choice of the next transfers. A link leads into one tier from above, or out of one tier upwards; each link has a
+//! depth of its own.
 //!
-//! | lane | takes |
+//! | link | carries |
 //! |---|---|
-//! | into an eager tier | what is not there yet: into the lowest the latest used first, unless it keeps versions under their names or a call waits for it; else in the order of writing |
-//! | into another tier but the lowest | the soonest used of what belongs there, and of what belongs lower and lies nowhere lower, if there is room; then the latest used of what belongs higher, if that tier will overflow or a checkpoint waits |
-//! | into the lowest tier | of what is not there the latest used, if it belongs there, the history will not fit above, room is short, or kept versions pile up and the tier idles |
-//! | out of a tier, upwards | the soonest used of what belongs higher, to its target, or as near to it as there is room; while the application writes, only what it named |
+//! | into an eager tier | extents that are not there yet: into the lowest the latest used first, unless it keeps versions under their names or a call waits for it; else in the order of writing |
+//! | into another tier but the lowest | the soonest used extents that belong there, or belong lower and are nowhere lower, if there is room; then the latest used that belong higher, if the tier above will overflow or a checkpoint waits |
+//! | into the lowest tier | the latest used extents that are not there, if they belong there, the history will not fit above, room is short, or kept versions pile up and the tier idles |
+//! | out of a tier, upwards | the soonest used extents that belong higher, to their target, or as near to it as there is room; while the application writes, only those that it named |
 
 mod suspended;
 mod write_back;
@@ -14,21 +15,21 @@ pub(crate) use suspended::Suspension;
 
 use super::{Purpose, Traffic};
 use crate::config::ExtentSize;
-use crate::ledger::{Claim, Ledger, Outlook, Spared, Urgency};
+use crate::ledger::{KeepReason, Ledger, Outlook, RoomBytes, RoomRequest, Urgency};
 use crate::order::{ExtentId, Point, Position};
 use crate::record::{Extent, Replica};
 use crate::statistics::Cause;
 use crate::{TierId, Version};
 use std::ops::Range;
 
-/// Which end of an extent moves first.
+/// The end of an extent that moves first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Front,
     Back,
 }
 
-/// What of an extent is to move: so many bytes of one end of it at most.
+/// A part of an extent to move: at most `most` bytes of one end of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Part {
     id: ExtentId,
@@ -43,19 +44,26 @@ impl Part {
     }
 }
 
-/// What waits for transfers.
+/// The two ends of a transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Link {
+    from: TierId,
+    to: TierId,
+}
+
+/// The calls that wait for transfers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pressure {
     /// A checkpoint waits for room.
     pub(crate) write_waits: bool,
     /// A call waits for everything to be on the lowest tier.
     pub(crate) settles: bool,
-    /// What is used before is fetched ahead.
+    /// The position before which versions are prefetched.
     pub(crate) fetched_before: Position,
 }
 
 impl Traffic {
-    /// Starts all that may start now.
+    /// Starts all transfers that may start now.
     pub(crate) fn run(&mut self, outlook: &Outlook, pressure: Pressure) {
         if let Some(suspension) = self.suspension {
             return self.run_suspended(suspension, outlook);
@@ -76,7 +84,7 @@ impl Traffic {
         }
         for from in (1..=last.0).map(TierId) {
             let config = self.ledger.tier(from).config;
-            // Who waits comes first: for what is read, and for what is written where both share a way.
+            // A waiting call comes first: a restore, or a wait for writes if both directions share a link.
             let is_awaited = pressure.settles && config.shared && from == last;
             while self.depths[from.0].rising.has_room(&config)
                 && !is_awaited
@@ -94,7 +102,7 @@ impl Traffic {
         }
     }
 
-    /// Starts one transfer out of a tier to a faster one. False if there is none to be started.
+    /// Starts one transfer out of a tier to a faster one. Returns false if there is none to be started.
     fn prefetch(&mut self, from: TierId, before: Position, outlook: &Outlook) -> bool {
         let ledger = &self.ledger;
         let Some((key, id)) = ledger.tier(from).promotable.soonest(&ledger.order) else {
@@ -106,25 +114,25 @@ impl Traffic {
         }
         let byte = id.1;
         let target = outlook.target(Point { position, byte });
-        let claim = Claim {
+        let request = RoomRequest {
             urgency: Urgency::Ranked,
             position,
             grain: ledger.grain(id.0),
             cause: Cause::Prefetch,
-            spared: Spared::Nothing,
+            keep: KeepReason::Nothing,
         };
         let is_whole = ledger.tier(from).config.whole;
         for to in (target.0..from.0).map(TierId) {
             if self.ledger.tier(to).closed {
                 continue;
             }
-            let spared = match self.depths[to.0 + 1].entering.transfers {
-                0 => Spared::Nothing,
-                _ => Spared::Sinking,
+            let keep = match self.depths[to.0 + 1].entering.transfers {
+                0 => KeepReason::Nothing,
+                _ => KeepReason::Sinking,
             };
-            let claim = Claim { spared, ..claim };
+            let request = RoomRequest { keep, ..request };
             let started = match is_whole || self.ledger.tier(to).config.whole {
-                true => self.carry_version(Purpose::Prefetch, id.0, to, claim, outlook),
+                true => self.carry_version(Purpose::Prefetch, id.0, to, request, outlook),
                 false => {
                     let end = outlook.end(to);
                     let most = match end.position == position {
@@ -133,7 +141,7 @@ impl Traffic {
                     };
                     let end = End::Front;
                     let part = Part { id, end, most };
-                    self.carry(Purpose::Prefetch, part, (from, to), claim, outlook)
+                    self.carry(Purpose::Prefetch, part, Link { from, to }, request, outlook)
                 }
             };
             if started {
@@ -144,24 +152,25 @@ impl Traffic {
         false
     }
 
-    /// Starts to copy a part of an extent, or as much of it as one transfer takes and there is room for.
+    /// Starts to copy a part of an extent, or as much of it as one transfer takes and finds room.
     fn carry(
         &mut self,
         purpose: Purpose,
         Part { id, end, most }: Part,
-        (from, to): (TierId, TierId),
-        claim: Claim,
+        link: Link,
+        request: RoomRequest,
         outlook: &Outlook,
     ) -> bool {
-        if self.must_not_encode(purpose, id.0, (from, to)) {
+        if self.must_not_encode(purpose, id.0, link) {
             return false;
         }
+        let Link { from, to } = link;
         let ledger = &self.ledger;
         let Some(len) = ledger.extent(id).map(|extent| extent.len) else {
             return false;
         };
         let is_divisible = ledger.is_divisible(id);
-        // Rather all than leave a rest that is too short.
+        // The whole extent moves rather than leave a rest that is too short.
         let part = match end {
             End::Front => ledger.cut_front(id, most),
             End::Back => ledger.cut_back(id, most).map(|at| len - at),
@@ -180,15 +189,19 @@ impl Traffic {
                     Some(_) => room.min(space.reserved(least)),
                     None => room,
                 };
-                self.ledger.make_room(to, (room, enough), claim, outlook)
+                let bytes = RoomBytes {
+                    most: room,
+                    least: enough,
+                };
+                self.ledger.make_room(to, bytes, request, outlook)
             }
             false => {
-                let run = self.ledger.make_run(to, room, claim, outlook);
+                let run = self.ledger.make_run(to, room, request, outlook);
                 run.map(|run| vec![run])
             }
         };
         let Some(runs) = found else { return false };
-        // Giving others up may have taken away what this one was still kept for.
+        // The evictions may have removed the version that this replica was still kept for.
         if self.ledger.extent(id).and_then(|e| e.on(from)).is_none() {
             return false;
         }
@@ -203,17 +216,17 @@ impl Traffic {
             self.ledger.split(id, at);
             first += if end == End::Back { at } else { 0 };
         }
-        self.launch(purpose, id.0, vec![(first, from)], (to, runs));
+        self.launch(purpose, id.0, vec![(first, from)], to, runs);
         true
     }
 
-    /// Starts to copy all of a version that is not on `to` yet.
+    /// Starts to copy all extents of a version that are not on `to` yet.
     fn carry_version(
         &mut self,
         purpose: Purpose,
         version: Version,
         to: TierId,
-        claim: Claim,
+        request: RoomRequest,
         outlook: &Outlook,
     ) -> bool {
         let ledger = &self.ledger;
@@ -222,7 +235,7 @@ impl Traffic {
             readable.next_back().map(|replica| replica.tier)
         };
         let lowest = ledger.extent((version, 0)).and_then(lowest);
-        if lowest.is_some_and(|from| self.must_not_encode(purpose, version, (from, to))) {
+        if lowest.is_some_and(|from| self.must_not_encode(purpose, version, Link { from, to })) {
             return false;
         }
         let Some(record) = ledger.records.get(&version) else {
@@ -246,9 +259,12 @@ impl Traffic {
         }
         let starts: Vec<_> = missing.map(|extent| extent.start).collect();
         let found = match is_divisible {
-            true => self.ledger.make_room(to, (bytes, bytes), claim, outlook),
+            true => {
+                let bytes = RoomBytes::exactly(bytes);
+                self.ledger.make_room(to, bytes, request, outlook)
+            }
             false => {
-                let run = self.ledger.make_run(to, bytes, claim, outlook);
+                let run = self.ledger.make_run(to, bytes, request, outlook);
                 run.map(|run| vec![run])
             }
         };
@@ -262,21 +278,16 @@ impl Traffic {
                 let parts = parts
                     .filter_map(|start| Some((start, self.source(purpose, (version, start))?)));
                 let parts = parts.collect();
-                self.launch(purpose, version, parts, (to, runs));
+                self.launch(purpose, version, parts, to, runs);
                 true
             }
             _ => false,
         }
     }
 
-    /// Whether no difference of a version may be begun now: there is one of a version at a time, and one of a chain where versions
-    /// are found by another run, which is to find what they build upon.
-    fn must_not_encode(
-        &self,
-        purpose: Purpose,
-        version: Version,
-        (from, to): (TierId, TierId),
-    ) -> bool {
+    /// Returns true if no encoding of a version may begin now. One version has one encoding at a time. A chain has one
+    /// at a time if its tier keeps versions for another run, which has to find their bases.
+    fn must_not_encode(&self, purpose: Purpose, version: Version, Link { from, to }: Link) -> bool {
         let ledger = &self.ledger;
         let encodes = ledger.lies_encoded(to) && !ledger.lies_encoded(from);
         let has_chains = ledger.differences.is_some_and(|how| how.longest > 1);
@@ -287,7 +298,7 @@ impl Traffic {
             && flights.any(|f| f.version == version || (has_chains && (lasts(to) || lasts(f.to))))
     }
 
-    /// Where an extent is read: written back from the lowest tier that has it, fetched from the fastest.
+    /// Returns the tier to read an extent from: the lowest that has it for a write-back, the fastest for a prefetch.
     fn source(&self, purpose: Purpose, id: ExtentId) -> Option<TierId> {
         let extent = self.ledger.extent(id)?;
         match purpose {
@@ -296,13 +307,14 @@ impl Traffic {
         }
     }
 
-    /// Starts one transfer of extents into runs that hold them, cut where the runs end.
+    /// Starts one transfer of extents into runs, and cuts the extents where the runs end.
     fn launch(
         &mut self,
         purpose: Purpose,
         version: Version,
         extents: Vec<(u64, TierId)>,
-        (to, runs): (TierId, Vec<Range<u64>>),
+        to: TierId,
+        runs: Vec<Range<u64>>,
     ) {
         let mut parts = Vec::new();
         let mut offsets = Vec::new();
@@ -330,11 +342,16 @@ impl Traffic {
                 start += here;
             }
         }
-        self.start(purpose, version, parts, (to, offsets));
+        self.start(purpose, version, parts, to, offsets);
     }
 
-    /// Starts to fetch a version into one run of the fastest tier, if nothing of it is there.
-    pub(crate) fn fetch_run(&mut self, version: Version, claim: Claim, outlook: &Outlook) -> bool {
+    /// Starts to fetch a version into one run of the fastest tier, if no byte of it is there.
+    pub(crate) fn fetch_run(
+        &mut self,
+        version: Version,
+        request: RoomRequest,
+        outlook: &Outlook,
+    ) -> bool {
         let to = TierId::FASTEST;
         let Some(record) = self.ledger.records.get(&version) else {
             return false;
@@ -352,7 +369,7 @@ impl Traffic {
         if !is_fetchable || bytes > self.ledger.tier(to).space.limit() {
             return false;
         }
-        let Some(run) = self.ledger.make_run(to, bytes, claim, outlook) else {
+        let Some(run) = self.ledger.make_run(to, bytes, request, outlook) else {
             return false;
         };
         let record = self.ledger.records.get(&version);
@@ -360,12 +377,12 @@ impl Traffic {
         let parts = extents.filter_map(|extent| Some((extent.start, extent.fastest()?.tier)));
         let parts: Vec<_> = parts.collect();
         let offsets = parts.iter().map(|&(start, _)| run.start + start).collect();
-        self.start(Purpose::Prefetch, version, parts, (to, offsets));
+        self.start(Purpose::Prefetch, version, parts, to, offsets);
         true
     }
 }
 
-/// Bytes that `bytes` bytes occupy on a tier.
+/// Returns the bytes that `bytes` bytes occupy on a tier.
 fn space_for(ledger: &Ledger, tier: TierId, bytes: u64) -> u64 {
     ledger.tier(tier).space.reserved(bytes)
 }
