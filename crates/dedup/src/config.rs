@@ -1,65 +1,63 @@
-//! What a lineage is told once.
+//! The configuration of a lineage.
 
 use std::hash::{BuildHasher, RandomState};
 
 use crate::error::{Invalid, Result};
 
-/// How a checkpoint is reduced. ICPP'23, §3.2, has the definitions of `Full`, `Basic` and `List`, and
-/// §2.2 that of `Tree`.
+/// The way in which a checkpoint is reduced. ICPP'23, §3.2, defines `Full`, `Basic` and `List`, and §2.2 `Tree`.
 ///
-/// Whatever the method, a difference that would be no smaller than the checkpoint itself is stored as
-/// `Full`, so nothing ever grows by more than a header.
+/// Every method stores a difference as `Full` if it would be as long as the checkpoint, so a stored checkpoint is at
+/// most a header longer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Method {
-    /// Every checkpoint as it is.
+    /// The whole checkpoint.
     Full,
-    /// A bitmap of what changed since the checkpoint before, and the changed chunks.
+    /// A bitmap of the chunks that changed since the checkpoint before, and these chunks.
     Basic,
-    /// First-time occurrences with their bytes, and shifted duplicates with the place of their
-    /// bytes in this checkpoint or in an earlier one: one entry for each chunk.
+    /// The bytes of first-time occurrences, and for each shifted duplicate the place of its bytes in this checkpoint or
+    /// an earlier one: one entry per chunk.
     List,
     /// As `List`, with entries for whole regions: the nodes of a binary tree over the chunks.
     #[default]
     Tree,
-    /// `Tree`, but `Full` without looking anything up where a sample of the chunks says that nearly
-    /// all of them are new: one in 64, at places that a hash chooses, and 64 at least.
+    /// `Tree`, but `Full` without any look-up if a sample says that nearly all chunks are new. The sample has one chunk
+    /// in 64, at places that a hash chooses, and at least 64 chunks.
     Auto,
 }
 
-/// How a lineage is to be encoded. Everything but `verify` shapes the bytes that come out.
+/// Configuration of a lineage. Every field but `verify` changes the stored bytes.
 ///
-/// A match of digests is taken to be a match of bytes unless `verify` is set. XXH3 is fast and not
-/// cryptographic: with the seed, chunks that collide are made at no cost.
+/// Unless `verify` is set, chunks with equal digests count as equal. XXH3 is fast and not cryptographic: who knows the
+/// seed makes colliding chunks at no cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
-    /// The method. [`Method::Tree`] unless told.
+    /// The method, [`Method::Tree`] by default.
     pub method: Method,
-    /// Bytes of a chunk, a power of two from 32 to 65 536. 128 unless told.
+    /// Bytes of a chunk, a power of two from 32 to 65 536; 128 by default.
     pub chunk: u32,
-    /// Seeds the hash. `None`, as unless told, has every new lineage take a random one, which its
-    /// differences carry: data that collides in one lineage does not in another, and without a
-    /// difference of it, chunks that collide cannot be made. A resumed lineage keeps the seed of its
-    /// chain. Tell one to have the same bytes in every run.
+    /// Seed of the hash. With `None`, the default, each new lineage takes a random one, which its differences contain.
+    /// So data that collides in one lineage does not in another, and nobody can make colliding chunks without one of
+    /// its differences. A resumed lineage keeps the seed of its chain. Set a seed for the same bytes in every run.
     pub seed: Option<u64>,
-    /// Compare bytes whenever two digests match, and store both on a collision. Costs the reading of
-    /// what matches, and memory: that of all differences so far on the CPU; of the checkpoint before
-    /// and of the record's chunks, 2.5 times a checkpoint, on the GPU. Off unless told.
+    /// Compares bytes whenever two digests match, and stores both on a collision. Costs reads of all matching chunks,
+    /// and memory: on the CPU all differences so far; on the GPU the checkpoint before and the record's chunks, 2.5
+    /// times a checkpoint. Off by default.
     pub verify: bool,
-    /// Chunks that the record of hashes may hold. At least the chunks of one checkpoint, which is
-    /// the floor whatever is asked for; 1.2 times as many unless told.
+    /// Largest number of chunks in the record of hashes; by default 1.2 times the chunks of a checkpoint, and never
+    /// fewer than these.
     ///
-    /// A checkpoint whose new chunks do not fit drops the oldest checkpoints' chunks from the
-    /// record, whole checkpoints at a time. What is dropped is not found again: it is stored anew.
+    /// If the new chunks of a checkpoint do not fit, the record drops the chunks of the oldest checkpoints, whole
+    /// checkpoints at a time. A dropped chunk is stored anew when it occurs again.
     pub record_capacity: Option<u64>,
 }
 
-/// [`Method::Tree`] with chunks of so many bytes, and defaults for the rest: `Tree { chunk: 128 }` is a
-/// [`Config`] wherever one is asked for.
+/// [`Method::Tree`] with chunks of `chunk` bytes, and defaults for the rest: `Tree { chunk: 128 }` converts into a
+/// [`Config`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tree {
-    /// As [`Config::chunk`].
+    /// Bytes of a chunk: see [`Config::chunk`].
     pub chunk: u32,
 }
 
@@ -69,7 +67,7 @@ impl From<Tree> for Config {
     }
 }
 
-/// The smallest and the largest chunk, in bytes.
+/// Sizes of the smallest and the largest chunk, in bytes.
 pub(crate) const CHUNKS: std::ops::RangeInclusive<u32> = 32..=65_536;
 
 impl Default for Config {
@@ -85,7 +83,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The defaults with this method.
+    /// Returns the defaults with this method.
     pub fn new(method: Method) -> Self {
         Self {
             method,
@@ -93,26 +91,26 @@ impl Config {
         }
     }
 
-    /// This configuration with chunks of so many bytes.
+    /// Returns this configuration with chunks of `chunk` bytes.
     #[must_use]
     pub fn chunk(self, chunk: u32) -> Self {
         Self { chunk, ..self }
     }
 
-    /// This configuration with that seed instead of a random one.
+    /// Returns this configuration with a fixed seed in place of a random one.
     #[must_use]
     pub fn seed(self, seed: u64) -> Self {
         let seed = Some(seed);
         Self { seed, ..self }
     }
 
-    /// This configuration, with bytes compared on every match or not.
+    /// Returns this configuration with comparing of bytes on or off.
     #[must_use]
     pub fn verify(self, verify: bool) -> Self {
         Self { verify, ..self }
     }
 
-    /// This configuration with a record of so many chunks.
+    /// Returns this configuration with a record of `chunks` chunks.
     #[must_use]
     pub fn record_capacity(self, chunks: u64) -> Self {
         Self {
@@ -121,7 +119,7 @@ impl Config {
         }
     }
 
-    /// The seed of a new lineage.
+    /// Returns the configured seed, or a random one.
     pub(crate) fn seed_or_random(&self) -> u64 {
         // The standard library has keys from the system for its maps.
         let random = || RandomState::new().hash_one(std::process::id());
@@ -135,7 +133,7 @@ impl Config {
         Err(Invalid::Chunk { chunk: self.chunk }.into())
     }
 
-    /// The record's capacity for checkpoints of `chunks` chunks.
+    /// Returns the record's capacity in chunks for checkpoints of `chunks` chunks.
     pub(crate) fn capacity(&self, chunks: u32) -> u64 {
         let chunks = u64::from(chunks);
         self.record_capacity

@@ -1,31 +1,31 @@
 //! Errors, sorted by what the caller does next.
 
-/// What this crate's functions return.
+/// Result of this crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why something could not be done. The variant says what the caller does next.
+/// Why a call failed. The variant says what the caller does next.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The arguments are wrong, and will be wrong again: mend the caller.
     #[error(transparent)]
     Invalid(#[from] Invalid),
-    /// The bytes are no difference, or not the ones that were written: get another copy.
+    /// The bytes are damaged, or no difference: get another copy.
     #[error("the stored difference{} is damaged: {what}; get another copy", of(.version))]
     Corrupt {
-        /// The version, as far as it could be read.
+        /// The version, if it could be read.
         version: Option<u64>,
-        /// What is wrong.
+        /// The defect.
         what: &'static str,
     },
-    /// A difference that this version is based on is not there: add it to the chain.
+    /// The chain lacks a difference that a version is based on: add it.
     #[error(
         "{what} needs the difference with ordinal {ordinal}, which is not in the chain: add it"
     )]
     Missing {
-        /// What needs it.
+        /// The version that needs the difference.
         what: String,
-        /// The ordinal of what is missing.
+        /// Ordinal of the missing difference.
         ordinal: u32,
     },
     /// The difference belongs to another lineage than those in the chain: sort them.
@@ -33,11 +33,11 @@ pub enum Error {
     Foreign {
         /// The version that does not fit.
         version: u64,
-        /// What tells them apart.
+        /// The property that differs.
         what: &'static str,
     },
-    /// A kernel could not be started halfway through a checkpoint, so the lineage's memory on the device
-    /// is not to be trusted: resume a lineage from what is stored.
+    /// A kernel could not be started in the middle of a checkpoint, so the lineage's device memory is undefined: resume
+    /// a lineage from the stored differences.
     #[error("the lineage broke when a kernel could not be started: resume it from what is stored")]
     Broken,
     /// The device failed or refused.
@@ -46,20 +46,20 @@ pub enum Error {
     Device(#[from] tierflow_device::Error),
 }
 
-/// What is wrong with the arguments.
+/// Errors in the arguments of a call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Invalid {
-    /// Not a chunk size that this crate knows.
+    /// The chunk size is not supported.
     #[error("chunks of {chunk} bytes: they must be a power of two from 32 to 65536 bytes")]
     Chunk {
         /// Bytes asked for.
         chunk: u32,
     },
-    /// A checkpoint of no bytes.
+    /// The checkpoint has 0 bytes.
     #[error("a checkpoint of 0 bytes: there must be at least one")]
     Empty,
-    /// More chunks than entries can name.
+    /// The checkpoint has more chunks than entries can name.
     #[error("{len} bytes are more than 2^31 chunks of {chunk} bytes: take larger chunks")]
     TooManyChunks {
         /// Bytes of the checkpoint.
@@ -67,7 +67,7 @@ pub enum Invalid {
         /// Bytes of a chunk.
         chunk: u32,
     },
-    /// All checkpoints of a lineage have one length.
+    /// The checkpoint's length differs from that of the lineage's checkpoints.
     #[error("a checkpoint of {len} bytes in a lineage of {expected} bytes: start a new lineage")]
     Length {
         /// Bytes given.
@@ -75,7 +75,7 @@ pub enum Invalid {
         /// Bytes of the lineage's checkpoints.
         expected: u64,
     },
-    /// Versions grow.
+    /// The version is not larger than the last one.
     #[error("version {version} after version {last}: versions of a lineage must grow")]
     VersionOrder {
         /// The version given.
@@ -83,22 +83,22 @@ pub enum Invalid {
         /// The version before it.
         last: u64,
     },
-    /// There is no such version.
+    /// The chain has no such version.
     #[error("version {version} is not in the chain")]
     NoSuchVersion {
         /// The version asked for.
         version: u64,
     },
-    /// The same version, or the same place in the lineage, twice.
+    /// The chain already has a difference of this version or ordinal.
     #[error("version {version} is in the chain already")]
     Twice {
         /// The version given.
         version: u64,
     },
-    /// A lineage has at most 2^31 − 1 checkpoints.
+    /// The lineage has 2^31 − 1 checkpoints, the most possible.
     #[error("a lineage has at most 2^31 - 1 checkpoints: start a new one")]
     TooManyVersions,
-    /// There are too few bytes for the result.
+    /// The memory is too small for the result.
     #[error("{given} bytes given for a result of up to {needed} bytes")]
     TooSmall {
         /// Bytes given.
@@ -106,22 +106,22 @@ pub enum Invalid {
         /// Bytes needed.
         needed: u64,
     },
-    /// The GPU path cannot do this.
+    /// The GPU path does not support this.
     #[error("{what}: use a lineage on the CPU")]
     NotOnGpu {
-        /// What was asked for.
+        /// The operation asked for.
         what: &'static str,
     },
-    /// The memory lies where the kernels cannot use it.
+    /// The kernels cannot use the memory.
     #[error("{what}")]
     Memory {
-        /// What is wrong, and what would do.
+        /// The defect, and memory that would be suitable.
         what: &'static str,
     },
-    /// The configuration is not the one that the lineage was written with.
+    /// The configuration differs from the one that the lineage was written with.
     #[error("the lineage was written with another {what}")]
     Config {
-        /// What differs.
+        /// The property that differs.
         what: &'static str,
     },
 }

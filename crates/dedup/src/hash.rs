@@ -1,15 +1,14 @@
-//! The hash, and the sums made of hashes.
+//! The hash of chunks, and sums of hashes.
 //!
-//! The hash is XXH3-128 with the secret that XXH3 derives from the lineage's seed, given to it as a
-//! secret: one fixed secret serves chunks of every length, on the CPU and in the kernels, and seed 0
-//! is plain XXH3-128. Why this one (ICPP'23 §2.4 has Murmur3-128):
+//! The hash is XXH3-128 with the secret that XXH3 derives from the lineage's seed. One secret serves chunks of every
+//! length, on the CPU and in the kernels, and seed 0 is plain XXH3-128. The reasons for this hash (ICPP'23 §2.4 has
+//! Murmur3-128):
 //!
-//! - a chunk of up to 128 bytes costs one 64 × 64 → 128 bit product for 16 bytes, and a longer one a
-//!   32 × 32 → 64 bit product for 8 bytes: about 1.6 and 0.8 integer instructions a byte. An H100
-//!   issues about 4.8 for each byte that its memory delivers. Murmur3-128 needs about 1.9, all in
-//!   one chain of dependent products;
-//! - its reference on the CPU uses vector registers where chunks are long;
-//! - it is specified, and tested by others.
+//! - a chunk of up to 128 bytes costs one 64 × 64 → 128 bit product for 16 bytes, and a longer one a 32 × 32 → 64 bit
+//!   product for 8 bytes: about 1.6 and 0.8 integer instructions per byte. An H100 issues about 4.8 per byte that its
+//!   memory delivers. Murmur3-128 needs about 1.9, all in one chain of dependent products;
+//! - its reference on the CPU uses vector registers for long chunks;
+//! - the hash is specified, and others have tested it.
 
 use xxhash_rust::const_xxh3::const_custom_default_secret;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128_with_secret};
@@ -27,7 +26,7 @@ pub(crate) struct Digest {
 pub(crate) struct Hasher {
     seed: u64,
     secret: [u8; 192],
-    /// The same, as words.
+    /// The secret, as words.
     words: [u64; 24],
 }
 
@@ -45,15 +44,14 @@ impl Hasher {
         }
     }
 
-    /// What the secret was made of.
+    /// The seed of the secret.
     pub(crate) fn seed(&self) -> u64 {
         self.seed
     }
 
     #[inline]
     pub(crate) fn digest(&self, chunk: &[u8]) -> Digest {
-        // The short chunks that are most common, without the way there that fits all lengths: a third
-        // of the time.
+        // The common short lengths avoid the dispatch over all lengths: a third of the time.
         match chunk.len() {
             32 => self.digest_pieces::<2>(chunk),
             64 => self.digest_pieces::<4>(chunk),
@@ -62,7 +60,7 @@ impl Hasher {
         }
     }
 
-    /// XXH3-128 of 32, 64 or 128 bytes: from the middle outwards, two pieces at a time.
+    /// XXH3-128 of 32, 64 or 128 bytes, from the middle outwards, two pieces at a time.
     #[inline]
     fn digest_pieces<const N: usize>(&self, chunk: &[u8]) -> Digest {
         let Ok(pieces) = <&[[u8; 16]; N]>::try_from(chunk.as_chunks().0) else {
@@ -110,20 +108,20 @@ pub(crate) const PRIME_2: u64 = 0xC2B2_AE3D_27D4_EB4F;
 const PRIME_3: u64 = 0x1656_67B1_9E37_79F9;
 const PRIME_4: u64 = 0x85EB_CA77_C2B2_AE63;
 
-/// The halves of a 128-bit product, folded into one.
+/// Folds a 128-bit product into 64 bits: its halves, combined by exclusive or.
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     product as u64 ^ (product >> 64) as u64
 }
 
-/// XXH3's last step.
+/// The last step of XXH3.
 fn avalanche(mut x: u64) -> u64 {
     x ^= x >> 37;
     x = x.wrapping_mul(0x1656_6791_9E37_79F9);
     x ^ (x >> 32)
 }
 
-/// XXH64's last step: every bit of the argument reaches every bit of the result, one to one.
+/// The last step of XXH64, a bijection: every bit of the argument affects every bit of the result.
 pub(crate) fn stir(mut x: u64) -> u64 {
     x ^= x >> 33;
     x = x.wrapping_mul(PRIME_2);
@@ -132,10 +130,9 @@ pub(crate) fn stir(mut x: u64) -> u64 {
     x ^ (x >> 32)
 }
 
-/// What a sequence of chunks is known by: the sum of a term for each chunk's digest and place.
+/// The identity of a sequence of chunks: the sum of a term for each chunk's digest and place.
 ///
-/// A sum is made in any order, so by any number of threads, and it follows a change of a few chunks
-/// at the cost of those few.
+/// Any number of threads add terms in any order. A change of a few chunks costs a few terms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sum {
     pub(crate) low: u64,
@@ -166,7 +163,7 @@ impl Sum {
     }
 }
 
-/// The sum of 32-bit little-endian words by their place, for metadata. `bytes` is a multiple of four.
+/// Sum of 32-bit little-endian words by their place, for metadata. The length of `bytes` is a multiple of four.
 pub(crate) fn word_sum(bytes: &[u8]) -> u64 {
     bytes
         .as_chunks::<4>()
@@ -179,7 +176,7 @@ pub(crate) fn word_sum(bytes: &[u8]) -> u64 {
         })
 }
 
-/// The checksum of a header.
+/// Checksum of a header.
 pub(crate) fn checksum(bytes: &[u8]) -> u64 {
     xxh3_64(bytes)
 }

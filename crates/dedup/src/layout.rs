@@ -1,15 +1,15 @@
-//! How the bytes of a checkpoint are cut into chunks, and which regions of chunks have names.
+//! Chunks of a checkpoint, and the regions of chunks that have names.
 
 use std::ops::Range;
 
 use crate::error::{Invalid, Result};
 
-/// A checkpoint of `len` bytes in chunks of `chunk` bytes, the last of which may be short.
+/// A checkpoint of `len` bytes in chunks of `chunk` bytes. The last chunk may be shorter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub(crate) len: u64,
     pub(crate) chunk: u32,
-    /// Chunks, at most 2^31.
+    /// Number of chunks, at most 2^31.
     pub(crate) count: u32,
 }
 
@@ -25,7 +25,7 @@ impl Layout {
         }
     }
 
-    /// The bytes of chunks `first..first + count`.
+    /// The range of the bytes of chunks `first..first + count`.
     pub(crate) fn bytes(&self, first: u32, count: u32) -> Range<usize> {
         let at = |chunk: u64| (chunk * u64::from(self.chunk)).min(self.len) as usize;
         at(first.into())..at(u64::from(first) + u64::from(count))
@@ -35,18 +35,17 @@ impl Layout {
         self.chunk as usize
     }
 
-    /// Whether the chunk is the last one, and short.
+    /// Returns true if the chunk is the last one, and shorter than the others.
     pub(crate) fn is_short(&self, chunk: u32) -> bool {
         chunk == self.count - 1 && !self.len.is_multiple_of(u64::from(self.chunk))
     }
 }
 
-/// A node of the binary tree over the chunks: `2^level` chunks, starting at a multiple of `2^level`.
-/// Only nodes all of whose chunks exist have a name, so any number of chunks will do.
+/// A node of the binary tree over the chunks: `2^level` chunks, starting at a multiple of `2^level`. Only nodes whose
+/// chunks all exist have a name, so the number of chunks is arbitrary.
 ///
-/// The name is the node's number in an in-order walk over the tree, leaves being 1, 3, 5 …: twice the
-/// first chunk, plus the number of chunks. Its lowest bit set tells the level, and names of disjoint
-/// nodes are ordered as their chunks are.
+/// The name is the node's number in an in-order walk over the tree, leaves being 1, 3, 5 …: twice the first chunk, plus
+/// the number of chunks. Its lowest set bit gives the level. Names of disjoint nodes have the order of their chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Node(pub(crate) u32);
 
@@ -55,7 +54,7 @@ impl Node {
         Self(2 * chunk + 1)
     }
 
-    /// How many chunks.
+    /// Number of chunks.
     pub(crate) fn count(self) -> u32 {
         self.0 & self.0.wrapping_neg()
     }
@@ -64,12 +63,12 @@ impl Node {
         (self.0 - self.count()) / 2
     }
 
-    /// One beyond the last chunk.
+    /// End of the node: the chunk behind its last one.
     pub(crate) fn end(self) -> u32 {
         self.first() + self.count()
     }
 
-    /// The parent, if `right` is the sibling on the right of this node.
+    /// Returns the parent, if `right` is this node's right sibling.
     pub(crate) fn joined(self, right: Self) -> Option<Self> {
         let count = self.count();
         let is_left = self.first() & count == 0;
@@ -77,7 +76,7 @@ impl Node {
             .then(|| Self(self.0 + count))
     }
 
-    /// The node with this name, if it has one and all of its chunks exist.
+    /// Returns the node with this name, if all of its chunks exist.
     pub(crate) fn named(name: u32, chunks: u32) -> Option<Self> {
         let node = Self(name);
         let end = u64::from(name.checked_sub(node.count())?) / 2 + u64::from(node.count());

@@ -1,18 +1,17 @@
 #![doc = include_str!("../README.md")]
 //!
-//! # How it is laid out
+//! # Modules
 //!
-//! `hash` and `layout` say what a chunk is known by and which regions have names; `record` is the
-//! history's index; `regions` makes metadata out of labelled chunks. [`Lineage`] encodes with them.
-//! `container` is the stored form, and [`Chain`] all that can be done with stored differences without
-//! the lineage that wrote them. [`gpu`] is the same with kernels.
+//! `hash` and `layout` define the digests of chunks and the names of regions; `record` is the index of the history;
+//! `regions` makes metadata from labelled chunks. [`Lineage`] encodes with them. `container` is the stored form.
+//! [`Chain`] works on stored differences without the lineage that wrote them. [`gpu`] does the same with kernels.
 //!
-//! # What is deliberately absent
+//! # Absent on purpose
 //!
-//! No digests of inner nodes of the tree: `regions` says why none are needed. No compression: codecs
-//! work on the payload of a difference as on anything else. No files: bytes go in and come out.
+//! The tree has no digests of inner nodes: `regions` gives the reason. Differences are not compressed: codecs work on
+//! any bytes. The crate opens no files: bytes go in and come out.
 #![deny(unsafe_code)]
-// What only the kernels' half asks of the other.
+// Only the kernels use some of the items.
 #![cfg_attr(not(feature = "cuda"), allow(dead_code, unused_imports))]
 
 mod chain;
@@ -34,14 +33,13 @@ pub use container::{Container, HEADER_BYTES, Stored};
 pub use encode::{Difference, Lineage, Summary};
 pub use error::{Error, Invalid, Result};
 
-/// Bytes of the longest difference of a checkpoint of `checkpoint_bytes` bytes, whatever it holds: a
-/// header more than the checkpoint.
+/// Bytes of the longest difference of a checkpoint of `checkpoint_bytes` bytes: a header more than the checkpoint.
 pub fn most_stored_bytes(checkpoint_bytes: u64) -> u64 {
     container::payload_at(0).saturating_add(checkpoint_bytes)
 }
 
-/// Where the payload starts in a difference, by its first [`HEADER_BYTES`]: before it is all that a processor reads of one that a
-/// GPU puts checkpoints together of.
+/// Returns the offset of the payload in a difference, from its first [`HEADER_BYTES`]. The processor reads the bytes
+/// before the payload even if a GPU restores.
 ///
 /// # Errors
 ///

@@ -1,11 +1,10 @@
-//! The record of hashes: where each chunk that was ever stored can be found.
+//! The record of hashes: the place of each stored chunk, by digest.
 //!
-//! It holds at most `capacity` chunks. When those of a new checkpoint do not fit, the chunks of the
-//! oldest checkpoint are dropped, then those of the next, until they do; and so are chunks more than
-//! [`GENERATIONS`] checkpoints old, counting those checkpoints that had something new. The rule counts the chunks that were
-//! looked up in vain, duplicates among them included, for that number is known before the first of
-//! them is entered; so it does not depend on the order in which they are, and the GPU's record, which
-//! is laid out differently, forgets the same ones.
+//! The record has at most `capacity` chunks. If those of a new checkpoint do not fit, it drops the chunks of the oldest
+//! checkpoint, then of the next, until they do. It also drops chunks more than [`GENERATIONS`] checkpoints old,
+//! counting checkpoints with new chunks. The rule counts the chunks that were looked up in vain, duplicates among them
+//! included, as this number is known before the first of them is entered. So the result does not depend on the order of
+//! entering, and the GPU's record, which has another layout, drops the same chunks.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -17,25 +16,25 @@ use rayon::prelude::*;
 use crate::hash::Digest;
 use crate::regions::Place;
 
-/// Parts of the record that are filled independently of each other.
+/// Number of shards, which threads fill independently.
 pub(crate) const SHARDS: usize = 32;
 
-/// Checkpoints that the record can have chunks of.
+/// Largest number of checkpoints with chunks in the record.
 pub(crate) const GENERATIONS: usize = 4096;
 
 #[derive(Debug)]
 pub(crate) struct Record {
     capacity: u64,
     shards: Vec<Shard>,
-    /// Checkpoints with entries here and how many, oldest first.
+    /// `(ordinal, chunks)` of the checkpoints with entries, oldest first.
     generations: VecDeque<(u32, u64)>,
     live: u64,
 }
 
-/// The chunks whose digest has one value in some of its bits.
+/// The chunks whose digest's upper five bits have one value.
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
-    places: HashMap<(u64, u64), Place, BuildHasherDefault<Low>>,
+    places: HashMap<(u64, u64), Place, BuildHasherDefault<DigestHasher>>,
 }
 
 impl Record {
@@ -56,7 +55,7 @@ impl Record {
         self.shards[Self::shard_of(digest)].find(digest)
     }
 
-    /// Forgets the oldest checkpoints until so many more chunks fit, or nothing is left.
+    /// Drops the oldest checkpoints until `chunks` more chunks fit, or the record is empty.
     pub(crate) fn make_room(&mut self, chunks: u64) {
         let mut oldest_kept = 0;
         while (self.live + chunks > self.capacity || self.generations.len() >= GENERATIONS)
@@ -72,18 +71,18 @@ impl Record {
         }
     }
 
-    /// The shards, to enter the chunks of checkpoint `ordinal`; then say how many were entered.
+    /// The shards, for entering the chunks of a checkpoint. The caller then reports their number by `entered`.
     pub(crate) fn shards_mut(&mut self) -> &mut [Shard] {
         &mut self.shards
     }
 
-    /// What is in it, in no order.
+    /// Returns the entries, in any order.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (Digest, Place)> {
         let entries = self.shards.iter().flat_map(|shard| &shard.places);
         entries.map(|(&(low, high), &place)| (Digest { low, high }, place))
     }
 
-    /// Checkpoints with entries and how many, oldest first.
+    /// Returns `(ordinal, chunks)` of the checkpoints with entries, oldest first.
     pub(crate) fn generations(&self) -> impl ExactSizeIterator<Item = (u32, u64)> {
         self.generations.iter().copied()
     }
@@ -98,13 +97,13 @@ impl Record {
 
 impl Shard {
     fn find(&self, digest: Digest) -> Option<Place> {
-        // Nothing is entered under this one, which stands for a free slot in the GPU's record.
+        // The zero digest is never entered, as it marks a free slot in the GPU's record.
         self.places.get(&(digest.low, digest.high)).copied()
     }
 
-    /// Enters the digest at `place`, or returns where it is already.
+    /// Enters the digest at `place`, or returns the place at which it is already.
     ///
-    /// The digest of all zeros is not entered, and its chunks are all stored.
+    /// The zero digest is not entered, so its chunks are all stored.
     pub(crate) fn enter(&mut self, digest: Digest, place: Place) -> Option<Place> {
         if digest == Digest::default() {
             return None;
@@ -119,11 +118,11 @@ impl Shard {
     }
 }
 
-/// A digest needs no hashing.
+/// A hasher for digests, which need no hashing.
 #[derive(Debug, Default)]
-struct Low(u64);
+struct DigestHasher(u64);
 
-impl Hasher for Low {
+impl Hasher for DigestHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -131,7 +130,7 @@ impl Hasher for Low {
     fn write(&mut self, _: &[u8]) {}
 
     fn write_u64(&mut self, word: u64) {
-        // The shard is chosen by the upper bits of `high`, the bucket by all of both.
+        // The upper bits of `high` choose the shard, all bits the bucket.
         self.0 = self.0.rotate_left(32) ^ word;
     }
 }

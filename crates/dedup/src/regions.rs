@@ -1,24 +1,22 @@
-//! From labelled chunks to regions: the metadata of a difference.
+//! Regions: they turn labelled chunks into the metadata of a difference.
 //!
-//! # Why the tree needs no digests of its inner nodes
+//! # The tree without digests of inner nodes
 //!
-//! ICPP'23, Algorithm 1, hashes the inner nodes whose leaves are all first-time occurrences, records
-//! them, and looks up the inner nodes whose leaves are all shifted duplicates. A node is in that
-//! record only if its leaves were all first-time occurrences, side by side, in one checkpoint; and the
-//! record of chunks has for each of these leaves that very place, for it holds one place for each
-//! digest. So a node that would be found there has leaves whose sources lie side by side. The opposite
-//! does not hold: sources may lie side by side without being a node of the tree. It suffices, then, to
-//! look at whether the sources of neighbours are neighbours, which finds all that Algorithm 1 finds,
-//! and regions that moved by other than a multiple of their size as well, with nothing hashed, stored
-//! or looked up beyond the chunks. Regions that repeat one chunk (zeros) are found the same way.
+//! ICPP'23, Algorithm 1, hashes the inner nodes whose leaves are all first-time occurrences, records them, and looks up
+//! the inner nodes whose leaves are all shifted duplicates. A node is in that record only if its leaves were all
+//! first-time occurrences, side by side, in one checkpoint. The record of chunks has exactly this place for each of
+//! these leaves, as it has one place per digest. So a node that Algorithm 1 would find has leaves whose sources are
+//! neighbours. The converse does not hold: sources may be neighbours without forming a node. Therefore this module
+//! compares the sources of neighbouring chunks. It finds all that Algorithm 1 finds, and also regions that moved by
+//! other than a multiple of their size; it hashes, stores and looks up chunks alone. Regions that repeat one chunk
+//! (zeros) are found the same way.
 //!
-//! A region is saved unless its parent is, up to the root, so that A → B → A, where every node up to
-//! the root is a shifted duplicate, saves the root.
+//! A region is saved unless its parent is, up to the root. So A → B → A saves the root, as every node is a shifted
+//! duplicate.
 
 use crate::layout::Node;
 
-/// Where the bytes of a chunk are: the checkpoint's ordinal and the chunk in it, which was a first-time
-/// occurrence there.
+/// The place of a chunk's bytes: the ordinal of a checkpoint, and a chunk that was a first-time occurrence there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Place {
     pub(crate) ordinal: u32,
@@ -42,14 +40,14 @@ impl Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shift {
     pub(crate) node: Node,
-    /// Where its first chunk is.
+    /// The place of the first chunk's bytes.
     pub(crate) source: Place,
-    /// Whether its other chunks are there too, instead of behind it.
+    /// True if all chunks of the region have the bytes at `source`; otherwise their sources follow it.
     pub(crate) repeats: bool,
 }
 
 impl Shift {
-    /// The region of this one and its sibling on the right.
+    /// Returns the region of this one and its right sibling, if the two join.
     fn joined(self, right: Self) -> Option<Self> {
         let node = self.node.joined(right.node)?;
         let is_leaf = node.count() == 2;
@@ -70,7 +68,7 @@ impl Shift {
     }
 }
 
-/// The regions of a difference, each list in the order of the chunks.
+/// The regions of a difference. Each list is in the order of the chunks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Regions {
     pub(crate) first: Vec<Node>,
@@ -78,7 +76,7 @@ pub(crate) struct Regions {
 }
 
 impl Regions {
-    /// Adds a first-time occurrence behind all chunks so far. `join` makes regions of neighbours.
+    /// Adds a first-time occurrence behind all chunks so far. `join` joins neighbours to regions.
     pub(crate) fn push_first(&mut self, node: Node, join: bool) {
         let mut node = node;
         if join {
@@ -102,7 +100,7 @@ impl Regions {
         self.shifted.push(shift);
     }
 
-    /// Adds a chunk behind all chunks so far; `source` is its own place for a first-time occurrence.
+    /// Adds a chunk behind all chunks so far. A first-time occurrence has its own place as `source`.
     pub(crate) fn push(&mut self, own: Place, source: Place, join: bool) {
         let node = Node::leaf(own.chunk);
         if own == source {
@@ -119,7 +117,7 @@ impl Regions {
         );
     }
 
-    /// Adds regions that lie behind all chunks so far.
+    /// Adds regions that follow all chunks so far.
     pub(crate) fn append(&mut self, other: Self, join: bool) {
         if !join {
             self.first.extend(other.first);

@@ -1,14 +1,14 @@
-//! The chunks that `Auto` looks at before it decides whether a checkpoint is worth looking up.
+//! The sample by which `Auto` decides whether a checkpoint is worth looking up.
 //!
-//! One chunk of each run of neighbours, at a place within the run that a hash of the lineage's seed, the
-//! checkpoint's ordinal and the run's number chooses: no period of the data can hide from it, or stand
-//! for all of it, and the same lineage takes the same sample on the CPU, on a GPU and when it is resumed.
+//! The sample has one chunk of each run of neighbours. A hash of the lineage's seed, the checkpoint's ordinal and the
+//! run's number chooses it, so no period of the data can hide from the sample or stand for all of it. The CPU, a GPU
+//! and a resumed lineage take the same sample.
 
 use crate::hash::{PRIME_1, PRIME_2, stir};
 
-/// Chunks of a run, at most.
+/// Largest number of chunks in a run.
 const LONGEST_RUN: u32 = 64;
-/// Chunks in a sample, at least, where a checkpoint has so many.
+/// Smallest number of chunks in a sample, if the checkpoint has as many.
 const LEAST: u32 = 64;
 /// `Auto` stores a checkpoint in full if at least this share of the sample is new.
 const MOSTLY: (u64, u64) = (7, 8);
@@ -22,7 +22,7 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// Of a checkpoint of so many chunks.
+    /// Makes the sample of checkpoint `ordinal`, of `chunks` chunks.
     pub(crate) fn new(chunks: u32, seed: u64, ordinal: u32) -> Self {
         let n = u64::from(ordinal) + 1;
         Self {
@@ -32,12 +32,12 @@ impl Sample {
         }
     }
 
-    /// How many chunks are in it.
+    /// Number of chunks in the sample.
     pub(crate) fn len(self) -> u32 {
         self.chunks.div_ceil(self.run)
     }
 
-    /// The n-th of them, from 0.
+    /// Returns chunk `n` of the sample, from 0.
     pub(crate) fn chunk(self, n: u32) -> u32 {
         let start = n * self.run;
         let run = u64::from(self.run.min(self.chunks - start));
@@ -45,12 +45,12 @@ impl Sample {
         start + (((hash >> 32) * run) >> 32) as u32
     }
 
-    /// What the kernel is told of it; the rest follows from the number of chunks.
+    /// The sample's number for the kernel, which derives the rest from the number of chunks.
     pub(crate) fn salt(self) -> u64 {
         self.salt
     }
 
-    /// Whether the checkpoint is mostly new if so many chunks of the sample are.
+    /// Returns true if the checkpoint counts as mostly new when `new` chunks of the sample are new.
     pub(crate) fn is_mostly_new(self, new: u64) -> bool {
         new * MOSTLY.1 >= u64::from(self.len()) * MOSTLY.0
     }

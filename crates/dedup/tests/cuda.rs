@@ -42,7 +42,7 @@ impl Gpu {
     }
 }
 
-/// What is different, for people.
+/// Describes the difference for people.
 fn describe(what: &str, ours: &[u8], theirs: &[u8]) -> String {
     let at = ours.iter().zip(theirs).position(|(a, b)| a != b);
     let word = |bytes: &[u8], at: usize| {
@@ -66,13 +66,13 @@ fn describe(what: &str, ours: &[u8], theirs: &[u8]) -> String {
     )
 }
 
-/// Encodes a history on both sides, to host and to device memory by turns, and compares every byte;
-/// restores every version on the GPU.
+/// Encodes a history on both sides, to host and device memory by turns, and compares every byte. Restores every version
+/// on the GPU.
 fn compare(gpu: &Gpu, config: Config, history: &[Vec<u8>], what: &str) {
     let len = history[0].len();
     let data = gpu.device.alloc(len).unwrap();
-    let mut on_gpu = gpu::Lineage::new(&gpu.kernels, config, len as u64).unwrap();
-    // With the seed that the other one has taken, where none was told.
+    let mut on_gpu = gpu::GpuLineage::new(&gpu.kernels, config, len as u64).unwrap();
+    // If no seed is set, the second lineage takes the seed of the first.
     let mut on_cpu = Lineage::new(*on_gpu.config()).unwrap();
     let room = on_gpu.most_stored_bytes();
     let host = gpu::pinned(&gpu.device, room).unwrap();
@@ -196,7 +196,7 @@ fn every_number_of_chunks() {
     }
 }
 
-/// Auto takes the same sample: of small checkpoints, of large ones, and of changes that have a period.
+/// `Auto` takes the same sample: of small checkpoints, of large ones, and of changes with a period.
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn auto_decides_as_on_the_cpu() {
@@ -205,7 +205,7 @@ fn auto_decides_as_on_the_cpu() {
         let len = chunks * 64 - chunks % 3;
         let mut random = Random(chunks as u64);
         let mut history = vec![random.bytes(len)];
-        // Shares around the one that decides, in places with a period and without one.
+        // Shares around the deciding one, in places with a period and without one.
         for eighths in [0, 6, 7, 8, 7, 6] {
             let mut next = history[history.len() - 1].clone();
             for (at, chunk) in next.chunks_mut(64).enumerate() {
@@ -233,7 +233,7 @@ fn a_full_record_forgets_the_same() {
     let mut history = vec![random.bytes(500_000)];
     for round in 0..12 {
         let mut next = history[round].clone();
-        // A third is new each time, and some of it comes from long ago.
+        // A third is new each time, and some of it is old data.
         for _ in 0..2600 {
             let at = random.below(7812) * 64;
             if random.below(3) == 0 {
@@ -255,7 +255,7 @@ fn a_full_record_forgets_the_same() {
     }
 }
 
-/// `compare` looks at the summary as well, which counts the collisions.
+/// `compare` also compares the summaries, which count the collisions.
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn verification_finds_the_same_collisions_as_on_the_cpu() {
@@ -269,7 +269,7 @@ fn verification_finds_the_same_collisions_as_on_the_cpu() {
             compare(&gpu, config, &history, name);
         }
     }
-    // A record that forgets moves the bytes that it compares with.
+    // A record that drops chunks moves the bytes that it compares with.
     let history = &histories(300_000, 64)[0].1;
     let config = Config::new(Method::Tree).chunk(64).verify(true);
     compare(&gpu, config.record_capacity(0), history, "a small record");
@@ -282,7 +282,7 @@ fn encodings_in_flight_follow_each_other_on_any_stream() {
     let history = &histories(2_000_000, 64)[0].1;
     let len = history[0].len();
     let config = Config::new(Method::Tree).chunk(64);
-    let mut on_gpu = gpu::Lineage::new(&gpu.kernels, config, len as u64).unwrap();
+    let mut on_gpu = gpu::GpuLineage::new(&gpu.kernels, config, len as u64).unwrap();
     let room = on_gpu.most_stored_bytes();
     let other = gpu.device.stream().unwrap();
     let mut flying = Vec::new();
@@ -335,7 +335,7 @@ fn a_resumed_lineage_goes_on_as_if_nothing_had_happened() {
             let mut chain: Chain<Vec<u8>> = Chain::new();
             for (checkpoint, version) in history.iter().zip(1..) {
                 let mut resumed =
-                    gpu::Lineage::resume(&gpu.kernels, config, len as u64, &chain).unwrap();
+                    gpu::GpuLineage::resume(&gpu.kernels, config, len as u64, &chain).unwrap();
                 let room = resumed.most_stored_bytes();
                 let host = gpu::pinned(&gpu.device, room).unwrap();
                 let landing = gpu::Landing::pinned(&host, 0..room).unwrap();
@@ -364,7 +364,7 @@ fn a_resumed_lineage_goes_on_as_if_nothing_had_happened() {
 fn what_cannot_be_encoded_gives_the_loans_back() {
     let gpu = gpu();
     let data = gpu.device.alloc(4096).unwrap();
-    let mut lineage = gpu::Lineage::new(&gpu.kernels, Config::default(), 4000).unwrap();
+    let mut lineage = gpu::GpuLineage::new(&gpu.kernels, Config::default(), 4000).unwrap();
     let room = lineage.most_stored_bytes();
     let host = gpu::pinned(&gpu.device, room).unwrap();
     let mut encode = |version, range, room| {
@@ -432,7 +432,7 @@ fn more_than_four_gibibytes() {
     let len = (1_usize << 32) + (1 << 20) + 77;
     let mut data = Random(1).bytes(1 << 20).repeat(len.div_ceil(1 << 20));
     data.truncate(len);
-    // Each megabyte is made different, and the last bytes are beyond 4 GiB.
+    // Each megabyte differs, and the last bytes lie beyond 4 GiB.
     for (megabyte, n) in data.chunks_mut(1 << 20).zip(0_u64..) {
         for chunk in megabyte.chunks_mut(128).filter(|chunk| chunk.len() >= 8) {
             chunk[..8].copy_from_slice(&n.to_le_bytes());

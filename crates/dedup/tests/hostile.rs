@@ -1,4 +1,4 @@
-//! Files that are not what was written: a clear error, never a panic, never wrong bytes.
+//! Damaged and forged files: a clear error, never a panic, never wrong bytes.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -29,7 +29,7 @@ fn stored(config: Config, history: &[Vec<u8>]) -> Vec<Vec<u8>> {
     history.iter().zip(0..).map(encode).collect()
 }
 
-/// A chain of these, or the first error.
+/// Makes a chain of these files, or returns the first error.
 fn chain<'a>(files: impl IntoIterator<Item = &'a [u8]>) -> Result<Chain<&'a [u8]>, Error> {
     let mut chain = Chain::new();
     for file in files {
@@ -73,7 +73,7 @@ fn every_flipped_bit_is_found() {
                 let found = chain((0..files.len()).map(with));
                 let Ok(chain) = found else { continue };
                 assert!(chain.verify().is_err(), "{method:?} {damaged} bit {bit}");
-                // A caller that does not verify gets right bytes or an error.
+                // A caller that does not verify gets correct bytes or an error.
                 for (data, version) in history.iter().zip(0..) {
                     if let Ok(restored) = chain.to_vec(version) {
                         assert!(restored == *data, "{method:?} {damaged} bit {bit}");
@@ -104,7 +104,7 @@ fn missing_foreign_and_repeated_files_are_told_apart() {
     assert!(without.verify().is_err());
     assert!(without.dependencies(2).is_err());
     let swapped = chain([&files[0][..], &others[1], &files[2]]).unwrap();
-    // Version 2 may have what it needs from elsewhere; then it is right.
+    // Version 2 may need no byte of the swapped file; then it is correct.
     assert!(swapped.to_vec(2).map_or(true, |data| data == history[2]));
     assert!(matches!(
         swapped.verify(),
@@ -128,7 +128,7 @@ fn missing_foreign_and_repeated_files_are_told_apart() {
     ));
 }
 
-/// A file whose sums are right, whatever its fields and metadata say.
+/// Changes a file and makes its sums match again.
 fn forge(file: &[u8], change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut file = file.to_vec();
     change(&mut file);
@@ -136,7 +136,7 @@ fn forge(file: &[u8], change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     file
 }
 
-/// The sums of the format, made again from its description in docs/src/dedup.md.
+/// The sums of the format, computed anew from its description in docs/src/dedup.md.
 mod tierflow_dedup_forge {
     fn stir(mut x: u64) -> u64 {
         x ^= x >> 33;
@@ -207,8 +207,8 @@ fn forged_fields_and_entries_are_refused_or_harmless() {
                 let versions: Vec<u64> = chain.versions().collect();
                 for version in versions {
                     let _ = chain.dependencies(version);
-                    // A file may call itself another version, or say that it is another checkpoint; but
-                    // what comes back under a sum that was not forged is what was written.
+                    // A file may name another version, or claim to be another checkpoint. But bytes that match a sum
+                    // that was not forged are the written ones.
                     if let Ok(restored) = chain.to_vec(version)
                         && let Some(data) = history.get(version as usize)
                         && !(72..104).contains(&offset)
@@ -227,7 +227,7 @@ fn forged_fields_and_entries_are_refused_or_harmless() {
 #[test]
 fn a_short_file_cannot_ask_for_much_memory() {
     let files = stored(Config::new(Method::Tree).chunk(32), &small());
-    // 2^36 bytes, of which no link has any.
+    // 2^36 bytes, stored in no link.
     let forged = forge(&files[1], |file| {
         file[40..48].copy_from_slice(&(1_u64 << 36).to_le_bytes());
         file[36..40].copy_from_slice(&u32::MAX.to_le_bytes());

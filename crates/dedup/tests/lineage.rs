@@ -1,4 +1,4 @@
-//! What a lineage and its chain can do beside encoding and restoring.
+//! Lineages and chains, besides encoding and restoring.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -14,7 +14,7 @@ use tierflow_dedup::{Chain, Config, Error, Invalid, Lineage, Method, Stored};
 #[test]
 fn a_resumed_lineage_goes_on_as_if_nothing_had_happened() {
     for method in METHODS {
-        // A small record, so that it has forgotten some by then.
+        // A small record, so that it has dropped chunks by then.
         for capacity in [0, 1_000_000] {
             let config = Config::new(method)
                 .chunk(64)
@@ -44,7 +44,7 @@ fn a_full_record_forgets_and_loses_nothing() {
     let config = Config::new(Method::Tree).chunk(chunk);
     let small = encode(config, &history);
     let large = encode(config.record_capacity(1 << 20), &history);
-    // Room for 1.2 checkpoints: when B came, A was forgotten.
+    // The record fits 1.2 checkpoints: B made it drop A.
     assert_eq!(small.get(30).unwrap().stored(), Stored::Full);
     assert_eq!(large.get(30).unwrap().payload_bytes(), 0);
     check(&small, &history, "small record");
@@ -80,7 +80,7 @@ fn what_is_kept_of_a_compacted_chain_comes_back() {
                     .map(|d| d.as_bytes().len())
                     .sum();
                 assert!(bytes <= keep.len() * (30_001 + 192));
-                // And a lineage goes on from there.
+                // A lineage continues from the compacted chain.
                 let mut resumed = Lineage::resume(Config::new(method).chunk(64), &small).unwrap();
                 let next = resumed.encode(1000, &history[0]).unwrap();
                 small.push(next.as_bytes()).unwrap();
@@ -141,7 +141,7 @@ fn dependencies_are_enough_and_no_more_than_exist() {
     }
 }
 
-/// The container of a version, as it was stored.
+/// The container of a version, as stored.
 fn bytes_of(chain: &Chain<Vec<u8>>, version: u64) -> Vec<u8> {
     chain.stored_bytes(version).unwrap().to_vec()
 }
@@ -184,11 +184,11 @@ fn verification_stores_what_collides() {
         assert!(collisions >= 2, "{method:?}: {collisions}");
         check(&chain, &history, "collisions");
     }
-    // Without, one is taken for the other; that is what the test can see and verification mends.
+    // Without verification, one chunk is taken for the other.
     let config = Config::new(Method::Tree).chunk(32);
     let chain = encode(config.seed(0), &history);
     assert_ne!(chain.to_vec(20).unwrap(), history[1]);
-    // So does a seed that was unknown when they were made.
+    // A seed unknown to the maker of the chunks prevents it too.
     check(&encode(config, &history), &history, "forged");
 }
 
@@ -202,7 +202,7 @@ fn every_lineage_has_a_seed_of_its_own_and_keeps_it() {
         let mut chain = encode(config, &history[..2]);
         let own = seed(&chain, 10);
         seeds.push(own);
-        // Resumed without being told, and with what it says of itself.
+        // Resumes without a seed, and with the seed of the chain.
         for version in [30, 40] {
             let mut resumed = Lineage::resume(config, &chain).unwrap();
             assert_eq!(resumed.config().seed, Some(own));
@@ -218,7 +218,7 @@ fn every_lineage_has_a_seed_of_its_own_and_keeps_it() {
     seeds.sort_unstable();
     seeds.dedup();
     assert_eq!(seeds.len(), 8);
-    // What was written before there were random seeds has 0, and is read and gone on with.
+    // Files from before random seeds have seed 0, and are read and continued.
     let old = encode(config.seed(0), history);
     check(&old, history, "seed 0");
     let resumed = Lineage::resume(config, &old).unwrap();

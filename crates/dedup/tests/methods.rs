@@ -1,4 +1,4 @@
-//! What the methods store, against the oracle and against each other; and that it comes back.
+//! The bytes that each method stores, compared with the oracle and among methods, and restored.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -56,7 +56,7 @@ fn list_stores_what_the_oracle_stores() {
     }
 }
 
-/// Sizes of the stored versions.
+/// Metadata and payload bytes of the stored versions.
 fn sizes(chain: &Chain<Vec<u8>>) -> Vec<(u64, u64)> {
     chain
         .versions()
@@ -121,7 +121,7 @@ fn every_number_of_chunks_with_every_kind_of_tail() {
             check(&chain, &history, &format!("{chunks} chunks, {method:?}"));
             if method == Method::Tree {
                 let third = chain.get(30).unwrap();
-                // An entry may be longer than what it stands for.
+                // An entry may be longer than the chunk that it replaces.
                 let is_tiny = len < 64 && third.stored() == Stored::Full;
                 assert!(third.payload_bytes() == 0 || is_tiny, "{chunks}");
                 assert!(third.entries().1 <= 2 * (usize::BITS - chunks.leading_zeros()));
@@ -194,7 +194,7 @@ fn auto_gives_up_on_what_is_all_new_and_finds_its_way_back() {
     check(&chain, &history, "auto");
 }
 
-/// Changes that come back with a period, at every place within it, are no more than they are.
+/// Changes with a period, at every place within it, are counted at their true share.
 #[test]
 fn auto_is_not_misled_by_a_period() {
     let (chunk, period) = (64, 64);
@@ -210,7 +210,7 @@ fn auto_is_not_misled_by_a_period() {
         assert_eq!(second.stored(), Stored::Tree, "from {first}");
         assert_eq!(second.payload_bytes(), (chunk * 512) as u64);
         check(&chain, &history, "period");
-        // And what is all new but for such chunks is seen to be.
+        // Data that is new except for such chunks counts as new.
         let mut fresh = random.bytes(base.len());
         for at in (first * chunk..base.len()).step_by(chunk * period) {
             fresh[at..at + chunk].copy_from_slice(&base[at..at + chunk]);

@@ -1,25 +1,24 @@
-//! Advice to the driver on managed memory, and the attributes that it can be asked for.
+//! Advice to the driver on managed memory, and the attributes that the driver reports.
 
 use crate::info::Place;
 
-/// How bytes of [managed memory](crate::Device::alloc_managed) will be used (`cuMemAdvise`). Advice moves
-/// nothing by itself: it says what the driver does when it moves bytes, or finds them elsewhere.
+/// How a program will use bytes of [managed memory](crate::Device::alloc_managed) (`cuMemAdvise`). Advice moves no
+/// bytes; the driver follows it at page faults and when it moves bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Advice {
-    /// Bytes stay where they are preferred, once they are there, and others reach them from afar, as far as they
-    /// can; where they are not, the driver moves them away first when it needs room.
+    /// Bytes stay at the preferred place once they are there, and other processors access them from afar if they can.
+    /// Elsewhere, the driver evicts them first when it needs memory.
     PreferredLocation(Place),
-    /// The driver decides again.
+    /// Takes [`PreferredLocation`](Self::PreferredLocation) back.
     NoPreferredLocation,
-    /// The device has the bytes mapped wherever they lie, so that it reaches them without a fault, over the bus if
-    /// need be.
+    /// The device keeps the bytes mapped wherever they lie, and accesses them without a fault, over the bus if need be.
     AccessedByDevice,
-    /// The device has them mapped when it has touched them.
+    /// Takes [`AccessedByDevice`](Self::AccessedByDevice) back: the device maps the bytes at its first access.
     NotAccessedByDevice,
 }
 
-/// What the driver can be asked about managed bytes.
+/// Attributes of managed bytes that the driver reports.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RangeAttribute {
     PreferredLocation,

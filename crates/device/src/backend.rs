@@ -1,9 +1,8 @@
-//! What a back end is. One folder that implements these traits and passes
-//! `conformance` (feature `testing`) is a new back end.
+//! The traits of a back end. A folder that implements them and passes `conformance` (feature `testing`) is a new back
+//! end.
 //!
-//! The rest of the crate validates; a back end trusts what it is handed. In particular every range
-//! that reaches it is in bounds, mapped and lent to the caller for as long as the work takes, and
-//! lengths are never zero.
+//! The rest of the crate validates arguments; a back end trusts them. Every range that reaches it is in bounds, mapped
+//! and lent to the caller for as long as the work takes. Lengths are never zero.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -23,39 +22,40 @@ use crate::pinned::Pinned;
 ///
 /// # Safety
 ///
-/// Whatever `alloc` returns, or `reserve` returns and `map` has made usable, is memory of that
-/// length, exclusively the caller's until `free`, `unmap` and `release`. If [`Info::host_accessible`],
-/// it may be read and written through plain pointers, and its bytes are initialised.
+/// Memory that `alloc` returned, or that `reserve` returned and `map` made usable, has that length and is exclusively
+/// the caller's until `free`, `unmap` and `release`. If [`Info::host_accessible`], plain pointers may read and write
+/// it, and its bytes are initialised.
 pub(crate) unsafe trait Backend: Debug + Send + Sync + 'static {
     fn info(&self) -> &Info;
 
-    /// Bytes of device memory that could be had at this moment.
+    /// Bytes of device memory that are free at this moment.
     fn free_bytes(&self) -> Result<u64>;
 
-    /// The address of `len` new bytes of device memory.
+    /// Allocates `len` bytes of device memory and returns the address.
     fn alloc(&self, len: usize) -> Result<u64>;
 
     /// # Safety
     /// `address` and `len` are of one `alloc` that has not been freed, and no work uses it.
     unsafe fn free(&self, address: u64, len: usize);
 
-    /// The address of `len` bytes of address range, with no memory behind it. `len` is a multiple
-    /// of the granularity of what is to be mapped there.
+    /// Reserves `len` bytes of addresses without memory and returns the first. `len` is a multiple of the granularity
+    /// of the chunks that will be mapped there.
     fn reserve(&self, len: usize) -> Result<u64>;
 
-    /// What chunks of this kind must be multiples of, in bytes; an error if there are none.
-    fn granularity(&self, behind: &Behind) -> Result<usize>;
+    /// Returns the granularity of such chunks in bytes: their lengths are multiples of it. An error if the back end has
+    /// no such chunks.
+    fn granularity(&self, behind: &ChunkMemory) -> Result<usize>;
 
     /// Puts memory behind a part of a reservation.
     ///
     /// # Safety
     /// The range lies in a live reservation, is aligned to the granularity, and nothing of it is
     /// mapped.
-    unsafe fn map(&self, address: u64, len: usize, behind: &Behind) -> Result<()>;
+    unsafe fn map(&self, address: u64, len: usize, behind: &ChunkMemory) -> Result<()>;
 
     /// # Safety
     /// All three are of one `map` that has not been undone, and no work uses it.
-    unsafe fn unmap(&self, address: u64, len: usize, behind: &Behind);
+    unsafe fn unmap(&self, address: u64, len: usize, behind: &ChunkMemory);
 
     /// # Safety
     /// `address` and `len` are of one `reserve` that has not been released, with nothing mapped.
@@ -73,16 +73,16 @@ pub(crate) unsafe trait Backend: Debug + Send + Sync + 'static {
     /// it.
     unsafe fn unpin(&self, address: u64, len: usize);
 
-    /// The address of `len` new bytes of host memory that the device reaches directly, provided by
-    /// the driver in one call; an error if there is no driver.
+    /// Allocates `len` bytes of pinned host memory in one call of the driver and returns the address; an error if there
+    /// is no driver.
     fn alloc_pinned(&self, len: usize) -> Result<u64>;
 
     /// # Safety
     /// `address` is of one `alloc_pinned` that has not been freed, and no work uses it.
     unsafe fn free_pinned(&self, address: u64);
 
-    /// The address of `len` new bytes that move between host and device as either touches them; an
-    /// error if there is no driver that moves them.
+    /// Allocates `len` bytes that the driver moves between host and device at each access, and returns the address; an
+    /// error if there is no such driver.
     fn alloc_managed(&self, len: usize) -> Result<u64>;
 
     /// # Safety
@@ -95,7 +95,8 @@ pub(crate) unsafe trait Backend: Debug + Send + Sync + 'static {
     /// The range lies in one live `alloc_managed`.
     unsafe fn advise(&self, address: u64, len: usize, advice: Advice) -> Result<()>;
 
-    /// The place last advised for managed bytes, or last prefetched to; `None` if none, or not the same for all.
+    /// Returns the place last advised for managed bytes, or last prefetched to; `None` if there is none, or not one for
+    /// all bytes.
     ///
     /// # Safety
     /// The range lies in one live `alloc_managed`.
@@ -106,18 +107,18 @@ pub(crate) unsafe trait Backend: Debug + Send + Sync + 'static {
         what: RangeAttribute,
     ) -> Result<Option<Place>>;
 
-    /// `len` bytes of device memory without an address, which other processes can map. `len` is a
-    /// multiple of the granularity.
+    /// Allocates `len` bytes of device memory without an address, which other processes can map. `len` is a multiple of
+    /// the granularity.
     fn export(&self, len: usize) -> Result<Arc<dyn Exportable>>;
 
-    /// The way by which this device reaches the memory of another one of the same kind; `None` if it
-    /// does not.
+    /// Returns the link over which this device reaches the memory of device `peer` of the same kind; `None` if there is
+    /// no such link.
     fn link_to(&self, peer: usize) -> Result<Option<PeerLink>>;
 
-    /// The node of main memory next to the device; `None` where the machine does not say.
+    /// Returns the NUMA node next to the device; `None` where the machine does not say.
     fn numa_node(&self) -> Option<u32>;
 
-    /// The device's place on the PCI bus, if it has one.
+    /// Returns the device's address on the PCI bus, if it has one.
     fn bus_id(&self) -> Option<String>;
 
     fn queue(&self) -> Result<Box<dyn Queue>>;
@@ -125,9 +126,9 @@ pub(crate) unsafe trait Backend: Debug + Send + Sync + 'static {
     fn as_any(&self) -> &dyn Any;
 }
 
-/// What `Backend::map` puts behind addresses.
+/// The memory that `Backend::map` puts behind addresses.
 #[derive(Debug)]
-pub(crate) enum Behind {
+pub(crate) enum ChunkMemory {
     /// Memory of the device, which the devices of these numbers may reach too.
     Device { peers: Vec<usize> },
     /// Pinned memory of this node of the host.
@@ -140,15 +141,15 @@ pub(crate) enum Behind {
     Imported(OwnedFd),
 }
 
-/// The back end's half of an [`Exported`](crate::Exported): freed when it is dropped and no process
-/// maps it any more.
+/// The back end's half of an [`Exported`](crate::Exported). Dropping it frees the memory once no process maps it any
+/// more.
 pub(crate) trait Exportable: Debug + Send + Sync + 'static {
-    /// What another process maps it by.
+    /// The descriptor by which another process maps the memory.
     fn fd(&self) -> BorrowedFd<'_>;
     fn as_any(&self) -> &dyn Any;
 }
 
-/// Where the bytes of a copy come from and go to.
+/// Addresses, sides of the bus and length of a copy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Copy {
     pub(crate) src: u64,
@@ -156,11 +157,11 @@ pub(crate) struct Copy {
     pub(crate) dst: u64,
     pub(crate) dst_place: Place,
     pub(crate) len: usize,
-    /// Whether every device reaches what of both ends is host memory by itself, as kernels do: as far as that is known.
+    /// True if every device is known to reach both ends by itself, as kernels do.
     pub(crate) is_pinned: bool,
 }
 
-/// The back end's half of a [`Stream`](crate::Stream): work that runs in the order it was given.
+/// The back end's half of a [`Stream`](crate::Stream): work that runs in the order of its calls.
 ///
 /// # Safety
 ///
@@ -197,24 +198,23 @@ pub(crate) unsafe trait Queue: Debug + Send + Sync + 'static {
 
     fn synchronize(&self) -> Result<()>;
 
-    /// A mark behind all work enqueued so far.
+    /// Records a mark behind all work enqueued so far.
     fn record(&self, mark: MarkKind) -> Result<Box<dyn Mark>>;
 
-    /// Work enqueued from now on starts after the mark is reached. The mark is of this kind of
-    /// back end.
+    /// Makes work enqueued from now on start after `mark`, which is of this kind of back end.
     fn wait(&self, mark: &dyn Mark) -> Result<()>;
 
     fn as_any(&self) -> &dyn Any;
 }
 
-/// What a mark is good for.
+/// The ways in which a mark can be waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MarkKind {
-    /// Threads wait for it, asleep.
+    /// Threads wait, asleep.
     End,
-    /// Threads, asleep, and streams wait for it.
+    /// Threads wait asleep; streams wait.
     Event,
-    /// Threads wait for it spinning, streams wait for it, and it carries a time stamp.
+    /// Threads wait spinning; streams wait; the mark has a time stamp.
     Timed,
 }
 

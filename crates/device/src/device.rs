@@ -1,4 +1,4 @@
-//! A device. What can be had of one is made where it is: memory in `memory`, streams in `stream`, and so on.
+//! A device: its properties and links. `memory` allocates, `stream` makes streams, and so on.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use crate::backend::Backend;
 use crate::error::{Error, Invalid, Result};
 use crate::info::{Info, PeerLink};
 
-/// A device: memory that can be had, and streams that move it. Clones are the same device.
+/// A device: memory to allocate, and streams that copy. Clones are the same device.
 ///
 /// ```
 /// # fn main() -> tierflow_device::Result<()> {
@@ -40,17 +40,17 @@ impl Device {
         }
     }
 
-    /// What the device is.
+    /// The device's properties.
     pub fn info(&self) -> &Info {
         self.backend().info()
     }
 
-    /// Why [`Choice::Auto`](crate::Choice::Auto) took the host back end. `None` if it did not, or was not asked.
+    /// The reason why [`Choice::Auto`](crate::Choice::Auto) took the host back end; `None` otherwise.
     pub fn why_host(&self) -> Option<&Error> {
         self.shared.why_host.as_ref()
     }
 
-    /// Bytes of device memory that are free now, for every process that uses the device.
+    /// Bytes of device memory that are free now; all processes that use the device share them.
     ///
     /// # Errors
     ///
@@ -59,12 +59,12 @@ impl Device {
         self.backend().free_bytes()
     }
 
-    /// The way by which this device reaches `peer`'s memory, as the driver tells; `None` if it does
-    /// not reach it. What the way carries is not the driver's to say: it has to be measured.
+    /// Returns the link over which this device reaches `peer`'s memory, as the driver reports it; `None` if there is
+    /// none. The driver does not know its throughput, which has to be measured.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`] or [`Error::Lost`] if the driver does not say.
+    /// [`Error::Driver`] or [`Error::Lost`] if the driver does not answer.
     pub fn link_to(&self, peer: &Self) -> Result<Option<PeerLink>> {
         let (mine, theirs) = (self.info(), peer.info());
         if mine.kind != theirs.kind || self.is_same(peer) {
@@ -73,8 +73,8 @@ impl Device {
         self.backend().link_to(theirs.ordinal)
     }
 
-    /// The device's place on the PCI bus, `0000:0F:00.0`, which stays when `CUDA_VISIBLE_DEVICES`
-    /// renumbers devices; `None` on the host back end.
+    /// The device's address on the PCI bus, `0000:0F:00.0`, which stays when `CUDA_VISIBLE_DEVICES` renumbers devices;
+    /// `None` on the host back end.
     pub fn bus_id(&self) -> Option<String> {
         self.backend().bus_id()
     }
@@ -85,13 +85,13 @@ impl Device {
         self.backend().numa_node()
     }
 
-    /// Whether both are the same memory and the same driver's device, however often it was opened.
+    /// Returns true if both are one device with one memory, however often it was opened.
     pub fn is_same(&self, other: &Self) -> bool {
         let (mine, theirs) = (self.info(), other.info());
         mine.kind == theirs.kind && mine.ordinal == theirs.ordinal
     }
 
-    /// Refuses what can never be had: drivers differ in what they call it.
+    /// Refuses more bytes than the device has; drivers differ in their error for that.
     pub(crate) fn within_total(&self, len: usize, what: &'static str) -> Result<()> {
         if len as u64 <= self.info().total_bytes {
             return Ok(());
@@ -115,7 +115,7 @@ pub(crate) fn not_empty(len: usize) -> Result<usize> {
     Ok(len)
 }
 
-/// `len` rounded up to a multiple of `granularity`, or out of memory where that has no number.
+/// Rounds `len` up to a multiple of `granularity`. Out of memory if the result exceeds `isize::MAX`.
 pub(crate) fn round_up(len: usize, granularity: usize, what: &'static str) -> Result<usize> {
     len.checked_next_multiple_of(granularity)
         .filter(|&rounded| isize::try_from(rounded).is_ok())

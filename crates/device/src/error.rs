@@ -2,14 +2,14 @@
 
 use std::ops::Range;
 
-/// What this crate's functions return.
+/// Result of this crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why something could not be done. The variant says what the caller does next.
+/// Why a call failed. The variant says what the caller does next.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The device cannot be had on this machine: choose another one, or mend the installation.
+    /// The machine does not have the device: choose another one, or mend the installation.
     #[error("no such device: {0}")]
     Unavailable(#[from] Unavailable),
     /// The arguments are wrong, and will be wrong again: mend the caller.
@@ -20,7 +20,7 @@ pub enum Error {
         "out of memory: {asked} bytes asked for {what}, {free} bytes free; free some or ask for less"
     )]
     OutOfMemory {
-        /// What the memory was for.
+        /// The use of the memory.
         what: &'static str,
         /// Bytes asked for.
         asked: u64,
@@ -35,16 +35,16 @@ pub enum Error {
     Busy {
         /// The range asked for, in bytes from the start of the memory.
         asked: Range<usize>,
-        /// One live loan that stands in the way.
+        /// The range of one live loan that is in the way.
         overlaps: Range<usize>,
-        /// What that loan is for.
+        /// The access of that loan.
         held: Access,
     },
     /// The device has failed for good: every later call on it fails. Host memory is still intact;
     /// save from there, then start the process anew.
     #[error("the device failed and cannot be used again by this process ({call}): {reason}")]
     Lost {
-        /// The call that reported it, which is not always the one that caused it.
+        /// The call that reported the failure; an earlier one may have caused it.
         call: &'static str,
         /// The driver's own words.
         reason: String,
@@ -60,18 +60,18 @@ pub enum Error {
     /// The operating system refused.
     #[error("the operating system refused {tried}: {}", std::io::Error::from_raw_os_error(*.errno))]
     System {
-        /// What was tried.
+        /// The refused operation.
         tried: &'static str,
         /// The `errno` value.
         errno: i32,
     },
 }
 
-/// Why a device cannot be had.
+/// Why a device is not available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unavailable {
-    /// This build has no CUDA back end.
+    /// The build has no CUDA back end.
     #[error(
         "this build has no CUDA back end: enable the feature `cuda` of tierflow-device, or choose the host back end"
     )]
@@ -79,7 +79,7 @@ pub enum Unavailable {
     /// The driver's library cannot be loaded.
     #[error("libcuda.so.1 was not found: install the NVIDIA driver, or choose the host back end")]
     NoDriver,
-    /// The driver is there, but it finds no GPU that this process may use.
+    /// The driver finds no GPU that this process may use.
     #[error(
         "the NVIDIA driver finds no GPU ({reason}): check nvidia-smi and CUDA_VISIBLE_DEVICES, or \
          choose the host back end"
@@ -95,34 +95,34 @@ pub enum Unavailable {
         .found / 1000, .found % 1000 / 10, .needed / 1000, .needed % 1000 / 10
     )]
     DriverTooOld {
-        /// What the driver supports, as 1000 × major + 10 × minor.
+        /// The version that the driver supports, as 1000 × major + 10 × minor.
         found: i32,
-        /// What is needed, in the same form.
+        /// The version needed, in the same form.
         needed: i32,
     },
-    /// There are GPUs, but none with this number.
+    /// No GPU has this number, though there are GPUs.
     #[error("GPU {ordinal} was asked for, the driver finds {count} (numbered from 0)")]
     NoSuchGpu {
         /// The number asked for.
         ordinal: usize,
-        /// How many there are.
+        /// Number of GPUs.
         count: usize,
     },
-    /// The GPU cannot do what this crate is built on.
+    /// The GPU lacks a feature that this crate needs.
     #[error("GPU {ordinal} lacks {feature}: use another GPU, or choose the host back end")]
     MissingFeature {
         /// The GPU's number.
         ordinal: usize,
-        /// What it lacks.
+        /// The feature.
         feature: &'static str,
     },
 }
 
-/// What is wrong with the arguments.
+/// Errors in the arguments of a call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Invalid {
-    /// Nothing can be allocated or reserved with length 0.
+    /// The length is 0, which cannot be allocated or reserved.
     #[error("a length of 0 bytes was asked for: ask for at least one")]
     Empty,
     /// The range is reversed or ends beyond the memory.
@@ -147,7 +147,7 @@ pub enum Invalid {
         /// "mapped" or "pinned".
         what: &'static str,
     },
-    /// The range does not begin and end where the device can map or pin.
+    /// The ends of the range are no multiples of the granularity.
     #[error(
         "bytes {}..{} do not begin and end at multiples of the granularity, {granularity} bytes",
         .range.start, .range.end
@@ -155,7 +155,7 @@ pub enum Invalid {
     Misaligned {
         /// The range asked for.
         range: Range<usize>,
-        /// What both ends must be a multiple of, in bytes.
+        /// Both ends must be a multiple of this, in bytes.
         granularity: usize,
     },
     /// Chunks of this kind do not go into this kind of reservation: exported ones need
@@ -177,20 +177,20 @@ pub enum Invalid {
     /// The memory or event belongs to another device than the stream.
     #[error("the memory or event belongs to another device than the stream")]
     OtherDevice,
-    /// The memory is not managed, so nothing moves its bytes: only
-    /// [`Device::alloc_managed`](crate::Device::alloc_managed) gives memory that can be advised on and prefetched.
+    /// The memory is not managed, so no driver moves its bytes. Only
+    /// [`Device::alloc_managed`](crate::Device::alloc_managed) gives memory that takes advice and prefetches.
     #[error("{what} needs managed memory, and this is not: allocate it with alloc_managed")]
     NotManaged {
-        /// What was asked for.
+        /// The operation asked for.
         what: &'static str,
     },
-    /// The call exists on CUDA devices only.
+    /// The call needs a CUDA device.
     #[error("{what} needs a CUDA device, and this one is not")]
     NotCuda {
-        /// What was asked for.
+        /// The operation asked for.
         what: &'static str,
     },
-    /// An event tells no time.
+    /// An event has no time stamp.
     #[error("an event tells no time: record both with Stream::record_timed")]
     Untimed,
     /// The event is not yet reached.
@@ -199,11 +199,11 @@ pub enum Invalid {
     /// A name or a text holds a NUL byte, or is not known to the driver.
     #[error("{what} {name:?} is not usable: {reason}")]
     Name {
-        /// What kind of thing it names.
+        /// The kind of thing that has this name.
         what: &'static str,
         /// The name.
         name: String,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
     /// The address is null or the range wraps around the address space.
@@ -216,12 +216,12 @@ pub enum Invalid {
     },
 }
 
-/// What a loan is for.
+/// The access that a loan gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
     /// Many readers may share bytes.
     Read,
-    /// One writer has them alone.
+    /// A single writer has the bytes alone.
     Write,
 }
 
@@ -243,7 +243,7 @@ impl Error {
     }
 }
 
-/// `asked` bytes of `what` are not available, of which `free` bytes are free.
+/// Makes the error for `asked` bytes of `what`, of which only `free` bytes are free.
 pub(crate) fn out_of_memory(what: &'static str, asked: usize, free: u64) -> Error {
     Error::OutOfMemory {
         what,
@@ -252,7 +252,7 @@ pub(crate) fn out_of_memory(what: &'static str, asked: usize, free: u64) -> Erro
     }
 }
 
-/// The host back end has none.
+/// The error for a call that the host back end does not have.
 pub(crate) fn not_cuda(what: &'static str) -> Error {
     Invalid::NotCuda { what }.into()
 }

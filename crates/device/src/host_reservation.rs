@@ -13,13 +13,12 @@ use crate::pages;
 use crate::pinned::Pinned;
 use crate::reservation::aligned;
 
-/// A range of host addresses, usable at once, whose pages can be provided (touched) and locked in
-/// place (pinned) ahead of use.
+/// A range of host addresses, usable at once. Its pages can be provided (touched) and locked in place (pinned) ahead of
+/// use, piece by piece.
 ///
-/// On CUDA, copies between the device and pinned memory run several times as fast, and do not
-/// block the thread that enqueues them. Pieces may be pinned while others are being copied:
-/// a [`Stream`](crate::Stream) cuts copies where a pinned piece begins or ends, because the driver
-/// refuses a copy across such a border.
+/// On CUDA, copies between the device and pinned memory run several times as fast, and do not block the thread that
+/// enqueues them. Pieces may be pinned while others are being copied: a [`Stream`](crate::Stream) cuts copies at the
+/// borders of pinned pieces, because the driver refuses a copy across one.
 #[derive(Debug)]
 pub struct HostReservation {
     memory: Memory,
@@ -27,24 +26,22 @@ pub struct HostReservation {
 }
 
 impl Device {
-    /// Reserves host addresses. They are usable at once, as plain memory that the system provides
-    /// on first use; touching and pinning pieces of it ahead makes copies to and from it faster.
-    /// `len` is rounded up to pages. Costs microseconds whatever `len`.
+    /// Reserves host addresses. They are usable at once; the system provides pages on first use. Touching and pinning
+    /// pieces ahead makes copies faster. `len` is rounded up to pages. Costs microseconds for any `len`.
     ///
     /// # Errors
     ///
-    /// [`Invalid::Empty`], [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the addresses do not suffice.
+    /// [`Invalid::Empty`]; [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the addresses do not suffice.
     pub fn reserve_host(&self, len: usize) -> Result<HostReservation> {
         HostReservation::new(self, not_empty(len)?)
     }
 
-    /// Allocates `len` bytes of host memory, provided and pinned in one go, which may take seconds
-    /// (`cuMemHostAlloc`: 2 to 3 GB/s). On the host back end it is touched and locked, as far as
-    /// the memory lock limit allows.
+    /// Allocates `len` bytes of host memory, provided and pinned in one go, which may take seconds (`cuMemHostAlloc`: 2
+    /// to 3 GB/s). The host back end touches and locks the memory, as far as the memory lock limit allows.
     ///
     /// # Errors
     ///
-    /// [`Invalid::Empty`]; [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the machine has not so much to give.
+    /// [`Invalid::Empty`]; [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the machine has less memory available.
     pub fn alloc_pinned(&self, len: usize) -> Result<(Memory, Pinned)> {
         pages::within_available(not_empty(len)?, "pinned host memory")?;
         if self.info().kind == Kind::Cuda {
@@ -59,8 +56,8 @@ impl Device {
 }
 
 impl HostReservation {
-    /// What ranges to pin must begin at multiples of, and end at (or at the end of the memory), in
-    /// bytes: the size of a huge page.
+    /// Ranges to pin must begin at multiples of this, and end at one or at the end of the memory. In bytes; the size of
+    /// a huge page.
     pub const GRANULARITY: usize = pages::HUGE_PAGE;
 
     pub(crate) fn new(device: &Device, len: usize) -> Result<Self> {
@@ -70,30 +67,29 @@ impl HostReservation {
         })
     }
 
-    /// Asks the system to provide pages of this NUMA node where it can, from now on. Best done
-    /// before anything is touched; what is touched already stays where it is.
+    /// Asks the system to take pages from this NUMA node where it can, from now on. Call it before touching; pages that
+    /// were touched stay where they are.
     ///
     /// # Errors
     ///
-    /// [`Error::System`](crate::Error::System) if the system has no such node, or may not be asked.
+    /// [`Error::System`](crate::Error::System) if the system has no such node, or refuses the call.
     pub fn prefer_node(&self, node: u32) -> Result<()> {
         // SAFETY: the whole of this live mapping.
         unsafe { numa::prefer_node(self.memory.base(), self.memory.len(), node) }
     }
 
-    /// The NUMA node on which the page of this byte lies. A page that was never touched has none of
-    /// its own, and the answer means nothing.
+    /// Returns the NUMA node that holds the page of this byte. Meaningless for a page that was never touched.
     ///
     /// # Errors
     ///
-    /// [`Error::System`](crate::Error::System) if the system does not say; [`Invalid::OutOfBounds`].
+    /// [`Error::System`](crate::Error::System) if the system does not answer; [`Invalid::OutOfBounds`].
     pub fn node_of(&self, byte: usize) -> Result<u32> {
         let range = byte..byte.saturating_add(1);
         self.memory.ledger().lock().in_bounds(&range)?;
         numa::node_of(self.memory.base() + byte as u64)
     }
 
-    /// Has the system provide small pages (4 KiB), where huge ones are asked for otherwise.
+    /// Asks the system for small pages (4 KiB) in place of huge ones.
     ///
     /// # Errors
     ///
@@ -103,14 +99,14 @@ impl HostReservation {
         unsafe { pages::advise_small(self.memory.base(), self.memory.len()) }
     }
 
-    /// Has the system provide the pages of a range now rather than on first use. The content does
-    /// not change, even while others read and write it. Several threads may touch different
-    /// ranges at once, which is several times as fast.
+    /// Makes the system provide the pages of a range now rather than on first use. The content does not change, even
+    /// while others read and write it. Several threads may touch different ranges at once, which is several times as
+    /// fast.
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the machine has no more, [`Error::System`](crate::Error::System),
-    /// [`Invalid::OutOfBounds`].
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the machine has no more;
+    /// [`Error::System`](crate::Error::System); [`Invalid::OutOfBounds`].
     pub fn touch(&self, range: Range<usize>) -> Result<()> {
         self.memory.ledger().lock().in_bounds(&range)?;
         if range.is_empty() {
@@ -118,16 +114,16 @@ impl HostReservation {
         }
         let page = pages::page_size();
         let start = range.start / page * page;
-        // The memory's length is a multiple of the page, so this stays in bounds.
+        // The memory's length is a multiple of the page, so `end` stays in bounds.
         let end = range.end.next_multiple_of(page);
         for start in (start..end).step_by(pages::HUGE_PAGE) {
             let end = end.min(start + pages::HUGE_PAGE);
-            // A fault locks this mapping alone. Asking the kernel for the pages would lock the
-            // process's whole memory map while it clears them; the driver, which needs the map to
-            // pin, would wait for milliseconds, and all copies for the driver (measured: 8 ms).
+            // A fault locks this mapping alone. `populate` locks the process's whole memory map while the kernel clears
+            // pages; the driver, which needs the map to pin, would wait for milliseconds, and all copies for the driver
+            // (measured: 8 ms).
             // SAFETY: a page of this live, readable and writable mapping.
             unsafe { pages::fault_in(self.memory.base() + start as u64) };
-            // For what one fault did not bring, where pages are small.
+            // `populate` provides the rest, where pages are small.
             // SAFETY: whole pages of this live, readable and writable mapping.
             if !unsafe { pages::populate(self.memory.base() + start as u64, end - start) }? {
                 self.touch_by_writing(start..end, page);
@@ -136,8 +132,8 @@ impl HostReservation {
         Ok(())
     }
 
-    /// One write a page, under a loan. Bytes that are lent are left out: a writer touches them
-    /// itself, and a reader may not see a write.
+    /// Writes one byte of each page, under a loan. Skips bytes that are lent: a writer touches them itself, and a
+    /// reader must not see a write.
     fn touch_by_writing(&self, range: Range<usize>, page: usize) {
         for start in range.step_by(page) {
             if let Ok(mut first) = self.memory.lend_mut(start..start + 1)
@@ -149,18 +145,17 @@ impl HostReservation {
         }
     }
 
-    /// Locks a range in place so that the device reaches it directly, until the memory is dropped.
-    /// Best touched before: pinning provides missing pages itself, but with one thread, and every
-    /// copy of the process waits meanwhile. Pin pieces of a few megabytes with short pauses to let
-    /// other copies through.
+    /// Locks a range in place until the memory is dropped, so that the device reaches it directly. Touch the range
+    /// first: pinning also provides missing pages, but with one thread, and every copy of the process waits meanwhile.
+    /// Pin pieces of a few megabytes with short pauses to let other copies through.
     ///
-    /// On the host back end nothing gets faster, the pages only stay in memory; it keeps within
-    /// `RLIMIT_MEMLOCK` even where the process has the right to go beyond.
+    /// The host back end keeps within `RLIMIT_MEMLOCK` even if the process may exceed it. Pinning keeps pages in memory
+    /// there and makes no copy faster.
     ///
     /// # Errors
     ///
-    /// A refusal is no error but [`Pinned::No`]. [`Invalid::OutOfBounds`],
-    /// [`Invalid::Misaligned`], [`Invalid::Twice`], [`Invalid::Empty`]; [`Error::Lost`](crate::Error::Lost).
+    /// [`Invalid::OutOfBounds`], [`Invalid::Misaligned`], [`Invalid::Twice`], [`Invalid::Empty`];
+    /// [`Error::Lost`](crate::Error::Lost). A refusal is no error but [`Pinned::No`].
     pub fn pin(&self, range: Range<usize>) -> Result<Pinned> {
         let _one_at_a_time = self.pinning.lock();
         self.memory.ledger().lock().in_bounds(&range)?;
@@ -187,14 +182,15 @@ impl HostReservation {
         Ok(pinned)
     }
 
-    /// Gives the pages of a range back to the system, after unpinning them. The range stays usable, with new pages on
-    /// first use, and its bytes are 0. It may be pinned again.
+    /// Unpins a range and gives its pages back to the system. The range stays usable and reads as 0, with new pages on
+    /// first use. It may be pinned again.
     ///
     /// # Errors
     ///
-    /// [`Error::Busy`](crate::Error::Busy) if some of it is lent. [`Invalid::Misaligned`] if it does not begin and end at multiples of
-    /// [`Self::GRANULARITY`] (or the end of the memory), or cuts through a pinned piece; [`Invalid::OutOfBounds`],
-    /// [`Invalid::Empty`]; [`Error::System`](crate::Error::System), and then it is unpinned all the same.
+    /// [`Error::Busy`](crate::Error::Busy) if some bytes are lent. [`Invalid::Misaligned`] if the range does not begin
+    /// and end at multiples of [`Self::GRANULARITY`] (or the end of the memory), or cuts a pinned piece;
+    /// [`Invalid::OutOfBounds`], [`Invalid::Empty`]. After [`Error::System`](crate::Error::System) the range is
+    /// unpinned all the same.
     pub fn discard(&self, range: Range<usize>) -> Result<()> {
         let _one_at_a_time = self.pinning.lock();
         let alone = self.memory.lend_mut(range.clone())?;
@@ -208,8 +204,8 @@ impl HostReservation {
         }
         let backend = self.memory.device().backend();
         for pin in pins.extract_if(.., |pin| overlaps(pin)) {
-            // SAFETY: it was pinned with this very range, and is undone once, as it is in `pins` no more. It is lent to
-            // us alone, so no work uses it.
+            // SAFETY: the piece was pinned with this very range. `extract_if` took it out of `pins`, so it is unpinned
+            // once. The bytes are lent to us alone, so no work uses them.
             unsafe { backend.unpin(self.memory.base() + pin.start as u64, pin.len()) };
         }
         drop(pins);
@@ -222,7 +218,7 @@ impl HostReservation {
         discarded
     }
 
-    /// Where the pinned piece ends that begins before `byte` and ends behind it; `byte` if there is none.
+    /// Returns the end of the pinned piece that contains both `byte` and the byte before it; `byte` if there is none.
     pub fn pinned_end(&self, byte: usize) -> usize {
         let pins = self.memory.pins().read();
         let across = pins.iter().find(|pin| pin.start < byte && byte < pin.end);
@@ -239,12 +235,11 @@ impl HostReservation {
             .sum()
     }
 
-    /// Bytes that lie in huge pages, as the kernel counts them. Reads `/proc/self/smaps`, which
-    /// costs milliseconds.
+    /// Bytes that lie in huge pages, by the kernel's count. Reads `/proc/self/smaps`, which costs milliseconds.
     ///
     /// # Errors
     ///
-    /// [`Error::System`](crate::Error::System) if the kernel does not say.
+    /// [`Error::System`](crate::Error::System) if the kernel does not answer.
     pub fn huge_page_bytes(&self) -> Result<usize> {
         pages::huge_bytes(self.memory.base(), self.memory.len())
     }

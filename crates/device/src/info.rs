@@ -1,16 +1,16 @@
-//! What a device is, the ways between devices, and the sides of the bus.
+//! Properties of devices and of links between them, and the sides of the bus.
 
-/// Which back end a device runs on.
+/// The back end of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
     /// An NVIDIA GPU.
     Cuda,
-    /// Plain memory; copies are made by the calling thread.
+    /// Plain memory; the calling thread makes the copies.
     Host,
 }
 
-/// What a device is. Everything but [`free_bytes`](Self::free_bytes) stays as it is.
+/// Properties of a device. All but [`free_bytes`](Self::free_bytes) are constant.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Info {
@@ -18,40 +18,37 @@ pub struct Info {
     pub kind: Kind,
     /// The GPU's number, 0 on the host back end.
     pub ordinal: usize,
-    /// The name to show to people.
+    /// A name for people.
     pub name: String,
     /// Bytes of device memory.
     pub total_bytes: u64,
-    /// Bytes of device memory that were free when the device was opened;
+    /// Bytes of device memory that were free when the device was opened.
     /// [`Device::free_bytes`](crate::Device::free_bytes) asks anew.
     pub free_bytes: u64,
-    /// Multiprocessors of the GPU; threads that can run at once on the host back end.
+    /// Multiprocessors of the GPU; on the host back end, threads that can run at once.
     pub multiprocessors: u32,
-    /// What a [`Reservation`](crate::Reservation) maps in multiples of, in bytes.
+    /// Granularity of a [`Reservation`](crate::Reservation) in bytes: it maps multiples of this.
     pub granularity: usize,
-    /// The CUDA version that the driver supports, as 1000 × major + 10 × minor; 0 on the host back
-    /// end.
+    /// The CUDA version that the driver supports, as 1000 × major + 10 × minor; 0 on the host back end.
     pub driver_version: i32,
-    /// Whether the processor can read and write the device's memory in place.
+    /// True if the processor can read and write the device's memory in place.
     pub host_accessible: bool,
 }
 
-/// What the driver says of the way by which one device reaches another's memory.
+/// The driver's description of a link over which one device reaches another's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct PeerLink {
-    /// The driver's own figure by which it ranks ways: to be compared within one machine, and with
-    /// nothing else.
+    /// The driver's rank of the link, comparable only with other links of the machine.
     pub performance_rank: i32,
-    /// Whether atomic operations work across it in hardware: over NVLink they do, over PCIe they do
-    /// not.
+    /// True if the link has atomic operations in hardware: NVLink has, PCIe has not.
     pub native_atomics: bool,
 }
 
-/// On which side of the bus memory lies.
+/// The side of the bus on which memory lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
-    /// The device's own memory (on the host back end: memory that stands for it).
+    /// The device's own memory; on the host back end, memory that stands for it.
     Device,
     /// The machine's main memory.
     Host,

@@ -1,9 +1,8 @@
-//! Which loans hold which bytes: the run-time borrow checker for memory that the compiler cannot see into.
+//! The ledger of loans: a run-time borrow checker for memory that the compiler cannot see into.
 //!
-//! Many readers or one writer for each byte. Live loans are few (one or two for each transfer in
-//! flight), so they lie in one vector sorted by where they start. A conflict can only start before
-//! the asked range ends, and no farther before the asked range than the longest live loan is long:
-//! the search looks at that stretch alone.
+//! Each byte has many readers or one writer. Live loans are few (one or two for each transfer in flight), so one vector
+//! holds them, sorted by start. A conflicting loan starts before the asked range ends, and at most `longest` bytes
+//! before it starts; the search reads only that part.
 
 use std::ops::Range;
 
@@ -22,14 +21,14 @@ pub(crate) struct Ledger {
     len: usize,
     /// Usable ranges: sorted, disjoint, never touching.
     mapped: Vec<Range<usize>>,
-    /// Sorted by start. Equal entries are equal in every way, so any of them may be given back.
+    /// Sorted by start. Equal entries are interchangeable, so any of them may be given back.
     live: Vec<Entry>,
-    /// No live loan is longer. Only shrinks when nothing is lent.
+    /// Upper bound on the length of live loans, in bytes. Shrinks only when nothing is lent.
     longest: usize,
 }
 
 impl Ledger {
-    /// A ledger for `len` bytes, none of which exist yet.
+    /// Makes a ledger for `len` bytes of addresses without memory.
     pub(crate) fn reserved(len: usize) -> Self {
         Self {
             len,
@@ -39,7 +38,7 @@ impl Ledger {
         }
     }
 
-    /// A ledger for `len` bytes that all exist.
+    /// Makes a ledger for `len` usable bytes.
     pub(crate) fn usable(len: usize) -> Self {
         let all = 0..len;
         Self {
@@ -108,7 +107,7 @@ impl Ledger {
         }
     }
 
-    /// Makes one loan two, without a moment at which the bytes are not lent.
+    /// Splits a loan in two. The bytes stay lent throughout.
     pub(crate) fn split(&mut self, range: &Range<usize>, at: usize, access: Access) {
         let Range { start, end } = *range;
         if at == start || at == end {
@@ -128,7 +127,7 @@ impl Ledger {
         }
     }
 
-    /// Makes a loan for writing one for reading.
+    /// Turns a loan for writing into one for reading.
     pub(crate) fn downgrade(&mut self, range: &Range<usize>) {
         let Range { start, end } = *range;
         if self.remove(Entry {
@@ -144,7 +143,7 @@ impl Ledger {
         }
     }
 
-    /// Adds a range that now exists. It must be in bounds and new.
+    /// Adds a range that is usable from now on. The range is in bounds and not mapped.
     pub(crate) fn add_mapped(&mut self, range: Range<usize>) {
         let at = self.mapped.partition_point(|old| old.start < range.start);
         self.mapped.insert(at, range);
@@ -157,7 +156,7 @@ impl Ledger {
         });
     }
 
-    /// Takes out a range that exists no more. Nothing of it is lent but to the caller.
+    /// Removes a range that is unmapped from now on. Only the caller may hold a loan of it.
     pub(crate) fn remove_mapped(&mut self, range: &Range<usize>) {
         let kept = self.mapped.iter().flat_map(|old| {
             let before = old.start..old.end.min(range.start);

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The obvious ledger: one count of readers and one flag of a writer for every byte.
+/// A ledger by definition: a count of readers and a flag for a writer per byte.
 #[derive(Clone)]
 struct Oracle {
     readers: Vec<u32>,
@@ -51,7 +51,7 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 proptest! {
-    /// Lends exactly what a count for every byte would, whatever came before.
+    /// The ledger lends exactly as the count per byte does, after any sequence of operations.
     #[test]
     fn agrees_with_a_count_for_every_byte(ops in prop::collection::vec(op(), 1..200)) {
         let mut ledger = Ledger::reserved(LEN);

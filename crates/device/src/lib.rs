@@ -2,36 +2,33 @@
 //!
 //! # The contract
 //!
-//! **Who validates what.** Everything that a safe function is handed is checked here, above the back
-//! ends: bounds, mapping, alignment, overlap, length, device. What is wrong is
-//! [`Error::Invalid`], costs nothing and changes nothing. Back ends trust what reaches them.
+//! **Validation.** The crate checks every argument of a safe function above the back ends: bounds, mapping, alignment,
+//! overlap, length, device. A wrong argument is [`Error::Invalid`], costs nothing and changes nothing. Back ends trust
+//! their arguments.
 //!
-//! **Who holds what.** Bytes are touched through loans alone: many [`ReadLoan`]s or one
-//! [`WriteLoan`], checked when they are made. A copy in flight owns its loans. So a safe program
-//! cannot free, remap, read or overwrite bytes that a device is working on, whatever it drops,
-//! forgets or does from other threads. The only ways around are marked `unsafe`:
-//! [`Memory::from_raw`] (bytes that others reach too) and kernels (`Stream::launch`, which may do
-//! anything).
+//! **Loans.** Code touches bytes through loans alone: many [`ReadLoan`]s or one [`WriteLoan`], checked when they are
+//! made. A copy in flight owns its loans. So a safe program cannot free, remap, read or overwrite bytes that a device
+//! is working on, whatever it drops, forgets or does from other threads. The only exceptions are `unsafe`:
+//! [`Memory::from_raw`] (bytes that others reach too) and kernels (`Stream::launch`, which may do anything).
 //!
-//! **What waits.** [`Stream::copy`], [`Stream::record`], [`Stream::record_timed`], [`Stream::wait`]
-//! and launches return when the work is enqueued (a copy from or to unpinned host memory may block).
-//! Everything else on a [`Stream`] returns when it is done. Dropping a [`Transfer`] waits for it; dropping a stream does
-//! not. Allocating, freeing and mapping may wait for the driver, and pinning makes other calls wait.
+//! **Waiting.** [`Stream::copy`], [`Stream::record`], [`Stream::record_timed`], [`Stream::wait`] and launches return
+//! when the work is enqueued (a copy from or to unpinned host memory may block). Other methods of [`Stream`] return
+//! when the work is done. Dropping a [`Transfer`] waits for it; dropping a stream does not. Allocating, freeing and
+//! mapping may wait for the driver, and pinning makes other calls wait.
 //!
-//! **What a fork leaves.** A child process has its own copy of all memory of the host back end, made
-//! page by page as either side writes; what was exported stays shared. CUDA does not work in a
-//! child, and neither its memory nor a [`HostReservation`] of a CUDA device may be touched there.
+//! **Fork.** A child process has its own copy of all memory of the host back end, made page by page as either side
+//! writes; exported memory stays shared. CUDA does not work in a child, which may touch neither CUDA memory nor
+//! a [`HostReservation`] of a CUDA device.
 //!
-//! **Which errors exist.** Those that the caller cannot foresee, sorted by what to do next; see
-//! [`Error`]. A failed device stays failed ([`Error::Lost`]): nothing runs on it any more, loans
-//! come back, and host memory keeps what it had.
+//! **Errors.** Errors cover what the caller cannot foresee, sorted by what to do next; see [`Error`]. A failed device
+//! stays failed ([`Error::Lost`]): nothing runs on it any more, loans come back, and host memory keeps its content.
 //!
-//! **What is deliberately absent.** No default device, no global state, no stream that orders
-//! itself after others implicitly (CUDA streams here do not wait for the legacy default stream), no
-//! allocation pools: an arena does that with one [`Reservation`]. A device reaches a peer's memory
-//! where it was mapped for it ([`Reservation::map_on`], [`Device::reserve_shared`]), and nowhere else.
+//! **Absent on purpose.** The crate has no default device, no global state, no stream that orders itself after others
+//! implicitly (CUDA streams here do not wait for the legacy default stream) and no allocation pools: an arena does that
+//! with one [`Reservation`]. A device reaches a peer's memory only where that was mapped for it
+//! ([`Reservation::map_on`], [`Device::reserve_shared`]).
 
-// What only the CUDA back end asks of the parts below it.
+// Only the CUDA back end uses some of the items.
 #![cfg_attr(not(feature = "cuda"), allow(dead_code))]
 
 mod advice;

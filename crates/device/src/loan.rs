@@ -9,11 +9,10 @@ use crate::error::{Access, Invalid, Result};
 use crate::info::Place;
 use crate::memory::Memory;
 
-/// The right to read a range of bytes (a shared borrow guard). Dropping it gives the bytes back;
-/// forgetting it leaks the memory and leaves the bytes lent, which is safe.
+/// The right to read a range of bytes (a shared borrow guard). Dropping it gives the bytes back; forgetting it leaks
+/// the memory and leaves the bytes lent, which is safe.
 ///
-/// It is a right to this range alone. The memory behind it, from which others could be lent, stays
-/// with the lender:
+/// The right covers this range alone. The memory, from which others could be lent, stays with the lender:
 ///
 /// ```compile_fail,E0624
 /// # fn f(loan: &tierflow_device::ReadLoan) {
@@ -21,46 +20,46 @@ use crate::memory::Memory;
 /// # }
 /// ```
 pub struct ReadLoan {
-    held: Held,
+    held: LoanEntry,
 }
 
 /// The exclusive right to read and write a range of bytes (an exclusive borrow guard). Dropping it
 /// gives the bytes back; forgetting it leaks the memory and leaves the bytes lent, which is safe.
 pub struct WriteLoan {
-    held: Held,
+    held: LoanEntry,
 }
 
 impl Memory {
-    /// Lends bytes for reading. Other loans for reading may overlap; none for writing can.
+    /// Lends bytes for reading. Loans for reading may overlap one another, but none for writing.
     ///
     /// # Errors
     ///
-    /// [`Error::Busy`](crate::Error::Busy) if some of them are lent for writing; [`Invalid::OutOfBounds`],
+    /// [`Error::Busy`](crate::Error::Busy) if some bytes are lent for writing; [`Invalid::OutOfBounds`],
     /// [`Invalid::Unmapped`].
     pub fn lend(&self, range: Range<usize>) -> Result<ReadLoan> {
         self.ledger().lock().lend(&range, Access::Read)?;
         Ok(ReadLoan::new(self.clone(), range))
     }
 
-    /// Lends bytes for writing. No other loan can overlap.
+    /// Lends bytes for writing. No other loan may overlap them.
     ///
     /// # Errors
     ///
-    /// [`Error::Busy`](crate::Error::Busy) if some of them are lent; [`Invalid::OutOfBounds`], [`Invalid::Unmapped`].
+    /// [`Error::Busy`](crate::Error::Busy) if some bytes are lent; [`Invalid::OutOfBounds`], [`Invalid::Unmapped`].
     pub fn lend_mut(&self, range: Range<usize>) -> Result<WriteLoan> {
         self.ledger().lock().lend(&range, Access::Write)?;
         Ok(WriteLoan::new(self.clone(), range))
     }
 }
 
-/// A range that is in the ledger of `memory` with `access` until this is dropped.
-struct Held {
+/// An entry in the ledger of `memory`, removed when this is dropped.
+struct LoanEntry {
     memory: Memory,
     range: Range<usize>,
     access: Access,
 }
 
-impl Held {
+impl LoanEntry {
     fn address(&self) -> u64 {
         self.memory.base() + self.range.start as u64
     }
@@ -80,7 +79,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for LoanEntry {
     fn drop(&mut self) {
         self.memory.give_back(&self.range, self.access);
     }
@@ -89,10 +88,10 @@ impl Drop for Held {
 macro_rules! shared_by_both {
     ($loan:ident, $access:expr) => {
         impl $loan {
-            /// The caller has entered the range into the ledger.
+            /// Makes the loan of a range that the caller has entered into the ledger.
             pub(crate) fn new(memory: Memory, range: Range<usize>) -> Self {
                 Self {
-                    held: Held {
+                    held: LoanEntry {
                         memory,
                         range,
                         access: $access,
@@ -100,57 +99,56 @@ macro_rules! shared_by_both {
                 }
             }
 
-            /// Bytes lent.
+            /// Number of bytes lent.
             pub fn len(&self) -> usize {
                 self.held.range.len()
             }
 
-            /// Whether no bytes are lent.
+            /// Returns true if no bytes are lent.
             pub fn is_empty(&self) -> bool {
                 self.held.range.is_empty()
             }
 
-            /// Which bytes of the memory are lent.
+            /// The range of the loan, in bytes from the start of the memory.
             pub fn range(&self) -> Range<usize> {
                 self.held.range.clone()
             }
 
-            /// The device of the memory that they belong to.
+            /// The device of the memory.
             pub fn device(&self) -> &Device {
                 self.held.memory.device()
             }
 
-            /// On which side of the bus they lie.
+            /// The side of the bus on which the bytes lie.
             pub fn place(&self) -> Place {
                 self.held.memory.place()
             }
 
-            /// Whether the processor can reach them in place: whether [`bytes`](Self::bytes) succeeds.
+            /// Returns true if the processor reaches the bytes in place, so that [`bytes`](Self::bytes) succeeds.
             pub fn host_accessible(&self) -> bool {
                 self.held.memory.host_accessible()
             }
 
-            /// The memory that they belong to: never for the holder of the loan, which was lent this
-            /// range and no other.
+            /// The memory of the bytes. Crate-private, as the holder of the loan may use this range alone.
             pub(crate) fn memory(&self) -> &Memory {
                 &self.held.memory
             }
 
-            /// The address of the first byte: for kernels, and for libraries beyond this crate.
-            /// What is done through it must keep to what the loan allows, for as long as it lasts.
+            /// The address of the first byte, for kernels and other libraries. Every access by it must keep to what the
+            /// loan allows, and to its lifetime.
             pub fn address(&self) -> u64 {
                 self.held.address()
             }
 
-            /// Makes two loans of it: the first `at` bytes, and the rest. An `at` beyond the end
-            /// leaves the second one empty.
+            /// Splits the loan into the first `at` bytes and the rest. An `at` beyond the end leaves the second loan
+            /// empty.
             #[must_use = "what is not kept is given back"]
             pub fn split_at(self, at: usize) -> (Self, Self) {
                 let (left, right) = self.held.split_at(at);
                 (Self { held: left }, Self { held: right })
             }
 
-            /// The bytes themselves.
+            /// The bytes, in place.
             ///
             /// # Errors
             ///
@@ -188,7 +186,7 @@ shared_by_both!(ReadLoan, Access::Read);
 shared_by_both!(WriteLoan, Access::Write);
 
 impl WriteLoan {
-    /// The bytes themselves, to be written.
+    /// The bytes, in place, for writing.
     ///
     /// # Errors
     ///
@@ -200,8 +198,7 @@ impl WriteLoan {
         Ok(unsafe { std::slice::from_raw_parts_mut(pointer, self.len()) })
     }
 
-    /// Downgrades to a loan for reading, so that others may read too. No other thread can write
-    /// between the two.
+    /// Turns the loan into one for reading, so that others may read too. No thread can write in between.
     pub fn into_read(self) -> ReadLoan {
         let mut held = self.held;
         held.memory.ledger().lock().downgrade(&held.range);

@@ -1,4 +1,4 @@
-//! Managed memory: advice on where its bytes should lie, and moves to there ahead of use.
+//! Managed memory: advice, and prefetches to the host or the device.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,10 +10,10 @@ use crate::info::{Kind, Place};
 use crate::memory::Memory;
 use crate::stream::Stream;
 
-/// For managed memory alone; what else there is has its place for good.
+/// Methods for managed memory alone; other memory has a fixed place.
 impl Memory {
-    /// Tells the driver how these bytes will be used. It applies to whole pages of the system, changes no content,
-    /// and asks for no loan.
+    /// Tells the driver how the program will use these bytes. Applies to whole pages of the system, changes no content,
+    /// and takes no loan.
     ///
     /// # Errors
     ///
@@ -26,33 +26,33 @@ impl Memory {
         unsafe { self.device().backend().advise(address, len, advice) }
     }
 
-    /// Where these bytes are advised to lie; `None` if nowhere, or not all in one place.
+    /// Returns the place advised for these bytes; `None` if there is none, or not one for all.
     ///
     /// # Errors
     ///
-    /// Those of [`advise`](Self::advise).
+    /// The errors of [`advise`](Self::advise).
     pub fn preferred_location(&self, range: Range<usize>) -> Result<Option<Place>> {
         self.range_attribute(&range, RangeAttribute::PreferredLocation)
     }
 
-    /// Where these bytes were last prefetched to; `None` if nowhere, or not all to one place. They may
-    /// have moved since, to the side that touched them.
+    /// Returns the place to which these bytes were last prefetched; `None` if there is none, or not one for all.
+    /// Accesses may have moved the bytes since.
     ///
     /// # Errors
     ///
-    /// Those of [`advise`](Self::advise).
+    /// The errors of [`advise`](Self::advise).
     pub fn last_prefetch(&self, range: Range<usize>) -> Result<Option<Place>> {
         self.range_attribute(&range, RangeAttribute::LastPrefetch)
     }
 
-    /// The same bytes, as copies reach them from the other side: from [`Place::Host`], as memory is that
-    /// [`alloc_managed`](crate::Device::alloc_managed) returns, the processor touches them; from
-    /// [`Place::Device`] the device does, as a kernel would, at its own memory's speed where they lie there. Loans of
-    /// both exclude one another: they are the same bytes.
+    /// Returns the same bytes, for copies from one side. From [`Place::Host`], as
+    /// [`alloc_managed`](crate::Device::alloc_managed) returns memory, the processor accesses them. From
+    /// [`Place::Device`] the device does, as a kernel would, at the speed of its own memory if they lie there. Loans of
+    /// both exclude one another.
     ///
     /// # Errors
     ///
-    /// Those of [`advise`](Self::advise).
+    /// The errors of [`advise`](Self::advise).
     pub fn seen_from(&self, place: Place) -> Result<Self> {
         self.managed(&(0..self.len()), "a copy from either side")?;
         Ok(self.with_place(place))
@@ -64,7 +64,7 @@ impl Memory {
         unsafe { self.device().backend().range_attribute(address, len, what) }
     }
 
-    /// Address and length of a range of managed memory.
+    /// Checks the range, and returns its address and length.
     fn managed(&self, range: &Range<usize>, what: &'static str) -> Result<(u64, usize)> {
         if self.device().info().kind == Kind::Host {
             return Err(not_cuda("managed memory"));
@@ -85,16 +85,15 @@ impl Memory {
 }
 
 impl Stream {
-    /// Moves bytes of managed memory to one side, after the work that was given to the stream before
-    /// (`cuMemPrefetchAsync`). Bytes that have no memory behind them yet get it there. No content changes, and it asks for
-    /// no loan: a thread that touches the bytes meanwhile waits for the driver.
+    /// Moves managed bytes to one side, after the stream's work so far (`cuMemPrefetchAsync`). Bytes without memory get
+    /// it there. Changes no content and takes no loan: a thread that accesses the bytes meanwhile waits for the driver.
     ///
-    /// Towards the host the driver may do the work, or part of it, before the call returns.
+    /// For moves to the host, the driver may do all or part of the work before the call returns.
     ///
     /// # Errors
     ///
-    /// [`Invalid::OtherDevice`]; those of [`Memory::advise`]; [`Error::OutOfMemory`](crate::Error::OutOfMemory) if
-    /// there is too little for so many bytes on that side.
+    /// [`Invalid::OtherDevice`]; the errors of [`Memory::advise`]; [`Error::OutOfMemory`](crate::Error::OutOfMemory) if
+    /// that side has too little memory.
     pub fn prefetch(&self, memory: &Memory, range: Range<usize>, to: Place) -> Result<Migration> {
         let (address, len) = memory.managed(&range, "a prefetch")?;
         if !memory.device().is_same(self.device()) {
@@ -109,14 +108,14 @@ impl Stream {
         let enqueued = unsafe { self.queue().prefetch(address, len, to) };
         let marked = enqueued.and_then(|()| self.queue().record(MarkKind::End));
         migration.mark = Some(marked.inspect_err(|_| {
-            // Success and a lost device both mean that nothing runs any more.
+            // Nothing runs any more after success or on a lost device.
             let _ = self.queue().synchronize();
         })?);
         Ok(migration)
     }
 }
 
-/// A move of managed bytes in flight. It keeps the memory alive.
+/// A move of managed bytes in flight. The migration keeps the memory alive.
 ///
 /// Dropping it waits for the move. Forgetting it leaks the memory, which is safe.
 #[must_use = "dropping a migration waits for it"]
@@ -131,9 +130,9 @@ impl Migration {
         &self.memory
     }
 
-    /// Whether the move is over, well or not, so that [`wait`](Self::wait) returns at once.
+    /// Returns true if the move has ended, also by an error, so that [`wait`](Self::wait) returns at once.
     pub fn is_done(&self) -> bool {
-        // A device that cannot be asked is lost, and nothing runs on it any more.
+        // A device that cannot be asked is lost, and runs nothing any more.
         self.mark
             .as_ref()
             .is_none_or(|mark| mark.is_done().unwrap_or(true))
@@ -152,7 +151,7 @@ impl Migration {
 impl Drop for Migration {
     fn drop(&mut self) {
         if let Some(mark) = &self.mark {
-            // Either way nothing moves afterwards; a dropped migration reports no result.
+            // Nothing moves after either result, and a dropped migration reports none.
             let _ = mark.synchronize();
         }
     }

@@ -1,4 +1,4 @@
-//! Memory: a range of bytes on the device or the host, and the loans of them.
+//! Memory: a range of bytes on the device or the host.
 
 use std::any::Any;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 
-use crate::backend::Behind;
+use crate::backend::ChunkMemory;
 use crate::device::{Device, not_empty, round_up};
 use crate::error::{Access, Invalid, Result};
 use crate::info::{Kind, Place};
@@ -16,9 +16,8 @@ use crate::pages::{self, AtFork};
 
 /// A range of bytes. Clones are the same bytes.
 ///
-/// The bytes are touched through loans alone: [`lend`](Self::lend) for reading,
-/// [`lend_mut`](Self::lend_mut) for writing. A loan keeps the memory alive, so it is freed after
-/// the last clone, the last loan and the last transfer are gone, and no earlier.
+/// Code touches the bytes through loans alone: [`lend`](Self::lend) for reading, [`lend_mut`](Self::lend_mut) for
+/// writing. A loan keeps the memory alive. The memory is freed after its last clone, loan and transfer.
 ///
 /// ```
 /// # fn main() -> tierflow_device::Result<()> {
@@ -34,7 +33,7 @@ use crate::pages::{self, AtFork};
 #[derive(Clone)]
 pub struct Memory {
     inner: Arc<Inner>,
-    /// From which side copies reach the bytes. Clones of managed memory may differ in it.
+    /// The side of the bus from which copies reach the bytes. Clones of managed memory may differ in it.
     place: Place,
 }
 
@@ -44,39 +43,39 @@ struct Inner {
     len: usize,
     host_accessible: bool,
     ledger: Mutex<Ledger>,
-    /// Sorted by nothing; undone one by one.
+    /// Unsorted; unmapped one by one.
     chunks: Mutex<Vec<Chunk>>,
-    /// Pinned pieces, sorted. A copy may not cross from one to the next in a single call.
+    /// Pinned pieces, sorted. A single call cannot copy across the border of two.
     pins: RwLock<Vec<Range<usize>>>,
     backing: Backing,
 }
 
-/// A range that the back end mapped in one call, and what it put behind it.
+/// A range that the back end mapped in one call, and the memory there.
 #[derive(Debug)]
 pub(crate) struct Chunk {
     pub(crate) range: Range<usize>,
-    pub(crate) behind: Arc<Behind>,
+    pub(crate) behind: Arc<ChunkMemory>,
 }
 
-/// Where the bytes came from, which decides how they are freed.
+/// The origin of the bytes, which decides how they are freed.
 enum Backing {
     Allocated,
-    /// For chunks that the devices of these numbers reach too.
+    /// Addresses for chunks that peers of these numbers reach too.
     Reserved {
         peers: Vec<usize>,
     },
-    /// Held by us through `pages`.
+    /// Pages mapped through `pages`.
     HostPages,
-    /// Pinned, from the driver, in one call.
+    /// Pinned memory of the driver, from one call.
     Pinned,
-    /// Managed, from the driver, in one call.
+    /// Managed memory of the driver, from one call.
     Managed,
-    /// Of another owner, which this keeps alive.
+    /// Memory of another owner, which this keeps alive.
     Foreign(#[allow(dead_code, reason = "kept for its drop")] Arc<dyn Any + Send + Sync>),
 }
 
 impl Device {
-    /// Allocates `len` bytes of device memory, all usable. What they hold is unspecified.
+    /// Allocates `len` usable bytes of device memory. Their content is unspecified.
     ///
     /// # Errors
     ///
@@ -86,9 +85,9 @@ impl Device {
         Memory::alloc(self, len)
     }
 
-    /// Allocates `len` bytes of unified (managed) memory, which the driver moves between host and
-    /// device as either touches them. All such memory of a process together may take half of what
-    /// is free on the device: with more, the driver would spend its time moving pages to and fro.
+    /// Allocates `len` bytes of unified (managed) memory, which the driver moves between host and device at each
+    /// access. All such memory of a process may take half of the device's free memory: beyond that, the driver would
+    /// spend its time moving pages to and fro.
     ///
     /// # Errors
     ///
@@ -115,15 +114,19 @@ impl Memory {
         ))
     }
 
-    /// Addresses for chunks of `behind`, and what the chunks must be multiples of.
-    pub(crate) fn reserve(device: &Device, len: usize, behind: &Behind) -> Result<(Self, usize)> {
+    /// Reserves addresses for chunks of `behind`, and returns them with the granularity of the chunks in bytes.
+    pub(crate) fn reserve(
+        device: &Device,
+        len: usize,
+        behind: &ChunkMemory,
+    ) -> Result<(Self, usize)> {
         let granularity = device.backend().granularity(behind)?;
         let (place, accessible, peers) = match behind {
-            Behind::Device { peers } => {
+            ChunkMemory::Device { peers } => {
                 let accessible = device.info().host_accessible;
                 (Place::Device, accessible, peers.clone())
             }
-            Behind::Host { .. } => (Place::Host, true, Vec::new()),
+            ChunkMemory::Host { .. } => (Place::Host, true, Vec::new()),
             _ => return Err(Invalid::NotSuchChunks.into()),
         };
         let len = round_up(len, granularity, "addresses")?;
@@ -131,7 +134,7 @@ impl Memory {
         Ok((memory, granularity))
     }
 
-    /// Addresses for chunks that other processes may write at any time, so never for the processor.
+    /// Reserves addresses for chunks that other processes may write at any time, so never for the processor.
     pub(crate) fn reserve_for_exported(device: &Device, len: usize) -> Result<(Self, usize)> {
         let granularity = device.info().granularity;
         let len = round_up(len, granularity, "addresses")?;
@@ -203,7 +206,7 @@ impl Memory {
         ))
     }
 
-    /// Memory of another owner: an application's array, another library's tensor.
+    /// Wraps memory of another owner: an application's array, another library's tensor.
     ///
     /// # Errors
     ///
@@ -212,15 +215,12 @@ impl Memory {
     /// # Safety
     ///
     /// For as long as `keep_alive`, or anything that it owns, is alive:
-    /// - `address..address + len` is readable and writable memory: on `device` for
-    ///   [`Place::Device`] (any initialised host memory on the host back end), or initialised memory
-    ///   of this process for [`Place::Host`];
-    /// - all other code that reaches these bytes keeps to the rules of the loans: what is lent is not
-    ///   written, what is lent for writing is not read. Two `Memory` values over the same bytes do
-    ///   not know of each other.
+    /// - `address..address + len` is readable and writable memory: on `device` for [`Place::Device`] (any initialised
+    ///   host memory on the host back end), or initialised memory of this process for [`Place::Host`];
+    /// - all other code that reaches these bytes keeps to the rules of loans: it does not write lent bytes, and does
+    ///   not read bytes lent for writing. Two `Memory` values over the same bytes do not know of each other.
     ///
-    /// `keep_alive` is dropped when the last clone and the last loan are, on whichever thread that
-    /// happens.
+    /// The last clone or loan to go drops `keep_alive`, on any thread.
     pub unsafe fn from_raw(
         device: &Device,
         address: u64,
@@ -273,18 +273,18 @@ impl Memory {
         }
     }
 
-    /// Its length in bytes, whether or not all of them are usable yet.
+    /// Length in bytes, usable or not.
     #[allow(clippy::len_without_is_empty, reason = "never empty")]
     pub fn len(&self) -> usize {
         self.inner.len
     }
 
-    /// Where it lies.
+    /// The side of the bus on which the memory lies.
     pub fn place(&self) -> Place {
         self.place
     }
 
-    /// These bytes, as copies reach them from that side.
+    /// Returns the same bytes, for copies from that side.
     pub(crate) fn with_place(&self, place: Place) -> Self {
         let inner = Arc::clone(&self.inner);
         Self { inner, place }
@@ -294,17 +294,17 @@ impl Memory {
         matches!(self.inner.backing, Backing::Managed)
     }
 
-    /// Whether the processor can read and write it in place.
+    /// Returns true if the processor can read and write the memory in place.
     pub fn host_accessible(&self) -> bool {
         self.inner.host_accessible
     }
 
-    /// The device that it belongs to, or that can reach it.
+    /// The device that owns the memory, or that reaches it.
     pub fn device(&self) -> &Device {
         &self.inner.device
     }
 
-    /// How many loans of at least one byte are out, transfers in flight included.
+    /// Number of live loans of at least one byte, those of transfers included.
     pub fn live_loans(&self) -> usize {
         self.inner.ledger.lock().live_loans()
     }
@@ -325,7 +325,7 @@ impl Memory {
         &self.inner.ledger
     }
 
-    /// Whether the device's streams reach these bytes though the processor may not.
+    /// Returns true if `device` owns these bytes, or reaches them as a peer.
     pub(crate) fn is_reached_by(&self, device: &Device) -> bool {
         let own = self.device();
         let alike = own.info().kind == device.info().kind;
@@ -344,7 +344,7 @@ impl Memory {
         &self.inner.pins
     }
 
-    /// Whether the byte lies on the device, or in host memory that every device reaches by itself. Not all that is so is known.
+    /// Returns true if the byte is known to lie on the device, or in host memory that every device reaches by itself.
     pub(crate) fn is_pinned(&self, offset: usize) -> bool {
         match self.inner.backing {
             _ if self.place == Place::Device => true,
@@ -358,7 +358,7 @@ impl Memory {
         }
     }
 
-    /// Bytes from `offset` on that one call may copy: up to where a pinned piece begins or ends.
+    /// Bytes from `offset` on that one call may copy: up to the next border of a pinned piece.
     pub(crate) fn run_from(&self, offset: usize) -> usize {
         let end = self.inner.len;
         if self.place == Place::Device || !matches!(self.inner.backing, Backing::HostPages) {

@@ -7,8 +7,8 @@ const PIECE: usize = HostReservation::GRANULARITY;
 const PIECES: usize = 12;
 
 proptest! {
-    /// Copies between two partly pinned memories are cut into pieces that cover all of it, in
-    /// order, and of which none crosses a border on either side.
+    /// Copies between two partly pinned memories are cut into pieces that cover the range in order. No piece crosses a
+    /// border on either side.
     #[test]
     fn copies_are_cut_where_pins_begin_and_end(
         sides in prop::array::uniform2(prop::collection::vec(any::<bool>(), PIECES)),
@@ -18,7 +18,7 @@ proptest! {
         let device = crate::open(crate::Choice::Host).unwrap();
         let memories: [HostReservation; 2] = std::array::from_fn(|side| {
             let host = device.reserve_host(PIECES * PIECE).unwrap();
-            // As if pinned, one by one; unpinning what is not pinned does nothing.
+            // The list alone is filled; unpinning memory that is not pinned does nothing.
             let pins = (0..PIECES).filter(|&i| sides[side][i]).map(|i| i * PIECE..(i + 1) * PIECE);
             host.memory().pins().write().extend(pins);
             host

@@ -1,27 +1,27 @@
-//! Nodes of main memory: which one is next to a PCI device, where pages come from, where they lie.
+//! NUMA nodes: the one next to a PCI device, the preferred one of a mapping, and the one of a page.
 
 use crate::error::{Error, Result};
 use crate::pages::pointer;
 
-/// Node numbers that the masks here have room for.
+/// Number of nodes that the masks here can name.
 const MOST_NODES: u32 = 1024;
 
-/// Allocate from these nodes while they have pages, and from others after that.
+/// The policy "these nodes while they have pages, then others".
 const MPOL_PREFERRED: libc::c_int = 1;
-/// Ask for the node of the page at an address.
+/// The flags that ask for the node of the page at an address.
 const MPOL_F_NODE_OF_ADDRESS: libc::c_ulong = 1 | 2;
 
 const WORD_BITS: u32 = libc::c_ulong::BITS;
 const WORDS: usize = (MOST_NODES / WORD_BITS) as usize;
 
-/// The node next to the PCI device of this bus id (`0000:0f:00.0`), where there is a choice.
+/// Returns the node next to the PCI device of this bus id (`0000:0f:00.0`); `None` if there is one node only.
 pub(crate) fn node_of_pci(bus_id: &str) -> Option<u32> {
     let online = std::fs::read_to_string("/sys/devices/system/node/online").ok()?;
     if online.trim() == "0" {
         return None;
     }
     let path = format!("/sys/bus/pci/devices/{}/numa_node", bus_id.to_lowercase());
-    // -1 where the firmware does not say.
+    // The file holds -1 where the firmware does not say.
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
@@ -43,7 +43,7 @@ pub(crate) unsafe fn prefer_node(base: u64, len: usize, node: u32) -> Result<()>
             len,
             MPOL_PREFERRED,
             mask.as_ptr(),
-            // It takes one off before it counts bits.
+            // The kernel subtracts one before it counts bits.
             libc::c_ulong::from(MOST_NODES) + 1,
             0,
         )
@@ -51,7 +51,7 @@ pub(crate) unsafe fn prefer_node(base: u64, len: usize, node: u32) -> Result<()>
     answered(TRIED, answer)
 }
 
-/// The node of the page at `address`, which belongs to this process.
+/// Returns the node of the page at `address`, which belongs to this process.
 pub(crate) fn node_of(address: u64) -> Result<u32> {
     let mut node: libc::c_int = 0;
     // SAFETY: `node` is a valid place for the answer, no mask is asked for, and the kernel checks

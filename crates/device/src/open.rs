@@ -6,29 +6,28 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::host;
 
-/// Which device to open.
+/// The device to open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// The first GPU if there is a driver and a GPU, else the host back end.
-    /// [`Device::why_host`] then says why.
+    /// The first GPU if there is a driver and a GPU, else the host back end, and then [`Device::why_host`] gives the
+    /// reason.
     #[default]
     Auto,
-    /// This GPU, or an error.
+    /// The GPU of this number, or an error.
     Cuda {
-        /// The GPU's number, from 0, as `CUDA_VISIBLE_DEVICES` leaves them.
+        /// The GPU's number, from 0, among those that `CUDA_VISIBLE_DEVICES` leaves.
         ordinal: usize,
     },
     /// Plain memory of this machine in the place of a GPU's.
     Host,
 }
 
-/// Opens a device. It costs a few hundred milliseconds the first time that a process opens a GPU,
-/// and nothing on the host back end.
+/// Opens a device. The first GPU of a process costs a few hundred milliseconds, the host back end nothing.
 ///
 /// # Errors
 ///
-/// [`Error::Unavailable`] says what the machine lacks. [`Choice::Auto`] never fails for the lack of
-/// a GPU, but a GPU that is there and does not work is an error, not a silent change of back end.
+/// [`Error::Unavailable`] names what the machine lacks. [`Choice::Auto`] accepts a machine without a GPU, but a GPU
+/// that does not work is an error, not a silent change of back end.
 pub fn open(choice: Choice) -> Result<Device> {
     match choice {
         Choice::Host => host::open(host::Options::default()),

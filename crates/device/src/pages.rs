@@ -1,6 +1,6 @@
-//! Ranges of this process's address space, straight from the system.
+//! Ranges of this process's address space, from the system.
 //!
-//! mmap → advise → touch → pin: the first three are here, the last belongs to the back end.
+//! The steps are mmap, advise, touch, pin. The back end pins; this module does the others.
 
 use std::ffi::c_void;
 use std::os::fd::BorrowedFd;
@@ -12,14 +12,14 @@ use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 use crate::error::out_of_memory;
 use crate::error::{Error, Result};
 
-/// The size of a transparent huge page, and what host reservations are aligned to.
+/// Bytes of a transparent huge page. Host reservations are aligned to it.
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
 
 pub(crate) fn page_size() -> usize {
     rustix::param::page_size()
 }
 
-/// Bytes of main memory that could be had without swapping, and the machine's total.
+/// Bytes of main memory available without swapping, and the machine's total.
 pub(crate) fn main_memory() -> (u64, u64) {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let field = |name: &str| {
@@ -34,29 +34,28 @@ pub(crate) fn main_memory() -> (u64, u64) {
     (kib("MemAvailable"), kib("MemTotal"))
 }
 
-/// What a child process finds at the addresses of a mapping after a fork.
+/// The content of a mapping in a child process after a fork.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AtFork {
-    /// Its own copy, made page by page as either side writes.
+    /// The child's own copy, made page by page as either side writes.
     Copied,
-    /// Nothing. For what the driver pins: the system copies pinned pages at the fork itself, which
-    /// takes seconds, and the child has no use for them, for the driver does not work there.
+    /// No memory. For ranges that the driver pins: the system copies pinned pages at the fork itself, which takes
+    /// seconds, and the child has no use for them, as the driver does not work there.
     Absent,
 }
 
-/// `len` bytes that are usable at once and cost nothing until they are touched, aligned to huge
-/// pages and asking for them.
+/// Reserves `len` usable bytes, aligned to huge pages and advised to use them. They cost nothing until touched.
 pub(crate) fn reserve_usable(len: usize, at_fork: AtFork) -> Result<u64> {
     reserve(len, ProtFlags::READ | ProtFlags::WRITE, at_fork)
 }
 
-/// `len` bytes of address range with nothing behind it.
+/// Reserves `len` bytes of addresses without memory.
 pub(crate) fn reserve_empty(len: usize) -> Result<u64> {
     reserve(len, ProtFlags::empty(), AtFork::Copied)
 }
 
-/// Refuses what main memory cannot provide now: the system would grant it, and kill a process
-/// once it is touched.
+/// Refuses more bytes than main memory can provide now: the system would grant them, and kill a process once they are
+/// touched.
 pub(crate) fn within_available(len: usize, what: &'static str) -> Result<()> {
     let (available, _) = main_memory();
     if len as u64 > available {
@@ -81,12 +80,12 @@ fn advise(base: u64, len: usize, at_fork: AtFork) {
     let pointer = pointer(base);
     // SAFETY: the caller has just mapped the range, and the advice changes no content.
     let huge = unsafe { rustix::mm::madvise(pointer, len, Advice::LinuxHugepage) };
-    // A kernel without huge pages refuses; then the pages are small, and nothing else changes.
+    // A kernel without huge pages refuses, and gives small pages.
     let _ = huge;
     if at_fork == AtFork::Copied {
         return;
     }
-    // SAFETY: as above; in this process nothing changes.
+    // SAFETY: as above; the advice changes nothing in this process.
     let unshared = unsafe { rustix::mm::madvise(pointer, len, Advice::LinuxDontFork) };
     let _ = unshared;
 }
@@ -120,36 +119,35 @@ fn reserve(len: usize, access: ProtFlags, at_fork: AtFork) -> Result<u64> {
     Ok(aligned as u64)
 }
 
-/// Takes the write fault of the page at `address`, if it has one to take, and changes nothing.
+/// Takes the write fault of the page at `address`, if it would take one, and changes no content.
 ///
 /// # Safety
-/// The address is of a live mapping that may be written. Others may be reading and writing the byte,
-/// on any processor or device.
+/// The address is of a live mapping that may be written. Others may read and write the byte meanwhile, on any processor
+/// or device.
 #[cfg(target_arch = "x86_64")]
 pub(crate) unsafe fn fault_in(address: u64) {
-    // In assembly, as the compiler makes a mere load of an atomic operation that changes nothing.
-    // SAFETY: the caller's promise that there is such a byte. The instruction stores what it loads,
-    // in one step that no other store can come between, so no reader sees it and no writer loses by
-    // it: like a fault itself, it is invisible to every program.
+    // Written in assembly, as the compiler turns an atomic operation that changes nothing into a load.
+    // SAFETY: the caller's promise that there is such a byte. The instruction stores the byte that it loads, in one
+    // atomic step. So no reader sees it and no writer loses a store: like a fault itself, no program can observe it.
     unsafe {
         std::arch::asm!("lock or byte ptr [{}], 0", in(reg) address, options(nostack));
     }
 }
 
-/// Other processors are left to `populate`.
+/// Does nothing: other processors rely on `populate`.
 ///
 /// # Safety
-/// None is needed; the signature is that of the other processors.
+/// None. The signature is that of the other processors.
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) unsafe fn fault_in(_address: u64) {}
 
-/// Makes a part of `reserve_empty` usable. It costs nothing until it is touched.
+/// Makes a part of `reserve_empty` usable. The part costs nothing until touched.
 ///
 /// # Safety
 /// The range is of one live `reserve_empty`, aligned to pages, and not used.
 pub(crate) unsafe fn commit(base: u64, len: usize) -> Result<()> {
     let access = MprotectFlags::READ | MprotectFlags::WRITE;
-    // SAFETY: the caller's promise; it gains access and loses nothing.
+    // SAFETY: the caller's promise; the range gains access and loses nothing.
     unsafe { rustix::mm::mprotect(pointer(base), len, access) }.map_err(|errno| match errno {
         Errno::NOMEM => out_of_memory("device memory", len, main_memory().0),
         errno => Error::system("making reserved memory usable (mprotect)", errno),
@@ -159,8 +157,8 @@ pub(crate) unsafe fn commit(base: u64, len: usize) -> Result<()> {
 /// Puts the start of a file behind a part of `reserve_empty`, shared with every process that maps it.
 ///
 /// # Safety
-/// The range is of one live `reserve_empty`, aligned to pages, and not used; the file has so many
-/// bytes for as long as it is mapped. No reference may be made to the bytes, which others write.
+/// The range is of one live `reserve_empty`, aligned to pages, and not used. The file has at least `len` bytes for as
+/// long as it is mapped. Nobody makes a reference to the bytes, which others write.
 pub(crate) unsafe fn map_file(base: u64, len: usize, file: BorrowedFd<'_>) -> Result<()> {
     let access = ProtFlags::READ | ProtFlags::WRITE;
     let flags = MapFlags::SHARED | MapFlags::FIXED;
@@ -174,7 +172,7 @@ pub(crate) unsafe fn map_file(base: u64, len: usize, file: BorrowedFd<'_>) -> Re
     }
 }
 
-/// Gives the memory behind a part of a reservation back and leaves the addresses reserved.
+/// Frees the memory behind a part of a reservation. The addresses stay reserved.
 ///
 /// # Safety
 /// The range was committed, and is not used.
@@ -187,7 +185,7 @@ pub(crate) unsafe fn decommit(base: u64, len: usize) {
     debug_assert!(mapped.is_ok(), "replacing a mapping of our own");
 }
 
-/// Gives the pages of a range back to the system. The range stays usable, and reads as zeros.
+/// Gives the pages of a range back to the system. The range stays usable and reads as zeros.
 ///
 /// # Safety
 /// The range is of a live private mapping of this module, aligned to pages, not locked, and not used.
@@ -205,8 +203,8 @@ pub(crate) unsafe fn release(base: u64, len: usize) {
     debug_assert!(unmapped.is_ok(), "unmapping a mapping of our own");
 }
 
-/// Has the system provide pages for the range now. Content does not change, even while it is
-/// read and written. `Ok(false)` if the kernel is too old to be asked (before Linux 5.14).
+/// Makes the system provide pages for the range now. The content does not change, even while others read and write it.
+/// `Ok(false)` if the kernel is too old for the call (before Linux 5.14).
 ///
 /// # Safety
 /// The range is readable and writable memory of a live mapping of this module, aligned to pages.
@@ -238,7 +236,7 @@ pub(crate) unsafe fn unlock(base: u64, len: usize) {
     debug_assert!(unlocked.is_ok(), "unlocking a mapping of our own");
 }
 
-/// Bytes of the range that lie in huge pages, as the kernel counts them. Costs milliseconds.
+/// Bytes of the range that lie in huge pages, by the kernel's count. Costs milliseconds.
 pub(crate) fn huge_bytes(base: u64, len: usize) -> Result<usize> {
     let text = std::fs::read_to_string("/proc/self/smaps").map_err(|error| Error::System {
         tried: "reading /proc/self/smaps",
@@ -263,7 +261,7 @@ pub(crate) fn huge_bytes(base: u64, len: usize) -> Result<usize> {
     Ok(total.min(len))
 }
 
-/// `7f0000000000-7f0000200000`, as smaps writes it.
+/// Parses a range as smaps writes it: `7f0000000000-7f0000200000`.
 fn address_range(word: &str) -> Option<(usize, usize)> {
     let (from, to) = word.split_once('-')?;
     Some((

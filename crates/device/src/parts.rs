@@ -1,4 +1,4 @@
-//! Many parts at once: gathered into one run of memory, or scattered out of it.
+//! Many parts at once: gathered into one range of memory, or scattered out of it.
 
 use crate::backend::Copy;
 use crate::error::{Invalid, Result};
@@ -7,35 +7,35 @@ use crate::loan::{ReadLoan, WriteLoan};
 use crate::memory::Memory;
 use crate::stream::{Stream, cut};
 
-/// What is gathered: bytes of a memory, or of the caller's own.
+/// A part to gather: bytes of a memory, or of the caller.
 #[derive(Debug)]
 pub enum Part<'b> {
     /// Bytes of a memory.
     Loan(ReadLoan),
-    /// The caller's own.
+    /// Bytes of the caller.
     Bytes(&'b [u8]),
 }
 
-/// Where to scatter to: bytes of a memory, or of the caller's own.
+/// A part to scatter to: bytes of a memory, or of the caller.
 #[derive(Debug)]
 pub enum PartMut<'b> {
     /// Bytes of a memory.
     Loan(WriteLoan),
-    /// The caller's own.
+    /// Bytes of the caller.
     Bytes(&'b mut [u8]),
 }
 
 impl Stream {
-    /// Copies parts into one run of memory, each from an offset in it on, and waits once, for all of them. The shortest way to
-    /// move a checkpoint of many regions: on CUDA, short copies within the device's reach are made by one kernel, and those
-    /// across the bus by one call of the driver.
+    /// Copies each part to its offset in one range of memory, and waits once for all. The fastest way to copy a
+    /// checkpoint of many regions: on CUDA, one kernel makes the short copies within the device's reach, and one call
+    /// of the driver those across the bus.
     ///
-    /// Of parts that overlap in the target, any may be the one that stays.
+    /// If parts overlap in the target, either one's bytes may stay.
     ///
     /// # Errors
     ///
-    /// [`Invalid::OutOfBounds`] for a part that does not fit, [`Invalid::OtherDevice`], or the device's failure; after that
-    /// the target may hold some of the bytes.
+    /// [`Invalid::OutOfBounds`] for a part that does not fit, [`Invalid::OtherDevice`], or the device's failure. After
+    /// an error the target may hold some of the bytes.
     pub fn gather<'b>(
         &self,
         parts: impl IntoIterator<Item = (usize, Part<'b>)>,
@@ -44,7 +44,7 @@ impl Stream {
         self.gather_all([(parts, into)])
     }
 
-    /// The same into several runs, of which each has parts of its own: waits once, for all of them.
+    /// Gathers into several ranges, each with its own parts, and waits once for all.
     ///
     /// # Errors
     ///
@@ -89,12 +89,11 @@ impl Stream {
         copied
     }
 
-    /// Copies one run of memory to parts, each from an offset in it on, and waits once, for all of them: see
-    /// [`gather`](Self::gather).
+    /// Copies each part from its offset in one range of memory, and waits once for all: see [`gather`](Self::gather).
     ///
     /// # Errors
     ///
-    /// As for [`gather`](Self::gather); after that the parts may hold some of the bytes.
+    /// As for [`gather`](Self::gather); after an error the parts may hold some of the bytes.
     pub fn scatter<'b>(
         &self,
         from: &ReadLoan,
@@ -103,7 +102,7 @@ impl Stream {
         self.scatter_all([(from, parts)])
     }
 
-    /// The same of several runs, of which each has parts of its own: waits once, for all of them.
+    /// Scatters several ranges, each with its own parts, and waits once for all.
     ///
     /// # Errors
     ///
@@ -117,7 +116,7 @@ impl Stream {
     {
         let mut loans = Vec::new();
         let mut copies = Vec::new();
-        // What the caller's own bytes are borrowed for, and where they come from.
+        // `(source, offset in it, target)` of the parts that are bytes of the caller.
         let mut slices = Vec::new();
         for (from, parts) in runs {
             self.reaches(from.memory())?;
@@ -138,7 +137,7 @@ impl Stream {
             }
         }
         if slices.iter().any(|(from, ..)| from.bytes().is_ok()) {
-            // The order of the stream is kept: what was enqueued before comes first.
+            // Waiting keeps the stream's order: work enqueued before comes first.
             self.synchronize()?;
         }
         for (from, at, bytes) in &mut slices {
@@ -157,7 +156,7 @@ impl Stream {
     }
 }
 
-/// One end of a copy: within a loan, or an address of ordinary memory.
+/// Source or target of a copy: a byte of a memory, or an address of ordinary memory.
 #[derive(Clone, Copy)]
 pub(crate) enum End<'l> {
     Of(&'l Memory, usize),
@@ -165,8 +164,8 @@ pub(crate) enum End<'l> {
 }
 
 impl End<'_> {
-    pub(crate) fn of<L: Lent>(loan: &L, at: usize) -> End<'_> {
-        let (memory, start) = loan.lies();
+    pub(crate) fn of<L: Loan>(loan: &L, at: usize) -> End<'_> {
+        let (memory, start) = loan.location();
         End::Of(memory, start + at)
     }
 
@@ -184,7 +183,7 @@ impl End<'_> {
         }
     }
 
-    /// Whether devices reach the byte by themselves; so they do all of a run.
+    /// Returns true if devices reach the byte, and all of its run, by themselves.
     fn is_pinned(self, at: usize) -> bool {
         match self {
             Self::Of(memory, start) => memory.is_pinned(start + at),
@@ -192,7 +191,7 @@ impl End<'_> {
         }
     }
 
-    /// Bytes from there on that one call may copy.
+    /// Bytes from `at` on that one call may copy.
     fn run(self, at: usize) -> usize {
         match self {
             Self::Of(memory, start) => memory.run_from(start + at),
@@ -202,23 +201,23 @@ impl End<'_> {
 }
 
 /// A loan of either kind.
-pub(crate) trait Lent {
-    fn lies(&self) -> (&Memory, usize);
+pub(crate) trait Loan {
+    fn location(&self) -> (&Memory, usize);
 }
 
-impl Lent for ReadLoan {
-    fn lies(&self) -> (&Memory, usize) {
+impl Loan for ReadLoan {
+    fn location(&self) -> (&Memory, usize) {
         (self.memory(), self.range().start)
     }
 }
 
-impl Lent for WriteLoan {
-    fn lies(&self) -> (&Memory, usize) {
+impl Loan for WriteLoan {
+    fn location(&self) -> (&Memory, usize) {
         (self.memory(), self.range().start)
     }
 }
 
-/// Adds the copies of `len` bytes, cut where one call may not go on.
+/// Adds the copies of `len` bytes to `copies`, cut where one call must end.
 pub(crate) fn spread(from: End<'_>, to: End<'_>, len: usize, copies: &mut Vec<Copy>) -> Result<()> {
     let run = |at| from.run(at).min(to.run(at));
     cut(len, run, |at, len| {
@@ -242,7 +241,7 @@ fn check(at: usize, len: usize, room: usize) -> Result<()> {
     Err(Invalid::OutOfBounds { range, len: room }.into())
 }
 
-/// A ledger lists loans by where they start: those that come last go without moving others.
+/// Drops loans from the last on: a ledger sorts them by start, so none is moved.
 fn drop_from_last<L>(mut loans: Vec<L>) {
     while loans.pop().is_some() {}
 }

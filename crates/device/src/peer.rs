@@ -1,4 +1,4 @@
-//! Peers: what reaches another device's memory, and memory that other processes reach.
+//! Memory that other processes map.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -7,13 +7,12 @@ use crate::backend::Exportable;
 use crate::device::{Device, not_empty, round_up};
 use crate::error::Result;
 
-/// Device memory that other processes can map, on the same machine and back end. It has no address of
-/// its own: [`Reservation::map_exported`](crate::Reservation::map_exported) gives it one here, and
-/// [`Reservation::map_imported`](crate::Reservation::map_imported) in a process that was handed
-/// [`fd`](Self::fd).
+/// Device memory that other processes on the same machine and back end can map. It has no address:
+/// [`Reservation::map_exported`](crate::Reservation::map_exported) gives it one here, and
+/// [`Reservation::map_imported`](crate::Reservation::map_imported) in a process that received [`fd`](Self::fd).
 ///
-/// The memory is given back when this is dropped and no process maps it any more: it survives the
-/// process that exported it for as long as another one maps it.
+/// The memory is freed when this is dropped and no process maps it any more. It survives the process that exported it
+/// for as long as another one maps it.
 ///
 /// ```
 /// # fn main() -> tierflow_device::Result<()> {
@@ -34,12 +33,13 @@ pub struct Exported {
 }
 
 impl Device {
-    /// Takes device memory that other processes can map. `len` is rounded up to the granularity.
+    /// Allocates device memory that other processes can map. `len` is rounded up to the granularity.
     ///
     /// # Errors
     ///
-    /// [`Invalid::Empty`](crate::Invalid::Empty), [`Error::OutOfMemory`](crate::Error::OutOfMemory); [`Error::Driver`](crate::Error::Driver) or [`Error::System`](crate::Error::System) where memory
-    /// cannot be shared between processes.
+    /// [`Invalid::Empty`](crate::Invalid::Empty); [`Error::OutOfMemory`](crate::Error::OutOfMemory);
+    /// [`Error::Driver`](crate::Error::Driver) or [`Error::System`](crate::Error::System) if processes cannot share
+    /// memory.
     pub fn export(&self, len: usize) -> Result<Exported> {
         Exported::new(self, not_empty(len)?)
     }
@@ -57,18 +57,18 @@ impl Exported {
         })
     }
 
-    /// Its length in bytes.
+    /// Length in bytes.
     #[allow(clippy::len_without_is_empty, reason = "never empty")]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// The device whose memory it is.
+    /// The device that owns the memory.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// What another process maps it by; to be sent to it over a Unix socket (`SCM_RIGHTS`).
+    /// The descriptor by which another process maps the memory. Send it over a Unix socket (`SCM_RIGHTS`).
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.chunk.fd()
     }

@@ -1,14 +1,14 @@
-//! Whether memory is pinned, and why not.
+//! The answer to a request to pin memory.
 
 use crate::error::Error;
 
-/// Whether [`HostReservation::pin`](crate::HostReservation::pin) pinned the range.
+/// The answer of [`HostReservation::pin`](crate::HostReservation::pin).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "pinning may be refused, and then this says why"]
 pub enum Pinned {
     /// The range is locked in place until the memory is dropped.
     Yes,
-    /// It is not, and stays ordinary memory: copies are right, but slower.
+    /// The range stays ordinary memory: copies are correct, but slower.
     No(WhyUnpinned),
 }
 
@@ -23,7 +23,7 @@ pub enum WhyUnpinned {
     LockLimit {
         /// The soft `RLIMIT_MEMLOCK`, in bytes.
         limit: u64,
-        /// Bytes that this device has locked so far.
+        /// Bytes locked by this device so far.
         used: u64,
     },
     /// The driver or the system refused.

@@ -1,4 +1,4 @@
-//! Reservations: addresses now, memory behind them piece by piece.
+//! Reservations: addresses that get memory chunk by chunk.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -6,18 +6,18 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::backend::Behind;
+use crate::backend::ChunkMemory;
 use crate::device::{Device, not_empty};
 use crate::error::{Invalid, Result};
 use crate::memory::{Chunk, Memory};
 use crate::pages;
 use crate::peer::Exported;
 
-/// A range of device addresses that becomes usable chunk by chunk; of host addresses, from
+/// A range of device addresses that becomes usable chunk by chunk; of host addresses, if from
 /// [`Device::reserve_pinned`].
 ///
-/// On CUDA: `cuMemAddressReserve`, then `cuMemCreate`, `cuMemMap` and `cuMemSetAccess` for each
-/// chunk. The first chunk is usable long before the last one is there.
+/// On CUDA, a reservation is `cuMemAddressReserve`, and each chunk `cuMemCreate`, `cuMemMap` and `cuMemSetAccess`. The
+/// first chunk is usable long before the last one is mapped.
 ///
 /// ```
 /// # fn main() -> tierflow_device::Result<()> {
@@ -32,32 +32,32 @@ use crate::peer::Exported;
 #[derive(Debug)]
 pub struct Reservation {
     memory: Memory,
-    /// What [`map`](Self::map) puts there; `None` for exported chunks only.
-    behind: Option<Arc<Behind>>,
+    /// Memory that [`map`](Self::map) maps; `None` if the reservation is for exported chunks only.
+    behind: Option<Arc<ChunkMemory>>,
     granularity: usize,
-    /// One `map` at a time: checking, mapping and noting it are one step.
+    /// Held by `map` and `unmap`, so that checking, mapping and noting are one step.
     mapping: Mutex<()>,
 }
 
 impl Device {
-    /// Reserves device addresses that become usable chunk by chunk, as they are mapped. `len` is
-    /// rounded up to the granularity. Costs well under a millisecond whatever `len`.
+    /// Reserves device addresses that become usable chunk by chunk, as they are mapped. `len` is rounded up to the
+    /// granularity. Costs well under a millisecond for any `len`.
     ///
     /// # Errors
     ///
-    /// [`Invalid::Empty`], [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the addresses do not suffice.
+    /// [`Invalid::Empty`]; [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the addresses do not suffice.
     pub fn reserve(&self, len: usize) -> Result<Reservation> {
-        let own = Behind::Device { peers: Vec::new() };
+        let own = ChunkMemory::Device { peers: Vec::new() };
         Reservation::new(self, not_empty(len)?, own)
     }
 
-    /// Reserves device addresses as [`reserve`](Self::reserve) does; what is mapped there may be
-    /// read and written by `peers` too. Each of them makes mapping a little dearer.
+    /// Reserves device addresses as [`reserve`](Self::reserve) does, for memory that `peers` may read and write too.
+    /// Each peer makes mapping a little slower.
     ///
     /// # Errors
     ///
-    /// Those of [`reserve`](Self::reserve); [`Invalid::OtherDevice`] for a peer that cannot reach
-    /// this device's memory.
+    /// The errors of [`reserve`](Self::reserve); [`Invalid::OtherDevice`] for a peer that cannot reach this device's
+    /// memory.
     pub fn reserve_shared(&self, len: usize, peers: &[Device]) -> Result<Reservation> {
         let mut ordinals = Vec::new();
         for peer in peers.iter().filter(|peer| !peer.is_same(self)) {
@@ -66,36 +66,35 @@ impl Device {
             }
             ordinals.push(peer.info().ordinal);
         }
-        let behind = Behind::Device { peers: ordinals };
+        let behind = ChunkMemory::Device { peers: ordinals };
         Reservation::new(self, not_empty(len)?, behind)
     }
 
-    /// Reserves addresses for chunks that processes share: [`Exported`] ones, those that others
-    /// exported, and beside them chunks [on a peer](Reservation::map_on). The processor never reaches them in place, even on the host back end, as nothing
-    /// keeps another process from writing them at any time. `len` is rounded up to the granularity.
+    /// Reserves addresses for chunks that processes share: [`Exported`] ones, those that other processes exported, and
+    /// chunks [on a peer](Reservation::map_on). The processor never reaches them in place, even on the host back end,
+    /// as another process may write them at any time. `len` is rounded up to the granularity.
     ///
     /// # Errors
     ///
-    /// [`Invalid::Empty`], [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the addresses do not suffice.
+    /// [`Invalid::Empty`]; [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the addresses do not suffice.
     pub fn reserve_for_exported(&self, len: usize) -> Result<Reservation> {
         Reservation::for_exported(self, not_empty(len)?)
     }
 
-    /// Reserves host addresses that become usable chunk by chunk, as the driver puts pinned memory
-    /// of a NUMA node behind them. Copies cross the chunks' borders at full speed, and making one
-    /// stalls other copies for a third of a millisecond, but it is slow: 6 GB/s on an H100 machine.
-    /// `len` is rounded up to the granularity.
+    /// Reserves host addresses that become usable chunk by chunk, as the driver puts pinned memory of a NUMA node
+    /// behind them. Copies cross the borders of chunks at full speed. Making a chunk stalls other copies for a third of
+    /// a millisecond, but is slow: 6 GB/s on an H100 machine. `len` is rounded up to the granularity.
     ///
     /// # Errors
     ///
     /// [`Invalid::NotCuda`] on the host back end; [`Invalid::Empty`], [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn reserve_pinned(&self, len: usize, node: u32) -> Result<Reservation> {
-        Reservation::new(self, not_empty(len)?, Behind::Host { node })
+        Reservation::new(self, not_empty(len)?, ChunkMemory::Host { node })
     }
 }
 
 impl Reservation {
-    pub(crate) fn new(device: &Device, len: usize, behind: Behind) -> Result<Self> {
+    pub(crate) fn new(device: &Device, len: usize, behind: ChunkMemory) -> Result<Self> {
         let (memory, granularity) = Memory::reserve(device, len, &behind)?;
         Ok(Self {
             memory,
@@ -115,38 +114,38 @@ impl Reservation {
         })
     }
 
-    /// Puts memory behind a range. What the bytes hold is unspecified. They stay until the memory
-    /// is dropped, or the range [unmapped](Self::unmap).
+    /// Puts memory behind a range, until the memory is dropped or the range [unmapped](Self::unmap). The content is
+    /// unspecified.
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the device has no more; nothing of the range is mapped then.
-    /// [`Invalid::Misaligned`], [`Invalid::OutOfBounds`], [`Invalid::Twice`], [`Invalid::Empty`];
-    /// [`Invalid::NotSuchChunks`] if it is for exported chunks.
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the device has no more; then nothing of the range is
+    /// mapped. [`Invalid::Misaligned`], [`Invalid::OutOfBounds`], [`Invalid::Twice`], [`Invalid::Empty`];
+    /// [`Invalid::NotSuchChunks`] if the reservation is for exported chunks.
     pub fn map(&self, range: Range<usize>) -> Result<()> {
         let behind = self.behind.as_ref().ok_or(Invalid::NotSuchChunks)?;
         match behind.as_ref() {
-            Behind::Host { .. } => pages::within_available(range.len(), "a chunk of host memory")?,
+            ChunkMemory::Host { .. } => {
+                pages::within_available(range.len(), "a chunk of host memory")?
+            }
             _ => self.fits(self.memory.device(), range.len())?,
         }
         self.map_behind(range, Arc::clone(behind))
     }
 
-    /// Puts memory of another device behind a range, which this device then reads and writes over
-    /// the link between the two.
+    /// Puts memory of `peer` behind a range. This device accesses it over the link between the two.
     ///
     /// # Errors
     ///
-    /// As for [`map`](Self::map), with the peer's memory; [`Invalid::OtherDevice`] if this device does
-    /// not reach the peer's memory, [`Invalid::NotSuchChunks`] if the reservation is not for device
-    /// memory.
+    /// As for [`map`](Self::map), with the peer's memory; [`Invalid::OtherDevice`] if this device does not reach the
+    /// peer's memory; [`Invalid::NotSuchChunks`] if the reservation is not for device memory.
     pub fn map_on(&self, range: Range<usize>, peer: &Device) -> Result<()> {
-        if let Some(Behind::Host { .. }) = self.behind.as_deref() {
+        if let Some(ChunkMemory::Host { .. }) = self.behind.as_deref() {
             return Err(Invalid::NotSuchChunks.into());
         }
         if peer.is_same(self.memory.device()) {
             self.fits(peer, range.len())?;
-            let own = Behind::Device { peers: Vec::new() };
+            let own = ChunkMemory::Device { peers: Vec::new() };
             return self.map_behind(range, self.behind.clone().unwrap_or_else(|| Arc::new(own)));
         }
         if self.memory.device().link_to(peer)?.is_none() {
@@ -154,35 +153,33 @@ impl Reservation {
         }
         self.fits(peer, range.len())?;
         let device = peer.clone();
-        self.map_behind(range, Arc::new(Behind::Peer { device }))
+        self.map_behind(range, Arc::new(ChunkMemory::Peer { device }))
     }
 
-    /// Puts exported memory of this process behind the addresses from `start` on, so that this device
-    /// reaches it too. It stays allocated for as long.
+    /// Puts exported memory of this process behind the addresses from `start` on, so that this device reaches it too.
+    /// The memory stays allocated while it is mapped.
     ///
     /// # Errors
     ///
-    /// [`Invalid::NotSuchChunks`] unless the addresses are from
-    /// [`Device::reserve_for_exported`]; those of [`map`](Self::map); [`Error::Driver`](crate::Error::Driver) if the device
-    /// cannot reach the memory.
+    /// [`Invalid::NotSuchChunks`] unless the addresses are from [`Device::reserve_for_exported`]; the errors of
+    /// [`map`](Self::map); [`Error::Driver`](crate::Error::Driver) if the device cannot reach the memory.
     pub fn map_exported(&self, start: usize, chunk: &Exported) -> Result<()> {
         self.only_for_exported()?;
         let range = start..start.saturating_add(chunk.len());
-        self.map_behind(range, Arc::new(Behind::Exported(chunk.inner())))
+        self.map_behind(range, Arc::new(ChunkMemory::Exported(chunk.inner())))
     }
 
-    /// Puts memory that another process exported behind a range, which must be of its length. It
-    /// stays allocated until it is unmapped, even when the other process has ended.
+    /// Puts memory that another process exported behind a range of the same length. The memory stays allocated until it
+    /// is unmapped, even if the other process ends.
     ///
     /// # Errors
     ///
-    /// [`Invalid::NotSuchChunks`] unless the addresses are from
-    /// [`Device::reserve_for_exported`]; those of [`map`](Self::map); [`Error::Driver`](crate::Error::Driver) or
-    /// [`Error::System`](crate::Error::System) if it is no exported memory, is shorter, or lies where this device does not
-    /// reach.
+    /// [`Invalid::NotSuchChunks`] unless the addresses are from [`Device::reserve_for_exported`]; the errors of
+    /// [`map`](Self::map); [`Error::Driver`](crate::Error::Driver) or [`Error::System`](crate::Error::System) if
+    /// `memory` is no exported memory, is shorter, or cannot be reached by this device.
     pub fn map_imported(&self, range: Range<usize>, memory: OwnedFd) -> Result<()> {
         self.only_for_exported()?;
-        self.map_behind(range, Arc::new(Behind::Imported(memory)))
+        self.map_behind(range, Arc::new(ChunkMemory::Imported(memory)))
     }
 
     fn only_for_exported(&self) -> Result<()> {
@@ -192,12 +189,12 @@ impl Reservation {
         }
     }
 
-    /// Checked again by the driver, but drivers differ in what they call it.
+    /// Refuses more than the device has. The driver checks too, but drivers differ in their error.
     fn fits(&self, device: &Device, len: usize) -> Result<()> {
         device.within_total(len, "a chunk of device memory")
     }
 
-    fn map_behind(&self, range: Range<usize>, behind: Arc<Behind>) -> Result<()> {
+    fn map_behind(&self, range: Range<usize>, behind: Arc<ChunkMemory>) -> Result<()> {
         let _one_at_a_time = self.mapping.lock();
         {
             let ledger = self.memory.ledger().lock();
@@ -229,19 +226,19 @@ impl Reservation {
         Ok(())
     }
 
-    /// Takes the memory behind a range away and leaves the addresses reserved: they may be mapped again. The range
-    /// is made of chunks, each as it was mapped.
+    /// Takes the memory behind a range away. The addresses stay reserved and may be mapped again. The range consists of
+    /// whole chunks, as they were mapped.
     ///
     /// # Errors
     ///
-    /// Nothing changes on any of them. [`Error::Busy`](crate::Error::Busy) if some of it is lent; [`Invalid::Unmapped`],
-    /// [`Invalid::OutOfBounds`], [`Invalid::Empty`]; [`Invalid::Misaligned`] if a chunk lies only partly in it.
+    /// An error changes nothing. [`Error::Busy`](crate::Error::Busy) if some bytes are lent; [`Invalid::Unmapped`],
+    /// [`Invalid::OutOfBounds`], [`Invalid::Empty`]; [`Invalid::Misaligned`] if a chunk lies only partly in the range.
     pub fn unmap(&self, range: Range<usize>) -> Result<()> {
         let _one_at_a_time = self.mapping.lock();
         if range.is_empty() {
             return Err(Invalid::Empty.into());
         }
-        // No other loan of it exists, or is given, until it is out of the ledger.
+        // This loan keeps others from being made until the range is out of the ledger.
         let alone = self.memory.lend_mut(range.clone())?;
         let mut chunks = self.memory.chunks().lock();
         let overlaps =
@@ -261,14 +258,14 @@ impl Reservation {
         for chunk in gone {
             let address = self.memory.base() + chunk.range.start as u64;
             let (backend, len) = (self.memory.device().backend(), chunk.range.len());
-            // SAFETY: it was mapped with this very range, and is undone once, as it is in `chunks` no more. Nothing of
-            // it is lent, as it was lent to us alone and can be lent no more, so no work uses it.
+            // SAFETY: the chunk was mapped with this very range. `extract_if` took it out of `chunks`, so it is
+            // unmapped once. It was lent to us alone and can be lent no more, so no work uses it.
             unsafe { backend.unmap(address, len, &chunk.behind) };
         }
         Ok(())
     }
 
-    /// Where the chunk ends that begins before `byte` and ends behind it; `byte` if there is none.
+    /// Returns the end of the chunk that contains both `byte` and the byte before it; `byte` if there is none.
     pub fn mapped_end(&self, byte: usize) -> usize {
         let chunks = self.memory.chunks().lock();
         let mut ranges = chunks.iter().map(|chunk| &chunk.range);
@@ -276,23 +273,23 @@ impl Reservation {
         across.map_or(byte, |range| range.end)
     }
 
-    /// Bytes mapped now.
+    /// Bytes that are mapped now.
     pub fn mapped(&self) -> usize {
         self.memory.ledger().lock().mapped_bytes()
     }
 
-    /// The memory: all addresses, of which the mapped ones can be lent.
+    /// The memory of all addresses. The mapped ones can be lent.
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
 
-    /// What ranges to map must begin and end at multiples of, in bytes.
+    /// Granularity in bytes: ranges to map must begin and end at multiples of it.
     pub fn granularity(&self) -> usize {
         self.granularity
     }
 }
 
-/// Both ends at multiples of the granularity, or the second one at the end of the memory.
+/// Checks that both ends are multiples of the granularity, or the second one is the end of the memory.
 pub(crate) fn aligned(range: &Range<usize>, granularity: usize, len: usize) -> Result<()> {
     if range.is_empty() {
         return Err(Invalid::Empty.into());

@@ -1,4 +1,4 @@
-//! Streams: work that runs in the order it was given, beside the calling thread.
+//! Streams: work that a device does in the order of the calls, beside the calling thread.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,11 +14,10 @@ use crate::memory::Memory;
 use crate::parts::{End, spread};
 use crate::transfer::Transfer;
 
-/// Work on a device in the order it was given. Several threads may use one stream, and then share
-/// its order; work of different streams overlaps.
+/// Work on a device, done in the order of the calls. Several threads may use one stream, and then share its order; work
+/// of different streams overlaps.
 ///
-/// On the host back end the calling thread does the work before the call returns, which is one of
-/// the orders that a stream may take.
+/// On the host back end, the calling thread does the work before the call returns.
 ///
 /// ```
 /// # fn main() -> tierflow_device::Result<()> {
@@ -38,19 +37,19 @@ use crate::transfer::Transfer;
 pub struct Stream {
     device: Device,
     queue: Box<dyn Queue>,
-    /// Room for one `copy_all`, kept so that the next one need not allocate.
-    room: Mutex<Room>,
+    /// Buffers for one `copy_all`, kept so that the next one does not allocate.
+    buffers: Mutex<CopyBuffers>,
 }
 
 /// The loans of a `copy_all`, and its copies.
-type Room = (Vec<(ReadLoan, WriteLoan)>, Vec<Copy>);
+type CopyBuffers = (Vec<(ReadLoan, WriteLoan)>, Vec<Copy>);
 
 impl Device {
-    /// A new stream.
+    /// Makes a new stream.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`](crate::Error::Driver) or [`Error::Lost`](crate::Error::Lost) if the driver refuses one.
+    /// [`Error::Driver`](crate::Error::Driver) or [`Error::Lost`](crate::Error::Lost) if the driver refuses.
     pub fn stream(&self) -> Result<Stream> {
         Stream::new(self)
     }
@@ -65,21 +64,21 @@ impl Stream {
         Self {
             device: device.clone(),
             queue,
-            room: Mutex::default(),
+            buffers: Mutex::default(),
         }
     }
 
-    /// The device that it runs on.
+    /// The stream's device.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Copies without waiting. The loans go into the transfer and come back with its result.
+    /// Copies without waiting. The transfer takes the loans and returns them with the result.
     ///
-    /// On CUDA, a copy from or to host memory that is not pinned goes through the driver's own
-    /// staging buffer and may block the calling thread for as long as it takes.
+    /// On CUDA, a copy from or to unpinned host memory goes through the driver's staging buffer, and may block the
+    /// calling thread until it is done.
     ///
-    /// Wrong arguments, too, are reported by the transfer, together with the loans.
+    /// The transfer reports wrong arguments too.
     pub fn copy(&self, src: ReadLoan, dst: WriteLoan) -> Transfer {
         let enqueued = self.check(&src, &dst).and_then(|()| {
             let guard = SyncOnDrop(self.queue.as_ref());
@@ -91,16 +90,16 @@ impl Stream {
         Transfer::new(src, dst, enqueued)
     }
 
-    /// Copies all of these and waits once, for all of them. The shortest way to move a checkpoint
-    /// of several regions: nothing is allocated and no event is made.
+    /// Makes all copies and waits once for all. The fastest way to copy a checkpoint of several regions: no allocation,
+    /// and no event.
     ///
     /// # Errors
     ///
-    /// [`Invalid::LengthMismatch`] or [`Invalid::OtherDevice`] for any of them, and then none is
-    /// copied; [`Error::Lost`](crate::Error::Lost) or [`Error::Driver`](crate::Error::Driver), and
-    /// then some may have been. The loans are given back in any case, when nothing uses them.
+    /// [`Invalid::LengthMismatch`] or [`Invalid::OtherDevice`] for any of them, and then none is copied;
+    /// [`Error::Lost`](crate::Error::Lost) or [`Error::Driver`](crate::Error::Driver), and then some may have been. The
+    /// loans are given back in any case, when nothing uses them.
     pub fn copy_all(&self, copies: impl IntoIterator<Item = (ReadLoan, WriteLoan)>) -> Result<()> {
-        let (mut loans, mut parts) = std::mem::take(&mut *self.room.lock());
+        let (mut loans, mut parts) = std::mem::take(&mut *self.buffers.lock());
         loans.extend(copies);
         let checked = loans.iter().try_for_each(|(src, dst)| {
             self.check(src, dst)?;
@@ -108,24 +107,24 @@ impl Stream {
         });
         // SAFETY: `copy_many` waits, and until then the loans are held.
         let copied = checked.and_then(|()| unsafe { self.copy_many(&parts) });
-        // A ledger lists loans by where they start: those that come last go without moving others.
+        // A ledger sorts loans by start: dropping the last one first moves no other.
         while loans.pop().is_some() {}
         parts.clear();
-        *self.room.lock() = (loans, parts);
+        *self.buffers.lock() = (loans, parts);
         copied
     }
 
     /// Makes these copies, and waits.
     ///
     /// # Safety
-    /// Until this returns, the sources are readable and not written, and the targets are writable and used by these copies
-    /// alone; no source overlaps a target.
+    /// Until this returns, the sources are readable and not written, and the targets are writable and used by these
+    /// copies alone. No source overlaps a target.
     pub(crate) unsafe fn copy_many(&self, copies: &[Copy]) -> Result<()> {
         // SAFETY: `blocking` synchronises before it returns; the rest is the caller's promise.
         self.blocking(|| unsafe { self.queue.copy_many(copies) })
     }
 
-    /// Copies and waits, with loans that the caller keeps.
+    /// Copies and waits. The caller keeps the loans.
     ///
     /// # Errors
     ///
@@ -139,8 +138,8 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// [`Invalid::LengthMismatch`], [`Invalid::OtherDevice`], or the device's failure; after that
-    /// the destination may hold some of the bytes.
+    /// [`Invalid::LengthMismatch`], [`Invalid::OtherDevice`], or the device's failure, after which the destination may
+    /// hold some of the bytes.
     pub fn write(&self, src: &[u8], dst: &mut WriteLoan) -> Result<()> {
         self.same_length(src.len(), dst.len())?;
         self.reaches(dst.memory())?;
@@ -174,8 +173,8 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// [`Invalid::LengthMismatch`], [`Invalid::OtherDevice`], or the device's failure; after that
-    /// `dst` may hold some of the bytes.
+    /// [`Invalid::LengthMismatch`], [`Invalid::OtherDevice`], or the device's failure, after which `dst` may hold some
+    /// of the bytes.
     pub fn read(&self, src: &ReadLoan, dst: &mut [u8]) -> Result<()> {
         self.same_length(src.len(), dst.len())?;
         self.reaches(src.memory())?;
@@ -203,7 +202,7 @@ impl Stream {
         })
     }
 
-    /// Sets every byte, and waits.
+    /// Sets every byte to `byte`, and waits.
     ///
     /// # Errors
     ///
@@ -211,7 +210,7 @@ impl Stream {
     pub fn fill(&self, dst: &mut WriteLoan, byte: u8) -> Result<()> {
         self.reaches(dst.memory())?;
         if let Place::Host = dst.memory().place() {
-            // The order of the stream is kept: what was enqueued before comes first.
+            // Waiting keeps the stream's order: work enqueued before comes first.
             self.synchronize()?;
             dst.bytes_mut()?.fill(byte);
             return Ok(());
@@ -226,7 +225,7 @@ impl Stream {
         })
     }
 
-    /// Waits until all work given to the stream so far is done.
+    /// Waits until the stream's work so far is done.
     ///
     /// # Errors
     ///
@@ -235,9 +234,8 @@ impl Stream {
         self.queue.synchronize()
     }
 
-    /// An event behind all work given to the stream so far, for streams and threads to wait for. A
-    /// thread that does so sleeps: it goes on some tens of microseconds late, and costs nothing
-    /// meanwhile.
+    /// Records an event behind the stream's work so far. Streams and threads can wait for it; a thread sleeps, goes on
+    /// some tens of microseconds late, and uses no processor meanwhile.
     ///
     /// # Errors
     ///
@@ -249,8 +247,8 @@ impl Stream {
         })
     }
 
-    /// [`record`](Self::record), of an event that tells the time. A thread that waits for it spins: it
-    /// goes on at once, at the cost of a processor.
+    /// Records an event with a time stamp. A thread that waits for it spins: it goes on at once, and uses a processor
+    /// until then.
     ///
     /// # Errors
     ///
@@ -262,8 +260,7 @@ impl Stream {
         })
     }
 
-    /// Lets work given to the stream from now on start after the event is reached. The calling
-    /// thread does not wait.
+    /// Makes later work of the stream start after the event. The calling thread does not wait.
     ///
     /// # Errors
     ///
@@ -276,7 +273,7 @@ impl Stream {
         self.queue.as_ref()
     }
 
-    /// Enqueues, then waits, whether or not all could be enqueued.
+    /// Enqueues, then waits, even if not all could be enqueued.
     fn blocking(&self, enqueue: impl FnOnce() -> Result<()>) -> Result<()> {
         let guard = SyncOnDrop(self.queue.as_ref());
         let enqueued = enqueue();
@@ -285,8 +282,8 @@ impl Stream {
         enqueued.and(done)
     }
 
-    /// Gives a copy of `len` bytes, from an offset in each loan on, to the stream, and returns without a handle to wait for. The
-    /// loans may end before the copy does.
+    /// Enqueues a copy of `len` bytes, from an offset in each loan, and returns no handle to wait for. The loans may
+    /// end before the copy does.
     ///
     /// # Errors
     ///
@@ -295,8 +292,8 @@ impl Stream {
     ///
     /// # Safety
     ///
-    /// Until the work given to this stream so far is over, both memories are there, the source's bytes are not written, and
-    /// the target's bytes are used by this copy alone.
+    /// Until the stream's work so far is over, both memories are alive, nobody writes the source's bytes, and this copy
+    /// alone uses the target's.
     pub unsafe fn copy_unwaited(
         &self,
         (src, from): (&ReadLoan, usize),
@@ -318,7 +315,7 @@ impl Stream {
         self.enqueue_part((src, 0), (dst, 0), src.len())
     }
 
-    /// The caller keeps both loans until the copy is done.
+    /// Enqueues a copy. The caller keeps both loans until it is done.
     fn enqueue_part(
         &self,
         (src, from_at): (&ReadLoan, usize),
@@ -360,8 +357,8 @@ impl Stream {
         Err(Invalid::LengthMismatch { src, dst }.into())
     }
 
-    /// Memory that the processor can reach is reachable from every device; device memory from its
-    /// own, and from peers that it was reserved for.
+    /// Checks that this stream reaches the memory. Every device reaches host memory that the processor reaches; it
+    /// reaches device memory of its own, and of peers that reserved it for this device.
     pub(crate) fn reaches(&self, memory: &Memory) -> Result<()> {
         let plain = memory.host_accessible();
         if (plain && memory.place() == Place::Host) || memory.is_reached_by(&self.device) {
@@ -379,12 +376,12 @@ impl fmt::Debug for Stream {
     }
 }
 
-/// Synchronises when it is dropped, so that an early return cannot free what is in use.
+/// Synchronises when it is dropped, so that an early return cannot free memory in use.
 struct SyncOnDrop<'stream>(&'stream dyn Queue);
 
 impl Drop for SyncOnDrop<'_> {
     fn drop(&mut self) {
-        // Success and a lost device both mean that nothing runs any more.
+        // Nothing runs any more after success or on a lost device.
         let _ = self.0.synchronize();
     }
 }
@@ -412,7 +409,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// Whether the work before it is done.
+    /// Returns true if the work before the event is done.
     ///
     /// # Errors
     ///
@@ -421,7 +418,7 @@ impl Event {
         self.mark.is_done()
     }
 
-    /// Waits until the work before it is done.
+    /// Waits until the work before the event is done.
     ///
     /// # Errors
     ///
@@ -430,13 +427,12 @@ impl Event {
         self.mark.synchronize()
     }
 
-    /// The time between two events of one device that were recorded with
-    /// [`record_timed`](Stream::record_timed), as the device measured it, to about half a
-    /// microsecond. Zero if this one came first.
+    /// Time between two events of one device that were recorded with [`record_timed`](Stream::record_timed), as the
+    /// device measured it, to about half a microsecond. Zero if this event came first.
     ///
     /// # Errors
     ///
-    /// [`Invalid::Untimed`]; [`Invalid::NotReached`] before both are done; [`Invalid::OtherDevice`].
+    /// [`Invalid::Untimed`]; [`Invalid::NotReached`] before both events are reached; [`Invalid::OtherDevice`].
     pub fn elapsed_since(&self, earlier: &Self) -> Result<Duration> {
         if !self.is_timed || !earlier.is_timed {
             return Err(Invalid::Untimed.into());

@@ -1,4 +1,4 @@
-//! Transfers: copies in flight, which own what they use.
+//! Transfers: copies in flight, which own their loans.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use crate::backend::Mark;
 use crate::error::Result;
 use crate::loan::{ReadLoan, WriteLoan};
 
-/// A copy in flight. It owns both loans, so no other code can touch the bytes meanwhile.
+/// A copy in flight. The transfer owns both loans, so no other code can touch the bytes meanwhile.
 ///
 /// Dropping it waits for the copy. Forgetting it leaks the loans: the bytes stay lent and the
 /// memory stays allocated, which is safe.
@@ -14,19 +14,18 @@ use crate::loan::{ReadLoan, WriteLoan};
 pub struct Transfer {
     /// `None` once the loans have been handed out.
     loans: Option<(ReadLoan, WriteLoan)>,
-    /// An error means that nothing is in flight.
+    /// An error if nothing is in flight.
     enqueued: Result<Box<dyn Mark>>,
 }
 
-/// What a transfer gives back when it is over.
+/// Result of a transfer, with its loans.
 #[derive(Debug)]
 pub struct Outcome {
     /// The loan of the source.
     pub src: ReadLoan,
-    /// The loan of the destination, whose bytes are the source's if the result is `Ok`, and
-    /// unspecified otherwise.
+    /// The loan of the destination. Its bytes are the source's if the result is `Ok`, and unspecified otherwise.
     pub dst: WriteLoan,
-    /// Whether the bytes arrived.
+    /// `Ok` if the bytes arrived.
     pub result: Result<()>,
 }
 
@@ -39,15 +38,15 @@ impl Transfer {
         }
     }
 
-    /// Whether the copy is over, well or not, so that [`wait`](Self::wait) returns at once.
+    /// Returns true if the copy has ended, also by an error, so that [`wait`](Self::wait) returns at once.
     pub fn is_done(&self) -> bool {
-        // A device that cannot be asked is lost, and nothing runs on it any more.
+        // A device that cannot be asked is lost, and runs nothing any more.
         self.enqueued
             .as_ref()
             .map_or(true, |mark| mark.is_done().unwrap_or(true))
     }
 
-    /// Waits for the copy, asleep rather than spinning, and hands the loans back, on failure too.
+    /// Waits for the copy, asleep rather than spinning, and returns the loans, also after an error.
     #[allow(
         clippy::missing_panics_doc,
         reason = "the loans are there until this consumes it"
@@ -71,7 +70,7 @@ impl Transfer {
 impl Drop for Transfer {
     fn drop(&mut self) {
         if self.loans.is_some() {
-            // Either way nothing uses the bytes afterwards; a dropped transfer reports no result.
+            // Nothing uses the bytes after either result, and a dropped transfer reports none.
             let _ = self.finish();
         }
     }

@@ -128,7 +128,7 @@ fn a_kernel_scales_an_array() {
     }
 }
 
-/// Gives a stream some milliseconds of copies. Its end, and the copies.
+/// Gives a stream some milliseconds of copies. Returns an event behind them, and the copies.
 fn busy(device: &Device, stream: &Stream) -> tierflow_device::Result<(Event, Vec<Transfer>)> {
     const PART: usize = 256 << 20;
     let (from, to) = (device.alloc(PART)?, device.alloc(32 * PART)?);

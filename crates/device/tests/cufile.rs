@@ -1,7 +1,6 @@
-//! Files and device memory, on a machine that has a GPU and cuFile:
-//! `cargo test -p tierflow-device --features cufile --test cufile -- --ignored`, with the directory of `libcufile.so.0` in
-//! `LD_LIBRARY_PATH`, and a directory for files in `TMPDIR` that the library takes. It takes those of disks that udev knows, and
-//! `/dev/shm`.
+//! Copies between files and device memory, on a machine that has a GPU and cuFile:
+//! `cargo test -p tierflow-device --features cufile --test cufile -- --ignored`, with the directory of `libcufile.so.0`
+//! in `LD_LIBRARY_PATH`. `TMPDIR` names a directory on a disk that udev knows, or `/dev/shm`.
 #![cfg(feature = "cufile")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -235,7 +234,7 @@ fn what_cannot_be_is_refused() {
     let error = direct.read(u64::MAX - 5, &mut lent).unwrap_err();
     assert!(matches!(error, DirectError::Offset { .. }), "{error}");
     drop(lent);
-    // Nothing is anywhere.
+    // An empty loan can be read at any offset.
     direct
         .read(1 << 40, &mut memory.lend_mut(5..5).unwrap())
         .unwrap();

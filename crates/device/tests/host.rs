@@ -18,8 +18,7 @@ fn conforms() {
 fn conforms_with_little_memory() {
     let device = host::open(host::Options::default().device_bytes(64 << 20)).unwrap();
     conformance::run_all(&device).unwrap();
-    // Whatever the cases did, refused or failed in between, all of it came back, but for the two
-    // allocations of the transfer that is forgotten.
+    // All memory came back, also after cases that refuse or fail, except the two allocations of the forgotten transfer.
     let forgotten = 3 << 20;
     assert_eq!(device.free_bytes().unwrap(), (64 << 20) - forgotten);
 }
@@ -52,7 +51,7 @@ fn a_chunk_on_a_peer_is_of_the_peers_memory() {
         "{full:?}"
     );
     assert_eq!(device.free_bytes().unwrap(), 8 << 20);
-    // It holds its peer: dropped in any order.
+    // The mapped chunk keeps its peer, which may be dropped first.
     drop(peer);
     reservation.unmap(0..4 << 20).unwrap();
     assert_eq!(reservation.mapped(), 0);
@@ -123,10 +122,10 @@ fn pinning_stops_at_the_lock_limit_and_says_so() {
                 "{refused:?}"
             );
         }
-        // Nothing to run into; a machine may still refuse for reasons of its own.
+        // No lock limit applies; a machine may still refuse for reasons of its own.
         _ => assert!(pinned == 64 << 20 || refused.is_some()),
     }
-    // What was refused is ordinary memory.
+    // A refused range is ordinary memory.
     let mut last = host.memory().lend_mut(63 << 20..64 << 20).unwrap();
     last.bytes_mut().unwrap().fill(1);
 }
@@ -148,10 +147,10 @@ fn handles_may_cross_and_be_shared_between_threads() {
     both::<cuda::Function>();
 }
 
-/// What a child process makes of the memory that it was forked with: the code that it exits with.
+/// Forks, runs `child` in the child process, and returns its wait status: 0 if `child` returned true.
 fn in_child(child: impl FnOnce() -> bool) -> i32 {
-    // SAFETY: the child calls what is given, which takes no lock that another thread could hold and
-    // returns, and then leaves without running anything of the parent's.
+    // SAFETY: the child calls `child`, which takes no lock that another thread could hold, and exits without running
+    // code of the parent.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         let code = i32::from(!child());

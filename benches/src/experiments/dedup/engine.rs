@@ -44,7 +44,7 @@ pub(super) fn degree_vectors(run: &mut Run) -> Result<()> {
         let mut alone = Vec::new();
         for _ in 0..3 {
             let config = Config::new(Method::Tree).chunk(CHUNK);
-            let mut lineage = gpu::Lineage::new(&kernels, config, len as u64)?;
+            let mut lineage = gpu::GpuLineage::new(&kernels, config, len as u64)?;
             let mut seconds = 0.0;
             for (version, state) in (0..).zip(&states) {
                 let landing = gpu::Landing::pinned(&host, 0..room)?;

@@ -89,7 +89,7 @@ impl Gpu {
 
     pub(super) fn encode(
         &self,
-        lineage: &mut gpu::Lineage,
+        lineage: &mut gpu::GpuLineage,
         buffers: &Buffers,
         version: u64,
         to: To,
@@ -153,7 +153,7 @@ pub(super) fn goals(run: &mut Run) -> Result<()> {
             ("tree", Method::Tree),
         ] {
             let config = Config::new(method).chunk(chunk);
-            let mut lineage = gpu::Lineage::new(&gpu.kernels, config, len as u64)?;
+            let mut lineage = gpu::GpuLineage::new(&gpu.kernels, config, len as u64)?;
             lineage.profile(true);
             if method == Method::Tree {
                 let case = format!("chunk={chunk}");
@@ -248,7 +248,7 @@ fn small(run: &mut Run, gpu: &Gpu) -> Result<()> {
         let buffers = gpu.buffers(len)?;
         let mut state = workloads::random(len, 8);
         let config = Config::new(Method::Tree).chunk(128);
-        let mut lineage = gpu::Lineage::new(&gpu.kernels, config, len as u64)?;
+        let mut lineage = gpu::GpuLineage::new(&gpu.kernels, config, len as u64)?;
         let mut times = Vec::new();
         for version in 0..12 {
             workloads::change(&mut state, 128, 100, version);
@@ -275,7 +275,7 @@ fn restore(run: &mut Run, gpu: &Gpu, state: &mut [u8]) -> Result<()> {
         let mut chain = Chain::new();
         {
             let config = Config::new(Method::Tree).chunk(chunk);
-            let mut lineage = gpu::Lineage::new(&gpu.kernels, config, len as u64)?;
+            let mut lineage = gpu::GpuLineage::new(&gpu.kernels, config, len as u64)?;
             let buffers = gpu.buffers(len)?;
             for version in 0..6 {
                 workloads::change(state, chunk as usize, 100, 1000 + version);
@@ -340,7 +340,7 @@ pub(super) fn degree_vectors(run: &mut Run) -> Result<()> {
                 let config = Config::new(method).chunk(chunk);
                 history_of(run, &gpu, &buffers, &case, config, &history)?;
             }
-            let mut lineage = gpu::Lineage::new(
+            let mut lineage = gpu::GpuLineage::new(
                 &gpu.kernels,
                 Config::new(Method::Tree).chunk(chunk),
                 len as u64,
@@ -426,7 +426,7 @@ fn history_of(
     history: &[Vec<u8>],
 ) -> Result<()> {
     let len = history[0].len();
-    let mut lineage = gpu::Lineage::new(&gpu.kernels, config, len as u64)?;
+    let mut lineage = gpu::GpuLineage::new(&gpu.kernels, config, len as u64)?;
     let (mut seconds, mut stored) = (0.0, 0);
     for (state, version) in history.iter().zip(0..) {
         gpu.upload(buffers, state)?;

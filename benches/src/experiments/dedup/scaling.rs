@@ -20,7 +20,7 @@ const MEASURED: usize = 4;
 struct Part {
     gpu: Gpu,
     buffers: Buffers,
-    lineage: kernels::Lineage,
+    lineage: kernels::GpuLineage,
     start: usize,
     len: usize,
 }
@@ -65,7 +65,7 @@ fn split(len: usize, count: usize, gpus: usize) -> Result<Vec<Part>> {
         let config = Config::new(Method::Tree).chunk(128);
         Ok(Part {
             buffers: gpu.buffers(len)?,
-            lineage: kernels::Lineage::new(&gpu.kernels, config, len as u64)?,
+            lineage: kernels::GpuLineage::new(&gpu.kernels, config, len as u64)?,
             gpu,
             start,
             len,

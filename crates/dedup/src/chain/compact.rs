@@ -1,4 +1,4 @@
-//! Dropping versions, and keeping what the others need of them.
+//! Compaction: drops versions of a chain and keeps the chunks that other versions need of them.
 
 use hashbrown::HashMap;
 use rayon::prelude::*;
@@ -6,54 +6,54 @@ use rayon::prelude::*;
 use super::Chain;
 use super::owners::{Owner, Owners};
 use crate::container::{Body, HEADER_BYTES, Stored, full_is_smaller, write};
-use crate::encode::{Difference, Last, Summary, header};
+use crate::encode::{CheckpointId, Difference, LastCheckpoint, Summary, header};
 use crate::error::{Error, Invalid, Result};
 use crate::hash::{Hasher, Sum};
 use crate::regions::{Place, Regions};
 
-/// The differences that take the place of a chain's, oldest first. They refer to each other alone.
+/// The differences that replace those of a chain, oldest first. They refer only to each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Compacted {
-    /// One for each version that was kept, with the version and ordinal that it had.
+    /// A difference for each kept version, with its version and ordinal.
     pub differences: Vec<Difference>,
 }
 
-/// Where the bytes of dropped owners are copied to.
-struct Adopted<'a> {
+/// The new places of bytes that dropped links own.
+struct MovedChunks<'a> {
     is_kept: &'a [bool],
-    /// The first kept checkpoint that needs an owner of a dropped link stores its bytes.
+    /// For each such owner, the place in the first kept checkpoint that needs its bytes and stores them.
     places: HashMap<Owner, Place>,
 }
 
 impl<B: AsRef<[u8]> + Sync> Chain<B> {
-    /// The chain without all versions but `keep`: chunks that dropped versions have and kept ones
-    /// need move to the first that needs them.
+    /// Returns the chain without all versions but `keep`. Chunks that dropped versions store and kept ones need move to
+    /// the first kept version that needs them.
     ///
-    /// A lineage can be resumed from the result, though not with the same record: it lacks the
-    /// chunks that no version needs any more.
+    /// A lineage can be resumed from the result, but with a smaller record: chunks that no version needs any more are
+    /// missing.
     ///
     /// # Errors
     ///
-    /// [`Invalid::NoSuchVersion`]; what [`verify`](Self::verify) finds.
+    /// [`Invalid::NoSuchVersion`]; the errors of [`verify`](Self::verify).
     pub fn compact(&self, keep: &[u64]) -> Result<Compacted> {
-        // What is copied gets new sums, so it must be right before.
+        // Copied chunks get new sums, so the old sums are verified first.
         self.verify()?;
         let mut is_kept = vec![false; self.links.len()];
         for &version in keep {
             is_kept[self.position(version)?] = true;
         }
-        let mut adopted = Adopted {
+        let mut adopted = MovedChunks {
             is_kept: &is_kept,
             places: HashMap::new(),
         };
-        let mut before: Option<(Owners, Last)> = None;
+        let mut before: Option<(Owners, LastCheckpoint)> = None;
         let mut differences = Vec::new();
         for at in (0..self.links.len()).filter(|&at| is_kept[at]) {
             let owners = self.owners(at)?;
             let difference = self.rewrite(at, &owners, before.as_ref(), &mut adopted)?;
             differences.push(difference);
             let header = &self.links[at].header;
-            let last = Last {
+            let last = LastCheckpoint {
                 version: header.version,
                 ordinal: header.ordinal,
                 content: header.content,
@@ -63,13 +63,13 @@ impl<B: AsRef<[u8]> + Sync> Chain<B> {
         Ok(Compacted { differences })
     }
 
-    /// A difference of version `at` from the kept version before it.
+    /// Makes the difference between version `at` and the kept version before it.
     fn rewrite(
         &self,
         at: usize,
         owners: &Owners,
-        before: Option<&(Owners, Last)>,
-        adopted: &mut Adopted<'_>,
+        before: Option<&(Owners, LastCheckpoint)>,
+        adopted: &mut MovedChunks<'_>,
     ) -> Result<Difference> {
         let old = &self.links[at].header;
         let layout = old.layout;
@@ -103,7 +103,10 @@ impl<B: AsRef<[u8]> + Sync> Chain<B> {
             stored = (0..layout.count).collect();
         }
         let parent = before.map(|(_, last)| *last);
-        let id = (old.version, old.ordinal);
+        let id = CheckpointId {
+            version: old.version,
+            ordinal: old.ordinal,
+        };
         let mut new = header(
             layout,
             &body,
@@ -128,7 +131,7 @@ impl<B: AsRef<[u8]> + Sync> Chain<B> {
         })
     }
 
-    /// Copies chunks of a version from the links that own them, and adds up their checksums.
+    /// Copies chunks of a version from the links that own them, and returns the sum of their terms.
     fn copy(&self, at: usize, chunks: &[u32], owners: &Owners, out: &mut [u8]) -> Result<Sum> {
         let header = &self.links[at].header;
         let hasher = Hasher::new(header.seed);
@@ -152,8 +155,8 @@ impl<B: AsRef<[u8]> + Sync> Chain<B> {
     }
 }
 
-impl Adopted<'_> {
-    /// Where an owner's bytes are in the new chain; `own` if they are to be stored there.
+impl MovedChunks<'_> {
+    /// Returns the place of an owner's bytes in the new chain; `own` if the bytes are to be stored there.
     fn source<B: AsRef<[u8]>>(&mut self, chain: &Chain<B>, owner: Owner, own: Place) -> Place {
         if self.is_kept[owner.link as usize] {
             let link = &chain.links[owner.link as usize];
@@ -171,7 +174,7 @@ impl Compacted {
     ///
     /// # Errors
     ///
-    /// [`Invalid::NoSuchVersion`] if it was not kept.
+    /// [`Invalid::NoSuchVersion`] if the version was not kept.
     pub fn get(&self, version: u64) -> Result<&Difference> {
         self.differences
             .iter()

@@ -1,4 +1,4 @@
-//! A lineage as it was stored: differences, in any order, from memory or from a file.
+//! Stored lineages: differences, in any order, from memory or from files.
 
 mod compact;
 mod owners;
@@ -15,17 +15,15 @@ use crate::regions::Place;
 
 pub use compact::Compacted;
 
-/// Bytes of metadata from which on threads are faster than one: it takes them as long to begin.
+/// Bytes of metadata from which on several threads parse faster than one. Below, starting them takes as long.
 const SIDE_BY_SIDE: u64 = 256 << 10;
 
-/// The stored differences of one lineage. `B` is whatever holds the bytes of one: a vector, a slice, a
-/// mapped file.
+/// The stored differences of one lineage. `B` holds the bytes of one difference: a vector, a slice, a mapped file.
 ///
-/// Every way out of here checks what it returns: a restored checkpoint is hashed and compared with what
-/// its difference says of it.
+/// The methods check their results: a restored checkpoint is hashed and compared with the sum in its difference.
 #[derive(Debug)]
 pub struct Chain<B> {
-    /// In the order of their ordinals.
+    /// Sorted by ordinal.
     links: Vec<Link<B>>,
 }
 
@@ -33,18 +31,18 @@ pub struct Chain<B> {
 struct Link<B> {
     header: Header,
     bytes: B,
-    /// Where the chunks stored in it are. Made when it is first asked for.
+    /// The runs of chunks stored in the link, made at first use.
     runs: OnceLock<Vec<Run>>,
 }
 
-/// Chunks side by side, and where their bytes are in the payload of a link.
+/// Neighbouring chunks of a version, and the place of their bytes in the payload of a link.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Move {
     pub(crate) first: u32,
     pub(crate) count: u32,
     pub(crate) link: usize,
     pub(crate) rank: u32,
-    /// Whether the source is one chunk, for all of them.
+    /// True if all chunks have the bytes of one source chunk.
     pub(crate) repeats: bool,
 }
 
@@ -55,12 +53,12 @@ impl<B> Default for Chain<B> {
 }
 
 impl<B: AsRef<[u8]>> Chain<B> {
-    /// A chain without differences.
+    /// Makes a chain without differences.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A chain of these differences, which are [parsed](Container::parse) side by side where that is much.
+    /// Makes a chain of these differences. [Parses](Container::parse) them in parallel if they have much metadata.
     ///
     /// # Errors
     ///
@@ -83,13 +81,13 @@ impl<B: AsRef<[u8]>> Chain<B> {
         Ok(chain)
     }
 
-    /// Adds a difference. The order in which they are added does not matter.
+    /// Adds a difference. Differences may be added in any order.
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] as for [`Container::parse`]; [`Error::Foreign`] if its seed, chunk size or
-    /// length is not that of the others, or its ordinal and version are not ordered as theirs are;
-    /// [`Invalid::Twice`]. The chain is then as it was.
+    /// [`Error::Corrupt`] as for [`Container::parse`]; [`Error::Foreign`] if the seed, chunk size or length differs
+    /// from the others', or if versions and ordinals are not in the same order; [`Invalid::Twice`]. An error leaves the
+    /// chain unchanged.
     pub fn push(&mut self, bytes: B) -> Result<()> {
         let header = Container::parse(bytes.as_ref())?.header;
         self.insert(header, bytes)
@@ -142,7 +140,7 @@ impl<B: AsRef<[u8]>> Chain<B> {
         Ok(())
     }
 
-    /// Bytes of every checkpoint, if there is one.
+    /// Bytes of every checkpoint; `None` for an empty chain.
     pub fn checkpoint_bytes(&self) -> Option<u64> {
         self.links.first().map(|link| link.header.layout.len)
     }
@@ -164,13 +162,13 @@ impl<B: AsRef<[u8]>> Chain<B> {
         Some(self.links[at].bytes.as_ref())
     }
 
-    /// The versions whose differences a restore of `version` reads, itself included, oldest first:
-    /// those that must be kept as long as it is.
+    /// Returns the versions whose differences a restore of `version` reads, itself included, oldest first. Keep them as
+    /// long as `version`.
     ///
     /// # Errors
     ///
-    /// [`Invalid::NoSuchVersion`]; [`Error::Missing`] if one of them is not there;
-    /// [`Error::Foreign`] if one of them is not the one that was meant.
+    /// [`Invalid::NoSuchVersion`]; [`Error::Missing`] if one of them is not in the chain; [`Error::Foreign`] if one of
+    /// them belongs to another lineage.
     pub fn dependencies(&self, version: u64) -> Result<Vec<u64>> {
         let target = self.position(version)?;
         let mut needed = vec![false; self.links.len()];
@@ -192,12 +190,12 @@ impl<B: AsRef<[u8]>> Chain<B> {
             .collect())
     }
 
-    /// The links that a restore of a version goes through, newest first.
+    /// Returns the links that a restore of a version goes through, newest first.
     pub(crate) fn path_of(&self, version: u64) -> Result<Vec<usize>> {
         self.path(self.position(version)?).collect()
     }
 
-    /// What the link says of where chunks are, each move within what its source stores.
+    /// Returns the chunks that the link lists, as moves. Each move lies within the chunks that its source stores.
     pub(crate) fn moves(&self, at: usize) -> Result<Vec<Move>> {
         let link = &self.links[at];
         let mut moves: Vec<Move> = link
@@ -232,7 +230,7 @@ impl<B: AsRef<[u8]>> Chain<B> {
         Ok(moves)
     }
 
-    /// The payload of a link, oldest first.
+    /// The payload of link `at`; 0 is the oldest.
     pub(crate) fn payload(&self, at: usize) -> &[u8] {
         self.links[at].container().payload()
     }
@@ -273,7 +271,7 @@ impl<B: AsRef<[u8]>> Chain<B> {
         })
     }
 
-    /// The parent of a link, if it has one, checked to be the one that was meant.
+    /// Returns the parent of a link, if it has one. Checks that the parent has the expected content.
     fn parent(&self, at: usize) -> Result<Option<usize>> {
         let header = &self.links[at].header;
         if header.parent == NO_PARENT {
@@ -289,7 +287,7 @@ impl<B: AsRef<[u8]>> Chain<B> {
         Ok(Some(parent))
     }
 
-    /// The link, its parent, and so on, up to one that needs no parent.
+    /// Returns the link, its parent, and so on, up to a link that needs no parent.
     fn path(&self, target: usize) -> impl Iterator<Item = Result<usize>> + '_ {
         let mut next = Ok(Some(target));
         std::iter::from_fn(move || {
@@ -310,7 +308,7 @@ impl<B: AsRef<[u8]>> Link<B> {
         Container::known(self.header, self.bytes.as_ref())
     }
 
-    /// The runs stored in it, as long as they can be.
+    /// The runs of chunks stored in the link, as long as possible.
     fn runs(&self) -> &[Run] {
         self.runs.get_or_init(|| {
             let mut runs: Vec<Run> = Vec::new();
@@ -324,7 +322,7 @@ impl<B: AsRef<[u8]>> Link<B> {
         })
     }
 
-    /// The run that a chunk is in.
+    /// Returns the run that contains a chunk.
     fn run_of(&self, chunk: u32) -> Option<Run> {
         let runs = self.runs();
         let behind = runs.partition_point(|run| run.first <= chunk);
@@ -332,16 +330,16 @@ impl<B: AsRef<[u8]>> Link<B> {
         (chunk - run.first < run.count).then_some(run)
     }
 
-    /// How many chunks are in the payload before this one.
+    /// Number of chunks in the payload before this one.
     fn rank(&self, chunk: u32) -> Option<u32> {
         self.run_of(chunk).map(|run| run.rank + (chunk - run.first))
     }
 
-    /// The chunk that is in the payload behind so many others.
+    /// Returns the chunk at position `rank` of the payload.
     fn chunk(&self, rank: u32) -> u32 {
         let runs = self.runs();
         let behind = runs.partition_point(|run| run.rank <= rank);
-        // Owners are made from runs, so there is one at or before every rank asked for.
+        // Owners are made from runs, so a run at or before `rank` exists.
         let run = &runs[behind.saturating_sub(1)];
         run.first + (rank - run.rank)
     }

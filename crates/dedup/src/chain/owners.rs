@@ -1,4 +1,4 @@
-//! The link that stores the bytes of each chunk of a version: found on metadata alone.
+//! Owners: the link that stores the bytes of each chunk of a version, found from metadata alone.
 
 use super::{Chain, Link};
 use crate::container::Run;
@@ -8,14 +8,14 @@ use crate::regions::Place;
 /// A chunk in the payload of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Owner {
-    /// Which link of the chain.
+    /// Index of the link in the chain.
     pub(crate) link: u32,
-    /// Which chunk of its payload.
+    /// Position of the chunk in the link's payload.
     pub(crate) rank: u32,
 }
 
 impl Owner {
-    /// No link has so many chunks.
+    /// The value of a chunk without an owner. No link has so many chunks.
     const NONE: Self = Self {
         link: u32::MAX,
         rank: u32::MAX,
@@ -42,7 +42,7 @@ impl Owners {
         self.unowned == 0
     }
 
-    /// Sets the owner of a chunk. With `over`, even if it has one.
+    /// Sets the owner of a chunk. Replaces an earlier owner only if `over` is set.
     fn set(&mut self, chunk: u32, owner: Owner, over: bool) {
         let slot = &mut self.of[chunk as usize];
         if *slot == Owner::NONE {
@@ -53,8 +53,8 @@ impl Owners {
         }
     }
 
-    /// Enters the owners that a link lists. With `over` they replace earlier entries: links are applied oldest first. Without,
-    /// newest first.
+    /// Enters the owners that a link lists. If `over` is set they replace earlier entries, and links are applied oldest
+    /// first; otherwise newest first.
     pub(crate) fn apply<B: AsRef<[u8]>>(
         &mut self,
         chain: &Chain<B>,
@@ -94,7 +94,8 @@ impl Owners {
 }
 
 impl<B: AsRef<[u8]>> Chain<B> {
-    /// The owners of a version's chunks, from its own difference back to where all of them are known.
+    /// Returns the owners of a version's chunks. Reads links from its own difference back until every chunk has an
+    /// owner.
     pub(crate) fn owners(&self, target: usize) -> Result<Owners> {
         let header = &self.links[target].header;
         self.check_coverage(target)?;
@@ -109,7 +110,7 @@ impl<B: AsRef<[u8]>> Chain<B> {
         Err(Error::corrupt(header.version, what))
     }
 
-    /// A copy of the chain, and where the chunks of its newest version are.
+    /// Returns a copy of the chain, and the places of the newest version's chunks.
     pub(crate) fn copied(&self) -> Result<(Chain<Vec<u8>>, Vec<Place>)> {
         let mut copy = Chain::new();
         for link in &self.links {
@@ -128,8 +129,8 @@ impl<B: AsRef<[u8]>> Chain<B> {
         Ok((copy, places.collect()))
     }
 
-    /// Whether there are as many entries as a version has chunks, at least. Asked before memory is
-    /// allocated for as many chunks as a file claims to have.
+    /// Checks that a version's links mention at least as many chunks as the version has. Called before memory is
+    /// allocated for the length that a file claims.
     pub(super) fn check_coverage(&self, target: usize) -> Result<()> {
         let header = &self.links[target].header;
         let chunks = u64::from(header.layout.count);

@@ -1,5 +1,5 @@
-//! Going through a lineage from its first checkpoint on, with digests in the place of bytes. Every
-//! stored byte is hashed once and none is moved: this verifies a chain, and rebuilds the record.
+//! Replay of a lineage from its first checkpoint on, with digests in the place of bytes. Each stored byte is hashed
+//! once and none is copied. A replay verifies a chain and rebuilds the record.
 
 use rayon::prelude::*;
 
@@ -11,9 +11,9 @@ use crate::hash::{Digest, Hasher, Sum};
 #[derive(Debug)]
 pub(crate) struct Replay {
     hasher: Hasher,
-    /// Of the stored chunks of each link so far.
+    /// Digests of the stored chunks of each replayed link.
     stored: Vec<Vec<Digest>>,
-    /// Of the chunks of the version that was replayed last.
+    /// Digests of the chunks of the version replayed last.
     pub(crate) digests: Vec<Digest>,
 }
 
@@ -26,13 +26,13 @@ impl Replay {
         }
     }
 
-    /// Takes the next link.
+    /// Replays the next link.
     pub(crate) fn step<B: AsRef<[u8]>>(&mut self, chain: &Chain<B>) -> Result<()> {
         let at = self.stored.len();
         let link = &chain.links[at];
         let (header, layout) = (&link.header, link.header.layout);
         let corrupt = |what| Err(Error::corrupt(header.version, what));
-        // A full checkpoint needs no parent, and may stand for all before it.
+        // A full checkpoint needs no parent, and may come without those before it.
         if header.stored != Stored::Full && chain.parent(at)? != at.checked_sub(1) {
             return Err(Error::Foreign {
                 version: header.version,
@@ -96,19 +96,17 @@ impl<B: AsRef<[u8]>> super::Link<B> {
 }
 
 impl<B: AsRef<[u8]>> Chain<B> {
-    /// Checks every stored byte, and that every version can be restored from what is here, without
-    /// restoring one.
+    /// Checks every stored byte, and that every version can be restored from this chain, without restoring one.
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`], [`Error::Missing`] or [`Error::Foreign`], naming the first version that
-    /// has something wrong.
+    /// [`Error::Corrupt`], [`Error::Missing`] or [`Error::Foreign`], for the oldest version with a defect.
     pub fn verify(&self) -> Result<()> {
         let mut replay = self.replay()?;
         self.links.iter().try_for_each(|_| replay.step(self))
     }
 
-    /// A replay that has not taken a step.
+    /// Returns a replay before its first step.
     pub(crate) fn replay(&self) -> Result<Replay> {
         let Some(first) = self.links.first() else {
             return Ok(Replay::new(0, 0));

@@ -1,26 +1,26 @@
-//! The full bytes of a version.
+//! Restores of versions to full bytes.
 
 use rayon::prelude::*;
 
 use super::Chain;
 use super::owners::{Owner, Owners};
 use crate::container::{Body, HEADER_BYTES, write};
-use crate::encode::{Difference, Summary, header};
+use crate::encode::{CheckpointId, Difference, Summary, header};
 use crate::error::{Error, Invalid, Result};
 use crate::hash::{Hasher, Sum};
 
-/// Bytes that one task restores.
+/// Bytes that a task restores.
 const TASK_BYTES: usize = 1 << 20;
 
 impl<B: AsRef<[u8]> + Sync> Chain<B> {
-    /// Restores any version into `out`, which is as long as the checkpoint. Each byte is moved once,
-    /// from the difference that has it, and hashed on the way.
+    /// Restores a version into `out`, which is as long as the checkpoint. Copies and hashes each byte once, from the
+    /// difference that stores it.
     ///
     /// # Errors
     ///
-    /// [`Invalid::NoSuchVersion`], [`Invalid::Length`]; [`Error::Missing`] and [`Error::Foreign`] if
-    /// a difference is not there that it is based on; [`Error::Corrupt`] if the bytes are not those
-    /// that were checkpointed. `out` is then unspecified.
+    /// [`Invalid::NoSuchVersion`], [`Invalid::Length`]; [`Error::Missing`] and [`Error::Foreign`] if a difference that
+    /// the version is based on is absent or another; [`Error::Corrupt`] if the bytes differ from the checkpoint's.
+    /// After an error `out` is unspecified.
     pub fn restore(&self, version: u64, out: &mut [u8]) -> Result<()> {
         let target = self.position(version)?;
         let expected = self.links[target].header.layout.len;
@@ -32,22 +32,23 @@ impl<B: AsRef<[u8]> + Sync> Chain<B> {
         self.restore_owned(target, &owners, out)
     }
 
-    /// Restores any version into a new vector; see [`restore`](Self::restore).
+    /// Restores a version into a new vector; see [`restore`](Self::restore).
     ///
     /// # Errors
     ///
     /// As for [`restore`](Self::restore).
     pub fn to_vec(&self, version: u64) -> Result<Vec<u8>> {
         let target = self.position(version)?;
-        // Before there is memory for the length that a file claims, its chunks must be somewhere.
+        // `owners` fails if the chunks of the claimed length are not stored. Only then is memory allocated for that
+        // length.
         let owners = self.owners(target)?;
         let mut out = vec![0; self.links[target].header.layout.len as usize];
         self.restore_owned(target, &owners, &mut out)?;
         Ok(out)
     }
 
-    /// A difference that needs no other: the version's full checkpoint in a container of its own, with
-    /// the same version and ordinal.
+    /// Makes a difference that needs no other: the version's full checkpoint in a container of its own, with the same
+    /// version and ordinal.
     ///
     /// # Errors
     ///
@@ -56,7 +57,8 @@ impl<B: AsRef<[u8]> + Sync> Chain<B> {
         let target = self.position(version)?;
         let owners = self.owners(target)?;
         let old = self.links[target].header;
-        let (body, id) = (Body::Full, (version, old.ordinal));
+        let (body, ordinal) = (Body::Full, old.ordinal);
+        let id = CheckpointId { version, ordinal };
         let mut new = header(
             old.layout,
             &body,

@@ -1,27 +1,27 @@
-//! The header: 192 bytes, little-endian.
+//! The header of a difference: 192 bytes, little-endian.
 
 use crate::error::{Error, Result};
 use crate::hash::{Sum, checksum};
 use crate::layout::Layout;
 
-/// Bytes of a difference's header, which are its first.
+/// Length of a difference's header, which comes first, in bytes.
 pub const HEADER_BYTES: usize = 192;
 pub(crate) const MAGIC: [u8; 8] = *b"\x89TFDIFF\n";
 pub(crate) const FORMAT: u16 = 1;
-/// The one hash of format 1.
+/// Code of the hash, the only one of format 1.
 const XXH3_128: u8 = 1;
 /// The parent of the first difference of a lineage.
 pub(crate) const NO_PARENT: u32 = u32::MAX;
-/// In the ordinal of a shifted duplicate's source: the source is one chunk, for all of the region.
+/// Flag in the ordinal of a shifted duplicate's source: all chunks of the region have the bytes of one source chunk.
 pub(crate) const REPEATS: u32 = 1 << 31;
 
 const CHECKSUM_AT: usize = HEADER_BYTES - 8;
 
-/// In which form a difference is stored. `Auto` is not one: it chooses between `Tree` and `Full`.
+/// The form in which a difference is stored. `Auto` chooses between `Tree` and `Full`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Stored {
-    /// The checkpoint itself.
+    /// The whole checkpoint.
     Full,
     /// A bitmap, and the changed chunks.
     Basic,
@@ -56,20 +56,20 @@ pub(crate) struct Header {
     pub(crate) ordinal: u32,
     pub(crate) parent: u32,
     pub(crate) seed: u64,
-    /// Of all chunks of the checkpoint, by their place in it.
+    /// Sum of all chunks of the checkpoint, by their place in it.
     pub(crate) content: Sum,
     pub(crate) parent_content: Sum,
-    /// Of all chunks of the payload, by their place in it.
+    /// Sum of all chunks of the payload, by their place in it.
     pub(crate) payload: Sum,
     pub(crate) payload_bytes: u64,
     pub(crate) metadata: u64,
-    /// Entries of first-time occurrences.
+    /// Number of entries of first-time occurrences.
     pub(crate) first: u32,
-    /// Entries of shifted duplicates.
+    /// Number of entries of shifted duplicates.
     pub(crate) shifted: u32,
 }
 
-/// Bytes of the metadata, without what fills it up to the payload.
+/// Bytes of the metadata, without the padding before the payload.
 pub(crate) fn metadata_bytes(stored: Stored, chunks: u32, first: u32, shifted: u32) -> u64 {
     match stored {
         Stored::Full => 0,
@@ -83,7 +83,7 @@ impl Header {
         metadata_bytes(self.stored, self.layout.count, self.first, self.shifted)
     }
 
-    /// Where the payload starts in the container.
+    /// Offset of the payload in the container, in bytes.
     pub(crate) fn payload_at(&self) -> u64 {
         super::payload_at(self.metadata_bytes())
     }
@@ -123,7 +123,7 @@ impl Header {
         bytes
     }
 
-    /// Reads a header and checks all that can be checked without what follows it.
+    /// Reads a header, and checks all that does not need the bytes behind it.
     pub(crate) fn read(bytes: &[u8]) -> Result<Self> {
         let bad = |what| Error::Corrupt {
             version: None,
@@ -201,7 +201,7 @@ impl Header {
     }
 }
 
-/// Reads fields one after the other.
+/// Reads consecutive fields.
 struct Fields<'a> {
     bytes: &'a [u8; HEADER_BYTES],
     at: usize,

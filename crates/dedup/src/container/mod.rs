@@ -1,5 +1,4 @@
-//! The stored form of one difference. The book's chapter *De-duplicated checkpoints* describes it
-//! byte by byte.
+//! The stored form of a difference. The book's chapter *De-duplicated checkpoints* describes it byte by byte.
 
 mod header;
 mod view;

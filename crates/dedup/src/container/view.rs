@@ -1,4 +1,4 @@
-//! Reading a container from an untrusted source.
+//! Reads containers from untrusted sources.
 
 use super::header::{HEADER_BYTES, Header, REPEATS, Stored};
 use crate::error::{Error, Result};
@@ -6,7 +6,7 @@ use crate::hash::{Hasher, Sum, word_sum};
 use crate::layout::{Layout, Node};
 use crate::regions::{Place, Shift};
 
-/// One difference, checked, in borrowed bytes.
+/// A checked difference in borrowed bytes.
 ///
 /// ```
 /// # fn main() -> tierflow_dedup::Result<()> {
@@ -27,19 +27,18 @@ pub struct Container<'a> {
     payload: &'a [u8],
 }
 
-/// Chunks side by side whose bytes are in the payload.
+/// Neighbouring chunks whose bytes are in the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) first: u32,
     pub(crate) count: u32,
-    /// Chunks in the payload before these.
+    /// Number of chunks in the payload before these.
     pub(crate) rank: u32,
 }
 
 impl<'a> Container<'a> {
-    /// Checks everything but the payload's bytes, whose sum
-    /// [`check_payload`](Self::check_payload) and every restore compare. Allocates nothing, whatever
-    /// the bytes say.
+    /// Checks everything but the bytes of the payload, whose sum [`check_payload`](Self::check_payload) and every
+    /// restore compare. Allocates nothing, whatever the bytes are.
     ///
     /// # Errors
     ///
@@ -47,7 +46,7 @@ impl<'a> Container<'a> {
     pub fn parse(bytes: &'a [u8]) -> Result<Self> {
         let header = Header::read(bytes)?;
         let bad = |what| Error::corrupt(header.version, what);
-        // `read` has compared the sum of the lengths with the one in the header.
+        // `read` has compared the sum of the lengths with the total in the header.
         if bytes.len() as u64 != header.total_bytes() {
             return Err(bad("it is not as long as its header says"));
         }
@@ -72,7 +71,7 @@ impl<'a> Container<'a> {
         Ok(container)
     }
 
-    /// As [`parse`](Self::parse), for bytes that were parsed before.
+    /// As [`parse`](Self::parse), for bytes that were parsed before. Checks nothing.
     pub(crate) fn known(header: Header, bytes: &'a [u8]) -> Self {
         let end = HEADER_BYTES + header.metadata_bytes() as usize;
         Self {
@@ -82,7 +81,7 @@ impl<'a> Container<'a> {
         }
     }
 
-    /// Whether the payload is what was written. Reads all of it.
+    /// Checks the payload's sum. Reads all of the payload.
     ///
     /// # Errors
     ///
@@ -99,17 +98,17 @@ impl<'a> Container<'a> {
         Err(self.corrupt("the sum of its payload does not fit"))
     }
 
-    /// The version, as its writer called it.
+    /// The version that the writer gave.
     pub fn version(&self) -> u64 {
         self.header.version
     }
 
-    /// The form.
+    /// The stored form.
     pub fn stored(&self) -> Stored {
         self.header.stored
     }
 
-    /// Bytes of the checkpoint that it stands for.
+    /// Bytes of the checkpoint.
     pub fn checkpoint_bytes(&self) -> u64 {
         self.header.layout.len
     }
@@ -119,17 +118,17 @@ impl<'a> Container<'a> {
         self.header.layout.chunk
     }
 
-    /// What the lineage's hash is seeded with.
+    /// Seed of the lineage's hash.
     pub fn seed(&self) -> u64 {
         self.header.seed
     }
 
-    /// Its number in the lineage, from 0.
+    /// Number of the difference in the lineage, from 0.
     pub fn ordinal(&self) -> u32 {
         self.header.ordinal
     }
 
-    /// The ordinal of the checkpoint before it, if there was one.
+    /// The ordinal of the checkpoint before; `None` for the first one.
     pub fn parent(&self) -> Option<u32> {
         (self.header.parent != super::NO_PARENT).then_some(self.header.parent)
     }
@@ -139,13 +138,12 @@ impl<'a> Container<'a> {
         self.header.metadata_bytes()
     }
 
-    /// Bytes of chunks stored in it.
+    /// Bytes of the chunks stored in the difference.
     pub fn payload_bytes(&self) -> u64 {
         self.header.payload_bytes
     }
 
-    /// Entries of first-time occurrences and of shifted duplicates; none in the forms `Full` and
-    /// `Basic`.
+    /// Numbers of entries of first-time occurrences and of shifted duplicates; 0 in the forms `Full` and `Basic`.
     pub fn entries(&self) -> (u32, u32) {
         (self.header.first, self.header.shifted)
     }
@@ -173,7 +171,7 @@ impl<'a> Container<'a> {
         self.words(0, self.header.first as usize)
     }
 
-    /// Chunks whose bytes are in the payload, in the order of both; neighbours may be two runs.
+    /// Returns the runs of chunks in the payload, in the order of the payload. Neighbouring chunks may be in two runs.
     pub(crate) fn stored_runs(&self) -> impl Iterator<Item = Run> + use<'a> {
         let layout = self.layout();
         let chunks = layout.count;
@@ -197,7 +195,7 @@ impl<'a> Container<'a> {
             })
     }
 
-    /// Regions whose bytes are elsewhere.
+    /// Returns the regions of shifted duplicates.
     pub(crate) fn shifts(&self) -> impl Iterator<Item = Shift> + use<'a> {
         let (first, count) = (self.header.first as usize, self.header.shifted as usize);
         let nodes = self.words(first, count);
@@ -244,14 +242,14 @@ impl<'a> Container<'a> {
         Ok(())
     }
 
-    /// Each chunk in one entry at most, entries in order, sources where there may be some.
+    /// Checks that entries are in order, that each chunk is in at most one, and that the sources are possible.
     fn check_nodes(&self) -> Result<()> {
         let (layout, header) = (self.layout(), &self.header);
         let mut firsts = self.first_nodes().peekable();
         let mut shifts = self.shifts().peekable();
         let mut end = 0;
         loop {
-            // The next in the order of chunks; a list that is not sorted makes `end` complain.
+            // Takes the next entry in the order of chunks. If a list is unsorted, the comparison with `end` fails.
             let first_is_next = match (firsts.peek(), shifts.peek()) {
                 (Some(&first), Some(shift)) => first < shift.node.0,
                 (Some(_), None) => true,
@@ -283,7 +281,7 @@ impl<'a> Container<'a> {
 }
 
 impl Shift {
-    /// The source of the `n`-th chunk of the region.
+    /// Returns the source of chunk `n` of the region.
     pub(crate) fn source_of(&self, n: u32) -> Place {
         Place {
             chunk: self.source.chunk + if self.repeats { 0 } else { n },
@@ -291,7 +289,7 @@ impl Shift {
         }
     }
 
-    /// Whether the sources are chunks of as many bytes.
+    /// Returns true if the source exists and has as many bytes as the region.
     fn fits(&self, layout: Layout) -> bool {
         let step = if self.repeats {
             0
@@ -302,7 +300,7 @@ impl Shift {
             return false;
         };
         let is_leaf = self.node.count() == 1;
-        // Only the last chunk is short, and only the last chunk of a region can be the last one.
+        // Only the last chunk is short, and only the last chunk of a region can be that one.
         last < layout.count
             && !(self.repeats && is_leaf)
             && layout.is_short(last) == layout.is_short(self.node.end() - 1)
@@ -310,7 +308,7 @@ impl Shift {
     }
 }
 
-/// The places of the bits that are set, lowest first.
+/// Iterates over the positions of set bits, lowest first.
 struct Bits(u32);
 
 impl Iterator for Bits {

@@ -1,17 +1,17 @@
-//! Putting a container together, all but its payload.
+//! Writes a container, except for its payload.
 
 use super::header::{HEADER_BYTES, Header, REPEATS, Stored, metadata_bytes};
 use crate::hash::word_sum;
 use crate::layout::Layout;
 use crate::regions::Regions;
 
-/// What lies between header and payload.
+/// The metadata between header and payload.
 #[derive(Debug)]
 pub(crate) enum Body {
     Full,
-    /// One bit for each chunk, in words of 32; a set bit means that it changed.
+    /// A bit for each chunk, in words of 32; set if the chunk changed.
     Basic(Vec<u32>),
-    /// Whether the regions are of the tree.
+    /// The regions, and true if they are those of the form `Tree`.
     Regions(Regions, bool),
 }
 
@@ -25,11 +25,11 @@ impl Body {
         }
     }
 
-    /// Entries of first-time occurrences and of shifted duplicates.
+    /// Numbers of entries of first-time occurrences and of shifted duplicates.
     pub(crate) fn entries(&self) -> (u32, u32) {
         match self {
             Self::Full | Self::Basic(_) => (0, 0),
-            // There are no more regions than chunks.
+            // A difference has at most as many regions as chunks.
             Self::Regions(regions, _) => (regions.first.len() as u32, regions.shifted.len() as u32),
         }
     }
@@ -39,7 +39,7 @@ impl Body {
         metadata_bytes(self.stored(), chunks, first, shifted)
     }
 
-    /// Writes the words to `out`, which has room for exactly them.
+    /// Writes the words to `out`, which has exactly their length.
     fn put(&self, out: &mut [u8]) {
         let mut words = out.as_chunks_mut::<4>().0.iter_mut();
         let mut put = |word: u32| {
@@ -62,21 +62,21 @@ impl Body {
     }
 }
 
-/// Where the payload starts behind so many bytes of metadata: at a multiple of 64, for the kernels.
+/// Returns the offset of the payload behind `metadata_bytes` bytes: a multiple of 64, for the kernels.
 pub(crate) fn payload_at(metadata_bytes: u64) -> u64 {
     (HEADER_BYTES as u64 + metadata_bytes).next_multiple_of(64)
 }
 
-/// Whether the whole checkpoint takes no more room than this.
+/// Returns true if the whole checkpoint takes no more bytes than such a difference.
 pub(crate) fn full_is_smaller(layout: Layout, metadata_bytes: u64, payload_bytes: u64) -> bool {
     payload_at(metadata_bytes) + payload_bytes >= payload_at(0) + layout.len
 }
 
-/// The container, with zeros in the place of the payload, and where that starts. The caller
-/// fills the payload and then writes the header, which has the payload's checksum; `header` gets the metadata's here.
+/// Returns the container with zeros in the place of the payload, and the payload's offset. Sets the sum of the metadata
+/// in `header`. The caller fills the payload, and then writes the header, which needs the payload's sum.
 pub(crate) fn write(header: &mut Header, body: &Body) -> (Vec<u8>, usize) {
     let (payload_at, total) = (header.payload_at() as usize, header.total_bytes() as usize);
-    // Zeroed by the system, page by page, when the threads that fill it come there.
+    // The system zeroes pages when the threads that fill them first touch them.
     let mut bytes = vec![0; total];
     let metadata_end = HEADER_BYTES + header.metadata_bytes() as usize;
     let metadata = &mut bytes[HEADER_BYTES..metadata_end];

@@ -1,9 +1,9 @@
-//! Putting header, metadata and the stored chunks together.
+//! Assembles header, metadata and stored chunks of a difference.
 
 use rayon::prelude::*;
 
 use super::leaves::{Block, chunks_per_block};
-use super::{Difference, Last, Pass, Summary, header};
+use super::{CheckpointId, Difference, LastCheckpoint, Pass, Summary, header};
 use crate::container::{Body, HEADER_BYTES, write};
 use crate::hash::Sum;
 
@@ -12,7 +12,7 @@ pub(super) fn gather(
     blocks: &[Block],
     body: Body,
     version: u64,
-    parent: Option<Last>,
+    parent: Option<LastCheckpoint>,
 ) -> Difference {
     let layout = pass.layout;
     let is_full = matches!(body, Body::Full);
@@ -25,7 +25,10 @@ pub(super) fn gather(
     } else {
         sizes.iter().sum()
     };
-    let id = (version, pass.ordinal);
+    let id = CheckpointId {
+        version,
+        ordinal: pass.ordinal,
+    };
     let mut header = header(
         layout,
         &body,
@@ -55,7 +58,7 @@ pub(super) fn gather(
     }
 }
 
-/// Copies the stored chunks of each block to its part of the payload, and sums them up.
+/// Copies the stored chunks of each block to its part of the payload, and returns their sum.
 fn copy_stored(pass: &Pass<'_>, blocks: &[Block], sizes: &[u64], payload: &mut [u8]) -> Sum {
     let layout = pass.layout;
     let mut rest = payload;

@@ -1,5 +1,4 @@
-//! The leaf pass: every chunk is hashed and compared with the checkpoint before, and what changed is
-//! looked up.
+//! The leaf pass: hashes every chunk, compares it with the checkpoint before, and looks changed chunks up.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,22 +12,22 @@ use crate::record::SHARDS;
 use crate::regions::Place;
 use crate::sample::Sample;
 
-/// Bytes of data that one task hashes, roughly: enough to be worth a task, little enough to share.
+/// Bytes of data per task, roughly: enough to be worth a task, few enough to share the work evenly.
 const BLOCK_BYTES: usize = 1 << 20;
 
-/// In the place of a source that is not known yet. No place packs to it.
+/// The value of a source that is not known yet. No place packs to it.
 pub(crate) const UNKNOWN: u64 = u64::MAX;
 
-/// The changed chunks of some chunks side by side.
+/// The changed chunks of a block of neighbouring chunks.
 #[derive(Debug, Default)]
 pub(crate) struct Block {
     /// In ascending order.
     pub(crate) changed: Vec<u32>,
-    /// Where the bytes of each changed chunk are.
+    /// The packed place of each changed chunk's bytes.
     pub(crate) packed: Vec<AtomicU64>,
-    /// The changed chunks that were looked up in vain, as indices into `changed`, by the record's shard.
+    /// The changed chunks that the record did not have, as indices into `changed`, sorted by the record's shard.
     pub(crate) candidates: Vec<u32>,
-    /// Where the candidates of each shard end.
+    /// The end of each shard's candidates.
     pub(crate) ends: [u32; SHARDS],
     ordinal: u32,
     collisions: u64,
@@ -37,7 +36,7 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// The changed chunks and where their bytes are.
+    /// Returns the changed chunks and the places of their bytes.
     pub(crate) fn sources(&self) -> impl Iterator<Item = (u32, Place)> {
         let places = self
             .packed
@@ -46,7 +45,7 @@ impl Block {
         self.changed.iter().copied().zip(places)
     }
 
-    /// The chunks whose bytes are stored with this checkpoint.
+    /// Returns the chunks whose bytes are stored with this checkpoint.
     pub(crate) fn stored(&self) -> impl Iterator<Item = u32> {
         let own = |&(chunk, source): &(u32, Place)| {
             source.ordinal == self.ordinal && source.chunk == chunk
@@ -65,7 +64,7 @@ impl Block {
         self.packed.push(AtomicU64::new(source));
     }
 
-    /// Sorts the candidates by shard, keeping the order of chunks within each.
+    /// Sorts the candidates by shard. Within a shard they keep the order of chunks.
     fn sort(&mut self, candidates: &[(u32, u8)]) {
         let mut ends = [0_u32; SHARDS];
         for &(_, shard) in candidates {
@@ -87,15 +86,14 @@ impl Block {
     }
 }
 
-/// Chunks of a block: a power of two, so that the regions of a block are nodes of the tree.
+/// Number of chunks in a block: a power of two, so that the regions of a block are nodes of the tree.
 pub(crate) fn chunks_per_block(layout: Layout) -> usize {
     (BLOCK_BYTES / layout.chunk_bytes()).max(16)
 }
 
 impl State {
-    /// Hashes every chunk, brings `digests` and the content's sum up to date, and returns what
-    /// changed. Sources are found as far as the record of earlier checkpoints has them; without
-    /// looking up, every changed chunk is its own source.
+    /// Hashes every chunk, updates `digests` and the content's sum, and returns the changed chunks. Looks their sources
+    /// up in the record of earlier checkpoints; without `looks_up`, every changed chunk is its own source.
     pub(super) fn hash(&mut self, pass: &mut Pass<'_>, looks_up: bool) -> Vec<Block> {
         let is_first = self.digests.is_empty();
         let mut digests = std::mem::take(&mut self.digests);
@@ -141,7 +139,7 @@ impl State {
                 if self.is_as_before(pass, chunk) {
                     continue;
                 }
-                // A collision: changed, though the digest did not.
+                // A collision: the bytes changed, but not the digest.
                 block.collisions += 1;
                 block.push(chunk, pass.place(chunk).pack());
                 continue;
@@ -174,14 +172,14 @@ impl State {
         block
     }
 
-    /// Whether nearly all of a [`Sample`] has neither stayed nor been stored before.
+    /// Returns true if nearly all chunks of a [`Sample`] have changed and are not in the record.
     pub(super) fn is_mostly_new(&self, pass: &Pass<'_>) -> bool {
         let is_new = |&chunk: &u32| {
             let digest = pass.hasher.digest(pass.chunk(chunk));
             let stayed = self.digests.get(chunk as usize) == Some(&digest);
             !stayed && self.record.find(digest).is_none()
         };
-        // Before the first checkpoint there is nothing to be told: it decides by looking.
+        // The first checkpoint has nothing to compare with, so it is looked up.
         if self.digests.is_empty() {
             return false;
         }
@@ -191,7 +189,7 @@ impl State {
     }
 }
 
-/// One bit for each chunk that changed.
+/// Returns a bit for each chunk, set if the chunk changed.
 pub(super) fn bitmap(layout: Layout, blocks: &[Block]) -> Vec<u32> {
     let mut words = vec![0; layout.count.div_ceil(32) as usize];
     for chunk in blocks.iter().flat_map(|block| &block.changed) {

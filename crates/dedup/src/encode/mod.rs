@@ -1,4 +1,4 @@
-//! Making differences on the CPU, with all threads of the caller's rayon pool.
+//! Encoding of differences on the CPU, with all threads of the caller's rayon pool.
 
 mod gather;
 mod leaves;
@@ -18,56 +18,62 @@ use crate::layout::Layout;
 use crate::record::Record;
 use crate::regions::{Place, Regions};
 use leaves::Block;
-use verify::Kept;
+use verify::VerifyHistory;
 
 /// Encodes the checkpoints of one lineage, one after the other.
 ///
-/// All checkpoints of a lineage have the same length. The bytes that come out depend on nothing but
-/// the configuration and the checkpoints: not on the threads, nor on whether a GPU did it
-/// ([`gpu::Lineage`](crate::gpu::Lineage)).
+/// All checkpoints of a lineage have the same length. The stored bytes depend on the configuration and the checkpoints
+/// alone: not on the number of threads, nor on whether a GPU encodes ([`gpu::GpuLineage`](crate::gpu::GpuLineage)).
 #[derive(Debug)]
 pub struct Lineage {
     config: Config,
     hasher: Hasher,
     next_ordinal: u32,
-    last: Option<Last>,
+    last: Option<LastCheckpoint>,
     state: Option<State>,
 }
 
-/// The checkpoint before.
+/// The checkpoint before the current one.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Last {
+pub(crate) struct LastCheckpoint {
     pub(crate) version: u64,
     pub(crate) ordinal: u32,
     pub(crate) content: Sum,
 }
 
-/// What is known once the first checkpoint is.
+/// Version and ordinal of a checkpoint.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CheckpointId {
+    pub(crate) version: u64,
+    pub(crate) ordinal: u32,
+}
+
+/// State of a lineage from its first checkpoint on.
 #[derive(Debug)]
 struct State {
     layout: Layout,
-    /// Of the chunks of the checkpoint before; empty before the first.
+    /// Digests of the chunks of the checkpoint before; empty before the first one.
     digests: Vec<Digest>,
     record: Record,
-    kept: Option<Kept>,
+    kept: Option<VerifyHistory>,
 }
 
-/// One encoded checkpoint: the bytes to store, and what they are made of.
+/// An encoded checkpoint: its container and a summary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     pub(crate) bytes: Vec<u8>,
     pub(crate) summary: Summary,
 }
 
-/// What a difference is made of.
+/// Sizes and form of a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Summary {
-    /// The version, as the caller called it.
+    /// The version that the caller gave.
     pub version: u64,
-    /// Its number in the lineage.
+    /// Number of the difference in the lineage, from 0.
     pub ordinal: u32,
-    /// The form it has.
+    /// The stored form.
     pub stored: Stored,
     /// Bytes of the checkpoint.
     pub checkpoint_bytes: u64,
@@ -102,24 +108,24 @@ impl Summary {
 }
 
 impl Difference {
-    /// The container: what is to be stored. [`Container`](crate::Container) reads it.
+    /// The container, for storing. [`Container`](crate::Container) reads it.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The container, owned.
+    /// Returns the container, owned.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
 
-    /// What it is made of.
+    /// Sizes and form of the difference.
     pub fn summary(&self) -> Summary {
         self.summary
     }
 }
 
 impl Lineage {
-    /// A lineage without checkpoints.
+    /// Makes a lineage without checkpoints.
     ///
     /// # Errors
     ///
@@ -136,23 +142,22 @@ impl Lineage {
         })
     }
 
-    /// How it encodes, with the seed that it has.
+    /// The configuration, with the seed in use.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// The newest version, if there is one.
+    /// The newest version; `None` before the first checkpoint.
     pub fn last_version(&self) -> Option<u64> {
         self.last.map(|last| last.version)
     }
 
-    /// Encodes the next checkpoint. After an error the lineage is as it was.
+    /// Encodes the next checkpoint. An error leaves the lineage unchanged.
     ///
     /// # Errors
     ///
-    /// [`Invalid::Length`] if it is not as long as those before; [`Invalid::VersionOrder`] if the
-    /// version is not larger than the one before; [`Invalid::Empty`], [`Invalid::TooManyChunks`],
-    /// [`Invalid::TooManyVersions`].
+    /// [`Invalid::Length`] if the checkpoint is not as long as those before; [`Invalid::VersionOrder`] if the version
+    /// is not larger than the last one; [`Invalid::Empty`], [`Invalid::TooManyChunks`], [`Invalid::TooManyVersions`].
     pub fn encode(&mut self, version: u64, data: &[u8]) -> Result<Difference> {
         let (layout, ordinal) = self.admit(version, data.len() as u64)?;
         let config = self.config;
@@ -173,7 +178,7 @@ impl Lineage {
         if let Some(kept) = &mut state.kept {
             kept.keep(layout, ordinal, &blocks, &difference)?;
         }
-        self.last = Some(Last {
+        self.last = Some(LastCheckpoint {
             version,
             ordinal,
             content: pass.content,
@@ -182,7 +187,7 @@ impl Lineage {
         Ok(difference)
     }
 
-    /// The layout and the ordinal of the next checkpoint, if it may come.
+    /// Checks the next checkpoint, and returns its layout and ordinal.
     fn admit(&self, version: u64, len: u64) -> Result<(Layout, u32)> {
         let layout = Layout::new(len, self.config.chunk)?;
         admit(
@@ -196,12 +201,12 @@ impl Lineage {
     }
 }
 
-/// Whether such a checkpoint may come next in a lineage.
+/// Checks that such a checkpoint may come next in a lineage.
 pub(crate) fn admit(
     version: u64,
     len: u64,
     expected: Option<u64>,
-    last: Option<Last>,
+    last: Option<LastCheckpoint>,
     next_ordinal: u32,
 ) -> Result<()> {
     if let Some(expected) = expected.filter(|&expected| expected != len) {
@@ -217,13 +222,13 @@ pub(crate) fn admit(
     Ok(())
 }
 
-/// One checkpoint on its way.
+/// A checkpoint while it is being encoded.
 struct Pass<'a> {
     hasher: &'a Hasher,
     layout: Layout,
     ordinal: u32,
     data: &'a [u8],
-    /// Of the checkpoint before, then of this one.
+    /// Sum of the checkpoint before; after `hash`, of this one.
     content: Sum,
     collisions: u64,
 }
@@ -247,12 +252,12 @@ impl State {
             layout,
             digests: Vec::new(),
             record: Record::new(config.capacity(layout.count)),
-            kept: config.verify.then(Kept::default),
+            kept: config.verify.then(VerifyHistory::default),
         }
     }
 
-    /// Labels every chunk, and chooses the form: the blocks say which chunks changed and where their
-    /// bytes are, the body what the metadata says of it.
+    /// Labels every chunk and chooses the form. Returns the blocks, which list the changed chunks and their sources,
+    /// and the body, which becomes the metadata.
     fn label(&mut self, config: &Config, pass: &mut Pass<'_>) -> Result<(Vec<Block>, Body)> {
         let layout = pass.layout;
         let looks_up = match config.method {
@@ -279,7 +284,7 @@ impl State {
     }
 }
 
-/// The regions of all blocks.
+/// Returns the regions of all blocks.
 fn regions(pass: &Pass<'_>, blocks: &[Block], join: bool) -> Regions {
     let parts: Vec<Regions> = blocks
         .par_iter()
@@ -298,13 +303,13 @@ fn regions(pass: &Pass<'_>, blocks: &[Block], join: bool) -> Regions {
     all
 }
 
-/// The header of a difference whose payload and metadata are not summed up yet.
+/// Makes the header of a difference. The sums of payload and metadata are still missing.
 pub(crate) fn header(
     layout: Layout,
     body: &Body,
-    (version, ordinal): (u64, u32),
+    id: CheckpointId,
     seed: u64,
-    parent: Option<Last>,
+    parent: Option<LastCheckpoint>,
     content: Sum,
     payload_bytes: u64,
 ) -> Header {
@@ -312,8 +317,8 @@ pub(crate) fn header(
     Header {
         stored: body.stored(),
         layout,
-        version,
-        ordinal,
+        version: id.version,
+        ordinal: id.ordinal,
         parent: parent.map_or(NO_PARENT, |parent| parent.ordinal),
         seed,
         content,
@@ -327,7 +332,7 @@ pub(crate) fn header(
 }
 
 impl Error {
-    /// An error of a chain that this crate itself has just made.
+    /// Makes the error for a chain of this crate's own that contradicts itself.
     pub(crate) fn own(version: u64) -> Self {
         Self::corrupt(version, "it contradicts the lineage that made it")
     }

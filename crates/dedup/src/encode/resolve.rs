@@ -1,5 +1,5 @@
-//! The second pass: chunks that the record did not have are entered, the lowest chunk of each digest
-//! being the first-time occurrence and the others its shifted duplicates.
+//! The second pass enters the chunks that the record did not have. The lowest chunk of each digest is the first-time
+//! occurrence, the others are its shifted duplicates.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -25,7 +25,7 @@ impl State {
                     let own = shared.place(chunk);
                     let found = shard.enter(digests[chunk as usize], own);
                     entered += u64::from(found.is_none());
-                    // In verification a match of digests is not enough.
+                    // Verification compares bytes where digests match.
                     let same = |chunk| self.kept.is_none() || is_same(shared, own.chunk, chunk);
                     let place = found.filter(|found| same(found.chunk));
                     collisions += u64::from(found.is_some() && place.is_none());

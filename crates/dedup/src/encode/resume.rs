@@ -1,7 +1,7 @@
-//! Going on with a lineage that was stored.
+//! Resumes a lineage from its stored differences.
 
-use super::verify::Kept;
-use super::{Last, Lineage, State};
+use super::verify::VerifyHistory;
+use super::{LastCheckpoint, Lineage, State};
 use crate::chain::Chain;
 use crate::config::{Config, Method};
 use crate::container::{Header, Stored};
@@ -13,16 +13,16 @@ use crate::regions::Place;
 use crate::sample::Sample;
 
 impl Lineage {
-    /// Goes on behind the newest difference of a chain, after a restart for instance. The record of
-    /// hashes is rebuilt by hashing every stored byte once, which verifies the chain.
+    /// Continues behind the newest difference of a chain, after a restart for instance. Rebuilds the record by hashing
+    /// every stored byte once, which verifies the chain.
     ///
-    /// With a whole chain, as it was written, and the configuration that it was written with, the
-    /// differences to come are those that the lineage would have made without the restart.
+    /// With a complete chain and the configuration that wrote it, later differences are the same as without the
+    /// restart.
     ///
     /// # Errors
     ///
-    /// [`Invalid::Config`] if the chain has another chunk size, or another seed than one that was told;
-    /// what [`Chain::verify`] finds.
+    /// [`Invalid::Config`] if the chain has another chunk size, or another seed than the configured one; the errors of
+    /// [`Chain::verify`].
     pub fn resume<B: AsRef<[u8]>>(config: Config, chain: &Chain<B>) -> Result<Self> {
         config.check()?;
         let Some(rebuilt) = Rebuilt::new(&config, chain)? else {
@@ -36,7 +36,7 @@ impl Lineage {
             kept: None,
         };
         if config.verify {
-            state.kept = Some(Kept::of(chain)?);
+            state.kept = Some(VerifyHistory::of(chain)?);
         }
         lineage.last = Some(rebuilt.last);
         lineage.next_ordinal = rebuilt.last.ordinal + 1;
@@ -45,14 +45,14 @@ impl Lineage {
     }
 }
 
-/// What a chain says of the state of the lineage that wrote it.
+/// The state of a lineage, rebuilt from its chain.
 #[derive(Debug)]
 pub(crate) struct Rebuilt {
     pub(crate) layout: Layout,
-    /// What the chain's digests are seeded with.
+    /// Seed of the chain's digests.
     pub(crate) seed: u64,
-    pub(crate) last: Last,
-    /// Of the newest version's chunks.
+    pub(crate) last: LastCheckpoint,
+    /// Digests of the newest version's chunks.
     pub(crate) digests: Vec<Digest>,
     pub(crate) record: Record,
 }
@@ -70,7 +70,7 @@ impl Rebuilt {
         if config.seed.is_some_and(|seed| seed != first.seed) {
             return Err(Invalid::Config { what: "seed" }.into());
         }
-        let last = Last {
+        let last = LastCheckpoint {
             version: newest.version,
             ordinal: newest.ordinal,
             content: newest.content,
@@ -104,7 +104,7 @@ impl Rebuilt {
     }
 }
 
-/// Enters one version into the record as its encoding did.
+/// Enters the chunks of a version into the record as its encoding did.
 fn enter(
     config: &Config,
     record: &mut Record,
@@ -130,8 +130,8 @@ fn enter(
             ordinal: header.ordinal,
             chunk: chunk as u32,
         };
-        // With another method or record than the writer's, a chunk may be a duplicate there and
-        // unknown here; then it cannot be referred to.
+        // If the writer had another method or record, a chunk that is unknown here may be a duplicate there. Its bytes
+        // are not stored at this place, so no entry may refer to it.
         if is_stored(place) {
             let shard = &mut record.shards_mut()[Record::shard_of(digests[chunk])];
             entered += u64::from(shard.enter(digests[chunk], place).is_none());

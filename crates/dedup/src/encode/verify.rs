@@ -1,5 +1,5 @@
-//! Comparing bytes where digests match: all differences are kept, and where each chunk of the
-//! checkpoint before is.
+//! Comparison of bytes where digests match. Keeps all differences, and the place of each chunk of the checkpoint
+//! before.
 
 use super::leaves::Block;
 use super::{Difference, Pass, State};
@@ -10,15 +10,14 @@ use crate::layout::Layout;
 use crate::regions::Place;
 
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct VerifyHistory {
     chain: Chain<Vec<u8>>,
-    /// Where the bytes of each chunk of the checkpoint before are.
+    /// The place of the bytes of each chunk of the checkpoint before.
     owners: Vec<Place>,
 }
 
 impl State {
-    /// Whether the bytes of `chunk` are those of the checkpoint before; they are taken to be unless all
-    /// is to be verified.
+    /// Returns true if `chunk` has the bytes of the checkpoint before. Always true without verification.
     pub(super) fn is_as_before(&self, pass: &Pass<'_>, chunk: u32) -> bool {
         self.kept
             .as_ref()
@@ -26,7 +25,7 @@ impl State {
             .is_none_or(|&owner| self.is_at(pass, chunk, owner))
     }
 
-    /// Whether the bytes of `chunk` are those at `place`, of an earlier checkpoint; as above.
+    /// Returns true if `chunk` has the bytes at `place`, of an earlier checkpoint. Always true without verification.
     pub(super) fn is_at(&self, pass: &Pass<'_>, chunk: u32, place: Place) -> bool {
         self.kept
             .as_ref()
@@ -34,8 +33,8 @@ impl State {
     }
 }
 
-impl Kept {
-    /// What is kept of a stored lineage.
+impl VerifyHistory {
+    /// Copies a stored lineage for verification.
     pub(super) fn of<B: AsRef<[u8]>>(chain: &Chain<B>) -> Result<Self> {
         let (own, owners) = chain.copied()?;
         Ok(Self { chain: own, owners })

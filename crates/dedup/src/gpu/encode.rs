@@ -1,4 +1,4 @@
-//! A checkpoint that is being encoded.
+//! Checkpoints that the GPU is encoding.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,40 +9,40 @@ use super::flight::{Flight, Pending};
 use super::landing::Landing;
 use super::report::{RESULT_BYTES, Report};
 use super::state::Arena;
-use crate::encode::{Last, Summary};
+use crate::encode::{CheckpointId, LastCheckpoint, Summary};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 
-/// A checkpoint that the GPU is encoding. It owns the loans, so no other code can touch the bytes meanwhile.
-/// Dropping it waits; forgetting it leaks them, which is safe.
+/// A checkpoint that the GPU is encoding. The value owns the loans, so no other code can touch the bytes meanwhile.
+/// Dropping it waits; forgetting it leaks the loans, which is safe.
 #[must_use = "dropping an encoding waits for it"]
 #[derive(Debug)]
 pub struct Encoding(Pending<(ReadLoan, Landing), Arena, HeaderParts>);
 
-/// What the header of a difference is made from.
+/// Fields of a difference's header that the host knows.
 #[derive(Debug)]
 pub(super) struct HeaderParts {
-    /// Writes it to device memory.
+    /// Writes the header to device memory.
     pub(super) side: Arc<Stream>,
     pub(super) layout: Layout,
-    pub(super) id: (u64, u32),
+    pub(super) id: CheckpointId,
     pub(super) seed: u64,
-    pub(super) parent: Option<Last>,
+    pub(super) parent: Option<LastCheckpoint>,
 }
 
-/// What is left of an encoding.
+/// Result of an encoding, with the loans.
 #[derive(Debug)]
 pub struct Encoded {
     /// The loan of the checkpoint.
     pub data: ReadLoan,
-    /// The memory of the difference, whose first [`Summary::stored_bytes`] bytes are it if the result
-    /// is `Ok`, and unspecified otherwise.
+    /// The memory of the difference. Its first [`Summary::stored_bytes`] bytes are the difference if the result is
+    /// `Ok`, and unspecified otherwise.
     pub out: Landing,
-    /// What the difference is made of.
+    /// Sizes and form of the difference.
     pub result: Result<Summary>,
     /// Chunks that differ from the checkpoint before.
     pub changed_chunks: u64,
-    /// How long each kernel took, if the lineage was told to [`profile`](super::Lineage::profile).
+    /// Duration of each kernel, if [`profile`](super::GpuLineage::profile) is on.
     pub kernels: Vec<(&'static str, Duration)>,
 }
 
@@ -56,12 +56,12 @@ impl Encoding {
         Self(Pending::new((data, out), enqueued))
     }
 
-    /// Whether the kernels are through, well or not, so that [`wait`](Self::wait) returns soon.
+    /// Returns true if the kernels have ended, also by an error, so that [`wait`](Self::wait) returns soon.
     pub fn is_done(&self) -> bool {
         self.0.is_done()
     }
 
-    /// Waits for the kernels, writes the header, and hands the loans back, on failure too.
+    /// Waits for the kernels, writes the header, and returns the loans, also after an error.
     pub fn wait(self) -> Encoded {
         let ((data, out), finished) = self
             .0
@@ -81,14 +81,14 @@ impl Encoding {
 }
 
 impl HeaderParts {
-    /// Writes the header. Returns what the difference is made of, and how many chunks changed.
+    /// Writes the header. Returns the summary and the number of changed chunks.
     fn finish(&self, report: &[u8], out: &mut Landing) -> Result<(Summary, u64)> {
         let mut words = [0; RESULT_BYTES];
         words.copy_from_slice(report);
         let report = Report::read(&words);
         let header = report.header(self.layout, self.id, self.seed, self.parent);
         if header.total_bytes() > out.range().len() as u64 {
-            return Err(Error::own(self.id.0));
+            return Err(Error::own(self.id.version));
         }
         let bytes = header.to_bytes();
         if out.is_on_device() {

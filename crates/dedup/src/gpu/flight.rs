@@ -1,4 +1,4 @@
-//! What a caller holds while kernels work for it: the loans, which come back once the kernels are through.
+//! Work of kernels in flight: it owns the loans of the caller, and returns them when the kernels have ended.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -8,25 +8,25 @@ use tierflow_device::{Event, WriteLoan};
 
 use crate::error::Result;
 
-/// How long each kernel took.
+/// Duration of each kernel.
 pub(super) type Times = Vec<(&'static str, Duration)>;
 
-/// Kernels that were launched, and all that they use beyond the caller's loans.
+/// Launched kernels, and all memory that they use besides the caller's loans.
 #[derive(Debug)]
 pub(super) struct Flight<U> {
     pub(super) done: Arc<Event>,
-    /// The start, and the end of each kernel that is timed.
+    /// An event at the start, and one at the end of each timed kernel.
     pub(super) marks: Vec<(&'static str, Event)>,
     pub(super) report: WriteLoan,
-    /// Alive as long as kernels may use it.
+    /// Kept alive for as long as kernels may use it.
     pub(super) _used: Arc<U>,
 }
 
-/// The loans of a caller, for as long as the kernels of a flight may use them, and what its end is for. Dropping it
-/// waits; forgetting it leaks them, which is safe.
+/// The loans of a caller while kernels may use them, and the data to finish with. Dropping it waits; forgetting it
+/// leaks the loans, which is safe.
 #[derive(Debug)]
 pub(super) struct Pending<L, U, T> {
-    /// `None` once they have been handed out.
+    /// `None` once the loans have been returned.
     loans: Option<L>,
     enqueued: Result<(Flight<U>, T)>,
 }
@@ -40,15 +40,15 @@ impl<L, U, T> Pending<L, U, T> {
         }
     }
 
-    /// Whether the kernels are through, well or not.
+    /// Returns true if the kernels have ended, also by an error.
     pub(super) fn is_done(&self) -> bool {
-        // A device that cannot be asked is lost, and nothing runs on it any more.
+        // A device that cannot be asked is lost, and runs nothing any more.
         self.enqueued
             .as_ref()
             .map_or(true, |(flight, _)| flight.done.is_done().unwrap_or(true))
     }
 
-    /// Waits for the kernels, lets `finish` make something of their report, and hands the loans back, on failure too.
+    /// Waits for the kernels, calls `finish` with their report, and returns the loans, also after an error.
     pub(super) fn wait<R>(
         mut self,
         finish: impl FnOnce(&T, &[u8], &mut L) -> Result<R>,
@@ -72,14 +72,14 @@ impl<L, U, T> Drop for Pending<L, U, T> {
         if self.loans.is_some()
             && let Ok((flight, _)) = &self.enqueued
         {
-            // Either way nothing uses the bytes afterwards; a dropped flight reports no result.
+            // Nothing uses the bytes after either result, and a dropped flight reports none.
             let _ = flight.done.synchronize();
         }
     }
 }
 
 impl<U> Flight<U> {
-    /// What the kernels report, once they are through.
+    /// Waits for the kernels, and returns their report.
     fn wait(&self) -> Result<&[u8]> {
         self.done.synchronize()?;
         Ok(self.report.bytes()?)

@@ -1,4 +1,4 @@
-//! The kernels: loaded once, and one launch wrapper for each.
+//! The kernels, loaded once, with a launch wrapper for each.
 #![allow(unsafe_code, reason = "a launch is a promise about memory")]
 
 use std::sync::Arc;
@@ -17,15 +17,15 @@ const VERIFY: &str = include_str!("../../ptx/dedup_verify.ptx");
 const GATHER: &str = include_str!("../../ptx/dedup_gather.ptx");
 const RESTORE: &str = include_str!("../../ptx/dedup_restore.ptx");
 
-/// The kernels of this crate on one device. Clones are the same; load them once.
+/// The kernels of this crate on one device. Load them once; clones share them.
 #[derive(Clone, Debug)]
 pub struct Kernels {
     device: Device,
-    loaded: Arc<Loaded>,
+    loaded: Arc<LoadedKernels>,
 }
 
 #[derive(Debug)]
-struct Loaded {
+struct LoadedKernels {
     multiprocessors: u32,
     reports: Reports,
     leaves_32: Function,
@@ -51,12 +51,11 @@ struct Loaded {
 }
 
 impl Kernels {
-    /// Compiles the kernels for a GPU. Costs some hundred milliseconds the first time; the driver
-    /// keeps what it compiled.
+    /// Compiles the kernels for a GPU. Costs some hundred milliseconds the first time; the driver caches the result.
     ///
     /// # Errors
     ///
-    /// [`Invalid::NotOnGpu`] if the device is no GPU; what the driver finds.
+    /// [`Invalid::NotOnGpu`] if the device is no GPU; errors of the driver.
     pub fn load(device: &Device) -> Result<Self> {
         let cuda = device.as_cuda().ok_or(Invalid::NotOnGpu {
             what: "kernels need a CUDA device",
@@ -67,7 +66,7 @@ impl Kernels {
         let verify = Module::load(cuda, VERIFY)?;
         let gather = Module::load(cuda, GATHER)?;
         let restore = Module::load(cuda, RESTORE)?;
-        let loaded = Loaded {
+        let loaded = LoadedKernels {
             multiprocessors: device.info().multiprocessors.max(1),
             reports: Reports::new(device)?,
             leaves_32: leaves.function("dedup_leaves_32")?,
@@ -97,18 +96,18 @@ impl Kernels {
         })
     }
 
-    /// Where kernels put what they report of a checkpoint.
+    /// Lends memory for the kernels' report on a checkpoint.
     pub(super) fn report(&self) -> Result<WriteLoan> {
         self.loaded.reports.take()
     }
 
-    /// The device that they were loaded on.
+    /// The device of the kernels.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// The shape of a launch with work for so many blocks, of which no more than can run at once are
-    /// started: every kernel here strides over its work.
+    /// Returns the shape of a launch for `work` blocks. Starts at most as many blocks as run at once, as every kernel
+    /// strides over its work.
     fn shape(&self, threads: u32, work: u64, per_multiprocessor: u32) -> Launch {
         let most = self.loaded.multiprocessors * per_multiprocessor;
         let blocks = u32::try_from(work).unwrap_or(u32::MAX).clamp(1, most);
@@ -120,12 +119,12 @@ impl Kernels {
     }
 }
 
-/// One pass over a checkpoint, as addresses. A launch is sound if until the stream is synchronised, or an event recorded
-/// behind the launch is done, there are
+/// Addresses and sizes for the kernels' pass over a checkpoint. A launch is sound if, until the stream is synchronised
+/// or an event recorded behind the launch is done, the caller holds
 /// - the [`Arena`](super::state::Arena) whose `State` this is, of this lineage's layout, on the kernels' device;
 /// - a loan of the `State`'s `len` bytes at `data`, on the device, aligned to 16;
-/// - a loan for writing of `most_stored_bytes(len)` bytes at `out`, which the device can reach, aligned to 64, and one of
-///   [`RESULT_BYTES`](super::report::RESULT_BYTES) at `report`; they may be 0 where no launch writes to them.
+/// - a loan for writing of `most_stored_bytes(len)` bytes at `out`, which the device can reach, aligned to 64, and one
+///   of [`RESULT_BYTES`](super::report::RESULT_BYTES) at `report`; either may be 0 if no launch writes to it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KernelPass {
     pub(super) state: u64,
@@ -138,10 +137,18 @@ pub(super) struct KernelPass {
     pub(super) chunks: u32,
     pub(super) words: u32,
     pub(super) slots: u64,
-    /// Of `Auto`.
+    /// The sample that `Auto` decides by.
     pub(super) sample: Sample,
-    /// Multiprocessors' worth of blocks that gather, for `out` beyond the bus wants few.
+    /// Largest number of blocks that gather: few if `out` is across the bus.
     pub(super) gather_blocks: u32,
+}
+
+/// A link's moves in device memory: their address, their number, and that of the chunks moved.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MoveList {
+    pub(super) address: u64,
+    pub(super) moves: u32,
+    pub(super) chunks: u32,
 }
 
 impl Kernels {
@@ -282,8 +289,8 @@ impl Kernels {
             Arg::address(pass.out),
             Arg::u32(pass.ordinal),
         ];
-        // SAFETY: three parameters of these types. It writes metadata behind the header only where
-        // `heads` found that all fits in a full checkpoint's room, which the caller promises.
+        // SAFETY: three parameters of these types. The kernel writes metadata behind the header only if `heads` found
+        // that all of it fits in a full checkpoint's length, which the caller promises.
         Ok(unsafe { stream.launch(&self.loaded.emit, shape, &args) }?)
     }
 
@@ -299,40 +306,40 @@ impl Kernels {
             Arg::address(pass.out),
             Arg::address(pass.report),
         ];
-        // SAFETY: four parameters, all addresses. It writes payload as `emit` does metadata, and its
-        // report.
+        // SAFETY: four parameters, all addresses. The kernel writes its report, and payload under the same condition as
+        // `emit` writes metadata.
         Ok(unsafe { stream.launch(&self.loaded.gather, shape, &args) }?)
     }
 
-    /// Applies `count` moves of `chunks` chunks to the owners.
+    /// Applies a list of moves to the owners.
     ///
     /// # Safety
-    /// Until then there are loans of the moves, of the owners for writing, and of all that the moves' sources lie in; the
-    /// moves are of chunks that there are owners for.
+    /// Until the launch is over, the caller holds loans of the moves, of the owners for writing, and of all memory in
+    /// which the moves' sources lie. Every chunk that is moved has an owner's slot.
     pub(super) unsafe fn own(
         &self,
         stream: &Stream,
-        (moves, count, chunks): (u64, u32, u32),
+        list: MoveList,
         chunk: u32,
         owners: u64,
     ) -> Result<()> {
-        let shape = self.shape(256, u64::from(chunks.div_ceil(256)), 8);
+        let shape = self.shape(256, u64::from(list.chunks.div_ceil(256)), 8);
         let args = [
-            Arg::address(moves),
-            Arg::u32(count),
-            Arg::u32(chunks),
+            Arg::address(list.address),
+            Arg::u32(list.moves),
+            Arg::u32(list.chunks),
             Arg::u32(chunk.trailing_zeros()),
             Arg::address(owners),
         ];
-        // SAFETY: five parameters of these types, what they reach is there by the caller's promise.
+        // SAFETY: five parameters of these types; the caller promises that the memory that they reach is lent.
         Ok(unsafe { stream.launch(&self.loaded.own, shape, &args) }?)
     }
 
     /// Copies `len` bytes in chunks from their owners.
     ///
     /// # Safety
-    /// Until then there are loans as for [`own`](Self::own), and one for writing of `len` bytes at `out`; every chunk has
-    /// an owner.
+    /// Until the launch is over, the caller holds loans as for [`own`](Self::own), and one for writing of `len` bytes
+    /// at `out`. Every chunk has an owner.
     pub(super) unsafe fn scatter(
         &self,
         stream: &Stream,
@@ -348,7 +355,7 @@ impl Kernels {
             Arg::u64(len),
             Arg::u32(chunk.trailing_zeros()),
         ];
-        // SAFETY: four parameters of these types, what they reach is there by the caller's promise.
+        // SAFETY: four parameters of these types; the caller promises that the memory that they reach is lent.
         Ok(unsafe { stream.launch(&self.loaded.scatter, shape, &args) }?)
     }
 
@@ -368,7 +375,7 @@ impl Kernels {
 mod tests {
     use super::*;
 
-    /// The kernels and how many parameters the wrappers above give them.
+    /// The kernels, and the number of parameters that the wrappers pass.
     const WRAPPERS: [(&str, usize); 20] = [
         ("dedup_leaves_32", 3),
         ("dedup_leaves_64", 3),

@@ -1,4 +1,4 @@
-//! The output memory of a difference.
+//! Output memory for differences.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use tierflow_device::{Device, HostReservation, Memory, Pinned, Place, WriteLoan}
 use crate::container::HEADER_BYTES;
 use crate::error::{Error, Invalid, Result};
 
-/// Memory that kernels can write a difference to: pinned host memory, or the device's own.
+/// Memory that kernels write a difference to: pinned host memory, or the device's own.
 #[derive(Debug)]
 pub struct Landing {
     /// The header's bytes, which the host fills.
@@ -16,13 +16,13 @@ pub struct Landing {
 }
 
 impl Landing {
-    /// Host memory, all of which is pinned: the kernels write across the bus as they gather, and the
-    /// difference takes no device memory.
+    /// Takes host memory, all of it pinned. The kernels write across the bus as they gather, and the difference needs
+    /// no device memory.
     ///
     /// # Errors
     ///
-    /// [`Invalid::Memory`] if some of the reservation is not pinned, or the range does not start at a
-    /// multiple of 64 bytes or is shorter than a header; what lending it may find.
+    /// [`Invalid::Memory`] if some of the reservation is not pinned, or the range does not start at a multiple of 64
+    /// bytes or is shorter than a header; errors of lending.
     pub fn pinned(host: &HostReservation, range: Range<usize>) -> Result<Self> {
         if host.pinned_bytes() != host.memory().len() {
             let what =
@@ -32,11 +32,11 @@ impl Landing {
         Self::new(host.memory(), range)
     }
 
-    /// Device memory, from which the caller copies the difference on.
+    /// Takes device memory, from which the caller copies the difference.
     ///
     /// # Errors
     ///
-    /// As for [`pinned`](Self::pinned), and [`Invalid::Memory`] if it is no device memory.
+    /// As for [`pinned`](Self::pinned), and [`Invalid::Memory`] if the memory is not the device's.
     pub fn device(memory: &Memory, range: Range<usize>) -> Result<Self> {
         if memory.place() != Place::Device {
             let what = "this is no device memory: take Landing::pinned for host memory";
@@ -59,7 +59,7 @@ impl Landing {
         })
     }
 
-    /// Which bytes of its memory.
+    /// The range of the memory, in bytes.
     pub fn range(&self) -> Range<usize> {
         self.head.range().start..self.body.range().end
     }
@@ -73,12 +73,12 @@ impl Landing {
     }
 }
 
-/// At least `len` bytes of pinned host memory, for [`Landing::pinned`]. Takes about as long as writing
-/// them with all threads, and holds up other copies for a few hundred microseconds at a time.
+/// Allocates at least `len` bytes of pinned host memory, for [`Landing::pinned`]. Takes about as long as writing them
+/// with all threads, and delays other copies for a few hundred microseconds at a time.
 ///
 /// # Errors
 ///
-/// [`tierflow_device::Error`] if there is no memory, or it cannot be pinned.
+/// [`tierflow_device::Error`] if memory is short, or cannot be pinned.
 pub fn pinned(device: &Device, len: usize) -> Result<HostReservation> {
     const PIECE: usize = 32 << 20;
     let host = device.reserve_host(len)?;

@@ -1,4 +1,4 @@
-//! Encoding on the GPU: what a lineage keeps between checkpoints.
+//! Encoding on the GPU, and the state of a lineage between checkpoints.
 
 use std::sync::Arc;
 
@@ -8,45 +8,44 @@ use super::encode::{Encoding, HeaderParts};
 use super::flight::Flight;
 use super::kernels::{KernelPass, Kernels};
 use super::landing::Landing;
-use super::past::Past;
+use super::past::History;
 use super::plan::Plan;
 use super::state::Arena;
 use crate::chain::Chain;
 use crate::config::{Config, Method};
-use crate::encode::{Last, Rebuilt, admit};
+use crate::encode::{CheckpointId, LastCheckpoint, Rebuilt, admit};
 use crate::error::{Error, Invalid, Result};
 use crate::hash::{Hasher, Sum};
 use crate::layout::Layout;
 use crate::sample::Sample;
 
-/// Blocks that write across the bus: enough to fill it, and few enough to leave the rest of the device
-/// to the application.
+/// Blocks that write across the bus: enough to fill it, few enough to leave the rest of the device to the application.
 const BLOCKS_ACROSS_THE_BUS: u32 = 64;
 
 /// Encodes the checkpoints of one lineage on the GPU, one after the other.
 ///
-/// For each checkpoint of n bytes in chunks of c bytes it keeps about 60 n / c bytes of device memory,
-/// all of it allocated when it is made; with [`Config::verify`] 2.5 n more.
+/// For checkpoints of n bytes in chunks of c bytes, a lineage allocates about 60 n / c bytes of device memory when it
+/// is made, and 2.5 n more with [`Config::verify`].
 #[derive(Debug)]
-pub struct Lineage {
+pub struct GpuLineage {
     kernels: Kernels,
     config: Config,
     seed: u64,
     plan: Plan,
     arena: Arc<Arena>,
-    /// Writes headers of differences in device memory.
+    /// Writes the headers of differences in device memory.
     side: Arc<Stream>,
-    last: Option<Last>,
+    last: Option<LastCheckpoint>,
     next_ordinal: u32,
-    /// Behind the newest checkpoint's kernels.
+    /// An event behind the newest checkpoint's kernels.
     done: Option<Arc<Event>>,
-    /// A launch failed, so the arena's content is unknown.
+    /// True if a launch failed, so that the arena's content is undefined.
     is_broken: bool,
     profile: bool,
 }
 
-impl Lineage {
-    /// A lineage for checkpoints of `len` bytes.
+impl GpuLineage {
+    /// Makes a lineage for checkpoints of `len` bytes.
     ///
     /// # Errors
     ///
@@ -56,9 +55,8 @@ impl Lineage {
         Self::with(kernels, config, len, None)
     }
 
-    /// Goes on behind the newest difference of a chain of checkpoints of `len` bytes, as
-    /// [`crate::Lineage::resume`] does: every stored byte is hashed once, on the CPU, and the record of
-    /// hashes is copied to the device.
+    /// Continues behind the newest difference of a chain of checkpoints of `len` bytes, as [`crate::Lineage::resume`]
+    /// does. Hashes every stored byte once, on the CPU, and copies the record of hashes to the device.
     ///
     /// # Errors
     ///
@@ -81,7 +79,7 @@ impl Lineage {
         } else {
             Vec::new()
         };
-        let past = Past {
+        let past = History {
             rebuilt,
             previous: &previous,
             stored: &|place| chain.stored_chunk(place),
@@ -89,7 +87,12 @@ impl Lineage {
         Self::with(kernels, config, len, Some(&past))
     }
 
-    fn with(kernels: &Kernels, config: Config, len: u64, past: Option<&Past<'_>>) -> Result<Self> {
+    fn with(
+        kernels: &Kernels,
+        config: Config,
+        len: u64,
+        past: Option<&History<'_>>,
+    ) -> Result<Self> {
         config.check()?;
         let seed = past.map_or_else(|| config.seed_or_random(), |past| past.rebuilt.seed);
         let config = config.seed(seed);
@@ -112,7 +115,7 @@ impl Lineage {
         })
     }
 
-    /// How it encodes, with the seed that it has.
+    /// The configuration, with the seed in use.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -122,23 +125,22 @@ impl Lineage {
         crate::most_stored_bytes(self.plan.layout.len) as usize
     }
 
-    /// Bytes of device memory that it keeps.
+    /// Bytes of device memory that the lineage holds.
     pub fn device_bytes(&self) -> u64 {
         self.plan.total_bytes()
     }
 
-    /// Whether to time each kernel from now on; [`Encoded::kernels`](super::Encoded::kernels) has the
-    /// times. Costs a few microseconds a kernel.
+    /// Turns timing of kernels on or off; [`Encoded::kernels`](super::Encoded::kernels) has the times. Costs a few
+    /// microseconds per kernel.
     pub fn profile(&mut self, profile: bool) {
         self.profile = profile;
     }
 
-    /// Encodes the next checkpoint: `data`, in device memory that starts at a multiple of 16 bytes, to
-    /// `out`, of [`most_stored_bytes`](Self::most_stored_bytes) bytes or more. Starts after the work
-    /// given to the stream so far, and after the checkpoint before, whatever its stream; returns when it
-    /// is enqueued.
+    /// Encodes the next checkpoint: `data`, in device memory that starts at a multiple of 16 bytes, to `out`, of at
+    /// least [`most_stored_bytes`](Self::most_stored_bytes) bytes. Starts after the stream's work so far, and after the
+    /// checkpoint before, even if that is on another stream. Returns when the work is enqueued.
     ///
-    /// Whatever is wrong is reported by the [`Encoding`], together with the loans.
+    /// The [`Encoding`] reports errors, together with the loans.
     pub fn encode(
         &mut self,
         stream: &Stream,
@@ -198,7 +200,7 @@ impl Lineage {
         let done = match done {
             Ok(done) => done,
             Err(error) => {
-                // What was launched uses the loans until it is over.
+                // Launched kernels use the loans until they end.
                 let _ = stream.synchronize();
                 self.is_broken = true;
                 return Err(error);
@@ -206,9 +208,9 @@ impl Lineage {
         };
         self.done = Some(Arc::clone(&done));
         let parent = self.last;
-        // The content is the kernels' affair.
+        // The kernels know the content.
         let content = Sum::default();
-        self.last = Some(Last {
+        self.last = Some(LastCheckpoint {
             version,
             ordinal,
             content,
@@ -223,7 +225,7 @@ impl Lineage {
         let difference = HeaderParts {
             side: Arc::clone(&self.side),
             layout,
-            id: (version, ordinal),
+            id: CheckpointId { version, ordinal },
             seed: self.seed,
             parent,
         };
@@ -278,9 +280,9 @@ impl Lineage {
             marks.push(("start", stream.record_timed()?));
         }
         for (name, step) in steps {
-            // SAFETY: the arena is this lineage's, and `check_memory` found the loans of `data` and `out` as they must
-            // be; all of them, and the report's, are held by the `Encoding` until it has waited for the event behind
-            // the launches, or by `enqueue` until the stream is synchronised.
+            // SAFETY: the arena is this lineage's, and `check_memory` checked the loans of `data` and `out`. The
+            // `Encoding` holds these and the report's until it has waited for the event behind the launches; `enqueue`
+            // holds them until the stream is synchronised.
             unsafe { step(&self.kernels, stream, pass) }?;
             if self.profile {
                 marks.push((name, stream.record_timed()?));

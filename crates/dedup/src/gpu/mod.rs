@@ -1,12 +1,12 @@
-//! The same differences, made and restored by CUDA kernels.
+//! Differences made and restored by CUDA kernels, byte for byte those of the CPU.
 //!
-//! [`Lineage`] encodes checkpoints that lie in device memory, [`Resident`] restores versions from
-//! differences that do. Both are asynchronous: they enqueue kernels on the caller's stream and return
-//! what can be waited for, which owns the loans of all that the kernels touch. Nothing is allocated for
-//! a checkpoint, and no result is waited for between the kernels.
+//! [`GpuLineage`] encodes checkpoints in device memory, [`Resident`] restores versions from differences in device
+//! memory. Both are asynchronous: they enqueue kernels on the caller's stream and return a value to wait for, which
+//! owns the loans of all that the kernels touch. A checkpoint needs no allocation, and no wait for a result between its
+//! kernels.
 //!
-//! What a difference is made of is decided by the data alone, never by the order in which threads
-//! come: the bytes are those of [`crate::Lineage`].
+//! The data alone decides the content of a difference, never the order in which threads run: the bytes are those of
+//! [`crate::Lineage`].
 //!
 //! ```no_run
 //! # fn main() -> tierflow_dedup::Result<()> {
@@ -16,8 +16,8 @@
 //! let state = device.alloc(1 << 30)?; // the application's
 //!
 //! let kernels = gpu::Kernels::load(&device)?;
-//! let mut lineage = gpu::Lineage::new(&kernels, Config::new(Method::Tree), 1 << 30)?;
-//! // Host memory for one difference, which is pinned so that the kernels can write to it.
+//! let mut lineage = gpu::GpuLineage::new(&kernels, Config::new(Method::Tree), 1 << 30)?;
+//! // Pinned host memory for one difference, so that the kernels can write to it.
 //! let room = gpu::pinned(&device, lineage.most_stored_bytes())?;
 //! let landing = gpu::Landing::pinned(&room, 0..lineage.most_stored_bytes())?;
 //!
@@ -41,5 +41,5 @@ mod state;
 pub use encode::{Encoded, Encoding};
 pub use kernels::Kernels;
 pub use landing::{Landing, pinned};
-pub use lineage::Lineage;
+pub use lineage::GpuLineage;
 pub use resident::{Resident, Restored, Restoring, head};

@@ -1,32 +1,32 @@
-//! What a lineage goes on from, as the kernels keep it.
+//! The history of a resumed lineage, in the kernels' layout.
 
 use super::plan::{Array, Plan};
 use crate::encode::Rebuilt;
 use crate::hash::Digest;
 use crate::regions::Place;
 
-/// Slots of the record that are looked at together.
+/// Slots of the record that are probed together.
 pub(super) const BUCKET: u64 = 4;
 
-/// What a lineage goes on from.
-pub(super) struct Past<'a> {
+/// The history that a resumed lineage continues.
+pub(super) struct History<'a> {
     pub(super) rebuilt: &'a Rebuilt,
-    /// The newest checkpoint, and the bytes of any stored chunk; for comparing.
+    /// The newest checkpoint, and the bytes of any stored chunk, for comparing.
     pub(super) previous: &'a [u8],
     pub(super) stored: &'a dyn Fn(Place) -> Option<&'a [u8]>,
 }
 
-/// The record as the kernels keep it.
+/// The record in the kernels' layout.
 pub(super) struct Table {
     pub(super) keys: Vec<Digest>,
     pub(super) owners: Vec<u64>,
     pub(super) generations: Vec<u64>,
-    /// The bytes of each slot, if they are to be compared.
+    /// The bytes of each slot's chunk, if verification is on.
     pub(super) pool: Vec<u8>,
 }
 
 impl Table {
-    pub(super) fn new(plan: &Plan, past: &Past<'_>) -> Self {
+    pub(super) fn new(plan: &Plan, past: &History<'_>) -> Self {
         let slots = plan.slots() as usize;
         let chunk = plan.layout.chunk_bytes();
         let mut keys = vec![Digest::default(); slots];
@@ -34,9 +34,9 @@ impl Table {
         let mut pool = vec![0; plan.bytes(Array::Pool) as usize];
         let record = &past.rebuilt.record;
         let ordinals: Vec<u32> = record.generations().map(|(ordinal, _)| ordinal).collect();
-        // A record holds no more than its capacity, which leaves a fifth of the slots free.
+        // A record has at most its capacity, which leaves a fifth of the slots free.
         for (digest, place) in record.entries() {
-            // Every entry is of a generation that the record knows.
+            // Every entry is of a generation that the record lists.
             let Ok(generation) = ordinals.binary_search(&place.ordinal) else {
                 continue;
             };
@@ -67,7 +67,7 @@ impl Table {
     }
 }
 
-/// `content` to `generation_count` of a `State`.
+/// Returns the fields `content` to `generation_count` of a `State`.
 pub(super) fn history_bytes(past: &Rebuilt) -> Vec<u8> {
     let content = past.last.content;
     let generations = past.record.generations();

@@ -1,4 +1,4 @@
-//! What the device memory of a lineage is divided into.
+//! The division of a lineage's device memory.
 
 use super::past::BUCKET;
 use super::state::STATE_BYTES;
@@ -6,7 +6,7 @@ use crate::config::{Config, Method};
 use crate::layout::Layout;
 use crate::record::GENERATIONS;
 
-/// Words of 32 chunks in a tile.
+/// Number of words in a tile. A word has a bit for each of 32 chunks.
 const TILE_WORDS: u32 = 256;
 
 /// The arrays, in the order of their pointers in `State`.
@@ -55,7 +55,7 @@ pub(super) const ARRAYS: [Array; 19] = [
     Array::Pool,
 ];
 
-/// The sizes that follow from a configuration and a checkpoint's length.
+/// Sizes that follow from a configuration and a checkpoint's length.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     pub(super) layout: Layout,
@@ -64,9 +64,9 @@ pub(super) struct Plan {
     slots: u64,
     pub(super) words: u32,
     pub(super) tiles: u32,
-    /// Whether differences are made, or sums only.
+    /// True if differences are made; false if only sums are.
     pub(super) encodes: bool,
-    /// Whether bytes are compared, for which they are kept.
+    /// True if bytes are compared, so that earlier bytes are kept.
     verifies: bool,
 }
 
@@ -91,7 +91,7 @@ impl Plan {
         }
     }
 
-    /// For the sum of a checkpoint alone.
+    /// Makes a plan for the sum of a checkpoint alone.
     pub(super) fn of_sums(layout: Layout) -> Self {
         Self {
             encodes: false,
@@ -130,7 +130,7 @@ impl Plan {
         }
     }
 
-    /// Where each array starts, and the length of all.
+    /// Returns the offset of each array and the length of all, in bytes.
     pub(super) fn offsets(&self) -> ([u64; ARRAYS.len()], u64) {
         let mut end = (STATE_BYTES as u64).next_multiple_of(256);
         let offsets = ARRAYS.map(|array| {

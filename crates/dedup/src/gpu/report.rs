@@ -1,9 +1,9 @@
-//! What the kernels say of a checkpoint, and the pinned memory that they write it to.
+//! The kernels' report on a checkpoint, and the pinned memory for it.
 
 use tierflow_device::{Device, HostReservation, WriteLoan};
 
 use crate::container::{Header, NO_PARENT, Stored};
-use crate::encode::Last;
+use crate::encode::{CheckpointId, LastCheckpoint};
 use crate::error::Result;
 use crate::hash::Sum;
 use crate::layout::Layout;
@@ -11,7 +11,7 @@ use crate::layout::Layout;
 /// Bytes of `Result`.
 pub(super) const RESULT_BYTES: usize = 3 * 16 + 2 * 8 + 5 * 8 + 4 * 4;
 
-/// Pinned host memory for the kernels' reports, one for each checkpoint in flight, of whatever lineage.
+/// Pinned host memory for reports, one for each checkpoint in flight, for all lineages of the kernels.
 #[derive(Debug)]
 pub(super) struct Reports {
     host: HostReservation,
@@ -26,7 +26,7 @@ impl Reports {
         Ok(Self { host })
     }
 
-    /// Room for one report, until it is dropped.
+    /// Lends memory for a report until the loan is dropped.
     ///
     /// # Errors
     ///
@@ -40,7 +40,7 @@ impl Reports {
     }
 }
 
-/// What the kernels say of a difference.
+/// The kernels' report on a difference.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Report {
     content: Sum,
@@ -48,9 +48,9 @@ pub(super) struct Report {
     payload: Sum,
     metadata: u64,
     payload_bytes: u64,
-    /// Chunks that changed.
+    /// Number of chunks that changed.
     pub(super) changed: u64,
-    /// Chunks whose digest is another's.
+    /// Number of chunks whose digest equals that of other bytes.
     pub(super) collisions: u64,
     stored: Stored,
     first: u32,
@@ -87,20 +87,19 @@ impl Report {
         }
     }
 
-    /// The header that it belongs to. `last` is the checkpoint before; its content is what the kernels
-    /// say it was.
+    /// Makes the header of the difference. `last` is the checkpoint before; the kernels report its content.
     pub(super) fn header(
         &self,
         layout: Layout,
-        id: (u64, u32),
+        id: CheckpointId,
         seed: u64,
-        last: Option<Last>,
+        last: Option<LastCheckpoint>,
     ) -> Header {
         Header {
             stored: self.stored,
             layout,
-            version: id.0,
-            ordinal: id.1,
+            version: id.version,
+            ordinal: id.ordinal,
             parent: last.map_or(NO_PARENT, |last| last.ordinal),
             seed,
             content: self.content,

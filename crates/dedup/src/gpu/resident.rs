@@ -1,4 +1,4 @@
-//! Restoring from differences that are in device memory.
+//! Restores from differences in device memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use tierflow_device::{Event, Place, ReadLoan, Stream, WriteLoan};
 
 use super::flight::{Flight, Pending};
-use super::kernels::{KernelPass, Kernels};
+use super::kernels::{KernelPass, Kernels, MoveList};
 use super::plan::Plan;
 use super::state::Arena;
 use crate::chain::{Chain, Move};
@@ -18,34 +18,34 @@ use crate::hash::{Hasher, Sum};
 use crate::layout::Layout;
 use crate::sample::Sample;
 
-/// Bytes of a move on the device; `Move` of kernels/dedup_restore.cu.
+/// Bytes of a move on the device; the struct `Move` in kernels/dedup_restore.cu.
 const MOVE_BYTES: usize = 16;
 
-/// A chain in device memory, from which any version is restored at the speed of that memory.
+/// A chain in device memory. Restores any version at the speed of that memory.
 ///
-/// It takes the stored bytes of all its differences, 16 bytes for each entry, and 8 bytes for each chunk
-/// of a checkpoint.
+/// The chain takes the stored bytes of all its differences, 16 bytes for each entry, and 8 bytes for each chunk of a
+/// checkpoint.
 #[derive(Debug)]
 pub struct Resident {
     kernels: Kernels,
     layout: Layout,
     links: Vec<ResidentLink>,
-    memory: Arc<Held>,
-    /// Behind the newest restore's kernels.
+    memory: Arc<ResidentMemory>,
+    /// An event behind the newest restore's kernels.
     done: Option<Arc<Event>>,
     plan: Plan,
 }
 
-/// The head of a stored difference, which has sums of its content and of what it builds upon: of two that have the same, one
-/// serves for both. Shorter if there is no more.
+/// Returns the header of a stored difference, or fewer bytes if the difference is shorter. The header contains the sums
+/// of its content and of its parent's, so two differences with equal headers are interchangeable.
 pub fn head(difference: &[u8]) -> &[u8] {
     &difference[..difference.len().min(HEADER_BYTES)]
 }
 
-/// What the kernels use, beyond the destination; kept by whatever is in flight.
+/// Memory that the kernels use besides the destination. Each restore in flight keeps it alive.
 #[derive(Debug)]
-struct Held {
-    /// Of all links, the oldest first.
+struct ResidentMemory {
+    /// Payloads of all links, oldest first.
     _payloads: ReadLoan,
     moves: ReadLoan,
     owners: WriteLoan,
@@ -56,27 +56,26 @@ struct Held {
 struct ResidentLink {
     version: u64,
     content: Sum,
-    /// The links to go through, newest first, or why it cannot be restored.
+    /// The links that a restore goes through, newest first, or the reason why the version cannot be restored.
     path: Result<Vec<usize>>,
-    /// Where its moves are, how many, and of how many chunks.
+    /// Offset of the link's moves in bytes; `moves` is their number, `chunks` that of the chunks moved.
     moves_at: usize,
     moves: u32,
     chunks: u32,
 }
 
 impl Resident {
-    /// Copies a chain to the device, and waits. What its entries say is checked here, its payloads when
-    /// they are restored.
+    /// Copies a chain to the device, and waits. Checks its entries now; a restore checks payloads.
     ///
     /// # Errors
     ///
-    /// [`Invalid::Empty`] for a chain without differences; [`Error::Corrupt`] or [`Error::Missing`] if
-    /// an entry's source is not stored where it says; what allocating finds.
+    /// [`Invalid::Empty`] for a chain without differences; [`Error::Corrupt`] or [`Error::Missing`] if an entry's
+    /// source is not stored at its place; errors of allocating.
     pub fn new<B: AsRef<[u8]> + Sync>(kernels: &Kernels, chain: &Chain<B>) -> Result<Self> {
         Self::load(kernels, &kernels.device().stream()?, chain)
     }
 
-    /// The same, on a stream of the caller's.
+    /// As [`new`](Self::new), on the caller's stream.
     ///
     /// # Errors
     ///
@@ -89,13 +88,14 @@ impl Resident {
         Self::load_beside(kernels, side, chain, |_| None)
     }
 
-    /// The same, with the differences that lie in device memory already: `on_device` lends the one of this place in the chain, the
-    /// oldest first, or as many of its last bytes as are its payload. Of such a one, the chain's payload is not read, and may be
-    /// anything.
+    /// As [`load`](Self::load), for a chain of which some differences are in device memory already. `on_device(n)`
+    /// lends difference `n`, 0 being the oldest, or at least its last bytes, which are its payload; `None` if it is not
+    /// there. The chain's own payload of such a difference is not read, and may be anything.
     ///
     /// # Errors
     ///
-    /// As for [`new`](Self::new), and [`tierflow_device::Invalid::LengthMismatch`] for a loan that is shorter than the payload.
+    /// As for [`new`](Self::new), and [`tierflow_device::Invalid::LengthMismatch`] if a loan is shorter than the
+    /// payload.
     pub fn load_beside<B: AsRef<[u8]> + Sync>(
         kernels: &Kernels,
         side: &Stream,
@@ -115,7 +115,7 @@ impl Resident {
         let payloads = device.alloc(end.max(64))?;
         let base = payloads.lend(0..end)?.address();
 
-        // While the payloads go up, the processors find out what is where in them.
+        // The processors compute the moves while the payloads are copied.
         let mut found: Vec<Result<(Vec<u8>, u32)>> = Vec::new();
         let mut uploaded: Result<()> = Ok(());
         rayon::in_place_scope(|scope| {
@@ -185,7 +185,7 @@ impl Resident {
             kernels: kernels.clone(),
             layout,
             links,
-            memory: Arc::new(Held {
+            memory: Arc::new(ResidentMemory {
                 _payloads: payloads.lend(0..end)?,
                 moves: room.lend(0..moves_end)?,
                 owners: owners.lend_mut(0..owners_bytes)?,
@@ -206,11 +206,11 @@ impl Resident {
         self.layout.len
     }
 
-    /// Restores a version into `out`, device memory as long as the checkpoint that starts at a multiple
-    /// of 16 bytes, and sums up what is there. Starts after the work given to the stream so far, and
-    /// after the restore before; returns when it is enqueued.
+    /// Restores a version into `out`, device memory as long as the checkpoint that starts at a multiple of 16 bytes,
+    /// and computes its sum. Starts after the stream's work so far, and after the restore before. Returns when the work
+    /// is enqueued.
     ///
-    /// Whatever is wrong is reported by the [`Restoring`], together with the loan.
+    /// The [`Restoring`] reports errors, together with the loan.
     pub fn restore(&mut self, stream: &Stream, version: u64, out: WriteLoan) -> Restoring {
         let enqueued = self.enqueue(stream, version, &out);
         Restoring(Pending::new(out, enqueued))
@@ -221,7 +221,7 @@ impl Resident {
         stream: &Stream,
         version: u64,
         out: &WriteLoan,
-    ) -> Result<(Flight<Held>, Expected)> {
+    ) -> Result<(Flight<ResidentMemory>, Expected)> {
         let link = self.links.iter().find(|link| link.version == version);
         let link = link.ok_or(Invalid::NoSuchVersion { version })?;
         let path = link.path.clone()?;
@@ -258,7 +258,7 @@ impl Resident {
         let launched = self.launch(stream, &path, &pass);
         let enqueued = launched.and_then(|marks| Ok((marks, Arc::new(stream.record_timed()?))));
         let (marks, done) = enqueued.inspect_err(|_| {
-            // What was launched uses the loans until it is over.
+            // Launched kernels use the loans until they end.
             let _ = stream.synchronize();
         })?;
         self.done = Some(Arc::clone(&done));
@@ -282,18 +282,21 @@ impl Resident {
         path: &[usize],
         pass: &KernelPass,
     ) -> Result<Vec<(&'static str, Event)>> {
-        let Held { moves, owners, .. } = self.memory.as_ref();
+        let ResidentMemory { moves, owners, .. } = self.memory.as_ref();
         let chunk = self.layout.chunk;
         let mut marks = vec![("start", stream.record_timed()?)];
         for &at in path.iter().rev() {
             let link = &self.links[at];
             if link.moves > 0 {
-                let moves = moves.address() + link.moves_at as u64;
-                let moves = (moves, link.moves, link.chunks);
-                // SAFETY: the moves, the payloads, which are all sources, and the owners are `Held`, which the `Restoring`
-                // keeps until it has waited for the event behind the launches, or `enqueue` until the stream is
-                // synchronised; a chain's moves are of its layout's chunks.
-                unsafe { self.kernels.own(stream, moves, chunk, owners.address()) }?;
+                let list = MoveList {
+                    address: moves.address() + link.moves_at as u64,
+                    moves: link.moves,
+                    chunks: link.chunks,
+                };
+                // SAFETY: `ResidentMemory` has the moves, the payloads, which are all sources, and the owners. The
+                // `Restoring` keeps it until it has waited for the event behind the launches, or `enqueue` until the
+                // stream is synchronised. A chain's moves are of its layout's chunks.
+                unsafe { self.kernels.own(stream, list, chunk, owners.address()) }?;
             }
         }
         marks.push(("own", stream.record_timed()?));
@@ -310,7 +313,7 @@ impl Resident {
     }
 }
 
-/// The moves as the kernel reads them.
+/// Returns the moves in the kernel's layout.
 fn pack(moves: &[Move], layout: Layout, base: u64, payloads_at: &[usize]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(moves.len() * MOVE_BYTES);
     let mut before = 0_u32;
@@ -325,38 +328,37 @@ fn pack(moves: &[Move], layout: Layout, base: u64, payloads_at: &[usize]) -> Vec
     bytes
 }
 
-/// A version that the GPU is restoring. It owns the loan, so no other code can touch the bytes meanwhile.
-/// Dropping it waits; forgetting it leaks it, which is safe.
+/// A version that the GPU is restoring. The value owns the loan, so no other code can touch the bytes meanwhile.
+/// Dropping it waits; forgetting it leaks the loan, which is safe.
 #[must_use = "dropping a restoring waits for it"]
 #[derive(Debug)]
-pub struct Restoring(Pending<WriteLoan, Held, Expected>);
+pub struct Restoring(Pending<WriteLoan, ResidentMemory, Expected>);
 
-/// What the bytes must add up to.
+/// The sum that the restored bytes must have.
 #[derive(Debug)]
 struct Expected {
     version: u64,
     content: Sum,
 }
 
-/// What is left of a restore.
+/// Result of a restore, with the loan.
 #[derive(Debug)]
 pub struct Restored {
-    /// The loan of the destination, whose bytes are the checkpoint's if the result is `Ok`, and
-    /// unspecified otherwise.
+    /// The loan of the destination. The bytes are the checkpoint's if the result is `Ok`, and unspecified otherwise.
     pub out: WriteLoan,
-    /// Whether the bytes are those that were checkpointed.
+    /// `Ok` if the bytes are the checkpoint's.
     pub result: Result<()>,
-    /// How long the steps took: finding the owners, copying, and summing up.
+    /// Durations of the steps: finding the owners, copying, and summing.
     pub kernels: Vec<(&'static str, Duration)>,
 }
 
 impl Restoring {
-    /// Whether the kernels are through, well or not.
+    /// Returns true if the kernels have ended, also by an error.
     pub fn is_done(&self) -> bool {
         self.0.is_done()
     }
 
-    /// Waits for the kernels, compares the sum with the difference's, and hands the loan back.
+    /// Waits for the kernels, compares the sum with the difference's, and returns the loan.
     pub fn wait(self) -> Restored {
         let (out, finished) = self.0.wait(|expected, report, _| expected.compare(report));
         let (result, kernels) = match finished {

@@ -1,16 +1,16 @@
-//! The device memory of a lineage: one allocation, and the structure that tells the kernels what is where in it.
-//! kernels/dedup_state.cuh has the kernels' side of it, field by field.
+//! The device memory of a lineage: one allocation, and the `State` that tells the kernels the place of each array in
+//! it. kernels/dedup_state.cuh declares the same fields.
 
 use tierflow_device::{Device, Stream, WriteLoan};
 
-use super::past::{Past, Table, history_bytes};
+use super::past::{History, Table, history_bytes};
 use super::plan::{ARRAYS, Array, Plan};
 use super::report::RESULT_BYTES;
 use crate::config::Method;
 use crate::error::Result;
 use crate::hash::{Digest, Hasher};
 
-/// Bytes of `State` up to the pointers.
+/// Bytes of `State` before the pointers.
 const CONSTANTS: usize = 48 * 8 + 3 * 8 + 6 * 4;
 /// Bytes of `State` from `content` to `generation_count`.
 const HISTORY: usize = 2 * 16 + 8 + 2 * 4;
@@ -19,20 +19,20 @@ const SCRATCH: usize = 8 + 8 * 4 + 2 * 4 + RESULT_BYTES;
 /// Bytes of `State`.
 pub(super) const STATE_BYTES: usize = CONSTANTS + 8 * ARRAYS.len() + HISTORY + SCRATCH;
 
-/// The memory itself. It is lent for as long as this lives, and this lives as long as a kernel may use it.
+/// The allocation. The memory is lent while this lives, and this lives while a kernel may use it.
 #[derive(Debug)]
 pub(super) struct Arena {
     loan: WriteLoan,
 }
 
 impl Arena {
-    /// Allocates and initialises, with what is known from before if anything; waits until that is done.
+    /// Allocates and initialises the memory, with the history in `past` if there is one. Waits.
     pub(super) fn new(
         device: &Device,
         stream: &Stream,
         plan: &Plan,
         hasher: &Hasher,
-        past: Option<&Past<'_>>,
+        past: Option<&History<'_>>,
     ) -> Result<Self> {
         let (offsets, total) = plan.offsets();
         let total = usize::try_from(total).unwrap_or(usize::MAX);

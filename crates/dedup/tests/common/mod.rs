@@ -1,4 +1,4 @@
-//! Checkpoints to encode, and the simplest encoder there can be.
+//! Checkpoints to encode, and the simplest encoder.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::collections::HashMap;
@@ -38,7 +38,7 @@ impl Random {
     }
 }
 
-/// Histories of checkpoints, small ones of every kind that the benches measure.
+/// Histories of small checkpoints, of every kind that the benches measure.
 pub(crate) fn histories(len: usize, chunk: usize) -> Vec<(&'static str, Vec<Vec<u8>>)> {
     let mut random = Random(len as u64);
     let base = random.bytes(len);
@@ -88,7 +88,7 @@ pub(crate) fn histories(len: usize, chunk: usize) -> Vec<(&'static str, Vec<Vec<
     }
     all.push(("append", append));
 
-    // Rows of a table of few kinds, as embeddings and graphlet counts have them.
+    // Rows of a table of few kinds, as in embeddings and graphlet counts.
     let kinds: Vec<Vec<u8>> = (0..5).map(|_| random.bytes(chunk)).collect();
     let mut rows = Vec::new();
     for _ in 0..4 {
@@ -119,7 +119,7 @@ pub(crate) fn encode(config: Config, history: &[Vec<u8>]) -> Chain<Vec<u8>> {
     chain
 }
 
-/// Restores every version and compares it.
+/// Restores every version and compares it with the history.
 pub(crate) fn check(chain: &Chain<Vec<u8>>, history: &[Vec<u8>], what: &str) {
     chain
         .verify()
@@ -131,8 +131,8 @@ pub(crate) fn check(chain: &Chain<Vec<u8>>, history: &[Vec<u8>], what: &str) {
     }
 }
 
-/// What the List method stores of each checkpoint of a history: bytes of first-time occurrences, their
-/// number, and that of the shifted duplicates. Compares bytes with bytes.
+/// Returns what the List method stores of each checkpoint: bytes of first-time occurrences, their number, and that of
+/// shifted duplicates. Compares bytes.
 pub(crate) fn oracle(history: &[Vec<u8>], chunk: usize) -> Vec<(u64, u32, u32)> {
     let mut seen: HashMap<&[u8], ()> = HashMap::new();
     let mut before: Option<&Vec<u8>> = None;
@@ -157,8 +157,8 @@ pub(crate) fn oracle(history: &[Vec<u8>], chunk: usize) -> Vec<(u64, u32, u32)> 
     stored
 }
 
-/// Two chunks of 32 bytes with one XXH3-128 digest under seed 0: with the secret one can make both
-/// products of the hash vanish, and then only the sums of the halves count.
+/// Two chunks of 32 bytes with the same XXH3-128 digest under seed 0. The known secret lets both products of the hash
+/// vanish, so that only the sums of the halves count.
 pub(crate) fn colliding() -> ([u8; 32], [u8; 32]) {
     let secret = [
         0xbe4b_a423_396c_feb8_u64,
@@ -182,7 +182,7 @@ pub(crate) fn colliding() -> ([u8; 32], [u8; 32]) {
     (chunk(halves[0]), chunk(halves[1]))
 }
 
-/// Chunks of 32 bytes that collide in one checkpoint, in the place of each other, and elsewhere in a later one.
+/// Chunks of 32 bytes that collide within a checkpoint, at the same place in the next, and elsewhere in a later one.
 pub(crate) fn colliding_history() -> Vec<Vec<u8>> {
     let (x, y) = colliding();
     let fill = Random(3).bytes(20 * 32);

@@ -57,7 +57,7 @@ pub(super) fn all_or_none(device: &Device) -> CaseResult {
     let dst = device.alloc(64 << 10).expect_ok("allocating")?;
     let bytes = pattern(2, 64 << 10);
     write(&stream, &src, 0, &bytes)?;
-    // 64 pieces, mirrored: what lay first lies last.
+    // 64 pieces, mirrored: the first source piece is the last of the target.
     for _ in 0..2 {
         let pieces: Vec<_> = (0..64)
             .map(|i| pair(&src, &dst, i << 10, (63 - i) << 10, 1 << 10))
@@ -130,12 +130,12 @@ pub(super) fn transfers(device: &Device) -> CaseResult {
     drop((outcome.src, outcome.dst));
     holds(&stream, &dst, 0, &bytes)?;
 
-    // Dropped: done by then, and given back.
+    // Dropping a transfer waits for it and gives the loans back.
     let (from, to) = pair(&src, &dst, 0, len, len)?;
     drop(stream.copy(from, to));
     holds(&stream, &dst, len, &bytes)?;
 
-    // Polled until it is done, with the stream gone before.
+    // Polls a transfer whose stream was dropped.
     let other = device.stream().expect_ok("making a stream")?;
     let (from, to) = pair(&dst, &src, len, 0, len)?;
     let transfer = other.copy(from, to);
@@ -148,7 +148,7 @@ pub(super) fn transfers(device: &Device) -> CaseResult {
         .result
         .expect_ok("waiting for a transfer whose stream is gone")?;
 
-    // Forgotten: the bytes stay lent for good, and nothing else happens.
+    // A forgotten transfer leaves its bytes lent for good, without other effects.
     let (from, to) = pair(&src, &dst, 0, 0, 16)?;
     std::mem::forget(stream.copy(from, to));
     stream.synchronize().expect_ok("synchronising")?;
@@ -206,7 +206,7 @@ pub(super) fn events(device: &Device) -> CaseResult {
     let (from, to) = pair(&memories[0], &memories[1], 0, 0, len)?;
     let first = one.copy(from, to);
     let after = one.record_timed().expect_ok("recording")?;
-    // The second stream starts after the first one's copy, though nothing here waits for it.
+    // The second stream starts after the first one's copy, though no thread waits for that copy.
     two.wait(&after).expect_ok("making a stream wait")?;
     let behind = two.record().expect_ok("recording")?;
     behind

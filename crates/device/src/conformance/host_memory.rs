@@ -1,4 +1,4 @@
-//! Host memory of every kind that the device can be given.
+//! Cases for every kind of host memory that a device uses.
 
 use super::{CaseResult, Expect, holds, pattern, require, write};
 use crate::device::Device;
@@ -10,7 +10,7 @@ use crate::pinned::Pinned;
 
 const MIB: usize = 1 << 20;
 
-/// Bytes go in and out, by copies of the device's and by the processor.
+/// Copies bytes in and out, by the device and by the processor.
 pub(super) fn carries(device: &Device, host: &Memory, seed: u64) -> CaseResult {
     let stream = device.stream().expect_ok("making a stream")?;
     require!(host.place() == Place::Host, "it is host memory");
@@ -43,7 +43,7 @@ pub(super) fn pinned(device: &Device) -> CaseResult {
     let (memory, pinned) = device.alloc_pinned(5 * MIB).expect_ok("allocating")?;
     let said = match pinned {
         Pinned::Yes => true,
-        // A driver pins what it hands out; without one there are limits.
+        // A driver pins all memory that it allocates; without a driver there are limits.
         Pinned::No(_) => device.info().kind == Kind::Host,
     };
     require!(said, "memory of the driver's is not pinned");
@@ -86,7 +86,7 @@ pub(super) fn pinned_chunks(device: &Device) -> CaseResult {
 pub(super) fn nodes(device: &Device) -> CaseResult {
     let host = device.reserve_host(4 * MIB).expect_ok("reserving")?;
     let node = device.numa_node().unwrap_or(0);
-    // A container may not be allowed to ask; what was not granted changes nothing.
+    // A container may forbid the call; a refusal changes nothing.
     let _granted = host.prefer_node(node).is_ok();
     require!(host.prefer_node(5000).is_err(), "node 5000 was preferred");
     host.small_pages().expect_ok("asking for small pages")?;
@@ -97,7 +97,7 @@ pub(super) fn nodes(device: &Device) -> CaseResult {
 
 pub(super) fn shared(device: &Device) -> CaseResult {
     let stream = device.stream().expect_ok("making a stream")?;
-    // A device reaches itself; which others it reaches depends on the machine.
+    // A device reaches itself; the machine decides which others it reaches.
     let same = [device.clone()];
     let reservation = device
         .reserve_shared(MIB, &same)

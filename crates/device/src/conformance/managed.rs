@@ -1,5 +1,5 @@
-//! Managed memory: what the driver is told of it, and moves ahead of use. The host back end has no driver that
-//! would move bytes, and says so.
+//! Cases for managed memory: advice, and moves ahead of use. The host back end has no driver that moves bytes, and
+//! refuses it.
 
 use super::{CaseResult, Expect, holds, host_memory, pattern, require, write};
 use crate::advice::Advice;
@@ -11,7 +11,7 @@ use crate::memory::Memory;
 
 const MIB: usize = 1 << 20;
 
-/// What the cases are about; none where there is no driver that manages memory, and it said so.
+/// Allocates the memory of a case. Returns `None` on the host back end, after checking that it refuses.
 fn managed(device: &Device, len: usize) -> Result<Option<Memory>, String> {
     let allocated = device.alloc_managed(len);
     if device.info().kind == Kind::Cuda {
@@ -92,7 +92,8 @@ pub(super) fn prefetches(device: &Device) -> CaseResult {
         .into_iter()
         .enumerate()
     {
-        // Written by the device on one side, moved to the other, read by the device there, and by the processor.
+        // The device writes the bytes on one side; then the driver moves them to the other, where device and processor
+        // read them.
         let bytes = pattern(62 + round as u64, 8 * MIB);
         write(&stream, &own, 0, &bytes)?;
         let (src, dst) = (own.lend(all.clone()), near.lend_mut(all.clone()));
@@ -100,7 +101,7 @@ pub(super) fn prefetches(device: &Device) -> CaseResult {
         stream.copy_all([copy]).expect_ok("copying")?;
         let migration = stream.prefetch(&memory, all.clone(), place);
         let migration = migration.expect_ok("prefetching")?;
-        // It asks for no loan, and waits for none.
+        // A prefetch takes no loan and waits for none.
         let held = memory.lend(all.clone()).expect_ok("lending")?;
         migration.wait().expect_ok("moving")?;
         require!(
@@ -128,7 +129,7 @@ pub(super) fn prefetches(device: &Device) -> CaseResult {
         memory.lend(0..1).is_err(),
         "bytes lent for writing were lent from the other side"
     );
-    // The migration is its last owner while it moves.
+    // The migration owns the memory while it moves.
     let gone = device.alloc_managed(8 * MIB).expect_ok("allocating")?;
     let migration = stream.prefetch(&gone, 0..8 * MIB, Place::Device);
     drop(gone);

@@ -30,7 +30,7 @@ pub(super) fn keeps_bytes(device: &Device) -> CaseResult {
         );
         write(&stream, memory, 0, &pattern(*len as u64, *len))?;
     }
-    // Only now are all written: had two of them shared a byte, one would have lost it.
+    // All memories are written before the first is checked: two that shared a byte would differ from their patterns.
     for (len, memory) in &memories {
         holds(&stream, memory, 0, &pattern(*len as u64, *len))?;
     }

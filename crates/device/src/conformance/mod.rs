@@ -1,4 +1,4 @@
-//! What every back end must do, as a suite that any device can be put through.
+//! The conformance suite: cases that every back end must pass, for any device.
 //!
 //! ```
 //! # use tierflow_device::{Choice, conformance, open};
@@ -28,17 +28,17 @@ use crate::stream::Stream;
 pub struct Failed {
     /// The case, by its name.
     pub case: &'static str,
-    /// What was expected and did not happen.
+    /// The expectation that was not met.
     pub what: String,
 }
 
-/// `Err` says what was expected and did not happen.
+/// `Err` names the expectation that was not met.
 type CaseResult = Result<(), String>;
 
-/// One thing that every device must do.
+/// A case that every device must pass.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    /// Its name.
+    /// The case's name.
     pub name: &'static str,
     check: fn(&Device) -> CaseResult,
 }
@@ -48,7 +48,7 @@ impl Case {
     ///
     /// # Errors
     ///
-    /// [`Failed`] says what did not happen.
+    /// [`Failed`] names the expectation that was not met.
     pub fn run(&self, device: &Device) -> Result<(), Failed> {
         (self.check)(device).map_err(|what| Failed {
             case: self.name,
@@ -57,8 +57,7 @@ impl Case {
     }
 }
 
-/// Every case, in the order from simple to involved. Each needs less than 64 MiB of the device's
-/// memory and of the host's.
+/// Every case, from simple to involved. Each needs less than 64 MiB of the device's memory and of the host's.
 pub const CASES: &[Case] = &[
     Case {
         name: "memory: allocated bytes keep what is written",
@@ -212,7 +211,7 @@ macro_rules! require {
 }
 use require;
 
-/// Ends the case with where and what the error was.
+/// Turns an error into the case's failure, with the step that failed.
 trait Expect<T> {
     fn expect_ok(self, doing: &str) -> Result<T, String>;
 }
@@ -223,7 +222,7 @@ impl<T> Expect<T> for Result<T, Error> {
     }
 }
 
-/// Bytes that differ from place to place and from seed to seed, with no short period.
+/// Returns `len` bytes that depend on `seed`, without a short period.
 fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = vec![0; len];

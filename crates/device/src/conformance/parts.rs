@@ -4,10 +4,10 @@ use crate::error::{Error, Invalid};
 use crate::memory::Memory;
 use crate::parts::{Part, PartMut};
 
-/// Parts: enough for more than one launch.
+/// Number of parts: more than one kernel launch takes.
 const PARTS: usize = 3000;
 
-/// Where a part lies in the applications' memory.
+/// The memory of a part: the device's, pinned host memory, or a slice of the caller's.
 #[derive(Clone, Copy)]
 enum Side {
     Device,
@@ -15,7 +15,7 @@ enum Side {
     Slice,
 }
 
-/// Lengths from none to several tiles, and starts, of which few are aligned to anything.
+/// Returns parts with lengths from 0 to several tiles. Few starts are aligned.
 fn parts() -> Vec<(Side, usize, usize)> {
     let mut number = 7_u64;
     let mut random = move |below: u64| {
@@ -45,7 +45,7 @@ fn parts() -> Vec<(Side, usize, usize)> {
         .collect()
 }
 
-/// The bytes from `start` on, of `length` bytes, in what is not device memory either.
+/// Returns the bytes of `part`, from the memory of its side.
 fn content(device: &[u8], pinned: &[u8], slice: &[u8], part: (Side, usize, usize)) -> Vec<u8> {
     let (side, start, length) = part;
     let of = match side {
@@ -63,7 +63,7 @@ pub(super) fn gather_and_scatter(device: &Device) -> CaseResult {
     let total: usize = parts.iter().map(|(_, _, length)| length).sum();
     let near = device.alloc(ROOM).expect_ok("allocating")?;
     let far = device.reserve_host(ROOM).expect_ok("reserving")?;
-    // Half of it, so that copies cross the border.
+    // Half of the memory is pinned, so copies cross the border.
     let _slower_and_as_right = far.pin(0..ROOM / 2);
     let own = pattern(3, ROOM);
     let (first, second) = (pattern(1, ROOM), pattern(2, ROOM));
@@ -77,7 +77,7 @@ pub(super) fn gather_and_scatter(device: &Device) -> CaseResult {
     let on_host = device.reserve_host(total + 1).expect_ok("reserving")?;
     let on_device = device.alloc(total + 1).expect_ok("allocating")?;
     for run in [&on_device, on_host.memory()] {
-        // From an odd place on.
+        // The run starts at an odd offset.
         let mut into = run.lend_mut(1..total + 1).expect_ok("lending")?;
         let mut at = 0;
         let gathered = parts.iter().map(|(side, start, length)| {
@@ -109,7 +109,7 @@ pub(super) fn gather_and_scatter(device: &Device) -> CaseResult {
     runs(device, &near, &first, &own)
 }
 
-/// Several runs on the device and on the host, of parts of the device's memory and of the caller's own, and back again.
+/// Gathers several runs on the device and on the host from device memory and slices, and scatters them back.
 fn runs(device: &Device, near: &Memory, content: &[u8], own: &[u8]) -> CaseResult {
     const RUN: usize = 1 << 20;
     const PART: usize = 300_000;
@@ -123,7 +123,7 @@ fn runs(device: &Device, near: &Memory, content: &[u8], own: &[u8]) -> CaseResul
         .into_iter()
         .enumerate()
     {
-        // Two of each memory, and one of no parts.
+        // Two runs in each memory with parts, and one each without.
         let start = number / 2 * RUN;
         let into = run.lend_mut(start..start + 2 * PART).expect_ok("lending")?;
         let from = number * PART..(number + 1) * PART;
@@ -173,7 +173,7 @@ fn runs(device: &Device, near: &Memory, content: &[u8], own: &[u8]) -> CaseResul
     Ok(())
 }
 
-/// Scatters what lies in `run` from byte 1 on, and looks at every byte: between the parts, too.
+/// Scatters `run` from byte 1 on, and checks every byte of the targets, those between the parts included.
 fn scattered(
     device: &Device,
     run: &Memory,

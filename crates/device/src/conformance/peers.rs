@@ -1,13 +1,13 @@
-//! What two devices of one kind must do that reach each other's memory.
+//! Cases for two devices of one kind that reach each other's memory.
 
 use super::{CaseResult, Expect, Failed, holds, pattern, require, write};
 use crate::device::Device;
 use crate::error::{Error, Invalid};
 
-/// One thing that every two peers must do.
+/// A case that every two peers must pass.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerCase {
-    /// Its name.
+    /// The case's name.
     pub name: &'static str,
     check: fn(&Device, &Device) -> CaseResult,
 }
@@ -17,7 +17,7 @@ impl PeerCase {
     ///
     /// # Errors
     ///
-    /// [`Failed`] says what did not happen.
+    /// [`Failed`] names the expectation that was not met.
     pub fn run(&self, device: &Device, peer: &Device) -> Result<(), Failed> {
         (self.check)(device, peer).map_err(|what| Failed {
             case: self.name,
@@ -74,7 +74,7 @@ fn chunks_on_a_peer(device: &Device, peer: &Device) -> CaseResult {
     reservation
         .map_on(chunk..2 * chunk, peer)
         .expect_ok("mapping on the peer")?;
-    // Not its own peer: that is plain memory.
+    // Mapping on itself gives plain memory, not a peer's.
     reservation
         .map_on(2 * chunk..3 * chunk, device)
         .expect_ok("mapping on itself")?;
@@ -104,7 +104,7 @@ fn unmapping(device: &Device, peer: &Device) -> CaseResult {
     let stream = device.stream().expect_ok("making a stream")?;
     let chunk = device.info().granularity.max(8 << 20);
     let reservation = device.reserve(2 * chunk).expect_ok("reserving")?;
-    // The first use of a peer may cost memory that the driver keeps.
+    // The driver may keep memory of a peer after its first use, so one use comes before the count.
     reservation.map_on(0..chunk, peer).expect_ok("mapping")?;
     reservation.unmap(0..chunk).expect_ok("unmapping")?;
     let before = peer.free_bytes().expect_ok("asking for free memory")?;
@@ -153,7 +153,7 @@ fn unmapping(device: &Device, peer: &Device) -> CaseResult {
     );
     holds(&stream, reservation.memory(), chunk, &kept)?;
 
-    // The addresses can be used again, by memory of another place.
+    // The addresses can be mapped again, to memory of another place.
     reservation.map(0..chunk).expect_ok("mapping again")?;
     let again = pattern(14, 2 * chunk);
     write(&stream, reservation.memory(), 0, &again)?;
@@ -221,7 +221,7 @@ fn exported(device: &Device, peer: &Device) -> CaseResult {
     );
     drop(loan);
 
-    // It outlives its exporter, as long as it is mapped.
+    // Exported memory outlives its exporter for as long as it is mapped.
     drop((chunk, there));
     holds(&own, here.memory(), 0, &bytes)?;
     here.unmap(0..len).expect_ok("unmapping")?;

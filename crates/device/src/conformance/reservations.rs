@@ -37,7 +37,7 @@ pub(super) fn by_chunks(device: &Device) -> CaseResult {
         "lent beyond the first chunk"
     );
 
-    // Not in order: the last, then those in between.
+    // Chunks are mapped out of order: the last one, then those in between.
     reservation
         .map(4 * granularity..5 * granularity)
         .expect_ok("mapping the last chunk")?;
@@ -100,7 +100,7 @@ pub(super) fn unmaps(device: &Device) -> CaseResult {
         memory.lend(rest.clone()).is_err(),
         "lent after it was unmapped"
     );
-    // As one chunk this time.
+    // A single chunk covers the range now.
     reservation.map(rest.clone()).expect_ok("mapping again")?;
     let other = pattern(4, rest.len());
     write(&stream, memory, rest.start, &other)?;
@@ -113,7 +113,7 @@ pub(super) fn discards(device: &Device) -> CaseResult {
     let piece = HostReservation::GRANULARITY;
     let host = device.reserve_host(4 * piece).expect_ok("reserving")?;
     let memory = host.memory();
-    // Pinned or not, as the machine allows.
+    // The machine may refuse to pin.
     let _first = host.pin(0..piece).expect_ok("pinning")?;
     let second = host.pin(piece..3 * piece).expect_ok("pinning")?;
     let bytes = pattern(5, 4 * piece);
@@ -140,7 +140,7 @@ pub(super) fn discards(device: &Device) -> CaseResult {
     require!(host.pinned_bytes() == pinned.min(piece), "it is unpinned");
     let zeros = vec![0; 3 * piece];
     holds(&stream, memory, piece, &zeros)?;
-    // Copies cross what is pinned, what was, and what is again.
+    // Copies cross pinned pieces, discarded ones, and one that is pinned again.
     let _third = host.pin(2 * piece..4 * piece).expect_ok("pinning again")?;
     let inner = device.alloc(4 * piece).expect_ok("allocating")?;
     write(&stream, &inner, 0, &bytes)?;
@@ -226,7 +226,7 @@ pub(super) fn touch_keeps(device: &Device) -> CaseResult {
     loan.bytes_mut()
         .expect_ok("reaching the bytes")?
         .copy_from_slice(&bytes);
-    // Lent for writing, and touched all the same: the content stays.
+    // Touching keeps content that is lent for writing.
     host.touch(0..len).expect_ok("touching all")?;
     host.touch(7..8).expect_ok("touching one byte")?;
     host.touch(9..9).expect_ok("touching nothing")?;
@@ -247,7 +247,7 @@ pub(super) fn across_pins(device: &Device) -> CaseResult {
     let host = device.reserve_host(len).expect_ok("reserving")?;
     let inner = device.alloc(len).expect_ok("allocating")?;
     let mut pinned = 0;
-    // Pinned, not, pinned twice as two pieces, not; after each, copies over all borders.
+    // Pins pieces 2, 3 and 0 of five; after each, copies cross all borders.
     for (step, at) in [2, 3, 0].into_iter().enumerate() {
         let range = at * piece..(at + 1) * piece;
         match host.pin(range.clone()).expect_ok("pinning")? {
@@ -285,7 +285,7 @@ pub(super) fn across_pins(device: &Device) -> CaseResult {
         drop((outcome.src, outcome.dst));
         holds(&stream, &inner, 1, &bytes)?;
 
-        // As a plain slice, whose borders the stream is not told about.
+        // A plain slice does not tell the stream about pinned borders.
         let loan = host.memory().lend(1..len - 1).expect_ok("lending")?;
         let slice = loan.bytes().expect_ok("reaching the bytes")?;
         write(&stream, &inner, 1, slice)?;

@@ -1,8 +1,8 @@
-//! The end of a stream's work, seen without asking the driver.
+//! Completion counters: they show the end of a stream's work without a call of the driver.
 //!
-//! The driver serves one thread at a time, under a lock that is not fair: while one thread pins memory, all threads that
-//! ask whether a copy is done wait, often several turns. So the stream itself writes a number to pinned host memory behind
-//! its work (a completion counter), and waiting threads read that.
+//! The driver serves one thread at a time, under a lock that is not fair. While one thread pins memory, all threads
+//! that ask whether a copy is done wait, often several turns. Therefore the stream writes a number to pinned host
+//! memory behind its work, and waiting threads read that.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -16,37 +16,37 @@ use super::host_memory::{alloc_pinned, free_pinned};
 use crate::error::Result;
 use crate::pages::pointer;
 
-/// Bytes that the driver is asked for: it gives no less than a page.
+/// Bytes of the allocation: the driver gives at least a page.
 const PAGE: usize = 4096;
 
 /// The number in pinned host memory that a stream writes.
 #[derive(Debug)]
 pub(super) struct Counter {
     address: u64,
-    /// The number behind the work enqueued last. Held while one is enqueued, so that they are written in order.
+    /// The number enqueued last. Held while one is enqueued, so that the device writes numbers in order.
     last: Mutex<u32>,
 }
 
-/// How to wait.
+/// How a thread waits.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Waiting {
-    /// Returns at once when it is done, at the cost of a processor.
+    /// Returns at once when the work is done, and uses a processor until then.
     Spinning,
     /// Returns up to 0.1 ms late, and leaves the processor free.
     Asleep,
 }
 
 impl Counter {
-    /// For a live stream of `context`, which is current. `None` where streams cannot write numbers.
+    /// Makes a counter for a live stream of `context`, which is current. `None` if streams cannot write numbers.
     pub(super) fn new(context: &Context, stream: sys::CUstream) -> Result<Option<Self>> {
         let address = alloc_pinned(context, PAGE)?;
         let counter = Self {
             address,
             last: Mutex::new(0),
         };
-        // The driver gives a freed page again as it was: an old number would end a wait before its time.
+        // The driver hands a freed page out again uncleared: an old number would end a wait too early.
         counter.number().store(0, Ordering::Release);
-        // There is no attribute for it: every device that was ever seen can. A device that is lost says so later.
+        // No device attribute tells this; every known device can. A lost device reports its loss at a later call.
         if counter.enqueue(stream).is_ok() {
             return Ok(Some(counter));
         }
@@ -55,7 +55,7 @@ impl Counter {
         Ok(None)
     }
 
-    /// Lets `stream` write the next number behind all its work so far. The context is current.
+    /// Enqueues the next number behind all work of `stream` so far, and returns it. The context is current.
     pub(super) fn enqueue(&self, stream: sys::CUstream) -> Result<u32> {
         let mut last = self.last.lock();
         let next = last.wrapping_add(1);
@@ -82,16 +82,16 @@ impl Counter {
         reached.cast_signed() >= 0
     }
 
-    /// Whether everything enqueued is done.
+    /// Returns true if all work before the last number is done.
     pub(super) fn is_idle(&self) -> bool {
         self.is_reached(*self.last.lock())
     }
 
-    /// Waits for a number. From time to time it does ask the driver, as a device that is lost writes nothing any more.
+    /// Waits for `number`. Asks the driver every `QUERY_INTERVAL`, as a lost device writes nothing any more.
     pub(super) fn wait(&self, number: u32, stream: sys::CUstream, waiting: Waiting) -> Result<()> {
-        /// How often the driver is asked.
+        /// Time between two queries of the driver.
         const QUERY_INTERVAL: Duration = Duration::from_millis(20);
-        /// How long a spinning thread keeps its processor; then it yields.
+        /// Time that a spinning thread keeps its processor before it yields.
         const SPIN: Duration = Duration::from_millis(5);
         const POLL_INTERVAL: Duration = Duration::from_micros(40);
         let begun = Instant::now();
@@ -115,7 +115,7 @@ impl Counter {
         Ok(())
     }
 
-    /// Gives the memory back.
+    /// Frees the counter's memory.
     ///
     /// # Safety
     /// The stream writes no number any more, and no thread reads one.

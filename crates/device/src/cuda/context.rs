@@ -1,5 +1,4 @@
-//! The device's primary context: retained as long as anything of it lives, current on a thread for
-//! as long as a call takes.
+//! The device's primary context: retained while anything of it lives, current on a thread for the length of a call.
 
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUdevice_P2PAttribute as P2p, CUresult};
@@ -7,8 +6,8 @@ use cudarc::driver::sys::{self, CUdevice_P2PAttribute as P2p, CUresult};
 use crate::error::{Error, Result, Unavailable};
 use crate::info::PeerLink;
 
-/// The oldest driver that will do, as 1000 × major + 10 × minor: that of the CUDA headers that the
-/// bindings were made from, so that every symbol they look up is there.
+/// The oldest usable driver, as 1000 × major + 10 × minor: the version of the CUDA headers behind the bindings, so that
+/// every symbol they look up exists.
 pub(crate) const DRIVER_NEEDED: i32 = 13_000;
 
 /// A retained primary context.
@@ -24,8 +23,8 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// Finds the GPU and retains its primary context. Asks for nothing that an absent or old
-    /// driver would make the bindings panic about.
+    /// Finds the GPU and retains its primary context. Returns it and the driver's version. An absent or old driver is
+    /// an error, not a panic of the bindings.
     pub(crate) fn retain(ordinal: usize) -> Result<(Self, i32)> {
         let version = driver_version()?;
         match result::init() {
@@ -72,7 +71,7 @@ impl Context {
         checked("cuDeviceGetAttribute", value)
     }
 
-    /// How this GPU reaches the memory of the one of this number, if it does.
+    /// Returns the link over which this GPU reaches the memory of GPU `peer`, if there is one.
     pub(crate) fn link_to(&self, peer: usize) -> Result<Option<PeerLink>> {
         let number = i32::try_from(peer).unwrap_or(-1);
         let peer = checked("cuDeviceGet", result::device::get(number))?;
@@ -97,7 +96,7 @@ impl Context {
         }))
     }
 
-    /// The GPU's place on the PCI bus, `0000:0F:00.0`.
+    /// The GPU's address on the PCI bus, `0000:0F:00.0`.
     pub(crate) fn bus_id(&self) -> Result<String> {
         let mut text: [std::ffi::c_char; 32] = [0; 32];
         // SAFETY: `text` is a live array of the length that is passed.
@@ -110,8 +109,8 @@ impl Context {
             .collect())
     }
 
-    /// Makes the context current on this thread until the guard is dropped, which gives an
-    /// application's own context back. Costs a thread-local look-up where it is current already.
+    /// Makes the context current on this thread. Dropping the guard restores the application's own context. Costs a
+    /// thread-local look-up where the context is current already.
     pub(crate) fn enter(&self) -> Result<Entered> {
         let before = result::ctx::get_current().map_err(|error| lost("cuCtxGetCurrent", error))?;
         if before == Some(self.handle) {
@@ -133,7 +132,7 @@ impl Drop for Context {
     }
 }
 
-/// The device's context is current to this thread until it is dropped: see [`Cuda::enter`](super::Cuda::enter).
+/// Keeps the device's context current on this thread until it is dropped: see [`Cuda::enter`](super::Cuda::enter).
 #[must_use = "the context is current only while this lives"]
 #[derive(Debug)]
 pub struct Entered {
@@ -170,12 +169,12 @@ fn driver_version() -> Result<i32> {
     }
 }
 
-/// Turns the driver's answer into ours.
+/// Turns the driver's answer into this crate's.
 pub(crate) fn checked<T>(call: &'static str, answer: Result<T, DriverError>) -> Result<T> {
     answer.map_err(|error| failure(call, error))
 }
 
-/// An error of the driver, sorted by what it leaves behind.
+/// Sorts an error of the driver by whether the context stays usable.
 pub(crate) fn failure(call: &'static str, error: DriverError) -> Error {
     let reason = words(error);
     if is_sticky(error) {
@@ -185,7 +184,7 @@ pub(crate) fn failure(call: &'static str, error: DriverError) -> Error {
     }
 }
 
-/// An error after which it is unknown what still runs; the context is unusable.
+/// An error after which work may still run in an unusable context.
 pub(crate) fn lost(call: &'static str, error: DriverError) -> Error {
     Error::Lost {
         call,
@@ -193,8 +192,8 @@ pub(crate) fn lost(call: &'static str, error: DriverError) -> Error {
     }
 }
 
-/// Errors that "leave the process in an inconsistent state", in the driver manual's words: every
-/// later call fails with them too.
+/// Returns true for errors that "leave the process in an inconsistent state", in the driver manual's words: every later
+/// call fails with them too.
 fn is_sticky(DriverError(code): DriverError) -> bool {
     matches!(
         code,
@@ -218,7 +217,7 @@ fn is_sticky(DriverError(code): DriverError) -> bool {
     )
 }
 
-/// `CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected`
+/// Name and text of an error, as in `CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected`.
 pub(crate) fn words(error: DriverError) -> String {
     let text = |words: Result<&std::ffi::CStr, DriverError>| {
         words.map(|words| words.to_string_lossy().into_owned()).ok()

@@ -1,4 +1,4 @@
-//! What other libraries of the process gave the driver: their streams, and their memory's place.
+//! Handles from other libraries of the process: streams, and addresses of memory.
 
 use std::ffi::c_void;
 
@@ -13,9 +13,9 @@ use crate::error::{Invalid, Result};
 use crate::stream::Stream;
 
 impl Device {
-    /// A stream of another library's, to order copies after its work: of the CUDA runtime, say, whose handles are the
-    /// driver's. 0 and 1 are the legacy default stream, 2 is the thread's own default stream. Dropping the [`Stream`]
-    /// leaves the stream of the other library as it is.
+    /// Wraps a stream of another library, to order copies after its work. Handles of the CUDA runtime are the driver's.
+    /// Handles 0 and 1 are the legacy default stream, 2 the thread's own default stream. Dropping the [`Stream`] leaves
+    /// the other library's stream alone.
     ///
     /// # Errors
     ///
@@ -34,17 +34,17 @@ impl Device {
         Ok(Stream::of(self, Box::new(queue)))
     }
 
-    /// Whether a CUDA graph is being captured on the stream of this handle: what is given to it then is part of the graph, and
-    /// does not run. Adopting it then would spoil the graph.
+    /// Returns true if a CUDA graph is being captured on the stream `handle`. Work given to it then becomes part of the
+    /// graph and does not run, and adopting it would spoil the graph.
     ///
     /// # Errors
     ///
-    /// [`Invalid::NotCuda`] on the host back end; [`Error::Driver`](crate::Error::Driver) where the driver cannot tell, as
-    /// of the legacy default stream while another one is captured.
+    /// [`Invalid::NotCuda`] on the host back end; [`Error::Driver`](crate::Error::Driver) if the driver cannot tell, as
+    /// for the legacy default stream while another one is captured.
     ///
     /// # Safety
     ///
-    /// `handle` is one of the default streams, or a stream of this device's primary context that is there now.
+    /// `handle` is one of the default streams, or a live stream of this device's primary context.
     pub unsafe fn is_captured(&self, handle: u64) -> Result<bool> {
         let what = "capturing a graph";
         let cuda = self.as_cuda().ok_or(Invalid::NotCuda { what })?;
@@ -58,15 +58,15 @@ impl Device {
 }
 
 impl Stream {
-    /// The driver's handle of the stream, for libraries that are to order their work before its own; `None` on the host
-    /// back end. It is good for as long as the [`Stream`] is there.
+    /// Returns the driver's handle of the stream, for libraries that order their work before or after its own; `None`
+    /// on the host back end. The handle is valid while the [`Stream`] lives.
     pub fn cuda_handle(&self) -> Option<u64> {
         let queue = self.queue().as_any().downcast_ref::<CudaQueue>()?;
         Some(queue.handle().expose_provenance() as u64)
     }
 
-    /// Lets work given to this stream from now on start after all work that was given to the device so far, on whatever
-    /// stream of the process. The calling thread does not wait. Nothing to do on the host back end.
+    /// Makes later work of this stream start after all work given to the device so far, on any stream of the process.
+    /// Does not wait, and does nothing on the host back end.
     ///
     /// # Errors
     ///
@@ -82,8 +82,8 @@ impl Stream {
         })
     }
 
-    /// Lets work given to this stream from now on start after all work that was given to the stream of this handle so far:
-    /// see [`Device::adopt_stream`]. The calling thread does not wait. Nothing to do on the host back end.
+    /// Makes later work of this stream start after all work given to the stream `handle` so far: see
+    /// [`Device::adopt_stream`]. Does not wait, and does nothing on the host back end.
     ///
     /// # Errors
     ///
@@ -91,7 +91,7 @@ impl Stream {
     ///
     /// # Safety
     ///
-    /// `handle` is one of the default streams, or a stream of this device's primary context that is there now.
+    /// `handle` is one of the default streams, or a live stream of this device's primary context.
     pub unsafe fn wait_for_foreign(&self, handle: u64) -> Result<()> {
         let Some(queue) = self.queue().as_any().downcast_ref::<CudaQueue>() else {
             return Ok(());
@@ -104,8 +104,8 @@ impl Stream {
 }
 
 impl Cuda {
-    /// Makes the device's primary context the calling thread's current one until what it returns is dropped: for libraries on top
-    /// of the CUDA runtime, which work in the context that is current. Costs a thread-local look-up where it is current already.
+    /// Makes the device's primary context current on the calling thread until the guard is dropped, for libraries on
+    /// top of the CUDA runtime. Costs a thread-local look-up where the context is current already.
     ///
     /// # Errors
     ///
@@ -114,7 +114,7 @@ impl Cuda {
         self.context.enter()
     }
 
-    /// The number of the device whose memory lies at `address`; `None` for what the driver does not know.
+    /// Returns the number of the device whose memory lies at `address`; `None` for addresses unknown to the driver.
     ///
     /// # Errors
     ///
@@ -134,7 +134,7 @@ impl Cuda {
     }
 }
 
-/// The stream of this handle. The null stream is the legacy default stream by its own name.
+/// Turns a handle into a stream. The null handle becomes the legacy default stream.
 fn named(handle: u64) -> sys::CUstream {
     let handle = handle.max(1) as usize;
     std::ptr::with_exposed_provenance_mut(handle)

@@ -19,7 +19,7 @@ pub(super) fn alloc_pinned(context: &Context, len: usize) -> Result<u64> {
         Ok(()) => Ok(address.expose_provenance() as u64),
         Err(error) => Err(match failure("cuMemHostAlloc", error) {
             lost @ Error::Lost { .. } => lost,
-            // The driver does not say of which memory there is too little.
+            // The driver does not tell which memory ran out.
             _ => out_of_memory(
                 "pinned host memory (cuMemHostAlloc)",
                 len,
@@ -35,7 +35,7 @@ pub(super) unsafe fn free_pinned(context: &Context, address: u64) {
     if let Ok(_entered) = context.enter() {
         // SAFETY: the caller's promise.
         let freed = unsafe { sys::cuMemFreeHost(pages::pointer(address)) };
-        // It fails only after the device has, and then there is nothing to give back.
+        // Freeing fails only after the device failed, and then nothing is left to free.
         let _ = freed;
     }
 }
@@ -63,7 +63,7 @@ pub(super) unsafe fn unpin(context: &Context, address: u64) {
     if let Ok(_entered) = context.enter() {
         // SAFETY: the caller's promise.
         let unpinned = unsafe { sys::cuMemHostUnregister(pages::pointer(address)) };
-        // It fails only after the device has, and then the driver holds nothing any more.
+        // Unpinning fails only after the device failed, and then the driver holds nothing any more.
         let _ = unpinned;
     }
 }

@@ -1,4 +1,4 @@
-//! Managed memory, which the driver moves between host and device: advice, and moves ahead of use.
+//! Managed memory, which the driver moves between host and device: advice, and prefetches.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -12,7 +12,7 @@ use crate::error::out_of_memory;
 use crate::error::{Result, Unavailable};
 use crate::info::Place;
 
-/// Bytes of managed memory that this process has, on whatever GPU: they share the way to the host.
+/// Bytes of managed memory of this process, for all GPUs: they share the link to the host.
 static MANAGED: AtomicU64 = AtomicU64::new(0);
 
 pub(super) fn alloc(context: &Context, len: usize) -> Result<u64> {
@@ -64,7 +64,7 @@ pub(super) unsafe fn advise(
             Flag::CU_MEM_ADVISE_SET_PREFERRED_LOCATION,
             location(context, place),
         ),
-        // The driver looks at no location here.
+        // The driver ignores the location here.
         Advice::NoPreferredLocation => (Flag::CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION, own),
         Advice::AccessedByDevice => (Flag::CU_MEM_ADVISE_SET_ACCESSED_BY, own),
         Advice::NotAccessedByDevice => (Flag::CU_MEM_ADVISE_UNSET_ACCESSED_BY, own),
@@ -132,7 +132,7 @@ fn location(context: &Context, place: Place) -> sys::CUmemLocation {
     }
 }
 
-/// The driver's answer. It calls a GPU that cannot share memory with a running processor invalid.
+/// Translates the driver's answer. A GPU that cannot share memory with a running processor is "invalid" to the driver.
 fn answered(
     context: &Context,
     call: &'static str,

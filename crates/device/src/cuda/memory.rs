@@ -8,7 +8,7 @@ use cudarc::driver::sys::{self, CUresult};
 
 use super::context::{Context, checked, failure};
 use super::share;
-use crate::backend::Behind;
+use crate::backend::ChunkMemory;
 use crate::error::out_of_memory;
 use crate::error::{Error, Result};
 
@@ -18,7 +18,7 @@ pub(super) fn free_and_total(context: &Context) -> Result<(u64, u64)> {
     Ok((free as u64, total as u64))
 }
 
-/// The driver's refusal, which is out of memory more often than anything else.
+/// Translates the driver's refusal, which mostly means out of memory.
 pub(super) fn refused(
     context: &Context,
     what: &'static str,
@@ -45,12 +45,12 @@ pub(super) unsafe fn free(context: &Context, address: u64) {
     if let Ok(_entered) = context.enter() {
         // SAFETY: the caller's promise.
         let freed = unsafe { result::free_sync(address) };
-        // It fails only after the device has, and then there is nothing to give back.
+        // Freeing fails only after the device failed, and then nothing is left to free.
         let _ = freed;
     }
 }
 
-/// Memory as virtual memory management wants it described.
+/// Describes memory as the driver's virtual memory management expects it.
 pub(super) fn described(
     location: sys::CUmemLocation,
     handles: sys::CUmemAllocationHandleType,
@@ -69,16 +69,16 @@ pub(super) fn described(
     }
 }
 
-/// Memory that this process alone maps.
-fn private(context: &Context, behind: &Behind) -> Result<sys::CUmemAllocationProp> {
+/// Describes memory that only this process maps.
+fn private(context: &Context, behind: &ChunkMemory) -> Result<sys::CUmemAllocationProp> {
     let none = sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE;
     Ok(described(location(context, behind)?, none))
 }
 
-fn location(context: &Context, behind: &Behind) -> Result<sys::CUmemLocation> {
+fn location(context: &Context, behind: &ChunkMemory) -> Result<sys::CUmemLocation> {
     Ok(match behind {
-        Behind::Peer { device: peer } => numbered(peer.info().ordinal)?,
-        Behind::Host { node } => sys::CUmemLocation {
+        ChunkMemory::Peer { device: peer } => numbered(peer.info().ordinal)?,
+        ChunkMemory::Host { node } => sys::CUmemLocation {
             type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA,
             id: i32::try_from(*node).unwrap_or(0),
         },
@@ -86,7 +86,7 @@ fn location(context: &Context, behind: &Behind) -> Result<sys::CUmemLocation> {
     })
 }
 
-/// The device of this number.
+/// Returns the location of device `ordinal`.
 fn numbered(ordinal: usize) -> Result<sys::CUmemLocation> {
     let number = i32::try_from(ordinal).unwrap_or(-1);
     let found = checked("cuDeviceGet", result::device::get(number))?;
@@ -100,23 +100,23 @@ pub(super) fn device(id: i32) -> sys::CUmemLocation {
     }
 }
 
-/// The locations that may reach a mapping: this device, and the peers or the processor.
-fn reached_by(context: &Context, behind: &Behind) -> Result<Vec<sys::CUmemLocation>> {
+/// Returns the locations that may access a mapping: this device, and the peers or the processor.
+fn reached_by(context: &Context, behind: &ChunkMemory) -> Result<Vec<sys::CUmemLocation>> {
     let mut locations = vec![device(context.device())];
     match behind {
-        Behind::Host { .. } => locations.push(location(context, behind)?),
-        Behind::Device { peers } => {
+        ChunkMemory::Host { .. } => locations.push(location(context, behind)?),
+        ChunkMemory::Device { peers } => {
             for &peer in peers {
                 locations.push(numbered(peer)?);
             }
         }
-        Behind::Peer { .. } | Behind::Exported(_) | Behind::Imported(_) => {}
+        ChunkMemory::Peer { .. } | ChunkMemory::Exported(_) | ChunkMemory::Imported(_) => {}
     }
     Ok(locations)
 }
 
-/// What chunks must be multiples of. The recommended one: larger pages, fewer of them.
-pub(super) fn granularity(context: &Context, behind: &Behind) -> Result<usize> {
+/// Granularity of chunks in bytes. Takes the driver's recommended one: larger pages, fewer of them.
+pub(super) fn granularity(context: &Context, behind: &ChunkMemory) -> Result<usize> {
     let _entered = context.enter()?;
     let mut granularity = 0;
     let prop = private(context, behind)?;
@@ -150,7 +150,7 @@ pub(super) unsafe fn map(
     context: &Context,
     address: u64,
     len: usize,
-    behind: &Behind,
+    behind: &ChunkMemory,
 ) -> Result<()> {
     let _entered = context.enter()?;
     let access: Vec<_> = reached_by(context, behind)?
@@ -164,7 +164,7 @@ pub(super) unsafe fn map(
     // SAFETY: the range is reserved, aligned and not mapped, by the caller's promise. The driver
     // refuses a handle of fewer bytes.
     let mapped = unsafe { sys::cuMemMap(address, len, 0, handle.0, 0) };
-    // From here on the mapping alone holds the memory; without one it is freed.
+    // The mapping alone holds the memory from here on; without a mapping the driver frees it.
     let released = handle.release();
     checked("cuMemMap", mapped.result())?;
     // SAFETY: the range was mapped just above; `access` is an array of as many live descriptors.
@@ -177,7 +177,7 @@ pub(super) unsafe fn map(
     ready
 }
 
-/// A handle of memory, and whether it is ours to release.
+/// A handle of memory, and true if the caller must release it.
 struct AllocationHandle(sys::CUmemGenericAllocationHandle, bool);
 
 impl AllocationHandle {
@@ -191,16 +191,16 @@ impl AllocationHandle {
     }
 }
 
-fn obtain(context: &Context, len: usize, behind: &Behind) -> Result<AllocationHandle> {
+fn obtain(context: &Context, len: usize, behind: &ChunkMemory) -> Result<AllocationHandle> {
     match behind {
-        Behind::Exported(chunk) => share::ExportedAllocation::of(chunk.as_ref())
+        ChunkMemory::Exported(chunk) => share::ExportedAllocation::of(chunk.as_ref())
             .map(|handle| AllocationHandle(handle, false)),
-        Behind::Imported(memory) => {
+        ChunkMemory::Imported(memory) => {
             share::import(memory.as_fd()).map(|handle| AllocationHandle(handle, true))
         }
         _ => {
             let what = match behind {
-                Behind::Host { .. } => "a chunk of host memory (cuMemCreate)",
+                ChunkMemory::Host { .. } => "a chunk of host memory (cuMemCreate)",
                 _ => "a chunk of device memory (cuMemCreate)",
             };
             let prop = private(context, behind)?;
@@ -209,7 +209,7 @@ fn obtain(context: &Context, len: usize, behind: &Behind) -> Result<AllocationHa
     }
 }
 
-/// Memory without an address; the context is current.
+/// Creates memory without an address; the context is current.
 pub(super) fn create(
     context: &Context,
     len: usize,
@@ -231,7 +231,7 @@ pub(super) unsafe fn unmap(context: &Context, address: u64, len: usize) {
     if let Ok(_entered) = context.enter() {
         // SAFETY: the caller's promise: one mapping, whole, that no work uses.
         let unmapped = unsafe { sys::cuMemUnmap(address, len) };
-        // It fails only after the device has, and then there is nothing to give back.
+        // Unmapping fails only after the device failed, and then nothing is left to unmap.
         let _ = unmapped;
     }
 }

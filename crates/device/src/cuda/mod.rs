@@ -1,7 +1,7 @@
 //! The CUDA back end: the driver API, loaded when a GPU is asked for.
 //!
-//! It works in the device's primary context, which it shares with the CUDA runtime and the
-//! libraries on top of it: an address here is an address there.
+//! The back end uses the device's primary context, as do the CUDA runtime and the libraries on top of it. So an address
+//! here is an address there.
 
 mod completion;
 mod context;
@@ -23,7 +23,7 @@ use cudarc::driver::result;
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
 
 use crate::advice::{Advice, RangeAttribute};
-use crate::backend::{Backend, Behind, Exportable, Queue};
+use crate::backend::{Backend, ChunkMemory, Exportable, Queue};
 use crate::device::Device;
 use crate::error::{Result, Unavailable};
 use crate::info::PeerLink;
@@ -59,7 +59,7 @@ pub(crate) fn open(ordinal: usize) -> Result<Cuda> {
         "cuDeviceGetName",
         result::device::get_name(context.device()),
     )?;
-    let own = Behind::Device { peers: Vec::new() };
+    let own = ChunkMemory::Device { peers: Vec::new() };
     let granularity = memory::granularity(&context, &own)?;
     let (free_bytes, total_bytes) = memory::free_and_total(&context)?;
     let info = Info {
@@ -80,8 +80,8 @@ pub(crate) fn open(ordinal: usize) -> Result<Cuda> {
     })
 }
 
-// SAFETY: `memory` returns what the driver allocated or reserved for us alone, and gives it back
-// only when told to. It is not accessible to the host.
+// SAFETY: `memory` returns memory that the driver allocated or reserved for us alone, and frees it only when told to.
+// The host cannot access it.
 unsafe impl Backend for Cuda {
     fn info(&self) -> &Info {
         &self.info
@@ -104,16 +104,16 @@ unsafe impl Backend for Cuda {
         memory::reserve(&self.context, len)
     }
 
-    fn granularity(&self, behind: &Behind) -> Result<usize> {
+    fn granularity(&self, behind: &ChunkMemory) -> Result<usize> {
         memory::granularity(&self.context, behind)
     }
 
-    unsafe fn map(&self, address: u64, len: usize, behind: &Behind) -> Result<()> {
+    unsafe fn map(&self, address: u64, len: usize, behind: &ChunkMemory) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { memory::map(&self.context, address, len, behind) }
     }
 
-    unsafe fn unmap(&self, address: u64, len: usize, _behind: &Behind) {
+    unsafe fn unmap(&self, address: u64, len: usize, _behind: &ChunkMemory) {
         // SAFETY: the caller's promise.
         unsafe { memory::unmap(&self.context, address, len) }
     }

@@ -12,24 +12,24 @@ use super::stream::CudaQueue;
 use crate::error::{Error, Invalid, Result};
 use crate::stream::Stream;
 
-/// PTX that the driver has compiled for the device. Load it once and keep its functions.
+/// PTX compiled by the driver for the device. Load it once and keep its functions.
 #[derive(Debug)]
 pub struct Module {
-    loaded: Arc<Loaded>,
+    loaded: Arc<LoadedModule>,
 }
 
 #[derive(Debug)]
-struct Loaded {
+struct LoadedModule {
     context: Arc<Context>,
     handle: sys::CUmodule,
 }
 
 // SAFETY: a module handle is a name that the driver accepts from any thread; the driver locks.
-unsafe impl Send for Loaded {}
+unsafe impl Send for LoadedModule {}
 // SAFETY: as above.
-unsafe impl Sync for Loaded {}
+unsafe impl Sync for LoadedModule {}
 
-impl Drop for Loaded {
+impl Drop for LoadedModule {
     fn drop(&mut self) {
         if let Ok(_entered) = self.context.enter() {
             // SAFETY: loaded once and unloaded once; every function of it keeps it alive.
@@ -39,13 +39,12 @@ impl Drop for Loaded {
 }
 
 impl Module {
-    /// Compiles PTX for the device and loads it. Costs milliseconds the first time; the driver
-    /// keeps what it compiled.
+    /// Compiles PTX for the device and loads it. Costs milliseconds the first time; the driver caches the result.
     ///
     /// # Errors
     ///
-    /// [`Invalid::Name`] if the text holds a NUL byte; [`Error::Driver`] with the compiler's log if
-    /// it is no PTX, or one for newer devices or drivers.
+    /// [`Invalid::Name`] if the text holds a NUL byte; [`Error::Driver`] with the compiler's log if the text is no PTX,
+    /// or is for newer devices or drivers.
     pub fn load(cuda: &Cuda, ptx: &str) -> Result<Self> {
         Self::load_in(&cuda.context, ptx)
     }
@@ -86,18 +85,18 @@ impl Module {
             return Err(failed);
         }
         Ok(Self {
-            loaded: Arc::new(Loaded {
+            loaded: Arc::new(LoadedModule {
                 context: Arc::clone(context),
                 handle,
             }),
         })
     }
 
-    /// A kernel of the module, by the name of its `.entry`.
+    /// Returns a kernel of the module, by the name of its `.entry`.
     ///
     /// # Errors
     ///
-    /// [`Invalid::Name`] if there is none of that name.
+    /// [`Invalid::Name`] if the module has no such kernel.
     pub fn function(&self, name: &str) -> Result<Function> {
         let c_name = c_string("kernel", name)?;
         let _entered = self.loaded.context.enter()?;
@@ -129,10 +128,10 @@ fn c_string(what: &'static str, text: &str) -> Result<CString> {
     })
 }
 
-/// A kernel. It keeps its module loaded.
+/// A kernel. The value keeps its module loaded.
 #[derive(Clone, Debug)]
 pub struct Function {
-    module: Arc<Loaded>,
+    module: Arc<LoadedModule>,
     handle: sys::CUfunction,
 }
 
@@ -146,7 +145,7 @@ impl Function {
         self.handle
     }
 
-    /// Lets launches use up to `bytes` of dynamic shared memory a block. Needed above 48 KiB.
+    /// Allows launches up to `bytes` of dynamic shared memory per block. Needed above 48 KiB.
     ///
     /// # Errors
     ///
@@ -173,7 +172,7 @@ pub struct Launch {
     pub shared_bytes: u32,
 }
 
-/// An argument of a kernel. Its type must be the parameter's.
+/// An argument of a kernel, of the type of its parameter.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(8))]
 pub struct Arg {
@@ -181,7 +180,7 @@ pub struct Arg {
 }
 
 impl Arg {
-    /// The most arguments that a launch takes.
+    /// The largest number of arguments of a launch.
     pub const MOST: usize = 64;
 
     /// A pointer parameter: an address on the device, such as a loan's.
@@ -212,7 +211,7 @@ args! {
 }
 
 impl Stream {
-    /// Starts a kernel after the work given to the stream so far. Returns when it is enqueued.
+    /// Enqueues a kernel behind the stream's work so far, and returns without waiting.
     ///
     /// # Errors
     ///
@@ -223,10 +222,9 @@ impl Stream {
     /// # Safety
     ///
     /// - `args` are as many as the kernel's parameters, in their order, each of its type and size.
-    /// - Every address that the kernel reads or writes, whatever it computes it from, is memory
-    ///   that its device can reach, and lies in bytes that the caller holds a loan of (for writing,
-    ///   if the kernel writes) until the stream is synchronised after the launch, or an event
-    ///   recorded after it is done. Dropping the stream does not wait.
+    /// - Every address that the kernel accesses, however it computes it, lies in bytes that the device can reach and
+    ///   that the caller holds a loan of (for writing, if the kernel writes). The loans last until the stream is
+    ///   synchronised after the launch, or an event recorded after it is done. Dropping the stream does not wait.
     pub unsafe fn launch(&self, function: &Function, shape: Launch, args: &[Arg]) -> Result<()> {
         let Some(queue) = self.queue().as_any().downcast_ref::<CudaQueue>() else {
             return Err(Invalid::NotCuda {

@@ -1,4 +1,4 @@
-//! Many copies at once: those that the device reaches by itself in one launch, others across the bus in one call.
+//! Many copies at once: one kernel launch for those within the device's reach, one call for those across the bus.
 
 use std::sync::{Arc, OnceLock};
 
@@ -13,27 +13,27 @@ use crate::info::Place;
 
 const PTX: &str = include_str!("../../ptx/copy_parts.ptx");
 
-/// As in the kernel.
+/// Must equal the kernel's constants.
 const THREADS: u32 = 256;
 const TILE_BYTES: u32 = 32 << 10;
 const MAX_PARTS: usize = 1360;
 
-/// Longer copies are made one by one: next to the time that they take, a call is nothing.
+/// Longer copies are made one by one: a call is short next to such a copy.
 const SHORT_BYTES: usize = 4 << 20;
 /// Fewer copies than this are made one by one.
 const MIN_BATCH: usize = 4;
 
-/// The kernel of a device: loaded when it is first wanted. `None` within if it cannot be.
+/// The kernel of a device, loaded at first use. The inner `None` means that loading failed.
 pub(super) type Kernel = Arc<OnceLock<Option<Function>>>;
 
-/// One entry of the kernel's list.
+/// An entry of the kernel's list.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 struct KernelPart {
     from: u64,
     to: u64,
     bytes: u32,
-    /// Tiles of the parts before.
+    /// Number of tiles in the parts before this one.
     first: u32,
 }
 
@@ -45,17 +45,17 @@ struct KernelParts {
     parts: [KernelPart; MAX_PARTS],
 }
 
-/// Copies by the way in which they are made.
-pub(super) struct Sorted<'c> {
-    /// By the kernel.
+/// Copies sorted by how they are made.
+pub(super) struct SortedCopies<'c> {
+    /// Made by the kernel.
     pub(super) within: Vec<&'c Copy>,
-    /// By one call.
+    /// Made by one call for all.
     pub(super) across: Vec<&'c Copy>,
-    /// By a call each.
+    /// Made by one call each.
     pub(super) alone: Vec<&'c Copy>,
 }
 
-impl<'c> Sorted<'c> {
+impl<'c> SortedCopies<'c> {
     pub(super) fn of(copies: &'c [Copy]) -> Self {
         let mut sorted = Self {
             within: Vec::new(),
@@ -70,7 +70,8 @@ impl<'c> Sorted<'c> {
             let list = match (copy.src_place, copy.dst_place) {
                 _ if copy.len > SHORT_BYTES => &mut sorted.alone,
                 (Place::Device, Place::Device) => &mut sorted.within,
-                // Measured: short copies down are made in half the time that the driver takes; up, it is as fast.
+                // Measured: the kernel makes short copies to the device in half the driver's time; from the device it
+                // gains nothing.
                 (Place::Host, Place::Device) if copy.is_pinned => &mut sorted.within,
                 (Place::Host, Place::Host) => &mut sorted.alone,
                 _ => &mut sorted.across,
@@ -86,14 +87,14 @@ impl<'c> Sorted<'c> {
     }
 }
 
-/// Loads the kernel for the device of a context, unless that was done before or cannot be done.
+/// Returns the kernel; loads it at the first call. `None` if it cannot be loaded.
 pub(super) fn kernel<'k>(kernel: &'k Kernel, context: &Arc<Context>) -> Option<&'k Function> {
     let load = || Module::load_in(context, PTX)?.function("copy_parts");
-    // The next call to a lost device reports that it is lost.
+    // A lost device reports its loss at the next call.
     kernel.get_or_init(|| load().ok()).as_ref()
 }
 
-/// Launches the kernel for these, which are no longer than [`SHORT_BYTES`].
+/// Launches the kernel for copies of at most [`SHORT_BYTES`].
 ///
 /// # Safety
 /// As for `Queue::copy_many`, with the context current; all sources and targets are memory that the device reaches.
@@ -134,7 +135,7 @@ pub(super) unsafe fn launch(kernel: &Function, stream: CUstream, copies: &[&Copy
     Ok(())
 }
 
-/// Hands these copies between host and device to the driver in one call.
+/// Makes copies between host and device by one call of the driver.
 ///
 /// # Safety
 /// As for `Queue::copy_many`, with the context current.
@@ -170,7 +171,7 @@ pub(super) unsafe fn batch(stream: CUstream, copies: &[&Copy]) -> Result<(), Dri
     .result()
 }
 
-/// Whether the driver has refused a copy for what it is, and may make it in another way.
+/// Returns true if the driver refused the form of the call, so that another form may succeed.
 pub(super) fn is_refused(answer: Result<(), DriverError>) -> bool {
     matches!(
         answer,

@@ -15,8 +15,7 @@ use crate::pages::pointer;
 
 const BY_FD: HandleType = HandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
-/// Memory that other processes can map. It is freed with the last handle and the last mapping, in
-/// whatever process.
+/// Memory that other processes can map. The driver frees it with the last handle and the last mapping of any process.
 #[derive(Debug)]
 pub(super) struct ExportedAllocation {
     context: Arc<Context>,
@@ -48,7 +47,7 @@ impl ExportedAllocation {
         })
     }
 
-    /// The handle of a chunk of this back end, valid as long as the chunk.
+    /// Returns the handle of a chunk of this back end, valid as long as the chunk.
     pub(super) fn of(chunk: &dyn Exportable) -> Result<sys::CUmemGenericAllocationHandle> {
         let chunk = chunk.as_any().downcast_ref::<Self>();
         chunk
@@ -76,10 +75,10 @@ impl Exportable for ExportedAllocation {
     }
 }
 
-/// The handle of memory that another process exported, to be released; the context is current.
+/// Imports memory that another process exported, and returns a handle to be released. The context is current.
 pub(super) fn import(file: BorrowedFd<'_>) -> Result<sys::CUmemGenericAllocationHandle> {
     let mut handle = 0;
-    // The descriptor's number itself, in the place of a pointer.
+    // The driver takes the descriptor's number in the place of a pointer.
     let number = pointer(u64::from(file.as_raw_fd().unsigned_abs()));
     // SAFETY: `handle` is a valid place for the answer, and the descriptor is open; the driver
     // refuses one that is not of exported memory.

@@ -9,21 +9,21 @@ use cudarc::driver::sys::{self, CUresult};
 
 use super::completion::{Counter, Waiting};
 use super::context::{Context, checked, failure, lost};
-use super::parts::{self, Sorted};
+use super::parts::{self, SortedCopies};
 use super::{Cuda, managed};
 use crate::backend::{Copy, Mark, MarkKind, Queue};
 use crate::error::{Error, Invalid, Result};
 use crate::info::Place;
 use crate::pages::{self, pointer};
 
-/// A stream and its completion counter. Marks of its work keep it alive.
+/// A stream and its completion counter. Marks of the stream's work keep it alive.
 #[derive(Debug)]
 struct StreamHandle {
     context: Arc<Context>,
     stream: sys::CUstream,
-    /// Whether it is ours to destroy.
+    /// True if dropping this destroys the stream.
     is_own: bool,
-    /// Where it says how far it is; `None` where it cannot, and the driver is asked.
+    /// `None` if the stream cannot write numbers; then the driver is asked.
     counter: Option<Counter>,
 }
 
@@ -37,7 +37,7 @@ impl Drop for StreamHandle {
         if let Ok(_entered) = self.context.enter() {
             if let Some(counter) = &self.counter {
                 if !counter.is_idle() {
-                    // A number is still to be written. With an error the device is lost, and writes nothing.
+                    // A number is still to be written. After an error the device is lost, and writes nothing.
                     // SAFETY: the stream is alive: what was given to an adopted one was not waited for yet.
                     let _ = unsafe { result::stream::synchronize(self.stream) };
                 }
@@ -66,7 +66,7 @@ impl CudaQueue {
         Self::with_counter(cuda, stream, true)
     }
 
-    /// A stream of another library's.
+    /// Wraps a stream of another library.
     ///
     /// # Safety
     /// As for `Device::adopt_stream`.
@@ -75,10 +75,10 @@ impl CudaQueue {
         Self::with_counter(cuda, stream, false)
     }
 
-    /// The context is current.
+    /// Wraps `stream`. The context is current.
     fn with_counter(cuda: &Cuda, stream: sys::CUstream, is_own: bool) -> Result<Self> {
         let context = &cuda.context;
-        // From here on dropping the handle destroys a stream of our own.
+        // Dropping the handle destroys our own stream from here on.
         let mut handle = StreamHandle {
             context: Arc::clone(context),
             stream,
@@ -92,7 +92,7 @@ impl CudaQueue {
         })
     }
 
-    /// Lets work given to the stream from now on start behind an event that `record` records.
+    /// Makes later work of the stream start after an event that `record` records.
     pub(super) fn wait_behind(
         &self,
         call: &'static str,
@@ -146,10 +146,9 @@ impl CudaQueue {
 // before is done; or there is an error that is reported as a lost device: the driver has torn its
 // context down.
 unsafe impl Queue for CudaQueue {
-    /// The driver refuses a copy across the border of two registrations. The caller cuts at those
-    /// it knows of; one that was pinned meanwhile, or that lies in a slice of the caller's own, it
-    /// does not know. All of ours lie at multiples of the huge page, so a refused copy is tried
-    /// again in pieces cut there.
+    /// The driver refuses a copy that crosses the border of two registrations. The caller cuts at the borders it knows,
+    /// but not at those of memory pinned meanwhile, or of a slice of its own. All our borders lie at multiples of the
+    /// huge page, so a refused copy is repeated in pieces cut there.
     unsafe fn copy(&self, copy: Copy) -> Result<()> {
         let _entered = self.context().enter()?;
         // SAFETY: the caller's promise.
@@ -177,7 +176,7 @@ unsafe impl Queue for CudaQueue {
 
     unsafe fn copy_many(&self, copies: &[Copy]) -> Result<()> {
         let _entered = self.context().enter()?;
-        let mut sorted = Sorted::of(copies);
+        let mut sorted = SortedCopies::of(copies);
         if !sorted.within.is_empty() {
             match parts::kernel(&self.parts, self.context()) {
                 // SAFETY: the caller's promise; a stream copies within the memory of its device, or that of peers which
@@ -190,7 +189,7 @@ unsafe impl Queue for CudaQueue {
             // SAFETY: the caller's promise.
             let answer = unsafe { parts::batch(self.handle(), &sorted.across) };
             if parts::is_refused(answer) {
-                // As by a default stream, or across the border of two registrations.
+                // The driver refuses batches on default streams and across the border of two registrations.
                 sorted.alone.append(&mut sorted.across);
             } else {
                 checked("cuMemcpyBatchAsync", answer)?;
@@ -261,7 +260,7 @@ unsafe impl Queue for CudaQueue {
     }
 }
 
-/// Bytes up to the next place at which a registration of ours may begin or end, on either side.
+/// Bytes up to the next address at which a registration of ours may begin or end, on either side.
 fn border(copy: Copy) -> usize {
     let huge = pages::HUGE_PAGE as u64;
     let to_next = |address: u64| (huge - address % huge) as usize;
@@ -278,7 +277,7 @@ fn border(copy: Copy) -> usize {
     copy.len.min(src).min(dst)
 }
 
-/// A number that a stream will write. It tells no time, and no stream waits for it.
+/// A number that a stream will write. No stream can wait for it, and it has no time stamp.
 #[derive(Debug)]
 struct NumberMark {
     handle: Arc<StreamHandle>,
@@ -287,7 +286,7 @@ struct NumberMark {
 
 impl Mark for NumberMark {
     fn is_done(&self) -> Result<bool> {
-        // There if there is a number.
+        // A stream with number marks always has a counter.
         Ok(self
             .handle
             .counter
@@ -324,7 +323,7 @@ unsafe impl Send for CudaMark {}
 unsafe impl Sync for CudaMark {}
 
 impl CudaMark {
-    /// An event that is not recorded yet; the context is current.
+    /// Creates an event that is not recorded yet. The context is current.
     fn new(context: &Arc<Context>, flags: u32) -> Result<Self> {
         let mut handle = std::ptr::null_mut();
         // SAFETY: `handle` is a valid place for the answer, and the context is current.

@@ -1,4 +1,4 @@
-//! Device memory that is main memory, counted so that it can run out as a device's does.
+//! Device memory made of main memory. A count lets it run out as a device's memory does.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -17,7 +17,7 @@ impl Host {
             .saturating_sub(self.used.load(Relaxed))
     }
 
-    /// Counts `len` bytes as used, if there are so many left.
+    /// Counts `len` more bytes as used. Out of memory if fewer are left.
     pub(super) fn take(&self, len: usize, what: &'static str) -> Result<()> {
         let total = self.info.total_bytes;
         // Relaxed: the count guards no other data.
@@ -62,8 +62,8 @@ impl Host {
         self.used.fetch_sub(len as u64, Relaxed);
     }
 
-    /// Keeps within the soft limit even where the process could go beyond: a cache has no right to
-    /// all of a laptop.
+    /// Locks pages within the soft limit, even if the process may exceed it: a cache must not lock all memory of a
+    /// laptop.
     ///
     /// # Safety
     /// As for `Backend::pin`.
@@ -83,7 +83,7 @@ impl Host {
             Err(errno) => {
                 let used = self.locked.fetch_sub(len as u64, Relaxed) - len as u64;
                 Pinned::No(match errno {
-                    // Others of this process have locked memory too.
+                    // Other code of this process has locked memory too.
                     rustix::io::Errno::NOMEM | rustix::io::Errno::PERM => {
                         WhyUnpinned::LockLimit { limit, used }
                     }

@@ -1,5 +1,5 @@
-//! The host back end: plain memory in the place of a device's, and copies made by the calling
-//! thread. The same program, with no GPU and no driver.
+//! The host back end: plain memory in the place of a device's, and copies made by the calling thread. Programs run the
+//! same, without a GPU or a driver.
 
 mod memory;
 mod share;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::advice::{Advice, RangeAttribute};
-use crate::backend::{Backend, Behind, Exportable, Queue};
+use crate::backend::{Backend, ChunkMemory, Exportable, Queue};
 use crate::device::Device;
 use crate::error::{Invalid, Result, not_cuda};
 use crate::info::PeerLink;
@@ -20,27 +20,26 @@ use crate::info::{Info, Kind};
 use crate::pages;
 use crate::pinned::Pinned;
 
-/// How the host back end is to behave.
+/// Options of the host back end.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Options {
-    /// Bytes of device memory that there are to be; `None` for all of the machine's memory. An
-    /// allocation or mapping beyond it is out of memory, as on a GPU.
+    /// Bytes of device memory; `None` for as much as the machine has. An allocation or mapping beyond is out of memory,
+    /// as on a GPU.
     pub device_bytes: Option<u64>,
-    /// The device's number: devices of different numbers are different devices, and peers of one
-    /// another.
+    /// The device's number. Devices of different numbers are different devices, and peers of one another.
     pub ordinal: usize,
 }
 
 impl Options {
-    /// These options with so many bytes of device memory.
+    /// Returns these options with `bytes` of device memory.
     #[must_use]
     pub fn device_bytes(mut self, bytes: u64) -> Self {
         self.device_bytes = Some(bytes);
         self
     }
 
-    /// These options with another number than 0.
+    /// Returns these options with the number `ordinal` in place of 0.
     #[must_use]
     pub fn ordinal(mut self, ordinal: usize) -> Self {
         self.ordinal = ordinal;
@@ -52,7 +51,7 @@ impl Options {
 ///
 /// # Errors
 ///
-/// None today; it returns a result as every other way to open a device does.
+/// None today. All functions that open a device return a `Result`.
 ///
 /// ```
 /// # fn main() -> tierflow_device::Result<()> {
@@ -71,7 +70,7 @@ pub fn open(options: Options) -> Result<Device> {
 #[derive(Debug)]
 pub(crate) struct Host {
     info: Info,
-    /// Bytes of device memory given out. Exported chunks may outlive the device.
+    /// Bytes of device memory in use. Exported chunks may outlive the device, and count.
     used: Arc<AtomicU64>,
     /// Bytes of host memory locked by this device.
     locked: AtomicU64,
@@ -99,10 +98,10 @@ impl Host {
         }
     }
 
-    /// The device whose memory is behind a mapping of this device's.
-    fn owner<'a>(&'a self, behind: &'a Behind) -> Result<&'a Self> {
+    /// Returns the device that owns the memory of a mapping.
+    fn owner<'a>(&'a self, behind: &'a ChunkMemory) -> Result<&'a Self> {
         match behind {
-            Behind::Peer { device } => {
+            ChunkMemory::Peer { device } => {
                 let peer = device.backend().as_any().downcast_ref();
                 peer.ok_or_else(|| Invalid::OtherDevice.into())
             }
@@ -135,17 +134,17 @@ unsafe impl Backend for Host {
         pages::reserve_empty(len)
     }
 
-    fn granularity(&self, behind: &Behind) -> Result<usize> {
+    fn granularity(&self, behind: &ChunkMemory) -> Result<usize> {
         match behind {
-            Behind::Host { .. } => Err(not_cuda("host memory in chunks of the driver's")),
+            ChunkMemory::Host { .. } => Err(not_cuda("host memory in chunks of the driver's")),
             _ => Ok(self.info.granularity),
         }
     }
 
-    unsafe fn map(&self, address: u64, len: usize, behind: &Behind) -> Result<()> {
+    unsafe fn map(&self, address: u64, len: usize, behind: &ChunkMemory) -> Result<()> {
         let shared = match behind {
-            Behind::Exported(chunk) => chunk.fd(),
-            Behind::Imported(memory) => memory.as_fd(),
+            ChunkMemory::Exported(chunk) => chunk.fd(),
+            ChunkMemory::Imported(memory) => memory.as_fd(),
             _ => {
                 let owner = self.owner(behind)?;
                 // SAFETY: the caller's promise; every device is memory of this process.
@@ -157,10 +156,10 @@ unsafe impl Backend for Host {
         unsafe { pages::map_file(address, len, shared) }
     }
 
-    unsafe fn unmap(&self, address: u64, len: usize, behind: &Behind) {
+    unsafe fn unmap(&self, address: u64, len: usize, behind: &ChunkMemory) {
         match (behind, self.owner(behind)) {
             // SAFETY: the caller's promise.
-            (Behind::Device { .. } | Behind::Peer { .. }, Ok(owner)) => unsafe {
+            (ChunkMemory::Device { .. } | ChunkMemory::Peer { .. }, Ok(owner)) => unsafe {
                 owner.unmap_pages(address, len);
             },
             // SAFETY: the caller's promise.
@@ -220,7 +219,7 @@ unsafe impl Backend for Host {
     }
 
     fn link_to(&self, _peer: usize) -> Result<Option<PeerLink>> {
-        // The processor reaches all of them, and its atomics work everywhere.
+        // The processor reaches all of them, and atomic operations work on all.
         Ok(Some(PeerLink {
             performance_rank: 0,
             native_atomics: true,
@@ -236,7 +235,7 @@ unsafe impl Backend for Host {
     }
 
     fn queue(&self) -> Result<Box<dyn Queue>> {
-        Ok(Box::new(stream::Inline))
+        Ok(Box::new(stream::InlineQueue))
     }
 
     fn as_any(&self) -> &dyn Any {

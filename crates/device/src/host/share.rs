@@ -1,4 +1,4 @@
-//! Device memory that other processes map: files in memory, which keep their length.
+//! Device memory that other processes map: files in memory, of fixed length.
 
 use std::any::Any;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,18 +16,18 @@ use crate::error::{Error, Result};
 pub(super) struct ExportedFile {
     file: OwnedFd,
     len: usize,
-    /// The device's count of bytes given out.
+    /// The device's count of bytes in use.
     used: Arc<AtomicU64>,
 }
 
 impl ExportedFile {
-    /// `len` bytes that the caller has counted in `used`.
+    /// Makes a file of `len` bytes, which the caller has counted in `used`.
     pub(super) fn new(len: usize, used: &Arc<AtomicU64>) -> Result<Self> {
         let failed = |errno| Error::system("making memory to share (memfd)", errno);
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = rustix::fs::memfd_create(c"tierflow", flags).map_err(failed)?;
         rustix::fs::ftruncate(&file, len as u64).map_err(failed)?;
-        // A process that maps it would be killed when another one made it shorter.
+        // The seals keep other processes from shortening the file, which would kill those that map it.
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&file, seals).map_err(failed)?;
         Ok(Self {
@@ -54,7 +54,7 @@ impl Exportable for ExportedFile {
     }
 }
 
-/// Checks that it is a file of at least `len` bytes, sealed against shrinking.
+/// Checks that `file` has at least `len` bytes and is sealed against shrinking.
 pub(super) fn check(file: BorrowedFd<'_>, len: usize) -> Result<()> {
     let failed = |errno| Error::system("mapping memory of another process", errno);
     let seals = rustix::fs::fcntl_get_seals(file).map_err(failed)?;

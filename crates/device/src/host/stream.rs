@@ -1,4 +1,4 @@
-//! A stream without a queue: work is done when it is given.
+//! A stream without a queue: the calling thread does the work at once.
 
 use std::any::Any;
 use std::time::{Duration, Instant};
@@ -9,10 +9,10 @@ use crate::info::Place;
 use crate::pages::pointer;
 
 #[derive(Debug)]
-pub(super) struct Inline;
+pub(super) struct InlineQueue;
 
 // SAFETY: nothing is ever in flight after a call returns.
-unsafe impl Queue for Inline {
+unsafe impl Queue for InlineQueue {
     unsafe fn copy(&self, copy: Copy) -> Result<()> {
         let (src, dst) = (
             pointer(copy.src).cast::<u8>(),
@@ -39,7 +39,7 @@ unsafe impl Queue for Inline {
     }
 
     fn record(&self, _mark: MarkKind) -> Result<Box<dyn Mark>> {
-        Ok(Box::new(Reached(Instant::now())))
+        Ok(Box::new(HostMark(Instant::now())))
     }
 
     fn wait(&self, mark: &dyn Mark) -> Result<()> {
@@ -51,11 +51,11 @@ unsafe impl Queue for Inline {
     }
 }
 
-/// When the work before the mark was done.
+/// The time at which the work before the mark was done.
 #[derive(Debug)]
-struct Reached(Instant);
+struct HostMark(Instant);
 
-impl Mark for Reached {
+impl Mark for HostMark {
     fn is_done(&self) -> Result<bool> {
         Ok(true)
     }
@@ -73,7 +73,7 @@ impl Mark for Reached {
     }
 }
 
-fn reached(mark: &dyn Mark) -> Result<&Reached> {
+fn reached(mark: &dyn Mark) -> Result<&HostMark> {
     mark.as_any()
         .downcast_ref()
         .ok_or_else(|| Invalid::OtherDevice.into())

@@ -1,10 +1,10 @@
-//! Why bytes do not go straight between a file and device memory.
+//! Errors of copies between files and device memory.
 
 use std::fmt;
 
 use crate::error::Error;
 
-/// What a way straight between a file and device memory fails with. The variant says what the caller does next.
+/// Why cuFile does not copy between a file and device memory. The variant says what the caller does next.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DirectError {
@@ -17,27 +17,27 @@ pub enum DirectError {
         /// The loader's own words.
         reason: String,
     },
-    /// libcufile reads the list of loaded modules as it opens, and waits for ever on a kernel without one.
+    /// The kernel has no loadable modules: libcufile reads their list as it opens, and waits for ever without one.
     #[error("cuFile does not open on a kernel without loadable modules: there is no /proc/modules")]
     NoModules,
-    /// The library does not open, or does not say what it is.
+    /// The library does not open, or does not tell its properties.
     #[error("cuFile does not open its driver: {0}; it writes why to cufile.log")]
     Driver(StatusCode),
-    /// The file lies where the library does not reach it, or has no name.
+    /// The library does not reach the file's storage, or the file has no name.
     #[error(
         "cuFile refuses the file: {0}; it writes why to cufile.log. It takes files with a name, on a disk that udev knows: a container \
          needs /run/udev"
     )]
     File(StatusCode),
-    /// Bytes that are not the device's own: copy them another way.
+    /// The bytes are not in the device's own memory: copy them another way.
     #[error("cuFile is for memory of the device that it was opened for: copy this with a stream")]
     Memory,
     /// Offset and length go beyond what a file can have: mend the caller.
     #[error("{bytes} bytes at {offset} are beyond the end of any file")]
     Offset {
-        /// Where in the file.
+        /// Offset in the file, in bytes.
         offset: u64,
-        /// How many bytes.
+        /// Length in bytes.
         bytes: usize,
     },
     /// The file ends before the bytes do.
@@ -45,14 +45,14 @@ pub enum DirectError {
     Short {
         /// "reading" or "writing".
         doing: &'static str,
-        /// Where in the file.
+        /// Offset in the file, in bytes.
         offset: u64,
-        /// How many bytes.
+        /// Length in bytes.
         bytes: usize,
-        /// How many there are.
+        /// Bytes before the file's end.
         done: usize,
     },
-    /// The operating system failed. The bytes of memory, or those of the file, are unspecified.
+    /// The operating system failed. The target's bytes are unspecified.
     #[error(
         "{doing} {bytes} bytes at {offset}: {}",
         std::io::Error::from_raw_os_error(*.errno)
@@ -60,34 +60,34 @@ pub enum DirectError {
     Io {
         /// "reading" or "writing".
         doing: &'static str,
-        /// Where in the file.
+        /// Offset in the file, in bytes.
         offset: u64,
-        /// How many bytes.
+        /// Length in bytes.
         bytes: usize,
         /// The `errno` value.
         errno: i32,
     },
-    /// The library failed. The bytes of memory, or those of the file, are unspecified.
+    /// The library failed. The target's bytes are unspecified.
     #[error("cuFile failed, {doing} {bytes} bytes at {offset}: {status}")]
     Failed {
         /// "reading" or "writing".
         doing: &'static str,
-        /// Where in the file.
+        /// Offset in the file, in bytes.
         offset: u64,
-        /// How many bytes.
+        /// Length in bytes.
         bytes: usize,
-        /// What it says.
+        /// The library's status.
         status: StatusCode,
     },
-    /// The device, or the descriptor could not be had again.
+    /// The device failed, or the system gave no descriptor.
     #[error(transparent)]
     Device(#[from] Error),
 }
 
-/// What libcufile says of a failure.
+/// Status of a failed call of libcufile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatusCode {
-    /// Its own code (`CUfileOpError`).
+    /// The library's own code (`CUfileOpError`).
     pub cufile: i32,
     /// The CUDA driver's code, where `cufile` is 5011.
     pub cuda: i32,

@@ -5,8 +5,8 @@
 //! | the kernel module nvidia-fs, or PCI peer-to-peer DMA of the kernel's own | between the disk and the GPU |
 //! | neither (compatibility mode) | through host memory of the library's own |
 //!
-//! Memory is not registered with the library (`cuFileBufRegister`): mapped chunks of memory would have to be made for that. It
-//! goes through a buffer of the library's on the GPU, at the speed of the GPU's memory.
+//! Memory is not registered with the library (`cuFileBufRegister`), as chunks would have to be made specially for it.
+//! Bytes pass through a buffer of the library on the GPU, at the speed of the GPU's memory.
 
 mod error;
 mod raw;
@@ -17,7 +17,7 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use crate::backend::Behind;
+use crate::backend::ChunkMemory;
 use crate::device::Device;
 use crate::error::{Error, Invalid};
 use crate::info::Place;
@@ -29,9 +29,9 @@ pub use error::{DirectError, StatusCode};
 
 use raw::{Description, FileHandle, Library, Properties};
 
-/// How bytes go between a file and device memory, as far as cuFile tells.
+/// The path of bytes between a file and device memory, as cuFile reports it.
 ///
-/// It is what the library can do on this machine. A file on storage that it does not know goes by way of host memory all the same,
+/// The mode is the best that the library can do on this machine. Files on storage unknown to it go through host memory,
 /// unless its configuration forbids that (`allow_compat_mode` in `cufile.json`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -45,7 +45,7 @@ pub enum DirectMode {
 }
 
 impl DirectMode {
-    /// What it is called: "nvidia-fs", "P2PDMA" or "compatibility mode".
+    /// The mode's name: "nvidia-fs", "P2PDMA" or "compatibility mode".
     pub fn name(self) -> &'static str {
         match self {
             Self::NvidiaFs => "nvidia-fs",
@@ -55,7 +55,8 @@ impl DirectMode {
     }
 
     fn of(properties: &Properties) -> Self {
-        // CU_FILE_P2P_SUPPORTED of the features, and CU_FILE_NVME_P2P_SUPPORTED, its forerunner, of the kinds of storage.
+        // Bit 4 is CU_FILE_P2P_SUPPORTED, of the features; bit 11 its forerunner, CU_FILE_NVME_P2P_SUPPORTED, of the
+        // storage kinds.
         let is_p2p = properties.features & 1 << 4 != 0 || properties.storage & 1 << 11 != 0;
         match (properties.major, properties.minor) {
             (0, 0) if is_p2p => Self::P2pDma,
@@ -71,10 +72,10 @@ impl fmt::Display for DirectMode {
     }
 }
 
-/// cuFile, open for a device. Files that were opened by it keep it open.
+/// cuFile, opened for a device. Files opened by it keep it open.
 ///
-/// The library is `libcufile.so.0`, where the loader finds it: in `LD_LIBRARY_PATH`, say. What it does follows from
-/// `/etc/cufile.json`, or the file that `CUFILE_ENV_PATH_JSON` names; it writes a `cufile.log` to the working directory.
+/// The loader finds the library `libcufile.so.0`, in `LD_LIBRARY_PATH` for example. `/etc/cufile.json`, or the file
+/// that `CUFILE_ENV_PATH_JSON` names, configures it. The library writes a `cufile.log` to the working directory.
 ///
 /// ```no_run
 /// use std::os::fd::AsFd;
@@ -97,7 +98,7 @@ pub struct DirectFiles {
     driver: Arc<Driver>,
 }
 
-/// The open library; closed when this is dropped.
+/// The open library. Dropping it closes the library.
 struct Driver {
     library: Library,
     device: Device,
@@ -106,12 +107,12 @@ struct Driver {
 }
 
 impl DirectFiles {
-    /// Loads the library and opens it, which takes a few tenths of a second.
+    /// Loads and opens the library, which takes a few tenths of a second.
     ///
     /// # Errors
     ///
-    /// [`DirectError::NoLibrary`], [`DirectError::NoModules`], [`DirectError::Driver`]; [`DirectError::Device`] if the device is
-    /// none of CUDA's.
+    /// [`DirectError::NoLibrary`], [`DirectError::NoModules`], [`DirectError::Driver`]; [`DirectError::Device`] if the
+    /// device is no CUDA device.
     pub fn open(device: &Device) -> Result<Self, DirectError> {
         let library = Library::load()?;
         let what = "cuFile";
@@ -148,23 +149,23 @@ impl DirectFiles {
         })
     }
 
-    /// How bytes go.
+    /// The path of bytes between files and this device.
     pub fn mode(&self) -> DirectMode {
         self.driver.mode
     }
 
-    /// The library's version, major and minor, if it is one that tells it.
+    /// The library's version, major and minor; `None` from libraries that do not tell it.
     pub fn version(&self) -> Option<(u32, u32)> {
         self.driver.version
     }
 
-    /// Registers an open file, which is to be read and written. The library opens it a second time, by the name that it has now,
-    /// which may be taken away when this has returned; so a file that was opened without one (`O_TMPFILE`) is refused. With `O_DIRECT`
-    /// bytes go past the page cache.
+    /// Registers a file that is open for reading and writing. The library opens the file a second time by its name,
+    /// which may be removed once this returns; a file opened without a name (`O_TMPFILE`) is refused. With `O_DIRECT`
+    /// bytes bypass the page cache.
     ///
     /// # Errors
     ///
-    /// [`DirectError::File`]; [`DirectError::Device`] if there are too many open files.
+    /// [`DirectError::File`]; [`DirectError::Device`] if too many files are open.
     pub fn file(&self, file: BorrowedFd<'_>) -> Result<DirectFile, DirectError> {
         let driver = Arc::clone(&self.driver);
         let file = rustix::io::fcntl_dupfd_cloexec(file, 0)
@@ -192,13 +193,13 @@ impl Driver {
             .ok_or_else(|| Invalid::NotCuda { what }.into())
     }
 
-    /// That the library may touch these bytes: memory of this device, none of a peer's behind its addresses.
+    /// Checks that the library may touch these bytes: they are this device's memory, without a peer's chunk.
     fn check(&self, memory: &Memory, range: &std::ops::Range<usize>) -> Result<(), DirectError> {
         let overlaps =
             |chunk: &std::ops::Range<usize>| chunk.start < range.end && range.start < chunk.end;
         let chunks = memory.chunks().lock();
         let mut touched = chunks.iter().filter(|chunk| overlaps(&chunk.range));
-        let is_own = touched.all(|chunk| matches!(*chunk.behind, Behind::Device { .. }));
+        let is_own = touched.all(|chunk| matches!(*chunk.behind, ChunkMemory::Device { .. }));
         match memory.place() == Place::Device && memory.device().is_same(&self.device) && is_own {
             true => Ok(()),
             false => Err(DirectError::Memory),
@@ -225,9 +226,9 @@ impl fmt::Debug for Driver {
     }
 }
 
-/// A file that cuFile reads and writes: see [`DirectFiles::file`]. It has a descriptor of its own.
+/// A file registered with cuFile: see [`DirectFiles::file`]. The value has its own descriptor.
 ///
-/// Any offset and any length will do. Those that are no multiples of 4 KiB cost another pass through a buffer.
+/// Offsets and lengths are arbitrary. If one is no multiple of 4 KiB, the bytes pass through one more buffer.
 pub struct DirectFile {
     driver: Arc<Driver>,
     handle: FileHandle,
@@ -240,7 +241,7 @@ unsafe impl Send for DirectFile {}
 unsafe impl Sync for DirectFile {}
 
 impl DirectFile {
-    /// Fills memory with the bytes from `offset` on. Returns when they are there.
+    /// Fills memory with the file's bytes from `offset` on. Returns when all are there.
     ///
     /// # Errors
     ///
@@ -257,7 +258,7 @@ impl DirectFile {
         self.each("reading", offset, memory.len(), read)
     }
 
-    /// Writes memory's bytes from `offset` on. Returns when the file has them, which is not yet for good: see `fsync`.
+    /// Writes memory's bytes to the file from `offset` on. Returns when the file has them; `fsync` makes them durable.
     ///
     /// # Errors
     ///
@@ -273,8 +274,7 @@ impl DirectFile {
         self.each("writing", offset, memory.len(), write)
     }
 
-    /// Calls `go` with an offset in the file, a length and an offset in memory until all bytes are there: it may do less than it
-    /// was asked for.
+    /// Calls `go(file offset, length, memory offset)` until all bytes are moved, as one call may move fewer.
     fn each(
         &self,
         doing: &'static str,

@@ -1,7 +1,7 @@
 //! libcufile's functions, by name and layout, as cufile.h 1.0 to 1.20 declare them.
 //!
-//! cudarc has bindings too. They look for other names of the library, panic where a function is missing, and hold its status codes
-//! in Rust enumerations, in which a code of a newer library is undefined behaviour.
+//! cudarc's bindings do not fit: they look for other names of the library, panic if a function is missing, and hold
+//! status codes in Rust enumerations, where an unknown code of a newer library is undefined behaviour.
 
 use std::error::Error;
 use std::ffi::{c_int, c_uint, c_void};
@@ -9,10 +9,10 @@ use std::mem::ManuallyDrop;
 
 use super::error::{DirectError, StatusCode};
 
-/// A file that the library knows.
+/// The library's handle of a registered file.
 pub(super) type FileHandle = *mut c_void;
 
-/// What the functions return but for those that move bytes: the library's code, and the driver's where the former says so.
+/// Result of all functions but those that move bytes: the library's code, and the driver's if the former says so.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct Status {
@@ -57,20 +57,20 @@ impl Description {
     }
 }
 
-/// What the open driver tells of itself.
+/// Properties of the open driver.
 #[repr(C)]
 #[derive(Default)]
 pub(super) struct Properties {
-    /// Of nvidia-fs; 0.0 where it is not loaded.
+    /// Version of nvidia-fs; 0.0 where the module is not loaded.
     pub(super) major: c_uint,
     pub(super) minor: c_uint,
     _poll_kib: usize,
     _direct_io_kib: usize,
-    /// One bit for each kind of storage that is supported.
+    /// Supported kinds of storage, one bit each.
     pub(super) storage: c_uint,
     _control: c_uint,
     pub(super) features: c_uint,
-    /// Limits. There were four, then five of them, and may be more.
+    /// Limits. Versions of the library have four or five of them; later ones may have more.
     _limits: [c_uint; 29],
 }
 
@@ -80,13 +80,13 @@ pub(super) struct Library {
     pub(super) open: unsafe extern "C" fn() -> Status,
     pub(super) close: unsafe extern "C" fn() -> Status,
     pub(super) properties: unsafe extern "C" fn(*mut Properties) -> Status,
-    /// From CUDA 12.3 on.
+    /// `None` before CUDA 12.3.
     pub(super) version: Option<unsafe extern "C" fn(*mut c_int) -> Status>,
     pub(super) register: unsafe extern "C" fn(*mut FileHandle, *mut Description) -> Status,
     pub(super) deregister: unsafe extern "C" fn(FileHandle),
     pub(super) read: Move<*mut c_void>,
     pub(super) write: Move<*const c_void>,
-    /// Never unloaded: its threads and what it does at the end of the process outlive its closing.
+    /// Never unloaded: the library's threads and exit handlers outlive its closing.
     _loaded: ManuallyDrop<libloading::Library>,
 }
 

@@ -45,7 +45,7 @@ pub(super) struct Landing<'k> {
 /// What makes differences, one upon the other, until one fails.
 #[derive(Debug)]
 pub(super) struct Lineage {
-    lineage: gpu::Lineage,
+    lineage: gpu::GpuLineage,
     validity: Validity,
 }
 
@@ -92,7 +92,7 @@ impl OnDevice {
     /// What makes differences of checkpoints of `len` bytes.
     pub(super) fn lineage(&self, config: Config, len: u64) -> Result<Lineage> {
         Ok(Lineage {
-            lineage: gpu::Lineage::new(&self.kernels, config, len)?,
+            lineage: gpu::GpuLineage::new(&self.kernels, config, len)?,
             validity: Validity(Arc::new(AtomicBool::new(true))),
         })
     }
