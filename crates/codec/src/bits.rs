@@ -1,12 +1,12 @@
-//! Bits of many values to words and back.
+//! Conversion between bits of many values and words.
 
-/// The lowest bit of each byte of `bytes`: that of byte `i` in place `i`.
+/// Returns the lowest bit of each byte of `bytes`; that of byte `i` is bit `i`.
 pub(crate) const fn low_bits(bytes: u64) -> u8 {
-    // Byte i's bit is at 8 i, and is wanted at 56 + i: a shift by 56 - 7 i, all of them at once.
+    // Byte i's bit is at 8 i and belongs at 56 + i. One product shifts each by 56 - 7 i.
     ((bytes & 0x0101_0101_0101_0101).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8
 }
 
-/// Bytes of which each is a bit of the index: the inverse of [`low_bits`].
+/// The inverse of [`low_bits`]: byte `i` of an entry is bit `i` of its index.
 pub(crate) static SPREAD: [u64; 256] = {
     let mut spread = [0; 256];
     let mut bits = 0;
@@ -21,7 +21,7 @@ pub(crate) static SPREAD: [u64; 256] = {
     spread
 };
 
-/// Bit `j` of word `i` becomes bit `i` of word `j`.
+/// Transposes: bit `j` of word `i` becomes bit `i` of word `j`.
 pub(crate) fn transpose(words: &mut [u32; 32]) {
     let mut mask = 0x0000_FFFF_u32;
     let mut step = 16;

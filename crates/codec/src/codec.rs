@@ -8,45 +8,46 @@ use crate::header::CodecId;
 
 /// Encodes inputs to containers, and decodes them.
 ///
-/// What comes out is decided by the input, its type and the codec's parameters alone: never by the number
-/// of threads, and not by whether a processor or a GPU encodes.
+/// The input, its type and the codec's parameters alone decide the encoded bytes, never the number of threads, nor
+/// whether a processor or a GPU encodes.
 pub trait Codec: Debug + Send + Sync {
-    /// The number that containers name it by.
+    /// The number of the codec in containers.
     fn id(&self) -> CodecId;
 
-    /// What metrics and messages call it.
+    /// The name of the codec in metrics and messages.
     fn name(&self) -> &'static str {
         self.id().name()
     }
 
-    /// Bytes of the longest container for `len` bytes: what is reserved, and given back once the length is
-    /// known. There are inputs that reach it to within the padding.
+    /// Bytes of the longest container for `len` bytes. A caller reserves them, and gives the rest back once it knows
+    /// the length. Some inputs reach this length up to the padding.
     ///
     /// # Errors
     ///
-    /// [`Invalid::TooLong`]; [`Invalid::Element`] if the codec does not work on these.
+    /// [`Invalid::TooLong`]; [`Invalid::Element`] if the codec does not support the type.
     fn max_encoded_len(&self, len: u64, element: Element) -> Result<u64>;
 
-    /// Encodes `input` to the start of `out`, and returns the container's length. Uses all threads of the
-    /// caller's rayon pool, and memory for a few hundred blocks. `input` needs no alignment, and may end
-    /// within a value.
+    /// Encodes `input` to the start of `out`, and returns the container's length in bytes. Uses all threads of the
+    /// caller's rayon pool, and memory for a few hundred blocks. `input` needs no alignment, and may end within a
+    /// value.
     ///
     /// # Errors
     ///
-    /// [`Error::Full`](crate::Error::Full) if it does not fit, which does not happen with
-    /// [`max_encoded_len`](Self::max_encoded_len) bytes; what that finds. `out` is unspecified then.
+    /// [`Error::Full`](crate::Error::Full) if the container does not fit, which cannot happen with
+    /// [`max_encoded_len`](Self::max_encoded_len) bytes; the errors of that method. After an error `out` is
+    /// unspecified.
     fn encode(&self, input: &[u8], element: Element, out: &mut [u8]) -> Result<usize>;
 
-    /// Decodes a container of this codec, which may be followed by other bytes, to `out`, which is as long
-    /// as [`Header::raw_bytes`](crate::Header::raw_bytes) says. The codec's parameters are those of the container.
+    /// Decodes a container of this codec, with the container's parameters, to `out`, which is as long as
+    /// [`Header::raw_bytes`](crate::Header::raw_bytes). Other bytes may follow the container.
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`](crate::Error::Corrupt) if the bytes are not what was written;
-    /// [`Invalid::Length`], [`Invalid::OtherCodec`]. `out` is unspecified then.
+    /// [`Error::Corrupt`](crate::Error::Corrupt) if the bytes are damaged; [`Invalid::Length`],
+    /// [`Invalid::OtherCodec`]. After an error `out` is unspecified.
     fn decode(&self, container: &[u8], out: &mut [u8]) -> Result<()>;
 
-    /// Encodes to new memory.
+    /// Encodes to a new vector.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! From an input to a container and back, block by block on all threads of the caller's pool.
+//! Conversion between inputs and containers, block by block on all threads of the caller's pool.
 
 use std::ops::Range;
 
@@ -10,27 +10,27 @@ use crate::header::{
     ALIGNMENT, CodecId, HEADER_BYTES, Header, TAIL_AT, block_values, blocks, payload_at,
 };
 
-/// Blocks that are encoded before they are put in their places: bounds the memory this takes.
+/// Blocks encoded before they are copied to their places. Bounds the memory for encoded blocks.
 const BATCH: usize = 256;
 
-/// Encodes the values of one block.
+/// Encodes the values of a block.
 pub(crate) trait BlockEncoder: Sync {
-    /// Appends the encoded form, a multiple of [`ALIGNMENT`] bytes and no more than [`most_block_bytes`].
+    /// Appends the encoded form, whose length is a multiple of [`ALIGNMENT`] and at most [`most_block_bytes`].
     fn encode(&self, values: &[u8], out: &mut Vec<u8>);
 }
 
-/// Decodes the values of one block.
+/// Decodes the values of a block.
 pub(crate) trait BlockDecoder: Sync {
-    /// Fills `values` from what an encoder made of as many, or says what is wrong with it.
+    /// Fills `values` from the encoded form of as many values. Returns the defect if the form is damaged.
     fn decode(&self, stored: &[u8], values: &mut [u8]) -> Result<(), &'static str>;
 }
 
-/// Bytes of the longest block of so many values.
+/// Bytes of the longest block of `values` values.
 fn most_block_bytes(codec: CodecId, element: Element, values: usize) -> u64 {
     let most = match codec {
         CodecId::Planes => crate::planes::most_block_bytes(element, values),
         CodecId::Bounded => crate::bounded::most_block_bytes(element, values),
-        // What would be longer is stored as it is.
+        // A block that would be longer is stored unencoded.
         CodecId::NvcompLz4 | CodecId::NvcompZstd => values * element.bytes(),
     };
     most.next_multiple_of(ALIGNMENT) as u64
@@ -58,7 +58,8 @@ pub(crate) fn most_bytes(codec: CodecId, element: Element, raw_bytes: u64) -> Re
     Ok(payload_at(blocks) + payload)
 }
 
-/// Bytes of the shortest container with such a header, so that damaged ones do not decode to more than 4096 times their bytes.
+/// Bytes of the shortest container with such a header. So a damaged one does not decode to more than 4096 times its
+/// bytes.
 pub(crate) fn least_bytes(header: &Header) -> u64 {
     let of_blocks = match header.codec {
         // A block of no bytes stands for zeros.
@@ -68,7 +69,7 @@ pub(crate) fn least_bytes(header: &Header) -> u64 {
     header.payload_at() + of_blocks
 }
 
-/// Encodes `input` to the start of `out`. `header` has no length yet. Returns the container's length.
+/// Encodes `input` to the start of `out`. Completes `header`, and returns the container's length in bytes.
 pub(crate) fn encode(
     coder: &impl BlockEncoder,
     mut header: Header,
@@ -122,7 +123,7 @@ pub(crate) fn encode(
     Ok(payload_at + end)
 }
 
-/// Where each block lies behind the table, by the container's `front`: its header and its table.
+/// Returns the range of each block behind the table. `front` is the container's header and table.
 ///
 /// # Errors
 ///
@@ -154,7 +155,7 @@ pub(crate) fn places(header: &Header, front: &[u8]) -> Result<Vec<Range<usize>>>
     }
 }
 
-/// Decodes a container whose header is `header` to `out`.
+/// Decodes the container of `header` to `out`.
 pub(crate) fn decode(
     coder: &impl BlockDecoder,
     header: &Header,

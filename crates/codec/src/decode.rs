@@ -1,4 +1,4 @@
-//! Containers of any codec, back to what they were made of.
+//! Decoding of containers of any codec.
 
 use crate::bounded::Bounded;
 use crate::codec::Codec;
@@ -7,7 +7,7 @@ use crate::header::{CodecId, Header};
 use crate::nvcomp::NvcompCodec;
 use crate::planes::Planes;
 
-/// Decodes a container of any codec of this crate to `out`, which is as long as [`Header::raw_bytes`] says.
+/// Decodes a container of any codec of this crate to `out`, which is as long as [`Header::raw_bytes`].
 ///
 /// # Errors
 ///
@@ -22,11 +22,12 @@ pub fn decode(container: &[u8], out: &mut [u8]) -> Result<()> {
     }
 }
 
-/// Bytes that containers decode to that lie one behind the other: no more than 4096 for each of theirs, whatever they say.
+/// Bytes to which consecutive containers decode. At most 4096 times the bytes of the containers, even if these are
+/// damaged.
 ///
 /// # Errors
 ///
-/// [`Error::Corrupt`](crate::Error::Corrupt) if they are none, or not whole.
+/// [`Error::Corrupt`](crate::Error::Corrupt) if the bytes are no whole containers.
 pub fn decoded_len(mut containers: &[u8]) -> Result<u64> {
     let mut len = 0;
     while !containers.is_empty() {
@@ -38,7 +39,7 @@ pub fn decoded_len(mut containers: &[u8]) -> Result<u64> {
     Ok(len)
 }
 
-/// Decodes containers that lie one behind the other to `out`, which is as long as all their inputs together.
+/// Decodes consecutive containers to `out`, which is as long as all their inputs together.
 ///
 /// # Errors
 ///
@@ -54,8 +55,8 @@ pub fn decode_all(mut containers: &[u8], mut out: &mut [u8]) -> Result<()> {
     Ok(())
 }
 
-/// Decodes a container of any codec of this crate to new memory, of no more than `limit` bytes: a damaged
-/// header cannot ask for more.
+/// Decodes a container of any codec of this crate to a new vector of at most `limit` bytes, so that a damaged header
+/// cannot ask for more.
 ///
 /// # Errors
 ///

@@ -1,10 +1,10 @@
-//! What the bytes of an input are.
+//! Types of the values in an input.
 
 /// The type of the values that an input is made of, little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Element {
-    /// Integers of one byte, with a sign or without; also bytes of which nothing is known.
+    /// Integers of one byte, signed or unsigned; also bytes of unknown meaning.
     I8 = 1,
     /// Integers of two bytes.
     I16 = 2,
@@ -23,7 +23,7 @@ pub enum Element {
 }
 
 impl Element {
-    /// All of them.
+    /// All types.
     pub const ALL: [Self; 8] = [
         Self::I8,
         Self::I16,
@@ -35,7 +35,7 @@ impl Element {
         Self::F64,
     ];
 
-    /// Bytes of one value.
+    /// Bytes of a value.
     pub const fn bytes(self) -> usize {
         match self {
             Self::I8 => 1,
@@ -45,7 +45,7 @@ impl Element {
         }
     }
 
-    /// Whether values have a sign bit on top and an exponent below it.
+    /// Returns true if values have a sign bit on top and an exponent below it.
     pub const fn is_float(self) -> bool {
         matches!(self, Self::F16 | Self::Bf16 | Self::F32 | Self::F64)
     }

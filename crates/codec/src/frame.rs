@@ -1,5 +1,5 @@
-//! Bytes of another format, encoded: what that format says in its first bytes is read without decoding anything.
-//! docs/src/codec.md has the form byte by byte.
+//! Encoded files of another format, whose first bytes stay readable without decoding. docs/src/codec.md describes a
+//! frame byte by byte.
 
 use crate::decode::{decode_all, decoded_len};
 use crate::error::{Error, Invalid, Result};
@@ -8,9 +8,10 @@ use crate::header::{HEADER_BYTES, check, word};
 const MAGIC: [u8; 8] = *b"tfframe\0";
 const FORMAT: u64 = 1;
 
-/// An encoded file: a header, its first bytes as they are, and containers of the others, one behind the other.
+/// An encoded file: a header, the file's first bytes unencoded, and consecutive containers of the rest.
 ///
-/// It is told from a container, so that a checkpoint that was encoded is never taken for a file that was, whatever is in it.
+/// Frames and containers start differently, so an encoded checkpoint is never taken for an encoded file, whatever its
+/// content.
 ///
 /// ```
 /// # fn main() -> tierflow_codec::Result<()> {
@@ -36,13 +37,13 @@ impl<'a> Frame<'a> {
     /// Bytes of a frame's header.
     pub const HEADER_BYTES: usize = HEADER_BYTES;
 
-    /// Whether these bytes start as a frame does, of this format or of another one.
+    /// Returns true if these bytes start as a frame of any format version does.
     pub fn is_one(bytes: &[u8]) -> bool {
         bytes.starts_with(&MAGIC)
     }
 
-    /// What a frame starts with: its header, and the file's first bytes. Containers of the `rest` bytes behind those are to
-    /// follow.
+    /// Makes the start of a frame: its header, and the file's first bytes. The caller appends containers of the `rest`
+    /// bytes that follow.
     pub fn start(plain: &[u8], rest: u64) -> Vec<u8> {
         let mut header = [0; HEADER_BYTES];
         let raw_bytes = rest.saturating_add(plain.len() as u64);
@@ -55,11 +56,11 @@ impl<'a> Frame<'a> {
         [&header, plain].concat()
     }
 
-    /// Reads a frame, and checks all that can be checked without decoding it. Allocates nothing, whatever the bytes say.
+    /// Reads a frame, and checks all that does not need decoding. Allocates nothing, whatever the bytes are.
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] if these bytes are no frame of a format that is known here, or not a whole one.
+    /// [`Error::Corrupt`] if the bytes are no whole frame of a known format.
     pub fn parse(bytes: &'a [u8]) -> Result<Self> {
         let Some((header, behind)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
             return Err(Error::corrupt("it is shorter than a frame's header"));
@@ -96,26 +97,26 @@ impl<'a> Frame<'a> {
         })
     }
 
-    /// The first bytes of the file, as they are.
+    /// The first bytes of the file.
     pub fn plain(&self) -> &'a [u8] {
         self.plain
     }
 
-    /// The containers of the others, one behind the other.
+    /// The consecutive containers of the rest.
     pub fn containers(&self) -> &'a [u8] {
         self.containers
     }
 
-    /// Bytes of the file: no more than 4096 for each of the frame's.
+    /// Bytes of the file; at most 4096 times the frame's.
     pub fn raw_bytes(&self) -> u64 {
         self.raw_bytes
     }
 
-    /// Decodes the file to new memory, of no more than `limit` bytes.
+    /// Decodes the file to a new vector of at most `limit` bytes.
     ///
     /// # Errors
     ///
-    /// [`Invalid::Limit`]; [`Error::Corrupt`] if the bytes are not what was written.
+    /// [`Invalid::Limit`]; [`Error::Corrupt`] if the bytes are damaged.
     pub fn to_vec(&self, limit: u64) -> Result<Vec<u8>> {
         let raw = self.raw_bytes;
         let bytes = usize::try_from(raw)

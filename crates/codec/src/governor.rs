@@ -1,16 +1,15 @@
-//! Whether encoding raises the throughput to the tier below.
+//! Decides whether encoding raises the throughput to the tier below.
 
 use std::fmt;
 
-/// Decides, input by input, whether to encode before a link or to send bytes as they are.
+/// Decides, for each input, whether to encode before a link or to send the bytes unencoded.
 ///
-/// The stage and the link are a pipeline, whose throughput is that of the slower of the two: a stage that takes in
-/// `s` bytes a second and makes them `r` times smaller before a link of `l` bytes a second moves `min(s, r l)`
-/// bytes a second, and pays off if that is above `l`. The governor turns the stage off where it does not; tries it
-/// on an input now and then, as long as trials take no more than a small share of the time; and turns it on again
-/// when it pays off.
+/// The stage and the link are a pipeline, whose throughput is that of the slower part. A stage that takes `s` bytes per
+/// second and makes them `r` times smaller, before a link of `l` bytes per second, moves `min(s, r l)` bytes per
+/// second, and pays off if that is above `l`. The governor turns a stage off that does not pay off. It then tries an
+/// input now and then, as long as trials take a small share of the time, and turns the stage on again when it pays off.
 ///
-/// It has no clock and moves no bytes: the caller reports what it measured.
+/// A governor has no clock and moves no bytes: the caller reports its measurements.
 ///
 /// ```
 /// use tierflow_codec::{Decision, Governor, Policy};
@@ -22,7 +21,7 @@ use std::fmt;
 /// // Encoded in 1 ms, to half.
 /// governor.encoded(64 << 20, 32 << 20, 1_000_000);
 /// assert_eq!(governor.decide(64 << 20), Decision::Encode);
-/// // Then come data that do not shrink.
+/// // The next data do not shrink.
 /// for _ in 0..16 {
 ///     governor.encoded(64 << 20, 64 << 20, 1_000_000);
 /// }
@@ -33,34 +32,34 @@ use std::fmt;
 pub struct Governor {
     policy: Policy,
     link: Average,
-    /// Bytes that go into the stage.
+    /// Bytes per second that go into the stage.
     stage: Average,
-    /// Bytes of inputs for each byte of containers.
+    /// Bytes of input for each byte of the containers.
     ratio: Average,
     is_on: bool,
-    /// The next input is tried, whatever trials have cost.
+    /// True if the next input is tried, even if trials took their share of time.
     is_due: bool,
-    /// Nanoseconds that the link worked with the stage off, less what trials may have cost, from its last trial on.
+    /// Nanoseconds that trials may take: their share of the link's time with the stage off, since the last trial.
     earned: f64,
     switches: u64,
     encoded: u64,
     bypassed: u64,
 }
 
-/// When to turn the stage on and off.
+/// Policy for turning the stage on and off.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Policy {
-    /// The gain in throughput from which on the stage is turned on: 1.05 is 5%. It is turned off below half of
-    /// that. The difference (hysteresis) keeps it from switching back and forth.
+    /// The gain in throughput at which the stage is turned on: 1.05 is 5%. Below half of that gain it is turned off.
+    /// The difference (hysteresis) keeps it from switching back and forth.
     pub worth: f64,
-    /// The share of the time that trials may take while the stage is off, from 0 to 1.
+    /// The largest share of the time for trials while the stage is off, from 0 to 1.
     pub trials: f64,
     /// The weight of a new measurement in the moving averages, from above 0 up to 1.
     pub weight: f64,
 }
 
 impl Default for Policy {
-    /// A gain of 5%, 1% of the time for trials, a weight of a quarter.
+    /// Returns a gain of 5%, 1% of the time for trials, and a weight of a quarter.
     fn default() -> Self {
         Self {
             worth: 1.05,
@@ -70,39 +69,39 @@ impl Default for Policy {
     }
 }
 
-/// What to do with an input.
+/// The treatment of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Encode it: that pays off, or was not measured yet.
+    /// Encode the input: encoding pays off, or is not measured yet.
     Encode,
-    /// Encode it, to measure whether that pays off by now.
+    /// Encode the input to measure whether encoding pays off now.
     Try,
-    /// Send it as it is.
+    /// Send the input unencoded.
     Bypass,
 }
 
-/// What metrics show.
+/// Measurements and counts for metrics.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figures {
-    /// Whether the stage is on.
+    /// True if the stage is on.
     pub is_on: bool,
-    /// Bytes a second that the link moves; 0 if it has not been measured.
+    /// Bytes per second that the link moves; 0 before the first measurement.
     pub link_rate: f64,
-    /// Bytes a second that the stage takes in; 0 if it has not been measured.
+    /// Bytes per second that the stage takes; 0 before the first measurement.
     pub stage_rate: f64,
-    /// How many times smaller it makes them; 0 if it has not been measured.
+    /// Bytes of input for each byte of the containers; 0 before the first measurement.
     pub ratio: f64,
-    /// How often it was turned on or off.
+    /// Number of times that the stage was turned on or off.
     pub switches: u64,
-    /// Inputs that were encoded.
+    /// Number of encoded inputs.
     pub encoded: u64,
-    /// Inputs that were sent as they are.
+    /// Number of inputs sent unencoded.
     pub bypassed: u64,
 }
 
 impl Governor {
-    /// A governor of a stage that is on until it is measured not to pay off. Values of the policy outside their ranges
-    /// are replaced by the nearest ones within.
+    /// Makes a governor whose stage is on until measurements say that it does not pay off. Clamps the policy's values
+    /// to their ranges.
     pub fn new(policy: Policy) -> Self {
         let sound = |value: f64, low: f64, high: f64| {
             if value.is_nan() {
@@ -130,7 +129,7 @@ impl Governor {
         }
     }
 
-    /// What to do with the next input, of so many bytes.
+    /// Returns the treatment of the next input, of `bytes` bytes.
     pub fn decide(&mut self, bytes: u64) -> Decision {
         if self.is_on {
             return Decision::Encode;
@@ -145,7 +144,7 @@ impl Governor {
         Decision::Bypass
     }
 
-    /// `raw` bytes were encoded to `stored` bytes in so many nanoseconds of the stage alone, whatever was decided.
+    /// Reports that the stage alone encoded `raw` bytes to `stored` bytes in `nanoseconds`, after any decision.
     pub fn encoded(&mut self, raw: u64, stored: u64, nanoseconds: u64) {
         if raw == 0 {
             return;
@@ -157,7 +156,7 @@ impl Governor {
         self.switch();
     }
 
-    /// The link moved so many bytes, encoded or not, in so many nanoseconds.
+    /// Reports that the link moved `bytes` bytes, encoded or not, in `nanoseconds`.
     pub fn sent(&mut self, bytes: u64, nanoseconds: u64) {
         if bytes == 0 {
             return;
@@ -169,18 +168,18 @@ impl Governor {
         self.switch();
     }
 
-    /// The data are of another kind from now on: the next input is encoded to see what comes of it.
+    /// Reports that the data are of another kind from now on. The next input is encoded as a trial.
     pub fn changed(&mut self) {
         self.is_due = true;
     }
 
-    /// The throughput with the stage over that without; `None` until link and stage have been measured.
+    /// The throughput with the stage divided by that without; `None` before link and stage are measured.
     pub fn gain(&self) -> Option<f64> {
         let (link, stage, ratio) = (self.link.value?, self.stage.value?, self.ratio.value?);
         Some((stage / link).min(ratio))
     }
 
-    /// What was measured and decided, for metrics.
+    /// Returns measurements and counts for metrics.
     pub fn figures(&self) -> Figures {
         Figures {
             is_on: self.is_on,
@@ -219,7 +218,7 @@ impl fmt::Display for Figures {
     }
 }
 
-/// Bytes a second.
+/// Bytes per second.
 fn rate(bytes: u64, nanoseconds: u64) -> f64 {
     bytes as f64 / nanoseconds.max(1) as f64 * 1e9
 }
@@ -247,12 +246,12 @@ mod tests {
 
     const BYTES: u64 = 1 << 26;
 
-    /// Nanoseconds for so many GB/s.
+    /// Nanoseconds for `bytes` at `rate` bytes per nanosecond (GB/s).
     fn at(bytes: u64, rate: f64) -> u64 {
         (bytes as f64 / rate) as u64
     }
 
-    /// One input by the decision: the time that the way takes, and what was decided.
+    /// Passes an input by the governor's decision. Returns the time in nanoseconds and the decision.
     fn pass(governor: &mut Governor, (link, stage, ratio): (f64, f64, f64)) -> (u64, Decision) {
         let decision = governor.decide(BYTES);
         if decision == Decision::Bypass {
@@ -279,7 +278,7 @@ mod tests {
 
     #[test]
     fn one_that_does_not_is_off_and_costs_little() {
-        // What does not shrink, and what shrinks before a link that is faster than the stage.
+        // Data that do not shrink, and data that shrink before a link faster than the stage.
         for machine in [(25.0, 300.0, 1.0 / 1.007), (50.0, 20.0, 8.0)] {
             let mut governor = Governor::new(Policy::default());
             let mut with = 0;
@@ -292,7 +291,7 @@ mod tests {
                 with as f64 <= 1.02 * without as f64,
                 "{machine:?}: {with} for {without}"
             );
-            // And yet it was tried.
+            // The stage was tried nevertheless.
             let figures = governor.figures();
             assert!(figures.encoded >= 2, "{figures:?}");
             assert_eq!(figures.encoded + figures.bypassed, 10_000);

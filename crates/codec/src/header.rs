@@ -1,20 +1,20 @@
-//! The first bytes of a container, which say what it is. docs/src/codec.md has them byte by byte.
+//! The header of a container. docs/src/codec.md describes it byte by byte.
 
 use crate::element::Element;
 use crate::error::{Error, Invalid, Result};
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 64;
-/// Blocks start at multiples of so many bytes.
+/// Blocks start at multiples of this, in bytes.
 pub(crate) const ALIGNMENT: usize = 16;
 
-/// Where a header has the bytes behind the last whole value, fewer than 8.
+/// Offset of the bytes behind the last whole value, at most 7, in a header.
 pub(crate) const TAIL_AT: usize = 40;
 
 const MAGIC: [u8; 8] = *b"tfcodec\0";
 const FORMAT: u8 = 1;
 
-/// Which codec wrote a container. The number is stored: it is never given to another.
+/// The codec of a container. Its number is stored, and never given to another codec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[repr(u8)]
@@ -30,7 +30,7 @@ pub enum CodecId {
 }
 
 impl CodecId {
-    /// All of them.
+    /// All codecs.
     const ALL: [Self; 4] = [
         Self::Planes,
         Self::Bounded,
@@ -38,7 +38,7 @@ impl CodecId {
         Self::NvcompZstd,
     ];
 
-    /// What metrics and messages call it.
+    /// The name of the codec in metrics and messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Planes => "planes",
@@ -52,31 +52,31 @@ impl CodecId {
 /// The header of a container.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Header {
-    /// The codec that wrote it.
+    /// The codec of the container.
     pub codec: CodecId,
-    /// The type of its input's values.
+    /// The type of the input's values.
     pub element: Element,
     /// The codec's parameter: 1 if [`Planes`](crate::Planes) stored differences of neighbours.
     pub(crate) parameter: u8,
-    /// Bytes of its input.
+    /// Bytes of the input.
     pub raw_bytes: u64,
     /// Bytes of the container, this header included.
     pub stored_bytes: u64,
-    /// The largest difference between a value and what comes back; 0 if it is lossless.
+    /// The largest difference between a value and its decoded form; 0 if the codec is lossless.
     pub bound: f64,
 }
 
 impl Header {
-    /// Whether these bytes start as a container does, of this format or of another one.
+    /// Returns true if these bytes start as a container of any format version does.
     pub fn is_one(bytes: &[u8]) -> bool {
         bytes.starts_with(&MAGIC)
     }
 
-    /// Reads a header, and checks all that can be checked without the rest of the container.
+    /// Reads a header, and checks all that does not need the rest of the container.
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] if these bytes start no container of a format that is known here.
+    /// [`Error::Corrupt`] if no container of a known format starts with these bytes.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let bytes: &[u8; HEADER_BYTES] = bytes
             .first_chunk()
@@ -131,7 +131,7 @@ impl Header {
         Ok(header)
     }
 
-    /// Reads a header of a container of this codec.
+    /// Reads the header of a container of this codec.
     ///
     /// # Errors
     ///
@@ -148,11 +148,12 @@ impl Header {
         }
     }
 
-    /// Bytes of the container and of its input, of which at most `stored` and `raw` are left in the caller's buffers.
+    /// Returns the bytes of the container and of its input. The caller's buffers have `stored` and `raw` bytes left for
+    /// them.
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] if they are more, or none.
+    /// [`Error::Corrupt`] if either is 0 or exceeds its buffer.
     pub fn within(&self, stored: usize, raw: usize) -> Result<(usize, usize)> {
         let within = |bytes: u64, most: usize| {
             let bytes = usize::try_from(bytes).ok();
@@ -163,7 +164,7 @@ impl Header {
             .ok_or(Error::corrupt("it is none of those that belong here"))
     }
 
-    /// The header as it is stored, with the bytes behind the last whole value.
+    /// Returns the stored header, with the bytes behind the last whole value.
     pub(crate) fn to_bytes(self, tail: &[u8]) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
@@ -183,17 +184,17 @@ impl Header {
         bytes
     }
 
-    /// How many times smaller the container is than its input.
+    /// Bytes of the input divided by those of the container.
     pub fn ratio(&self) -> f64 {
         self.raw_bytes as f64 / self.stored_bytes as f64
     }
 
-    /// Blocks of the container.
+    /// Number of blocks in the container.
     pub(crate) fn blocks(&self) -> u64 {
         blocks(self.codec, self.element, self.raw_bytes)
     }
 
-    /// Where the blocks start.
+    /// Offset of the blocks in the container, in bytes.
     pub(crate) fn payload_at(&self) -> u64 {
         payload_at(self.blocks())
     }
@@ -204,7 +205,7 @@ impl Header {
     }
 }
 
-/// Values of a block.
+/// Number of values in a block.
 pub(crate) const fn block_values(codec: CodecId, element: Element) -> usize {
     match codec {
         CodecId::Planes => crate::planes::BLOCK_BYTES / element.bytes(),
@@ -217,19 +218,19 @@ pub(crate) fn blocks(codec: CodecId, element: Element, raw_bytes: u64) -> u64 {
     (raw_bytes / element.bytes() as u64).div_ceil(block_values(codec, element) as u64)
 }
 
-/// Where the blocks start in a container of so many.
+/// Offset of the blocks in a container of `blocks` blocks, in bytes.
 pub(crate) fn payload_at(blocks: u64) -> u64 {
     HEADER_BYTES as u64 + (4 * blocks).next_multiple_of(ALIGNMENT as u64)
 }
 
-/// A word of a header.
+/// Returns the word at `at`.
 pub(crate) fn word(bytes: &[u8; HEADER_BYTES], at: usize) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[at..at + 8]);
     u64::from_le_bytes(word)
 }
 
-/// A checksum of the header's words before it.
+/// Checksum of the header's first seven words.
 pub(crate) fn check(bytes: &[u8; HEADER_BYTES]) -> u64 {
     let (words, _) = bytes.as_chunks::<8>();
     words[..7].iter().fold(0, |sum, word| {

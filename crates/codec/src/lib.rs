@@ -1,15 +1,15 @@
 #![doc = include_str!("../README.md")]
 //!
-//! # How it is laid out
+//! # Modules
 //!
-//! `header` is the header of a container, and `container` joins blocks to one, on all threads.
-//! [`Planes`] and [`Bounded`] encode blocks. [`gpu`] is the same with kernels. [`Frame`] is a file of another format,
-//! encoded. [`NvcompCodec`] is for the user's nvCOMP. [`Governor`] decides whether to encode at all.
+//! `header` has the header of a container, and `container` joins blocks to containers, on all threads. [`Planes`] and
+//! [`Bounded`] encode blocks. [`gpu`] does the same with kernels. [`Frame`] is an encoded file of another format.
+//! [`NvcompCodec`] is for the user's nvCOMP. [`Governor`] decides whether to encode.
 //!
-//! # What is deliberately absent
+//! # Absent on purpose
 //!
-//! No checksums of the content: the store that holds a container has them. No shapes of fields: a codec sees
-//! values in the order of memory. No clock: the caller that moves the bytes measures the times.
+//! Containers have no checksums of their content: the store that holds them does. A codec knows no shapes of fields: it
+//! sees values in the order of memory. A governor has no clock: the caller that moves the bytes measures times.
 #![deny(unsafe_code)]
 
 mod bits;

@@ -9,7 +9,7 @@ use crate::header::CodecId;
 use crate::header::Header;
 use crate::planes::Planes;
 
-/// One of the codecs, with its parameters: what a configuration holds, and what [`gpu`](crate::gpu) encodes by.
+/// A codec with its parameters: part of a configuration, and of the calls of [`gpu`](crate::gpu).
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Method {
@@ -39,7 +39,7 @@ impl Method {
         }
     }
 
-    /// The header of a container that is not encoded yet.
+    /// Makes the header of a container before encoding.
     #[cfg(feature = "cuda")]
     pub(crate) fn header(&self, raw_bytes: u64, element: Element) -> Result<Header> {
         match self {

@@ -83,7 +83,7 @@ impl Gpu {
         bytes
     }
 
-    /// Encodes to so many bytes of device memory, or of pinned memory.
+    /// Encodes to `room` bytes of device or pinned memory.
     fn encode(
         &mut self,
         method: &Method,
@@ -121,7 +121,7 @@ impl Gpu {
         Ok((header, bytes))
     }
 
-    /// Decodes from device memory, or from pinned memory, and looks at what is around the output.
+    /// Decodes from device or pinned memory, and checks the bytes around the output.
     fn decode(&self, container: &[u8], len: usize, from_host: bool) -> Result<Vec<u8>, Error> {
         let header = Header::parse(container)?;
         let origin = if from_host {
@@ -158,7 +158,7 @@ fn the_gpu_makes_the_bytes_of_the_cpu_and_reads_them() {
         for n in LENGTHS {
             for (name, mut input) in inputs(element, n) {
                 if n % 2 == 1 {
-                    // Ends within a value.
+                    // The input ends within a value.
                     input.pop();
                 }
                 for method in methods(element) {
@@ -217,7 +217,7 @@ fn damaged_containers_do_no_harm_on_the_gpu() {
                     if sound.len() <= HEADER_BYTES {
                         continue;
                     }
-                    // Nearly always where the sizes are.
+                    // Most edits hit the sizes.
                     let most = (sound.len() - HEADER_BYTES).min(if random.share() < 0.8 {
                         256
                     } else {

@@ -38,7 +38,7 @@ impl Gpu {
         }
     }
 
-    /// Fills all of it with a byte, and puts these ahead.
+    /// Writes `bytes` to the start of the memory, and `behind` to the rest.
     fn set(&self, memory: &Memory, bytes: &[u8], behind: u8) {
         let mut all = memory.lend_mut(0..ROOM).unwrap();
         self.stream.fill(&mut all, behind).unwrap();
@@ -48,7 +48,7 @@ impl Gpu {
         }
     }
 
-    /// The first bytes; those behind them are as they were.
+    /// Returns the first `len` bytes. Checks that the rest is still `behind`.
     fn get(&self, memory: &Memory, len: usize, behind: u8) -> Vec<u8> {
         let mut bytes = vec![0; ROOM];
         let loan = memory.lend(0..ROOM).unwrap();
@@ -213,7 +213,7 @@ fn damaged_containers_do_no_harm() {
         }
         let mut output = vec![0; input.len()];
         let on_cpu = decode(&damaged, &mut output);
-        // What one of them refuses, the other may take for other bytes: a match that reaches beyond the block's end, say.
+        // An input refused by one decoder may be accepted by the other: a match beyond the block's end, for example.
         match (on_cpu, gpu.decode(&damaged, input.len())) {
             (Ok(()), Ok(bytes)) => assert!(bytes == output),
             (_, Err(error)) => {

@@ -1,4 +1,4 @@
-//! Frames: what went in comes back, and damaged and forged ones are refused before memory is taken.
+//! Frames: files come back, and damaged and forged frames are refused before memory is allocated.
 #![allow(clippy::unwrap_used, reason = "the helpers of tests fail like tests")]
 
 mod common;
@@ -9,7 +9,7 @@ use tierflow_codec::{Codec, Element, Error, Frame, Header, Invalid, Planes, deco
 
 const MOST: u64 = 1 << 22;
 
-/// A file whose first bytes stay as they are, and whose others are containers of these types.
+/// A file whose first bytes stay unencoded, and whose rest is containers of these types.
 fn framed(plain: &[u8], parts: &[(&[u8], Element)]) -> Vec<u8> {
     let rest = parts.iter().map(|(bytes, _)| bytes.len() as u64).sum();
     let mut frame = Frame::start(plain, rest);
@@ -24,7 +24,7 @@ fn file(frame: &[u8]) -> Result<Vec<u8>, Error> {
     Frame::parse(frame)?.to_vec(MOST)
 }
 
-/// Puts the right check into a header, so that what is behind it is reached.
+/// Corrects the checksum of a header, so that the checks behind it are reached.
 fn seal(frame: &mut [u8]) {
     let mut sum = 0_u64;
     for word in frame[..56].chunks_exact(8) {
@@ -87,12 +87,12 @@ fn every_field_of_a_header_is_checked() {
             let found = file(&damaged);
             assert!(matches!(found, Err(Error::Corrupt { .. })), "byte {at}");
             seal(&mut damaged);
-            // With a right check, the length still has to be that of the content.
+            // With a right checksum, the length still has to match the content.
             let found = file(&damaged);
             assert_eq!(found.is_ok(), (56..64).contains(&at), "byte {at}");
         }
     }
-    // What follows the last container belongs to none.
+    // Bytes behind the last container belong to none.
     assert!(file(&[sound.as_slice(), &[0]].concat()).is_err());
     assert!(file(&sound[..sound.len() - 1]).is_err());
 }
@@ -132,6 +132,6 @@ fn a_frame_is_no_container_and_a_container_no_frame() {
     assert!(Header::is_one(&container) && !Frame::is_one(&container));
     assert!(Frame::is_one(&inner) && !Header::is_one(&inner));
     assert!(file(&container).is_err() && decode_to_vec(&inner, MOST).is_err());
-    // Encoded as a checkpoint, it comes back as it was.
+    // A frame encoded as a checkpoint comes back unchanged.
     assert_eq!(decode_to_vec(&container, MOST).unwrap(), inner);
 }

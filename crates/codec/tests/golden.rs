@@ -1,6 +1,6 @@
-//! Containers that were written by format 1 stay readable, and are what is written now.
+//! Containers written in format 1 stay readable, and equal those written now.
 //!
-//! `TIERFLOW_WRITE_GOLDEN=1` writes those that are missing; none is written anew.
+//! `TIERFLOW_WRITE_GOLDEN=1` writes missing files, and never replaces one.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod common;
@@ -19,7 +19,7 @@ fn cases() -> Vec<(String, Method, Element, Vec<u8>)> {
     let mut cases = Vec::new();
     for element in Element::ALL {
         let mut random = Random(element as u64);
-        // Nothing first, then a walk: sums and products alone, which are the same everywhere.
+        // Zeros first, then a walk by sums and products alone, which are the same on every machine.
         let mut value = 0.0;
         let walk = (0..VALUES).map(|n| {
             value += if n < 1_000 {
@@ -58,7 +58,7 @@ fn cases() -> Vec<(String, Method, Element, Vec<u8>)> {
     cases
 }
 
-/// Sums of what the bounded ones come back as, in their order.
+/// Sums of the decoded bounded inputs, in their order.
 const BOUNDED: [u64; 4] = [
     16_568_033_209_729_168_728,
     8_301_286_704_167_732_361,
@@ -106,7 +106,7 @@ fn several_containers_are_decoded_together() {
     let mut out = vec![0; whole.len()];
     decode_all(&containers, &mut out).unwrap();
     assert!(out == whole);
-    // Of another length, and cut off anywhere.
+    // An output of another length, and containers cut off.
     assert!(decode_all(&containers, &mut vec![0; whole.len() + 1]).is_err());
     assert!(decode_all(&containers, &mut vec![0; whole.len() - 1]).is_err());
     for end in (1..containers.len()).step_by(997) {

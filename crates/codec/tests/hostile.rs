@@ -1,4 +1,4 @@
-//! Damaged and forged containers: an error that says what is wrong, or bytes; never a panic.
+//! Damaged and forged containers: an error that names the defect, or bytes; never a panic.
 #![allow(clippy::unwrap_used, reason = "the helpers of tests fail like tests")]
 
 mod common;
@@ -37,7 +37,7 @@ fn every_field_of_a_header_is_checked() {
             let found = decode_to_vec(&damaged, MOST);
             assert!(matches!(found, Err(Error::Corrupt { .. })), "byte {at}");
             seal(&mut damaged);
-            // The type may be another one of as many bytes, the tail anything: lengths still hold.
+            // The type may be another of as many bytes, and the tail anything: lengths still hold.
             if let Ok(output) = decode_to_vec(&damaged, MOST) {
                 let header = Header::parse(&damaged).unwrap();
                 assert_eq!(output.len() as u64, header.raw_bytes);
@@ -80,12 +80,12 @@ fn what_is_cut_off_is_refused() {
 
 #[test]
 fn sizes_in_a_block_are_checked() {
-    // Table, unit sizes, masks and codes of the first block, each made as large as it gets.
+    // Table, unit sizes, masks and codes of the first block, each set to its largest value.
     for sound in sound() {
         for at in (HEADER_BYTES..sound.len().min(HEADER_BYTES + 400)).step_by(2) {
             let mut damaged = sound.clone();
             damaged[at..at + 2].fill(0xFF);
-            // Whatever comes of it, it comes back.
+            // The call returns, with any result.
             let _ = decode_to_vec(&damaged, MOST);
         }
     }
@@ -134,7 +134,7 @@ proptest! {
         let mut container = which.get(&SOUND).clone();
         let len = container.len() - HEADER_BYTES;
         body.resize(len, 0);
-        // The blocks' table stays, so that the blocks are reached.
+        // The table of blocks stays, so that the blocks are reached.
         let header = Header::parse(&container).unwrap();
         let blocks = header.raw_bytes.div_ceil(16_384) as usize;
         let at = (HEADER_BYTES + 8 * blocks).min(container.len());

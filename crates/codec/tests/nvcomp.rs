@@ -35,7 +35,7 @@ fn what_other_encoders_of_the_formats_made_is_decoded() {
 
 #[test]
 fn a_frame_of_many_small_blocks_takes_no_more_memory_than_it_may() {
-    // A Zstandard frame of a window of 2 GiB, and blocks of 4 bytes that stand for 128 KiB of one byte each.
+    // A Zstandard frame with a window of 2 GiB, and blocks of 4 bytes that stand for 128 KiB of one byte each.
     let mut frame = vec![0x28, 0xB5, 0x2F, 0xFD, 0x00, 21 << 3];
     let block = (128_u32 << 10) << 3 | 1 << 1;
     while frame.len() < 60_000 {
@@ -59,7 +59,7 @@ fn a_frame_of_many_small_blocks_takes_no_more_memory_than_it_may() {
     assert!(more < 256 << 10, "{more} KiB");
 }
 
-/// KiB of memory that the process had at most.
+/// The process's peak memory in KiB.
 fn most_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status

@@ -1,4 +1,4 @@
-//! What goes in comes back: bit for bit, or within the bound.
+//! Inputs come back bit for bit, or within the bound.
 #![allow(clippy::unwrap_used, reason = "the helpers of tests fail like tests")]
 
 mod common;
@@ -10,7 +10,7 @@ use tierflow_codec::{
     Predictor, decode, decode_to_vec,
 };
 
-/// Values with their bytes, within the bound of the container.
+/// Checks that every value is within the container's bound.
 fn assert_within(element: Element, bound: f64, input: &[u8], output: &[u8], what: &str) {
     let wide = |bytes: &[u8]| -> Vec<f64> {
         match element {
@@ -55,7 +55,7 @@ fn assert_comes_back(codec: &dyn Codec, element: Element, input: &[u8], what: &s
     } else {
         assert_within(element, header.bound, input, &output, &what);
     }
-    // Once more, with other threads at work.
+    // Encodes again, with other threads at work.
     let alone = rayon::ThreadPoolBuilder::new()
         .num_threads(1)
         .build()
@@ -75,7 +75,7 @@ fn every_codec_brings_back_every_kind_of_input_of_any_length() {
                 for codec in codecs(element) {
                     assert_comes_back(codec.as_ref(), element, &input, name);
                     if n % 2 == 1 {
-                        // Ends within a value, and starts at an odd address.
+                        // The input ends within a value, and starts at an odd address.
                         let odd = &input[1..];
                         assert_comes_back(codec.as_ref(), element, odd, name);
                     }
@@ -115,7 +115,7 @@ fn nothing_gets_longer_than_promised() {
                     let encoded = codec.encode_to_vec(&input, element).unwrap();
                     assert!(encoded.len() as u64 <= most, "{codec:?} {element:?} {name}");
                 }
-                // One in a hundred, and what even an empty block takes.
+                // At most 1/64 more, and the bytes of an empty block.
                 assert!(
                     most <= len as u64 + len as u64 / 64 + 700,
                     "{codec:?} {element:?} {n}"
@@ -123,7 +123,7 @@ fn nothing_gets_longer_than_promised() {
             }
         }
     }
-    // The bound is met: nothing can be taken off it but padding.
+    // The limit is reached up to the padding.
     let noise = &inputs(Element::F32, 40_960)[4].1;
     let planes = Planes::new();
     let most = planes
@@ -172,7 +172,7 @@ fn the_predictor_that_suits_is_chosen() {
     let weights = &inputs(Element::Bf16, n)[2].1;
     let chosen = Planes::chosen_for(weights, Element::Bf16);
     assert_eq!(chosen.predictor(), Predictor::None);
-    // Nearly all of it is zero, as ahead of a wavefront: the few blocks that are not have to be met.
+    // Nearly all values are zero, as ahead of a wavefront: the sample must find the few blocks that are not.
     let mut field = vec![0; 12 * n];
     let swell = (0..n).map(|i| (i as f64 / 300.0).sin());
     field.extend(common::bytes_of(Element::F32, swell));
@@ -227,7 +227,7 @@ fn every_exponent_and_many_mantissas_keep_their_bound() {
     let bits = (0..=u16::MAX)
         .flat_map(|high| [0, 1, 0x7FFF, 0xFFFF].map(|low| u32::from(high) << 16 | low));
     let input: Vec<u8> = bits.flat_map(u32::to_le_bytes).collect();
-    // Each among its like, and each among all others.
+    // Each exponent among its like, and each among all others.
     let values = input.len() / 4;
     let (words, _) = input.as_chunks::<4>();
     let strewn: Vec<u8> = (0..values)

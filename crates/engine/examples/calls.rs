@@ -1,4 +1,5 @@
-//! What a call costs, and what of it is not copying: medians in µs, to compare front doors with, and to see where time goes.
+//! Measures the cost of calls, and the share that is not copying: medians in µs, for comparing front doors and finding
+//! slow parts.
 //!
 //! `cargo run --release --example calls`, with `cuda` as an argument on a GPU. With `pairs`, each version is restored after its
 //! checkpoint, and goes: the same memory over and over, as `crates/python/benches/calls.py --pairs` has it.

@@ -18,7 +18,7 @@ use tierflow_engine::{AfterRestore, Element, Engine, EngineBuilder, Region, Regi
 const BYTES: usize = 4096;
 const SMALL: usize = 64 << 20;
 
-/// What was seen of one history.
+/// Measurements of a history.
 struct Seen {
     checkpoint: Duration,
     wait: Duration,

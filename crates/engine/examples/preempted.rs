@@ -9,7 +9,7 @@ use std::time::Duration;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Notice, Region, RegionMut};
 
-/// What `sysexits.h` calls a temporary failure.
+/// The exit code for a temporary failure in `sysexits.h`.
 const TRY_AGAIN: u8 = 75;
 
 const SIGUSR1: i32 = 10;

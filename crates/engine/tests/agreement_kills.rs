@@ -18,7 +18,7 @@ use tierflow_testing::{Process, this_test};
 
 const CHILD: &str = "TIERFLOW_AGREEMENT_START";
 
-/// What a start of the group writes under a number.
+/// The content of a version written by a start of the group.
 fn content(start: u64, rank: u32, version: u64) -> Vec<u8> {
     let words = [start, u64::from(rank), version];
     let length = if version % 7 == 6 { 1_100_000 } else { 2_400 };

@@ -209,7 +209,7 @@ fn the_only_copy_is_an_error_and_never_wrong_bytes() {
             }
         }
         assert!(errors > 0, "{}: nothing was read from storage", route.name);
-        // It was the reading.
+        // The storage altered bytes of reads only.
         rig.lies.store(false, Relaxed);
         for version in 0..VERSIONS {
             let bytes = (route.read)(&engine, version).unwrap();

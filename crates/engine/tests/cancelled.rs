@@ -10,7 +10,7 @@ use tierflow_store::{
     Error, Options, Piece, Ready, Repository, Result, Snapshot, Vault, VersionInfo,
 };
 
-/// Where the save of the first version stands.
+/// State of the save of the first version.
 #[derive(Debug, Default)]
 enum Save {
     #[default]

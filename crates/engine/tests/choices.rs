@@ -1,4 +1,4 @@
-//! What cannot be is refused when the engine is built, and errors say what is so.
+//! Building refuses impossible configurations, and errors name the defect.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

@@ -49,7 +49,7 @@ fn assert_restores(engine: &Engine, client: u64, versions: std::ops::Range<Versi
     }
 }
 
-/// What the engine may use of the pool.
+/// Bytes of the pool that the engine may use.
 fn limit(engine: &Engine) -> u64 {
     let tiers = engine.metrics().tiers;
     tiers.iter().find(|t| t.name == "host").unwrap().limit
@@ -178,7 +178,7 @@ fn a_pool_needs_somewhere_to_flush_to_and_memory_that_can_shrink() {
     assert!(pool.members().unwrap().is_empty());
 }
 
-/// Where a child process finds its pool.
+/// Variable that names the pool of a child process.
 const DIRECTORY: &str = "TIERFLOW_TEST_CLIENTS";
 
 fn client_of(directory: &Path) -> Engine {

@@ -34,7 +34,7 @@ fn field(version: Version) -> Vec<u8> {
     (0..VALUES).flat_map(|n| value(n).to_le_bytes()).collect()
 }
 
-/// What does not become smaller.
+/// Bytes that do not shrink.
 fn noise(version: Version, size: usize) -> Vec<u8> {
     let mut state = version + 1;
     let word = |_| {
@@ -118,7 +118,7 @@ fn a_region_with_a_bound_comes_back_within_it_and_the_others_as_they_were() {
     };
     let mut changed = 0;
     for version in (0..12).rev() {
-        // One region alone reads as all do.
+        // A single region can be read.
         let mut wave = vec![0; SIZE];
         let region = ("wave", RegionMut::from(wave.as_mut_slice()));
         engine.restore_regions(version, &mut [region]).unwrap();
@@ -311,7 +311,7 @@ fn ranks_of_a_group_compress_each_for_itself() {
     run(2, &|rank, engine| {
         assert_eq!(engine.latest(None), Some(5));
         (0..6).for_each(|version| assert_restores(engine, version, &of(rank, version)));
-        // Those of another rank, which are compressed there.
+        // The versions of another rank, which are compressed on its storage.
         let mut other = vec![0; sizes[2]];
         let region = ("checkpoint", other.as_mut_slice());
         engine.restore_rank(5, 2, &mut [region]).unwrap();

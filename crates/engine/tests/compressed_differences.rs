@@ -46,7 +46,7 @@ fn compression(engine: &Engine) -> CompressionMetrics {
     engine.metrics().compression.unwrap()
 }
 
-/// What does not become smaller.
+/// Bytes that do not shrink.
 fn noise(version: Version, size: usize) -> Vec<u8> {
     let word = |at: u64| {
         let mixed = (at ^ version << 40).wrapping_mul(0x9E37_79B9_7F4A_7C15);

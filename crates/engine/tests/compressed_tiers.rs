@@ -1,4 +1,4 @@
-//! Which tiers hold compressed versions, on the host back end: those that were chosen, wherever versions come from and go to.
+//! Compressed versions on the chosen tiers, on the host back end, for versions from and to any tier.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -64,7 +64,7 @@ impl Application {
             Region::Memory(&self.field, half..length),
         ];
         engine.checkpoint(version, &regions).unwrap();
-        // What comes after does not show in the checkpoint.
+        // Later writes do not change the checkpoint.
         self.stream
             .fill(&mut self.field.lend_mut(0..length).unwrap(), 0xAA)
             .unwrap();

@@ -76,7 +76,7 @@ impl Bench {
         engine.checkpoint(version, &regions).unwrap();
     }
 
-    /// What came back as the field; what is before it is as it was.
+    /// Returns the restored field, after checking the bytes before it.
     fn restored(&self, engine: &Engine, version: Version) -> Vec<u8> {
         self.set(&self.field, &[0x55; SIZE]);
         self.set(&self.head, &[0x55; HEAD]);
@@ -309,7 +309,7 @@ fn without_device_memory_versions_go_as_they_are_and_the_host_decodes() {
     }
 }
 
-/// What nvCOMP compressed, and read where there is none.
+/// Builds without nvCOMP read versions that nvCOMP compressed.
 #[cfg(feature = "nvcomp")]
 #[test]
 #[ignore = "needs an NVIDIA GPU and nvCOMP"]

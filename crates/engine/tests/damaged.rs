@@ -66,7 +66,7 @@ fn what_a_scratch_file_does_not_give_back_comes_from_below() {
         let slot = engine.consume(version).unwrap();
         assert!(slot.bytes().unwrap() == content(version), "{version}");
     }
-    // What is brought up ahead comes from there as well.
+    // Prefetches read the other copy, too.
     engine.hint((0..VERSIONS).rev());
     engine.prefetch_start();
     for version in (0..VERSIONS).rev() {

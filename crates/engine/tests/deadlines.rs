@@ -28,7 +28,7 @@ struct Hanging {
 #[derive(Debug, Default)]
 struct State {
     held: BTreeSet<Version>,
-    /// Who came, in this order.
+    /// Versions that arrived, in order.
     came: Vec<Version>,
 }
 
@@ -171,7 +171,7 @@ fn a_checkpoint_that_goes_straight_to_storage_that_hangs() {
     checkpoint(&engine, 5, 3 * MIB);
     assert!(engine.is_durable(5) && !engine.is_durable(3));
     vault.release(3);
-    // Its number is free once that has ended.
+    // The number is free once the save has ended.
     loop {
         match engine
             .within(Duration::from_secs(60))
@@ -183,7 +183,7 @@ fn a_checkpoint_that_goes_straight_to_storage_that_hangs() {
     }
     engine.wait().unwrap();
     assert!(restored(&engine, 3).unwrap() == bytes);
-    // What came too late is not kept.
+    // A version that arrives too late is not kept.
     vault.hold([9]);
     let error = engine.within(SHORT).checkpoint(9, &regions).unwrap_err();
     assert!(matches!(error, Error::TimedOut { .. }), "{error}");
@@ -281,7 +281,7 @@ fn one_version_is_waited_for() {
         let waiting = scope.spawn(|| engine.wait_version(1));
         vault.release(1);
         waiting.join().unwrap().unwrap();
-        // One that is given up meanwhile.
+        // A version that is discarded meanwhile.
         let waiting = scope.spawn(|| engine.wait_version(3));
         engine.discard(3).unwrap();
         let error = waiting.join().unwrap().unwrap_err();
@@ -335,7 +335,7 @@ fn closing_tells_whether_all_is_durable() {
     );
     vault.release_all();
     closing(false).unwrap();
-    // What is not to outlive the engine is not waited for.
+    // Closing does not wait for versions that need not outlive the engine.
     let device = open(Choice::Host).unwrap();
     let engine = Engine::builder(&device).host_cache(MIB).build().unwrap();
     checkpoint(&engine, 0, MIB);

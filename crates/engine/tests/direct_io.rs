@@ -1,7 +1,7 @@
 //! Copies straight between device memory and the scratch file.
 //!
-//! Those that need cuFile are run by name on a machine that has it and a GPU, with the directory of `libcufile.so.0` in
-//! `LD_LIBRARY_PATH` and a directory for files in `TMPDIR` that the library takes: on a disk that udev knows, or in `/dev/shm`.
+//! The tests that need cuFile are run by name on a machine with cuFile and a GPU, with the directory of
+//! `libcufile.so.0` in `LD_LIBRARY_PATH`. `TMPDIR` names a directory on a disk that udev knows, or in `/dev/shm`.
 #![cfg(feature = "cufile")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

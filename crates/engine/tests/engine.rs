@@ -332,7 +332,7 @@ fn storage_that_fails_now_and_then_loses_nothing() {
         engine.hint((0..60).rev());
         let size = 100_000;
         for version in 0..60 {
-            // One call may meet a fault; a second one finds the tier open again.
+            // A call may meet a fault; the next one finds the tier open again.
             faults.every_nth.store(nth, Ordering::Relaxed);
             while checkpoint(&engine, version, size).is_err() {}
         }

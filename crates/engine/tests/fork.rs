@@ -11,8 +11,8 @@ const MIB: usize = 1 << 20;
 
 /// Runs `child` in a fork, and takes no longer than `patience` over it. The child's answer, if it gave one.
 fn in_child(patience: Duration, child: impl FnOnce() -> bool) -> Option<bool> {
-    // SAFETY: the child calls what is given and leaves without running anything of the parent's. What is given allocates,
-    // which the C library allows in a fork, and takes no lock that another thread of the parent's holds.
+    // SAFETY: the child calls `child`, and exits without running code of the parent. `child` allocates, which the C
+    // library allows after a fork, and takes no lock that another thread of the parent holds.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         let code = if child() { 0 } else { 1 };
@@ -115,7 +115,7 @@ fn a_fork_of_the_process_leaves_the_engine_alone() {
     assert_eq!(next.latest(None), Some(11));
 }
 
-/// What a child drops of the engine's is the parent's: a slot that it commits is not.
+/// A child's drops do not affect the parent's engine: a slot that the child commits is not committed.
 #[test]
 fn a_slot_in_a_fork_is_the_parents() {
     let device = open(Choice::Host).unwrap();
@@ -142,7 +142,7 @@ fn a_slot_in_a_fork_is_the_parents() {
     assert!(slot.bytes().unwrap().iter().all(|&byte| byte == 4));
 }
 
-/// What a program holds beside an engine: the child may drop its copies of it, and the parent still has all of it.
+/// A child may drop its copies of leases and arenas, and the parent keeps all of them.
 #[test]
 fn leases_and_arenas_in_a_fork_are_the_parents() {
     let device = open(Choice::Host).unwrap();

@@ -23,7 +23,7 @@ struct Hanging {
     hangs: Mutex<bool>,
     changed: Condvar,
     is_met: AtomicBool,
-    /// Whether it is the lists that hang.
+    /// True if listing hangs, and not removing.
     of_lists: bool,
 }
 

@@ -14,7 +14,7 @@ use tierflow_store::{Error as StoreError, Options, Region as Stored, Repository,
 
 const LENGTH: usize = 50_000;
 
-/// What a run writes under a number.
+/// The content of a version that a run writes.
 fn content(run: u64, version: u64) -> Vec<u8> {
     let word = |i: u64| {
         (version + 1)
@@ -88,7 +88,7 @@ fn what_another_node_acknowledged_is_not_taken_back_by_leftovers() {
     drop(engine);
     let local = Repository::read_only(home.near.with_extension("1"), Options::default()).unwrap();
     for version in [3, 4] {
-        // Those that took their place may have been fetched.
+        // The versions of run 2 may have been fetched.
         let own = local.own_piece(version);
         assert!(own.is_err() || own.unwrap().read("checkpoint").unwrap() == content(2, version));
     }
@@ -197,7 +197,7 @@ fn runs_that_were_killed_early_here_count_for_nothing_against_one_elsewhere() {
     }
     {
         let engine = on_node(&home, 2).build().unwrap();
-        // What got down before these runs were over.
+        // Some versions of these runs may have reached external storage.
         let first = engine.latest(None).map_or(0, |newest| newest + 1);
         assert!(first <= 4);
         (first..6).for_each(|version| checkpoint(&engine, 2, version));
@@ -285,7 +285,7 @@ fn differences_whose_base_was_written_anew_elsewhere_fall_back_to_external_stora
         checkpoint(&engine, 1, 0);
         engine.wait().unwrap();
     }
-    // What never left node 1: versions 1 to 4 of run 1.
+    // Versions 1 to 4 of run 1 never left node 1.
     write(
         &differing(builder().node_local(&near)).build().unwrap(),
         1,

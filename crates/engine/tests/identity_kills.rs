@@ -1,5 +1,6 @@
 //! An application is killed at random instants, and goes on at either of two nodes that share external storage, with
-//! differences or without, with room on the node or without. Whatever it was told to be durable comes back as it was.
+//! differences or without, with space on the node or without. Versions that it was told are durable come back
+//! unchanged.
 //!
 //! `TIERFLOW_KILLS=1000` sets the number of kills; CI runs 15.
 
@@ -26,7 +27,7 @@ fn length_of(version: u64) -> usize {
     }
 }
 
-/// What a run writes under a number: much of it is in common with the other versions.
+/// The content of a version that a run writes: much of it is common to all versions.
 fn content(run: u64, version: u64) -> Vec<u8> {
     let mut bytes = vec![7; length_of(version)];
     let word = (run + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ version;
@@ -142,7 +143,7 @@ fn no_kill_makes_an_acknowledged_version_stale() {
         if let (Some(oldest), Some(newest)) = (reports.first(), reports.last()) {
             let engine = engine(&near(&home, node), &home.far, false, differences);
             for version in before.map_or(0, |before| before + 1)..=*newest {
-                // What it found may have been left by others, and never been acknowledged before. There may be holes in that.
+                // Versions found at the start may be other runs', may never have been acknowledged, and may have gaps.
                 let writer = match version < *oldest {
                     true if engine.restore_size(version).is_err() => continue,
                     true => {

@@ -17,7 +17,7 @@ fn sleeps() -> BTreeMap<String, u64> {
     let mut sleeps = BTreeMap::new();
     for task in fs::read_dir("/proc/self/task").unwrap() {
         let task = task.unwrap();
-        // It may have ended meanwhile.
+        // The thread may have ended meanwhile.
         let Ok(status) = fs::read_to_string(task.path().join("status")) else {
             continue;
         };

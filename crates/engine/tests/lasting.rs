@@ -407,7 +407,7 @@ fn storage_that_hangs_does_not_keep_an_application_from_its_end() {
         std::thread::sleep(Duration::from_millis(1));
     }
     drop(engine);
-    // What was under way stops at its next block, and lets go of the directories.
+    // Work under way stops at its next block, and releases the directories.
     gate.resume();
     let engine = loop {
         let again = builder().node_local(&home.near).external(&home.far).build();

@@ -26,7 +26,7 @@ use tierflow_store::{Options, Repository};
 use tierflow_testing::{Process, this_test};
 
 const DIRECTORY: &str = "TIERFLOW_DIFFERENCES_DIRECTORY";
-/// What the process that is killed keeps.
+/// Number of versions that the killed process keeps.
 const NEWEST: usize = 12;
 
 fn builder() -> EngineBuilder {
@@ -40,7 +40,7 @@ fn of(device: &Device) -> EngineBuilder {
         .dedup(Tree { chunk: 64 })
 }
 
-/// What changes here hardly becomes smaller, but for what each chain begins with.
+/// Compresses. The changed bytes hardly shrink, but the first version of each chain does.
 fn compressing(device: &Device) -> EngineBuilder {
     of(device).compress(Compression::lossless(Value::I64).always())
 }
@@ -214,7 +214,7 @@ fn retention_keeps_what_the_newest_are_made_of_and_no_more() {
             let listed = listed(directory);
             let versions: Vec<u64> = listed.iter().map(|(version, _)| *version).collect();
             assert!(versions.ends_with(&[newest - 3, newest - 2, newest - 1, newest]));
-            // One chain has 16 at most, and the four newest belong to two at most.
+            // A chain has at most 16 versions, and the four newest belong to at most two chains.
             assert!(versions.len() <= 20, "{listed:?}");
         }
     }
@@ -334,7 +334,7 @@ fn an_engine_without_the_stage_says_what_it_needs() {
         panic!("{plain:?}")
     };
     assert!(why.contains("dedup"), "{why}");
-    // What an engine without it left is found by one with it.
+    // An engine with differences finds the versions of an engine without them.
     let plain = || {
         Engine::builder(&device)
             .host_cache(4 * SIZE)
@@ -437,14 +437,14 @@ fn check(directory: &Path, reported: &BTreeSet<u64>) {
     let newest = held.last().copied().unwrap_or_default();
     for &version in &held {
         match restore(&engine, version) {
-            // It is being given up, for newer ones.
+            // The version is being given up for newer ones.
             Err(Error::Unknown { .. } | Error::Discarded { .. }) => {
                 assert!(version + NEWEST as u64 <= newest, "version {version}");
             }
             bytes => assert!(bytes.unwrap() == content(version), "version {version}"),
         }
     }
-    // What is newer may push one of these out: the application was still at it.
+    // Newer versions may push out one of these: the application was still running.
     for version in reported.iter().rev().take(NEWEST) {
         let kept = version + NEWEST as u64 > newest;
         assert!(

@@ -103,8 +103,8 @@ impl Application {
     }
 }
 
-/// Regions of any length, many of them empty. Those of one memory lie next to each other or apart; those of the device and of
-/// the host come in no order.
+/// Regions of any length, many of them empty. Regions of one memory are adjacent or apart; regions of device and host
+/// are mixed.
 fn places(random: &mut Random, count: usize) -> Vec<Place> {
     let mut at = [0; 3];
     let mut places: Vec<Place> = (0..count)

@@ -145,7 +145,7 @@ fn regions_come_back_by_name_from_caches_and_scratch_files() {
         }
         for version in [3, 0, 4, 1, 2] {
             assert_all_come_back(&engine, &device, version);
-            // It was consumed by the whole restore, and by nothing before.
+            // Only the whole restore consumed the version.
             assert!(!engine.versions().contains(&version));
         }
     }
@@ -187,7 +187,7 @@ fn files_say_what_the_regions_are_and_the_next_engine_knows() {
                 }
             }
         }
-        // What comes up to the host's memory and goes down again, to a directory that lost it, keeps its names.
+        // A version keeps its names on the way to the host's memory and back to a directory that lost it.
         std::fs::remove_dir_all(&home.near).unwrap();
         for _life in 0..2 {
             let (device, engine) = start();
@@ -263,7 +263,7 @@ fn what_has_no_names_is_one_region_and_numbers_forget_theirs() {
             .unwrap();
     }
     engine.close().unwrap();
-    // What was written before there were names looks the same.
+    // Versions from before names look the same.
     let engine = host().1.external(&home.far).build().unwrap();
     for version in [1, 2] {
         let regions = engine.regions(version).unwrap();

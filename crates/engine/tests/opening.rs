@@ -1,4 +1,5 @@
-//! A start reads, leaves its lock and reports. It deletes nothing, needs no space, and changes no later decision, wherever it ends.
+//! A start reads, leaves its lock and reports. A start deletes nothing, needs no space, and changes no later decision,
+//! wherever it ends.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -60,7 +61,7 @@ fn both(home: &Home) -> EngineBuilder {
     near(home).external(&home.far)
 }
 
-/// What an engine offers: the run that wrote each version, as its bytes tell.
+/// The versions that an engine offers, with the run that wrote each one's bytes.
 fn offered(engine: &Engine) -> BTreeMap<Version, u64> {
     let run = |version| {
         let bytes = restored(engine, version);
@@ -184,7 +185,7 @@ fn what_builds_upon_a_number_that_is_written_anew_goes() {
         assert_eq!(offered(&engine), of_run(2, 0..7), "life {life}");
         engine.close().unwrap();
         if life == 0 {
-            // They are there as long as nothing that is known counts in their place.
+            // The versions stay while no known copy counts in their place.
             assert_eq!(pieces(&home.near), (0..12).collect::<Vec<_>>());
         }
         let engine = both(&home).build().unwrap();

@@ -19,7 +19,7 @@ use tierflow_store::{
 
 const MIB: usize = 1 << 20;
 
-/// What panics while it is told to.
+/// Switches of a storage whose writes or reads panic.
 #[derive(Debug, Default)]
 struct Switches {
     writes: AtomicBool,

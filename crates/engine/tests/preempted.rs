@@ -80,7 +80,7 @@ fn a_job_that_is_told_to_go_goes_on_elsewhere() {
         for line in lines.map(Result::unwrap) {
             if let Some(at) = line.find("step ") {
                 let step: u64 = line[at + 5..].parse().unwrap();
-                // What was promised is where it goes on.
+                // The application goes on behind the promised version.
                 if steps == 0 {
                     assert_eq!(step, gone.map_or(0, |version| version + 1));
                 }

@@ -53,7 +53,7 @@ fn a_region_that_is_not_in_its_memory_is_refused() {
     engine.checkpoint(1, &[good]).unwrap();
 }
 
-/// What is larger than the device cache begins there, and goes on in the host's.
+/// A checkpoint larger than the device cache begins there and continues in the host's.
 #[test]
 fn a_checkpoint_larger_than_a_cache_is_spread_and_comes_back() {
     const MIB: usize = 1 << 20;

@@ -40,7 +40,7 @@ fn memory_is_given_back_and_taken_again_and_nothing_is_lost() {
         .scratch(scratch.path())
         .build()
         .unwrap();
-    // What is known to fit stays where it is.
+    // Versions that are known to fit stay in the device cache.
     engine.hint(0..30);
     for version in 0..30 {
         checkpoint(&engine, version);

@@ -1,4 +1,4 @@
-//! Which durable versions stay as new ones are written.
+//! Durable versions that stay as new ones are written.
 
 #![allow(clippy::unwrap_used)]
 

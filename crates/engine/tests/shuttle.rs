@@ -1,9 +1,9 @@
-//! Whole engines, run through orders of their threads' steps that no scheduler would choose:
-//! `RUSTFLAGS="--cfg shuttle" cargo test -p tierflow-engine --release --test shuttle`. `TIERFLOW_SCHEDULES_TRIED` says how
-//! many of each kind, for a longer search.
+//! Whole engines, run through orders of their threads' steps that no scheduler would choose: `RUSTFLAGS="--cfg shuttle"
+//! cargo test -p tierflow-engine --release --test shuttle`. `TIERFLOW_SCHEDULES_TRIED` sets the number of schedules of
+//! each kind, for a longer search.
 //!
-//! What a thread waits for and no other brings is a deadlock here, and found. Each history is checked to the byte. A failure prints
-//! the schedule; `shuttle::replay` runs it again, as far as the arenas, whose threads are real, have no part in it.
+//! A thread that waits for ever is found as a deadlock. Each history is checked to the byte. A failure prints the
+//! schedule; `shuttle::replay` runs it again, except for the arenas, whose threads are real.
 
 #![cfg(shuttle)]
 #![allow(clippy::unwrap_used)]
@@ -59,7 +59,7 @@ fn grown(how: DeviceGrowth, pages: usize, store: &Arc<Store>, after: AfterRestor
         .unwrap()
 }
 
-/// What version `version` holds, in so many pages.
+/// The content of version `version`, in `pages` pages.
 fn content(version: Version, pages: usize) -> Vec<u8> {
     (0..pages * PAGE)
         .map(|at| (version as usize * 31 + at / 97) as u8)
@@ -125,7 +125,7 @@ fn an_engine_ends_with_transfers_in_flight() {
     });
 }
 
-/// One thread takes memory from the cache and gives it back, while another one writes and reads.
+/// A thread takes memory from the cache and gives it back, while another one writes and reads.
 #[test]
 fn a_cache_shrinks_and_grows_in_use() {
     explore(|| {
@@ -137,7 +137,7 @@ fn a_cache_shrinks_and_grows_in_use() {
             for pages in [1, 4, 0, 3] {
                 let patience = Duration::from_secs(1);
                 match theirs.resize_device_cache(pages * PAGE, patience) {
-                    // Who is out of patience may come again.
+                    // A call that timed out may be repeated.
                     Ok(()) | Err(Error::TimedOut { .. }) => {}
                     Err(error) => panic!("{error}"),
                 }
@@ -203,7 +203,7 @@ fn lent_bytes_are_nobody_elses() {
     });
 }
 
-/// Two clients share a pool of host memory. One goes in the middle of its work; the other has what it left.
+/// Two clients share a pool of host memory. The first ends in the middle of its work; the second gets its memory.
 #[test]
 fn a_client_goes_and_the_other_goes_on() {
     const SLAB: u64 = 2 << 20;

@@ -188,7 +188,7 @@ fn small_versions_of_many_threads_are_kept_together_and_outlive_the_engine() {
     }
 }
 
-/// What cannot be kept is told to all calls that wait for it, and none waits for ever.
+/// All calls that wait for a version that cannot be kept get the error, and none waits for ever.
 #[test]
 fn a_directory_that_takes_nothing_is_told_to_each_thread() {
     let device = open(Choice::Host).unwrap();

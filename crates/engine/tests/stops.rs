@@ -296,7 +296,7 @@ fn a_difference_on_its_way_up_stops() {
     let rig = differences();
     rig.checkpoint(0);
     rig.engine.wait().unwrap();
-    // It has the room of the first one.
+    // Version 1 takes the memory of the first one.
     rig.checkpoint(1);
     rig.engine.wait().unwrap();
     rig.engine.discard(1).unwrap();
@@ -321,7 +321,7 @@ fn a_call_past_the_caches_stops_when_its_caller_leaves() {
         rig.meter.halt(false);
     };
     let settled = || {
-        // Who gave up has the number back when what it began is over.
+        // A number is free again when the work for a call that gave up has ended.
         let begun = Instant::now();
         while rig.engine.restore_size(0).is_ok() && begun.elapsed() < Duration::from_secs(20) {
             std::thread::sleep(Duration::from_millis(1));
@@ -346,7 +346,7 @@ fn a_call_past_the_caches_stops_when_its_caller_leaves() {
             .restore(0, &mut [RegionMut::from(back.as_mut_slice())]),
     );
     let Rig { engine, meter, .. } = rig;
-    // It waits for what was begun.
+    // Dropping waits for work under way.
     drop(engine);
     let blocks = meter.blocks();
     assert!(blocks <= AHEAD, "{blocks} blocks of 16 were read");

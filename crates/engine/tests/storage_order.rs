@@ -1,4 +1,4 @@
-//! What is needed first has all of the storage's bandwidth.
+//! Reads that are needed first get all of the storage's bandwidth.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -22,9 +22,9 @@ struct Held {
 
 #[derive(Debug, Default)]
 struct State {
-    /// What lies at each offset that was written.
+    /// The byte written at each offset.
     written: BTreeMap<u64, u8>,
-    /// Of which versions reads began, in this order.
+    /// Versions whose reads began, in order.
     begun: Vec<u8>,
     let_through: usize,
 }

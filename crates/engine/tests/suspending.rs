@@ -35,7 +35,7 @@ fn checkpoint(engine: &Engine, version: u64, size: usize) {
         .unwrap();
 }
 
-/// That an engine elsewhere finds this version in the directory, whole.
+/// Checks that an engine elsewhere finds this version, whole, in the directory.
 fn assert_resumes(external: &std::path::Path, version: u64, size: usize) {
     let node = tempfile::tempdir().unwrap();
     let engine = builder()
@@ -89,7 +89,7 @@ fn the_newest_version_goes_past_the_tiers_between_and_another_engine_goes_on() {
     assert!(suspension.wait().unwrap());
     assert!(engine.is_durable(5));
     assert_eq!(engine.time_to_durable(5).unwrap(), Some(Duration::ZERO));
-    // What was dropped stays so, and closing does not wait for it.
+    // Dropped versions stay dropped, and closing does not wait for them.
     assert!((1..4).any(|version| !engine.is_durable(version)));
     engine.close().unwrap();
     drop(slow);
@@ -205,7 +205,7 @@ impl Draw {
     }
 }
 
-/// What became of one suspension.
+/// The outcome of a suspension.
 struct Outcome {
     late: Duration,
     tolerance: Duration,
@@ -253,7 +253,7 @@ fn suspend_somewhere(draw: &mut Draw) -> Outcome {
         std::thread::sleep(Duration::from_millis(draw.within(0..100)));
     }
     std::thread::sleep(Duration::from_millis(draw.within(0..300)));
-    // What each version needs, if nothing else is done from now on.
+    // Time that each version needs if no other work is done from now on.
     let paid = slow.paid();
     let alone = |version: u64| match engine.is_durable(version) {
         true => Duration::ZERO,

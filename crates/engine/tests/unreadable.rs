@@ -22,7 +22,7 @@ use tierflow_store::{Faults, Options, Order, Repository};
 const TRIES: u64 = 3;
 const LENGTH: usize = 6_000;
 
-/// What a run writes under a number: little differs from version to version.
+/// The content of a version that a run writes: versions differ in few bytes.
 fn content(run: u64, version: Version) -> Vec<u8> {
     let word = |at: u64| (at + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15 | (run << 1)) >> 23;
     let mut bytes: Vec<u8> = (0..LENGTH as u64).map(|at| word(at) as u8).collect();
@@ -31,7 +31,7 @@ fn content(run: u64, version: Version) -> Vec<u8> {
     bytes
 }
 
-/// What was acknowledged: which run wrote each version last.
+/// Acknowledged versions, each with the run that wrote it last.
 type Acknowledged = BTreeMap<Version, u64>;
 
 fn builder() -> EngineBuilder {
@@ -61,7 +61,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Where the versions of a history lie, and what its engines are built with.
+/// The places of a history, and the configuration of its engines.
 #[derive(Debug, Clone, Copy)]
 struct World {
     near: bool,
@@ -101,7 +101,7 @@ impl World {
         let mut acknowledged: Acknowledged = (0..6).map(|v| (v, 1 + u64::from(v > 2))).collect();
         if elsewhere {
             run(self.on(home, "other"), 3, 3..5);
-            // What the second run wrote under other numbers is still there.
+            // Versions of the second run under other numbers are still there.
             acknowledged.extend([(3, 3), (4, 3)]);
         }
         acknowledged
@@ -167,7 +167,7 @@ fn strike(
                 latest == Some(newest) || is_said,
                 "{which}: back to {latest:?}, silently"
             );
-            // What it offers is what was written last under that number.
+            // Every offered version has the bytes of the last run that wrote the number.
             for version in engine.versions() {
                 if let Ok(bytes) = restored(&engine, version) {
                     let run = acknowledged.get(&version).copied().unwrap_or_default();
@@ -186,7 +186,7 @@ fn strike(
                     "{which}: {next} was given twice, silently"
                 );
                 if before.is_some() && world.differences {
-                    // What built upon the one before goes with it.
+                    // Versions that build upon the previous one go with it.
                     built_upon = acknowledged.split_off(&(next + 1));
                 }
             }
@@ -334,7 +334,7 @@ fn reads_that_fail_of_one_rank_of_two() {
         let faults = Arc::<Faults>::default();
         faults.good_reads.store(step, Relaxed);
         faults.bad_reads.store(12 * TRIES, Relaxed);
-        // What each went on from, if it did.
+        // The version after which each rank continued, if it did.
         let went_on = both(&|rank| {
             let builder = group(home, 2, rank).group_patience(Duration::from_millis(500));
             let builder = match rank {

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tierflow_device::{Device, Memory, Reservation};
 use tierflow_placement::{Destination, GpuId, Schedule};
 
-use crate::error::{Error, Result, While};
+use crate::error::{DeviceContext, Error, Result};
 use crate::lease::Borrowed;
 
 /// Memory of one peer, for a [`PeerCache`].
@@ -21,13 +21,13 @@ pub struct Part {
 
 #[derive(Debug)]
 enum Source {
-    /// A device of this process.
+    /// Memory of a device of this process.
     Device { peer: Device, recall: Recall },
-    /// One of another process.
+    /// Memory of a device of another process.
     Borrowed(Borrowed),
 }
 
-/// How a peer within this process has its memory back. Clones are the same.
+/// A handle by which a peer of this process takes its memory back. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Recall {
     state: Arc<State>,
@@ -40,7 +40,7 @@ struct State {
     wake: Mutex<Option<Wake>>,
 }
 
-/// A callback that wakes a waiting thread. It may be called from any thread, and does not block.
+/// A callback that wakes a waiting thread. Any thread may call it, and it does not block.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
 impl fmt::Debug for State {
@@ -53,7 +53,7 @@ impl fmt::Debug for State {
 }
 
 impl Recall {
-    /// Asks for it.
+    /// Asks for the memory.
     pub fn ask(&self) {
         self.state.asked.store(true, Ordering::Release);
         if let Some(wake) = &*self.state.wake.lock() {
@@ -61,14 +61,14 @@ impl Recall {
         }
     }
 
-    /// Whether it is free again.
+    /// Returns true once the memory is free again.
     pub fn is_returned(&self) -> bool {
         self.state.returned.load(Ordering::Acquire)
     }
 }
 
 impl Part {
-    /// `bytes` of a device of this process, and the way to have them back.
+    /// Makes a part of `bytes` bytes of a device of this process, and the handle to take it back.
     pub fn on(peer: &Device, bytes: usize) -> (Self, Recall) {
         let recall = Recall::default();
         let source = Source::Device {
@@ -78,7 +78,7 @@ impl Part {
         (Self { source, bytes }, recall)
     }
 
-    /// What another process lent.
+    /// Makes a part of memory that another process lent.
     pub fn borrowed(loan: Borrowed) -> Self {
         Self {
             bytes: loan.len(),
@@ -86,11 +86,11 @@ impl Part {
         }
     }
 
-    /// What a schedule has one GPU send to each of its peers, GPU n being the n-th device: the amounts by which the
-    /// last byte is there as early as can be.
+    /// Returns the parts that a schedule sends from `from` to each of its peers, GPU n being the n-th device: with
+    /// these lengths the last byte arrives as early as possible.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] for a schedule of more GPUs than there are devices.
+    /// [`Error::Mismatch`] if the schedule has more GPUs than there are devices.
     pub fn by_schedule(
         gpus: &[Device],
         from: GpuId,
@@ -117,7 +117,7 @@ impl Part {
         parts.collect()
     }
 
-    /// Whether its owner wants it back, or is gone.
+    /// Returns true if the owner wants the memory back, or has ended.
     fn is_wanted(&self) -> bool {
         match &self.source {
             Source::Device { recall, .. } => recall.state.asked.load(Ordering::Acquire),
@@ -134,11 +134,11 @@ impl Part {
         }
     }
 
-    /// Nothing of it is mapped any more. May be said twice.
+    /// Reports that no byte of the part is mapped any more. May be called twice.
     fn returned(&self) {
         match &self.source {
             Source::Device { recall, .. } => recall.state.returned.store(true, Ordering::Release),
-            // A lender that is gone need not be told.
+            // A lender that has ended needs no message.
             Source::Borrowed(loan) => drop(loan.returned()),
         }
     }
@@ -146,13 +146,13 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        // A cache unmaps all of its addresses before its parts are dropped.
+        // A cache unmaps all of its addresses before it drops its parts.
         self.returned();
     }
 }
 
-/// Spare memory of peers, one part after the other in one range of addresses of a device. Parts that are wanted back
-/// are taken out, and those behind them move up; the caller first moves what it keeps beyond
+/// Spare memory of peers, one part after the other in one range of addresses of a device. If the owner of a part wants
+/// it back, the cache unmaps the part and moves those behind it up. The caller first moves its data beyond
 /// [`wanted`](Self::wanted) elsewhere.
 ///
 /// ```
@@ -167,23 +167,23 @@ impl Drop for Part {
 /// assert_eq!(cache.usable(), 2 << 20);
 ///
 /// recall.ask();
-/// assert_eq!(cache.wanted(), Some(0), "nothing may lie beyond byte 0");
+/// assert_eq!(cache.wanted(), Some(0), "no data may be beyond byte 0");
 /// assert_eq!(cache.give_back()?, 1 << 20);
 /// assert!(recall.is_returned());
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]
 pub struct PeerCache {
-    // First, so that nothing is mapped any more when the parts are dropped.
+    // The first field, so that no byte is mapped any more when the parts are dropped.
     reservation: Reservation,
     parts: Mutex<Vec<Part>>,
 }
 
 impl PeerCache {
-    /// Maps these parts for `device`. Their lengths are rounded up to what is mapped at once.
+    /// Maps these parts for `device`. Rounds their lengths up to the granularity.
     ///
     /// # Errors
-    /// [`Error::NoDevices`] without a part; [`Error::Device`] if a peer has too little memory, or is not reached.
+    /// [`Error::NoDevices`] without a part; [`Error::Device`] if a peer has too little memory, or is out of reach.
     pub fn new(device: &Device, mut parts: Vec<Part>) -> Result<Self> {
         let granularity = device.info().granularity;
         let mut total = 0_usize;
@@ -204,12 +204,12 @@ impl PeerCache {
         Ok(cache)
     }
 
-    /// Bytes of addresses: what it began with.
+    /// Bytes of addresses, and so of all parts at the beginning.
     pub fn capacity(&self) -> usize {
         self.reservation.memory().len()
     }
 
-    /// Bytes that are there now, from the first one on.
+    /// Bytes that are mapped now, from the first one on.
     pub fn usable(&self) -> usize {
         self.reservation.mapped()
     }
@@ -219,8 +219,8 @@ impl PeerCache {
         self.reservation.memory()
     }
 
-    /// If a part is wanted back, or its lender is gone: where the first such part begins. What lies from there on
-    /// is to be saved; it stays readable until it is given back.
+    /// Returns the start of the first part that its owner wants back, or whose lender has ended; `None` if there is
+    /// none. Save the bytes from there on; they stay readable until [`give_back`](Self::give_back).
     pub fn wanted(&self) -> Option<usize> {
         let mut start = 0;
         for part in self.parts.lock().iter() {
@@ -232,8 +232,8 @@ impl PeerCache {
         None
     }
 
-    /// Has `wake` called when a peer within this process wants a part back. For peers of other processes,
-    /// see [`recalls`](Self::recalls).
+    /// Calls `wake` when a peer of this process wants a part back. For peers of other processes, see
+    /// [`recalls`](Self::recalls).
     pub fn wake_by(&self, wake: &Wake) {
         for part in self.parts.lock().iter() {
             if let Source::Device { recall, .. } = &part.source {
@@ -242,7 +242,7 @@ impl PeerCache {
         }
     }
 
-    /// Descriptors that `poll` finds readable once another process wants a part back, or is gone.
+    /// Returns descriptors that become readable for `poll` when another process wants a part back, or ends.
     pub fn recalls(&self) -> Vec<impl AsFd + use<>> {
         let parts = self.parts.lock();
         let recalls = parts.iter().filter_map(|part| match &part.source {
@@ -252,12 +252,12 @@ impl PeerCache {
         recalls.collect()
     }
 
-    /// Gives back the parts that are wanted, and moves those behind them up, whose content is lost. Returns the bytes
-    /// that are there now.
+    /// Gives back the parts that their owners want, and moves those behind them up; the content from the first of them
+    /// on is lost. Returns the bytes that are mapped now.
     ///
     /// # Errors
-    /// [`Error::Device`] if something from the first of them on is lent, and then nothing changes; or if a part cannot be
-    /// mapped again, which is given back, too.
+    /// [`Error::Device`] if some byte from the first wanted part on is lent, and then nothing changes; or if a part
+    /// cannot be mapped again, and then it is given back, too.
     pub fn give_back(&self) -> Result<usize> {
         let mut parts = self.parts.lock();
         let Some(first) = parts.iter().position(Part::is_wanted) else {
@@ -267,7 +267,7 @@ impl PeerCache {
         let unmapped = self.reservation.unmap(start..self.usable());
         unmapped.when(|| "unmapping memory of peers".to_owned())?;
         let behind = parts.split_off(first);
-        // A recall that came with the answer is not seen twice.
+        // The first part is known to be wanted, even if its recall cannot be read twice.
         let mut kept = Vec::new();
         for (at, part) in behind.into_iter().enumerate() {
             if at == 0 || part.is_wanted() {

@@ -1,4 +1,4 @@
-//! What links carry: copies between pairs and to the host, alone and together, timed on the devices.
+//! Calibration of links: copies between pairs and to the host, alone and together, timed on the devices.
 
 mod measure;
 
@@ -7,19 +7,19 @@ use std::time::Duration;
 use tierflow_device::Device;
 use tierflow_placement::GpuId;
 
-use crate::error::{Error, Result, While};
+use crate::error::{DeviceContext, Error, Result};
 use crate::machine::{Gpu, HostLink, Link, Machine};
 use measure::Bench;
 
-/// How thorough a calibration is to be. The default takes well under a second and 1.3 GiB of each GPU.
+/// Thoroughness of a calibration. The default takes well under a second and 1.3 GiB of each GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Effort {
-    /// Bytes of one copy. Too few, and it is the start of a copy that is measured.
+    /// Bytes of a copy. With too few, the start of a copy dominates.
     pub bytes: usize,
-    /// Copies of which the fastest counts; more of them see past what disturbs one.
+    /// Number of trials, of which the fastest counts. More trials filter out more disturbances.
     pub trials: usize,
-    /// How long one copy may take.
+    /// Longest time of a copy.
     pub patience: Duration,
 }
 
@@ -34,14 +34,14 @@ impl Default for Effort {
 }
 
 impl Effort {
-    /// The same with copies of so many bytes.
+    /// Returns this effort with copies of `bytes` bytes.
     #[must_use]
     pub fn bytes(mut self, bytes: usize) -> Self {
         self.bytes = bytes;
         self
     }
 
-    /// The same with so many trials.
+    /// Returns this effort with `trials` trials.
     #[must_use]
     pub fn trials(mut self, trials: usize) -> Self {
         self.trials = trials;
@@ -49,19 +49,17 @@ impl Effort {
     }
 }
 
-/// Two GPUs that together send less than this share of what each sends alone have a link to the host in
-/// common.
+/// Two GPUs that together send less than this share of their separate bandwidths share a link to the host.
 const SHARED: f64 = 0.85;
 
-/// Measures what the links between devices, and from them to the host, carry: each alone; all that a
-/// device sends, to peers and to peers and the host; all that it receives; each two devices to the host
-/// at once; those that share a link to it, and all. GPU n is the n-th device.
+/// Measures the bandwidth of the links between devices, and from them to the host: each link alone; all that a device
+/// sends, to peers and to peers and the host; all that it receives; each two devices to the host at once; those that
+/// share a link to it; and all. GPU n is the n-th device.
 ///
-/// Nothing else should use the devices meanwhile.
+/// Other programs should leave the devices idle meanwhile.
 ///
 /// # Errors
-/// [`Error::NoDevices`], [`Error::Twice`], [`Error::Device`] where memory is too little or a copy
-/// fails, [`Error::TimedOut`].
+/// [`Error::NoDevices`], [`Error::Twice`], [`Error::TimedOut`]; [`Error::Device`] if memory is short or a copy fails.
 pub fn calibrate(devices: &[Device], effort: Effort) -> Result<Machine> {
     distinct(devices)?;
     let bench = Bench::new(devices, effort)?;
@@ -129,7 +127,7 @@ fn distinct(devices: &[Device]) -> Result<()> {
     Ok(())
 }
 
-/// The GPUs in groups that share a link to the host.
+/// Returns groups of GPUs that share a link to the host.
 fn sharing(bench: &Bench<'_>, gpus: &[Gpu]) -> Result<Vec<Vec<usize>>> {
     let mut group: Vec<usize> = (0..gpus.len()).collect();
     for one in 0..gpus.len() {
@@ -151,7 +149,7 @@ fn sharing(bench: &Bench<'_>, gpus: &[Gpu]) -> Result<Vec<Vec<usize>>> {
     Ok(groups)
 }
 
-/// The way of one device to another's memory.
+/// Returns the link from one device to another's memory.
 fn way(from: &Device, to: &Device) -> Result<Option<tierflow_device::PeerLink>> {
     from.link_to(to).when(|| {
         let (from, to) = (&from.info().ordinal, &to.info().ordinal);

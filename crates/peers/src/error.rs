@@ -3,64 +3,64 @@ use std::time::Duration;
 
 use tierflow_placement::{GpuId, TopologyError};
 
-/// What this crate's functions return.
+/// Result of this crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why something could not be done. The variant says what the caller does next.
+/// Why a call failed. The variant says what the caller does next.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A device refused or failed: see there.
+    /// A device refused or failed: see its error.
     #[error("{doing}: {why}")]
     Device {
-        /// What was being done.
+        /// The operation that failed.
         doing: String,
         /// The device's own error.
         why: tierflow_device::Error,
     },
-    /// It took longer than the caller would wait. A device may still be at it.
+    /// The operation took longer than the caller's patience. A device may still work on it.
     #[error("{doing} was not done after {patience:?}: take the devices for failed, or wait longer")]
     TimedOut {
-        /// What was being done.
+        /// The operation.
         doing: String,
-        /// How long that was.
+        /// The caller's patience.
         patience: Duration,
     },
-    /// There is nothing to calibrate, or to schedule on.
+    /// The list of devices is empty.
     #[error("no device was given: give at least one")]
     NoDevices,
-    /// Two of the devices given are one.
+    /// Two of the devices are the same.
     #[error("{one} and {other} are the same device: give each once")]
     Twice {
-        /// The first of them.
+        /// The number of the first.
         one: GpuId,
-        /// The second.
+        /// The number of the second.
         other: GpuId,
     },
-    /// A file describes another machine: calibrate anew.
+    /// The file describes another machine: calibrate anew.
     #[error(
         "the file is of another machine: {gpu} is {expected} there, and {found} here; calibrate anew"
     )]
     OtherMachine {
-        /// The first node that does not fit.
+        /// The first GPU that differs.
         gpu: GpuId,
-        /// What the file says it is.
+        /// The description in the file.
         expected: String,
-        /// What it is.
+        /// The description on this machine.
         found: String,
     },
-    /// What a file or a caller says of a machine cannot be: mend the description, or calibrate anew.
+    /// The description of a machine is impossible: mend it, or calibrate anew.
     #[error("{node}: {why}")]
     Description {
-        /// The node that is described wrongly.
+        /// The node with the wrong description.
         node: String,
-        /// What is wrong with it.
+        /// The defect.
         why: String,
     },
-    /// A measured machine has no topology: see there.
+    /// The measurements give no topology: see the inner error.
     #[error(transparent)]
     Topology(#[from] TopologyError),
-    /// A file cannot be read or written.
+    /// The file cannot be read or written.
     #[error("cannot {doing} {}: {why}", path.display())]
     File {
         /// `read` or `write`.
@@ -70,58 +70,58 @@ pub enum Error {
         /// The system's reason.
         why: std::io::Error,
     },
-    /// A file is no description of a machine of this format: calibrate anew.
+    /// The file is no description of a machine in this format: calibrate anew.
     #[error("{} is no machine file of format {format}: {why}", path.display())]
     Format {
         /// The file.
         path: PathBuf,
-        /// The format that is read here.
+        /// The format of this version.
         format: u32,
-        /// What is wrong with it.
+        /// The defect.
         why: String,
     },
-    /// A transfer of the schedule and what it is to move do not go together.
+    /// A transfer of the schedule does not fit its memory or devices.
     #[error("{transfer}: {why}")]
     Mismatch {
         /// The transfer.
         transfer: String,
-        /// What does not fit.
+        /// The reason.
         why: String,
     },
-    /// The lender has not so much to lend now: ask for less, or another lender.
+    /// The lender has fewer bytes to lend now: ask for less, or another lender.
     #[error("{asked} bytes were asked for, the lender has {spare} to spare")]
     NothingToLend {
         /// Bytes asked for.
         asked: u64,
-        /// Bytes that could be had.
+        /// Bytes that the lender can lend.
         spare: u64,
     },
-    /// The other process has ended or closed the connection: what lies there is lost, take it from a lower
+    /// The other process has ended or closed the connection. The bytes in its memory are lost: read them from a lower
     /// copy.
     #[error("the other process is gone ({doing})")]
     Gone {
-        /// What was being done.
+        /// The operation.
         doing: &'static str,
     },
-    /// The other process says something that is not part of the protocol.
+    /// The other process sent a message that is not part of the protocol.
     #[error("the other process does not keep to the protocol: {0}")]
     Protocol(String),
     /// The system refused.
     #[error("the operating system refused {doing}: {why}")]
     System {
-        /// What was tried.
+        /// The operation.
         doing: &'static str,
         /// The system's reason.
         why: std::io::Error,
     },
 }
 
-/// Says what was being done when a device refused.
-pub(crate) trait While<T> {
+/// Adds the operation to a device's error.
+pub(crate) trait DeviceContext<T> {
     fn when(self, doing: impl FnOnce() -> String) -> Result<T>;
 }
 
-impl<T> While<T> for tierflow_device::Result<T> {
+impl<T> DeviceContext<T> for tierflow_device::Result<T> {
     fn when(self, doing: impl FnOnce() -> String) -> Result<T> {
         self.map_err(|why| Error::Device {
             doing: doing(),

@@ -1,4 +1,4 @@
-//! Device memory lent from one process to another.
+//! Loans of device memory between processes.
 //!
 //! ```text
 //! borrower                                lender
@@ -8,8 +8,8 @@
 //!    │ ── returned ────────────────────────▶ │  frees it
 //! ```
 //!
-//! One connection is one loan. When it closes, the other process is gone: a borrower's chunk is free
-//! again, and a lender's is as good as lost, though what was mapped stays mapped.
+//! Each connection is one loan. When it closes, the other process has ended: a borrower's chunk is free again, and a
+//! lender's chunk counts as lost, though it stays mapped.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use tierflow_device::{Device, Exported, Memory, Reservation};
 
-use crate::error::{Error, Result, While};
+use crate::error::{DeviceContext, Error, Result};
 use crate::socket::{Listener, Message, Socket};
 
 const ASK: u64 = 1;
@@ -28,7 +28,7 @@ const REFUSED: u64 = 3;
 const RECALL: u64 = 4;
 const RETURNED: u64 = 5;
 
-/// A process that lends memory of its device to others of the same user.
+/// A process that lends memory of its device to other processes of the same user.
 #[derive(Debug)]
 pub struct Lender {
     device: Device,
@@ -36,8 +36,8 @@ pub struct Lender {
     spare: Arc<AtomicU64>,
 }
 
-/// One loan, as the lender sees it. Dropping it closes the connection, by which the borrower sees
-/// that its loan is over; the memory is free when the borrower has unmapped it.
+/// A loan on the lender's side. Dropping it closes the connection, which tells the borrower that the loan is over; the
+/// memory is free when the borrower has unmapped it.
 #[derive(Debug)]
 pub struct Lent {
     chunk: Exported,
@@ -45,31 +45,31 @@ pub struct Lent {
     spare: Arc<AtomicU64>,
 }
 
-/// One loan, as the borrower sees it: memory of another process's device, at addresses of its own.
-/// Dropping it gives it back without waiting for the lender to hear of it.
+/// A loan on the borrower's side: memory of another process's device, at addresses of its own. Dropping it gives the
+/// memory back without waiting for the lender.
 #[derive(Debug)]
 pub struct Loan {
     reservation: Reservation,
     borrowed: Borrowed,
 }
 
-/// A loan that has no addresses yet: for a [`PeerCache`](crate::PeerCache), or [`map`](Self::map).
+/// A loan without addresses, for a [`PeerCache`](crate::PeerCache) or [`map`](Self::map).
 #[derive(Debug)]
 pub struct Borrowed {
     memory: OwnedFd,
     len: usize,
     socket: Arc<Socket>,
-    /// Set by the lender's one recall message, and never reset.
+    /// Set by the lender's only recall message, and never reset.
     recalled: AtomicBool,
-    /// The lender is gone, or broke the protocol: no recall can arrive any more.
+    /// Set when the lender has ended or broken the protocol: no recall can arrive any more.
     is_over: AtomicBool,
 }
 
 impl Lender {
-    /// Lends up to `spare` bytes of the device to each process of this user that connects to this path.
+    /// Listens at `path`. The lender lends up to `spare` bytes of the device, to processes of this user.
     ///
     /// # Errors
-    /// [`Error::System`] if there cannot be a socket at the path.
+    /// [`Error::System`] if no socket can be made at the path.
     pub fn bind(device: &Device, path: &Path, spare: u64) -> Result<Self> {
         Ok(Self {
             device: device.clone(),
@@ -78,17 +78,16 @@ impl Lender {
         })
     }
 
-    /// Bytes that it can still lend.
+    /// Bytes that the lender can still lend.
     pub fn spare(&self) -> u64 {
         self.spare.load(Relaxed)
     }
 
-    /// Waits for the next process that asks, and lends it what it asks for.
+    /// Waits for the next process that asks, and lends it the bytes that it asks for.
     ///
     /// # Errors
-    /// [`Error::TimedOut`]; [`Error::NothingToLend`] after the borrower was told the same;
-    /// [`Error::Device`], [`Error::Protocol`], [`Error::Gone`], [`Error::System`]. Whatever it is, the next
-    /// one can be waited for.
+    /// [`Error::NothingToLend`], after telling the borrower; [`Error::TimedOut`], [`Error::Device`],
+    /// [`Error::Protocol`], [`Error::Gone`], [`Error::System`]. The lender can be called again after any error.
     pub fn lend(&self, patience: Duration) -> Result<Lent> {
         let socket = self.listener.accept(patience)?;
         let ask = socket.receive("waiting to be asked", patience)?;
@@ -136,26 +135,24 @@ impl Lender {
 }
 
 impl Lent {
-    /// The memory, which this process can map too.
+    /// The memory. This process can map it too.
     pub fn chunk(&self) -> &Exported {
         &self.chunk
     }
 
-    /// Asks for the memory back. The borrower saves what it has there first, so
-    /// [`wait_returned`](Self::wait_returned) is what frees it.
+    /// Asks for the memory back. The borrower first saves its data; [`wait_returned`](Self::wait_returned) waits for
+    /// the end of the loan.
     ///
     /// # Errors
-    /// [`Error::Gone`] if the borrower is: then the memory is back already.
+    /// [`Error::Gone`] if the borrower has ended, and so has the loan.
     pub fn recall(&self) -> Result<()> {
         self.socket.send("recalling a loan", RECALL, 0, None)
     }
 
-    /// Waits until the borrower has given the memory back, or has ended, which gives it back too. It is
-    /// free once this is dropped.
+    /// Waits until the borrower has given the memory back or has ended. Dropping this value then frees the memory.
     ///
     /// # Errors
-    /// [`Error::TimedOut`], after which it can be waited for again; [`Error::Protocol`],
-    /// [`Error::System`].
+    /// [`Error::TimedOut`], after which the call may be repeated; [`Error::Protocol`], [`Error::System`].
     pub fn wait_returned(&self, patience: Duration) -> Result<()> {
         match self.socket.receive("waiting for a loan to end", patience) {
             Ok(message) if message.kind == RETURNED => Ok(()),
@@ -173,7 +170,7 @@ impl Drop for Lent {
 }
 
 impl Borrowed {
-    /// Asks the lender at this path for memory.
+    /// Asks the lender at this path for `bytes` bytes of memory.
     ///
     /// # Errors
     /// [`Error::NothingToLend`]; [`Error::TimedOut`], [`Error::Gone`], [`Error::Protocol`],
@@ -205,10 +202,10 @@ impl Borrowed {
         }
     }
 
-    /// Gives it addresses of its own.
+    /// Maps the memory at addresses of its own.
     ///
     /// # Errors
-    /// [`Error::Device`] if the device does not reach what was lent.
+    /// [`Error::Device`] if the device does not reach the memory.
     pub fn map(self, device: &Device) -> Result<Loan> {
         let reservation = device.reserve_for_exported(self.len);
         let reservation = reservation.when(|| "addresses for a loan".to_owned())?;
@@ -219,13 +216,13 @@ impl Borrowed {
         })
     }
 
-    /// Its length in bytes.
+    /// Length in bytes.
     #[allow(clippy::len_without_is_empty, reason = "never empty")]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Maps it at an offset of addresses for exported memory.
+    /// Maps the memory at an offset of addresses for exported memory.
     pub(crate) fn map_at(&self, reservation: &Reservation, start: usize) -> Result<()> {
         let doing = || "mapping memory that was lent".to_owned();
         let memory = self.memory.try_clone().map_err(|why| Error::System {
@@ -236,10 +233,10 @@ impl Borrowed {
         reservation.map_imported(range, memory).when(doing)
     }
 
-    /// Whether the lender wants it back. Returns at once.
+    /// Returns true if the lender wants the memory back. Does not wait.
     ///
     /// # Errors
-    /// [`Error::Gone`] if the lender is; [`Error::Protocol`], [`Error::System`].
+    /// [`Error::Gone`] if the lender has ended; [`Error::Protocol`], [`Error::System`].
     pub fn is_recalled(&self) -> Result<bool> {
         if self.recalled.load(Relaxed) {
             return Ok(true);
@@ -256,46 +253,47 @@ impl Borrowed {
         .inspect_err(|_| self.is_over.store(true, Relaxed))
     }
 
-    /// The socket that is readable once the lender wants it back, or is gone; `None` once that is known.
+    /// Returns the socket that becomes readable when the lender wants the memory back or ends; `None` once either is
+    /// known.
     pub(crate) fn recall(&self) -> Option<Arc<Socket>> {
         let is_known = self.recalled.load(Relaxed) || self.is_over.load(Relaxed);
         (!is_known).then(|| Arc::clone(&self.socket))
     }
 
-    /// Tells the lender that nothing of it is mapped any more.
+    /// Tells the lender that no byte of the memory is mapped any more.
     pub(crate) fn returned(&self) -> Result<()> {
         self.socket.send("giving memory back", RETURNED, 0, None)
     }
 }
 
 impl Loan {
-    /// Asks the lender at this path for memory that `device` is to reach.
+    /// Asks the lender at this path for memory, and maps it for `device`.
     ///
     /// # Errors
-    /// Those of [`Borrowed::ask`] and [`Borrowed::map`].
+    /// The errors of [`Borrowed::ask`] and [`Borrowed::map`].
     pub fn ask(device: &Device, path: &Path, bytes: u64, patience: Duration) -> Result<Self> {
         Borrowed::ask(path, bytes, patience)?.map(device)
     }
 
-    /// The memory, for streams of the device that it was asked for with.
+    /// The memory, for streams of the device that it is mapped for.
     pub fn memory(&self) -> &Memory {
         self.reservation.memory()
     }
 
-    /// Whether the lender wants it back. Returns at once.
+    /// Returns true if the lender wants the memory back. Does not wait.
     ///
     /// # Errors
-    /// [`Error::Gone`] if the lender is, and with it whatever lies there; [`Error::Protocol`],
+    /// [`Error::Gone`] if the lender has ended, and then the bytes there are lost; [`Error::Protocol`],
     /// [`Error::System`].
     pub fn is_recalled(&self) -> Result<bool> {
         self.borrowed.is_recalled()
     }
 
-    /// Gives the memory back: unmaps it, then tells the lender.
+    /// Unmaps the memory, then tells the lender.
     ///
     /// # Errors
-    /// [`Error::Device`] with some of it still in use, and then the loan goes on; [`Error::Gone`] if the
-    /// lender is, which ends the loan as well.
+    /// [`Error::Device`] if some bytes are still in use, and then the loan goes on; [`Error::Gone`] if the lender has
+    /// ended, which ends the loan too.
     pub fn give_back(&self) -> Result<()> {
         let all = 0..self.reservation.memory().len();
         let unmapped = self.reservation.unmap(all);

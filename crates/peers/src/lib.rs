@@ -2,26 +2,26 @@
 //!
 //! # The contract
 //!
-//! Every wait has an end: what takes longer than the caller's patience is [`Error::TimedOut`]. A copy that
-//! a device does not finish by then keeps its memory for good, so that it is not allocated again.
+//! Every wait has an end: an operation that takes longer than the caller's patience is [`Error::TimedOut`]. The memory
+//! of a copy that a device does not finish by then is never freed, so that it is not allocated again.
 //!
-//! **What is deliberately absent.** No threads beyond a call. No decision about what goes where: that
-//! is a [`Strategy`](tierflow_placement::Strategy)'s.
+//! **Absent on purpose.** The crate has no threads beyond a call. It does not decide where bytes go: a
+//! [`Strategy`](tierflow_placement::Strategy) does.
 
 #![forbid(unsafe_code)]
 
 mod cache;
 mod calibration;
 mod error;
-mod lanes;
 mod lease;
 mod machine;
 mod overflow;
 mod socket;
+mod timed_copies;
 
 pub use cache::{Part, PeerCache, Recall, Wake};
 pub use calibration::{Effort, calibrate};
 pub use error::{Error, Result};
 pub use lease::{Borrowed, Lender, Lent, Loan};
 pub use machine::{Gpu, HostLink, Link, Machine};
-pub use overflow::{Beside, Overflow, Remainder, Room, Took};
+pub use overflow::{ConcurrentCopy, Overflow, Remainder, Timings, TransferTarget};

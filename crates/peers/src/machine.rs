@@ -1,4 +1,4 @@
-//! A machine as it was measured: the file that keeps it, and its topology.
+//! A measured machine: its file, and its topology.
 
 use std::path::Path;
 
@@ -8,18 +8,18 @@ use tierflow_placement::{GpuId, HostLinkId, Topology};
 
 use crate::error::{Error, Result};
 
-/// The format that is written and read here.
+/// The format of the file.
 const FORMAT: u32 = 1;
-/// Bandwidths that differ by less are taken for equal: so much do two measurements of one link differ.
+/// Bandwidths that differ by a smaller share count as equal: two measurements of one link differ by as much.
 const ALIKE: f64 = 0.08;
 
-/// GPUs and what was measured between them and to their host, all in bytes per second. It is what
-/// [`calibrate`](crate::calibrate) returns, a TOML file keeps, and a [`Topology`] is made from.
+/// GPUs and the bandwidths between them and to their host, in bytes per second. [`calibrate`](crate::calibrate) returns
+/// a machine, a TOML file keeps it, and a [`Topology`] is made from it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
     format: u32,
-    /// All GPUs to the host at once.
+    /// Bandwidth of all GPUs to the host at once.
     to_host: f64,
     #[serde(rename = "gpu")]
     gpus: Vec<Gpu>,
@@ -29,32 +29,32 @@ pub struct Machine {
     host_links: Vec<HostLink>,
 }
 
-/// One GPU. They are counted from 0, in the order of the file.
+/// A GPU. GPUs are numbered from 0, in the order of the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gpu {
-    /// Its name in the driver.
+    /// The driver's name of the GPU.
     pub name: String,
-    /// Its place on the PCI bus; none on the host back end.
+    /// Address on the PCI bus; `None` on the host back end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bus_id: Option<String>,
-    /// The node of main memory next to it, if the machine says.
+    /// The NUMA node next to the GPU, if the machine says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numa_node: Option<u32>,
     /// Bandwidth to the host, while no other GPU sends.
     pub to_host: f64,
-    /// Bandwidth to all peers at once; none without peers.
+    /// Bandwidth to all peers at once; `None` without peers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_peers: Option<f64>,
-    /// Bandwidth from all peers at once; none without peers.
+    /// Bandwidth from all peers at once; `None` without peers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_peers: Option<f64>,
-    /// Bandwidth to all peers and the host at once; none without peers.
+    /// Bandwidth to all peers and the host at once; `None` without peers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_all: Option<f64>,
 }
 
-/// The way from one GPU to another.
+/// The link from one GPU to another.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Link {
@@ -62,11 +62,11 @@ pub struct Link {
     pub from: usize,
     /// The GPU that receives.
     pub to: usize,
-    /// Its bandwidth, while no other link is used.
+    /// Bandwidth, while no other link is used.
     pub bandwidth: f64,
-    /// The driver's rank of it, see [`PeerLink`](tierflow_device::PeerLink).
+    /// The driver's rank of the link, see [`PeerLink`](tierflow_device::PeerLink).
     pub performance_rank: i32,
-    /// Whether atomics work across it in hardware: it is NVLink then.
+    /// True if the link has atomic operations in hardware, as NVLink does.
     pub native_atomics: bool,
 }
 
@@ -76,7 +76,7 @@ pub struct Link {
 pub struct HostLink {
     /// The GPUs.
     pub gpus: Vec<usize>,
-    /// The bandwidth of all of them together.
+    /// Bandwidth of all of these GPUs together.
     pub bandwidth: f64,
 }
 
@@ -101,17 +101,17 @@ impl Machine {
         &self.gpus
     }
 
-    /// The ways between them.
+    /// The links between the GPUs.
     pub fn links(&self) -> &[Link] {
         &self.links
     }
 
-    /// The links to the host. Each GPU is on one.
+    /// The links to the host. Each GPU has one of them.
     pub fn host_links(&self) -> &[HostLink] {
         &self.host_links
     }
 
-    /// The bandwidth of all GPUs together to the host.
+    /// Bandwidth of all GPUs together to the host.
     pub fn to_host(&self) -> f64 {
         self.to_host
     }
@@ -133,11 +133,11 @@ impl Machine {
         })
     }
 
-    /// Reads a file that [`save`](Self::save) wrote, or that was written by hand.
+    /// Reads a file that [`save`](Self::save) or a person wrote.
     ///
     /// # Errors
-    /// [`Error::File`]; [`Error::Format`] if it is of another format; [`Error::Description`] if it names
-    /// a GPU that it does not describe.
+    /// [`Error::File`]; [`Error::Format`] if the file has another format; [`Error::Description`] if it names a GPU that
+    /// it does not describe.
     pub fn load(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).map_err(|why| Error::File {
             doing: "read",
@@ -149,7 +149,7 @@ impl Machine {
             format: FORMAT,
             why,
         };
-        // The format comes first: another one may have other fields.
+        // The format comes first, as another format may have other fields.
         let table: toml::Table = text.parse().map_err(|error| wrong(format!("{error}")))?;
         match table.get("format").and_then(toml::Value::as_integer) {
             Some(format) if format == i64::from(FORMAT) => {}
@@ -164,7 +164,7 @@ impl Machine {
     /// Checks that these devices are the machine's GPUs, in its order.
     ///
     /// # Errors
-    /// [`Error::OtherMachine`] names the first that is not.
+    /// [`Error::OtherMachine`] names the first that differs.
     pub fn fits(&self, devices: &[Device]) -> Result<()> {
         for at in 0..self.gpus.len().max(devices.len()) {
             let expected = self.gpus.get(at).map(|gpu| named(&gpu.name, &gpu.bus_id));
@@ -183,9 +183,9 @@ impl Machine {
         Ok(())
     }
 
-    /// The topology to schedule on. GPUs that reach one another alike, and send no more to all than to
-    /// one, are put on a switch; else each way is a link, and what a GPU sends or receives at once limits
-    /// them together.
+    /// Returns the topology for scheduling. GPUs with equal links, that send no more to all than to one, are put on a
+    /// switch. Otherwise each link is one of the topology, and the bandwidth that a GPU sends or receives at once
+    /// limits its links together.
     ///
     /// # Errors
     /// [`Error::Description`] and [`Error::Topology`] name the node that is wrong.
@@ -227,7 +227,7 @@ impl Machine {
         Ok(topology)
     }
 
-    /// What each GPU's port on a switch carries, if a switch describes the links.
+    /// Returns the bandwidth of each GPU's port, if a switch describes the links.
     fn ports(&self) -> Option<Vec<f64>> {
         let count = self.gpus.len();
         let bandwidths = || self.links.iter().map(|link| link.bandwidth);
@@ -247,7 +247,7 @@ impl Machine {
         ports.collect()
     }
 
-    /// What a GPU sends and receives at once, where its links together would carry more.
+    /// Limits the bandwidth that a GPU sends and receives at once, if its links together have more.
     fn limit(&self, topology: &mut Topology, at: usize, gpu: &Gpu) -> Result<()> {
         let of = |ours: fn(&Link) -> usize| {
             let links = self.links.iter().filter(move |link| ours(link) == at);
@@ -277,7 +277,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Checks that every GPU that is named is described, and is on one host link.
+    /// Checks that every GPU that the machine names is described, and is on one host link.
     fn check(&self) -> Result<()> {
         let wrong = |node: String, why: &str| Error::Description {
             node,

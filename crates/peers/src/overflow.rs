@@ -1,52 +1,52 @@
-//! Remainders on their way by a schedule, and back.
+//! Copies remainders of checkpoints to peers and the host by a schedule, and back.
 
 use std::time::Duration;
 
 use tierflow_device::{Device, HostReservation, Memory, ReadLoan, Reservation, Stream, WriteLoan};
 use tierflow_placement::{Destination, GpuId, Schedule, Transfer};
 
-use crate::error::{Error, Result, While};
-use crate::lanes::{self, Lane};
+use crate::error::{DeviceContext, Error, Result};
+use crate::timed_copies::{self, TimedCopy};
 
-/// Where one GPU's remainder lies: `memory` from `start` on. The memory must be one that its GPU reaches.
+/// The place of a GPU's remainder: `memory` from `start` on. The GPU must reach the memory.
 #[derive(Clone, Debug)]
 pub struct Remainder {
     /// The memory.
     pub memory: Memory,
-    /// Where it starts there, in bytes.
+    /// Start of the remainder in the memory, in bytes.
     pub start: usize,
 }
 
-/// Where one transfer ends: `memory` from `start` on. The GPU that sends must reach it.
+/// The target of a transfer: `memory` from `start` on. The sending GPU must reach the memory.
 #[derive(Clone, Debug)]
-pub struct Room {
+pub struct TransferTarget {
     /// The memory.
     pub memory: Memory,
-    /// Where the transfer's bytes start there.
+    /// Start of the transfer's bytes in the memory, in bytes.
     pub start: usize,
 }
 
-impl Room {
-    /// Pinned memory of the host for a transfer of this device's.
+impl TransferTarget {
+    /// Allocates pinned memory of the host for a transfer from this device.
     ///
     /// # Errors
-    /// [`Error::Device`] if there is too little.
+    /// [`Error::Device`] if memory is short.
     pub fn on_host(from: &Device, transfer: &Transfer) -> Result<Self> {
         let reservation = host_memory(from, size(transfer)?);
-        let reservation = reservation.when(|| format!("room for {transfer}"))?;
+        let reservation = reservation.when(|| format!("target for {transfer}"))?;
         Ok(Self {
             memory: reservation.memory().clone(),
             start: 0,
         })
     }
 
-    /// Memory of a peer of this process for a transfer of this device's.
+    /// Allocates memory of a peer of this process for a transfer from this device.
     ///
     /// # Errors
-    /// [`Error::Device`] if there is too little, or the device does not reach it.
+    /// [`Error::Device`] if memory is short, or the device does not reach it.
     pub fn on_peer(from: &Device, peer: &Device, transfer: &Transfer) -> Result<Self> {
         let reservation = peer_memory(from, peer, size(transfer)?);
-        let reservation = reservation.when(|| format!("room for {transfer}"))?;
+        let reservation = reservation.when(|| format!("target for {transfer}"))?;
         Ok(Self {
             memory: reservation.memory().clone(),
             start: 0,
@@ -54,29 +54,29 @@ impl Room {
     }
 }
 
-/// A copy that starts together with a schedule's transfers: the part of a checkpoint that stays on its
-/// GPU, say. It is made by a stream of its own.
+/// A copy that starts together with a schedule's transfers, on its own stream: for example the part of a checkpoint
+/// that stays on its GPU.
 #[derive(Debug)]
-pub struct Beside<'a> {
+pub struct ConcurrentCopy<'a> {
     /// The stream.
     pub stream: &'a Stream,
-    /// What is copied.
+    /// The source.
     pub from: ReadLoan,
-    /// Where it is copied to.
+    /// The target.
     pub to: WriteLoan,
 }
 
-/// How long a group's transfers took.
+/// Durations of a group's transfers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Took {
-    /// From the common start until the last transfer ended: what blocks the group.
+pub struct Timings {
+    /// From the common start to the end of the last transfer: the time that blocks the group.
     pub all: Duration,
-    /// Until each transfer ended, in the schedule's order, and then each copy beside them.
+    /// From the common start to the end of each transfer, in the schedule's order, and then of each concurrent copy.
     pub each: Vec<Duration>,
 }
 
-/// The room that a schedule's transfers go to, and the copies there and back. Transfers start together,
-/// each on a stream of its own, as the schedule takes for granted.
+/// The targets of a schedule's transfers, and the copies there and back. Transfers start together, each on its own
+/// stream, as the schedule assumes.
 #[derive(Debug)]
 pub struct Overflow {
     pieces: Vec<Piece>,
@@ -86,120 +86,121 @@ pub struct Overflow {
 struct Piece {
     transfer: Transfer,
     bytes: usize,
-    room: Room,
+    target: TransferTarget,
     stream: Stream,
 }
 
 impl Overflow {
-    /// Takes the room that a schedule needs within this process: of each peer's memory, mapped for the
-    /// GPU that sends; and of the host's, pinned. GPU n is the n-th device.
+    /// Allocates the targets of a schedule within this process: memory of each peer, mapped for the sending GPU, and
+    /// pinned memory of the host. GPU n is the n-th device.
     ///
     /// # Errors
-    /// [`Error::Device`] if a peer has too little memory or is not reached; [`Error::Mismatch`] for a
-    /// schedule of more GPUs.
+    /// [`Error::Device`] if a peer has too little memory or is out of reach; [`Error::Mismatch`] if the schedule has
+    /// more GPUs.
     pub fn new(gpus: &[Device], schedule: &Schedule) -> Result<Self> {
-        Self::with_rooms(gpus, schedule, |transfer| {
+        Self::with_targets(gpus, schedule, |transfer| {
             let gpu = |at: GpuId| gpus.get(at.0).ok_or_else(|| unknown(transfer));
             let from = gpu(transfer.from)?;
             match transfer.to {
-                Destination::Peer(peer) => Room::on_peer(from, gpu(peer)?, transfer),
-                Destination::Host(_) => Room::on_host(from, transfer),
+                Destination::Peer(peer) => TransferTarget::on_peer(from, gpu(peer)?, transfer),
+                Destination::Host(_) => TransferTarget::on_host(from, transfer),
             }
         })
     }
 
-    /// Uses the room that `room` names for each transfer: memory that another process lent, say.
+    /// Uses the target that `target` returns for each transfer: memory that another process lent, for example.
     ///
     /// # Errors
-    /// Those of `room`; [`Error::Mismatch`] if what it names is too small, or for a schedule of more GPUs;
+    /// The errors of `target`; [`Error::Mismatch`] if a target is too small, or the schedule has more GPUs;
     /// [`Error::Device`].
-    pub fn with_rooms(
+    pub fn with_targets(
         gpus: &[Device],
         schedule: &Schedule,
-        mut room: impl FnMut(&Transfer) -> Result<Room>,
+        mut target: impl FnMut(&Transfer) -> Result<TransferTarget>,
     ) -> Result<Self> {
         let mut pieces = Vec::new();
         for transfer in schedule.transfers() {
             let from = gpus.get(transfer.from.0).ok_or_else(|| unknown(transfer))?;
             let bytes = size(transfer)?;
-            let room = room(transfer)?;
-            let fits = room.start.checked_add(bytes);
-            if fits.is_none_or(|end| end > room.memory.len()) {
-                return Err(mismatch(transfer, "its room is too small"));
+            let target = target(transfer)?;
+            let fits = target.start.checked_add(bytes);
+            if fits.is_none_or(|end| end > target.memory.len()) {
+                return Err(mismatch(transfer, "its target is too small"));
             }
             let stream = from.stream().when(|| format!("a stream for {transfer}"))?;
             pieces.push(Piece {
                 transfer: *transfer,
                 bytes,
-                room,
+                target,
                 stream,
             });
         }
         Ok(Self { pieces })
     }
 
-    /// Copies every remainder to its room, and waits for the last byte. `remainders` has one for each
-    /// GPU that sends.
+    /// Copies every remainder to its target, and waits for the last byte. `remainders` has one for each GPU that sends.
     ///
     /// # Errors
-    /// [`Error::Device`], [`Error::TimedOut`]; the room's content is unspecified then, and the remainders
-    /// are as they were. [`Error::Mismatch`] if a remainder is missing or too short.
-    pub fn store(&self, remainders: &[Option<Remainder>], patience: Duration) -> Result<Took> {
+    /// [`Error::Device`], [`Error::TimedOut`], after which the targets' content is unspecified and the remainders are
+    /// unchanged. [`Error::Mismatch`] if a remainder is missing or too short.
+    pub fn store(&self, remainders: &[Option<Remainder>], patience: Duration) -> Result<Timings> {
         self.store_beside(remainders, Vec::new(), patience)
     }
 
-    /// Copies every remainder to its room and makes these copies meanwhile, and waits for the last byte
-    /// of all.
+    /// Copies every remainder to its target, makes these copies meanwhile, and waits for the last byte of all.
     ///
     /// # Errors
     /// As for [`store`](Self::store).
     pub fn store_beside(
         &self,
         remainders: &[Option<Remainder>],
-        beside: Vec<Beside<'_>>,
+        beside: Vec<ConcurrentCopy<'_>>,
         patience: Duration,
-    ) -> Result<Took> {
+    ) -> Result<Timings> {
         let doing = "a checkpoint's overflow";
         self.copy(doing, remainders, beside, patience, false)
     }
 
-    /// Copies what lies in the room back to where the remainders lie, and waits for the last byte.
+    /// Copies the targets' bytes back to the remainders, and waits for the last byte.
     ///
     /// # Errors
-    /// As for [`store`](Self::store), with the remainders' content unspecified.
-    pub fn load(&self, remainders: &[Option<Remainder>], patience: Duration) -> Result<Took> {
+    /// As for [`store`](Self::store), but the remainders' content is unspecified.
+    pub fn load(&self, remainders: &[Option<Remainder>], patience: Duration) -> Result<Timings> {
         let doing = "the way back from peers";
         self.copy(doing, remainders, Vec::new(), patience, true)
     }
 
-    /// The rooms, in the order of the schedule's transfers.
-    pub fn rooms(&self) -> impl Iterator<Item = &Room> {
-        self.pieces.iter().map(|piece| &piece.room)
+    /// The targets, in the order of the schedule's transfers.
+    pub fn targets(&self) -> impl Iterator<Item = &TransferTarget> {
+        self.pieces.iter().map(|piece| &piece.target)
     }
 
     fn copy(
         &self,
         doing: &str,
         remainders: &[Option<Remainder>],
-        beside: Vec<Beside<'_>>,
+        beside: Vec<ConcurrentCopy<'_>>,
         patience: Duration,
         back: bool,
-    ) -> Result<Took> {
-        let lanes = self.pieces.iter().map(|piece| piece.lane(remainders, back));
-        let mut lanes = lanes.collect::<Result<Vec<_>>>()?;
-        lanes.extend(beside.into_iter().map(|Beside { stream, from, to }| Lane {
-            stream,
-            from,
-            to,
-        }));
-        let each = lanes::run(doing, lanes, patience)?;
+    ) -> Result<Timings> {
+        let timed_copies = self
+            .pieces
+            .iter()
+            .map(|piece| piece.timed_copy(remainders, back));
+        let mut timed_copies = timed_copies.collect::<Result<Vec<_>>>()?;
+        timed_copies.extend(
+            beside
+                .into_iter()
+                .map(|ConcurrentCopy { stream, from, to }| TimedCopy { stream, from, to }),
+        );
+        let each = timed_copies::run(doing, timed_copies, patience)?;
         let all = each.iter().copied().max().unwrap_or_default();
-        Ok(Took { all, each })
+        Ok(Timings { all, each })
     }
 }
 
 impl Piece {
-    fn lane(&self, remainders: &[Option<Remainder>], back: bool) -> Result<Lane<'_>> {
+    fn timed_copy(&self, remainders: &[Option<Remainder>], back: bool) -> Result<TimedCopy<'_>> {
         let transfer = &self.transfer;
         let remainder = remainders.get(transfer.from.0).and_then(Option::as_ref);
         let remainder = remainder.ok_or_else(|| mismatch(transfer, "it has no remainder"))?;
@@ -209,14 +210,14 @@ impl Piece {
         if ours.end > remainder.memory.len() {
             return Err(mismatch(transfer, "its remainder is shorter"));
         }
-        let room = self.room.start..self.room.start + self.bytes;
+        let target = self.target.start..self.target.start + self.bytes;
         let (from, from_range, to, to_range) = if back {
-            (&self.room.memory, room, &remainder.memory, ours)
+            (&self.target.memory, target, &remainder.memory, ours)
         } else {
-            (&remainder.memory, ours, &self.room.memory, room)
+            (&remainder.memory, ours, &self.target.memory, target)
         };
         let doing = || transfer.to_string();
-        Ok(Lane {
+        Ok(TimedCopy {
             stream: &self.stream,
             from: from.lend(from_range).when(doing)?,
             to: to.lend_mut(to_range).when(doing)?,
@@ -224,7 +225,7 @@ impl Piece {
     }
 }
 
-/// Memory of `peer` that `device` reaches.
+/// Reserves memory of `peer` for `device`.
 fn peer_memory(
     device: &Device,
     peer: &Device,
@@ -235,16 +236,16 @@ fn peer_memory(
     Ok(reservation)
 }
 
-/// Host memory near the device, touched, and pinned where the system lets us.
+/// Reserves host memory near the device, touched, and pinned if the system allows it.
 pub(crate) fn host_memory(
     device: &Device,
     bytes: usize,
 ) -> tierflow_device::Result<HostReservation> {
-    /// Touching is bound by the kernel, not by memory: it gains from a few threads.
+    /// The kernel limits touching, not memory: a few threads are faster than one.
     const TOUCHERS: usize = 4;
     let reservation = device.reserve_host(bytes)?;
     if let Some(node) = device.numa_node() {
-        // Where the system refuses, memory of another node will do.
+        // If the system refuses, memory of another node serves.
         let _ = reservation.prefer_node(node);
     }
     let len = reservation.memory().len();
@@ -266,7 +267,7 @@ pub(crate) fn host_memory(
                 Err(panic) => std::panic::resume_unwind(panic),
             })
     })?;
-    // Not pinned is slower, which a calibration sees.
+    // Unpinned memory is slower, and a calibration measures that.
     let _ = reservation.pin(0..len)?;
     Ok(reservation)
 }

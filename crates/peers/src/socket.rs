@@ -1,4 +1,4 @@
-//! Messages and descriptors between processes of one machine, each wait with an end.
+//! Messages and descriptors between processes of one machine. Every wait has an end.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -15,26 +15,26 @@ use rustix::net::{
 
 use crate::error::{Error, Result};
 
-/// Bytes of a message: what kind it is, and a number.
+/// Bytes of a message: its kind, and a number.
 const LENGTH: usize = 16;
 
-/// How often to look whether a process has connected.
+/// Time between two looks for a process that connects.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// One end of a connection.
+/// An end of a connection.
 #[derive(Debug)]
 pub(crate) struct Socket {
     fd: OwnedFd,
 }
 
-/// Where others connect to. The path is removed when it is dropped.
+/// A socket that others connect to. Dropping it removes the path.
 #[derive(Debug)]
 pub(crate) struct Listener {
     fd: OwnedFd,
     path: PathBuf,
 }
 
-/// What was received.
+/// A received message.
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) kind: u64,
@@ -53,7 +53,7 @@ impl Listener {
         Ok(Self { fd, path })
     }
 
-    /// The next process that connects, if it is of the same user.
+    /// Waits for the next process that connects. Refuses another user's.
     pub(crate) fn accept(&self, patience: Duration) -> Result<Socket> {
         let doing = "waiting for a process that borrows";
         let deadline = Instant::now() + patience;
@@ -81,7 +81,7 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // It may have been removed already.
+        // The path may have been removed already.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -93,7 +93,7 @@ impl AsFd for Socket {
 }
 
 impl Socket {
-    /// Connects, and waits for a listener that is not there yet.
+    /// Connects. Waits for a listener that does not exist yet.
     pub(crate) fn connect(path: &Path, patience: Duration) -> Result<Self> {
         let doing = "connecting to a process that lends";
         let deadline = Instant::now() + patience;
@@ -134,8 +134,8 @@ impl Socket {
         if !descriptors.is_empty() {
             ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
         }
-        // A message is far smaller than what a socket buffers, so this never waits; a process that does not
-        // read is given up at once.
+        // A message is far smaller than a socket's buffer, so this never waits. A process that does not read is given
+        // up at once.
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         match rustix::net::sendmsg(&self.fd, &[IoSlice::new(&bytes)], &mut ancillary, flags) {
             Ok(_) => Ok(()),
@@ -144,7 +144,7 @@ impl Socket {
         }
     }
 
-    /// The next message. With a patience of 0, one that is there already.
+    /// Waits for the next message. With a patience of 0, returns only a message that has arrived.
     pub(crate) fn receive(&self, doing: &'static str, patience: Duration) -> Result<Message> {
         let flags = RecvFlags::CMSG_CLOEXEC;
         let flags = if patience.is_zero() {
@@ -194,7 +194,7 @@ impl Socket {
     }
 }
 
-/// A socket that keeps messages apart and waits for nothing.
+/// Makes a socket that keeps messages apart and does not block.
 fn new(doing: &'static str) -> Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);

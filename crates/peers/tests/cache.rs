@@ -1,4 +1,4 @@
-//! Memory of several peers as one range, parts of which are wanted back.
+//! Memory of several peers as one range, of which owners take parts back.
 
 #![allow(clippy::unwrap_used, reason = "a test panics where it fails")]
 
@@ -42,14 +42,14 @@ fn a_part_that_is_wanted_back_goes_and_those_behind_it_move_up() {
         [free(0), free(1), free(2), free(3)],
         [8, 6, 6, 6].map(|mib| mib << 20)
     );
-    // Across the border of two peers.
+    // The bytes cross the border of two peers.
     let bytes = pattern(1, 3 * MIB);
     write(&devices[0], cache.memory(), MIB / 2, &bytes);
     assert!(read(&devices[0], cache.memory(), MIB / 2, bytes.len()) == bytes);
 
     recalls[1].ask();
     assert_eq!(cache.wanted(), Some(2 * MIB));
-    // Until it is given back, all of it is readable; while something is lent, it is not given back.
+    // All bytes stay readable until the part is given back, which fails while one is lent.
     assert!(read(&devices[0], cache.memory(), MIB / 2, bytes.len()) == bytes);
     let reader = cache.memory().lend(5 * MIB..5 * MIB + 1).unwrap();
     assert!(matches!(cache.give_back(), Err(Error::Device { .. })));
@@ -98,7 +98,7 @@ fn a_process_that_lends_is_a_part_like_another() {
     lent_first.wait_returned(PATIENCE).unwrap();
     write(&devices[0], cache.memory(), 0, &bytes[..4 * MIB]);
 
-    // A lender that is gone: what lies there is readable until it is let go of.
+    // After the lender has ended, its bytes stay readable until they are given back.
     assert_eq!(cache.wanted(), None);
     drop(lent_second);
     assert_eq!(cache.wanted(), Some(0));

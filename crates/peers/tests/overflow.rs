@@ -1,4 +1,4 @@
-//! Calibration, its file, and remainders on their way there and back.
+//! Calibration, its file, and remainders copied to peers and back.
 
 #![allow(clippy::unwrap_used, reason = "a test panics where it fails")]
 
@@ -13,7 +13,7 @@ use tierflow_placement::{MinTimeMaxFlow, Problem, Share, Strategy, Topology};
 fn a_skewed_checkpoint_comes_back_from_peers() {
     let devices = hosts(4, 256 << 20);
     all_strategies(&devices, 8 * MIB);
-    // Nothing is left behind on any of them.
+    // The devices have all of their memory back.
     for device in &devices {
         assert_eq!(device.free_bytes().unwrap(), 256 << 20);
     }
@@ -90,7 +90,7 @@ fn a_machine_survives_its_file() {
     assert!(matches!(missing, Error::File { .. }), "{missing}");
 }
 
-/// The file of a machine on which GPU 0 and 1 share a link to the host.
+/// The file of a machine on which GPUs 0 and 1 share a link to the host.
 const FOUR: &str = r#"
 format = 1
 to_host = 100e9
@@ -155,7 +155,7 @@ fn what_is_alike_becomes_a_switch_and_what_is_shared_is_shared() {
         1.0,
     );
 
-    // A GPU that sends twice as much to two peers as to one has links of its own to each.
+    // A GPU that sends twice as much to two peers as to one has its own link to each.
     let links = FOUR.replace("to_peers = 400e9", "to_peers = 790e9");
     let links = described(&links.replace("to_all = 450e9", "to_all = 800e9"));
     near(
@@ -165,7 +165,7 @@ fn what_is_alike_becomes_a_switch_and_what_is_shared_is_shared() {
         ),
         1.0,
     );
-    // One way that is slower than the others, too.
+    // One link is slower than the others, too.
     let slow = described(&FOUR.replacen("bandwidth = 400e9", "bandwidth = 100e9", 1));
     near(
         time(&slow, &[Remainder(150_000_000_000), Spare(all), Spare(0)]),

@@ -1,5 +1,5 @@
-//! Memory that one process lends to another. Run without the harness, as it starts itself anew to be
-//! the lender: `processes lend PATH`.
+//! Memory that one process lends to another. The test runs without the harness, as it starts itself again as the
+//! lender: `processes lend PATH`.
 
 #![allow(clippy::unwrap_used, reason = "a test panics where it fails")]
 
@@ -23,7 +23,7 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["lend", path] => lend(Path::new(path)),
-        // There is nothing to list and nothing that is ignored.
+        // The test has nothing to list and no ignored cases.
         ref other if other.contains(&"--list") || other.contains(&"--ignored") => {}
         _ => {
             let device = hosts(1, 64 << 20).remove(0);
@@ -41,8 +41,7 @@ fn main() {
     }
 }
 
-/// Lends until it is killed, each loan until it holds what the pattern of its length is; then it is
-/// recalled.
+/// Lends until it is killed. Recalls each loan once the memory holds the pattern of its length.
 fn lend(path: &Path) {
     let device = hosts(1, SPARE).remove(0);
     let lender = Lender::bind(&device, path, SPARE).unwrap();
@@ -104,7 +103,7 @@ fn recalled(device: &Device) {
             wait_for_recall(&loan),
             "the lender saw what was written, and wants it back"
         );
-        // What lies there can be saved first; meanwhile it cannot be given back.
+        // The bytes can be saved first; meanwhile the loan cannot be given back.
         let reader = loan.memory().lend(0..1).unwrap();
         let busy = loan.give_back().unwrap_err();
         assert!(matches!(busy, Error::Device { .. }), "{busy}");
@@ -137,7 +136,7 @@ fn lender_dies(device: &Device) {
     lender.process.kill();
     let gone = loan.is_recalled().unwrap_err();
     assert!(matches!(gone, Error::Gone { .. }), "{gone}");
-    // What is mapped stays mapped: reading it kills no process.
+    // Mapped memory stays mapped: reading it kills no process.
     assert!(read(device, loan.memory(), bytes.len()) == bytes);
     let gone = loan.give_back().unwrap_err();
     assert!(matches!(gone, Error::Gone { .. }), "{gone}");
@@ -147,7 +146,7 @@ fn nonsense(device: &Device) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("lender");
     let lender = Lender::bind(device, &path, SPARE).unwrap();
-    // A stream socket is not even let in.
+    // A stream socket cannot even connect.
     assert!(std::os::unix::net::UnixStream::connect(&path).is_err());
     let early = lender.lend(Duration::from_millis(20)).unwrap_err();
     assert!(matches!(early, Error::TimedOut { .. }), "{early}");

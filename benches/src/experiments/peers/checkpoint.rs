@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use rayon::prelude::*;
 use tierflow_device::{Device, Memory, Stream};
-use tierflow_peers::{Beside, Overflow, Remainder};
+use tierflow_peers::{ConcurrentCopy, Overflow, Remainder};
 use tierflow_placement::{Problem, Schedule, Topology};
 
 use super::PATIENCE;
@@ -129,10 +129,10 @@ impl<'a> Group<'a> {
     }
 
     /// The copies of what stays on its GPU.
-    fn local(&self) -> Result<Vec<Beside<'_>>> {
+    fn local(&self) -> Result<Vec<ConcurrentCopy<'_>>> {
         let parts = self.data.iter().zip(&self.caches).zip(&self.streams);
         let copies = parts.map(|((data, cache), stream)| {
-            Ok(Beside {
+            Ok(ConcurrentCopy {
                 stream,
                 from: data.lend(0..cache.len())?,
                 to: cache.lend_mut(0..cache.len())?,

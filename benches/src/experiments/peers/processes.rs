@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use tierflow_device::{Device, Kind};
-use tierflow_peers::{Error, Loan, Overflow, Room};
+use tierflow_peers::{Error, Loan, Overflow, TransferTarget};
 use tierflow_placement::{Destination, Schedule, Transfer};
 
 use super::checkpoint::{Group, pattern, sum};
@@ -123,14 +123,14 @@ fn with_loans(
     let room = |transfer: &Transfer| {
         let at = lenders.iter().position(|(lent, _)| lent == transfer);
         match at {
-            Some(at) => Ok(Room {
+            Some(at) => Ok(TransferTarget {
                 memory: loans[at].memory().clone(),
                 start: 0,
             }),
-            None => Room::on_host(&group.devices[transfer.from.0], transfer),
+            None => TransferTarget::on_host(&group.devices[transfer.from.0], transfer),
         }
     };
-    Ok(Overflow::with_rooms(group.devices, schedule, room)?)
+    Ok(Overflow::with_targets(group.devices, schedule, room)?)
 }
 
 /// The sum of what was sent there. The bytes beyond it are not known, so a chunk must be filled whole.

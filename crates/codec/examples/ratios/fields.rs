@@ -1,4 +1,4 @@
-//! What is encoded: fields, weights and integers as applications have them, made here.
+//! The inputs: fields, weights and integers like those of applications, made here.
 
 use rayon::prelude::*;
 use tierflow_codec::Element;
@@ -10,7 +10,7 @@ pub struct Field {
     pub bytes: Vec<u8>,
 }
 
-/// Numbers that are the same in every run.
+/// Pseudo-random numbers, the same in every run.
 struct Random(u64);
 
 impl Random {
@@ -26,7 +26,7 @@ impl Random {
         ((self.word() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
     }
 
-    /// Box and Muller's.
+    /// Returns a normal number, by the method of Box and Muller.
     fn normal(&mut self) -> f64 {
         (-2.0 * self.share().ln()).sqrt() * (std::f64::consts::TAU * self.share()).cos()
     }
@@ -39,7 +39,7 @@ fn made(name: &str, element: Element, n: usize, mut next: impl FnMut(&mut Random
         let value = next(&mut random);
         match element {
             Element::Bf16 => {
-                // To the nearest, ties to even.
+                // Rounds to the nearest, ties to even.
                 let bits = (value as f32).to_bits();
                 let rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
                 bytes.extend((rounded as u16).to_le_bytes());
@@ -85,8 +85,8 @@ pub fn parameters(n: usize) -> Vec<Field> {
 const SIDE: [f32; 4] = [8.0 / 5.0, -1.0 / 5.0, 8.0 / 315.0, -1.0 / 560.0];
 const CENTRE: f32 = -205.0 / 72.0;
 
-/// The pressure of a shot in a cube of `n` cells each way, every `every` steps: the stencil, the sponge and the
-/// wavelet of the example `rtm`, velocities that grow with depth, and a dipping reflector.
+/// The pressure of a shot in a cube of `n` cells each way, every `every` steps: the stencil, the sponge and the wavelet
+/// of the example `rtm`, velocities that grow with depth, and a dipping reflector.
 pub fn waves(n: usize, steps: usize, every: usize) -> Vec<Field> {
     const PAD: usize = 20;
     let (spacing, slowest, fastest) = (10.0_f32, 1500.0_f32, 4300.0_f32);
@@ -106,7 +106,7 @@ pub fn waves(n: usize, steps: usize, every: usize) -> Vec<Field> {
         .map(|cell| {
             let (x, y, z) = (inside(cell / plane), inside(cell / n % n), inside(cell % n));
             let deep = z + 0.1 * (5.0 * x).sin() - 0.05 * y > 0.6;
-            // Nothing is the same on both sides of the source, or a mirror image would pass for redundancy.
+            // No side of the source mirrors the other, as a mirror image would count as redundancy.
             let slow = slowest + 1200.0 * z + 200.0 * (0.5 + 0.5 * (3.0 * x + 2.0 * y).sin());
             let velocity = slow + if deep { 1300.0 } else { 0.0 };
             (velocity * dt / spacing).powi(2)

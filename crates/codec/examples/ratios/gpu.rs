@@ -1,4 +1,4 @@
-//! The same on a GPU.
+//! Measurements on a GPU.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::fields::Field;
 const INPUT: usize = 1 << 30;
 const ROUNDS: usize = 11;
 
-/// Where containers lie.
+/// The memory of containers.
 #[derive(Clone, Copy, PartialEq)]
 enum Place {
     Device,
@@ -27,7 +27,7 @@ pub struct Bench {
     host: HostReservation,
 }
 
-/// The median times to encode and to decode so many bytes.
+/// Median times of encoding and decoding.
 pub struct Times {
     pub bytes: usize,
     pub on_device: [Duration; 2],
@@ -56,7 +56,7 @@ impl Bench {
         })
     }
 
-    /// The container of one copy of the input must be the one that is given.
+    /// Measures. Checks that the container of one copy of the input equals `expected`.
     pub fn time(&mut self, input: &Field, method: &Method, expected: &[u8]) -> Result<Times> {
         let one = input.bytes.len();
         for start in (0..INPUT / one * one).step_by(one) {

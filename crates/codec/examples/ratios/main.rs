@@ -1,10 +1,11 @@
-//! How much smaller, and how fast: every codec on fields as applications have them, or on files.
+//! Measures ratios and speeds of every codec on fields like those of applications, or on files.
 //!
 //! `cargo run --release -p tierflow-codec --example ratios -- [--gpu] [--wave N] [--values N] [--write DIR]
 //! [TYPE:FILE ...]`
 //!
-//! `--write` leaves the inputs in a directory, for other codecs. TYPE is bf16, f16, f32, f64, i8, i16, i32 or i64. With `--gpu`, inputs are repeated up to 1 GiB, kernels are timed
-//! by events, with containers in device memory and in pinned host memory, and a container is compared with the CPU's.
+//! `--write` writes the inputs to a directory, for other codecs. TYPE is bf16, f16, f32, f64, i8, i16, i32 or i64. With
+//! `--gpu`, inputs are repeated up to 1 GiB, events time kernels, with containers in device memory and in pinned host
+//! memory, and a container is compared with the CPU's.
 #![allow(
     missing_docs,
     unreachable_pub,

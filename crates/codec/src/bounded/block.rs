@@ -1,7 +1,7 @@
-//! A block: 4096 values, or less at the end. kernels/codec_bounded.cu and kernels/codec_bounded_decode.cu are the
-//! same.
+//! A block: 4096 values, or fewer at the end. kernels/codec_bounded.cu and kernels/codec_bounded_decode.cu do the same.
 //!
-//! The words of each segment (2 bytes), how many of them are widths (1 byte each), 4 zeros, then the segments.
+//! A block has the number of words of each segment (2 bytes), the number of width words among them (1 byte each), 4
+//! zeros, then the segments.
 
 use std::marker::PhantomData;
 
@@ -11,7 +11,7 @@ use super::{SEGMENT, SEGMENTS, segment};
 use crate::container::{BlockDecoder, BlockEncoder};
 use crate::header::ALIGNMENT;
 
-/// Encodes blocks of `F` to multiples of a step.
+/// Codes blocks of `F` as multiples of a step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BoundedCoder<F> {
     quantiser: Quantiser,
@@ -39,7 +39,7 @@ impl<F: Float> BlockEncoder for BoundedCoder<F> {
             out[start + 2 * SEGMENTS + n] = planes;
         }
         if out.len() == start + HEADER_BYTES {
-            // Nothing but zeros.
+            // An empty block stands for zeros.
             out.truncate(start);
         }
         out.resize(start + (out.len() - start).next_multiple_of(ALIGNMENT), 0);

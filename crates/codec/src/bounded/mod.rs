@@ -1,4 +1,4 @@
-//! Error-bounded: values are rounded to multiples of twice the bound, and differences of these are packed.
+//! The error-bounded codec: rounds values to multiples of twice the bound and packs their differences.
 
 mod block;
 mod quantiser;
@@ -14,33 +14,32 @@ use crate::header::{CodecId, Header};
 pub(crate) use quantiser::Quantiser;
 pub(crate) use shape::{BLOCK_VALUES, GROUP, SEGMENT, SEGMENTS, most_block_bytes};
 
-/// A codec for `f32` and `f64` fields that may come back changed, each value by no more than a bound.
+/// A codec for `f32` and `f64` fields. Decoding changes each value by at most a bound.
 ///
-/// A value is rounded to a multiple of twice the bound; of the multiples, how each differs from the one
-/// before is stored, with as many bits as the largest of 32 needs. The bound is checked for every value
-/// when it is encoded: 32 values one of which does not keep it (it is not finite, or larger than 2^30
-/// bounds) are stored exactly, bit for bit.
+/// The encoder rounds each value to a multiple of twice the bound. It stores the differences between successive
+/// multiples, with as many bits as the largest of 32 needs. It checks the bound for every value: if one of 32 values
+/// does not keep it (it is not finite, or larger than 2^30 bounds), the encoder stores all 32 bit for bit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bounded {
     bound: Bound,
 }
 
-/// How far a value that comes back may be from the one that went in.
+/// The largest difference between a value and its decoded form.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Bound {
-    /// So far, in the units of the values.
+    /// A difference in the units of the values.
     Absolute(f64),
-    /// So many times the largest finite magnitude of the input; above 0, up to 1.
+    /// A share of the largest finite magnitude of the input; above 0, up to 1.
     Relative(f64),
 }
 
 impl Bounded {
-    /// A codec with this bound.
+    /// Makes a codec with this bound.
     ///
     /// # Errors
     ///
-    /// [`Invalid::Bound`] if it is no positive normal number, or a relative one above 1.
+    /// [`Invalid::Bound`] if the bound is no positive normal number, or a relative one above 1.
     pub fn new(bound: Bound) -> Result<Self> {
         let (value, most, takes) = match bound {
             Bound::Absolute(value) => (value, f64::MAX, "give a positive normal number"),
@@ -82,7 +81,7 @@ impl Bounded {
         }
     }
 
-    /// The header of a container that is not encoded yet, but for a relative bound's value.
+    /// Makes the header of a container before encoding. A relative bound has no value yet.
     ///
     /// # Errors
     ///

@@ -1,18 +1,18 @@
-//! Values to multiples of a step and back. kernels/codec_bounded.cuh does the same, operation by operation: each
-//! is rounded as IEEE 754 says, and none is contracted with another.
+//! Conversion between values and multiples of a step. kernels/codec_bounded.cuh does the same, operation by operation:
+//! each is rounded by IEEE 754, and none is contracted with another.
 
 use rayon::prelude::*;
 
-/// The largest multiple: differences of two, with a bit for the sign, still have 32 bits.
+/// The largest multiple: the difference of two, with a sign bit, fits in 32 bits.
 const MOST: f64 = 1_073_741_824.0;
 
-/// The types of values.
+/// A type of values.
 pub(crate) trait Float: Copy + Send + Sync {
-    /// Its bytes.
+    /// Bytes of a value.
     const BYTES: usize;
 
     fn from_le(bytes: &[u8]) -> Self;
-    /// Writes its bytes to the start of `out`.
+    /// Writes the value to the start of `out`.
     fn to_le(self, out: &mut [u8]);
     fn to_f64(self) -> f64;
     fn from_f64(value: f64) -> Self;
@@ -44,7 +44,7 @@ macro_rules! float {
 
 float!(f32, f64);
 
-/// Rounds to multiples of a step.
+/// Rounds values to multiples of a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Quantiser {
     bound: f64,
@@ -62,7 +62,7 @@ impl Quantiser {
         }
     }
 
-    /// The multiple nearest to a value; `None` if what it stands for is not within the bound.
+    /// Returns the multiple nearest to a value; `None` if it is not within the bound.
     pub(super) fn multiple<F: Float>(&self, value: F) -> Option<i32> {
         let exact = value.to_f64();
         let scaled = exact * self.per_unit;
@@ -74,13 +74,13 @@ impl Quantiser {
         (off <= self.bound).then_some(multiple)
     }
 
-    /// What a multiple stands for.
+    /// Returns the value that a multiple stands for.
     pub(super) fn value<F: Float>(&self, multiple: i32) -> F {
         F::from_f64(f64::from(multiple) * self.step)
     }
 }
 
-/// The largest finite magnitude; 0 if there is none.
+/// Returns the largest finite magnitude; 0 if there is none.
 pub(super) fn peak<F: Float>(input: &[u8]) -> f64 {
     let chunks = input.par_chunks(1 << 20);
     let peaks = chunks.map(|chunk| {
@@ -93,7 +93,7 @@ pub(super) fn peak<F: Float>(input: &[u8]) -> f64 {
     peaks.reduce(|| 0.0, f64::max)
 }
 
-/// The bound that a share of the largest magnitude is. Of an input of zeros, any bound does.
+/// Returns the bound for a share of the largest magnitude. For an input of zeros, every bound is right.
 pub(super) fn share_of(share: f64, peak: f64) -> f64 {
     (share * peak).max(f64::MIN_POSITIVE)
 }
@@ -111,7 +111,7 @@ mod tests {
         for value in [f32::NAN, f32::INFINITY, f32::MIN, 2e9] {
             assert_eq!(quantiser.multiple(value), None, "{value}");
         }
-        // A multiple that no f32 is near enough to.
+        // No f32 is near enough to the multiple.
         let fine = Quantiser::new(1e-9);
         assert_eq!(
             fine.multiple(1.0_f32).map(|m| fine.value::<f32>(m)),

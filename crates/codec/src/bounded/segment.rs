@@ -1,21 +1,21 @@
-//! A segment: multiples as differences, in groups of 32 with a width each.
+//! A segment: differences of multiples, in groups of 32 that have a width each.
 //!
-//! First the widths of the groups, as bit planes: a word for each bit of the widest, with the bit of group
-//! `g` in place `g`. Then the groups: for each bit of the width a word, with the bit of value `i` in place
-//! `i`. What is stored of a difference is twice it, or less one twice its negative: small if it is small.
+//! The widths of the groups come first, as bit planes: a word for each bit of the widest, with the bit of group `g` as
+//! bit `g`. Then come the groups: a word for each bit of the width, with the bit of value `i` as bit `i`. A difference
+//! d is stored as 2 d, a negative one as -2 d - 1, so small differences have few bits.
 
 use super::quantiser::{Float, Quantiser};
 use super::{GROUP, SEGMENT};
 use crate::bits::transpose;
 
-/// Groups of a segment.
+/// Number of groups in a segment.
 const GROUPS: usize = SEGMENT / GROUP;
-/// The width of a group whose values are stored as they are.
+/// The width that marks a group of values stored bit for bit.
 const EXACT: u32 = 33;
-/// Words for widths up to [`EXACT`].
+/// Number of bit planes for widths up to [`EXACT`].
 const WIDTH_PLANES: u32 = u32::BITS - EXACT.leading_zeros();
 
-/// Bytes of a segment's widths, at most.
+/// Largest number of bytes for a segment's widths.
 pub(super) const MOST_WIDTHS_BYTES: usize = 4 * WIDTH_PLANES as usize;
 
 const fn group_words<F: Float>(width: u32) -> usize {
@@ -26,7 +26,7 @@ const fn group_words<F: Float>(width: u32) -> usize {
     }
 }
 
-/// Appends a segment of up to [`SEGMENT`] values. Returns how many words of widths it has.
+/// Appends a segment of up to [`SEGMENT`] values. Returns its number of width words.
 pub(super) fn encode<F: Float>(quantiser: &Quantiser, values: &[u8], out: &mut Vec<u8>) -> u8 {
     let mut widths = [0; GROUPS];
     let mut stored = [[0; GROUP]; GROUPS];
@@ -126,7 +126,7 @@ pub(super) fn decode<F: Float>(
     if words.is_empty() { Ok(()) } else { Err(WRONG) }
 }
 
-/// The values of which each word has a bit, the lowest first.
+/// Returns the values whose bits the words are, the lowest bits first.
 fn gather(words: &[[u8; 4]]) -> [u32; 32] {
     let mut values = [0; 32];
     if !words.is_empty() {

@@ -17,29 +17,29 @@ pub struct Decoder {
     reports: Reports,
 }
 
-/// A container that the GPU is decoding. It owns the loans, so no caller can access the bytes meanwhile. Dropping it
-/// waits; forgetting it leaks them, so that the kernels' memory is never freed or lent again.
+/// A container that the GPU is decoding. The value owns the loans, so no caller can access the bytes meanwhile.
+/// Dropping it waits; forgetting it leaks the loans, so that the kernels' memory is never freed or lent again.
 #[must_use = "dropping a decoding waits for it"]
 #[derive(Debug)]
 pub struct Decoding(Pending<(Origin, WriteLoan)>);
 
-/// What is left of a decoding.
+/// Result of a decoding, with the loans.
 #[derive(Debug)]
 pub struct Decoded {
     /// The loan of the container.
     pub container: Origin,
-    /// The loan of the output, which is unspecified if the result is an error.
+    /// The loan of the output. The bytes are unspecified if the result is an error.
     pub out: WriteLoan,
-    /// Whether the container was sound.
+    /// `Ok` if the container was sound.
     pub result: Result<()>,
 }
 
 impl Decoder {
-    /// A decoder.
+    /// Makes a decoder.
     ///
     /// # Errors
     ///
-    /// [`tierflow_device::Error`], if there is no pinned memory for its reports.
+    /// [`tierflow_device::Error`] if pinned memory for reports is short.
     pub fn new(kernels: &Kernels) -> Result<Self> {
         Ok(Self {
             kernels: kernels.clone(),
@@ -47,11 +47,10 @@ impl Decoder {
         })
     }
 
-    /// Decodes a container whose first bytes say `header` to `out`, device memory as long as its input was that
-    /// starts at a multiple of 16 bytes. Starts after the work given to the stream so far; returns when it is
-    /// enqueued.
+    /// Decodes the container of `header` to `out`, device memory as long as the container's input that starts at a
+    /// multiple of 16 bytes. Starts after the stream's work so far. Returns when the work is enqueued.
     ///
-    /// Whatever is wrong is reported by the [`Decoding`], together with the loans.
+    /// The [`Decoding`] reports errors, together with the loans.
     pub fn decode(
         &self,
         stream: &Stream,
@@ -103,12 +102,13 @@ impl Decoder {
             out: out.address(),
             report: report.address(),
         };
-        // SAFETY: the loans are as long as the header says, and on the kernels' device; they, and the report's, are held
-        // by the `Decoding` until it has waited for the event behind the launch, or here until the stream is synchronised.
+        // SAFETY: the loans are as long as the header says, and on the kernels' device. The `Decoding` holds them, and
+        // the report's, until it has waited for the event behind the launch; this function holds them until the stream
+        // is synchronised.
         let launched = unsafe { self.kernels.decode(stream, &pass) };
         let done = launched.and_then(|()| Ok(Arc::new(stream.record()?)));
         let done = done.inspect_err(|_| {
-            // What was launched uses the loans until it is over.
+            // Launched kernels use the loans until they end.
             let _ = stream.synchronize();
         })?;
         Ok(Flight {
@@ -120,12 +120,12 @@ impl Decoder {
 }
 
 impl Decoding {
-    /// Whether the kernels are through, well or not, so that [`wait`](Self::wait) returns soon.
+    /// Returns true if the kernels have ended, also by an error, so that [`wait`](Self::wait) returns soon.
     pub fn is_done(&self) -> bool {
         self.0.is_done()
     }
 
-    /// Waits for the kernels, and hands the loans back, on failure too.
+    /// Waits for the kernels, and returns the loans, also after an error.
     pub fn wait(self) -> Decoded {
         let ((container, out), report) = self.0.wait();
         let result = report.and_then(|report| match report.outcome {

@@ -18,20 +18,20 @@ use crate::planes::BLOCK_BYTES;
 /// Bytes of `State` of kernels/codec_container.cuh before its blocks.
 const STATE_BYTES: u64 = 64;
 
-/// Encodes inputs of up to so many bytes, one after the other. Keeps 8 bytes of device memory for each 16 KiB of
-/// the longest one.
+/// Encodes inputs of limited length, one after the other. Holds 8 bytes of device memory for each 16 KiB of the longest
+/// input.
 #[derive(Debug)]
 pub struct Encoder {
     kernels: Kernels,
     most_bytes: u64,
     state: Arc<WriteLoan>,
     reports: Reports,
-    /// Behind the newest input's kernels.
+    /// An event behind the newest input's kernels.
     done: Option<Arc<Event>>,
 }
 
-/// An input that the GPU is encoding. It owns the loans, so no caller can access the bytes meanwhile. Dropping it
-/// waits; forgetting it leaks them, so that the kernels' memory is never freed or lent again.
+/// An input that the GPU is encoding. The value owns the loans, so no caller can access the bytes meanwhile. Dropping
+/// it waits; forgetting it leaks the loans, so that the kernels' memory is never freed or lent again.
 #[must_use = "dropping an encoding waits for it"]
 #[derive(Debug)]
 pub struct Encoding {
@@ -39,24 +39,24 @@ pub struct Encoding {
     header: Option<Header>,
 }
 
-/// What is left of an encoding.
+/// Result of an encoding, with the loans.
 #[derive(Debug)]
 pub struct Encoded {
     /// The loan of the input.
     pub data: ReadLoan,
-    /// The memory of the container, whose first [`Header::stored_bytes`] bytes are it if the result is `Ok`, and
-    /// unspecified otherwise.
+    /// The memory of the container. Its first [`Header::stored_bytes`] bytes are the container if the result is `Ok`,
+    /// and unspecified otherwise.
     pub out: Landing,
     /// The container's header.
     pub result: Result<Header>,
 }
 
 impl Encoder {
-    /// An encoder for inputs of up to `most_bytes` bytes.
+    /// Makes an encoder for inputs of up to `most_bytes` bytes.
     ///
     /// # Errors
     ///
-    /// [`tierflow_device::Error`], if there is no memory for its state.
+    /// [`tierflow_device::Error`] if memory for its state is short.
     pub fn new(kernels: &Kernels, most_bytes: u64) -> Result<Self> {
         let device = kernels.device();
         let words = most_bytes.div_ceil(BLOCK_BYTES as u64) + STATE_BYTES / 8;
@@ -71,11 +71,11 @@ impl Encoder {
         })
     }
 
-    /// Encodes `data`, in device memory that starts at a multiple of 16 bytes, to `out`, which need not be as long
-    /// as [`Codec::max_encoded_len`]: then it may be [`Error::Full`]. Starts after the work given to the stream
-    /// so far, and after this encoder's input before, whatever its stream; returns when it is enqueued.
+    /// Encodes `data`, in device memory that starts at a multiple of 16 bytes, to `out`. If `out` is shorter than
+    /// [`Codec::max_encoded_len`], the result may be [`Error::Full`]. Starts after the stream's work so far, and after
+    /// this encoder's last input, even if that is on another stream. Returns when the work is enqueued.
     ///
-    /// Whatever is wrong is reported by the [`Encoding`], together with the loans.
+    /// The [`Encoding`] reports errors, together with the loans.
     pub fn encode(
         &mut self,
         stream: &Stream,
@@ -155,13 +155,13 @@ impl Encoder {
             capacity: given,
             report: report.address(),
         };
-        // SAFETY: the state is this encoder's, for inputs of so many bytes, and earlier users of it are waited for; the
-        // loans of `data` and `out` are as they must be, and all of them, and the report's, are held by the `Encoding`
-        // until it has waited for the event behind the launches, or here until the stream is synchronised.
+        // SAFETY: the state is this encoder's, long enough for the input, and the stream waits for its earlier users.
+        // The loans of `data` and `out` were checked. The `Encoding` holds them, and the report's, until it has waited
+        // for the event behind the launches; this function holds them until the stream is synchronised.
         let launched = unsafe { self.kernels.encode(stream, &pass) };
         let done = launched.and_then(|()| Ok(Arc::new(stream.record()?)));
         let done = done.inspect_err(|_| {
-            // What was launched uses the loans until it is over.
+            // Launched kernels use the loans until they end.
             let _ = stream.synchronize();
         })?;
         self.done = Some(Arc::clone(&done));
@@ -175,12 +175,12 @@ impl Encoder {
 }
 
 impl Encoding {
-    /// Whether the kernels are through, well or not, so that [`wait`](Self::wait) returns soon.
+    /// Returns true if the kernels have ended, also by an error, so that [`wait`](Self::wait) returns soon.
     pub fn is_done(&self) -> bool {
         self.pending.is_done()
     }
 
-    /// Waits for the kernels, and hands the loans back, on failure too.
+    /// Waits for the kernels, and returns the loans, also after an error.
     pub fn wait(self) -> Encoded {
         let ((data, out), report) = self.pending.wait();
         let given = out.0.len() as u64;

@@ -1,4 +1,4 @@
-//! What a caller holds while kernels work for it: the loans, which come back once the kernels are through.
+//! Work of kernels in flight: it owns the loans of the caller, and returns them when the kernels have ended.
 
 use std::sync::Arc;
 
@@ -7,20 +7,20 @@ use tierflow_device::{Event, WriteLoan};
 use super::memory::Report;
 use crate::error::Result;
 
-/// Kernels that were launched, and all that they use beyond the caller's loans.
+/// Launched kernels, and all memory that they use besides the caller's loans.
 #[derive(Debug)]
 pub(super) struct Flight {
     pub(super) done: Arc<Event>,
     pub(super) report: WriteLoan,
-    /// Alive as long as kernels may use it.
+    /// Kept alive for as long as kernels may use it.
     pub(super) _used: Option<Arc<WriteLoan>>,
 }
 
-/// The loans of a caller, for as long as the kernels of a flight may use them. Dropping it waits; forgetting it
-/// leaks them, so that the kernels' memory is never freed or lent again.
+/// The loans of a caller while kernels may use them. Dropping it waits; forgetting it leaks the loans, so that the
+/// kernels' memory is never freed or lent again.
 #[derive(Debug)]
 pub(super) struct Pending<L> {
-    /// `None` once they have been handed out.
+    /// `None` once the loans have been returned.
     loans: Option<L>,
     /// An error means that nothing is in flight.
     enqueued: Result<Flight>,
@@ -34,15 +34,15 @@ impl<L> Pending<L> {
         }
     }
 
-    /// Whether the kernels are through, well or not.
+    /// Returns true if the kernels have ended, also by an error.
     pub(super) fn is_done(&self) -> bool {
-        // A device that cannot be asked is lost, and nothing runs on it any more.
+        // A device that cannot be asked is lost, and runs nothing any more.
         self.enqueued
             .as_ref()
             .map_or(true, |flight| flight.done.is_done().unwrap_or(true))
     }
 
-    /// Waits for the kernels, and hands their report and the loans out, on failure too.
+    /// Waits for the kernels, and returns their report and the loans, also after an error.
     pub(super) fn wait(mut self) -> (L, Result<Report>) {
         let Some(loans) = self.loans.take() else {
             unreachable!("only `wait` takes the loans, and it consumes this")
@@ -60,7 +60,7 @@ impl<L> Drop for Pending<L> {
         if self.loans.is_some()
             && let Ok(flight) = &self.enqueued
         {
-            // After success and failure alike, no kernel uses the bytes; the caller that drops it wants no result.
+            // No kernel uses the bytes after either result, and a dropped flight reports none.
             let _ = flight.done.synchronize();
         }
     }

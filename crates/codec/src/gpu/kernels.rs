@@ -1,4 +1,4 @@
-//! The kernels: loaded once, and one launch wrapper for each kind.
+//! The kernels, loaded once, with a launch wrapper for each kind.
 #![allow(unsafe_code, reason = "a launch is a promise about memory")]
 
 use std::sync::Arc;
@@ -20,15 +20,15 @@ const BOUNDED_DECODE: &str = include_str!("../../ptx/codec_bounded_decode.ptx");
 const PLANES_THREADS: u32 = 256;
 const BOUNDED_THREADS: u32 = 128;
 
-/// The kernels of this crate on one device. Clones are the same; load them once.
+/// The kernels of this crate on one device. Load them once; clones share them.
 #[derive(Clone, Debug)]
 pub struct Kernels {
     device: Device,
-    loaded: Arc<Loaded>,
+    loaded: Arc<LoadedKernels>,
 }
 
 #[derive(Debug)]
-struct Loaded {
+struct LoadedKernels {
     multiprocessors: u32,
     clear: Function,
     /// For values of 1, 2, 4 and 8 bytes.
@@ -40,18 +40,18 @@ struct Loaded {
     bounded_decode: [Function; 2],
 }
 
-/// An input to encode, as addresses. A launch is sound if until the stream is synchronised, or an event recorded
-/// behind it is done, there are
+/// An input to encode, as addresses. A launch is sound if, until the stream is synchronised or an event recorded behind
+/// the launch is done, the caller holds
 /// - a loan of the header's `raw_bytes` at `data`, on the device, aligned to 16;
-/// - one for writing of `capacity` bytes at `out`, which the device can reach, aligned to 16, with room for the
+/// - a loan for writing of `capacity` bytes at `out`, which the device can reach, aligned to 16, long enough for the
 ///   header and the table of blocks;
-/// - one for writing of a state for as many blocks at `state`, which no other launch uses meanwhile;
-/// - one for writing of a report at `report`, which the device can reach.
+/// - a loan for writing of a state for as many blocks at `state`, which no other launch uses meanwhile;
+/// - a loan for writing of a report at `report`, which the device can reach.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Encode {
     pub(super) header: Header,
     pub(super) predictor: Predictor,
-    /// Of a relative bound, otherwise 0.
+    /// The share of a relative bound, otherwise 0.
     pub(super) share: f64,
     pub(super) data: u64,
     pub(super) state: u64,
@@ -60,13 +60,11 @@ pub(super) struct Encode {
     pub(super) report: u64,
 }
 
-/// A container to decode, as addresses. A launch is sound if until the stream is synchronised, or an event recorded
-/// behind it is done, there are
+/// A container to decode, as addresses. A launch is sound if the header was parsed, so that its lengths agree, and if,
+/// until the stream is synchronised or an event recorded behind the launch is done, the caller holds
 /// - a loan of the header's `stored_bytes` at `container`, which the device can reach, aligned to 16;
-/// - one for writing of its `raw_bytes` at `out`, on the device, aligned to 16;
-/// - one for writing of a report at `report`, which the device can reach;
-///
-/// and the header was parsed, so its lengths agree.
+/// - a loan for writing of its `raw_bytes` at `out`, on the device, aligned to 16;
+/// - a loan for writing of a report at `report`, which the device can reach.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Decode {
     pub(super) header: Header,
@@ -76,19 +74,18 @@ pub(super) struct Decode {
 }
 
 impl Kernels {
-    /// Compiles the kernels for a GPU. Costs some hundred milliseconds the first time; the driver keeps what it
-    /// compiled.
+    /// Compiles the kernels for a GPU. Costs some hundred milliseconds the first time; the driver caches the result.
     ///
     /// # Errors
     ///
-    /// [`Invalid::NotOnGpu`] if the device is no GPU; what the driver finds.
+    /// [`Invalid::NotOnGpu`] if the device is no GPU; errors of the driver.
     pub fn load(device: &Device) -> Result<Self> {
         let cuda = device.as_cuda().ok_or(Invalid::NotOnGpu)?;
         let planes = Module::load(cuda, PLANES)?;
         let planes_decode = Module::load(cuda, PLANES_DECODE)?;
         let bounded = Module::load(cuda, BOUNDED)?;
         let bounded_decode = Module::load(cuda, BOUNDED_DECODE)?;
-        let loaded = Loaded {
+        let loaded = LoadedKernels {
             multiprocessors: device.info().multiprocessors.max(1),
             clear: planes.function("codec_clear")?,
             planes_encode: [
@@ -122,7 +119,7 @@ impl Kernels {
         })
     }
 
-    /// The device that they were loaded on.
+    /// The device of the kernels.
     pub fn device(&self) -> &Device {
         &self.device
     }
@@ -134,7 +131,7 @@ impl Kernels {
         let blocks = header.blocks();
         let words = blocks + 8;
         let args = [Arg::address(pass.state), Arg::u64(words)];
-        // SAFETY: two parameters of these types; the state is of so many words by the caller's promise.
+        // SAFETY: two parameters of these types; the caller promises that the state has as many words.
         unsafe { stream.launch(&self.loaded.clear, self.strided(words), &args) }?;
         match header.codec {
             CodecId::Planes => {
@@ -151,8 +148,8 @@ impl Kernels {
                 ];
                 let function = &self.loaded.planes_encode[by_width(header.element)];
                 let shape = per_block(blocks, PLANES_THREADS);
-                // SAFETY: nine parameters of these types. It reads the input, and writes to `out` up to `capacity`, to the
-                // state and to the report, all there by the caller's promise.
+                // SAFETY: nine parameters of these types. The kernel reads the input, and writes to `out` up to
+                // `capacity`, to the state and to the report, which are all lent by the caller's promise.
                 Ok(unsafe { stream.launch(function, shape, &args) }?)
             }
             CodecId::Bounded => {
@@ -165,7 +162,8 @@ impl Kernels {
                         Arg::address(pass.state),
                     ];
                     let function = &self.loaded.peak[wide];
-                    // SAFETY: three parameters of these types. It reads so many values, and writes to the state.
+                    // SAFETY: three parameters of these types. The kernel reads `values` values, and writes to the
+                    // state.
                     unsafe { stream.launch(function, self.strided(values / 4), &args) }?;
                 }
                 let args = [
@@ -182,7 +180,7 @@ impl Kernels {
                 ];
                 let function = &self.loaded.bounded_encode[wide];
                 let shape = per_block(blocks, BOUNDED_THREADS);
-                // SAFETY: ten parameters of these types; it reaches what the encoder of planes does.
+                // SAFETY: ten parameters of these types; the kernel accesses the same memory as the encoder of planes.
                 Ok(unsafe { stream.launch(function, shape, &args) }?)
             }
             CodecId::NvcompLz4 | CodecId::NvcompZstd => Err(other(header.codec)),
@@ -220,12 +218,12 @@ impl Kernels {
         };
         let [a, b, c, d, e] = front;
         let args = [a, b, c, d, e, parameter, Arg::address(pass.report)];
-        // SAFETY: seven parameters of these types. It checks all that it reads of the container before it follows it, and
-        // writes to `out` and to the report, all there by the caller's promise.
+        // SAFETY: seven parameters of these types. The kernel checks all bytes of the container before it uses them as
+        // offsets, and writes to `out` and to the report, which are lent by the caller's promise.
         Ok(unsafe { stream.launch(function, per_block(blocks, threads), &args) }?)
     }
 
-    /// For kernels that stride over their work.
+    /// The shape of a launch of kernels that stride over their work.
     fn strided(&self, work: u64) -> Launch {
         let most = 8 * self.loaded.multiprocessors;
         let blocks = u32::try_from(work.div_ceil(256)).unwrap_or(u32::MAX);
@@ -237,14 +235,14 @@ impl Kernels {
     }
 }
 
-/// These kernels are not for it.
+/// Makes the error for a codec that these kernels do not have.
 fn other(codec: CodecId) -> Error {
     let asked = "the kernels of tierflow-codec";
     let written = codec.name();
     Invalid::OtherCodec { written, asked }.into()
 }
 
-/// A thread block for each block of values; one for an empty input.
+/// The shape of a launch with a thread block per block of values; one for an empty input.
 fn per_block(blocks: u64, threads: u32) -> Launch {
     Launch {
         grid: [(blocks as u32).max(1), 1, 1],
@@ -277,7 +275,7 @@ fn by_width(element: Element) -> usize {
 mod tests {
     use super::*;
 
-    /// The kernels and how many parameters the wrappers above give them.
+    /// The kernels, and the number of parameters that the wrappers pass.
     const WRAPPERS: [(&str, usize); 15] = [
         ("codec_clear", 2),
         ("codec_planes_encode_1", 9),

@@ -1,4 +1,4 @@
-//! Where containers lie, and the pinned memory that kernels report to.
+//! Memory of containers, and the pinned memory of the kernels' reports.
 
 use std::ops::Range;
 
@@ -6,17 +6,17 @@ use tierflow_device::{Device, HostReservation, Memory, Pinned, Place, ReadLoan, 
 
 use crate::error::{Error, Invalid, Result};
 
-/// Memory that kernels can write a container to: the device's own, or pinned host memory.
+/// Memory that kernels write a container to: the device's own, or pinned host memory.
 #[derive(Debug)]
 pub struct Landing(pub(super) WriteLoan);
 
 impl Landing {
-    /// Device memory, from which the caller copies the container on.
+    /// Takes device memory, from which the caller copies the container.
     ///
     /// # Errors
     ///
-    /// [`Invalid::Memory`] if it is no device memory, or the range does not start at a multiple of 16 bytes;
-    /// what lending it may find.
+    /// [`Invalid::Memory`] if the memory is not the device's, or the range does not start at a multiple of 16 bytes;
+    /// errors of lending.
     pub fn device(memory: &Memory, range: Range<usize>) -> Result<Self> {
         on_device(memory)?;
         let loan = memory.lend_mut(range)?;
@@ -24,8 +24,8 @@ impl Landing {
         Ok(Self(loan))
     }
 
-    /// Host memory, all of which is pinned: the kernels write across the bus as they encode, and the container
-    /// takes no device memory.
+    /// Takes host memory, all of it pinned. The kernels write across the bus as they encode, and the container needs no
+    /// device memory.
     ///
     /// # Errors
     ///
@@ -37,18 +37,18 @@ impl Landing {
         Ok(Self(loan))
     }
 
-    /// Which bytes of its memory.
+    /// The range of the memory, in bytes.
     pub fn range(&self) -> Range<usize> {
         self.0.range()
     }
 }
 
-/// Memory that kernels can read a container from: the device's own, or pinned host memory.
+/// Memory that kernels read a container from: the device's own, or pinned host memory.
 #[derive(Debug)]
 pub struct Origin(pub(super) ReadLoan);
 
 impl Origin {
-    /// Device memory.
+    /// Takes device memory.
     ///
     /// # Errors
     ///
@@ -60,7 +60,7 @@ impl Origin {
         Ok(Self(loan))
     }
 
-    /// Host memory, all of which is pinned: the kernels read across the bus as they decode.
+    /// Takes host memory, all of it pinned. The kernels read across the bus as they decode.
     ///
     /// # Errors
     ///
@@ -72,7 +72,7 @@ impl Origin {
         Ok(Self(loan))
     }
 
-    /// Which bytes of its memory.
+    /// The range of the memory, in bytes.
     pub fn range(&self) -> Range<usize> {
         self.0.range()
     }
@@ -107,7 +107,7 @@ pub(super) fn aligned(address: u64) -> Result<()> {
 /// Bytes of a report.
 const REPORT_BYTES: usize = 24;
 
-/// What the kernels say: `Report` of kernels/codec_container.cuh.
+/// The kernels' report: `Report` of kernels/codec_container.cuh.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Report {
     pub(super) stored_bytes: u64,
@@ -116,11 +116,11 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// An encoder is through.
+    /// The encoder is done.
     pub(super) const DONE: u32 = 1;
-    /// The container has no room.
+    /// The container does not fit.
     pub(super) const FULL: u32 = 2;
-    /// The container is not what was written.
+    /// The container is damaged.
     pub(super) const CORRUPT: u32 = 3;
 
     pub(super) fn read(bytes: &[u8]) -> Self {
@@ -136,7 +136,7 @@ impl Report {
     }
 }
 
-/// Pinned host memory for the kernels' reports, one for each input in flight.
+/// Pinned host memory for reports, one for each input in flight.
 #[derive(Debug)]
 pub(super) struct Reports {
     host: HostReservation,
@@ -159,7 +159,7 @@ impl Reports {
         }
     }
 
-    /// Room for one report, all zero, until it is dropped.
+    /// Lends memory for a report, all zero, until the loan is dropped.
     ///
     /// # Errors
     ///

@@ -1,11 +1,11 @@
-//! The same containers, encoded and decoded by CUDA kernels.
+//! Containers encoded and decoded by CUDA kernels, byte for byte those of the CPU.
 //!
-//! [`Encoder`] encodes what lies in device memory, [`Decoder`] decodes to device memory; containers lie there
-//! too, or in pinned host memory, which the kernels reach across the bus. Both are asynchronous: they enqueue
-//! kernels on the caller's stream and return what can be waited for, which owns the loans of all that the
-//! kernels touch. Nothing is allocated for an input.
+//! [`Encoder`] encodes data in device memory, [`Decoder`] decodes to device memory. Containers are there too, or in
+//! pinned host memory, which the kernels reach across the bus. Both are asynchronous: they enqueue kernels on the
+//! caller's stream and return a value to wait for, which owns the loans of all that the kernels touch. An input needs
+//! no allocation.
 //!
-//! The bytes are those of the codecs on the CPU. With the feature `nvcomp`, `NvcompCoder` encodes with the user's nvCOMP.
+//! With the feature `nvcomp`, `NvcompCoder` encodes with the user's nvCOMP.
 //!
 //! ```no_run
 //! # fn main() -> tierflow_codec::Result<()> {

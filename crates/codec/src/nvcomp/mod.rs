@@ -1,7 +1,7 @@
-//! Codecs of nvCOMP, NVIDIA's library: encoded by the user's own copy of it, on the GPU.
+//! Codecs of nvCOMP, NVIDIA's library: the user's own copy encodes, on the GPU.
 //!
-//! Only those are here whose formats are open, so that a container is read on any machine. Of nvCOMP's decoders, only the one of
-//! LZ4 stays within its buffers whatever the bytes are; Zstandard is decoded by the processor.
+//! The crate supports only nvCOMP's codecs of open formats, so that any machine can read a container. Of nvCOMP's
+//! decoders, only that of LZ4 keeps within its buffers on damaged bytes; the processor decodes Zstandard.
 
 #[cfg(feature = "nvcomp")]
 mod open;
@@ -12,11 +12,11 @@ use crate::element::Element;
 use crate::error::Result;
 use crate::header::{CodecId, Header};
 
-/// Bytes of values in a block: what nvCOMP's documentation recommends as the size of its chunks.
+/// Bytes of values in a block: the chunk size that nvCOMP's documentation recommends.
 pub(crate) const BLOCK_BYTES: usize = 64 << 10;
 
-/// A lossless codec of nvCOMP. Not a [`Codec`](crate::Codec): the bytes are nvCOMP's choice, and only
-/// `gpu::NvcompCoder` encodes. With the feature `nvcomp`, [`decode`](crate::decode) decodes its containers anywhere.
+/// A lossless codec of nvCOMP. Not a [`Codec`](crate::Codec): nvCOMP chooses the bytes, and only `gpu::NvcompCoder`
+/// encodes. With the feature `nvcomp`, [`decode`](crate::decode) decodes its containers on any machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NvcompCodec {
@@ -27,10 +27,10 @@ pub enum NvcompCodec {
 }
 
 impl NvcompCodec {
-    /// All of them.
+    /// All codecs of nvCOMP.
     pub const ALL: [Self; 2] = [Self::Lz4, Self::Zstd];
 
-    /// The number that containers name it by.
+    /// The number of the codec in containers.
     pub const fn id(self) -> CodecId {
         match self {
             Self::Lz4 => CodecId::NvcompLz4,
@@ -38,22 +38,22 @@ impl NvcompCodec {
         }
     }
 
-    /// What containers, metrics and configurations call it.
+    /// The name of the codec in metrics and configurations.
     pub const fn name(self) -> &'static str {
         self.id().name()
     }
 
-    /// The codec of a container, if it is one of nvCOMP's.
+    /// Returns the codec of a container, if it is one of nvCOMP's.
     pub fn of(id: CodecId) -> Option<Self> {
         Self::ALL.into_iter().find(|codec| codec.id() == id)
     }
 
-    /// Whether the device decodes it. The processor does in any case.
+    /// Returns true if the device decodes this codec. The processor decodes all.
     pub const fn is_decoded_on_device(self) -> bool {
         matches!(self, Self::Lz4)
     }
 
-    /// Bytes of the longest container for `len` bytes. Blocks that do not shrink are stored as they are.
+    /// Bytes of the longest container for `len` bytes. Blocks that do not shrink are stored unencoded.
     ///
     /// # Errors
     ///
@@ -62,7 +62,7 @@ impl NvcompCodec {
         crate::container::most_bytes(self.id(), element, len)
     }
 
-    /// The header of a container that is not encoded yet.
+    /// Makes the header of a container before encoding.
     #[cfg(all(feature = "nvcomp", feature = "cuda"))]
     pub(crate) const fn header(self, raw_bytes: u64, element: Element) -> Header {
         Header {
@@ -75,13 +75,13 @@ impl NvcompCodec {
         }
     }
 
-    /// Decodes a container of it on all threads of the caller's pool.
+    /// Decodes a container of this codec on all threads of the caller's pool.
     #[cfg(feature = "nvcomp")]
     pub(crate) fn decode(self, header: &Header, container: &[u8], out: &mut [u8]) -> Result<()> {
         crate::container::decode(&open::OpenDecoder(self), header, container, out)
     }
 
-    /// Says what is missing.
+    /// Returns the error for a build without the feature `nvcomp`.
     #[cfg(not(feature = "nvcomp"))]
     pub(crate) fn decode(self, _: &Header, _: &[u8], _: &mut [u8]) -> Result<()> {
         Err(crate::Error::NotBuilt {

@@ -1,4 +1,4 @@
-//! Blocks of open formats, decoded by the processor.
+//! Decoding of blocks of open formats by the processor.
 
 use std::io::Read;
 
@@ -7,8 +7,8 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use super::NvcompCodec;
 use crate::container::BlockDecoder;
 
-/// Blocks of a Zstandard frame, at most: each may say that it stands for 128 KiB, so that a damaged frame takes no more than 64 MiB
-/// of memory.
+/// Largest number of blocks in a Zstandard frame. Each may claim 128 KiB, so a damaged frame takes at most 64 MiB of
+/// memory.
 const MOST_FRAME_BLOCKS: usize = 512;
 
 /// Decodes blocks that nvCOMP encoded.
@@ -32,7 +32,7 @@ impl BlockDecoder for OpenDecoder {
     }
 }
 
-/// Decodes the one frame that `stored` is, and returns the bytes that it decodes to, of which as many are in `values` as fit.
+/// Decodes a single Zstandard frame. Returns its decoded length in bytes; `values` gets as many bytes as fit.
 fn zstd(mut stored: &[u8], values: &mut [u8]) -> Option<usize> {
     let mut frame = FrameDecoder::new();
     frame.init(&mut stored).ok()?;

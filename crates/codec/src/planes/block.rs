@@ -1,8 +1,8 @@
-//! A block: 16 KiB of values, or less at the end. kernels/codec_planes.cu and kernels/codec_planes_decode.cu
-//! are the same.
+//! A block: 16 KiB of values, or less at the end. kernels/codec_planes.cu and kernels/codec_planes_decode.cu do the
+//! same.
 //!
-//! The size of each unit (2 bytes), which groups of each segment are there (4 bytes each), the code of each
-//! plane (16 bytes each), then the units.
+//! A block has the size of each unit (2 bytes), a mask of the stored groups of each segment (4 bytes each), the code of
+//! each plane (16 bytes each), then the units.
 
 use super::code::{CODE_BYTES, Code};
 use super::shape::{SIZES_BYTES, header_bytes};
@@ -12,7 +12,7 @@ use crate::container::{BlockDecoder, BlockEncoder};
 use crate::element::Element;
 use crate::header::ALIGNMENT;
 
-/// Encodes blocks of values of a type, plane by plane.
+/// Codes blocks of values of a type, plane by plane.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PlanesCoder {
     pub(super) element: Element,
@@ -109,7 +109,7 @@ impl BlockDecoder for PlanesCoder {
     }
 }
 
-/// Moves the groups that are there to the front of each unit.
+/// Moves the stored groups to the front of each unit.
 fn compact(planes: usize, masks: &[u32; UNITS], units: &mut Units) {
     for (n, unit) in units.chunks_exact_mut(SEGMENT).enumerate() {
         let mask = masks[n % (UNITS / planes)];

@@ -1,20 +1,20 @@
-//! The code of a plane: which bytes have short codes.
+//! The code of a plane, which gives frequent bytes short codes.
 //!
-//! Bytes are ranked by how often they come. A first code of `b` bits names one of the `2^b - 1` most
-//! frequent bytes, or says that the byte is none of them; then a second code follows, among the next ones,
-//! and so on. What no code names is stored as it is. Codes of one length are kept together, so that a
-//! processor with many lanes reads and writes them without following a string of bits.
+//! Bytes are ranked by frequency. A first code of `b` bits names one of the `2^b - 1` most frequent bytes, or escapes;
+//! then a second code names one of the next bytes, and so on. A byte without a code is stored as it is. Codes of one
+//! length are kept together, so that a processor with many lanes reads and writes them without following a string of
+//! bits.
 
 use super::GROUP;
 
-/// Bytes that have codes, at most.
+/// Largest number of bytes with codes.
 pub(super) const RANKS: usize = 15;
-/// Bytes of a code as it is stored: the profile, then the bytes by rank.
+/// Bytes of a stored code: the profile, then the bytes by rank.
 pub(super) const CODE_BYTES: usize = 1 + RANKS;
 
-/// Plane stored as it is.
+/// Profile of a plane that is stored unencoded.
 pub(super) const RAW: u8 = 0;
-/// Plane of one byte, that of rank 0.
+/// Profile of a plane of one byte, which has rank 0.
 pub(super) const CONSTANT: u8 = 1;
 /// The profiles from 2 on: bits of the first code, the second, and so on.
 pub(super) const WIDTHS: [&[u32]; 5] = [&[2, 2, 2, 2], &[1, 2, 2, 2], &[1, 1, 2, 2], &[3, 3], &[4]];
@@ -27,15 +27,15 @@ pub(super) struct Code {
 }
 
 impl Code {
-    /// The code that makes a plane shortest in which each byte comes so often.
+    /// Returns the shortest code for a plane with this histogram of bytes.
     pub(super) fn shortest(histogram: &[u32; 256]) -> Self {
         let total: u32 = histogram.iter().sum();
         let mut symbols = [0; RANKS];
-        // How many bytes have one of the first so many ranks.
+        // Number of bytes with one of the first ranks, by the number of ranks.
         let mut ranked = [0; RANKS + 1];
         let mut left = *histogram;
         for rank in 0..RANKS {
-            // Of bytes that come equally often the lower one is first.
+            // Of equally frequent bytes the lowest comes first.
             let most = left.iter().copied().max().unwrap_or(0);
             let symbol = left.iter().position(|&count| count == most).unwrap_or(0);
             symbols[rank] = symbol as u8;
@@ -77,14 +77,14 @@ impl Code {
         bytes
     }
 
-    /// The bits of the first code, the second, and so on; `None` where there are no codes.
+    /// Bits of the first code, the second, and so on; `None` for profiles without codes.
     pub(super) fn widths(&self) -> Option<&'static [u32]> {
         WIDTHS
             .get(usize::from(self.profile).checked_sub(2)?)
             .copied()
     }
 
-    /// The rank of each byte; [`RANKS`] for those that have none.
+    /// Returns the rank of each byte; [`RANKS`] for bytes without one.
     pub(super) fn ranks(&self) -> [u8; 256] {
         let mut ranks = [RANKS as u8; 256];
         for (rank, &symbol) in self.symbols.iter().enumerate().rev() {
@@ -94,7 +94,7 @@ impl Code {
     }
 }
 
-/// Words that `count` codes of `width` bits take: for each group one word for each bit.
+/// Number of words for `count` codes of `width` bits: a word per bit for each group.
 pub(super) const fn code_words(count: usize, width: u32) -> usize {
     count.div_ceil(GROUP) * width as usize
 }
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(Code::shortest(&histogram).profile, CONSTANT);
         assert_eq!(Code::shortest(&histogram).symbols[0], 7);
         histogram[3] = 100;
-        // Two of one bit each are as good as it gets here.
+        // Two bytes of one bit each: the shortest code here.
         assert_eq!(Code::shortest(&histogram).symbols[..2], [3, 7]);
         assert_eq!(Code::shortest(&[4; 256]).profile, RAW);
         let flat: [u32; 256] = std::array::from_fn(|byte| u32::from(byte < 15));

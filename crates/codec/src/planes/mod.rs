@@ -1,4 +1,4 @@
-//! Lossless: bytes of equal weight are put together, and those that say little are stored in few bits.
+//! The lossless codec: groups bytes of equal weight into planes, and codes frequent bytes in few bits.
 
 mod block;
 mod code;
@@ -14,46 +14,46 @@ use crate::header::{CodecId, Header};
 
 pub(crate) use shape::{BLOCK_BYTES, GROUP, SEGMENT, UNITS, most_block_bytes};
 
-/// A lossless codec for floating point and integers, which needs no memory beyond a few blocks.
+/// A lossless codec for floating point and integers, which needs memory for a few blocks only.
 ///
-/// Values are taken apart into planes: all first bytes, all second bytes, and so on, with the exponent of a
-/// floating-point value in a plane of its own. In each plane of a block of 16 KiB the most frequent bytes
-/// have codes of one or two bits, the next ones of two more, and so on, which comes within a few hundredths
-/// of a bit of the plane's entropy for exponents of weights. Groups of 32 zeros are left out, and so are
-/// planes of one byte.
+/// The encoder splits values into planes: all first bytes, all second bytes, and so on. The exponent of a
+/// floating-point value has its own plane. In each plane of a block of 16 KiB, the most frequent bytes have codes of
+/// one or two bits, the next ones of two more, and so on; for exponents of weights this is within a few hundredths of a
+/// bit of the plane's entropy. Groups of 32 zeros are omitted, and so are planes of one byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Planes {
     predictor: Predictor,
 }
 
-/// What is stored of a value.
+/// The part of a value that is stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Predictor {
-    /// The value. Best for what has no order: weights, moments, degrees.
+    /// The value itself. Best for data without order: weights, moments, degrees.
     #[default]
     None = 0,
-    /// How its bits, as an integer, differ from the value's before it. Best for fields and sorted integers.
+    /// The difference between the value's bits, as an integer, and those of the value before. Best for fields and
+    /// sorted integers.
     Previous = 1,
 }
 
 impl Planes {
-    /// Stores values as they are.
+    /// Stores values themselves.
     pub const fn new() -> Self {
         Self::with(Predictor::None)
     }
 
-    /// Stores what a predictor leaves of each value.
+    /// Stores the difference from a predictor's value.
     pub const fn with(predictor: Predictor) -> Self {
         Self { predictor }
     }
 
-    /// The one that makes a sample of the input smallest: up to 64 blocks of it, spread without a period, are
-    /// encoded in each way.
+    /// Returns the codec that makes a sample of the input smallest. The sample is up to 64 blocks, spread without a
+    /// period, and is encoded with each predictor.
     pub fn chosen_for(input: &[u8], element: Element) -> Self {
         const PIECES: u64 = 64;
         let blocks: Vec<&[u8]> = input.chunks(BLOCK_BYTES).collect();
-        // Multiples of the golden ratio: what repeats at any distance is not met each time.
+        // Multiples of the golden ratio: no period of the data matches all of them.
         let spread = |n: u64| {
             let share = n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
             ((u128::from(share) * blocks.len() as u128) >> 64) as usize
@@ -74,7 +74,7 @@ impl Planes {
         candidates.into_iter().min_by_key(bytes).unwrap_or_default()
     }
 
-    /// What is stored of a value.
+    /// The predictor.
     pub const fn predictor(&self) -> Predictor {
         self.predictor
     }
@@ -117,7 +117,7 @@ impl Codec for Planes {
 }
 
 impl Planes {
-    /// The header of a container that is not encoded yet.
+    /// Makes the header of a container before encoding.
     pub(crate) const fn header(&self, raw_bytes: u64, element: Element) -> Header {
         Header {
             codec: CodecId::Planes,

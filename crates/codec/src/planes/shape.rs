@@ -3,16 +3,16 @@
 use super::code::CODE_BYTES;
 use crate::element::Element;
 
-/// Bytes of the values that are encoded together.
+/// Bytes of the values in a block.
 pub(crate) const BLOCK_BYTES: usize = 16 << 10;
-/// Values of a segment: the part of a block whose planes are encoded each on its own.
+/// Values of a segment: the part of a block whose planes are encoded on their own.
 pub(crate) const SEGMENT: usize = 1 << 10;
-/// Values of a group, which is left out where all of them are zero.
+/// Values of a group. A group of zeros is omitted.
 pub(crate) const GROUP: usize = 32;
-/// Planes times segments of a block, whatever the size of a value.
+/// Planes times segments of a block, for every size of values.
 pub(crate) const UNITS: usize = BLOCK_BYTES / SEGMENT;
 
-/// Bytes of the sizes.
+/// Bytes of the unit sizes in a block's header.
 pub(super) const SIZES_BYTES: usize = 2 * UNITS;
 
 /// Bytes of a block's header.
@@ -21,7 +21,7 @@ pub(super) const fn header_bytes(element: Element) -> usize {
     SIZES_BYTES + 4 * (UNITS / planes) + CODE_BYTES * planes
 }
 
-/// Bytes of the longest block of so many values.
+/// Bytes of the longest block of `values` values.
 pub(crate) const fn most_block_bytes(element: Element, values: usize) -> usize {
     header_bytes(element) + values.next_multiple_of(GROUP) * element.bytes()
 }

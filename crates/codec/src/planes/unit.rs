@@ -1,14 +1,14 @@
-//! One plane of one segment, by its code.
+//! A unit: a plane of a segment, encoded with the plane's code.
 
 use super::code::{CONSTANT, Code, RAW, code_words};
 use super::{GROUP, SEGMENT};
 use crate::bits::{SPREAD, low_bits};
 
-/// The size of a unit that is stored as it is.
+/// The size of a unit that is stored unencoded.
 pub(super) const STORED_RAW: u16 = 1 << 15;
 
-/// Appends the bytes of the groups that are not left out, a multiple of [`GROUP`]. Returns the size for the
-/// block's header: words, or [`STORED_RAW`].
+/// Appends the bytes of the stored groups, a multiple of [`GROUP`]. Returns the size for the block's header: words, or
+/// [`STORED_RAW`].
 pub(super) fn encode(code: &Code, ranks: &[u8; 256], bytes: &[u8], out: &mut Vec<u8>) -> u16 {
     if code.profile == CONSTANT || bytes.is_empty() {
         return 0;
@@ -24,7 +24,7 @@ pub(super) fn encode(code: &Code, ranks: &[u8; 256], bytes: &[u8], out: &mut Vec
     STORED_RAW
 }
 
-/// Whether it took no more than the bytes themselves.
+/// Appends the encoded bytes. Returns false if they are longer than `bytes`; then `out` has part of them.
 fn ranked(widths: &[u32], ranks: &[u8; 256], bytes: &[u8], out: &mut Vec<u8>) -> bool {
     let end = out.len() + bytes.len();
     let mut list = [0; SEGMENT];
@@ -44,7 +44,7 @@ fn ranked(widths: &[u32], ranks: &[u8; 256], bytes: &[u8], out: &mut Vec<u8>) ->
                 let byte = list[at + lane];
                 let code = (ranks[usize::from(byte)] - first).min(escape);
                 codes[lane] = code;
-                // Never ahead of what is still to be read.
+                // `escaped` never passes `at + lane`, so no unread byte is overwritten.
                 list[escaped] = byte;
                 escaped += usize::from(code == escape);
             }
@@ -66,7 +66,7 @@ fn ranked(widths: &[u32], ranks: &[u8; 256], bytes: &[u8], out: &mut Vec<u8>) ->
     true
 }
 
-/// The bytes that a unit of this size takes in a block, for so many bytes.
+/// Bytes in a block of a unit of this size, for `count` bytes.
 pub(super) fn stored_bytes(size: u16, count: usize) -> Result<usize, &'static str> {
     match size {
         STORED_RAW => Ok(count),
@@ -75,7 +75,7 @@ pub(super) fn stored_bytes(size: u16, count: usize) -> Result<usize, &'static st
     }
 }
 
-/// Fills `bytes`, a multiple of [`GROUP`], from a unit of this size and of [`stored_bytes`].
+/// Fills `bytes`, a multiple of [`GROUP`], from a unit of this size and of [`stored_bytes`] bytes.
 pub(super) fn decode(
     code: &Code,
     size: u16,
@@ -100,7 +100,7 @@ pub(super) fn decode(
     let (words, _) = stored.as_chunks::<4>();
     let word = |at: usize| u32::from_le_bytes(words[at]);
 
-    // Where the codes of each length start, and how many there are.
+    // Start and number of the codes of each length.
     let mut levels = [(0, 0); 4];
     let (mut at, mut count) = (0, bytes.len());
     for (&width, level) in widths.iter().zip(&mut levels) {
@@ -124,14 +124,14 @@ pub(super) fn decode(
         return Err(WRONG);
     }
 
-    // The longest codes first: they give the bytes that the next shorter ones do not name.
+    // The longest codes come first: they give the bytes that shorter codes escape to.
     let mut list = [0; SEGMENT];
     list[..count].copy_from_slice(&stored[4 * at..4 * at + count]);
     let mut first = widths.iter().map(|width| (1 << width) - 1).sum::<usize>();
     for (&width, &(start, count)) in widths.iter().zip(&levels).rev() {
         let escape = (1 << width) - 1;
         first -= escape;
-        // One more than there are symbols: no bounds are checked below.
+        // Has one more entry than codes, so that the loop below checks no bounds.
         let mut named = [0; 16];
         for (named, symbol) in named.iter_mut().zip(&code.symbols[first..]) {
             *named = *symbol;
@@ -164,7 +164,7 @@ pub(super) fn decode(
     Ok(())
 }
 
-/// A mask of the first so many lanes of a group.
+/// Mask of the first `count` lanes of a group.
 const fn lanes(count: usize) -> u32 {
     if count >= GROUP {
         u32::MAX

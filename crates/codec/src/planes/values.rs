@@ -1,12 +1,12 @@
-//! Values to planes and back. kernels/codec_planes.cuh does the same.
+//! Conversion between values and planes. kernels/codec_planes.cuh does the same.
 
 use super::{BLOCK_BYTES, GROUP, Predictor, SEGMENT, UNITS};
 use crate::element::Element;
 
-/// The bytes of a block, unit by unit: unit `plane * segments + segment` has a byte of each of its values.
+/// The bytes of a block, unit by unit: unit `plane * segments + segment` has a byte of each value of the segment.
 pub(super) type Units = [u8; BLOCK_BYTES];
 
-/// What is done to values of one type.
+/// The transformation of values of a type.
 #[derive(Clone, Copy, Debug)]
 struct Bits {
     /// Bits of a value.
@@ -20,7 +20,7 @@ impl Bits {
         u64::MAX >> (64 - self.width)
     }
 
-    /// A value as it is stored, small if it is like the one before.
+    /// Returns the stored form of a value, small if the value is like the one before.
     const fn forward(self, value: u64, before: u64) -> u64 {
         match self.predictor {
             Predictor::Previous => {
@@ -29,7 +29,7 @@ impl Bits {
                 ((difference << 1) & self.mask()) ^ (self.mask() * sign)
             }
             Predictor::None if self.is_float => {
-                // The sign goes to the end, so that the first byte is of the exponent alone.
+                // The sign moves to the end, so that the first byte has the exponent alone.
                 ((value << 1) & self.mask()) | (value >> (self.width - 1))
             }
             Predictor::None => value,
@@ -48,8 +48,7 @@ impl Bits {
     }
 }
 
-/// Splits values into units; those that are not there are zero. Returns which groups of each segment are not
-/// all zero, one bit each.
+/// Splits values into units; missing values are zero. Returns a mask of each segment's groups that are not all zero.
 pub(super) fn split(
     element: Element,
     predictor: Predictor,

@@ -8,7 +8,7 @@
 
 use tierflow_codec::{Bound, Bounded, Codec, Element, Planes, Predictor};
 
-/// Numbers that are the same in every run.
+/// Pseudo-random numbers, the same in every run.
 #[derive(Clone, Debug)]
 pub struct Random(pub u64);
 
@@ -21,18 +21,18 @@ impl Random {
         x ^ (x >> 31)
     }
 
-    /// From 0 up to 1.
+    /// Returns a number from 0 up to 1.
     pub fn share(&mut self) -> f64 {
         (self.word() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// About normal: mean 0, deviation 1.
+    /// Returns an about normal number: mean 0, deviation 1.
     pub fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.share()).sum::<f64>() - 6.0
     }
 }
 
-/// Values as bytes of a type; integers are cut off.
+/// Converts values to bytes of a type; integers are truncated.
 pub fn bytes_of(element: Element, values: impl Iterator<Item = f64>) -> Vec<u8> {
     let mut bytes = Vec::new();
     for value in values {
@@ -41,7 +41,7 @@ pub fn bytes_of(element: Element, values: impl Iterator<Item = f64>) -> Vec<u8> 
             Element::I16 => bytes.extend(((value * 1000.0) as i16).to_le_bytes()),
             Element::I32 => bytes.extend(((value * 1e5) as i32).to_le_bytes()),
             Element::I64 => bytes.extend(((value * 1e9) as i64).to_le_bytes()),
-            // What the upper half of an f32 is stands for f16 as well: only bits matter here.
+            // The upper half of an f32 stands for an f16 as well: only bits matter here.
             Element::F16 | Element::Bf16 => {
                 bytes.extend(&(value as f32).to_le_bytes()[2..]);
             }
@@ -52,7 +52,7 @@ pub fn bytes_of(element: Element, values: impl Iterator<Item = f64>) -> Vec<u8> 
     bytes
 }
 
-/// A pulse in the middle of nothing.
+/// A pulse in the middle of zeros.
 pub fn wave(n: usize) -> impl Iterator<Item = f64> {
     (0..n).map(move |i| {
         let x = (i as f64 - n as f64 / 2.0) / 40.0;
@@ -115,7 +115,7 @@ pub fn inputs(element: Element, n: usize) -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Every codec that takes the type.
+/// Every codec that supports the type.
 pub fn codecs(element: Element) -> Vec<Box<dyn Codec>> {
     let mut codecs: Vec<Box<dyn Codec>> = vec![
         Box::new(Planes::new()),
@@ -134,7 +134,7 @@ pub fn codecs(element: Element) -> Vec<Box<dyn Codec>> {
     codecs
 }
 
-/// Lengths in values around the borders of groups, segments and blocks.
+/// Numbers of values around the borders of groups, segments and blocks.
 pub const LENGTHS: [usize; 14] = [
     0, 1, 31, 32, 33, 1023, 1024, 1025, 2047, 4096, 4097, 8193, 16_385, 40_000,
 ];

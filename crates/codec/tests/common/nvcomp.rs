@@ -1,4 +1,4 @@
-//! Containers as nvCOMP's codecs have them, made as docs/src/codec.md says by other encoders of the same formats.
+//! Containers of nvCOMP's codecs, made by other encoders of the same formats as docs/src/codec.md describes.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -10,7 +10,7 @@ use tierflow_codec::{Codec, Element, NvcompCodec, Planes};
 
 const BLOCK: usize = 64 << 10;
 
-/// Puts the right check into a header, so that what is behind it is reached.
+/// Corrects the checksum of a header, so that the checks behind it are reached.
 pub fn seal(container: &mut [u8]) {
     let mut sum = 0_u64;
     for word in container[..56].chunks_exact(8) {
@@ -23,7 +23,7 @@ pub fn seal(container: &mut [u8]) {
     container[56..64].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// The container of an input.
+/// Makes the container of an input.
 pub fn container(codec: NvcompCodec, element: Element, input: &[u8]) -> Vec<u8> {
     let values = &input[..input.len() / element.bytes() * element.bytes()];
     let encode = |block: &[u8]| {
@@ -41,7 +41,7 @@ pub fn container(codec: NvcompCodec, element: Element, input: &[u8]) -> Vec<u8> 
         }
     };
     let blocks: Vec<Vec<u8>> = values.chunks(BLOCK).map(encode).collect();
-    // The fields that all codecs have in common are those of another one's container.
+    // The common fields come from a container of another codec.
     let mut container = Planes::new().encode_to_vec(input, element).unwrap()[..64].to_vec();
     for block in &blocks {
         container.extend((block.len() as u32).to_le_bytes());

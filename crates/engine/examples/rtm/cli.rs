@@ -53,7 +53,7 @@ pub struct Args {
     #[arg(long, default_value_t = 8)]
     pub shots: usize,
 
-    /// What computes: a GPU through CUDA, or this machine's processors and memory.
+    /// Device that computes: a GPU through CUDA, or this machine's processors and memory.
     #[arg(long, value_enum, default_value_t = DeviceChoice::Auto)]
     pub device: DeviceChoice,
     /// Checkpoint cache in device memory.
@@ -62,8 +62,8 @@ pub struct Args {
     /// Checkpoint cache in host memory.
     #[arg(long, value_name = "BYTES", default_value = "64MiB", value_parser = parse_bytes)]
     pub host_cache: u64,
-    /// Directory on a local disk for what the caches cannot hold. It must exist. By default, one
-    /// below --out.
+    /// Existing directory on a local disk for checkpoints that the caches cannot hold. By default, a directory below
+    /// --out.
     #[arg(long, value_name = "DIR")]
     pub scratch: Option<PathBuf>,
 
@@ -76,7 +76,7 @@ pub struct Args {
     /// `random:SEED` compute the source illumination instead.
     #[arg(long, default_value = "reverse")]
     pub order: Order,
-    /// Which restores the cache is told of ahead: all of a shot's, only the next one, or none.
+    /// Restores that the cache is told of ahead: all of a shot's, only the next one, or none.
     #[arg(long, value_enum, default_value_t = Hints::All)]
     pub hints: Hints,
     /// At least this many milliseconds from one checkpoint to the next, and between restores.
@@ -91,18 +91,18 @@ pub struct Args {
     pub out: PathBuf,
 }
 
-/// What computes.
+/// The device that computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DeviceChoice {
     /// A GPU where a driver and a GPU are found, else the host.
     Auto,
     /// A GPU, or an error.
     Cuda,
-    /// This machine's processors and plain memory.
+    /// The machine's processors and plain memory.
     Host,
 }
 
-/// What the cache is told of the restores to come.
+/// The restores that the cache is told of ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Hints {
     /// All of a shot's, before its first checkpoint.
@@ -116,7 +116,7 @@ pub enum Hints {
 /// How snapshots are compressed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Compress {
-    /// They come back as they were.
+    /// Values come back unchanged.
     Lossless,
     /// So, too, by nvCOMP.
     Nvcomp(NvcompCodec),

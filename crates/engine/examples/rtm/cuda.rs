@@ -1,7 +1,7 @@
 //! The propagator on a GPU: kernels/rtm.cu, one safe wrapper for each kernel.
 //!
-//! This is the only file of the program with unsafe code: launches, whose arguments nothing but
-//! this file checks. What makes them sound:
+//! Only this file of the program has unsafe code: launches, whose arguments only this file checks. Launches are sound
+//! because:
 //!
 //! - A wrapper passes as many arguments as its kernel has parameters: the compiler counts the
 //!   arguments, a test the parameters in the PTX.
@@ -38,7 +38,7 @@ pub struct Cuda {
     stream: Stream,
     kernels: Kernels,
     sponge: [Memory; 3],
-    /// What launches since the last `finish` may still be working on, by address.
+    /// Loans that launches since the last `finish` may still use, by address.
     lent: RefCell<HashMap<u64, WriteLoan>>,
 }
 
@@ -355,7 +355,7 @@ impl Propagator for Cuda {
         match self.stream.synchronize() {
             Ok(()) => Ok(()),
             Err(error) => {
-                // Whether kernels still run cannot be known: what they use is never given back.
+                // Kernels may still run, so their memory is never given back.
                 mem::forget(lent);
                 Err(error.into())
             }

@@ -85,7 +85,7 @@ impl Grid {
         self.shape.iter().product()
     }
 
-    /// Whether the grid is a section (x, z).
+    /// Returns true if the grid is a section (x, z).
     pub fn is_flat(&self) -> bool {
         self.shape[1] == 1
     }
@@ -179,7 +179,7 @@ impl Spread {
         }
     }
 
-    /// One receiver.
+    /// Returns the spread of a single receiver.
     #[cfg(test)]
     pub fn single(cell: usize) -> Self {
         Self {

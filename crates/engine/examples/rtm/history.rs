@@ -13,7 +13,7 @@ use tierflow_engine::{
 use crate::cli::Compress;
 use crate::propagator::Wavefield;
 
-/// What the two time levels of a wavefield are called.
+/// Names of the two time levels of a wavefield.
 const NOW: &str = "now";
 const BEFORE: &str = "before";
 
@@ -24,7 +24,7 @@ pub struct Tiers<'a> {
     pub device_cache: u64,
     /// Bytes of host memory; 0 for none.
     pub host_cache: u64,
-    /// Where files go.
+    /// Directory for files.
     pub scratch: &'a Path,
     /// How what leaves the fastest tier is compressed, if it is.
     pub compress: Option<Compress>,
@@ -100,13 +100,13 @@ impl History {
         self.engine.prefetch_start();
     }
 
-    /// Brings a version back. It is then no longer kept.
+    /// Restores a version, and removes it from the cache.
     pub fn restore(&self, version: u64, field: &Wavefield) -> Result<()> {
         let mut regions = [RegionMut::from(&field.now), RegionMut::from(&field.before)];
         Ok(self.engine.restore(version, &mut regions)?)
     }
 
-    /// What the engine measured.
+    /// The engine's metrics.
     pub fn metrics(&self) -> Metrics {
         self.engine.metrics()
     }

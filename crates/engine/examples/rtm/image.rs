@@ -16,7 +16,7 @@ pub fn illumination(map: &[i64]) -> Vec<f32> {
 /// the surface, where sources and receivers are, fade out.
 pub fn filter(shape: Shape, correlation: &[f32], illumination: &[f32], mute: usize) -> Vec<f32> {
     let mean = illumination.iter().map(|v| f64::from(*v)).sum::<f64>() / illumination.len() as f64;
-    // Where hardly any energy came, dividing by it would show noise.
+    // The floor keeps cells that hardly any energy reached from showing noise.
     let floor = (mean * 1e-2) as f32 + f32::MIN_POSITIVE;
     let balanced: Vec<f32> = correlation
         .iter()

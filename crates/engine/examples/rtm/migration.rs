@@ -1,10 +1,10 @@
 //! Reverse time migration, shot by shot.
 //!
 //! 1. Observe: the shot over the true model, recorded by the receivers.
-//! 2. Forward: the shot over the smooth model. Its record is subtracted from the observed one,
-//!    which leaves what was reflected; its wavefield is checkpointed every few steps.
-//! 3. Backward: what was reflected is sent back from the receivers, last sample first. At every
-//!    checkpointed step the source's wavefield is restored; where the two coincide is a reflector.
+//! 2. Forward: the shot over the smooth model. Subtracting its record from the observed one leaves the reflections; its
+//! wavefield is checkpointed every few steps.
+//! 3. Backward: the receivers send the reflections back, last sample first. At every checkpointed step the source's
+//! wavefield is restored; a reflector is where the two coincide.
 //!
 //! In an order other than the reverse one there is nothing to correlate with: 2. is followed by
 //! reading the history in that order for the source illumination, which 3. computes on its way.
@@ -52,13 +52,13 @@ pub struct Migration<'a> {
     pub progress: Box<dyn Fn(&'static str)>,
 }
 
-/// What is computed from the history.
+/// Results computed from the history.
 struct Maps {
     image: Memory,
     illumination: Memory,
 }
 
-/// What only the image takes.
+/// Data that only the image needs.
 struct Imaging {
     truth: Medium,
     receiver: Wavefield,

@@ -132,7 +132,7 @@ fn read_npy(
     Ok((shape, read_floats(reader, count, width)?))
 }
 
-/// What follows `'name':` in the header, a Python dictionary.
+/// Returns the text behind `'name':` in the header, a Python dictionary.
 fn field<'a>(header: &'a str, name: &str) -> Result<&'a str> {
     ['\'', '"']
         .into_iter()

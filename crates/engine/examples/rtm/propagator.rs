@@ -1,4 +1,4 @@
-//! What a device does for a migration. [`crate::host`] and [`crate::cuda`] implement it.
+//! A device's operations for a migration. [`crate::host`] and [`crate::cuda`] implement them.
 
 use anyhow::Result;
 use tierflow_device::{Device, Memory, Stream};
@@ -32,10 +32,10 @@ impl Wavefield {
 #[derive(Debug)]
 pub struct Medium(pub Memory);
 
-/// What the receivers of one shot recorded: for each time step a sample per receiver.
+/// The record of a shot's receivers: for each time step a sample per receiver.
 #[derive(Debug)]
 pub struct Traces {
-    /// Where the receivers are.
+    /// The cells of the receivers.
     pub spread: Spread,
     /// The samples.
     pub samples: Memory,

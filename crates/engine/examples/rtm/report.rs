@@ -1,4 +1,4 @@
-//! What the program tells about a run.
+//! The program's report on a run.
 
 use std::fmt;
 use std::time::Duration;

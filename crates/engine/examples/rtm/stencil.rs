@@ -34,8 +34,8 @@ impl Sponge {
     }
 }
 
-/// One time step. `next` holds the field one step before `now` and becomes the one after it:
-/// `next = g (2 now - g next + (v dt / h)² L now)`, with the sponge's `g` and the Laplacian `L`.
+/// Computes a time step. `next` holds the field before `now` and becomes the field after it: `next = g (2 now - g next
+/// + (v dt / h)² L now)`, with the sponge's `g` and the Laplacian `L`.
 pub fn step(grid: &Grid, sponge: &Sponge, courant2: &[f32], now: &[f32], next: &mut [f32]) {
     let plane = grid.x_stride();
     let [nx, ny, nz] = grid.shape;
@@ -73,7 +73,7 @@ fn quiet(value: f32) -> f32 {
     if value.abs() < 1e-20 { 0.0 } else { value }
 }
 
-/// One row of cells along z, without its dead ends.
+/// A row of cells along z, without its dead ends.
 struct Row<'a> {
     now: &'a [f32],
     start: usize,
@@ -135,7 +135,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// What a receiver does with the field that it sees.
+/// A receiver's treatment of the field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
     /// Keep it: the data observed.

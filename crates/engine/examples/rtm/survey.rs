@@ -1,5 +1,5 @@
-//! What is shot, where, and for how long: everything about a run that follows from the model and
-//! the command line.
+//! The survey: everything about a run that follows from the model and the command line, as sources, receivers and
+//! durations.
 
 use anyhow::{Result, ensure};
 
@@ -24,7 +24,7 @@ pub struct Survey {
     pub smooth: Model,
     /// Peak frequency in Hz.
     pub frequency: f32,
-    /// One amplitude per time step.
+    /// Amplitudes, one per time step.
     pub wavelet: Vec<f32>,
     /// Time steps from one checkpoint to the next.
     pub every: usize,

@@ -1,8 +1,8 @@
-//! What is counted while a migration runs.
+//! Times and counts of a migration.
 
 use std::time::{Duration, Instant};
 
-/// Where the time went.
+/// Durations of a migration's parts.
 #[derive(Clone, Debug, Default)]
 pub struct Times {
     /// All of it.
@@ -20,7 +20,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// What is left for the application.
+    /// The time left for the application.
     pub fn computing(&self) -> Duration {
         let blocked: Duration = self.checkpoints.iter().chain(&self.restores).sum();
         self.total

@@ -1,4 +1,4 @@
-//! What the propagators must do, checked against physics and against each other.
+//! Tests of the propagators against physics and against each other.
 
 use anyhow::Result;
 use tierflow_device::{Choice, Device, Memory, open};
@@ -111,7 +111,7 @@ fn a_point_source_in_3d_matches_the_analytic_solution() {
         let distance = cells as f32 * spacing;
         let expected: Vec<f32> = (0..steps)
             .map(|n| {
-                // What is added after a step is the scheme's source of one step earlier.
+                // The scheme adds the source of step n after step n - 1.
                 let t = (n + 1) as f32 * dt - distance / velocity;
                 let a =
                     (std::f32::consts::PI * frequency * (t - wavelet::delay(frequency))).powi(2);
@@ -145,14 +145,14 @@ fn the_absorbing_layer_leaves_little_behind() {
     assert!(gone < 0.01 * full, "{} of the wave is left", gone / full);
 }
 
-/// What A hears of B is what B hears of A, whatever lies between: the operator is its own adjoint
-/// up to time reversal, which is what makes the backward pass the adjoint of the forward one.
+/// Swapping source and receiver changes no sample in any medium: the operator is its own adjoint up to time reversal.
+/// Therefore the backward pass is the adjoint of the forward one.
 #[test]
 fn sources_and_receivers_are_interchangeable() -> Result<()> {
     for shape in [[50, 1, 40], [24, 20, 22]] {
         let lab = Lab::host(&Model::made(shape, 10.0)?, 10);
         let y = shape[1] / 2;
-        // One of them in the absorbing layer's reach, in different velocities.
+        // Cell a is near the absorbing layer, and the velocities differ.
         let a = lab.grid().index([3, y, 2]);
         let b = lab.grid().index([shape[0] - 5, y, shape[2] - 4]);
         let steps = 250;

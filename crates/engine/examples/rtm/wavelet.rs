@@ -2,8 +2,8 @@
 
 use std::f32::consts::PI;
 
-/// A Ricker wavelet of peak frequency `frequency` (Hz), sampled every `dt` seconds. It starts
-/// from (nearly) nothing and peaks after [`delay`].
+/// A Ricker wavelet of peak frequency `frequency` (Hz), sampled every `dt` seconds. The wavelet starts near zero and
+/// peaks after [`delay`].
 pub fn ricker(frequency: f32, dt: f32, samples: usize) -> Vec<f32> {
     (0..samples)
         .map(|n| {

@@ -1,6 +1,6 @@
 //! Ranks as threads.
 
-/// What each of so many ranks makes of its number, all at the same time.
+/// Calls `each` with every rank at the same time, and returns the results.
 pub(crate) fn together<T: Send>(ranks: u32, each: impl Fn(u32) -> T + Sync) -> Vec<T> {
     std::thread::scope(|scope| {
         let each = &each;

@@ -71,8 +71,8 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// What the device cache cannot hold goes to peers and comes back from there; peers have their memory back while it is
-/// full, one after the other, and nothing is lost.
+/// Versions that the device cache cannot hold go to peers and come back. Peers take their memory back one after the
+/// other while it is full, and no version is lost.
 pub(crate) fn overflow_and_recall(devices: &[Device], length: usize) {
     let (cache, recalls) = peers(devices, 8 * length);
     let engine = engine(&devices[0], cache, 4 * length);

@@ -1,4 +1,4 @@
-//! Where versions lie that outlive an engine.
+//! Places of versions that outlive an engine.
 
 use std::path::PathBuf;
 

@@ -12,7 +12,7 @@ pub(crate) struct Store {
     pages: Mutex<BTreeMap<u64, Vec<u8>>>,
     closed: AtomicBool,
     refuses: AtomicBool,
-    /// It was touched nevertheless: a panic there would be an error of the storage's.
+    /// Set by an access after the close: a panic here would count as an error of the storage.
     misused: AtomicBool,
 }
 
@@ -23,7 +23,7 @@ impl Store {
         Arc::default()
     }
 
-    /// It may not be touched any more.
+    /// Forbids further accesses.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
     }

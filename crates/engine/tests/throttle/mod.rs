@@ -9,7 +9,7 @@ use tierflow_store::{Piece, Ready, Repository, Result, Snapshot, Vault, VersionI
 /// Bytes that are paid for at a time.
 const STEP: u64 = 64 << 10;
 
-/// What who woke late may make up for: without it, the rate would be lower than it says.
+/// Time that a thread may catch up if it woke late: without it, the rate would be below the limit.
 const CREDIT: Duration = Duration::from_millis(20);
 
 /// Bytes of the versions that may come.
@@ -40,7 +40,7 @@ impl Slow {
         }
     }
 
-    /// Lets nothing through, or all again. What is cancelled meanwhile ends.
+    /// Stops or resumes all transfers. A transfer that is cancelled meanwhile ends.
     pub(crate) fn halt(&self, halted: bool) {
         *self.halted.lock().unwrap() = halted;
         self.changed.notify_all();

@@ -1,4 +1,4 @@
-//! The memory and the streams that copies are measured with, and the measurements.
+//! Measurements of copies, and their memory and streams.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -6,25 +6,40 @@ use std::time::Duration;
 use tierflow_device::{Device, HostReservation, Memory, PeerLink, Reservation, Stream};
 
 use super::{Effort, way};
-use crate::error::{Result, While};
-use crate::lanes::{self, Lane};
+use crate::error::{DeviceContext, Result};
 use crate::overflow::host_memory;
+use crate::timed_copies::{self, TimedCopy};
 
-/// The memory and streams with which one device is measured.
+/// Memory and streams for measuring a device.
 struct Endpoint {
     /// The source of its copies, on the device.
     source: Memory,
-    /// Its addresses for memory of its peers, `effort.bytes` for each.
+    /// Addresses for memory of its peers, `bytes` for each.
     at_peers: Reservation,
     at_host: HostReservation,
-    /// One for each peer, and one for the host.
+    /// A stream for each peer, and one for the host.
     streams: Vec<Stream>,
+}
+
+/// A copy to measure: from a GPU to a peer, or to the host.
+#[derive(Clone, Copy)]
+struct CopySpec {
+    from: usize,
+    /// The peer; `None` for the host.
+    to: Option<usize>,
+    bytes: usize,
+}
+
+impl CopySpec {
+    const fn new(from: usize, to: Option<usize>, bytes: usize) -> Self {
+        Self { from, to, bytes }
+    }
 }
 
 pub(super) struct Bench<'a> {
     devices: &'a [Device],
     endpoints: Vec<Endpoint>,
-    /// How each device reaches each other one.
+    /// The link from each device to each other one; `None` if there is none.
     ways: Vec<Vec<Option<PeerLink>>>,
     bytes: usize,
     effort: Effort,
@@ -94,31 +109,31 @@ impl<'a> Bench<'a> {
         self.ways[from][to]
     }
 
-    /// One device to one peer, bytes/s.
+    /// Bytes per second from a device to a peer.
     pub(super) fn alone(&self, from: usize, to: usize) -> Result<f64> {
-        self.best(&[(from, Some(to), self.bytes)])
+        self.best(&[CopySpec::new(from, Some(to), self.bytes)])
     }
 
-    /// One device to these peers at once; `None` if there is no peer.
+    /// Bytes per second from a device to these peers at once; `None` if there is no peer.
     pub(super) fn send(&self, from: usize, peers: &[usize]) -> Result<Option<f64>> {
         let copies: Vec<_> = peers
             .iter()
-            .map(|&peer| (from, Some(peer), self.bytes))
+            .map(|&peer| CopySpec::new(from, Some(peer), self.bytes))
             .collect();
         self.best_of_some(&copies)
     }
 
-    /// These peers to one device at once; `None` if there is no peer.
+    /// Bytes per second from these peers to a device at once; `None` if there is no peer.
     pub(super) fn receive(&self, to: usize, peers: &[usize]) -> Result<Option<f64>> {
         let copies: Vec<_> = peers
             .iter()
-            .map(|&peer| (peer, Some(to), self.bytes))
+            .map(|&peer| CopySpec::new(peer, Some(to), self.bytes))
             .collect();
         self.best_of_some(&copies)
     }
 
-    /// One device to these peers and the host at once, with as many bytes for each as make both end
-    /// together if they do not disturb one another.
+    /// Bytes per second from a device to these peers and the host at once. The lengths let both copies end together if
+    /// they do not disturb each other.
     pub(super) fn send_all(
         &self,
         from: usize,
@@ -128,52 +143,60 @@ impl<'a> Bench<'a> {
     ) -> Result<f64> {
         let for_peers = (self.bytes * peers.len()) as f64;
         let for_host = ((for_peers * to_host / to_peers) as usize).max(1);
-        // Where the host is the faster one, it is the peers that get less.
+        // If the host is faster than a peer, the peers get fewer bytes.
         let scale = (self.bytes as f64 / for_host as f64).min(1.0);
         let scaled = |bytes: usize| ((bytes as f64 * scale) as usize).clamp(1, self.bytes);
         let mut copies: Vec<_> = peers
             .iter()
-            .map(|&peer| (from, Some(peer), scaled(self.bytes)))
+            .map(|&peer| CopySpec::new(from, Some(peer), scaled(self.bytes)))
             .collect();
-        copies.push((from, None, scaled(for_host)));
+        copies.push(CopySpec::new(from, None, scaled(for_host)));
         self.best(&copies)
     }
 
-    /// These devices to the host at once.
+    /// Bytes per second from these devices to the host at once.
     pub(super) fn to_host(&self, gpus: &[usize]) -> Result<f64> {
-        let copies: Vec<_> = gpus.iter().map(|&gpu| (gpu, None, self.bytes)).collect();
+        let copies: Vec<_> = gpus
+            .iter()
+            .map(|&gpu| CopySpec::new(gpu, None, self.bytes))
+            .collect();
         self.best(&copies)
     }
 
-    fn best_of_some(&self, copies: &[(usize, Option<usize>, usize)]) -> Result<Option<f64>> {
+    fn best_of_some(&self, copies: &[CopySpec]) -> Result<Option<f64>> {
         if copies.is_empty() {
             return Ok(None);
         }
         self.best(copies).map(Some)
     }
 
-    /// Bytes/s of all these copies together: from, to a peer or the host, bytes.
-    fn best(&self, copies: &[(usize, Option<usize>, usize)]) -> Result<f64> {
-        let bytes: usize = copies.iter().map(|copy| copy.2).sum();
+    /// Bytes per second of all these copies together. The fastest trial counts.
+    fn best(&self, copies: &[CopySpec]) -> Result<f64> {
+        let bytes: usize = copies.iter().map(|copy| copy.bytes).sum();
         let mut shortest = Duration::MAX;
-        // One more than counts: the first finds nothing warm.
+        // Makes one more trial than counts, to warm up.
         for _ in 0..=self.effort.trials {
-            let lanes = copies.iter().map(|copy| self.lane(*copy));
-            let lanes = lanes.collect::<Result<Vec<_>>>()?;
-            let took = lanes::run("a copy of the calibration", lanes, self.effort.patience)?;
+            let timed_copies = copies.iter().map(|copy| self.timed_copy(*copy));
+            let timed_copies = timed_copies.collect::<Result<Vec<_>>>()?;
+            let took = timed_copies::run(
+                "a copy of the calibration",
+                timed_copies,
+                self.effort.patience,
+            )?;
             shortest = shortest.min(took.into_iter().max().unwrap_or_default());
         }
         Ok(bytes as f64 / shortest.max(Duration::from_nanos(1)).as_secs_f64())
     }
 
-    fn lane(&self, (from, to, bytes): (usize, Option<usize>, usize)) -> Result<Lane<'_>> {
+    fn timed_copy(&self, copy: CopySpec) -> Result<TimedCopy<'_>> {
+        let CopySpec { from, to, bytes } = copy;
         let endpoint = &self.endpoints[from];
         let doing = || format!("a copy of the calibration from GPU {from}");
         let (memory, start, stream) = match to {
             Some(peer) => (endpoint.at_peers.memory(), self.room(peer).start, peer),
             None => (endpoint.at_host.memory(), 0, self.devices.len()),
         };
-        Ok(Lane {
+        Ok(TimedCopy {
             stream: &endpoint.streams[stream],
             from: endpoint.source.lend(0..bytes).when(doing)?,
             to: memory.lend_mut(start..start + bytes).when(doing)?,

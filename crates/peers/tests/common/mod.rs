@@ -7,20 +7,20 @@ pub(crate) mod skewed;
 
 use tierflow_device::{Choice, Device, Memory, host, open};
 
-/// So many devices of plain memory.
+/// Opens `count` devices of plain memory.
 pub(crate) fn hosts(count: usize, bytes: u64) -> Vec<Device> {
     let options = host::Options::default().device_bytes(bytes);
     let device = |ordinal| host::open(options.clone().ordinal(ordinal)).unwrap();
     (0..count).map(device).collect()
 }
 
-/// So many GPUs of this machine.
+/// Opens `count` GPUs of this machine.
 pub(crate) fn gpus(count: usize) -> Vec<Device> {
     let gpu = |ordinal| open(Choice::Cuda { ordinal }).unwrap();
     (0..count).map(gpu).collect()
 }
 
-/// Bytes that differ from place to place and from seed to seed, with no short period.
+/// Returns `len` bytes that depend on `seed`, without a short period.
 pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = vec![0; len];

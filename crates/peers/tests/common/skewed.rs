@@ -1,4 +1,4 @@
-//! A group checkpoint of which one device writes four times as much as each other.
+//! A group checkpoint in which one device writes four times as much as each other.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub(crate) fn quick() -> Effort {
     Effort::default().bytes(2 * MIB).trials(1)
 }
 
-/// One GPU four times the others': each has room for its fair part.
+/// GPU 0 has four times the others' bytes. Each GPU has memory for its fair part.
 fn skewed(topology: &Topology, unit: usize) -> Problem<'_> {
     let count = topology.gpus();
     let total = (count + 3) * unit;
@@ -66,7 +66,7 @@ fn there_and_back(devices: &[Device], schedule: &Schedule, problem: &Problem<'_>
     }
 }
 
-/// Every strategy's schedule, there and back, on what a calibration says.
+/// Runs every strategy's schedule on a calibrated machine, there and back.
 pub(crate) fn all_strategies(devices: &[Device], unit: usize) {
     let machine = calibrate(devices, quick()).unwrap();
     println!("{machine:#?}");

@@ -1,5 +1,5 @@
-//! libnvcomp's functions, by name and layout, as the headers of nvCOMP 5 and 6 declare them. NVIDIA's library is loaded when it is
-//! asked for, and never unloaded: the CUDA runtime within it ends with the process.
+//! libnvcomp's functions, by name and layout, as the headers of nvCOMP 5 and 6 declare them. NVIDIA's library is loaded
+//! at first use and never unloaded: the CUDA runtime within it ends with the process.
 #![allow(unsafe_code, reason = "functions of a library that is loaded")]
 
 use std::error::Error as _;
@@ -11,7 +11,7 @@ use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::nvcomp::NvcompCodec;
 
-/// Options of a codec. Those of all codecs are structures of 64 bytes whose unused fields are zeros, passed by value.
+/// Options of a codec. All codecs have structures of 64 bytes, whose unused fields are zeros, passed by value.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 struct Options {
@@ -29,12 +29,13 @@ pub(super) const SUCCESS: Status = 0;
 
 type MaxChunk = unsafe extern "C" fn(usize, Options, *mut usize) -> Status;
 
-/// Bytes of working memory for so many chunks, the longest of so many bytes, of so many bytes in all.
+/// Function that returns the bytes of working memory for a number of chunks, of which the longest and the total lengths
+/// are given.
 #[derive(Debug)]
 enum Temporary {
-    /// Of nvCOMP 5.
+    /// The function of nvCOMP 5.
     Five(unsafe extern "C" fn(usize, usize, Options, *mut usize, usize) -> Status),
-    /// Of nvCOMP 6.
+    /// The function of nvCOMP 6.
     Six(unsafe extern "C" fn(usize, usize, Options, *mut usize, usize, RuntimeStream) -> Status),
 }
 
@@ -79,22 +80,29 @@ struct Decompressor {
     decompress: Decompress,
 }
 
-/// The library, loaded.
+/// Chunks of a batch: their number, and the bytes of the longest.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ChunkSizes {
+    pub(super) chunks: usize,
+    pub(super) longest: usize,
+}
+
+/// The loaded library.
 #[derive(Debug)]
 pub(super) struct Library {
     lz4: Compressor,
     zstd: Compressor,
-    /// Of LZ4: that of Zstandard does not withstand damaged bytes.
+    /// The decoder of LZ4. The decoder of Zstandard does not withstand damaged bytes.
     decompressor: Decompressor,
     _loaded: ManuallyDrop<libloading::Library>,
 }
 
-/// Chunks to be compressed or decompressed, as addresses that the device reaches. A call is sound if until the stream is
-/// synchronised there are
-/// - at `from` and `to` lists of `chunks` addresses, at `from_bytes` and `room` lists of as many lengths, at `came_to` and
-///   `statuses` room for as many lengths and statuses;
-/// - loans for reading of so many bytes at each address of `from`, and for writing of so many as `room` says at each of `to`, on the
-///   device, aligned to 16; when compressing, `room` is [`Library::max_chunk`];
+/// Chunks to compress or decompress, as addresses that the device reaches. A call is sound if, until the stream is
+/// synchronised, the caller holds
+/// - lists of `chunks` addresses at `from` and `to`, lists of as many lengths at `from_bytes` and `room`, and memory
+///   for as many lengths and statuses at `came_to` and `statuses`;
+/// - for each address of `from` a loan for reading of its `from_bytes`, and for each of `to` one for writing of its
+///   `room`, on the device, aligned to 16; when compressing, `room` is [`Library::max_chunk`];
 /// - a loan for writing of `temporary_bytes` bytes at `temporary`, on the device, aligned to 16.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Batch {
@@ -128,7 +136,7 @@ impl Library {
         let loaded = ManuallyDrop::new(loaded);
         macro_rules! function {
             ($name:expr) => {
-                // SAFETY: what it is assigned to has the type that the headers declare the function with.
+                // SAFETY: the variable it is assigned to has the type that the headers declare the function with.
                 unsafe { loaded.get(concat!("nvcompBatched", $name)) }.map(|function| *function)
             };
         }
@@ -167,7 +175,7 @@ impl Library {
         }
     }
 
-    /// Bytes of the longest chunk that one of so many bytes is compressed to.
+    /// Bytes of the longest chunk to which `bytes` bytes are compressed.
     pub(super) fn max_chunk(
         &self,
         codec: NvcompCodec,
@@ -183,39 +191,37 @@ impl Library {
         Ok(most)
     }
 
-    /// Bytes of working memory to compress so many chunks, of up to so many bytes each.
+    /// Bytes of working memory to compress such chunks.
     pub(super) fn temporary_to_compress(
         &self,
-        (codec, element): (NvcompCodec, Element),
-        chunks: (usize, usize),
+        codec: NvcompCodec,
+        element: Element,
+        sizes: ChunkSizes,
         stream: u64,
     ) -> Result<usize> {
         let temporary = &self.compressor(codec).temporary;
-        temporary.bytes(chunks, to_compress(codec, element), stream)
+        temporary.bytes(sizes, to_compress(codec, element), stream)
     }
 
-    /// Bytes of working memory to decompress so many chunks of LZ4, to up to so many bytes each.
-    pub(super) fn temporary_to_decompress(
-        &self,
-        chunks: (usize, usize),
-        stream: u64,
-    ) -> Result<usize> {
+    /// Bytes of working memory to decompress chunks of LZ4 to such sizes.
+    pub(super) fn temporary_to_decompress(&self, sizes: ChunkSizes, stream: u64) -> Result<usize> {
         let temporary = &self.decompressor.temporary;
-        temporary.bytes(chunks, to_decompress(), stream)
+        temporary.bytes(sizes, to_decompress(), stream)
     }
 
-    /// Has chunks of up to `longest` bytes compressed.
+    /// Compresses chunks of up to `longest` bytes.
     ///
     /// # Safety
     /// As [`Batch`] says, with chunks of whole values, and the device's primary context current.
     pub(super) unsafe fn compress(
         &self,
-        (codec, element): (NvcompCodec, Element),
+        codec: NvcompCodec,
+        element: Element,
         longest: usize,
         batch: &Batch,
     ) -> Result<()> {
         let compress = self.compressor(codec).compress;
-        // SAFETY: the caller's promise; it writes no more to a chunk than `max_chunk` said.
+        // SAFETY: the caller's promise; nvCOMP writes no more to a chunk than `max_chunk` said.
         let status = unsafe {
             compress(
                 pointer(batch.from),
@@ -234,13 +240,14 @@ impl Library {
         checked("compress", status)
     }
 
-    /// Has chunks of LZ4 decompressed, whatever their bytes are.
+    /// Decompresses chunks of LZ4, which may be damaged.
     ///
     /// # Safety
     /// As [`Batch`] says, with the device's primary context current.
     pub(super) unsafe fn decompress(&self, batch: &Batch) -> Result<()> {
         let decompress = self.decompressor.decompress;
-        // SAFETY: the caller's promise; the kernels keep to the lengths in `from_bytes` and `room`, and report what is no LZ4.
+        // SAFETY: the caller's promise; the kernels keep to the lengths in `from_bytes` and `room`, and report bytes
+        // that are no LZ4.
         let status = unsafe {
             decompress(
                 pointer(batch.from),
@@ -263,7 +270,7 @@ impl Library {
 impl Temporary {
     fn bytes(
         &self,
-        (chunks, longest): (usize, usize),
+        ChunkSizes { chunks, longest }: ChunkSizes,
         options: Options,
         stream: u64,
     ) -> Result<usize> {
@@ -271,7 +278,7 @@ impl Temporary {
         let total = chunks.saturating_mul(longest);
         let answer = &raw mut bytes;
         let status = match self {
-            // SAFETY: `answer` is a valid place for it; nothing is enqueued.
+            // SAFETY: `answer` is a valid place for the answer; nothing is enqueued.
             Self::Five(ask) => unsafe { ask(chunks, longest, options, answer, total) },
             // SAFETY: as above; the stream is the caller's.
             Self::Six(ask) => unsafe {
@@ -283,7 +290,7 @@ impl Temporary {
     }
 }
 
-/// LZ4 looks for matches of whole values: `nvcompType_t` of unsigned integers of so many bytes, 4 at most.
+/// Options of compression. LZ4 looks for matches of whole values: `nvcompType_t` of unsigned integers of up to 4 bytes.
 fn to_compress(codec: NvcompCodec, element: Element) -> Options {
     let mut options = Options::default();
     if codec == NvcompCodec::Lz4 {
@@ -296,7 +303,8 @@ fn to_compress(codec: NvcompCodec, element: Element) -> Options {
     options
 }
 
-/// By kernels: `NVCOMP_DECOMPRESS_BACKEND_CUDA`. The hardware's decoder does not withstand damaged bytes.
+/// Options of decompression: by kernels, `NVCOMP_DECOMPRESS_BACKEND_CUDA`. The hardware's decoder does not withstand
+/// damaged bytes.
 fn to_decompress() -> Options {
     let mut options = Options::default();
     options.words[0] = 2;

@@ -1,4 +1,4 @@
-//! Containers that nvCOMP makes in device memory, and those of LZ4 decoded there.
+//! Containers that nvCOMP encodes in device memory, and containers of LZ4 that it decodes there.
 #![allow(
     unsafe_code,
     reason = "what nvCOMP's kernels reach is held until they are through"
@@ -16,34 +16,34 @@ use crate::element::Element;
 use crate::error::{Error, Invalid, Result};
 use crate::header::{ALIGNMENT, HEADER_BYTES, Header, TAIL_AT};
 use crate::nvcomp::{BLOCK_BYTES, NvcompCodec};
-use library::{Batch, Library, SUCCESS, Status};
+use library::{Batch, ChunkSizes, Library, SUCCESS, Status};
 
-/// Memory is taken in multiples of so many bytes.
+/// Memory is allocated in multiples of this, in bytes.
 const UNIT: usize = 1 << 20;
 
-/// Words of a list entry: where a chunk is, its bytes, where it is to be, the room there, the bytes that came, and a status.
+/// Words of a list entry: a chunk's address and bytes, its target's address and bytes, the bytes written, and a status.
 const WORDS: usize = 6;
 
-/// The user's nvCOMP, loaded, for one device. Clones are the same.
+/// The user's nvCOMP, loaded for a device. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Nvcomp {
     device: Device,
     library: Arc<Library>,
 }
 
-/// Encodes and decodes with nvCOMP, one input at a time. Keeps the memory that it works in: to encode, what nvCOMP asks for, and
+/// Encodes and decodes with nvCOMP, one input at a time. Keeps its working memory: for encoding, that of nvCOMP, and
 /// about as much as the longest input.
 #[derive(Debug)]
 pub struct NvcompCoder {
     nvcomp: Nvcomp,
-    /// Chunks, until they are put together.
+    /// Chunks, before they are assembled.
     chunks: Option<Memory>,
     temporary: Option<Memory>,
-    /// Pinned, and read and written by the kernels across the bus.
+    /// Pinned memory, which the kernels read and write across the bus.
     lists: Option<Memory>,
 }
 
-/// What is to be compressed or decompressed by itself, as addresses.
+/// A chunk to compress or decompress on its own, as addresses.
 #[derive(Clone, Copy, Debug)]
 struct Chunk {
     from: u64,
@@ -74,7 +74,7 @@ impl Nvcomp {
 }
 
 impl NvcompCoder {
-    /// A coder, which has no memory yet.
+    /// Makes a coder without working memory.
     pub fn new(nvcomp: &Nvcomp) -> Self {
         Self {
             nvcomp: nvcomp.clone(),
@@ -84,14 +84,14 @@ impl NvcompCoder {
         }
     }
 
-    /// Encodes `data`, in device memory that starts at a multiple of 16 bytes, to `out`, in device memory, after the work given to
-    /// the stream so far. Waits for it, and returns the container's header.
+    /// Encodes `data`, in device memory that starts at a multiple of 16 bytes, to `out`, in device memory, after the
+    /// stream's work so far. Waits, and returns the container's header.
     ///
     /// # Errors
     ///
-    /// [`Error::Full`], which does not happen with [`NvcompCodec::max_encoded_len`] bytes; [`Error::Nvcomp`];
-    /// [`Invalid::Memory`]; [`tierflow_device::Error`], also where there is no memory to work in. What is in `out` is unspecified
-    /// then.
+    /// [`Error::Full`], which cannot happen with [`NvcompCodec::max_encoded_len`] bytes; [`Error::Nvcomp`];
+    /// [`Invalid::Memory`]; [`tierflow_device::Error`], also if working memory is short. After an error `out` is
+    /// unspecified.
     pub fn encode(
         &mut self,
         stream: &Stream,
@@ -130,8 +130,8 @@ impl NvcompCoder {
             room,
         };
         let chunks: Vec<Chunk> = lengths.iter().enumerate().map(chunk).collect();
-        // SAFETY: `values` and `all` are held; each chunk has a block of the one, which is of whole values, and room of its own in
-        // the other.
+        // SAFETY: `values` and `all` are held. Each chunk has its own block of `values`, of whole values, and its own
+        // range of `all`.
         let compressed = unsafe { self.run(stream, Task::Compress(codec, element), &chunks) }?;
         let what = "compress a block";
         let compressed = compressed.map_err(|status| Error::Nvcomp { what, status })?;
@@ -143,7 +143,7 @@ impl NvcompCoder {
             .chunks_exact_mut(4)
             .zip(compressed.iter().zip(&lengths))
         {
-            // What does not shrink is stored as it is.
+            // A block that does not shrink is stored unencoded.
             let stored = stored.min(raw);
             entry.copy_from_slice(&(*stored as u32).to_le_bytes());
             end += stored.next_multiple_of(ALIGNMENT);
@@ -154,7 +154,7 @@ impl NvcompCoder {
             return Err(full);
         }
         let (mut container, _) = out.split_at(end);
-        // There are zeros between the blocks.
+        // The bytes between blocks are zero.
         stream.fill(&mut container, 0)?;
         let (mut start, mut rest) = container.split_at(front.len());
         stream.write(&front, &mut start)?;
@@ -175,14 +175,14 @@ impl NvcompCoder {
         Ok(header)
     }
 
-    /// Decodes a container of LZ4, in device memory, whose first bytes say `header`, to `out`, device memory as long as its input was
-    /// that starts at a multiple of 16 bytes, after the work given to the stream so far. Waits for it.
+    /// Decodes the LZ4 container of `header`, in device memory, to `out`, device memory as long as the container's
+    /// input that starts at a multiple of 16 bytes, after the stream's work so far. Waits.
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] if the bytes are not what was written; [`Invalid::Length`], [`Invalid::Memory`];
-    /// [`Invalid::OtherCodec`] if it is not one that the device decodes; [`tierflow_device::Error`], also where there is no memory
-    /// to work in. What is in `out` is unspecified then.
+    /// [`Error::Corrupt`] if the bytes are damaged; [`Invalid::Length`], [`Invalid::Memory`]; [`Invalid::OtherCodec`]
+    /// if the device does not decode the container's codec; [`tierflow_device::Error`], also if working memory is
+    /// short. After an error `out` is unspecified.
     pub fn decode(
         &mut self,
         stream: &Stream,
@@ -250,7 +250,7 @@ impl NvcompCoder {
         }
     }
 
-    /// That the stream and the memory are of this device, and that the kernels can work there.
+    /// Checks that stream and memory are of this device, and that the kernels can use the memory.
     fn check(
         &self,
         stream: &Stream,
@@ -264,11 +264,12 @@ impl NvcompCoder {
         aligned(address)
     }
 
-    /// Has chunks compressed or decompressed, waits, and returns the bytes that each of them became, or what one that failed says.
+    /// Compresses or decompresses chunks, and waits. Returns the bytes of each result, or the status of a chunk that
+    /// failed.
     ///
     /// # Safety
-    /// There are loans for reading of each chunk's `from_bytes`, and for writing of each one's `room`, on the device, aligned to 16;
-    /// when compressing, of blocks of whole values and of [`Library::max_chunk`] bytes.
+    /// The caller holds loans for reading of each chunk's `from_bytes`, and for writing of each one's `room`, on the
+    /// device, aligned to 16. When compressing, these are blocks of whole values and [`Library::max_chunk`] bytes.
     unsafe fn run(
         &mut self,
         stream: &Stream,
@@ -301,11 +302,13 @@ impl NvcompCoder {
             }
         }
         let entered = cuda.enter()?;
-        // So many, of up to so many bytes.
-        let sizes = (count, BLOCK_BYTES);
+        let sizes = ChunkSizes {
+            chunks: count,
+            longest: BLOCK_BYTES,
+        };
         let temporary_bytes = match task {
             Task::Compress(codec, element) => {
-                library.temporary_to_compress((codec, element), sizes, handle)
+                library.temporary_to_compress(codec, element, sizes, handle)
             }
             Task::Decompress => library.temporary_to_decompress(sizes, handle),
         }?;
@@ -327,15 +330,15 @@ impl NvcompCoder {
             stream: handle,
         };
         let launched = match task {
-            // SAFETY: the lists and the temporary memory are held here until the stream is synchronised, the chunks by the caller,
-            // who promises what they are; the context is entered.
+            // SAFETY: this function holds the lists and the temporary memory until the stream is synchronised; the
+            // caller holds the chunks, and promises their lengths. The context is entered.
             Task::Compress(codec, element) => unsafe {
-                library.compress((codec, element), BLOCK_BYTES, &batch)
+                library.compress(codec, element, BLOCK_BYTES, &batch)
             },
             // SAFETY: as above.
             Task::Decompress => unsafe { library.decompress(&batch) },
         };
-        // Also after a failure: some of it may have been enqueued.
+        // Waits also after a failure: some work may have been enqueued.
         let done = stream.synchronize();
         drop((entered, temporary));
         launched?;
@@ -359,13 +362,13 @@ impl NvcompCoder {
     }
 }
 
-/// Bytes of the blocks of so many bytes of values.
+/// Lengths of the blocks of `bytes` bytes of values.
 fn block_lengths(bytes: usize) -> impl Iterator<Item = usize> {
     let starts = (0..bytes).step_by(BLOCK_BYTES);
     starts.map(move |start| BLOCK_BYTES.min(bytes - start))
 }
 
-/// At least so much memory, in place of what there was.
+/// Returns at least `bytes` bytes of memory; replaces the old memory if it is shorter.
 fn at_least(
     memory: &mut Option<Memory>,
     bytes: usize,

@@ -1,40 +1,44 @@
-//! Copies that start together, each on a stream of its own, timed, with a deadline.
+//! Copies that start together, each on its own stream, timed, with a deadline.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tierflow_device::{ReadLoan, Stream, Transfer, WriteLoan};
 
-use crate::error::{Error, Result, While};
+use crate::error::{DeviceContext, Error, Result};
 
-/// One copy, and the stream that makes it.
+/// A copy, and the stream that makes it.
 #[derive(Debug)]
-pub(crate) struct Lane<'a> {
+pub(crate) struct TimedCopy<'a> {
     pub(crate) stream: &'a Stream,
     pub(crate) from: ReadLoan,
     pub(crate) to: WriteLoan,
 }
 
-/// Runs all lanes at once; how long each took from the common start.
+/// Runs all copies at once. Returns the duration of each from the common start.
 ///
-/// Each has a thread of its own, as on the host back end it is the calling thread that copies.
-pub(crate) fn run(doing: &str, lanes: Vec<Lane<'_>>, patience: Duration) -> Result<Vec<Duration>> {
+/// Each copy has its own thread, as on the host back end the calling thread copies.
+pub(crate) fn run(
+    doing: &str,
+    timed_copies: Vec<TimedCopy<'_>>,
+    patience: Duration,
+) -> Result<Vec<Duration>> {
     let go = AtomicBool::new(false);
     let mut start = Instant::now();
     let ends: Vec<Result<Instant>> = std::thread::scope(|scope| {
-        let threads: Vec<_> = lanes
+        let threads: Vec<_> = timed_copies
             .into_iter()
-            .map(|lane| {
+            .map(|timed_copy| {
                 let go = &go;
                 scope.spawn(move || {
                     while !go.load(Ordering::Acquire) {
                         std::thread::yield_now();
                     }
-                    lane.copy(doing, patience)
+                    timed_copy.copy(doing, patience)
                 })
             })
             .collect();
-        // Threads take some time to start; without this a copy that starts late would count as slow.
+        // Threads take some time to start; without this pause a copy that starts late would count as slow.
         std::thread::sleep(Duration::from_micros(200));
         start = Instant::now();
         go.store(true, Ordering::Release);
@@ -48,7 +52,7 @@ pub(crate) fn run(doing: &str, lanes: Vec<Lane<'_>>, patience: Duration) -> Resu
     Ok(ends.into_iter().map(|end| end - start).collect())
 }
 
-impl Lane<'_> {
+impl TimedCopy<'_> {
     fn copy(self, doing: &str, patience: Duration) -> Result<Instant> {
         let deadline = Instant::now() + patience;
         let transfer = self.stream.copy(self.from, self.to);
@@ -64,7 +68,7 @@ impl Lane<'_> {
     }
 }
 
-/// Leaks a transfer that timed out: its bytes stay lent for good, as the device may still use them.
+/// Leaks a transfer that timed out. Its bytes stay lent for good, as the device may still use them.
 fn leak(doing: &str, transfer: Transfer, patience: Duration) -> Error {
     std::mem::forget(transfer);
     Error::TimedOut {
