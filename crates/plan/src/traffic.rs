@@ -85,9 +85,6 @@ impl Depth {
     }
 }
 
-/// Versions whose transfers ended.
-pub(crate) type EndedVersions = Vec<Version>;
-
 /// The ledger, and the transfers under way between its tiers.
 #[derive(Debug)]
 pub(crate) struct Traffic {
@@ -263,12 +260,12 @@ impl Traffic {
         Ok(())
     }
 
-    /// Handles a transfer that delivered.
+    /// Handles a transfer that delivered. Returns the versions whose transfers ended.
     pub(crate) fn done(
         &mut self,
         id: TransferId,
         stored: Option<Stored>,
-    ) -> Result<EndedVersions, Misuse> {
+    ) -> Result<Vec<Version>, Misuse> {
         if self.has_arrived(id) {
             return Err(Misuse::NoTransfer(id));
         }
@@ -282,7 +279,7 @@ impl Traffic {
         &mut self,
         id: TransferId,
         stored: Option<Stored>,
-        ended: &mut EndedVersions,
+        ended: &mut Vec<Version>,
     ) -> Result<(), Misuse> {
         let asked = self.flights.get_mut(&id).ok_or(Misuse::NoTransfer(id))?;
         let version = asked.version;
@@ -341,7 +338,7 @@ impl Traffic {
     }
 
     /// Notes that the base of an encoding never comes.
-    fn lose_base(&mut self, id: TransferId, ended: &mut EndedVersions) -> Result<(), Misuse> {
+    fn lose_base(&mut self, id: TransferId, ended: &mut Vec<Version>) -> Result<(), Misuse> {
         let flight = self.flights.get_mut(&id).ok_or(Misuse::NoTransfer(id))?;
         let encoding = flight.encodes.insert(Encoding {
             is_baseless: true,
@@ -359,7 +356,7 @@ impl Traffic {
         &mut self,
         id: TransferId,
         stored: Option<Stored>,
-        ended: &mut EndedVersions,
+        ended: &mut Vec<Version>,
     ) -> Result<(), Misuse> {
         let flight = self.end(id)?;
         let from = flight.from();
@@ -429,12 +426,12 @@ impl Traffic {
         }
     }
 
-    /// Handles a transfer that did not deliver.
+    /// Handles a transfer that did not deliver. Returns the versions whose transfers ended.
     pub(crate) fn failed(
         &mut self,
         id: TransferId,
         why: TransferFailure,
-    ) -> Result<EndedVersions, Misuse> {
+    ) -> Result<Vec<Version>, Misuse> {
         if self.has_arrived(id) {
             return Err(Misuse::NoTransfer(id));
         }
@@ -447,7 +444,7 @@ impl Traffic {
         &mut self,
         id: TransferId,
         why: TransferFailure,
-        ended: &mut EndedVersions,
+        ended: &mut Vec<Version>,
     ) -> Result<(), Misuse> {
         let flight = self.end(id)?;
         let (version, to) = (flight.version, flight.to);

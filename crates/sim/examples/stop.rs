@@ -1,4 +1,4 @@
-//! Which jobs to stop: what each strategy loses, misses and uses, over made-up workloads.
+//! Compares strategies of stopping jobs over made-up workloads: node time lost, deadlines missed, and use of the nodes.
 //!
 //! `cargo run --release -p tierflow-sim --example stop`, with the number of workloads as an argument; 20 without. Then, how long
 //! the dynamic programme takes for 10 000 jobs.

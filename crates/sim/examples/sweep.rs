@@ -1,13 +1,13 @@
 //! Runs policies over a sweep: `cargo run --release -p tierflow-sim --example sweep -- SEED COUNT POLICY…`.
 //!
-//! One CSV row for each cell and policy goes to the standard output, a summary to the standard error. Where a run ends in
-//! an error, that stands in place of the time lost. `TIERFLOW_TRACES` names a folder of recorded sizes, one CSV file
-//! with the columns `version,bytes` for each shot, in place of the made-up ones. With `TIERFLOW_CHECK=1` every event is
-//! followed by a check of the plan's invariants. `TIERFLOW_CELLS` restricts the sweep to the cells whose names contain
-//! it, and after `TIERFLOW_SECONDS` no further cell is begun. `TIERFLOW_TIMELINE` names a file for the time line of each run,
-//! which the next one overwrites: for one cell and one policy.
+//! One CSV row for each cell and policy goes to the standard output, a summary to the standard error. A run that ends
+//! in an error has its message in place of the time lost. `TIERFLOW_TRACES` names a folder of recorded sizes, one CSV
+//! file with the columns `version,bytes` for each shot, in place of the made-up ones. With `TIERFLOW_CHECK=1` every
+//! event is followed by a check of the plan's invariants. `TIERFLOW_CELLS` restricts the sweep to the cells whose names
+//! contain it. After `TIERFLOW_SECONDS` no further cell is begun. `TIERFLOW_TIMELINE` names a file for the timeline of
+//! each run, which the next run overwrites: use it with one cell and one policy.
 //!
-//! Where figures of the seed were recorded in `data/`, the summary compares with them.
+//! If figures of the seed were recorded in `data/`, the summary compares with them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::error::Error;
@@ -37,7 +37,7 @@ const POLICIES: [NamedPolicy; 4] = [
     ("lru", |simulation| simulation.policy(|| Lru)),
 ];
 
-/// What came of one cell: the bound in ns, and by policy the outcome.
+/// The outcome of one cell: the bound in ns, and the outcome of each policy.
 struct Ran {
     bound_ns: u64,
     outcomes: Vec<Result<Outcome, String>>,
@@ -224,7 +224,7 @@ fn outcome(ran: &Result<Ran, String>, policy: usize) -> Result<(u64, &Outcome), 
     Ok((ran.bound_ns, outcome))
 }
 
-/// What policies that are gone lost in ns, by cell.
+/// The ns that former policies lost, by cell.
 #[derive(Default)]
 struct Baseline {
     policies: Vec<String>,
@@ -232,7 +232,7 @@ struct Baseline {
 }
 
 impl Baseline {
-    /// Those recorded of a seed; nothing if there are none.
+    /// Reads the figures recorded for a seed; empty if there are none.
     fn of(seed: u64) -> Result<Self, Box<dyn Error>> {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
         let path = format!("{folder}/sweep-baseline-{seed}.csv");
@@ -253,7 +253,7 @@ impl Baseline {
         })
     }
 
-    /// What one of the policies lost, unless it failed.
+    /// Returns the ns that one of the policies lost, unless it failed.
     fn lost_ns(&self, cell: &str, policy: usize) -> Option<f64> {
         self.cells.get(cell)?.get(policy).copied()?
     }
@@ -279,11 +279,11 @@ impl<'a> Kind<'a> {
     }
 }
 
-/// How many of the worst cells are named.
+/// Number of the worst cells that are named.
 const WORST: usize = 12;
 
-/// What a policy loses over the bound and over the baseline, by hints, over all, and over all whose bytes do not fit into
-/// the caches.
+/// Prints the time that a policy loses over the bound and over the baseline: by hints, over all cells, and over those
+/// whose bytes do not fit into the caches.
 fn summarise(cells: &[Cell], policy: &str, outcomes: &Outcomes<'_>, baseline: &Baseline) {
     let mut kinds: BTreeMap<&str, Kind<'_>> = BTreeMap::new();
     let mut worst = Vec::new();
@@ -344,7 +344,7 @@ fn summarise(cells: &[Cell], policy: &str, outcomes: &Outcomes<'_>, baseline: &B
     }
 }
 
-/// What was lost, and the causes of most of it.
+/// Names the time that was lost, and the causes of most of it.
 fn causes(outcome: &Outcome) -> String {
     let sum = |of: fn(&Stalls) -> u64| {
         let each = outcome.clients.iter().map(|client| of(&client.stalls));

@@ -1,9 +1,9 @@
 //! The fluid lower bound: the least time for which any schedule can block the applications.
 //!
-//! Bytes are a fluid here, may lie anywhere, and every schedule knows the future. What is left are two kinds of
-//! limits, both of which every run obeys: what has to cross a hop between two moments needs its time, and no call is
-//! faster than its copy. The least time that satisfies all of them is a longest path; the book's chapter
-//! *Simulation* derives it.
+//! In the bound, bytes are a fluid that may lie anywhere, and every schedule knows the future. Two kinds of limits are
+//! left, which every run obeys: the bytes that have to cross a hop between two moments need their time, and no call is
+//! faster than its copy. The least time that satisfies all limits is a longest path; the book's chapter *Simulation*
+//! derives it.
 
 mod steps;
 mod window;
@@ -14,13 +14,13 @@ use crate::{Error, Result};
 use steps::{Step, steps};
 use window::Window;
 
-/// A lower bound of all runs, whatever their policies and hints.
+/// A lower bound for all runs, whatever their policies and hints.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Bound {
-    /// ns, of all GPUs together, in which their applications do anything but compute: the least that
-    /// [`Outcome::lost_ns`](crate::Outcome::lost_ns) can be. Without waits and barriers that is their blocking time.
+    /// ns, of all GPUs together, in which their applications do not compute: the least possible
+    /// [`Outcome::lost_ns`](crate::Outcome::lost_ns). Without waits and barriers, their blocking time.
     pub lost_ns: u64,
-    /// Of that, the copies between the applications' memory and the fastest tier: what an endless cache would cost.
+    /// Part of it that an endless cache would cost: ns of copies between the applications' memory and the fastest tier.
     pub copies_ns: u64,
 }
 
@@ -32,7 +32,7 @@ struct Need {
 }
 
 impl Need {
-    /// The time in ns that a link needs for it, if it carries nothing else.
+    /// Returns the ns that a link needs for it, if it carries nothing else.
     fn over(self, link: &Link) -> f64 {
         let Self { down, up } = self;
         let time = |bytes: f64, bandwidth: u64| match bandwidth {
@@ -45,9 +45,9 @@ impl Need {
     }
 }
 
-/// The fluid lower bound for these applications on this machine: workload `g` on GPU `g`.
+/// Returns the fluid lower bound for these applications on this machine: workload `g` on GPU `g`.
 ///
-/// It takes about the square of the number of calls, for each GPU.
+/// The computation takes about the square of the number of calls, for each GPU.
 ///
 /// # Errors
 /// [`Error::Hardware`](crate::Error::Hardware) and [`Error::Workload`](crate::Error::Workload) if one of them makes
@@ -88,7 +88,7 @@ fn copies_of(clients: &[Vec<Step>]) -> f64 {
     clients.iter().flatten().map(|step| step.copy_ns).sum()
 }
 
-/// Whether all have as many calls, and barriers at the same places.
+/// Returns true if all have as many calls, and barriers at the same places.
 fn are_aligned(clients: &[Vec<Step>]) -> bool {
     let Some((first, others)) = clients.split_first() else {
         return true;
@@ -99,8 +99,8 @@ fn are_aligned(clients: &[Vec<Step>]) -> bool {
     })
 }
 
-/// The longest path over the steps of neighbours that do the same: by node, the least time in ns that they have lost
-/// together. Node `k` is the end of the first `k` steps of each.
+/// Returns the longest path over the steps of neighbours that do the same: the least ns that they have lost together,
+/// by node. Node `k` is the end of the first `k` steps of each.
 fn least(hardware: &Hardware, clients: &[Vec<Step>]) -> Vec<f64> {
     let count = clients.first().map_or(0, Vec::len);
     let is_barrier = |at: usize| clients.iter().any(|steps| steps[at].is_barrier());
@@ -111,7 +111,7 @@ fn least(hardware: &Hardware, clients: &[Vec<Step>]) -> Vec<f64> {
     let mut lost = vec![0.0_f64; count + 1];
     for from in 0..count {
         let copies: f64 = clients.iter().map(|steps| steps[from].copy_ns).sum();
-        // Time that was lost stays lost.
+        // Lost time stays lost.
         lost[from + 1] = lost[from + 1].max(lost[from] + copies);
         let is_common = from == 0 || is_barrier(from - 1);
         let begins_phase = from == 0 || clients[0][from].begins_phase_after(&clients[0][from - 1]);
@@ -138,7 +138,8 @@ fn least(hardware: &Hardware, clients: &[Vec<Step>]) -> Vec<f64> {
     lost
 }
 
-/// By step: the earliest moment, in ns, at which any of these neighbours can come to it, if it has all links alone.
+/// Returns the earliest moment, in ns, at which any of these neighbours can come to each step, if it has all links
+/// alone.
 fn earliest(hardware: &Hardware, clients: &[Vec<Step>]) -> Vec<f64> {
     let mut earliest = vec![f64::INFINITY; clients.first().map_or(0, Vec::len)];
     for steps in clients {
@@ -162,7 +163,7 @@ fn all_windows<'a>(hardware: &Hardware, clients: &'a [Vec<Step>], from: usize) -
         .collect()
 }
 
-/// The lost time in ns of neighbours that share links and nothing else, from the beginning to the end.
+/// Returns the lost ns of neighbours that share only links, from the beginning to the end.
 fn one_after_another(hardware: &Hardware, clients: &[Vec<Step>]) -> f64 {
     let whole = clients.iter().map(|steps| {
         let mut window = Window::new(hardware, steps, 0);
@@ -174,7 +175,7 @@ fn one_after_another(hardware: &Hardware, clients: &[Vec<Step>]) -> f64 {
     ends - clients.iter().map(last).sum::<f64>()
 }
 
-/// The time in ns between two moments that all neighbours have in common: a shared link carries the sum of their needs.
+/// Returns the ns between two moments that all neighbours have in common: a shared link carries the sum of their needs.
 fn together(hardware: &Hardware, windows: &[Window<'_>]) -> f64 {
     let mut span = 0.0_f64;
     for (tier, hop) in hardware.hops.iter().enumerate().skip(1) {
@@ -192,8 +193,8 @@ fn together(hardware: &Hardware, windows: &[Window<'_>]) -> f64 {
     span
 }
 
-/// The sum of the ends of windows, in ns after a moment before which none begins: of those that share a link, the `n`-th to end
-/// ends no earlier than the link has carried the `n` smallest needs.
+/// Returns the sum of the ends of windows, in ns after a moment before which none begins. Among windows that share a
+/// link, the `n`-th to end ends no earlier than the link has carried the `n` smallest needs.
 fn queued(hardware: &Hardware, windows: &[Window<'_>]) -> f64 {
     let mut most = 0.0_f64;
     let mut times = Vec::new();

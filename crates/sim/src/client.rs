@@ -1,4 +1,4 @@
-//! One GPU: its application, and its copies under way.
+//! A GPU: its application, and its copies under way.
 
 use crate::hardware::Hardware;
 use crate::network::{Direction, FlowId};
@@ -11,7 +11,7 @@ use tierflow_plan::{Piece, Plan, Ticket, TierId, Transfer, TransferId, Version};
 /// The state of an application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AppState {
-    /// Nothing: its next op begins now.
+    /// The next op begins now.
     Ready,
     Computing,
     Calling(Call),
@@ -27,9 +27,9 @@ pub(crate) struct Call {
     pub(crate) ticket: Ticket,
     pub(crate) kind: CallKind,
     pub(crate) began: u64,
-    /// When the plan let the copies begin, and the slowest tier that they use.
+    /// Time at which the plan let the copies begin, in ns, and the slowest tier that they use.
     pub(crate) granted: Option<(u64, TierId)>,
-    /// Copies that have not landed.
+    /// Copies that have not arrived.
     pub(crate) copies: usize,
 }
 
@@ -42,7 +42,7 @@ pub(crate) enum CallKind {
 }
 
 impl CallKind {
-    /// The version that it is about; 0 for none.
+    /// Returns the version that the call is about; 0 for none.
     pub(crate) fn version(self) -> Version {
         match self {
             Self::Checkpoint { version, .. } | Self::Restore(version) | Self::Drop(version) => {
@@ -53,7 +53,7 @@ impl CallKind {
     }
 }
 
-/// Names a copy of a GPU while it is under way.
+/// The name of a copy of a GPU while it is under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum CopyId {
     /// The part of a call's bytes that lies on one tier.
@@ -68,12 +68,12 @@ pub(crate) struct Flight {
     pub(crate) direction: Direction,
     pub(crate) bytes: u64,
     pub(crate) asked: u64,
-    /// `None` while its latency lasts.
+    /// The flow of its bytes; `None` while its latency lasts.
     pub(crate) flow: Option<FlowId>,
 }
 
 impl Flight {
-    /// The copies between the application and these pieces: one for each tier.
+    /// Makes the copies between the application and these pieces: one for each tier.
     pub(crate) fn of_caller(
         pieces: &[Piece],
         direction: Direction,
@@ -93,7 +93,7 @@ impl Flight {
         flights
     }
 
-    /// A copy between two tiers, all of it from the slowest that it reads; nothing without pieces.
+    /// Makes a copy between two tiers, all of it from the slowest that it reads; `None` without pieces.
     pub(crate) fn between(transfer: &Transfer, asked: u64) -> Option<Self> {
         let from = transfer.from.iter().map(|piece| piece.place.tier).max()?;
         let to = transfer.to.first()?.place.tier;
@@ -120,7 +120,7 @@ impl Flight {
 #[derive(Debug)]
 pub(crate) struct Client<'a> {
     ops: std::slice::Iter<'a, Op>,
-    /// All versions in the order of their restores, and how many of them have begun.
+    /// All versions in the order of their restores, and the number of restores that have begun.
     restores: Vec<Version>,
     restored: usize,
     pub(crate) state: AppState,
@@ -155,7 +155,7 @@ impl<'a> Client<'a> {
         });
     }
 
-    /// Counts the versions that come after the restore that begins, and are on the fastest tier without a break.
+    /// Counts the versions on the fastest tier, without a break, that come after the restore that begins.
     pub(crate) fn measure_distance(&mut self, plan: &Plan) {
         self.restored += 1;
         let following = self.restores.iter().skip(self.restored);
@@ -164,7 +164,7 @@ impl<'a> Client<'a> {
         self.outcome.prefetch_distance.push(distance);
     }
 
-    /// The plan lets the call's copies begin: so many, down to this tier.
+    /// Lets the call's copies begin: so many, down to this tier.
     pub(crate) fn grant(&mut self, copies: usize, tier: TierId, now: u64) {
         if let AppState::Calling(call) = &mut self.state {
             call.granted = Some((now, tier));
@@ -172,7 +172,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// One of the call's copies has landed. Returns what was called if it was the last.
+    /// Counts one of the call's copies as arrived. Returns the kind of the call if it was the last.
     pub(crate) fn copied(&mut self) -> Option<CallKind> {
         let AppState::Calling(call) = &mut self.state else {
             return None;
@@ -181,7 +181,7 @@ impl<'a> Client<'a> {
         (call.copies == 0).then_some(call.kind)
     }
 
-    /// The call returns to the application.
+    /// Ends the call and counts its time.
     pub(crate) fn returned(&mut self, now: u64) {
         let AppState::Calling(call) = std::mem::replace(&mut self.state, AppState::Ready) else {
             return;

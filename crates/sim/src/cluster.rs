@@ -1,10 +1,11 @@
-//! Which jobs to stop: a cluster of batch jobs that now and then has to make room for on-demand jobs, which have to begin by a
-//! deadline (Maurya et al., *CoSim: A Simulator for Co-Scheduling of Batch and On-Demand Jobs in HPC Datacenters*, DS-RT'20).
+//! The choice of jobs to stop: a cluster of batch jobs that sometimes has to make room for on-demand jobs, which have
+//! to begin by a deadline (Maurya et al., *CoSim: A Simulator for Co-Scheduling of Batch and On-Demand Jobs in HPC
+//! Datacenters*, DS-RT'20).
 //!
-//! Nodes can be set aside for on-demand jobs, or batch jobs be stopped: killed, so that they fall back to their last own
-//! checkpoint, or saved to a parallel file system that all share, the whole of their memory (system-level) or what matters of
-//! it (application-level). [`least_loss`] finds the jobs, and the way of stopping each, that lose the least; [`Cluster::run`]
-//! plays whole workloads in virtual time under each [`Strategy`].
+//! Nodes can be set aside for on-demand jobs, or batch jobs be stopped. A killed job falls back to its last own
+//! checkpoint. A saved job writes its whole memory (system-level) or its critical data (application-level) to a
+//! parallel file system that all share. [`least_loss`] finds the jobs, and the way of stopping each, that lose the
+//! least. [`Cluster::run`] plays whole workloads in virtual time under each [`Strategy`].
 //!
 //! Times are in ms, bandwidths in bytes/ms, and work, done or lost, is in node-ms: nodes times ms.
 
@@ -15,37 +16,37 @@ mod run;
 pub use choice::{Candidate, Choice, StopOption, least_loss};
 pub use model::{Jobs, WorkloadModel};
 
-/// A job that runs whenever there is room, from its own checkpoint if it was stopped before.
+/// A job that runs whenever there is room, from its last checkpoint if it was stopped before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchJob {
-    /// When it is submitted.
+    /// Time of its submission, in ms.
     pub arrives: u64,
     /// Nodes that it runs on.
     pub nodes: u64,
-    /// How long it runs on them, if it is not stopped.
+    /// Time that it runs if it is not stopped, in ms.
     pub runs: u64,
     /// Bytes of all its memory.
     pub memory: u64,
     /// Bytes of its critical data structures.
     pub critical: u64,
-    /// It checkpoints by itself whenever it has run for so long; 0 for never. That is taken to cost nothing.
+    /// Run time between its own checkpoints, in ms; 0 for none. They are taken to cost nothing.
     pub interval: u64,
 }
 
 /// A job that has to begin by a deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OnDemandJob {
-    /// When it is submitted.
+    /// Time of its submission, in ms.
     pub arrives: u64,
     /// Nodes that it runs on.
     pub nodes: u64,
-    /// How long it runs.
+    /// Time that it runs, in ms.
     pub runs: u64,
-    /// It is missed unless it has begun by then.
+    /// The latest time of its beginning, in ms. A later job is missed.
     pub begins_by: u64,
 }
 
-/// How nodes are freed for an on-demand job where there are too few.
+/// The way of freeing nodes for an on-demand job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strategy {
     /// No job is stopped; so many nodes are set aside.
@@ -63,7 +64,7 @@ pub enum Strategy {
 /// Nodes, and the file system that they share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cluster {
-    /// How many.
+    /// Number of nodes.
     pub nodes: u64,
     /// Bytes/ms of the file system.
     pub bandwidth: u64,
@@ -82,12 +83,12 @@ pub struct ClusterOutcome {
     pub missed: usize,
     /// Batch jobs that were stopped, each time counted.
     pub stopped: usize,
-    /// When the last job ended.
+    /// Time at which the last job ended, in ms.
     pub ended: u64,
 }
 
 impl ClusterOutcome {
-    /// The share of all nodes' time until the last job ended in which something was done that was not lost.
+    /// Returns the share of all nodes' time until the last job ended in which work was done that was not lost.
     #[must_use]
     pub fn utilisation(&self, cluster: &Cluster) -> f64 {
         self.done as f64 / (cluster.nodes as f64 * self.ended as f64)

@@ -2,18 +2,18 @@ use std::fmt::Display;
 use thiserror::Error;
 use tierflow_plan::{Refusal, TierId, Version};
 
-/// Why there is no result.
+/// The reason why there is no result.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// The description of the machine is not one: correct what the message names.
+    /// The machine cannot be simulated: correct what the message names.
     #[error("the hardware cannot be simulated: {0}")]
     Hardware(String),
-    /// The workload is not one that an application could run: correct what the message names.
+    /// No application could run the workload: correct what the message names.
     #[error("the workload of GPU {gpu} cannot be run: {reason}")]
     Workload {
-        /// The GPU that it is for.
+        /// The GPU of the workload.
         gpu: usize,
-        /// What is wrong with it.
+        /// The mistake in it.
         reason: String,
     },
     /// The plan refused a call: the workload asks for a version that is gone, or the tiers are too small for it.
@@ -31,7 +31,7 @@ pub enum Error {
     Stalled {
         /// The GPU that made the call.
         gpu: usize,
-        /// How many versions are left.
+        /// Number of versions that are left.
         versions: u64,
         /// The lowest tier.
         lowest: TierId,
@@ -41,18 +41,18 @@ pub enum Error {
     Defect {
         /// The GPU of the plan.
         gpu: usize,
-        /// What happened.
+        /// The event.
         reason: String,
     },
-    /// A job does not fit the cluster, or it is none: correct what the message names.
+    /// A job does not fit the cluster, or is none: correct what the message names.
     #[error("the cluster cannot be simulated: {0}")]
     Cluster(String),
     /// A file of sizes or a schedule does not have the form it should have.
     #[error("line {line} of the trace is not `version,bytes`: {text:?}")]
     Trace {
-        /// Counted from 1.
+        /// The line's number, from 1.
         line: usize,
-        /// What is there.
+        /// The line's text.
         text: String,
     },
     /// The schedule is no JSON of the expected form.
@@ -62,7 +62,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The plan of a GPU broke an invariant, or its driver's picture of it is wrong.
+    /// Makes an error of a plan that broke an invariant, or whose driver was wrong about its state.
     pub(crate) fn defect(gpu: usize, reason: impl Display) -> Self {
         Self::Defect {
             gpu,

@@ -8,24 +8,24 @@ pub const UNLIMITED: u64 = u64::MAX;
 /// The largest capacity that the plan's tables take.
 const HUGE: u64 = 1 << 60;
 
-/// One tier of each GPU's cache.
+/// A tier of each GPU's cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tier {
-    /// What it is called in tables.
+    /// Name in tables.
     pub name: String,
-    /// Bytes of one GPU's share of it; [`UNLIMITED`] for one that holds everything.
+    /// Bytes of one GPU's share of the tier; [`UNLIMITED`] if it holds everything.
     pub capacity: u64,
     /// Copies start at multiples of this many bytes.
     pub alignment: u64,
-    /// Every version is written to it as soon as possible.
+    /// True if every version is written to the tier as soon as possible.
     pub eager: bool,
-    /// Transfers into it at a time, and transfers out of it to faster tiers, for one GPU.
+    /// Transfers into the tier at a time, and transfers out of it to faster tiers, for one GPU.
     pub depth: usize,
 }
 
 impl Tier {
-    /// A tier that is not eager, with two transfers at a time each way, so that its links are busy while one of them
-    /// begins, and with copies at multiples of 4 KiB.
+    /// Makes a tier that is not eager, with copies at multiples of 4 KiB. Two transfers at a time each way keep its
+    /// links busy while one of them begins.
     #[must_use]
     pub fn new(name: &str, capacity: u64) -> Self {
         Self {
@@ -37,7 +37,7 @@ impl Tier {
         }
     }
 
-    /// So many transfers into it at a time, and out of it to faster tiers.
+    /// Allows so many transfers into the tier at a time, and out of it to faster tiers.
     #[must_use]
     pub fn depth(mut self, transfers: usize) -> Self {
         self.depth = transfers;
@@ -49,7 +49,7 @@ impl Tier {
     }
 }
 
-/// Something that transfers pass through, with the bandwidth that all of them share.
+/// A part of the machine that transfers pass, with a bandwidth that all of them share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Link {
     /// Bytes/s away from the application.
@@ -58,12 +58,12 @@ pub struct Link {
     pub up: u64,
     /// Bytes/s in both directions together.
     pub both: u64,
-    /// Neighbouring GPUs that share one such link: 1 for one of their own, 8 for one disk of a node of eight.
+    /// Neighbouring GPUs that share one such link: 1 for a link of each GPU, 8 for one disk of a node of eight.
     pub gpus: usize,
 }
 
 impl Link {
-    /// A link that each GPU has for itself, the same in both directions, which do not disturb one another.
+    /// Makes a link of each GPU, with the same bandwidth in both directions, which do not disturb one another.
     #[must_use]
     pub fn own(bandwidth: u64) -> Self {
         Self {
@@ -74,14 +74,14 @@ impl Link {
         }
     }
 
-    /// The same, shared by `gpus` neighbours.
+    /// Shares the link among `gpus` neighbours.
     #[must_use]
     pub fn shared_by(mut self, gpus: usize) -> Self {
         self.gpus = gpus;
         self
     }
 
-    /// The same, with a limit for both directions together.
+    /// Limits both directions together.
     #[must_use]
     pub fn together(mut self, both: u64) -> Self {
         self.both = both;
@@ -92,14 +92,14 @@ impl Link {
 /// The connection between a tier and the one above it (for the first: the application's own memory).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hop {
-    /// What every transfer passes through, all of it at once.
+    /// The links that every transfer passes, all of them at once.
     pub links: Vec<Link>,
     /// ns before the first byte of a transfer moves.
     pub latency_ns: u64,
 }
 
 impl Hop {
-    /// A hop of one link.
+    /// Makes a hop of one link.
     #[must_use]
     pub fn over(link: Link, latency_ns: u64) -> Self {
         Self {
@@ -108,34 +108,34 @@ impl Hop {
         }
     }
 
-    /// One more link, which transfers pass at the same time.
+    /// Adds a link, which transfers pass at the same time.
     #[must_use]
     pub fn and(mut self, link: Link) -> Self {
         self.links.push(link);
         self
     }
 
-    /// Whether transfers in one direction can slow down those in the other.
+    /// Returns true if transfers in one direction can slow down those in the other.
     pub(crate) fn is_shared(&self) -> bool {
         let mut links = self.links.iter();
         links.any(|link| link.both < link.down.saturating_add(link.up))
     }
 }
 
-/// Tiers, fastest first, each with the hop that leads to it from above.
+/// The tiers, fastest first, each with the hop that leads to it from above.
 ///
-/// A transfer that skips a tier passes all hops in between. The application's own copies pass the first hop and all
-/// down to the tier that serves them.
+/// A transfer that skips a tier passes all hops in between. A copy of the application passes the first hop and all
+/// others down to the tier that serves it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hardware {
-    /// Fastest first.
+    /// The tiers, fastest first.
     pub tiers: Vec<Tier>,
-    /// As many as tiers: `hops[t]` leads from tier `t - 1`, or from the application, to tier `t`.
+    /// The hops, as many as tiers: `hops[t]` leads from tier `t - 1`, or from the application, to tier `t`.
     pub hops: Vec<Hop>,
 }
 
 impl Hardware {
-    /// No tier yet.
+    /// Makes a machine without tiers.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -144,7 +144,7 @@ impl Hardware {
         }
     }
 
-    /// One tier more, below the others, and the hop that leads to it.
+    /// Adds a tier below the others, and the hop that leads to it.
     #[must_use]
     pub fn tier(mut self, tier: Tier, hop: Hop) -> Self {
         self.tiers.push(tier);
@@ -152,8 +152,8 @@ impl Hardware {
         self
     }
 
-    /// One H100, with caches of these sizes in bytes over a local disk that carries four transfers at a time each way.
-    /// Bandwidths are those that were measured on a rented one (the book's chapter *Simulation*).
+    /// An H100 with caches of these sizes in bytes over a local disk that carries four transfers at a time each way.
+    /// All bandwidths were measured on a rented one (the book's chapter *Simulation*).
     #[must_use]
     pub fn h100(device_cache: u64, host_cache: u64) -> Self {
         let disk = Link {
@@ -165,8 +165,8 @@ impl Hardware {
         Self::of_node(device_cache, host_cache, 1_458_000_000_000, disk)
     }
 
-    /// Nodes of eight H200 that share four links to the host and one disk. Bandwidths of the GPUs are measured; that
-    /// two neighbours share 55 GB/s is the worst that was seen there, and the disk is that of [`Hardware::h100`].
+    /// Nodes of eight H200 that share four links to the host and one disk. The GPUs' bandwidths were measured. The 55
+    /// GB/s that two neighbours share are the worst that was seen there. The disk is that of [`Hardware::h100`].
     #[must_use]
     pub fn hgx_h200(device_cache: u64, host_cache: u64) -> Self {
         let disk = Link::own(2_600_000_000).shared_by(8);
@@ -193,7 +193,7 @@ impl Hardware {
             )
     }
 
-    /// The largest number of neighbours that share a link: transfers of GPUs of different groups never meet.
+    /// Returns the largest number of neighbours that share a link: transfers of GPUs of different groups never meet.
     pub(crate) fn group(&self) -> usize {
         let links = self.hops.iter().flat_map(|hop| &hop.links);
         links.map(|link| link.gpus).max().unwrap_or(1).max(1)

@@ -1,10 +1,10 @@
-//! Transfers as fluid flows: every moment the bandwidth of each link is shared max-min fairly by those that pass it
-//! (Bertsekas and Gallager, *Data Networks*, §6.5.2: progressive filling).
+//! Transfers as fluid flows: at every moment, the flows that pass a link share its bandwidth max-min fairly (Bertsekas
+//! and Gallager, *Data Networks*, §6.5.2: progressive filling).
 //!
-//! A link is *narrow* if at most [`NARROW`] GPUs share it, else a *trunk*. When flows start or end, their components are filled anew:
-//! the flows that share narrow links with them, directly or by way of others, with the levels of the trunks as given (`fill`). Then
-//! the trunks find their new levels, and only those components are filled again whose bottlenecks change by that (`trunk`). So an
-//! event costs the number of a node's flows, and the logarithm of all others.
+//! A link is *narrow* if at most [`NARROW`] GPUs share it, else a *trunk*. A component is a set of flows that share
+//! narrow links, directly or through others. When flows start or end, their components are filled anew with the levels
+//! of the trunks as given (`fill`). Then the trunks find their new levels, and only the components whose bottlenecks
+//! change are filled again (`trunk`). So an event costs the number of a node's flows, and the logarithm of all others.
 
 mod fill;
 #[cfg(test)]
@@ -16,10 +16,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 use trunk::Trunk;
 
-/// GPUs that share a narrow link, at most.
+/// The most GPUs that share a narrow link.
 const NARROW: usize = 16;
 
-/// Names a flow within its network until it ends.
+/// The name of a flow within its network until it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FlowId(usize);
 
@@ -30,42 +30,44 @@ pub(crate) enum Direction {
     Up,
 }
 
-/// What decides how fast a flow is.
+/// The limit of a flow's rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Limit {
     /// Not known yet.
     Unknown,
-    /// A narrow link gives it so many bytes/ns; infinitely many if it passes no link.
+    /// A narrow link gives the flow this rate, in bytes/ns; infinite if it passes no link.
     Rate(f64),
-    /// It has the level of this trunk, whatever that is.
+    /// The flow's rate is the level of this trunk.
     Trunk(usize),
 }
 
 #[derive(Debug)]
 struct Flow {
-    /// Counts the flows of the network: the smaller, the earlier it started.
+    /// Number of the flow in its network: the smaller, the earlier it started.
     order: u64,
     limit: Limit,
-    /// What the filling found.
+    /// The limit that the filling found.
     next_limit: Limit,
-    /// Bytes left at `updated_at`, which is in ns. Of a flow that a trunk limits: the trunk's service with which its last byte arrives.
+    /// Bytes left at `updated_at` (in ns). For a flow that a trunk limits: the trunk's service with which its last byte
+    /// arrives.
     remaining: f64,
     updated_at: u64,
-    /// When the last byte arrives at its rate, rounded up to whole ns; never while a trunk limits it.
+    /// Time at which the last byte arrives at its rate, rounded up to whole ns; never while a trunk limits it.
     ends: u64,
-    /// The narrow links that it passes, and the trunks.
+    /// The narrow links that it passes, then the trunks.
     path: Box<[usize]>,
     trunks: Box<[usize]>,
 }
 
-/// One direction of one narrow link, or both together.
+/// A direction of a narrow link, or both together.
 #[derive(Debug)]
 struct Resource {
     /// Bytes/ns.
     capacity: f64,
     /// The flows that pass it, by their starts.
     flows: Vec<(u64, usize)>,
-    /// Scratch of the filling: what is left, for how many; how many have a trunk's level; whether others have its own.
+    /// Scratch of the filling: bytes/ns left, and flows to share it; flows with a trunk's level; true if others have
+    /// its own.
     left: f64,
     users: usize,
     capped: usize,
@@ -92,14 +94,14 @@ impl Resource {
     }
 }
 
-/// The links of one hop that one GPU passes one way.
+/// The links of one hop that a GPU passes in one direction.
 #[derive(Debug, Clone, Default)]
 struct Route {
     narrow: Vec<usize>,
     trunks: Vec<usize>,
 }
 
-/// All links and flows of one group of GPUs that share any.
+/// All links and flows of one group of GPUs that share links.
 #[derive(Debug)]
 pub(crate) struct Network {
     resources: Vec<Resource>,
@@ -109,13 +111,14 @@ pub(crate) struct Network {
     flows: Vec<Option<Flow>>,
     free: Vec<usize>,
     started: u64,
-    /// Narrow links whose components are to be filled anew, trunks whose levels are to be found anew, and flows that pass no link.
+    /// Narrow links whose components are to be filled anew; trunks whose levels are to be found anew; flows that pass
+    /// no link.
     changed: Vec<usize>,
     changed_trunks: BTreeSet<usize>,
     unlimited: Vec<usize>,
-    /// The flows that end first in their components: when, which, where. Some are outdated.
+    /// The flows that end first in their components: time, number, index. Some are outdated.
     ends: BinaryHeap<Reverse<(u64, u64, usize)>>,
-    /// Flows limited by trunks that have ended and were not taken out yet, by their starts; since when.
+    /// Ended flows that trunks limited and that were not removed yet, by their starts; and the time of their end.
     due: BTreeSet<(u64, usize)>,
     due_at: u64,
     visit: u64,
@@ -126,7 +129,7 @@ impl Network {
         Self::with_narrow(hardware, gpus, NARROW)
     }
 
-    /// A network in which links that more than `narrow` GPUs share are trunks.
+    /// Makes a network in which links that more than `narrow` GPUs share are trunks.
     fn with_narrow(hardware: &Hardware, gpus: usize, narrow: usize) -> Self {
         let (mut resources, mut trunks) = (Vec::new(), Vec::new());
         let mut routes =
@@ -163,7 +166,7 @@ impl Network {
                 }
             }
         }
-        // Components are found by narrow links: a route of trunks alone gets one more link that is as wide as they are.
+        // Narrow links tell components apart, so a route of trunks alone gets a link of its own, as wide as they are.
         for route in routes.iter_mut().flatten().flatten() {
             if let (true, Some(&trunk)) = (route.narrow.is_empty(), route.trunks.first()) {
                 route.narrow.push(resources.len());
@@ -187,7 +190,7 @@ impl Network {
         }
     }
 
-    /// Starts a flow of one GPU over some hops. It moves once [`Network::share`] was called.
+    /// Starts a flow of a GPU over some hops. It moves after the next call of [`Network::share`].
     pub(crate) fn start(
         &mut self,
         gpu: usize,
@@ -250,7 +253,7 @@ impl Network {
         self.free.push(id.0);
     }
 
-    /// The flow that started first of those that have ended by `now`.
+    /// Returns the flow that started first of those that have ended by `now`.
     pub(crate) fn ended(&mut self, now: u64) -> Option<FlowId> {
         self.due_at = now;
         for trunk in &mut self.trunks {
@@ -267,7 +270,7 @@ impl Network {
         first.map(|(_, index)| FlowId(index))
     }
 
-    /// When the next flow ends, if nothing changes before.
+    /// Returns the time at which the next flow ends if nothing changes before.
     pub(crate) fn next_end(&mut self) -> Option<u64> {
         if !self.due.is_empty() {
             return Some(self.due_at);
@@ -278,7 +281,7 @@ impl Network {
         narrow.into_iter().chain(trunks).min()
     }
 
-    /// The first to end of the flows that narrow links limit: when, which, where.
+    /// Returns the first to end of the flows that narrow links limit: time, number, index.
     fn first_end(&mut self) -> Option<(u64, u64, usize)> {
         while let Some(&Reverse((ends, order, index))) = self.ends.peek() {
             let flow = self.flows[index].as_ref();
@@ -290,7 +293,7 @@ impl Network {
         None
     }
 
-    /// Shares the links anew, from `now` on, among the flows that are there.
+    /// Shares the links anew from `now` on among the flows that are there.
     pub(crate) fn share(&mut self, now: u64) {
         for index in std::mem::take(&mut self.unlimited) {
             self.update(&[index], now);
@@ -309,7 +312,8 @@ impl Network {
         }
     }
 
-    /// Moves the flows of a component on to `now` at their former rates, and gives them the limits that the filling found.
+    /// Moves the flows of a component on to `now` at their former rates, and gives them the limits that the filling
+    /// found.
     fn update(&mut self, component: &[usize], now: u64) {
         let mut first = u64::MAX;
         for &index in component {

@@ -1,31 +1,31 @@
-//! What a simulation found.
+//! The outcome of a simulation.
 
 use tierflow_plan::Statistics;
 
 /// The time for which the application did not compute, by its causes. All in ns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stalls {
-    /// Copying checkpoints out of the application's memory.
+    /// Time of copying checkpoints out of the application's memory.
     pub checkpoint_copy_ns: u64,
-    /// Waiting for room before that.
+    /// Time of waiting for room before that.
     pub room_ns: u64,
-    /// Copying restored versions into the application's memory, from wherever they lay.
+    /// Time of copying restored versions into the application's memory, from any tier.
     pub restore_copy_ns: u64,
-    /// Of that, restores of which some lay below the fastest tier.
+    /// Part of `restore_copy_ns` for versions that lay below the fastest tier, wholly or in part.
     pub restore_from_below_ns: u64,
-    /// Waiting for a copy on its way up before that.
+    /// Time of waiting for a copy on its way up before a restore.
     pub arrival_ns: u64,
-    /// In [`Op::Wait`](crate::Op::Wait), for flushes.
+    /// Time in [`Op::Wait`](crate::Op::Wait), for flushes.
     pub flush_ns: u64,
-    /// In [`Op::Barrier`](crate::Op::Barrier), for other GPUs.
+    /// Time in [`Op::Barrier`](crate::Op::Barrier), for other GPUs.
     pub barrier_ns: u64,
-    /// Checkpoints that had to wait for room.
+    /// Number of checkpoints that had to wait for room.
     pub room_waits: u64,
-    /// Restores that had to wait for a copy on its way up.
+    /// Number of restores that had to wait for a copy on its way up.
     pub arrival_waits: u64,
 }
 
-/// What one GPU's application saw.
+/// The outcome for one GPU's application.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClientOutcome {
     /// ns from the beginning until its last op was done.
@@ -36,8 +36,8 @@ pub struct ClientOutcome {
     pub checkpointed: u64,
     /// Bytes restored.
     pub restored: u64,
-    /// At each restore: how many of the versions that come after it were on the fastest tier, up to the first that
-    /// was not (HPDC'23 §5.4.4).
+    /// Prefetch distance at each restore: the versions after it that were on the fastest tier, up to the first that was
+    /// not (HPDC'23 §5.4.4).
     pub prefetch_distance: Vec<u32>,
     /// The plan's own counts: by tier restores (hits) and evictions, by hop bytes.
     pub statistics: Statistics,
@@ -62,7 +62,7 @@ impl ClientOutcome {
         self.checkpoint_blocking_ns() + self.restore_blocking_ns()
     }
 
-    /// ns in which the application did anything but compute: blocking, and waiting for flushes and for other GPUs.
+    /// ns in which the application did not compute: blocking, and waiting for flushes and for other GPUs.
     #[must_use]
     pub fn lost_ns(&self) -> u64 {
         self.blocking_ns() + self.stalls.flush_ns + self.stalls.barrier_ns
@@ -86,12 +86,12 @@ impl ClientOutcome {
     }
 }
 
-/// What all GPUs' applications saw.
+/// The outcome for all GPUs' applications.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// By GPU.
+    /// The outcomes by GPU.
     pub clients: Vec<ClientOutcome>,
-    /// Events that the plans were told.
+    /// Number of events that the plans were told.
     pub events: u64,
 }
 
@@ -108,7 +108,7 @@ impl Outcome {
         self.clients.iter().map(ClientOutcome::lost_ns).sum()
     }
 
-    /// ns until the last one was done.
+    /// ns until the last GPU was done.
     #[must_use]
     pub fn makespan_ns(&self) -> u64 {
         let ends = self.clients.iter().map(|client| client.elapsed_ns);

@@ -1,4 +1,4 @@
-//! The time line of a run: rows for each GPU's application, for what its transfers pass through, and for its evictions.
+//! The timeline of a run: rows for each GPU's application, for the links of its transfers, and for its evictions.
 
 use crate::client::{Call, CallKind, CopyId, Flight};
 use crate::network::Direction;
@@ -6,22 +6,22 @@ use std::collections::BTreeMap;
 use tierflow_plan::timeline::{Timeline, TimelineLane, What};
 use tierflow_plan::{Eviction, Version};
 
-/// A direction of a hop: the tier above it, and whether it is downwards.
+/// A direction of a hop: the tier above it, and true for downwards.
 type HopDirection = (usize, bool);
 
-/// A transfer on its row.
+/// The row of a transfer.
 #[derive(Debug)]
 struct Row {
     lane: TimelineLane,
     version: Version,
 }
 
-/// Writes a time line, in virtual ns.
+/// Writes a timeline, in virtual ns.
 #[derive(Debug)]
 pub(crate) struct Recorder<'a> {
     timeline: &'a mut Timeline,
     names: Vec<String>,
-    /// By GPU, hop and direction: the transfers under way, each on a row of its own.
+    /// The transfers under way by GPU, hop and direction, each on a row of its own.
     rows: BTreeMap<(usize, HopDirection), Vec<Option<CopyId>>>,
     under_way: BTreeMap<(usize, CopyId), Row>,
 }
@@ -40,7 +40,7 @@ impl<'a> Recorder<'a> {
         self.names.get(tier).map_or("", String::as_str)
     }
 
-    /// A call returns now.
+    /// Records a call that returns now.
     pub(crate) fn returned(&mut self, gpu: usize, call: &Call, now: u64) {
         let (wait, copy, bytes) = match call.kind {
             CallKind::Checkpoint { bytes, .. } => ("wait for room", "checkpoint", bytes),
@@ -62,7 +62,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// A barrier lets a GPU go.
+    /// Records the wait of a GPU at a barrier.
     pub(crate) fn left_barrier(&mut self, gpu: usize, since: u64, now: u64) {
         let lane = self.timeline.lane(&format!("GPU {gpu}: application"));
         let what = What {
@@ -73,7 +73,7 @@ impl<'a> Recorder<'a> {
         self.timeline.span(lane, what, since, now);
     }
 
-    /// A transfer was started.
+    /// Gives a transfer that begins a row.
     pub(crate) fn started(&mut self, gpu: usize, copy: CopyId, version: Version, flight: &Flight) {
         let upper = flight.hops.start() - 1;
         let is_flush = flight.direction == Direction::Down;
@@ -93,7 +93,7 @@ impl<'a> Recorder<'a> {
         self.under_way.insert((gpu, copy), Row { lane, version });
     }
 
-    /// A transfer is over, well or not.
+    /// Records a transfer that is over, delivered or not.
     pub(crate) fn ended(&mut self, gpu: usize, copy: CopyId, flight: &Flight, ok: bool, now: u64) {
         let Some(Row { lane, version }) = self.under_way.remove(&(gpu, copy)) else {
             return;
@@ -116,7 +116,7 @@ impl<'a> Recorder<'a> {
         self.timeline.span(lane, what, flight.asked, now);
     }
 
-    /// Copies were given up now.
+    /// Records evictions that happened now.
     pub(crate) fn evicted(&mut self, gpu: usize, evictions: &[Eviction], now: u64) {
         for eviction in evictions {
             let lane = format!("GPU {gpu}: evictions from {}", self.name(eviction.tier.0));

@@ -1,4 +1,4 @@
-//! The plans of all GPUs in virtual time.
+//! A simulation: the plans of all GPUs in virtual time.
 
 mod machine;
 mod run;
@@ -17,10 +17,10 @@ use tierflow_plan::{ExtentSize, Plan, PlanConfig, Policy, Residency, TierConfig,
 /// Makes the policy of one plan.
 type MakePolicy = Box<dyn Fn() -> Box<dyn Policy>>;
 
-/// A machine and a policy, on which workloads can be run in virtual time.
+/// A machine and a policy, for running workloads in virtual time.
 ///
-/// Every GPU has a plan of its own and a cache of its own on every tier; what GPUs share is the bandwidth of links.
-/// The same workloads give the same outcome, to the nanosecond.
+/// Every GPU has a plan of its own and a cache of its own on every tier; GPUs share only the bandwidth of links. The
+/// same workloads give the same outcome, to the nanosecond.
 pub struct Simulation {
     hardware: Hardware,
     policy: MakePolicy,
@@ -29,7 +29,7 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// A simulation with the plan's own policy, [`Residency`], and its own sizes of extents.
+    /// Makes a simulation with the plan's default policy, [`Residency`], and default sizes of extents.
     #[must_use]
     pub fn new(hardware: Hardware) -> Self {
         Self {
@@ -40,21 +40,21 @@ impl Simulation {
         }
     }
 
-    /// The policy of every plan.
+    /// Sets the policy of every plan.
     #[must_use]
     pub fn policy<P: Policy + 'static>(mut self, make: impl Fn() -> P + 'static) -> Self {
         self.policy = Box::new(move || Box::new(make()));
         self
     }
 
-    /// How versions are cut.
+    /// Sets the sizes of extents.
     #[must_use]
     pub fn extents(mut self, extents: ExtentSize) -> Self {
         self.extents = extents;
         self
     }
 
-    /// Checks the plan's invariants after every event, which makes everything many times slower.
+    /// Checks the plan's invariants after every event. The run then takes many times longer.
     #[must_use]
     pub fn check_every_event(mut self) -> Self {
         self.checks = true;
@@ -65,13 +65,13 @@ impl Simulation {
     ///
     /// # Errors
     /// [`Error::Hardware`] and [`Error::Workload`] if one of them makes no sense; [`Error::Refused`] and
-    /// [`Error::Stalled`] if the tiers are too small; [`Error::Defect`] if the plan does what it must not.
+    /// [`Error::Stalled`] if the tiers are too small; [`Error::Defect`] if the plan breaks its rules.
     pub fn run(&self, workloads: &[Workload]) -> Result<Outcome> {
         self.run_recorded(workloads, None)
     }
 
-    /// The same, with a time line in virtual ns: rows for each GPU's application, for what its transfers pass through,
-    /// and for its evictions.
+    /// As [`Simulation::run`], with a timeline in virtual ns: rows for each GPU's application, for the links of its
+    /// transfers, and for its evictions.
     ///
     /// # Errors
     /// As [`Simulation::run`].

@@ -1,8 +1,8 @@
 //! A sweep: configurations drawn from a seed, on which plans are compared with each other and with the fluid bound.
 //!
-//! Every parameter of a cell is drawn for itself, so no machine and no shot is special. A cell depends on the seed and on
-//! its index alone: the first hundred of six hundred are those that a hundred would be. A policy that was tuned on one
-//! seed is to be judged by another.
+//! Every parameter of a cell is drawn by itself, so no machine and no shot is special. A cell depends on the seed and
+//! on its index alone: the first hundred cells of a sweep are the same, however many follow. Judge a policy that was
+//! tuned on one seed by another.
 //!
 //! ```
 //! use tierflow_sim::{Simulation, fluid_bound, sweep};
@@ -29,44 +29,44 @@ use shape::Shape;
 use std::fmt;
 use tierflow_plan::AfterRestore;
 
-/// One configuration: a GPU, and what its application does.
+/// A configuration: a GPU, and the workload of its application.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cell {
-    /// All parameters, without commas. No two cells of a sweep have the same.
+    /// All parameters, without commas. The name is unique in its sweep.
     pub name: String,
-    /// What the application tells beforehand.
+    /// The hints of the application.
     pub hints: Hints,
-    /// One GPU with links as [`Hardware::h100`] has them; caches and disk are drawn.
+    /// A GPU with links as [`Hardware::h100`] has them; caches and disk are drawn.
     pub hardware: Hardware,
-    /// One shot, or several one after the other.
+    /// A shot, or several one after the other.
     pub workload: Workload,
 }
 
-/// The first `count` cells of the sweep of this seed.
+/// Returns the first `count` cells of the sweep of a seed.
 #[must_use]
 pub fn cells(seed: u64, count: usize) -> Vec<Cell> {
     cells_with(seed, count, &[])
 }
 
-/// The same, but where [`cells`] makes sizes up in the shape of recorded shots, these recorded ones are taken: stretched
-/// to the number of versions of the cell, and scaled to its bytes. Without any, they are made up.
+/// As [`cells`], with recorded sizes where it makes sizes up in the shape of recorded shots: stretched to the number of
+/// versions of the cell, and scaled to its bytes. Without any, sizes are made up.
 #[must_use]
 pub fn cells_with(seed: u64, count: usize, recorded: &[Vec<u64>]) -> Vec<Cell> {
     let each = (0..count as u64).map(|at| Parameters::drawn(CellRandom::of(seed, at), recorded));
     each.map(|parameters| parameters.cell(recorded)).collect()
 }
 
-/// What is drawn for a cell.
+/// The drawn parameters of a cell.
 struct Parameters {
-    /// Computing before each checkpoint and after each restore.
+    /// Time of computing before each checkpoint and after each restore, in µs.
     interval_us: u64,
     device_mib: u64,
     host_mib: u64,
-    /// MB/s of the disk, each way, and whether both ways share the larger of them.
+    /// MB/s of the disk, each way; true if both ways share the larger of them.
     disk_down: u64,
     disk_up: u64,
     is_shared: bool,
-    /// Of one shot.
+    /// Versions and MB of one shot.
     versions: usize,
     megabytes: u64,
     shape: Shape,
@@ -76,12 +76,12 @@ struct Parameters {
     wait: bool,
     keep: bool,
     passes: usize,
-    /// What sizes, orders and mistakes are drawn from, for each shot anew.
+    /// Seed of sizes, orders and mistakes, for each shot anew.
     seed: u64,
 }
 
 impl Parameters {
-    /// Draws all of them, whatever the others are.
+    /// Draws all parameters, each whatever the others are.
     fn drawn(mut random: CellRandom, recorded: &[Vec<u64>]) -> Self {
         let interval_us = random.logarithmic(1_000, 100_000);
         let device_mib = random.logarithmic(512, 16 << 10);
@@ -251,7 +251,7 @@ fn order(random: &mut CellRandom, seed: u64) -> Order {
     orders[random.below(orders.len())]
 }
 
-/// Of 18: six times all, three times each of one and none, twice each of the others.
+/// Draws, of 18: six times all, three times each of one and none, twice each of the others.
 fn hints(random: &mut CellRandom, seed: u64) -> Hints {
     let late = Hints::Late([0, 10, 25, 50][random.below(4)]);
     let parts = Hints::Parts([2, 4, 8, 16][random.below(4)]);

@@ -1,4 +1,4 @@
-//! What applications do, as data.
+//! The workloads of applications, as data.
 
 mod hints;
 mod order;
@@ -17,10 +17,10 @@ use crate::{Error, Result};
 use std::collections::HashMap;
 use tierflow_plan::{AfterRestore, Version};
 
-/// One thing that an application does. It does the next when this is done.
+/// A step of an application. It takes the next step when this one is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Op {
-    /// Computes for so many ns. Nothing of the cache is in its way.
+    /// Computes for so many ns. The cache does not hold it up.
     Compute(u64),
     /// Checkpoints `bytes` bytes as `version`.
     Checkpoint {
@@ -31,9 +31,9 @@ pub enum Op {
     },
     /// Restores a version.
     Restore(Version),
-    /// Says that a version is not needed any more.
+    /// Drops a version that is not needed any more.
     Drop(Version),
-    /// Says which versions will be restored, in this order, after those hinted before.
+    /// Hints the versions that will be restored, in this order, after those hinted before.
     Hint(Vec<Version>),
     /// Allows prefetching to begin.
     PrefetchStart,
@@ -43,18 +43,18 @@ pub enum Op {
     Barrier,
 }
 
-/// What one application does, from beginning to end.
+/// The steps of an application, from beginning to end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Workload {
-    /// In this order.
+    /// The steps in order.
     pub ops: Vec<Op>,
-    /// What becomes of a version that was restored.
+    /// The fate of restored versions.
     pub after_restore: AfterRestore,
 }
 
 impl Workload {
-    /// This workload, and when it is done the other one on the same plan, with versions of its own: they are numbered
-    /// on from the last of this one. What becomes of restored versions is as here.
+    /// Appends another workload, which begins on the same plan when this one is done. Its versions are numbered on from
+    /// the last of this one. The fate of restored versions stays that of this one.
     #[must_use]
     pub fn then(mut self, other: &Self) -> Self {
         let written = self.ops.iter().filter_map(|op| match op {
@@ -77,7 +77,7 @@ impl Workload {
         self
     }
 
-    /// Bytes that are checkpointed.
+    /// Sum of the checkpoints' bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let sizes = self.ops.iter().map(|op| match op {
@@ -102,7 +102,7 @@ impl Workload {
         barriers.count()
     }
 
-    /// The versions restored, in order.
+    /// Returns the restored versions in order.
     pub(crate) fn restores(&self) -> Vec<Version> {
         let restored = self.ops.iter().filter_map(|op| match op {
             Op::Restore(version) => Some(*version),
@@ -111,9 +111,10 @@ impl Workload {
         restored.collect()
     }
 
-    /// Whether an application could do this: what it restores and drops was checkpointed, and is not gone.
+    /// Checks that an application could do this: the versions that it restores and drops were checkpointed, and are not
+    /// gone.
     ///
-    /// Returns the size of every version.
+    /// Returns the size of every version in bytes.
     pub(crate) fn validate(&self, gpu: usize) -> Result<HashMap<Version, u64>> {
         let refuse = |reason: String| Err(Error::Workload { gpu, reason });
         let mut sizes = HashMap::new();
@@ -150,7 +151,7 @@ impl Workload {
     }
 }
 
-/// A number drawn from a seed (SplitMix64: Steele, Lea and Flood, OOPSLA'14).
+/// Draws a number from a seed (SplitMix64: Steele, Lea and Flood, OOPSLA'14).
 pub(crate) fn random(seed: u64) -> u64 {
     let mut z = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -107,8 +107,8 @@ fn shot() -> impl Strategy<Value = Shot> {
         )
 }
 
-/// One workload, or several that share links: the same one on all, other sizes on each, schedules, or shots one after
-/// the other.
+/// Draws one workload, or several that share links: the same one on all, other sizes on each, schedules, or shots one
+/// after the other.
 fn workloads() -> impl Strategy<Value = Vec<Workload>> {
     let shifted = |shot: Shot, gpus: usize| {
         let mut shot = shot;
@@ -279,7 +279,7 @@ fn a_shared_link_holds_up_everyone() {
             four.lost_ns > 8 * one.lost_ns,
             "four do not fit side by side"
         );
-        // Where nothing keeps them in step, the best schedule serves one after another: the first is done early, and
+        // If nothing keeps the GPUs in step, the best schedule serves one after another: the first is done early, and
         // comes up while the others go down. Sharing fairly, all are done late.
         assert!(ratio < if coupled { 1.1 } else { 3.0 }, "{ratio}");
     }

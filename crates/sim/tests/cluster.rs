@@ -1,4 +1,4 @@
-//! Which jobs to stop: the choice against all choices, and workloads played under each strategy.
+//! The choice of jobs to stop, against all choices; and workloads played under each strategy.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -128,7 +128,8 @@ fn each_strategy_does_what_it_says() {
         ..all
     };
     assert_eq!(of(Strategy::Kill, 0), killed);
-    // Its 100 critical bytes take 10 ms both options: from 110 to 160 it is stopped, then brought back, and 410 are left.
+    // The job's 100 critical bytes take 10 ms each way: from 110 to 160 it is stopped, then brought back, and 410 are
+    // left.
     let saved = ClusterOutcome {
         moving: 2 * 20,
         stopped: 1,
@@ -175,7 +176,7 @@ fn own_checkpoints_keep_what_is_in_them() {
     let mut jobs = two_jobs(0);
     jobs.batch[1].interval = 40;
     let outcome = CLUSTER.run(&jobs, Strategy::Kill).unwrap();
-    // It has run for 90, and begins from 80 after 10 of reading.
+    // The job has run for 90, and begins from 80 after 10 of reading.
     assert_eq!((outcome.lost, outcome.moving), (2 * 10, 2 * 10));
     assert_eq!(outcome.ended, 150 + 10 + 420);
 }
@@ -209,7 +210,7 @@ fn every_job_ends_under_every_strategy() {
             let work: u64 = jobs.batch.iter().map(|job| job.nodes * job.runs).sum();
             let on_demand = outcome.done - work;
             let all: u64 = jobs.on_demand.iter().map(|job| job.nodes * job.runs).sum();
-            // Whatever was not missed has run, too.
+            // Every job that was not missed has run, too.
             assert!(on_demand <= all && (outcome.missed > 0) == (on_demand < all));
             assert!(outcome.missed <= jobs.on_demand.len());
             let spent = outcome.done + outcome.lost + outcome.moving;

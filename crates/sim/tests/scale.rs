@@ -137,7 +137,7 @@ fn mean(system: &System, job: &Job, of: impl Fn(&JobOutcome) -> f64) -> f64 {
 
 #[test]
 fn failures_cost_what_daly_says() {
-    // What is copied is protected at once, and never lost.
+    // Copied versions are protected at once, and never lost.
     let failing = System {
         network: 1e18,
         mtbf: 64.0 * 2000.0,
@@ -189,7 +189,7 @@ fn what_other_nodes_keep_is_not_read_from_the_file_system() {
                 outcome.lost,
                 outcome.restarting,
             ];
-            // What is done again was copied, too, and counts twice.
+            // Work that is done again was copied, too, and counts twice.
             assert!(parts.iter().sum::<f64>() >= outcome.elapsed * 0.999);
             outcome.from_shared as f64 / outcome.failures as f64
         });

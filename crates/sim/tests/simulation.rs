@@ -1,4 +1,4 @@
-//! What simulations report.
+//! The outcomes of simulations.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -279,7 +279,7 @@ fn what_fits_is_not_flushed_unless_a_tier_is_eager() {
     let small = uniform(32, Order::Reverse, Hints::All);
     assert_eq!(flushed(false, small.clone()), 0);
     assert!(flushed(true, small) > 0);
-    // It fits the host, and the device only for the most part.
+    // The shot fits the host, but not quite the device.
     let medium = uniform(200, Order::Reverse, Hints::All);
     let down = flushed(false, medium.clone());
     assert!(down <= 200 * 128 * MIB, "none of it to the disk: {down}");

@@ -55,7 +55,8 @@ fn hash(cells: &[Cell]) -> u64 {
 
 #[test]
 fn the_recorded_sweeps_can_be_drawn_again() {
-    // What was recorded in data/ is compared with these cells and no others: see the README there before changing them.
+    // The figures recorded in data/ are compared with these cells and no others: read the README there before changing
+    // them.
     assert_eq!(hash(&cells(1, 600)), 0xae94_b243_ad05_1f1f);
     assert_eq!(hash(&cells(2, 600)), 0x602f_e734_f618_0520);
 }

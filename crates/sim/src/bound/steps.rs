@@ -6,19 +6,19 @@ use crate::workload::{Op, Workload};
 use std::collections::HashMap;
 use tierflow_plan::AfterRestore;
 
-/// One call.
+/// A call.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Step {
     pub(super) kind: StepKind,
     /// ns that the application computes before it.
     pub(super) compute_ns: f64,
-    /// ns that it has computed by then, since the beginning.
+    /// ns that the application has computed before it, since the beginning.
     pub(super) computed_ns: f64,
-    /// ns that it takes at least.
+    /// Least ns of its copy.
     pub(super) copy_ns: f64,
 }
 
-/// What a call does to the bytes that have to be stored. Versions are numbered in the order of their checkpoints.
+/// The effect of a call on the bytes that have to be stored. Versions are numbered in the order of their checkpoints.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum StepKind {
     Checkpoint {
@@ -44,7 +44,7 @@ impl Step {
         self.kind == StepKind::Barrier
     }
 
-    /// Whether it writes and the one before did not, or it reads and the one before did not.
+    /// Returns true if its kind differs from that of the step before.
     pub(super) fn begins_phase_after(&self, before: &Self) -> bool {
         std::mem::discriminant(&self.kind) != std::mem::discriminant(&before.kind)
     }
@@ -95,7 +95,7 @@ pub(super) fn steps(hardware: &Hardware, workload: &Workload, gpu: usize) -> Res
     Ok(steps)
 }
 
-/// The least time of one copy between the application and any tier: each passes the first hop.
+/// Returns the least ns of one copy between the application and any tier: each passes the first hop.
 fn copy_ns(hardware: &Hardware, kind: StepKind) -> f64 {
     let (Some(hop), Some(need)) = (hardware.hops.first(), need(kind)) else {
         return 0.0;

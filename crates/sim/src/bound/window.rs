@@ -1,22 +1,22 @@
-//! What has to cross each hop between the beginning of one call and the end of another.
+//! The bytes that have to cross each hop between the beginning of one call and the end of another.
 
 use super::Need;
 use super::steps::{Step, StepKind};
 use crate::hardware::{Hardware, UNLIMITED};
 
-/// From the beginning of the call of one step to the end of that of another.
+/// A window: from the beginning of one step's call to the end of another's.
 #[derive(Debug)]
 pub(super) struct Window<'a> {
     steps: &'a [Step],
     from: usize,
     to: usize,
-    /// By tier: bytes that all tiers above it hold.
+    /// Bytes that all tiers above each tier hold.
     above: Vec<f64>,
-    /// Where in the order of checkpoints the window begins: earlier versions are older than it.
+    /// Number of checkpoints before the window: earlier versions are older than it.
     first: usize,
-    /// Bytes checkpointed within the window that still have to be kept.
+    /// Bytes checkpointed within the window that have to be kept.
     live: f64,
-    /// Bytes of older versions that were restored within it, each once.
+    /// Bytes of older versions that were restored within the window, each once.
     old: f64,
     seen: Vec<bool>,
     needs: Vec<Need>,
@@ -24,7 +24,7 @@ pub(super) struct Window<'a> {
 }
 
 impl<'a> Window<'a> {
-    /// An empty window before step `from`.
+    /// Makes an empty window before step `from`.
     pub(super) fn new(hardware: &Hardware, steps: &'a [Step], from: usize) -> Self {
         let before = steps[..from].iter();
         let first = before
@@ -53,7 +53,7 @@ impl<'a> Window<'a> {
         }
     }
 
-    /// Takes in one step more.
+    /// Extends the window by one step.
     pub(super) fn extend(&mut self) {
         let Some(step) = self.steps.get(self.to) else {
             return;
@@ -81,19 +81,19 @@ impl<'a> Window<'a> {
         }
         let is_wait = step.kind == StepKind::Wait;
         for (need, above) in self.needs.iter_mut().zip(&self.above).skip(1) {
-            // What is not above at the end has crossed; and at the beginning no more was above than fits there.
+            // Bytes that are not above at the end have crossed; and at the beginning no more were above than fit there.
             let kept_above = if is_wait { 0.0 } else { *above };
             need.down = need.down.max(self.live - kept_above);
             need.up = need.up.max(self.old - above);
         }
     }
 
-    /// What has to cross the hop to `tier`.
+    /// Returns the bytes that have to cross the hop to `tier`.
     pub(super) fn need(&self, tier: usize) -> Need {
         self.needs[tier]
     }
 
-    /// The least time in ns that is lost in the window, if every link is there for this GPU alone. May be negative.
+    /// Returns the least ns lost in the window, if this GPU has every link alone. May be negative.
     pub(super) fn lost_ns(&self, hardware: &Hardware) -> f64 {
         let hops = hardware.hops.iter().zip(&self.needs).skip(1);
         let spans = hops.flat_map(|(hop, need)| hop.links.iter().map(|link| need.over(link)));

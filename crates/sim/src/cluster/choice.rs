@@ -1,9 +1,9 @@
 //! The least loss that makes room: a covering knapsack with a budget, by dynamic programming.
 
-/// One option of stopping a job: killed, or saved.
+/// A way of stopping a job: killed, or saved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StopOption {
-    /// What is lost by it.
+    /// The loss if it is chosen.
     pub loss: u64,
     /// Bytes that have to be written before the nodes are free.
     pub bytes: u64,
@@ -14,25 +14,25 @@ pub struct StopOption {
 pub struct Candidate {
     /// Nodes that it frees.
     pub nodes: u64,
-    /// One of these is chosen if it is stopped; 255 at most.
+    /// Options of stopping it, one of which is chosen if it is stopped; 255 at most.
     pub options: Vec<StopOption>,
 }
 
-/// Which jobs are stopped, and how.
+/// The jobs to stop, and the option of each.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Choice {
     /// Candidates in ascending order, each with its option.
     pub stopped: Vec<(usize, usize)>,
-    /// What they lose together.
+    /// Sum of their losses.
     pub loss: u64,
 }
 
-/// The jobs, and their options, that free at least `nodes` nodes, write at most `budget` bytes and lose the least; `None` if no
-/// jobs do.
+/// Returns the jobs, and their options, that free at least `nodes` nodes, write at most `budget` bytes and lose the
+/// least; `None` if no jobs do.
 ///
-/// Bytes are counted in `steps` equal parts of the budget, each option's rounded up, so what is chosen is within the budget, and is
-/// the best of all choices if all options' bytes are multiples of a part. If all jobs can be written within the budget, or none of
-/// them writes, bytes do not matter, and one part will do.
+/// Bytes are counted in `steps` equal parts of the budget, each option's rounded up. So the choice is within the
+/// budget, and the best of all if all options' bytes are multiples of a part. If the budget suffices for all jobs, or
+/// none writes, bytes do not matter and one part will do.
 ///
 /// Takes time and as many bytes as candidates times `nodes` times `steps`.
 #[must_use]
@@ -57,12 +57,12 @@ pub fn least_loss(
         }
     };
     let row = nodes + 1;
-    // By parts of the budget, then by nodes freed (all that are needed, or more): the least loss.
+    // The least loss, by parts of the budget, then by nodes freed (all that are needed, or more).
     let mut least = vec![u64::MAX; row * (steps + 1)];
     for parts in 0..=steps {
         least[parts * row] = 0;
     }
-    // By candidate and state: 0, or one more than the option by which it was reached.
+    // The way to each state, by candidate: 0, or one more than the option by which it was reached.
     let mut came: Vec<Vec<u8>> = Vec::with_capacity(candidates.len());
     for candidate in candidates {
         let freed = usize::try_from(candidate.nodes).unwrap_or(nodes).min(nodes);

@@ -5,13 +5,13 @@ use super::{BatchJob, Cluster, OnDemandJob};
 /// The distribution from which synthetic workloads are drawn.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WorkloadModel {
-    /// Batch jobs.
+    /// Number of batch jobs.
     pub batch: usize,
-    /// On-demand jobs.
+    /// Number of on-demand jobs.
     pub on_demand: usize,
-    /// How long the batch jobs would keep all nodes busy, as a share of the time in which they arrive.
+    /// Time for which the batch jobs would keep all nodes busy, as a share of the time in which they arrive.
     pub load: f64,
-    /// ms between an on-demand job's arrival and the latest moment for its beginning.
+    /// ms between an on-demand job's arrival and its latest beginning.
     pub notice: u64,
     /// ms between a batch job's own checkpoints; 0 for none.
     pub interval: u64,
@@ -22,18 +22,18 @@ pub struct WorkloadModel {
 /// The jobs of a workload, each kind by arrival.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Jobs {
-    /// Those that may be stopped.
+    /// Jobs that may be stopped.
     pub batch: Vec<BatchJob>,
-    /// Those for which room is made.
+    /// Jobs for which room is made.
     pub on_demand: Vec<OnDemandJob>,
 }
 
 const MINUTE: u64 = 60_000;
 
 impl WorkloadModel {
-    /// The workload of a seed on a cluster. Batch jobs take powers of two of nodes up to an eighth of the cluster, for 20
-    /// minutes to 10 hours, and a tenth to a third of their memory is critical. On-demand jobs take up to a quarter, for 5 to 60
-    /// minutes.
+    /// Draws a workload on a cluster from a seed. Batch jobs take powers of two of nodes up to an eighth of the
+    /// cluster, for 20 minutes to 10 hours, and a tenth to a third of their memory is critical. On-demand jobs take up
+    /// to a quarter of the cluster, for 5 to 60 minutes.
     #[must_use]
     pub fn jobs(&self, cluster: &Cluster, seed: u64) -> Jobs {
         let mut word = seed;
@@ -60,7 +60,7 @@ impl WorkloadModel {
             .collect();
         let work: u64 = batch.iter().map(|job| job.nodes * job.runs).sum();
         let span = work as f64 / cluster.nodes as f64 / self.load;
-        // So that the first ones fill the cluster at once.
+        // Jobs arrive evenly over the span, from 0 on.
         let over = |at: usize, of: usize| (span * at as f64 / of.max(1) as f64) as u64;
         for (at, job) in batch.iter_mut().enumerate() {
             job.arrives = over(at, self.batch);

@@ -8,7 +8,7 @@ use crate::{Error, Result};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
-/// Steps of the bytes that can be written before a deadline, to which those of options are rounded up.
+/// Steps in which the bytes that can be written before a deadline are counted. Options are rounded up to a step.
 const STEPS: usize = 32;
 
 /// Of events at the same moment, ends come first.
@@ -28,9 +28,9 @@ enum Event {
 #[derive(Debug, Clone, Copy)]
 struct QueuedJob {
     job: usize,
-    /// How long it need not run any more.
+    /// Run time that is done already, in ms.
     done: u64,
-    /// How long bringing it back takes.
+    /// Time that bringing the job back takes, in ms.
     back: u64,
 }
 
@@ -39,12 +39,12 @@ struct RunningJob {
     waited: QueuedJob,
     begun: u64,
     beginning: u64,
-    /// The on-demand job that gets its nodes when it ends.
+    /// The on-demand job that gets the nodes when this job ends.
     promised: Option<usize>,
 }
 
 impl RunningJob {
-    /// How long it has run by `now`, before it was stopped included.
+    /// Returns the run time by `now`, before it was stopped included, in ms.
     fn progress(&self, now: u64) -> u64 {
         self.waited.done + (now - self.begun).saturating_sub(self.waited.back)
     }
@@ -53,7 +53,7 @@ impl RunningJob {
         self.begun + self.waited.back + job.runs - self.waited.done
     }
 
-    /// How much of this is in its own last checkpoint.
+    /// Returns the part of the progress that its last own checkpoint has, in ms.
     fn kept(&self, job: &BatchJob, now: u64) -> u64 {
         let progress = self.progress(now);
         let own = progress.checked_div(job.interval).unwrap_or(0) * job.interval;
@@ -65,16 +65,16 @@ impl RunningJob {
 #[derive(Debug, Default)]
 struct Allocation {
     held: u64,
-    /// Batch jobs whose nodes will be free, and become its own.
+    /// Batch jobs whose nodes it will get.
     awaited: BTreeSet<usize>,
 }
 
-/// How a batch job is stopped.
+/// The way of stopping a batch job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stop {
     Kill,
     Save(u64),
-    /// It ends in time.
+    /// The job ends in time.
     Await,
 }
 
@@ -85,22 +85,22 @@ struct ClusterRun<'a> {
     now: u64,
     free: u64,
     set_aside: u64,
-    /// The file system is busy until then.
+    /// Time until which the file system is busy, in ms.
     writing_until: u64,
     beginnings: u64,
     queue: VecDeque<QueuedJob>,
     running: BTreeMap<usize, RunningJob>,
-    /// On-demand jobs for which no room could be made yet, by their deadlines; and those for which it is being made.
+    /// On-demand jobs for which no room could be made yet, by their deadlines; then those for which it is being made.
     held_up: BTreeSet<(u64, usize)>,
     allocations: BTreeMap<usize, Allocation>,
-    /// Nodes of those that run, and how many of these were set aside.
+    /// Running on-demand jobs: their nodes, and how many of these were set aside.
     on_demand: BTreeMap<usize, (u64, u64)>,
     events: BinaryHeap<Reverse<(u64, Event)>>,
     outcome: ClusterOutcome,
 }
 
 impl Cluster {
-    /// Plays a workload. Batch jobs begin in the order of their submission, those that were stopped first, wherever one fits.
+    /// Plays a workload. Batch jobs begin in the order of their submission, stopped ones first, wherever one fits.
     ///
     /// # Errors
     /// [`Error::Cluster`] if a job has no nodes or more than there are, or there is no bandwidth.
@@ -216,7 +216,7 @@ impl ClusterRun<'_> {
         }
     }
 
-    /// The nodes of a batch job are free for an on-demand job.
+    /// Hands the free nodes of a batch job to an on-demand job.
     fn arrived(&mut self, index: usize, by: usize) {
         let nodes = self.job(index).nodes;
         if let Some(allocation) = self.allocations.get_mut(&by) {
@@ -260,7 +260,7 @@ impl ClusterRun<'_> {
         }
     }
 
-    /// Begins on-demand jobs, or makes room for them, those first that have to begin first.
+    /// Begins on-demand jobs, or makes room for them, in the order of their deadlines.
     fn make_room(&mut self) {
         for (begins_by, index) in self.held_up.clone() {
             let wanted = *self.wanted(index);
@@ -280,7 +280,7 @@ impl ClusterRun<'_> {
         }
     }
 
-    /// Which jobs free so many nodes by then.
+    /// Returns the stops that free `nodes` nodes by the time `by`; `None` if there are none in time.
     fn choose(&self, nodes: u64, by: u64) -> Option<Vec<(usize, Stop)>> {
         let begin = self.now.max(self.writing_until);
         let budget = by
@@ -371,7 +371,7 @@ impl ClusterRun<'_> {
             };
             self.outcome.stopped += 1;
             let progress = running.progress(self.now);
-            // What was not brought back yet was counted as a whole.
+            // The unspent part of bringing the job back was counted before.
             let unspent = (running.begun + running.waited.back).saturating_sub(self.now);
             self.outcome.moving -= job.nodes * unspent;
             let (done, bytes) = match stop {

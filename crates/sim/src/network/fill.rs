@@ -6,29 +6,29 @@ use crate::ordered::Ordered;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// What may be the bottleneck of flows. At the same share, trunks come first.
+/// The possible bottleneck of a flow. At the same share, trunks come first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Bottleneck {
     Trunk(usize),
     Narrow(usize),
 }
 
-/// The rate that a bottleneck gives each of its flows, the smallest first.
+/// A bottleneck and the rate that it gives each of its flows, the smallest first.
 type Share = Reverse<(Ordered, Bottleneck)>;
 
-/// Flows that share narrow links, directly or by way of others.
+/// Flows that share narrow links, directly or through others.
 #[derive(Debug, Default)]
 struct Component {
     flows: Vec<usize>,
-    /// The narrow links that they pass.
+    /// The narrow links of the flows.
     links: Vec<usize>,
-    /// By trunk, the flows that pass it.
+    /// The flows of each trunk.
     by_trunk: Vec<(usize, Vec<usize>)>,
 }
 
 impl Network {
-    /// Finds the max-min fair rates of the flows of a narrow link's component: the tightest link or trunk fixes those that pass it,
-    /// and so on. Returns these flows.
+    /// Finds the max-min fair rates of the flows of a narrow link's component: the tightest link or trunk fixes those
+    /// that pass it, and so on. Returns these flows.
     pub(super) fn fill(&mut self, first: usize) -> Vec<usize> {
         let component = self.component(first);
         let share = |&at: &usize| (self.resources[at].share(), Bottleneck::Narrow(at));
@@ -51,7 +51,7 @@ impl Network {
                     }
                 }
                 Bottleneck::Narrow(at) if self.resources[at].users > 0 => {
-                    // Others were fixed since: what they leave is shared by fewer.
+                    // Others were fixed since: fewer share the rest.
                     let now = self.resources[at].share();
                     if now != share {
                         shares.push(Reverse((Ordered(now), tightest)));
@@ -71,7 +71,7 @@ impl Network {
         component.flows
     }
 
-    /// A narrow link's component: all flows that share links with its flows, directly or by way of others. None of them has a rate.
+    /// Returns a narrow link's component, in which no flow has a rate.
     fn component(&mut self, first: usize) -> Component {
         let Self {
             resources,
@@ -95,7 +95,7 @@ impl Network {
                 let Some(flow) = &mut flows[index] else {
                     continue;
                 };
-                // Entered at the first link of its path alone.
+                // A flow enters at the first link of its path alone.
                 if flow.path[0] != at {
                     continue;
                 }
@@ -136,9 +136,9 @@ impl Network {
         }
     }
 
-    /// Watches the levels of trunks between which the component's flows keep their bottlenecks: no lower than the rates of narrow links
-    /// for flows that pass the trunk, and no higher than the narrow links have room for, of flows that trunks limit.
-    /// Where such a link limits others, too, their rates follow every change.
+    /// Watches the levels of trunks between which the component's flows keep their bottlenecks. The lower bound is the
+    /// highest rate that narrow links give to flows of the trunk. The upper bound is the room that narrow links have
+    /// for flows that trunks limit. If such a link limits others too, their rates follow every change of the level.
     fn watch_levels(&mut self, first: usize, component: &Component) {
         let links = component.links.iter().map(|at| &self.resources[*at]);
         let shared = links.filter(|link| link.capped > 0);

@@ -88,7 +88,7 @@ fn follow(hardware: &Hardware, gpus: usize, narrow: usize, seed: u64, steps: usi
     };
     let hops = hardware.hops.len() as u64;
     let mut net = Network::with_narrow(hardware, gpus, narrow);
-    // What is left of each flow, kept by the definition.
+    // Bytes left of each flow, by the definition.
     let mut left: Vec<(FlowId, f64)> = Vec::new();
     let mut now = 0;
     for step in 0..steps {

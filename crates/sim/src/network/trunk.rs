@@ -1,66 +1,67 @@
-//! Trunks: links that so many flows share that not all of them are updated when one starts or ends.
+//! Trunks: links of so many flows that not all of these are updated when one starts or ends.
 //!
-//! All flows that a trunk limits have the same rate, its *level*. So it counts the service that each of them gets, in bytes, as
-//! fair queueing counts virtual time (Demers, Keshav and Shenker, *Analysis and Simulation of a Fair Queueing Algorithm*,
-//! SIGCOMM'89): a flow ends when the service reaches what it was at the flow's start, and its bytes. A change of the level
-//! changes no flow's order.
+//! All flows that a trunk limits have the same rate, its *level*. So a trunk counts the service that each of them gets,
+//! in bytes, as fair queueing counts virtual time (Demers, Keshav and Shenker, *Analysis and Simulation of a Fair
+//! Queueing Algorithm*, SIGCOMM'89). A flow ends when the service has grown by the flow's bytes since its start. A
+//! change of the level changes no flow's order.
 //!
-//! As a function of the level, what passes the trunk is concave and piecewise linear: each flow has the level, or what it gets
-//! elsewhere if that is less. Newton's method finds the level at which the trunk is full; it comes from below without
-//! passing it, and from above goes from one kink to the next. Components of flows say at which levels they have to be filled again.
+//! The rate through the trunk is a concave and piecewise linear function of the level: each flow has the level, or its
+//! rate elsewhere if that is less. Newton's method finds the level at which the trunk is full. From below it never
+//! passes that level; from above it goes from one kink to the next. Components of flows give the levels at which they
+//! have to be filled again.
 
 use super::{Flow, Limit, Network};
 use crate::ordered::Ordered;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-/// Differences of levels that are rounding, relative.
+/// Relative differences of levels that are rounding.
 const ROUNDING: f64 = 1e-12;
 
-/// Below a kink by so much, relative.
+/// Factor that takes a level below a kink.
 const BELOW: f64 = 1.0 - 1e-9;
 
-/// Rounds after which differences are taken for rounding that are twice as large.
+/// Rounds after which the difference that counts as rounding doubles.
 const ROUNDS: u32 = 10_000;
 
-/// The component of flows that was filled from a narrow link, in the filling of this number.
+/// A component of flows: the narrow link that it was filled from, and the number of the filling.
 type Filled = (usize, u64);
 
 /// The level at which a component is to be filled again.
 type Watch = (Ordered, Filled);
 
-/// How a trunk's level may change before a component is to be filled again.
+/// The levels of a trunk between which a component need not be filled again.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
-    /// No lower than this: at lower levels it limits more of them.
+    /// Lowest level: below it, the trunk limits more of the flows.
     pub(super) low: f64,
-    /// No higher than this: at higher levels it limits fewer of them.
+    /// Highest level: above it, the trunk limits fewer of the flows.
     pub(super) high: f64,
-    /// Not at all: the rates of others follow the level.
+    /// True if no change is allowed: the rates of others follow the level.
     pub(super) fixed: bool,
 }
 
-/// One direction of one link, or both together.
+/// A direction of a link, or both together.
 #[derive(Debug)]
 pub(super) struct Trunk {
     /// Bytes/ns.
     pub(super) capacity: f64,
     /// Bytes/ns of each flow that it limits; infinite while it limits none.
     pub(super) level: f64,
-    /// How many flows it limits.
+    /// Number of flows that it limits.
     users: usize,
-    /// By the service with which they end, and by their starts, those of them that have not ended.
+    /// Flows that it limits and that have not ended, by the service with which they end, and by their starts.
     pub(super) limited: BTreeSet<(Ordered, u64, usize)>,
-    /// Bytes that each of them got until `at`.
+    /// Bytes that each of them got until `at`, in ns.
     service: f64,
     at: u64,
-    /// What narrow links give to flows that pass here, in 2⁻⁶⁴ bytes/ns, so that the sum stays exact.
+    /// Sum of the rates that narrow links give to flows of this trunk, in 2⁻⁶⁴ bytes/ns, so that it stays exact.
     elsewhere: i128,
-    /// By trunk, how many flows pass here that it limits.
+    /// Number of this trunk's flows that each other trunk limits.
     others: BTreeMap<usize, usize>,
     /// The other trunks of flows that pass this one.
     pub(super) crossing: BTreeSet<usize>,
-    /// The components to be filled again when the level falls below, rises above, or changes. Some are outdated.
+    /// Components to be filled again when the level falls below, rises above, or changes. Some are outdated.
     below: BinaryHeap<Watch>,
     above: BinaryHeap<Reverse<Watch>>,
     always: Vec<Filled>,
@@ -88,7 +89,7 @@ impl Trunk {
         }
     }
 
-    /// The service of each flow until `now`.
+    /// Returns the service of each flow until `now`, in bytes.
     pub(super) fn serve(&mut self, now: u64) -> f64 {
         if self.limited.is_empty() {
             self.service = 0.0;
@@ -103,20 +104,20 @@ impl Trunk {
         self.limited.insert((Ordered(service), order, index));
     }
 
-    /// Of the flows that it limits: when it ends, rounded up to whole ns, which, where.
+    /// Returns the first to end of the flows that it limits: time, rounded up to whole ns; number; index.
     pub(super) fn first_end(&self) -> Option<(u64, u64, usize)> {
         let &(Ordered(service), order, index) = self.limited.first()?;
         let left = (service - self.service).max(0.0) / self.level;
         Some((self.at.saturating_add(left.ceil() as u64), order, index))
     }
 
-    /// When a flow ends that ends with this service, in ns that are not rounded.
+    /// Returns the time at which a flow with this final service ends, in ns that are not rounded.
     #[cfg(test)]
     pub(super) fn end(&self, service: f64) -> f64 {
         self.at as f64 + (service - self.service) / self.level
     }
 
-    /// What the flows that it does not limit leave it, bytes/ns.
+    /// Returns the bytes/ns that the flows limited elsewhere leave.
     fn left(&self, level: impl Fn(usize) -> f64) -> f64 {
         let others = self.others.iter();
         let others = others.map(|(trunk, flows)| *flows as f64 * level(*trunk));
@@ -139,7 +140,7 @@ impl Network {
         }
     }
 
-    /// Removes a flow from these sums.
+    /// Removes a flow from the sums of its trunks.
     pub(super) fn uncount(&mut self, flow: &Flow) {
         for &at in &flow.trunks {
             let trunk = &mut self.trunks[at];
@@ -170,7 +171,8 @@ impl Network {
         }
     }
 
-    /// Has the component that was filled from a narrow link filled again when the trunk's level leaves these bounds.
+    /// Notes that the component that was filled from a narrow link is to be filled again when the trunk's level leaves
+    /// the bounds.
     pub(super) fn watch(&mut self, trunk: usize, first: usize, bounds: Bounds) {
         let (resources, filled) = (&self.resources, (first, self.visit));
         let trunk = &mut self.trunks[trunk];
@@ -196,7 +198,7 @@ impl Network {
         }
     }
 
-    /// Finds the level of the lowest of the trunks whose sums changed. Returns whether there was one.
+    /// Finds the level of the lowest of the trunks whose sums changed. Returns false if there is none.
     pub(super) fn level_next(&mut self, round: u32, now: u64) -> bool {
         let level = |at: &usize| Ordered(self.trunks[*at].level);
         let Some(&at) = self.changed_trunks.iter().min_by_key(|at| level(at)) else {
@@ -220,7 +222,7 @@ impl Network {
         true
     }
 
-    /// The level at which the trunk is full, as far as the next kink if it falls.
+    /// Returns the level at which the trunk is full, or the next kink if the level falls below one.
     fn level_of(&mut self, at: usize, rounding: f64) -> f64 {
         let left = self.trunks[at].left(|other| self.trunks[other].level);
         let trunk = &self.trunks[at];
@@ -236,13 +238,13 @@ impl Network {
         let (users, old) = (trunk.users, trunk.level);
         let kink = self.highest_below(at).max(others).min(old) * BELOW;
         match users {
-            // Without a kink it could not be too much for it.
+            // Without a kink, the flows could not be too much for it.
             0 => kink.max(f64::MIN_POSITIVE),
             _ => level.max(kink).max(f64::MIN_POSITIVE),
         }
     }
 
-    /// The highest level below which a component is to be filled again; 0 if there is none.
+    /// Returns the highest level below which a component is to be filled again; 0 if there is none.
     fn highest_below(&mut self, at: usize) -> f64 {
         let below = &mut self.trunks[at].below;
         while let Some(&(Ordered(low), (first, visit))) = below.peek() {
@@ -290,7 +292,8 @@ impl Network {
         }
     }
 
-    /// If the level of the trunk that limits flows has risen above another's, those of them that pass both are filled again.
+    /// Marks the components of the flows that pass both trunks, if the limiting one's level has risen above the
+    /// other's.
     fn pass(&mut self, limiting: usize, other: usize) {
         let [limits, lower] = [limiting, other].map(|at| &self.trunks[at]);
         if limits.level <= lower.level * (1.0 + ROUNDING) {

@@ -1,13 +1,15 @@
-//! What is known without simulating: Young's and Daly's optima.
+//! Optima that are known without simulating: Young's and Daly's.
 
-/// The interval between checkpoints that loses least, to first order (Young, *A first order approximation to the optimum checkpoint
-/// interval*, CACM 1974): for a checkpoint that blocks for `cost` seconds, and `mtbf` seconds between failures of the job.
+/// Returns the interval between checkpoints that loses least, to first order (Young, *A first order approximation to
+/// the optimum checkpoint interval*, CACM 1974), in s: for a checkpoint that blocks for `cost` s, and `mtbf` s between
+/// failures of the job.
 #[must_use]
 pub fn young_interval(cost: f64, mtbf: f64) -> f64 {
     (2.0 * cost * mtbf).sqrt()
 }
 
-/// The same to higher order (Daly, *A higher order estimate of the optimum checkpoint interval for restart dumps*, FGCS 2006).
+/// As [`young_interval`], to higher order (Daly, *A higher order estimate of the optimum checkpoint interval for
+/// restart dumps*, FGCS 2006).
 #[must_use]
 pub fn daly_interval(cost: f64, mtbf: f64) -> f64 {
     if cost >= 2.0 * mtbf {
@@ -17,8 +19,8 @@ pub fn daly_interval(cost: f64, mtbf: f64) -> f64 {
     young_interval(cost, mtbf) * (1.0 + ratio.sqrt() / 3.0 + ratio / 9.0) - cost
 }
 
-/// The share of time that is not lost (Daly, eq. 13): checkpoints of `cost` seconds after each `interval`, a `restart` that takes so
-/// long, failures at a constant rate at any time.
+/// Returns the share of time that is not lost (Daly, eq. 13): checkpoints of `cost` s after each `interval` s, restarts
+/// of `restart` s, and failures at a constant rate at any time.
 #[must_use]
 pub fn daly_efficiency(interval: f64, cost: f64, restart: f64, mtbf: f64) -> f64 {
     if mtbf.is_infinite() {

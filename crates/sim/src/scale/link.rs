@@ -1,7 +1,7 @@
 //! The file system as a link that nodes share evenly.
 //!
-//! All flows have the same limit of their own, so at any moment all have the same rate, and one number says how many bytes each
-//! flow that was always there would have had: the *level*. A flow ends when the level has risen by its bytes.
+//! All flows have the same limit of their own, so at any moment all have the same rate. The *level* is the number of
+//! bytes that a flow from the beginning would have got. A flow ends when the level has risen by its bytes.
 
 use crate::ordered::Ordered;
 use std::cmp::Reverse;
@@ -13,7 +13,7 @@ pub(super) struct SharedLink {
     shared: f64,
     level: f64,
     now: f64,
-    /// By the level at which they end: the node of each.
+    /// The node of each flow, by the level at which the flow ends.
     flows: BinaryHeap<Reverse<(Ordered, usize)>>,
 }
 
@@ -34,7 +34,7 @@ impl SharedLink {
 
     fn pass(&mut self, now: f64) {
         if self.flows.is_empty() {
-            // Levels count from here: they stay small, and exact.
+            // Levels count from here, so they stay small and exact.
             self.level = 0.0;
         } else {
             self.level += (now - self.now) * self.rate();
@@ -48,13 +48,13 @@ impl SharedLink {
             .push(Reverse((Ordered(self.level + bytes), node)));
     }
 
-    /// When the next flow ends.
+    /// Returns the time at which the next flow ends, in s.
     pub(super) fn next_end(&self) -> Option<f64> {
         let Reverse((Ordered(level), _)) = self.flows.peek()?;
         Some(self.now + (level - self.level).max(0.0) / self.rate())
     }
 
-    /// Ends the next flow, at the moment at which it ends. Returns its node.
+    /// Ends the next flow at its time. Returns its node.
     pub(super) fn end(&mut self) -> Option<usize> {
         let at = self.next_end()?;
         self.pass(at);
@@ -64,7 +64,7 @@ impl SharedLink {
         })
     }
 
-    /// Nothing is under way any more.
+    /// Removes all flows.
     pub(super) fn clear(&mut self) {
         self.flows.clear();
     }

@@ -5,14 +5,14 @@
 pub struct Protection {
     /// Nodes of a set, which are numbered as far apart as possible.
     pub set: usize,
-    /// Of a set, the nodes that may be lost at a time.
+    /// Nodes of a set that may be lost at a time.
     pub tolerates: usize,
     /// Bytes that a node sends for each byte that it checkpoints.
     pub sent: f64,
 }
 
 impl Protection {
-    /// None: what a lost node had is on the file system or nowhere.
+    /// No protection: a lost node's versions are on the file system or nowhere.
     #[must_use]
     pub fn none() -> Self {
         Self {
@@ -22,7 +22,7 @@ impl Protection {
         }
     }
 
-    /// Another node stores a copy.
+    /// A partner node stores a copy.
     #[must_use]
     pub fn partner() -> Self {
         Self {
@@ -54,7 +54,7 @@ impl Protection {
         }
     }
 
-    /// Whether the versions of these lost nodes, of so many, can be rebuilt from those of others.
+    /// Returns true if the versions of the `lost` nodes, of `nodes` in all, can be rebuilt from those of others.
     pub(super) fn tolerates(&self, lost: &[usize], nodes: usize) -> bool {
         if self.tolerates == 0 || nodes < self.set {
             return false;

@@ -8,7 +8,7 @@ use crate::{Error, Result};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// A version that a node has not flushed: its round, and the moment at which it is copied.
+/// A version that a node has not flushed: its round, and the time at which it is copied, in s.
 #[derive(Debug, Clone, Copy)]
 struct UnflushedVersion {
     round: usize,
@@ -18,16 +18,16 @@ struct UnflushedVersion {
 /// The state of one node.
 #[derive(Debug, Clone, Default)]
 struct Node {
-    /// The first one may be being flushed.
+    /// The versions that it has not flushed, the oldest first; that one may be being flushed.
     unflushed: VecDeque<UnflushedVersion>,
     is_flushing: bool,
-    /// When its application goes on from the last checkpoint.
+    /// Time at which its application goes on from the last checkpoint, in s.
     resumes: f64,
-    /// It waits for a version to be flushed.
+    /// True while it waits for a version to be flushed.
     blocked: bool,
 }
 
-/// A version that not all nodes have flushed yet, and how many have.
+/// A version that not all nodes have flushed yet, and the number of nodes that have.
 #[derive(Debug)]
 struct FlushCount {
     round: usize,
@@ -41,30 +41,31 @@ struct JobRun<'a> {
     now: f64,
     nodes: Vec<Node>,
     link: SharedLink,
-    /// Nodes whose copies end, and whose flushes begin if they have nothing under way.
+    /// Nodes by the end of their copies: their flushes begin then if they have none under way.
     begins: BinaryHeap<Reverse<(Ordered, usize)>>,
     blocked: usize,
     flushing: VecDeque<FlushCount>,
-    /// The last round whose version is whole on the file system; those whose versions are protected on the nodes, from a moment on.
+    /// The last round whose version is whole on the file system; then the rounds whose versions other nodes protect,
+    /// and since when.
     on_shared: usize,
     protected: VecDeque<(usize, f64)>,
-    /// The round that was the last to be protected.
+    /// The last round that was protected.
     on_nodes: usize,
     protected_at: f64,
-    /// How long each round took that was not undone.
+    /// Time that each round took, without the undone ones, in s.
     took: Vec<f64>,
     failure: f64,
     outcome: JobOutcome,
 }
 
-/// A node failed.
-struct Failed;
+/// The end of a round by the failure of a node.
+struct NodeFailed;
 
 impl System {
     /// Plays a job, with the random numbers of a seed.
     ///
     /// # Errors
-    /// [`Error::Cluster`] if there are no nodes or GPUs, or something takes no bytes; if the job has no rounds, slots or
+    /// [`Error::Cluster`] if there are no nodes or GPUs, or a rate is not above 0; if the job has no rounds, slots or
     /// interval, or never flushes.
     pub fn run(&self, job: &Job, seed: u64) -> Result<JobOutcome> {
         self.check(job)?;
@@ -94,7 +95,7 @@ impl System {
         Ok(run.play())
     }
 
-    /// How long a checkpoint blocks where there is room.
+    /// Returns the s for which a checkpoint blocks if there is room.
     #[must_use]
     pub fn cost(&self, job: &Job) -> f64 {
         self.bytes(job) / self.local
@@ -138,7 +139,7 @@ impl JobRun<'_> {
             let begun = self.now;
             match self.round(self.took.len() + 1) {
                 Ok(()) => self.took.push(self.now - begun),
-                Err(Failed) => {
+                Err(NodeFailed) => {
                     self.outcome.lost += self.failure - begun;
                     let kept = self.restart();
                     let undone = self.took.split_off(kept);
@@ -151,8 +152,8 @@ impl JobRun<'_> {
         self.outcome
     }
 
-    /// All nodes compute, wait at a barrier and checkpoint, until the last of them goes on.
-    fn round(&mut self, round: usize) -> std::result::Result<(), Failed> {
+    /// Plays a round: all nodes compute, wait at a barrier and checkpoint, until the last of them goes on.
+    fn round(&mut self, round: usize) -> std::result::Result<(), NodeFailed> {
         let Job {
             interval, straggle, ..
         } = *self.job;
@@ -203,7 +204,7 @@ impl JobRun<'_> {
         Ok(())
     }
 
-    /// A node's application copies its checkpoint, and goes on.
+    /// Copies the checkpoint of a node's application, which then goes on.
     fn copy(&mut self, at: usize, is_flushed: bool) {
         let resumes = self.now + self.system.cost(self.job);
         let node = &mut self.nodes[at];
@@ -215,7 +216,7 @@ impl JobRun<'_> {
         }
     }
 
-    /// When something happens to a flush.
+    /// Returns the time of the next begin or end of a flush, in s.
     fn next(&self) -> Option<f64> {
         let begins = self.begins.peek().map(|Reverse((Ordered(at), _))| *at);
         match (begins, self.link.next_end()) {
@@ -224,8 +225,8 @@ impl JobRun<'_> {
         }
     }
 
-    /// Lets time pass, with all that happens to flushes, until then or until a node fails.
-    fn pass(&mut self, until: f64) -> std::result::Result<(), Failed> {
+    /// Lets time pass until `until` or until a node fails, with the flushes that begin and end.
+    fn pass(&mut self, until: f64) -> std::result::Result<(), NodeFailed> {
         while let Some(next) = self.next().filter(|next| *next <= until.min(self.failure)) {
             self.now = self.now.max(next);
             let end = self.link.next_end();
@@ -242,7 +243,7 @@ impl JobRun<'_> {
             }
         }
         if until > self.failure {
-            return Err(Failed);
+            return Err(NodeFailed);
         }
         self.now = self.now.max(until);
         Ok(())
@@ -261,7 +262,7 @@ impl JobRun<'_> {
         }
     }
 
-    /// A node's flush ended.
+    /// Ends a node's flush.
     fn flushed(&mut self, at: usize, now: f64) {
         let node = &mut self.nodes[at];
         node.is_flushing = false;
@@ -283,7 +284,8 @@ impl JobRun<'_> {
         }
     }
 
-    /// After a failure: nodes are replaced, and their versions are rebuilt or read back. Returns the round from which the job goes on.
+    /// Restarts the job after a failure: nodes are replaced, and their versions are rebuilt or read back. Returns the
+    /// round from which the job goes on.
     fn restart(&mut self) -> usize {
         let System {
             nodes,
@@ -354,7 +356,7 @@ impl JobRun<'_> {
         round
     }
 
-    /// When all flushes are over.
+    /// Plays all flushes to their end. Returns its time, in s.
     fn settle(&mut self) -> f64 {
         self.failure = f64::INFINITY;
         while let Some(next) = self.next() {

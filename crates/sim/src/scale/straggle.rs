@@ -1,17 +1,17 @@
 //! GPUs that are slower than others now and then.
 
-/// How GPUs are slowed down, each round anew: with a probability, by a share of the interval that is exponentially
+/// The slowdown of GPUs, each round anew: with a probability, by a share of the interval that is exponentially
 /// distributed.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Straggle {
     /// The probability that a GPU is slowed down in a round; 0 for never.
     pub probability: f64,
-    /// By how much then, on average, as a share of the interval.
+    /// Mean slowdown then, as a share of the interval.
     pub mean: f64,
 }
 
 impl Straggle {
-    /// The slowdown that a share `u` of all draws does not exceed.
+    /// Returns the slowdown that a share `u` of all draws does not exceed.
     fn quantile(self, u: f64) -> f64 {
         let rest = (1.0 - u) / self.probability;
         match rest < 1.0 {
@@ -20,7 +20,7 @@ impl Straggle {
         }
     }
 
-    /// The largest of so many draws, from one uniform number.
+    /// Returns the largest of so many draws, from one uniform number.
     pub(super) fn largest_of(self, draws: u32, uniform: f64) -> f64 {
         if self.probability <= 0.0 {
             return 0.0;
@@ -34,7 +34,7 @@ impl Straggle {
 pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    /// In [0, 1).
+    /// Draws from [0, 1).
     pub(super) fn uniform(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut word = self.0;
@@ -43,7 +43,7 @@ impl Random {
         ((word ^ (word >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Exponentially distributed; infinite if the mean is.
+    /// Draws from the exponential distribution; infinite if the mean is.
     pub(super) fn exponential(&mut self, mean: f64) -> f64 {
         match mean.is_finite() {
             true => -mean * (1.0 - self.uniform()).ln(),

@@ -15,21 +15,21 @@ use tierflow_plan::{
 /// An event of the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SimEvent {
-    /// A GPU has computed.
+    /// A GPU's application has computed.
     Computed(usize),
     /// The latency of a GPU's copy is over.
     Begin(usize, CopyId),
-    /// The next flow of a group ends, if nothing happened to the group since it was shared for the `n`-th time.
+    /// The next flow of a group ends, if the group's links were not shared anew since the `n`-th time.
     Flows(usize, u64),
 }
 
-/// GPUs that share links, directly or by way of others.
+/// A group of GPUs that share links, directly or through others.
 #[derive(Debug)]
 struct Group {
     network: Network,
     owners: BTreeMap<FlowId, (usize, CopyId)>,
     shared: u64,
-    /// Flows came or went since the links were shared.
+    /// True if flows came or went since the links were shared.
     dirty: bool,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Machine<'a> {
     queue: BinaryHeap<Reverse<(u64, u64, SimEvent)>>,
     queued: u64,
     pub(super) now: u64,
-    /// GPUs whose application goes on now.
+    /// GPUs whose applications go on now.
     pub(super) ready: VecDeque<usize>,
     dirty: Vec<usize>,
     pub(super) recorder: Option<Recorder<'a>>,
@@ -79,7 +79,7 @@ impl<'a> Machine<'a> {
         self.queue.push(Reverse((time, self.queued, event)));
     }
 
-    /// The time of the next event.
+    /// Returns the time of the next event.
     pub(super) fn next_moment(&self) -> Option<u64> {
         self.queue.peek().map(|Reverse((at, ..))| *at)
     }
@@ -92,8 +92,8 @@ impl<'a> Machine<'a> {
         self.queue.pop().map(|Reverse((.., event))| event)
     }
 
-    /// The next of a group's copies that has ended, in the order of their starts; nothing if the links were shared anew
-    /// since the `shared`-th time.
+    /// Takes the next ended copy of a group, in the order of their starts; `None` if the links were shared anew since
+    /// the `shared`-th time.
     pub(super) fn next_ended(&mut self, group: usize, shared: u64) -> Option<(usize, CopyId)> {
         let (now, of) = (self.now, &mut self.groups[group]);
         let flow = of.network.ended(now).filter(|_| of.shared == shared)?;
@@ -142,7 +142,7 @@ impl<'a> Machine<'a> {
     pub(super) fn begin(&mut self, gpu: usize, copy: CopyId) {
         let (group, within) = (gpu / self.group, gpu % self.group);
         self.touch(group);
-        // A copy that was cancelled meanwhile is not there any more.
+        // A copy that was cancelled meanwhile is gone.
         let Some(flight) = self.clients[gpu].flights.get_mut(&copy) else {
             return;
         };
@@ -154,7 +154,7 @@ impl<'a> Machine<'a> {
         owners.insert(flow, (gpu, copy));
     }
 
-    /// Ends a copy. Returns the event for the plan: of a call, once all of its copies have ended.
+    /// Ends a copy. Returns the event for the plan; for a call, once all of its copies have ended.
     pub(super) fn landed(&mut self, gpu: usize, copy: CopyId) -> Option<Event> {
         let flight = self.clients[gpu].flights.remove(&copy)?;
         if let Some(recorder) = &mut self.recorder {
@@ -170,7 +170,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// A call returns to its application.
+    /// Lets a call return to its application.
     pub(super) fn returned(&mut self, gpu: usize) {
         if let (Some(recorder), AppState::Calling(call)) =
             (&mut self.recorder, &self.clients[gpu].state)
@@ -186,9 +186,9 @@ impl<'a> Machine<'a> {
 pub(super) struct GpuExecutor<'s, 'a> {
     pub(super) machine: &'s mut Machine<'a>,
     pub(super) gpu: usize,
-    /// Events for the plan, once its commands are carried out.
+    /// Events for the plan once its commands are carried out.
     pub(super) events: VecDeque<Event>,
-    /// The first call that was refused.
+    /// The first refusal.
     pub(super) refused: Result<()>,
 }
 

@@ -1,4 +1,4 @@
-//! One run: the ops of applications, and the events of their plans.
+//! A run: the ops of applications, and the events of their plans.
 
 use super::machine::{GpuExecutor, Machine, SimEvent};
 use crate::client::{AppState, CallKind, CopyId};
@@ -96,7 +96,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Runs the application's ops, until one takes time.
+    /// Runs the application's ops until one takes time.
     fn advance(&mut self, gpu: usize) -> Result<()> {
         let now = self.machine.now;
         while self.machine.clients[gpu].state == AppState::Ready {
@@ -167,7 +167,7 @@ impl<'a> Run<'a> {
         ticket
     }
 
-    /// One more GPU is at the barrier; with the last one, all go on.
+    /// Counts one more GPU at the barrier. With the last one, all go on.
     fn enter_barrier(&mut self) {
         let machine = &mut self.machine;
         self.at_barrier += 1;
@@ -186,7 +186,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Tells a plan an event, and then those that follow from it at once.
+    /// Tells a plan an event, and then the events that follow from it at once.
     fn tell(&mut self, gpu: usize, event: Event) -> Result<()> {
         let world = &mut self.worlds[gpu];
         let now = self.machine.now;

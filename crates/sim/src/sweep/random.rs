@@ -9,7 +9,7 @@ pub(super) struct CellRandom {
 }
 
 impl CellRandom {
-    /// For the cell at this place of the sweep of this seed.
+    /// The numbers of the cell at this place of the sweep of a seed.
     pub(super) fn of(seed: u64, at: u64) -> Self {
         Self {
             start: random(random(seed).wrapping_add(at)),
@@ -22,12 +22,12 @@ impl CellRandom {
         random(self.start.wrapping_add(self.drawn))
     }
 
-    /// From `0..limit`, each as likely as any other.
+    /// Draws from `0..limit`, each number as likely as any other.
     pub(super) fn below(&mut self, limit: usize) -> usize {
         (self.next() % limit.max(1) as u64) as usize
     }
 
-    /// From `least..most`, each octave of them as likely as any other.
+    /// Draws from `least..most`, each octave as likely as any other.
     pub(super) fn logarithmic(&mut self, least: u64, most: u64) -> u64 {
         let share = (self.next() >> 11) as f64 / (1_u64 << 53) as f64;
         (least as f64 * (most as f64 / least as f64).powf(share)) as u64

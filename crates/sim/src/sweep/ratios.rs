@@ -5,25 +5,25 @@
 pub struct Ratios<'a>(Vec<(f64, &'a str)>);
 
 impl<'a> Ratios<'a> {
-    /// Takes in the ratio, above 0, of one cell.
+    /// Adds the ratio of one cell, above 0.
     pub fn take(&mut self, ratio: f64, cell: &'a str) {
         self.0.push((ratio, cell));
     }
 
-    /// Of so many cells.
+    /// Number of cells.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// 1 if there are none.
+    /// Returns the geometric mean; 1 if there are no cells.
     #[must_use]
     pub fn geometric_mean(&self) -> f64 {
         let logarithms: f64 = self.0.iter().map(|(ratio, _)| ratio.ln()).sum();
         (logarithms / self.0.len().max(1) as f64).exp()
     }
 
-    /// The least ratio that is not exceeded by `percent` of the cells or more; 0 if there are none.
+    /// Returns the least ratio that is not exceeded by `percent` of the cells or more; 0 if there are none.
     #[must_use]
     pub fn percentile(&self, percent: u8) -> f64 {
         let mut sorted: Vec<_> = self.0.iter().map(|(ratio, _)| *ratio).collect();
@@ -32,13 +32,13 @@ impl<'a> Ratios<'a> {
         sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0.0)
     }
 
-    /// The largest, and the name of its cell.
+    /// Returns the largest ratio, and the name of its cell.
     #[must_use]
     pub fn worst(&self) -> Option<(f64, &'a str)> {
         self.0.iter().copied().max_by(|a, b| a.0.total_cmp(&b.0))
     }
 
-    /// The share, from 0 to 1, of cells whose ratio is larger than this; 0 if there are none.
+    /// Returns the share of cells, from 0 to 1, whose ratio is larger than `limit`; 0 if there are none.
     #[must_use]
     pub fn share_above(&self, limit: f64) -> f64 {
         let above = self.0.iter().filter(|(ratio, _)| *ratio > limit);

@@ -4,20 +4,20 @@ use super::random::CellRandom;
 use crate::workload::made_up_sizes;
 use std::fmt;
 
-/// How sizes change over a shot.
+/// The change of sizes over a shot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
     Uniform,
-    /// As recorded ones, made up.
+    /// Made up in the shape of recorded ones.
     MadeUp,
-    /// Those of the recorded shot at this place of the list.
+    /// The sizes of the recorded shot at this place of the list.
     Recorded(usize),
     /// From a tenth of the mean to 1.9 times.
     Growing,
     Shrinking,
-    /// Anything from 2% of the mean to 198%.
+    /// Any size from 2% to 198% of the mean.
     Random,
-    /// Small ones, and eight times as large ones: a tenth to a half of them.
+    /// Small ones, and ones that are eight times as large: a tenth to a half of all.
     Bimodal,
 }
 
@@ -31,7 +31,7 @@ impl Shape {
         Self::Bimodal,
     ];
 
-    /// One of the recorded shots in place of made-up sizes, if there are any.
+    /// Takes one of the recorded shots in place of made-up sizes, if there are any.
     pub(super) fn among(self, recorded: &[Vec<u64>], seed: u64) -> Self {
         match (self, recorded.len()) {
             (Self::MadeUp, shots @ 1..) => Self::Recorded((seed % shots as u64) as usize),
@@ -39,7 +39,7 @@ impl Shape {
         }
     }
 
-    /// `count` sizes that together are about `total` bytes.
+    /// Returns `count` sizes that together are about `total` bytes.
     pub(super) fn sizes(
         self,
         count: usize,

@@ -1,39 +1,39 @@
-//! What an application tells about its restores beforehand, and when.
+//! The hints of an application about its restores, and their times.
 
 use super::order::permuted;
 use super::random;
 use tierflow_plan::Version;
 
-/// What the application tells about the order beforehand (HPDC'23 §5.3.4 has the first three).
+/// The hints that the application gives about the order (HPDC'23 §5.3.4 has the first three).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hints {
-    /// Nothing.
+    /// No hints.
     None,
-    /// The next version, while it works on the one before.
+    /// The next version, while the application works on the one before.
     Single,
-    /// Everything, before the first checkpoint.
+    /// All versions, before the first checkpoint.
     All,
-    /// Everything that is left, once so many percent of the restores are done: 0 for before the first of them.
+    /// All versions that are left, once so many percent of the restores are done: 0 for before the first of them.
     Late(u8),
-    /// In so many parts: the first before the first checkpoint, each other one when the restores of the part before
-    /// it begin.
+    /// All versions in so many parts: the first part before the first checkpoint, each other one when the restores of
+    /// the part before it begin.
     Parts(u8),
-    /// Everything, before the first checkpoint, with mistakes.
+    /// All versions, before the first checkpoint, with mistakes.
     Wrong(Mistakes),
 }
 
-/// Which restores are hinted wrongly.
+/// The wrong hints among all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mistakes {
-    /// Of the hints, so many are wrong.
+    /// Percentage of the hints that are wrong.
     pub percent: u8,
-    /// What stands in their places.
+    /// The versions in their places.
     pub kind: Mistake,
-    /// What the places are drawn from.
+    /// Seed of the places.
     pub seed: u64,
 }
 
-/// What a wrong hint names.
+/// The version that a wrong hint names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mistake {
     /// A version that is restored at another time: the wrong hints have changed places.
@@ -46,7 +46,7 @@ pub enum Mistake {
 const UNWRITTEN: Version = 1 << 40;
 
 impl Hints {
-    /// What it is called in tables.
+    /// Name in tables.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -59,7 +59,7 @@ impl Hints {
         }
     }
 
-    /// What is said before the first checkpoint, if this is the order of the restores.
+    /// Returns the hints before the first checkpoint, for this order of the restores.
     pub(super) fn at_first(self, order: &[Version]) -> Vec<Version> {
         match self {
             Self::None | Self::Single | Self::Late(_) => Vec::new(),
@@ -69,7 +69,7 @@ impl Hints {
         }
     }
 
-    /// What is said once `restored` restores are done; 0 for before the first.
+    /// Returns the hints once `restored` restores are done; 0 for before the first.
     pub(super) fn after(self, restored: usize, order: &[Version]) -> Vec<Version> {
         let part = self.part(order.len());
         let said = match self {
@@ -89,7 +89,7 @@ impl Hints {
         order[within].to_vec()
     }
 
-    /// Restores in a part, at least 1: all, if they are not hinted in parts.
+    /// Returns the restores in a part, at least 1: all without parts.
     fn part(self, restores: usize) -> usize {
         let parts = match self {
             Self::Parts(parts) => usize::from(parts.max(1)),

@@ -1,9 +1,9 @@
-//! In which order versions are restored.
+//! The order of restores.
 
 use super::random;
 use tierflow_plan::Version;
 
-/// In which order the versions are restored (HPDC'23 §5.3.2; blocks and strides beside it).
+/// The order in which versions are restored (HPDC'23 §5.3.2; blocks and strides beside it).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// As they were checkpointed.
@@ -18,7 +18,7 @@ pub enum Order {
     IrregularBlocks {
         /// Versions in a block; the last may have fewer.
         length: u64,
-        /// What the order of the blocks is drawn from.
+        /// Seed of the order of blocks.
         seed: u64,
     },
     /// With this step: 0, s, 2 s …, then 1, s + 1 …
@@ -26,7 +26,7 @@ pub enum Order {
 }
 
 impl Order {
-    /// The versions `0..count` in this order. Lengths and steps of 0 are taken as 1.
+    /// Returns the versions `0..count` in this order. Lengths and steps of 0 count as 1.
     #[must_use]
     pub fn of(self, count: u64) -> Vec<Version> {
         match self {
@@ -58,7 +58,7 @@ fn in_blocks(blocks: impl IntoIterator<Item = u64>, length: u64, count: u64) -> 
         .collect()
 }
 
-/// `0..count` in an order drawn from `seed` (Fisher and Yates).
+/// Returns `0..count` in an order drawn from `seed` (Fisher and Yates).
 pub(super) fn permuted(count: u64, seed: u64) -> Vec<u64> {
     let mut numbers: Vec<_> = (0..count).collect();
     for last in (1..numbers.len()).rev() {

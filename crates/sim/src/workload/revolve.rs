@@ -5,8 +5,8 @@ use super::schedule::{Action, Entry};
 use tierflow_plan::Version;
 
 impl Schedule {
-    /// The schedule that reverses `steps` steps with `slots` checkpoints at a time, in as few forward steps as that
-    /// allows. At least one of each is taken.
+    /// Makes the schedule that reverses `steps` steps with `slots` checkpoints at a time, in the fewest forward steps.
+    /// Takes at least one of each.
     #[must_use]
     pub fn revolve(steps: usize, slots: usize) -> Self {
         let (steps, slots) = (steps.max(1), slots.max(1));
@@ -34,12 +34,12 @@ impl Schedule {
     }
 }
 
-/// For each number of free slots and steps: where the next checkpoint goes, counted from the start.
+/// The place of the next checkpoint for each number of free slots and steps, counted from the start.
 struct Splits(Vec<Vec<usize>>);
 
 impl Splits {
-    /// By dynamic programming over the forward steps that a span of `n` steps costs with `s` free slots:
-    /// `cost(s, n) = min over k of k + cost(s - 1, n - k) + cost(s, k)`, and `n (n - 1) / 2` without slots.
+    /// Computes the splits by dynamic programming over the forward steps that a span of `n` steps costs with `s` free
+    /// slots: `cost(s, n) = min over k of k + cost(s - 1, n - k) + cost(s, k)`, and `n (n - 1) / 2` without slots.
     fn new(steps: usize, slots: usize) -> Self {
         let mut cost: Vec<usize> = (0..=steps).map(|n| n * n.saturating_sub(1) / 2).collect();
         let mut splits = vec![vec![0; steps + 1]];
@@ -87,8 +87,8 @@ impl Writer {
         version
     }
 
-    /// Reverses a span with `free` slots beside that of its first state; `there` says whether the computation stands
-    /// at that state already.
+    /// Reverses a span with `free` slots beside that of its first state. `there`: the computation is at that state
+    /// already.
     fn reverse(&mut self, span: Span, free: usize, there: bool) {
         let Span { first, from, to } = span;
         let steps = to - from;
@@ -115,7 +115,7 @@ impl Writer {
             if !is_there {
                 self.push(Action::Read, first, from);
             }
-            // To the step, through it with all intermediate results, and back.
+            // The clock counts the steps to the step, through it with all intermediate results, and back.
             self.clock += step - from + 2;
         }
     }

@@ -1,4 +1,4 @@
-//! Schedules of adjoint checkpointing: which step is saved, read and dropped when.
+//! Schedules of adjoint checkpointing: the times at which steps are saved, read and dropped.
 
 use super::{Hints, Op, Workload};
 #[cfg(feature = "json")]
@@ -7,7 +7,7 @@ use crate::Result;
 use serde::{Deserialize, Serialize};
 use tierflow_plan::{AfterRestore, Version};
 
-/// What is done with a version.
+/// An action on a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "json", derive(Serialize, Deserialize))]
 pub(super) enum Action {
@@ -19,15 +19,15 @@ pub(super) enum Action {
     Drop,
 }
 
-/// One op: `["w", version, step, tier wished, clock]`.
+/// An op: `["w", version, step, tier wished, clock]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "json", derive(Serialize, Deserialize))]
 pub(super) struct Entry(
     pub(super) Action,
     pub(super) Version,
-    /// The step of the forward computation whose state it is.
+    /// The step of the forward computation whose state is saved.
     pub(super) u64,
-    /// Where the author of the schedule would put it. The cache decides that itself.
+    /// The tier that the author of the schedule wishes. The cache ignores it.
     pub(super) String,
     /// Steps computed before, forwards and backwards.
     pub(super) u64,
@@ -46,15 +46,15 @@ pub(super) struct Entry(
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "json", derive(Serialize, Deserialize))]
 pub struct Schedule {
-    /// What made it.
+    /// Name of its maker.
     #[cfg_attr(feature = "json", serde(rename = "schedule", default))]
     pub name: String,
     pub(super) ops: Vec<Entry>,
 }
 
 impl Schedule {
-    /// Reads a JSON object whose `ops` are `["w" or "r" or "d", version, step, tier wished, clock]`; other fields are
-    /// not looked at.
+    /// Reads a JSON object whose `ops` are `["w" or "r" or "d", version, step, tier wished, clock]`. Other fields are
+    /// ignored.
     ///
     /// # Errors
     /// [`Error::Schedule`](crate::Error::Schedule) if it has another form.
@@ -63,7 +63,7 @@ impl Schedule {
         Ok(serde_json::from_str(text)?)
     }
 
-    /// The JSON that [`Schedule::from_json`] reads.
+    /// Returns the JSON that [`Schedule::from_json`] reads.
     ///
     /// # Errors
     /// [`Error::Schedule`](crate::Error::Schedule); none is known.
@@ -72,14 +72,14 @@ impl Schedule {
         Ok(serde_json::to_string(self)?)
     }
 
-    /// The schedule with checkpoints of `bytes` bytes and steps of `step_ns` ns. Versions are kept until the schedule
-    /// drops them. A version that is hinted may be written much later.
+    /// Returns the schedule as a workload, with checkpoints of `bytes` bytes and steps of `step_ns` ns. Versions are
+    /// kept until the schedule drops them. A hinted version may be written much later.
     #[must_use]
     pub fn workload(&self, bytes: u64, step_ns: u64, hints: Hints) -> Workload {
         let reads = self.ops.iter().filter(|entry| entry.0 == Action::Read);
         let order: Vec<_> = reads.map(|entry| entry.1).collect();
         let hint = |versions: Vec<_>| (!versions.is_empty()).then_some(Op::Hint(versions));
-        // Prefetching begins with the first read: until then there is enough to do with writes.
+        // Prefetching begins with the first read, as there are enough writes to do before.
         let mut ops: Vec<_> = hint(hints.at_first(&order)).into_iter().collect();
         let mut restored = 0;
         let mut now = 0;

@@ -3,7 +3,7 @@
 use super::{Hints, Op, Order, Workload};
 use tierflow_plan::AfterRestore;
 
-/// One shot: checkpoint everything, then restore everything.
+/// A shot: checkpoint everything, then restore everything.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shot {
     /// Bytes of each version.
@@ -12,20 +12,21 @@ pub struct Shot {
     pub compute_ns: u64,
     /// The order of the restores.
     pub order: Order,
-    /// What is known of it.
+    /// The hints about it.
     pub hints: Hints,
-    /// Whether the restores begin only once all flushes are done.
+    /// True if the restores begin only once all flushes are done.
     pub wait: bool,
-    /// Whether all GPUs meet at a barrier in each iteration.
+    /// True if all GPUs meet at a barrier in each iteration.
     pub coupled: bool,
-    /// How often everything is restored, each time in the same order. More than once is for versions that are kept.
+    /// Number of times that everything is restored, each time in the same order. More than 1 is for versions that are
+    /// kept.
     pub passes: usize,
-    /// What becomes of a version that was restored.
+    /// The fate of restored versions.
     pub after_restore: AfterRestore,
 }
 
 impl Shot {
-    /// A reverse shot with all hints that neither waits nor is coupled, and restores everything once and for all.
+    /// Makes a reverse shot with all hints that neither waits nor is coupled, and restores everything once and for all.
     #[must_use]
     pub fn new(sizes: Vec<u64>, compute_ns: u64) -> Self {
         Self {
@@ -40,7 +41,7 @@ impl Shot {
         }
     }
 
-    /// The shot, call by call.
+    /// Returns the shot, call by call.
     #[must_use]
     pub fn workload(&self) -> Workload {
         let order = self.order.of(self.sizes.len() as u64).repeat(self.passes);

@@ -3,7 +3,7 @@
 use super::random;
 use crate::{Error, Result};
 
-/// The second column of lines `version,bytes` under that heading: one recorded shot.
+/// Reads the second column of lines `version,bytes` under that heading: one recorded shot.
 ///
 /// # Errors
 /// [`Error::Trace`] with the line that has another form, or no bytes.
@@ -27,9 +27,9 @@ pub fn sizes_from_csv(text: &str) -> Result<Vec<u64>> {
     sizes.collect()
 }
 
-/// `count` sizes that together are about `total` bytes, of the shape that compressed wavefields of a shot have: they
-/// grow as the square of time, peak at two thirds to nine tenths of the shot, and fall to some three quarters of it.
-/// Another seed gives another shot.
+/// Makes up `count` sizes of together about `total` bytes, in the shape of the compressed wavefields of a shot. They
+/// grow as the square of time, peak at two thirds to nine tenths of the shot, and fall to some three quarters of the
+/// peak. Another seed gives another shot.
 #[must_use]
 pub fn made_up_sizes(count: usize, total: u64, seed: u64) -> Vec<u64> {
     let share = |salt: u64| (random(seed.wrapping_mul(1 << 20).wrapping_add(salt)) % 1000) as f64;
