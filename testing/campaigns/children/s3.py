@@ -1,12 +1,14 @@
 """An S3 server for the campaigns: `s3.py PORT ROOT`. Objects are files below ROOT, which outlive `kill -9`.
 
-Requests for the bucket `slow-N` transfer N bytes a second at most, each. Signatures are not checked.
+Requests for the bucket `slow-N` transfer N bytes a second at most, each. Signatures are not checked. The server reports its port
+(0: any) and ends when its input does.
 """
 
 import hashlib
 import os
 import re
 import sys
+import threading
 import time
 import urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -188,7 +190,13 @@ class Server(ThreadingHTTPServer):
         """Clients that are killed break off requests."""
 
 
+def end_with_input() -> None:
+    sys.stdin.read()
+    os._exit(0)
+
+
 if __name__ == "__main__":
+    threading.Thread(target=end_with_input, daemon=True).start()
     port, Handler.root = int(sys.argv[1]), Path(sys.argv[2])
     server = Server(("127.0.0.1", port), Handler)
     print(server.server_address[1], flush=True)
