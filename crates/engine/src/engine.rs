@@ -20,7 +20,7 @@ use tierflow_tier_alloc::Lease;
 ///
 /// Every method may be called from any thread. A call blocks only as long as its own bytes are copied, and for room
 /// where there is none; what moves between the tiers moves in the background. Dropping the engine ends its transfers
-/// and its history.
+/// and its history: a warning ([`tracing`]) names the versions that storage outliving the engine does not have.
 ///
 /// # What a call sees
 /// Bytes are copied when the call is made. Work given to a CUDA stream before must be over by then:
@@ -48,6 +48,8 @@ pub struct Engine {
     pub(crate) policy_panic: Panicked,
     /// Numbers that a group of another size used, where versions outlive the engine.
     pub(crate) taken: BTreeSet<Version>,
+    /// An error named the versions that end with the engine.
+    pub(crate) has_named_lost: bool,
     /// The part of a pool that was the engine's. Last: it is another's when this is dropped, and the memory is gone by
     /// then.
     lease: Option<Lease>,
@@ -75,6 +77,7 @@ impl Engine {
             nodes: Nodes::default(),
             policy_panic: Panicked::default(),
             taken: BTreeSet::new(),
+            has_named_lost: false,
             lease: None,
         }
     }
@@ -477,6 +480,7 @@ impl Drop for Engine {
             }
         }
         self.lease = self.keeper.take().and_then(|keeper| keeper.join().ok());
+        self.warn_of_lost();
         if hangs {
             // A worker that was left to itself uses the memory still: it must never be another's.
             std::mem::forget(self.lease.take());

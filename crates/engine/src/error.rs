@@ -215,7 +215,7 @@ pub enum Error {
 }
 
 /// Versions in words, with runs of them shortened.
-fn versions_text(versions: &[Version]) -> String {
+pub(crate) fn versions_text(versions: &[Version]) -> String {
     let runs = versions.chunk_by(|one, next| one + 1 == *next);
     let runs = runs.map(|run| match run {
         [first, .., last] if run.len() > 2 => format!("{first} to {last}"),

@@ -1,6 +1,7 @@
 //! Calls that wait no longer than they are told to, and what is waited for of single versions.
 
 use crate::deadline::{Deadline, Interrupt};
+use crate::error::versions_text;
 use crate::in_place::{ConsumeSlot, ProduceSlot};
 use crate::plan::{Event, Ticket};
 use crate::run::{Grant, Lane, Shared, Sink, Source, work_until};
@@ -47,17 +48,33 @@ impl Engine {
     }
 
     /// Ends the engine once every version taken in lies on the lowest tier, where that outlives the engine, and is
-    /// [protected](Engine::protect); after [`Engine::suspend`], once the version chosen there does. Dropping it ends it, too, and
-    /// tells nothing.
+    /// [protected](Engine::protect); after [`Engine::suspend`], once the version chosen there does. Dropping it ends it, too, without
+    /// waiting. In both cases a warning ([`tracing`]) names the versions that are lost and that no error names.
     ///
     /// # Errors
     /// [`Error::Lost`](crate::Error::Lost) names the versions that were not durable although nothing moved for the
     /// [`closing_patience`](crate::EngineBuilder::closing_patience), and why: the engine is ended nevertheless. To be able to do
     /// something about it, call [`Within::settle`] before.
-    pub fn close(self) -> Result<()> {
+    pub fn close(mut self) -> Result<()> {
         let settled = self.while_moving(self.patience, |within| within.wait_settled());
         let settled = settled.and(self.protect_if_driven());
-        settled.map_err(|cause| self.lost(cause))
+        settled.map_err(|cause| {
+            let error = self.lost(cause);
+            self.has_named_lost = matches!(error, Error::Lost { .. });
+            error
+        })
+    }
+
+    /// Names the versions that end with the engine although it has storage that outlives it.
+    pub(crate) fn warn_of_lost(&self) {
+        let lost = match self.has_named_lost || !self.shared.lasts() {
+            true => Vec::new(),
+            false => self.not_durable(),
+        };
+        if !lost.is_empty() {
+            let versions = versions_text(&lost);
+            tracing::warn!("{versions} lost, as the engine ended before that was durable");
+        }
     }
 
     /// Protects with the other ranks where that is done in calls alone: also after an error, as the others count on this call.

@@ -35,7 +35,7 @@ impl Door {
         let mut command = Command::new(program);
         if self == Self::Python {
             command.args(["-X", "faulthandler", "-W", "default"]);
-            command.arg(children().join("door.py"));
+            command.arg(script("door.py"));
         }
         // Cargo's names another folder first, in which an older build may lie.
         command.env_remove("LD_LIBRARY_PATH");
@@ -44,23 +44,33 @@ impl Door {
     }
 
     fn program(self) -> Option<&'static Path> {
-        static C: OnceLock<Option<PathBuf>> = OnceLock::new();
-        static VELOC: OnceLock<Option<PathBuf>> = OnceLock::new();
-        static PYTHON: OnceLock<Option<PathBuf>> = OnceLock::new();
-        match self {
-            Self::Rust => Some(Path::new(env!("CARGO_BIN_EXE_door"))),
-            Self::C => C.get_or_init(|| compiled("tierflow")).as_deref(),
-            Self::Veloc => VELOC.get_or_init(|| compiled("veloc")).as_deref(),
-            Self::Python => PYTHON.get_or_init(python).as_deref(),
-        }
+        static PROGRAMS: [OnceLock<Option<PathBuf>>; 4] = [const { OnceLock::new() }; 4];
+        let found = || match self {
+            Self::Rust => carried("door").or_else(|| Some(env!("CARGO_BIN_EXE_door").into())),
+            Self::C => carried("campaigns-tierflow").or_else(|| compiled("tierflow")),
+            Self::Veloc => carried("campaigns-veloc").or_else(|| compiled("veloc")),
+            Self::Python => python(),
+        };
+        PROGRAMS[self as usize].get_or_init(found).as_deref()
     }
+}
+
+/// The file of `cargo xtask dist` of this name, where the campaigns run from such a folder.
+fn carried(name: &str) -> Option<PathBuf> {
+    let folder: String = variable("TIERFLOW_CHILDREN", String::new());
+    (!folder.is_empty()).then(|| Path::new(&folder).join(name))
+}
+
+/// The path of a program in Python that lies in `children`.
+pub(crate) fn script(name: &str) -> PathBuf {
+    carried(name).unwrap_or_else(|| children().join(name))
 }
 
 fn children() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("children")
 }
 
-/// Compiles a program of `children` against the library of this build.
+/// Compiles a program of `children` against the library of this build, beside the library.
 fn compiled(name: &str) -> Option<PathBuf> {
     let mut works = Command::new("cc");
     let works = works.arg("--version").stdout(Stdio::null()).status();
@@ -70,34 +80,28 @@ fn compiled(name: &str) -> Option<PathBuf> {
     }
     let test = std::env::current_exe().unwrap();
     let library = test.parent().unwrap();
-    // Beside the test, as the library is.
     let program = library.join(format!("campaigns-{name}"));
     let new = program.with_extension(std::process::id().to_string());
-    let include = children().join("../../../crates/capi/include");
-    let options = [
-        "-std=gnu99",
-        "-O1",
-        "-g",
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-        "-I",
-    ];
-    let mut command = Command::new("cc");
-    command.args(options).arg(include).arg("-o").arg(&new);
-    command.arg(children().join(format!("{name}.c"))).arg("-L");
-    command.arg(library).arg("-ltierflow");
-    command.arg(format!("-Wl,-rpath,{}", library.display()));
+    let mut command = Command::new("sh");
+    command.arg(children().join("compile.sh")).arg(name);
+    command.arg(library).arg(&new);
     assert!(command.status().unwrap().success(), "{command:?}");
     std::fs::rename(new, &program).unwrap();
     Some(program)
 }
 
-fn python() -> Option<PathBuf> {
+/// The interpreter of the door Python, and of the S3 server.
+pub(crate) fn interpreter() -> String {
     let test = std::env::current_exe().unwrap();
     let built = test.ancestors().nth(3).unwrap();
-    let built = built.join("python/venv/bin/python").display().to_string();
-    let python = variable("TIERFLOW_PYTHON", built);
+    let built = built.join("python/venv/bin/python");
+    let any = || "python3".to_owned();
+    let default = built.exists().then(|| built.display().to_string());
+    variable("TIERFLOW_PYTHON", default.unwrap_or_else(any))
+}
+
+fn python() -> Option<PathBuf> {
+    let python = interpreter();
     let mut command = Command::new(&python);
     command
         .args(["-c", "import tierflow"])

@@ -3,21 +3,15 @@
 
 use super::doors::Door;
 use super::draws::{Draws, each_seed, variable};
+use super::s3;
 use super::start::{Report, Start, Written};
 use super::tally::{Kind, Known, Tally};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::process::Command;
 
-/// Until the items are done. Nothing names what an engine leaves behind, neither when closing it fails, nor when it is dropped or
-/// left, nor what a suspension gave up.
-const KNOWN: Known = &[
-    ("Rust ", Kind::Silent, "C14"),
-    ("C ", Kind::Silent, "C12, C14"),
-    ("Veloc ", Kind::Silent, "C13"),
-    ("Python ", Kind::Silent, "C11, C12"),
-    // The child leaves a `with` block by `sys.exit`, and gets a `ForkedError` in its place.
-    ("Python with", Kind::Forked, "C11"),
-];
+/// Nothing is known to fail.
+const KNOWN: Known = &[];
 
 /// Ends that every door has. Signals have their default action.
 const ENDS: [&str; 9] = [
@@ -45,6 +39,18 @@ impl History {
         }
         if draws.once(3) {
             options.push("closing_patience=0.05".to_owned());
+        }
+        // Drawn apart, so that the rest of a history stays what it was.
+        let mut slow = Draws(!seed);
+        if slow.once(5) && s3::shared().is_some() {
+            let rate = 1_000_000 * (1 + slow.below(16));
+            let name = home.file_name().unwrap().to_string_lossy();
+            let name = name.trim_start_matches('.');
+            for option in &mut options {
+                if option.starts_with("external=") {
+                    *option = format!("external=s3://slow-{rate}/{name}");
+                }
+            }
         }
         let starts = 1 + draws.below(3);
         let starts = (0..starts).map(|_| actions(&mut draws, door)).collect();
@@ -90,10 +96,12 @@ fn actions(draws: &mut Draws, door: Door) -> Vec<String> {
     actions
 }
 
-/// Whether the end leaves the program nothing more to say: a signal with its default action is one, as `kill -9` is.
+/// Returns true if the end runs no instruction of the engine's: a signal with its default action is such an end, as `kill -9` is, and
+/// so is `std::process::exit`, which drops nothing.
 fn is_mute(door: Door, end: &str) -> bool {
     match end {
         "kill" | "exec" | "quit" | "term" => true,
+        "exit" => door == Door::Rust,
         // Python has an exception of it.
         "int" => door != Door::Python,
         _ => false,
@@ -110,6 +118,14 @@ struct Course<'a> {
 }
 
 impl Course<'_> {
+    fn command(&self, options: &[String], actions: &[String]) -> Command {
+        let mut command = self.door.command(options, actions);
+        if let Some(server) = s3::shared() {
+            command.envs(server.environment());
+        }
+        command
+    }
+
     fn run(&mut self, run: u64, actions: &[String]) {
         let mut options = self.options.clone();
         options.push(format!("run={run}"));
@@ -119,7 +135,7 @@ impl Course<'_> {
             options.push("with=1".to_owned());
             actions = &actions[1..];
         }
-        let mut report = Start::of(self.door.command(&options, actions)).end();
+        let mut report = Start::of(self.command(&options, actions)).end();
         // Closing says that all are durable, but for what was given up before, when the program was suspended.
         let gave_up = |action: &String| action.starts_with("s:") || action.starts_with("notice");
         if report.closed && !actions.iter().any(gave_up) {
@@ -205,7 +221,7 @@ impl Course<'_> {
         actions.sort();
         actions.dedup();
         actions.push("close".to_owned());
-        Start::of(self.door.command(&options, &actions)).end()
+        Start::of(self.command(&options, &actions)).end()
     }
 }
 

@@ -1,15 +1,16 @@
-//! `kill -9` at random instants of what each door runs, over directories, an object store, and nodes that keep each other's
-//! redundancy; nodes are lost as well. Nothing that was said to be durable is lost or another run's.
+//! `kill -9` at random instants of the program of each door, over directories, an object store whose server is killed, too, and nodes
+//! that keep each other's redundancy; nodes are lost as well. No version that was said to be durable is lost or another run's.
 
 use super::doors::Door;
 use super::draws::{Draws, each_seed, variable};
+use super::s3::{self, Server};
 use super::start::{Report, Start, Written};
 use super::tally::{Kind, Known, Tally};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Until the items are done.
+/// Nothing is known to fail.
 const KNOWN: Known = &[];
 
 /// Kills on the same storage.
@@ -29,6 +30,8 @@ struct History {
     door: Door,
     storage: Storage,
     home: PathBuf,
+    /// For an object store, unless another one is to be used.
+    server: Option<Server>,
     starts: u64,
     durable: BTreeMap<u64, Vec<Written>>,
 }
@@ -59,7 +62,7 @@ impl History {
                     options.push(format!("external={}", self.home.join("external").display()));
                 }
                 Storage::S3 => {
-                    let bucket: String = variable("TIERFLOW_S3", String::new());
+                    let bucket = s3::bucket().unwrap_or_else(|| "s3://runs".to_owned());
                     let name = self.home.file_name().unwrap().to_string_lossy();
                     options.push(format!(
                         "external={bucket}/{}-{:?}",
@@ -84,23 +87,41 @@ impl History {
                     ]);
                 }
             }
-            Start::of(self.door.command(&options, actions))
+            let mut command = self.door.command(&options, actions);
+            command.envs(self.server.iter().flat_map(Server::environment));
+            Start::of(command)
         };
         (0..self.ranks()).map(start).collect()
     }
 
-    /// Kills all ranks.
+    /// Kills all ranks; before or with them, the server of an object store at times.
     fn kill(&mut self, tally: &Tally, place: &str) {
         let actions = [format!("loop:{}", self.draws.below(1 << 40))];
         let mut running = self.start(&actions);
         // After so many reports, however fast the machine is, or while it starts.
-        let (lines, longest) = if self.draws.once(4) {
+        let (early, most) = match self.storage {
+            // A start takes longer than a version.
+            Storage::Redundancy(_) => (12, 150),
+            _ => (4, 30),
+        };
+        let (lines, longest) = if self.draws.once(early) {
             (0, 100_000)
         } else {
-            (1 + self.draws.below(30), 20_000)
+            (1 + self.draws.below(most), 20_000)
         };
         running.iter_mut().for_each(|rank| rank.await_lines(lines));
         std::thread::sleep(Duration::from_micros(self.draws.below(longest)));
+        let server = self.draws.below(3);
+        if let (1 | 2, Some(of)) = (server, &mut self.server) {
+            assert!(of.kill(), "the S3 server ended by itself");
+            std::thread::sleep(Duration::from_micros(self.draws.below(longest)));
+            if server == 2 {
+                // The programs go on.
+                of.restart();
+                let more = self.draws.below(20);
+                running.iter_mut().for_each(|rank| rank.await_lines(more));
+            }
+        }
         if running.iter_mut().any(Start::has_ended) {
             let errors: Vec<Report> = running.into_iter().map(Start::kill).collect();
             tally.found(
@@ -136,6 +157,9 @@ impl History {
     }
 
     fn check(&mut self, tally: &Tally, place: &str) {
+        if let Some(server) = &mut self.server {
+            server.restart();
+        }
         let asked: Vec<u64> = self.durable.keys().rev().take(20).copied().collect();
         let mut actions: Vec<String> = asked.iter().map(|version| format!("r:{version}")).collect();
         actions.push("close".to_owned());
@@ -172,12 +196,15 @@ fn campaign(door: Door, storage: Storage, kills: u64) {
     let place = format!("{door:?}, {storage:?}");
     each_seed(kills.div_ceil(KILLS), |seed| {
         let home = tempfile::tempdir().unwrap();
+        let own = storage == Storage::S3 && s3::bucket().is_none();
+        let server = own.then(|| Server::start(&home.path().join("s3"), 0));
         let mut history = History {
             seed,
             draws: Draws(seed),
             door,
             storage,
             home: home.path().to_owned(),
+            server: server.flatten(),
             starts: 0,
             durable: BTreeMap::new(),
         };
@@ -198,8 +225,7 @@ fn no_kill_loses_a_durable_version_of_directories() {
 
 #[test]
 fn no_kill_loses_a_durable_version_of_an_object_store() {
-    if variable("TIERFLOW_S3", String::new()).is_empty() {
-        eprintln!("NOT RUN: name a bucket by TIERFLOW_S3, such as s3://runs");
+    if s3::bucket().is_none() && s3::shared().is_none() {
         return;
     }
     for door in Door::runnable() {

@@ -12,8 +12,9 @@
 //! | `TIERFLOW_JOBS` | histories at a time; 2 |
 //! | `TIERFLOW_TELL` | 1: what is found is printed at once |
 //! | `TIERFLOW_KNOWN` | `none`: what is known to fail, `KNOWN` of each campaign, fails too |
-//! | `TIERFLOW_PYTHON` | the interpreter that has the module; the environment of `cargo xtask python` |
-//! | `TIERFLOW_S3` | a bucket for `kills`, such as `s3://runs`; the environment says how to get there |
+//! | `TIERFLOW_PYTHON` | the interpreter that has the module; the environment of `cargo xtask python`, or `python3` |
+//! | `TIERFLOW_S3` | a bucket for `kills`, such as `s3://runs`, in place of a server of the campaign's; the environment says how to get there |
+//! | `TIERFLOW_CHILDREN` | the folder with the programs of the doors, as `cargo xtask dist` makes it |
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -27,6 +28,7 @@ mod draws;
 mod ends;
 mod kills;
 mod nodes;
+mod s3;
 mod soak;
 mod start;
 mod tally;

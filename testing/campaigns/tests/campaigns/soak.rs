@@ -7,7 +7,7 @@ use super::tally::{Kind, Known, Tally};
 use std::fs::{read_dir, read_to_string};
 use std::time::{Duration, Instant};
 
-/// Until the items are done.
+/// Nothing is known to fail.
 const KNOWN: Known = &[];
 
 /// What a process has at a time.

@@ -1,0 +1,113 @@
+//! An engine that ends without being closed, or whose suspension gave versions up, names the versions that are lost by that.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fmt::Debug;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tierflow_device::{Choice, open};
+use tierflow_engine::{Engine, Region};
+use tierflow_store::Faults;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+/// Warnings of this thread.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<String>>>);
+
+struct Message<'a>(&'a mut String);
+
+impl Visit for Message<'_> {
+    fn record_debug(&mut self, _: &Field, value: &dyn Debug) {
+        *self.0 += &format!("{value:?}");
+    }
+}
+
+impl Subscriber for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() == Level::WARN
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut text = String::new();
+        event.record(&mut Message(&mut text));
+        self.0.lock().unwrap().push(text);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// The warnings of an engine whose directory takes nothing once version 1 is durable.
+fn warnings(end: impl Fn(Engine)) -> Vec<String> {
+    let home = tempfile::tempdir().unwrap();
+    let faults = Arc::new(Faults::default());
+    let engine = Engine::builder(&open(Choice::Host).unwrap())
+        .host_cache(8 << 20)
+        .external(home.path())
+        .closing_patience(Duration::from_millis(50))
+        .faults(Arc::clone(&faults))
+        .build()
+        .unwrap();
+    let bytes = [5_u8; 4096];
+    engine.checkpoint(1, &[Region::from(&bytes[..])]).unwrap();
+    engine.wait().unwrap();
+    faults.full.store(true, Ordering::Relaxed);
+    for version in 2..5 {
+        engine
+            .checkpoint(version, &[Region::from(&bytes[..])])
+            .unwrap();
+    }
+    let warnings = Warnings::default();
+    tracing::subscriber::with_default(warnings.clone(), || end(engine));
+    Arc::into_inner(warnings.0).unwrap().into_inner().unwrap()
+}
+
+const LOST: &str = "versions 2 to 4 are lost, as the engine ended before that was durable";
+
+#[test]
+fn an_engine_that_is_dropped_names_what_is_lost() {
+    assert_eq!(warnings(drop), [LOST]);
+}
+
+#[test]
+fn what_a_suspension_gave_up_is_named_once_the_engine_is_closed() {
+    let warned = warnings(|engine| {
+        let suspension = engine.suspend(Instant::now()).unwrap();
+        assert_eq!(suspension.version(), Some(1));
+        engine.close().unwrap();
+    });
+    assert_eq!(warned, [LOST]);
+}
+
+#[test]
+fn versions_that_an_error_names_are_not_named_again() {
+    let warned = warnings(|engine| {
+        let error = engine.close().unwrap_err().to_string();
+        assert!(error.contains("versions 2 to 4 are lost"), "{error}");
+    });
+    assert_eq!(warned, Vec::<String>::new());
+}
+
+#[test]
+fn an_engine_that_nothing_outlives_ends_without_a_word() {
+    let engine = Engine::builder(&open(Choice::Host).unwrap())
+        .host_cache(1 << 20)
+        .build()
+        .unwrap();
+    engine.checkpoint(1, &[Region::from(&[0; 64][..])]).unwrap();
+    let warnings = Warnings::default();
+    tracing::subscriber::with_default(warnings.clone(), || drop(engine));
+    assert_eq!(*warnings.0.lock().unwrap(), Vec::<String>::new());
+}
