@@ -1,8 +1,8 @@
 //! Files and device memory, on a machine that has a GPU and cuFile:
-//! `cargo test -p tierflow-device --features cufile --test cufile -- --ignored`, with the directory of `libcufile.so.0` in
+//! `cargo test -p tierflow-device --test cufile -- --ignored`, with the directory of `libcufile.so.0` in
 //! `LD_LIBRARY_PATH`, and a directory for files in `TMPDIR` that the library takes. It takes those of disks that udev knows, and
 //! `/dev/shm`.
-#![cfg(feature = "cufile")]
+#![cfg(feature = "cuda")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs::{File, OpenOptions};

@@ -2,7 +2,7 @@
 //!
 //! Those that need cuFile are run by name on a machine that has it and a GPU, with the directory of `libcufile.so.0` in
 //! `LD_LIBRARY_PATH` and a directory for files in `TMPDIR` that the library takes: on a disk that udev knows, or in `/dev/shm`.
-#![cfg(feature = "cufile")]
+#![cfg(feature = "cuda")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::Path;
