@@ -1,7 +1,7 @@
 //! Copies between files and device memory, on a machine that has a GPU and cuFile:
-//! `cargo test -p tierflow-device --features cufile --test cufile -- --ignored`, with the directory of `libcufile.so.0`
+//! `cargo test -p tierflow-device --test cufile -- --ignored`, with the directory of `libcufile.so.0`
 //! in `LD_LIBRARY_PATH`. `TMPDIR` names a directory on a disk that udev knows, or `/dev/shm`.
-#![cfg(feature = "cufile")]
+#![cfg(feature = "cuda")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs::{File, OpenOptions};

@@ -1,18 +1,17 @@
 //! What may be chosen about an engine. `assembly` makes one of it.
 
 mod assembly;
-mod tier;
+pub(crate) mod tier;
 
 pub use tier::{DeviceCache, HostCache, NodeLocal, ScratchTier, Tier};
 
 use crate::flush::Flush;
 use crate::lasting::{Group, Lasting};
 use crate::plan::AfterRestore;
+use crate::run::{PeerMemory, StageOptions};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tierflow_device::Device;
-#[cfg(feature = "peers")]
-use tierflow_peers::PeerCache;
 use tierflow_plan::{Policy, Residency};
 use tierflow_store::{Retention, Storage, Vault};
 
@@ -23,8 +22,7 @@ const UNLIMITED: u64 = 1 << 60;
 pub struct EngineBuilder {
     device: Device,
     device_cache: DeviceCache,
-    #[cfg(feature = "peers")]
-    peer_cache: Option<Arc<PeerCache>>,
+    peer_cache: Option<Arc<dyn PeerMemory>>,
     host_cache: HostCache,
     scratch: Option<ScratchTier>,
     pub(crate) lasting: Lasting,
@@ -32,11 +30,7 @@ pub struct EngineBuilder {
     after_restore: AfterRestore,
     flush: Option<Flush>,
     timeline: usize,
-    #[cfg(feature = "dedup")]
-    dedup: Option<tierflow_dedup::Config>,
-    #[cfg(feature = "compress")]
-    compression: Option<crate::Compression>,
-    #[cfg(feature = "cufile")]
+    pub(crate) stage: Option<Box<dyn StageOptions>>,
     direct_io: crate::DirectIo,
     policy: Box<dyn Policy>,
 }
@@ -46,7 +40,6 @@ impl EngineBuilder {
         Self {
             device: device.clone(),
             device_cache: DeviceCache::default(),
-            #[cfg(feature = "peers")]
             peer_cache: None,
             host_cache: HostCache::default(),
             scratch: None,
@@ -55,11 +48,7 @@ impl EngineBuilder {
             after_restore: AfterRestore::default(),
             flush: None,
             timeline: 0,
-            #[cfg(feature = "dedup")]
-            dedup: None,
-            #[cfg(feature = "compress")]
-            compression: None,
-            #[cfg(feature = "cufile")]
+            stage: None,
             direct_io: crate::DirectIo::default(),
             policy: Box::new(Residency),
         }
@@ -164,61 +153,10 @@ impl EngineBuilder {
         self
     }
 
-    /// Stores what leaves the fastest tier as differences: the tiers below hold, and take the time of, what changed from
-    /// version to version. Restores and prefetches give the whole bytes.
-    ///
-    /// Versions of one size make chains of at most 16, which begin anew with a version that has little in common with the one
-    /// before. One that another builds upon keeps its difference when it is discarded, until none does. Differences are
-    /// made by the device where the fastest tier is device memory, in room for two checkpoints beside the device cache or for
-    /// one where there is no more; else by the host's cores.
-    ///
-    /// Directories of a single rank hold differences, too. The next engine needs `dedup` to read them, whatever its chunks;
-    /// what was discarded while others build upon it is there again for it.
-    ///
-    /// ```
-    /// # fn main() -> tierflow_engine::Result<()> {
-    /// use tierflow_dedup::Tree;
-    /// use tierflow_engine::Engine;
-    /// let device = tierflow_device::open(tierflow_device::Choice::Host)?;
-    /// let engine = Engine::builder(&device)
-    ///     .device_cache(1 << 20)
-    ///     .host_cache(8 << 20)
-    ///     .dedup(Tree { chunk: 128 })
-    ///     .build()?;
-    /// # drop(engine); Ok(()) }
-    /// ```
-    #[cfg(feature = "dedup")]
-    #[must_use]
-    pub fn dedup(mut self, how: impl Into<tierflow_dedup::Config>) -> Self {
-        self.dedup = Some(how.into());
-        self
-    }
-
-    /// Compresses what leaves the fastest tier, or only what goes to the lower tiers that
-    /// [`Compression::on`](crate::Compression::on) names: they hold more of it, and it takes less of their time. Restores and prefetches
-    /// give the bytes that were checkpointed, or within bounds where [`Compression::within`](crate::Compression::within) allows that.
-    ///
-    /// What lies in device memory is compressed there, and needs room for a few checkpoints beside the device cache; what lies
-    /// elsewhere, by the host's cores. What does not become smaller goes as it is, and where compressing does not shorten the way
-    /// down it is left out, and tried again now and then: [`Metrics::compression`](crate::Metrics::compression) says which.
-    ///
-    /// With [`dedup`](Self::dedup), differences are compressed instead of checkpoints, by the same rules; bounds are refused, as a
-    /// difference holds every byte as it was, and so are other tiers than all below the fastest.
-    ///
-    /// Directories and other storage that outlives the engine hold compressed versions, too. The next engine needs `compress` or
-    /// `dedup` to read them, whatever is chosen by it, and to be built with the features of both if both were chosen.
-    #[cfg(feature = "compress")]
-    #[must_use]
-    pub fn compress(mut self, how: crate::Compression) -> Self {
-        self.compression = Some(how);
-        self
-    }
-
     /// Whether copies between device memory and the [scratch](Self::scratch) file go past the host's memory, by cuFile:
     /// [`Measured`](crate::DirectIo::Measured) unless you choose otherwise. cuFile is looked for when the engine is built and has both,
     /// where the loader finds libraries (`LD_LIBRARY_PATH`). It takes a few tenths of a second to open, and writes a `cufile.log` to the
     /// working directory.
-    #[cfg(feature = "cufile")]
     #[must_use]
     pub fn direct_io(mut self, how: crate::DirectIo) -> Self {
         self.direct_io = how;

@@ -4,9 +4,8 @@ use crate::kind::Kind;
 use crate::{BuildError, Error, Result, Version};
 use std::collections::BTreeMap;
 use std::str::FromStr;
-#[cfg(feature = "nvcomp")]
-use tierflow_codec::NvcompCodec;
-use tierflow_codec::{Bound, Bounded, Element as Value};
+use tierflow_codec::Bounded;
+pub use tierflow_codec::{Bound, Element as Value, NvcompCodec};
 use tierflow_store::container::{Element, RegionInfo};
 
 /// How [`EngineBuilder::compress`](crate::EngineBuilder::compress) makes fewer bytes of checkpoints.
@@ -31,7 +30,7 @@ use tierflow_store::container::{Element, RegionInfo};
 /// ```
 ///
 /// As text, for configurations: the type, the regions with bounds, `always`, `storage` or `external` for the
-/// [tiers](CompressedTiers), and `nvcomp-lz4` or `nvcomp-zstd` in builds with the feature `nvcomp`.
+/// [tiers](CompressedTiers), and `nvcomp-lz4` or `nvcomp-zstd`.
 ///
 /// ```
 /// # use tierflow_engine::{CompressedTiers, Compression};
@@ -46,7 +45,6 @@ pub struct Compression {
     bounds: BTreeMap<String, Bound>,
     always: bool,
     tiers: CompressedTiers,
-    #[cfg(feature = "nvcomp")]
     nvcomp: Option<NvcompCodec>,
 }
 
@@ -86,7 +84,6 @@ impl Compression {
             bounds: BTreeMap::new(),
             always: false,
             tiers: CompressedTiers::default(),
-            #[cfg(feature = "nvcomp")]
             nvcomp: None,
         }
     }
@@ -122,11 +119,10 @@ impl Compression {
     /// Has nvCOMP compress what leaves device memory, in place of our kernels; regions with bounds are not its. The copy of nvCOMP is
     /// the user's, 5 or 6, which the system's loader finds by its name when the engine is built.
     ///
-    /// The device decodes LZ4, and the host's cores both: so a build with the feature `nvcomp` reads such versions on any machine.
+    /// The device decodes LZ4, and the host's cores both: so such versions are read on any machine.
     /// Building the engine fails with [`BuildError::Reduction`](crate::BuildError::Reduction) without nvCOMP or without a GPU, and
     /// with [`BuildError::NoDifferences`](crate::BuildError::NoDifferences) where the fastest tier is not the device's, or tiers
     /// below it hold checkpoints as they are.
-    #[cfg(feature = "nvcomp")]
     #[must_use]
     pub fn nvcomp(mut self, codec: NvcompCodec) -> Self {
         self.nvcomp = Some(codec);
@@ -134,7 +130,6 @@ impl Compression {
     }
 
     /// Which of nvCOMP's codecs is to be used, if any.
-    #[cfg(feature = "nvcomp")]
     pub(crate) fn nvcomp_codec(&self) -> Option<NvcompCodec> {
         self.nvcomp
     }
@@ -228,7 +223,6 @@ impl FromStr for Compression {
 
 impl Compression {
     /// One of nvCOMP's codecs.
-    #[cfg(feature = "nvcomp")]
     fn nvcomp_text(self, name: &str) -> std::result::Result<Self, BadCompression> {
         let known = NvcompCodec::ALL;
         let codec = known.into_iter().find(|codec| codec.name() == name);
@@ -238,14 +232,6 @@ impl Compression {
                 "{name:?} is no codec of nvCOMP that is read here: write {known}"
             ))
         })
-    }
-
-    #[cfg(not(feature = "nvcomp"))]
-    #[expect(clippy::unused_self, reason = "as with nvCOMP")]
-    fn nvcomp_text(self, name: &str) -> std::result::Result<Self, BadCompression> {
-        Err(BadCompression(format!(
-            "{name:?} is nvCOMP's, which this build does not use: enable the feature `nvcomp` of tierflow-engine"
-        )))
     }
 
     /// A region and its bound.
@@ -318,7 +304,6 @@ mod tests {
         let how: Compression = "i8, storage".parse().unwrap();
         let expected = Compression::lossless(Value::I8).on(CompressedTiers::Storage);
         assert_eq!(how, expected);
-        #[cfg(feature = "nvcomp")]
         for (name, codec) in [
             ("nvcomp-lz4", NvcompCodec::Lz4),
             ("nvcomp-zstd", NvcompCodec::Zstd),

@@ -1,7 +1,5 @@
 //! What kinds of tiers there are, and what follows from their order.
 
-use crate::{BuildError, Result};
-
 /// Workers per direction between memory and storage: with more the devices in use gain nothing.
 const STORAGE_WORKERS: usize = 4;
 
@@ -45,18 +43,4 @@ pub(crate) fn depth(kind: Kind) -> usize {
         Kind::Storage | Kind::NodeLocal | Kind::External => STORAGE_WORKERS,
         Kind::Device | Kind::Peers | Kind::Host => MEMORY_WORKERS,
     }
-}
-
-/// Whether there is memory to make differences of, and tiers that can store them below the first `above` of these.
-pub(crate) fn may_differ(kinds: &[Kind], above: usize) -> Result<()> {
-    let below = kinds.get(above..).unwrap_or_default();
-    let why = match kinds {
-        [Kind::Device | Kind::Host, ..] if below.is_empty() => {
-            "give the engine a tier below those that hold checkpoints as they are, such as a scratch or an external directory"
-        }
-        _ if below.contains(&Kind::Peers) => "peers' memory holds checkpoints whole",
-        [Kind::Device | Kind::Host, ..] => return Ok(()),
-        _ => "give the engine a device cache or a host cache",
-    };
-    Err(BuildError::NoDifferences { why }.into())
 }

@@ -4,10 +4,9 @@
 mod builder;
 mod caught;
 mod closing;
-#[cfg(feature = "compress")]
+#[cfg(feature = "stage")]
 mod compression;
 mod deadline;
-#[cfg(feature = "cufile")]
 mod direct_io;
 mod engine;
 mod error;
@@ -25,9 +24,8 @@ mod suspending;
 mod within;
 
 pub use builder::{DeviceCache, EngineBuilder, HostCache, NodeLocal, ScratchTier, Tier};
-#[cfg(feature = "compress")]
-pub use compression::{BadCompression, CompressedTiers, Compression};
-#[cfg(feature = "cufile")]
+#[cfg(feature = "stage")]
+pub use compression::{BadCompression, Bound, CompressedTiers, Compression, NvcompCodec, Value};
 pub use direct_io::DirectIo;
 pub use engine::Engine;
 pub use error::{BuildError, Error, PartError, Result};
@@ -41,10 +39,6 @@ pub use metrics::{
 pub use notice::Notice;
 pub use region::{Named, Region, RegionMut};
 pub use suspending::Suspension;
-#[cfg(feature = "nvcomp")]
-pub use tierflow_codec::NvcompCodec;
-#[cfg(feature = "compress")]
-pub use tierflow_codec::{Bound, Element as Value};
 pub use tierflow_plan as plan;
 pub use tierflow_plan::timeline::{Timeline, TimelineLane, What};
 pub use tierflow_plan::{AfterRestore, PrefetchDistance, Version};

@@ -123,7 +123,7 @@ pub struct CompressionMetrics {
 }
 
 /// Which way copies took between device memory and the scratch file: what came of
-/// `EngineBuilder::direct_io`, of the feature `cufile`.
+/// [`EngineBuilder::direct_io`](crate::EngineBuilder::direct_io).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DirectMetrics {
     /// How the direct way goes, of an engine that may take it: "nvidia-fs", "P2PDMA" or "compatibility mode".

@@ -220,7 +220,6 @@ fn where_nothing_can_be_compressed_is_said_when_the_engine_is_built() {
     ));
 }
 
-#[cfg(feature = "nvcomp")]
 #[test]
 fn nvcomp_is_refused_where_it_would_do_nothing() {
     use tierflow_engine::{CompressedTiers, NvcompCodec};

@@ -310,7 +310,6 @@ fn without_device_memory_versions_go_as_they_are_and_the_host_decodes() {
 }
 
 /// Builds without nvCOMP read versions that nvCOMP compressed.
-#[cfg(feature = "nvcomp")]
 #[test]
 #[ignore = "needs an NVIDIA GPU and nvCOMP"]
 fn nvcomp_compresses_what_any_build_with_its_codecs_reads() {

@@ -2,7 +2,7 @@
 //!
 //! The tests that need cuFile are run by name on a machine with cuFile and a GPU, with the directory of
 //! `libcufile.so.0` in `LD_LIBRARY_PATH`. `TMPDIR` names a directory on a disk that udev knows, or in `/dev/shm`.
-#![cfg(feature = "cufile")]
+#![cfg(feature = "cuda")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::Path;

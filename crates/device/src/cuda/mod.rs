@@ -5,7 +5,6 @@
 
 mod completion;
 mod context;
-#[cfg(feature = "cufile")]
 mod cufile;
 mod foreign;
 mod host_memory;
@@ -34,7 +33,6 @@ use crate::pinned::Pinned;
 
 pub use context::Entered;
 use context::{Context, checked};
-#[cfg(feature = "cufile")]
 pub use cufile::{DirectError, DirectFile, DirectFiles, DirectMode, StatusCode};
 pub use module::{Arg, Function, Launch, Module};
 

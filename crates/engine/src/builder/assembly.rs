@@ -3,13 +3,9 @@
 use super::{EngineBuilder, UNLIMITED};
 use crate::caught::Caught;
 use crate::flush::Flush;
-use crate::kind::{Kind, depth, may_differ};
+use crate::kind::{Kind, depth};
 use crate::lasting::{self, Opened};
 use crate::plan::{ExtentSize, PlanConfig, TierConfig, TierId, World};
-#[cfg(feature = "compress")]
-use crate::run::Compressed;
-#[cfg(feature = "dedup")]
-use crate::run::Differences;
 use crate::run::sync::unbounded;
 use crate::run::{
     AHEAD, COMMITTED, Crew, Direct, Direction, Kept, Lane, Level, Medium, Pool, Recorder, Shared,
@@ -122,7 +118,6 @@ impl EngineBuilder {
             workers.extend(start_committer(&shared, commits)?);
         }
         workers.extend(start_housekeeping(&shared)?);
-        #[cfg(feature = "peers")]
         workers.extend(crate::run::start_peers(&shared)?);
         let device = kinds.iter().position(|&kind| kind == Kind::Device);
         if let Some(tier) = device.filter(|_| self.device_cache.evict_while_growing) {
@@ -155,130 +150,42 @@ impl EngineBuilder {
             }
             .into());
         }
-        #[cfg(feature = "cufile")]
         self.check_direct()?;
         self.lasting.check()
     }
 
-    #[cfg(feature = "dedup")]
     fn differs(&self) -> bool {
-        self.dedup.is_some()
+        let stage = self.stage.as_ref();
+        stage.is_some_and(|stage| stage.differs())
     }
 
-    #[cfg(not(feature = "dedup"))]
-    fn differs(&self) -> bool {
-        false
-    }
-
-    #[cfg(feature = "compress")]
-    fn compresses(&self) -> bool {
-        self.compression.is_some()
-    }
-
-    #[cfg(not(feature = "compress"))]
-    fn compresses(&self) -> bool {
-        false
-    }
-
-    /// How many of these tiers, the fastest first, hold versions as they are whatever lower ones do.
-    #[cfg(feature = "compress")]
+    /// Returns how many of these tiers, the fastest first, hold versions as they are in any case.
     fn whole_on(&self, kinds: &[Kind]) -> usize {
-        let how = self.compression.as_ref();
-        how.map_or(1, |how| how.tiers().whole_on(kinds))
+        let stage = self.stage.as_ref();
+        stage.map_or(1, |stage| stage.whole_on(kinds))
     }
 
-    #[cfg(not(feature = "compress"))]
-    #[expect(clippy::unused_self, reason = "as with compression")]
-    fn whole_on(&self, _: &[Kind]) -> usize {
-        1
-    }
-
-    /// Why differences cannot be compressed as was asked for, if that is so.
-    #[cfg(feature = "compress")]
-    fn misfit(&self) -> Option<&'static str> {
-        let how = self.compression.as_ref()?;
-        if how.has_bounds() {
-            Some(
-                "a difference holds every byte as it was: leave the bounds out of `compress`, or leave out `dedup`",
-            )
-        } else if how.tiers() != crate::CompressedTiers::default() {
-            Some(
-                "differences are made below the fastest tier: leave the tiers out of `compress`, or leave out `dedup`",
-            )
-        } else {
-            None
-        }
-    }
-
-    #[cfg(not(feature = "compress"))]
-    #[expect(clippy::unused_self, reason = "as with compression")]
-    fn misfit(&self) -> Option<&'static str> {
-        None
-    }
-
-    /// That versions can be stored in another form on lower tiers, if they are to.
+    /// Checks that the lower tiers can hold versions in the stage's form.
     fn check_stage(&self, kinds: &[Kind]) -> Result<()> {
-        match (self.differs(), self.misfit()) {
-            (true, Some(why)) => Err(BuildError::NoDifferences { why }.into()),
-            (true, None) => {
-                may_differ(kinds, 1)?;
-                self.lasting.may_differ()
-            }
-            (false, _) if self.compresses() => may_differ(kinds, self.whole_on(kinds)),
-            (false, _) => Ok(()),
-        }?;
-        self.check_nvcomp(kinds)
-    }
-
-    /// That what nvCOMP is to compress leaves device memory.
-    #[cfg(feature = "nvcomp")]
-    fn check_nvcomp(&self, kinds: &[Kind]) -> Result<()> {
-        let how = self.compression.as_ref();
-        let is_asked_for = how.is_some_and(|how| how.nvcomp_codec().is_some());
-        if is_asked_for && (kinds.first() != Some(&Kind::Device) || self.whole_on(kinds) > 1) {
-            let why = "nvCOMP compresses what leaves device memory: give the engine a device cache, and choose no lower tiers in \
-                       `compress`, or leave out nvCOMP";
-            return Err(BuildError::NoDifferences { why }.into());
+        let Some(stage) = &self.stage else {
+            return Ok(());
+        };
+        stage.check(kinds)?;
+        if stage.differs() {
+            self.lasting.may_differ()?;
         }
         Ok(())
     }
 
-    #[cfg(not(feature = "nvcomp"))]
-    #[expect(
-        clippy::unused_self,
-        clippy::unnecessary_wraps,
-        reason = "as with nvCOMP"
-    )]
-    fn check_nvcomp(&self, _: &[Kind]) -> Result<()> {
-        Ok(())
-    }
-
-    /// What becomes of versions on their way to the tiers that do not hold them as they are.
-    #[cfg_attr(
-        not(any(feature = "dedup", feature = "compress")),
-        allow(unused_variables, clippy::unused_self, clippy::unnecessary_wraps)
-    )]
+    /// Makes the stage between the tiers that hold versions as they are and those below.
     fn stage(&self, fastest: Option<&Level>) -> Result<Option<Box<dyn Stage>>> {
-        #[cfg(feature = "dedup")]
-        if let Some((config, tier)) = self.dedup.zip(fastest) {
-            let stage = Differences::new(config, &self.device, &tier.medium)?;
-            #[cfg(feature = "compress")]
-            let stage = match self.compression.clone() {
-                Some(how) => stage.encoded(how, &self.device, &tier.medium)?,
-                None => stage,
-            };
-            return Ok(Some(Box::new(stage)));
+        match self.stage.as_ref().zip(fastest) {
+            Some((stage, tier)) => stage.make(&self.device, &tier.medium),
+            None => Ok(None),
         }
-        #[cfg(feature = "compress")]
-        if let Some((how, tier)) = self.compression.clone().zip(fastest) {
-            let stage = Compressed::new(how, &self.device, &tier.medium)?;
-            return Ok(Some(Box::new(stage)));
-        }
-        Ok(None)
     }
 
     /// That what is to go straight from tier to tier has both of them.
-    #[cfg(feature = "cufile")]
     fn check_direct(&self) -> Result<()> {
         let has_both = self.device_cache.bytes > 0 && self.scratch.is_some();
         if self.direct_io == crate::DirectIo::Always && !has_both {
@@ -289,7 +196,6 @@ impl EngineBuilder {
     }
 
     /// The ways between device memory and storage that are not through the host.
-    #[cfg(feature = "cufile")]
     fn direct(&self, storage: &Arc<dyn Storage>) -> Result<Option<Arc<Direct>>> {
         if self.device_cache.bytes == 0 {
             return Ok(None);
@@ -298,43 +204,11 @@ impl EngineBuilder {
         Ok(direct.map(Arc::new))
     }
 
-    #[cfg(not(feature = "cufile"))]
-    #[expect(
-        clippy::unused_self,
-        clippy::unnecessary_wraps,
-        reason = "as with cuFile"
-    )]
-    fn direct(&self, _: &Arc<dyn Storage>) -> Result<Option<Arc<Direct>>> {
-        Ok(None)
-    }
-
-    #[cfg(feature = "peers")]
-    fn has_peers(&self) -> bool {
-        self.peer_cache.is_some()
-    }
-
-    #[cfg(not(feature = "peers"))]
-    fn has_peers(&self) -> bool {
-        false
-    }
-
-    #[cfg(feature = "peers")]
-    fn peers(&self) -> Result<Medium> {
-        let cache = self.peer_cache.as_ref().ok_or(ABSENT)?;
-        Ok(Medium::Peers(Arc::clone(cache)))
-    }
-
-    #[cfg(not(feature = "peers"))]
-    fn peers(&self) -> Result<Medium> {
-        Err(ABSENT)
-    }
-
     /// That the peer cache is this device's, and has a tier below.
     fn check_peers(&self, kinds: &[Kind]) -> Result<()> {
         if kinds.last() == Some(&Kind::Peers) {
             return Err(BuildError::NothingBelowPeers.into());
         }
-        #[cfg(feature = "peers")]
         if let Some(cache) = &self.peer_cache
             && !cache.memory().device().is_same(&self.device)
         {
@@ -366,7 +240,7 @@ impl EngineBuilder {
     fn kinds(&self) -> Vec<Kind> {
         let asked = [
             (self.device_cache.bytes > 0, Kind::Device),
-            (self.has_peers(), Kind::Peers),
+            (self.peer_cache.is_some(), Kind::Peers),
             (self.host_cache.bytes > 0, Kind::Host),
             (self.scratch.is_some(), Kind::Storage),
             (self.lasting.node_local.is_some(), Kind::NodeLocal),
@@ -392,7 +266,7 @@ impl EngineBuilder {
                 arena.wait_usable(arena.capacity().min(FIRST_CHUNK))?;
                 Medium::Device(arena)
             }
-            Kind::Peers => self.peers()?,
+            Kind::Peers => Medium::Peers(Arc::clone(self.peer_cache.as_ref().ok_or(ABSENT)?)),
             Kind::Host => Medium::Host(HostArena::start(
                 &self.device,
                 self.host_cache.bytes,

@@ -3,12 +3,11 @@
 use super::assembly::ALIGNMENT;
 use super::{EngineBuilder, UNLIMITED};
 use crate::lasting::External;
+use crate::run::PeerMemory;
 use crate::{BuildError, Error, PartError, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tierflow_local_stores::Volume;
-#[cfg(feature = "peers")]
-use tierflow_peers::PeerCache;
 use tierflow_store::{Guarded, Scratch, Storage, Vault, Verified};
 use tierflow_tier_alloc::{DeviceOptions, HostOptions, HostPool, Pace};
 
@@ -33,14 +32,14 @@ const LEAD: usize = 1 << 30;
 /// # drop(engine); Ok(()) }
 /// ```
 #[derive(Debug)]
-pub struct Tier(AnyTier);
+pub struct Tier(pub(crate) AnyTier);
 
-/// What it is made of.
+/// A tier's kind and options.
 #[derive(Debug)]
-enum AnyTier {
+pub(crate) enum AnyTier {
     Device(DeviceCache),
-    #[cfg(feature = "peers")]
-    Peers(Arc<PeerCache>),
+    #[cfg_attr(not(feature = "peers"), expect(dead_code))]
+    Peers(Arc<dyn PeerMemory>),
     Host(HostCache),
     Scratch(ScratchTier),
     NodeLocal(NodeLocal),
@@ -55,15 +54,6 @@ impl Tier {
             bytes,
             ..DeviceCache::default()
         }
-    }
-
-    /// Spare memory of peers, between the device's and the host's: what overflows goes over the links between devices,
-    /// several times as fast as to the host, and comes back that way. A peer that wants its memory back has it once
-    /// what lies there was flushed, or given up where a lower copy exists; so it needs a tier below.
-    #[cfg(feature = "peers")]
-    #[must_use]
-    pub fn peers(cache: PeerCache) -> Self {
-        Self(AnyTier::Peers(Arc::new(cache)))
     }
 
     /// Host memory to keep checkpoints in, in bytes; 0 for no such tier, or with a [pool](HostCache::pool) for all of that.
@@ -126,7 +116,6 @@ impl EngineBuilder {
     pub fn tier(mut self, tier: impl Into<Tier>) -> Self {
         match tier.into().0 {
             AnyTier::Device(cache) => self.device_cache = cache,
-            #[cfg(feature = "peers")]
             AnyTier::Peers(cache) => self.peer_cache = Some(cache),
             AnyTier::Host(cache) => self.host_cache = cache,
             AnyTier::Scratch(scratch) => self.scratch = Some(scratch),

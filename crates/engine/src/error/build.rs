@@ -57,7 +57,6 @@ pub enum BuildError {
     #[error(transparent)]
     Reduction(PartError),
     /// Copies are to go straight between the device and the scratch file, and cannot.
-    #[cfg(feature = "cufile")]
     #[error(
         "nothing goes straight between the device and the scratch file here: {why}; choose DirectIo::Measured to go through \
          pinned buffers then"
@@ -144,11 +143,4 @@ pub enum BuildError {
         /// The newest of which all have theirs.
         agreed: Option<Version>,
     },
-}
-
-impl BuildError {
-    #[cfg(any(feature = "dedup", feature = "compress"))]
-    pub(crate) fn reduction(error: impl std::error::Error + Send + Sync + 'static) -> Self {
-        Self::Reduction(PartError::new(error))
-    }
 }

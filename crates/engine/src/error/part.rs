@@ -73,38 +73,3 @@ impl From<tierflow_tier_alloc::Error> for Error {
         }
     }
 }
-
-#[cfg(feature = "dedup")]
-impl From<tierflow_dedup::Error> for Error {
-    fn from(error: tierflow_dedup::Error) -> Self {
-        match error {
-            #[cfg(feature = "cuda")]
-            tierflow_dedup::Error::Device(error) => Self::Device(error),
-            error => Self::Damaged(PartError::new(error)),
-        }
-    }
-}
-
-#[cfg(feature = "compress")]
-impl From<tierflow_codec::Error> for Error {
-    fn from(error: tierflow_codec::Error) -> Self {
-        match error {
-            #[cfg(feature = "cuda")]
-            tierflow_codec::Error::Device(error) => Self::Device(error),
-            tierflow_codec::Error::NotBuilt { .. } => Self::Undecodable {
-                why: "nvCOMP compressed it, and this build does not read that: enable the feature `nvcomp` of tierflow-engine",
-            },
-            error => Self::Damaged(PartError::new(error)),
-        }
-    }
-}
-
-#[cfg(feature = "peers")]
-impl From<tierflow_peers::Error> for Error {
-    fn from(error: tierflow_peers::Error) -> Self {
-        match error {
-            tierflow_peers::Error::Device { why, .. } => Self::Device(why),
-            error => Self::Memory(PartError::new(error)),
-        }
-    }
-}

@@ -1,6 +1,6 @@
 //! Other ranks' pieces, where all ranks' lie.
 
-#[cfg(feature = "compress")]
+#[cfg(feature = "stage")]
 use crate::region::UNNAMED;
 use crate::{Engine, Error, Result, Version};
 use tierflow_store::Piece;
@@ -53,7 +53,7 @@ pub fn read_regions(piece: &Piece, regions: &mut [(&str, &mut [u8])]) -> Result<
 }
 
 /// Brings regions of a compressed piece back.
-#[cfg(feature = "compress")]
+#[cfg(feature = "stage")]
 fn decode(piece: &Piece, encoded: &RegionInfo, regions: &mut [(&str, &mut [u8])]) -> Result<()> {
     let containers = piece.read(&encoded.name)?;
     if !tierflow_codec::Header::is_one(&containers) {
@@ -83,7 +83,7 @@ fn decode(piece: &Piece, encoded: &RegionInfo, regions: &mut [(&str, &mut [u8])]
     Ok(())
 }
 
-#[cfg(not(feature = "compress"))]
+#[cfg(not(feature = "stage"))]
 fn decode(_: &Piece, _: &RegionInfo, _: &mut [(&str, &mut [u8])]) -> Result<()> {
     Err(of_others())
 }

@@ -9,13 +9,12 @@ mod notices;
 mod peers;
 mod pool;
 
-#[cfg(feature = "peers")]
-pub(crate) use peers::start as start_peers;
 pub(crate) use pool::{Pool, start as start_pool};
 
 pub(super) use notices::{Link, Waiting};
 
 use super::core::Shared;
+use super::medium::Medium;
 use super::sync::{Builder, JoinHandle};
 use crate::plan::{Event, Place, TierId};
 use crate::{Error, Result};
@@ -23,7 +22,30 @@ use notices::{AGAIN, Bell, NONE, Notices};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tierflow_device::Access;
+use tierflow_device::{Access, Memory};
+
+/// Memory of other devices that this one reaches.
+pub(crate) trait PeerMemory: std::fmt::Debug + Send + Sync {
+    /// Its bytes, all of them.
+    fn memory(&self) -> &Memory;
+
+    /// Bytes at most.
+    fn capacity(&self) -> usize;
+
+    /// Starts the thread that keeps the tier within the bytes that the peers lend.
+    fn start(self: Arc<Self>, shared: &Arc<Shared>, tier: TierId) -> Result<JoinHandle<()>>;
+}
+
+/// Starts the thread that looks after the peers' memory, if there is a tier of it.
+pub(crate) fn start_peers(shared: &Arc<Shared>) -> Result<Option<JoinHandle<()>>> {
+    let mut tiers = shared.tiers.iter().enumerate();
+    let found = tiers.find_map(|(tier, level)| match &level.medium {
+        Medium::Peers(memory) => Some((TierId(tier), Arc::clone(memory))),
+        _ => None,
+    });
+    let start = |(tier, memory): (TierId, Arc<dyn PeerMemory>)| memory.start(shared, tier);
+    found.map(start).transpose()
+}
 
 /// Who decides how much of a tier is used.
 trait Lender: Send + 'static {

@@ -5,43 +5,46 @@
 
 mod choice;
 mod crossing;
+#[cfg(feature = "cuda")]
+mod cufile;
 
 use super::staging::STAGED;
 use super::sync::Mutex;
 use crate::{BuildError, DirectIo, DirectMetrics, WayBytes};
 use choice::{Choice, Way};
+#[cfg(feature = "cuda")]
+use cufile::open;
 use std::fmt::Debug;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tierflow_device::cuda::{DirectError, DirectFile, DirectFiles, DirectMode};
 use tierflow_device::{Device, ReadLoan, WriteLoan};
 use tierflow_store::Storage;
 
-/// A file that a device's memory is copied to and from, by offsets in both.
-trait Reached: Debug + Send + Sync {
-    fn read(&self, offset: u64, memory: &mut WriteLoan) -> Result<(), DirectError>;
-    fn write(&self, offset: u64, memory: &ReadLoan) -> Result<(), DirectError>;
+/// A file that copies to and from device memory, by offsets in both.
+trait DirectTarget: Debug + Send + Sync {
+    fn read(&self, offset: u64, memory: &mut WriteLoan) -> Result<(), StraightError>;
+    fn write(&self, offset: u64, memory: &ReadLoan) -> Result<(), StraightError>;
 }
 
-impl Reached for DirectFile {
-    fn read(&self, offset: u64, memory: &mut WriteLoan) -> Result<(), DirectError> {
-        Self::read(self, offset, memory)
-    }
-
-    fn write(&self, offset: u64, memory: &ReadLoan) -> Result<(), DirectError> {
-        Self::write(self, offset, memory)
-    }
+/// The reason why a copy did not go straight.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+enum StraightError {
+    /// The memory is not the device's own.
+    Memory,
+    /// The library's own words.
+    Failed(String),
 }
 
 /// The ways between a device and a storage.
 #[derive(Debug)]
 pub(crate) struct Direct {
-    file: Option<Box<dyn Reached>>,
+    file: Option<Box<dyn DirectTarget>>,
     /// Is told what is written past it.
     storage: Option<Arc<dyn Storage>>,
-    mode: Option<DirectMode>,
+    /// The library's way to the file.
+    mode: Option<&'static str>,
     is_measured: bool,
     /// Why all go through pinned buffers, from when on they do.
     closed: Mutex<Option<String>>,
@@ -72,7 +75,7 @@ impl Direct {
         };
         match open(device, &**storage, is_measured) {
             Ok((file, mode)) => Ok(Some(Self {
-                file: Some(Box::new(file)),
+                file: Some(file),
                 storage: Some(Arc::clone(storage)),
                 mode: Some(mode),
                 is_measured,
@@ -102,7 +105,7 @@ impl Direct {
             direct: side.direct.load(Ordering::Relaxed),
         };
         DirectMetrics {
-            mode: self.mode.map(|mode| mode.name()),
+            mode: self.mode,
             why_staged: self.closed.lock().clone(),
             down: bytes(&self.down),
             up: bytes(&self.up),
@@ -122,29 +125,20 @@ impl Direct {
     }
 
     /// cuFile failed where pinned buffers did not.
-    fn close(&self, error: &DirectError) {
+    fn close(&self, error: &str) {
         tracing::warn!(%error, "copies between device and file go through pinned buffers from now on");
-        self.closed.lock().get_or_insert_with(|| error.to_string());
+        self.closed.lock().get_or_insert_with(|| error.to_owned());
     }
 }
 
-/// The file of a storage as cuFile sees it, and how bytes go there; or why not.
+/// Says that the build has no library to open.
+#[cfg(not(feature = "cuda"))]
 fn open(
-    device: &Device,
-    storage: &dyn Storage,
-    is_measured: bool,
-) -> Result<(DirectFile, DirectMode), String> {
-    let files = DirectFiles::open(device).map_err(|error| error.to_string())?;
-    if is_measured && files.mode() == DirectMode::Compatibility {
-        return Err(
-            "cuFile copies through host memory itself: this machine has neither nvidia-fs nor P2PDMA"
-                .to_owned(),
-        );
-    }
-    let file = storage.file().map_err(|error| error.to_string())?;
-    let file = file.ok_or("the storage is not one plain file with direct I/O")?;
-    let direct = files.file(file.as_fd());
-    Ok((direct.map_err(|error| error.to_string())?, files.mode()))
+    _: &Device,
+    _: &dyn Storage,
+    _: bool,
+) -> Result<(Box<dyn DirectTarget>, &'static str), String> {
+    Err("this build is without CUDA: enable the feature `cuda` of tierflow-engine".to_owned())
 }
 
 impl Counted {

@@ -100,23 +100,6 @@ impl Lane {
         saved.map_err(|error| stash.open(error, of_tier))
     }
 
-    #[cfg(any(feature = "dedup", feature = "compress"))]
-    /// Stores `length` bytes of a version where its copy is to lie, in another form than its own.
-    pub(super) fn put(
-        &mut self,
-        mut to: Lying<'_>,
-        (version, form): (Version, Form),
-        (from, length): (&(dyn Origin + Sync), u64),
-    ) -> std::result::Result<(), Failed> {
-        match to.medium.kept() {
-            None => self.copy(from, &mut to, 0..length, None),
-            Some(kept) => {
-                let pull = |lane: &mut Self, at, into: &mut [u8]| lane.fill(from, (at, into), None);
-                self.save(kept, (version, length, form), pull)
-            }
-        }
-    }
-
     /// Brings a version back into the application's regions.
     pub(super) fn bring_regions(
         &mut self,

@@ -1,6 +1,6 @@
 //! What a tier is made of.
 
-use super::PeerCache;
+use super::capacity::PeerMemory;
 use super::direct::Direct;
 use super::kept::Kept;
 use crate::kind::Kind;
@@ -24,8 +24,7 @@ pub(crate) struct Level {
 pub(crate) enum Medium {
     Device(DeviceArena),
     /// Memory of other devices that this one reaches.
-    #[cfg_attr(not(feature = "peers"), expect(dead_code))]
-    Peers(Arc<PeerCache>),
+    Peers(Arc<dyn PeerMemory>),
     Host(HostArena),
     /// And the ways between it and a device that are not through the host.
     Storage(Arc<dyn Storage>, Option<Arc<Direct>>),

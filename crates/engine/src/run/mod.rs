@@ -11,6 +11,7 @@
 //! | `kept` | how does a tier keep copies under their versions' numbers? |
 //! | `durable` | how do bytes get there and back? |
 //! | `stage` | what becomes of checkpoints on lower tiers, and checkpoints of that? |
+//! | `encode` | which stages does the engine have itself? |
 //! | `regions` | which bytes of the application make up this part of a checkpoint? |
 //! | `pending` | which work of the application's streams must be over first? |
 //! | `capacity` | how large is a tier whose memory others want, too? |
@@ -33,14 +34,11 @@
 //! | `layouts` | what are the regions of checkpoints called? |
 //! | `first_write` | what does a run note before it changes anything? |
 //! | `turns` | what must be durable before this version is? |
-//! | `absent` | what stands for peers in a build without them? |
 //! | `opening` | how much of a tier that is still being mapped may be used? |
 //!
 //! The plan is locked for microseconds around each event, never across a copy. Bytes are touched through loans only:
 //! should the plan ever hand out bytes in use, the loan is refused, and the call or transfer fails instead of the data.
 
-#[cfg(not(feature = "peers"))]
-mod absent;
 mod bypass;
 mod calls;
 mod capacity;
@@ -50,13 +48,11 @@ mod core;
 mod damage;
 mod desk;
 mod detached;
-#[cfg(feature = "cufile")]
-mod direct;
-#[cfg(not(feature = "cufile"))]
-#[path = "direct/no_cufile.rs"]
 mod direct;
 mod durable;
 mod empties;
+#[cfg(feature = "stage")]
+mod encode;
 mod ends;
 mod first_write;
 mod housekeeping;
@@ -83,11 +79,7 @@ mod worker;
 
 pub(crate) use self::core::Shared;
 pub(crate) use self::suspend::{Asked, Decided, hear_turns};
-#[cfg(not(feature = "peers"))]
-pub(crate) use absent::PeerCache;
-#[cfg(feature = "peers")]
-pub(crate) use capacity::start_peers;
-pub(crate) use capacity::{Pool, start_pool};
+pub(crate) use capacity::{PeerMemory, Pool, start_peers, start_pool};
 pub(crate) use commits::{COMMITTED, gathering};
 pub(crate) use committer::start as start_committer;
 pub(crate) use desk::{Answer, Grant, Ways};
@@ -104,12 +96,6 @@ pub(crate) use medium::{Level, Medium};
 pub(crate) use opening::start as start_opening;
 pub(crate) use recorder::Recorder;
 pub(crate) use regions::{Sink, Source};
-#[cfg(feature = "compress")]
-pub(crate) use stage::Compressed;
-#[cfg(feature = "dedup")]
-pub(crate) use stage::Differences;
-pub(crate) use stage::Stage;
-#[cfg(feature = "peers")]
-pub(crate) use tierflow_peers::PeerCache;
+pub(crate) use stage::{Stage, StageOptions};
 pub(crate) use together::AHEAD;
 pub(crate) use worker::{Crew, start as start_workers};

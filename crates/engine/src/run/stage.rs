@@ -5,37 +5,23 @@
 //! cores do; and so with checkpoints that come up again. What lies there says itself what it is, so that either stage reads what
 //! the other one wrote, the other one's on the host's cores.
 
-#[cfg(feature = "compress")]
-mod coder;
-#[cfg(feature = "compress")]
-mod compressed;
-#[cfg(feature = "dedup")]
-mod differences;
-#[cfg(feature = "dedup")]
-mod line;
-#[cfg(any(feature = "dedup", feature = "compress"))]
-mod stored;
-
 use super::ends::Lying;
 use super::lane::{Failed, Lane};
 use super::layouts::Layout;
-use super::medium::Level;
+use super::medium::{Level, Medium};
 use super::regions::Sink;
+use crate::kind::Kind;
 use crate::plan::{Overhead, Piece, Place, Stored};
 use crate::{CompressionMetrics, Result, Version};
-use tierflow_device::Stream;
+use std::any::Any;
+use tierflow_device::{Device, Stream};
 use tierflow_store::container::RegionInfo;
-
-#[cfg(feature = "compress")]
-pub(crate) use compressed::Compressed;
-#[cfg(feature = "dedup")]
-pub(crate) use differences::Differences;
 
 /// A version that does not lie as it is, where, and what it builds upon, nearest first.
 pub(crate) type Links<'a> = (Version, &'a Place, &'a [(Version, Place)]);
 
 /// A version on its way down, and what its stage may want to know.
-#[cfg_attr(not(all(feature = "dedup", feature = "compress")), allow(dead_code))]
+#[cfg_attr(not(feature = "stage"), expect(dead_code))]
 pub(crate) struct Descent<'a> {
     pub(super) version: Version,
     /// What it is to build upon.
@@ -48,6 +34,21 @@ pub(crate) struct Descent<'a> {
     pub(super) below: &'a dyn Fn() -> Option<f64>,
     /// Hears what was made, or that it goes as it is, and says where that is to lie: as close to others as there is room by then.
     pub(super) encoded: &'a dyn Fn(Option<Stored>) -> Option<Piece>,
+}
+
+/// The builder's choice of a [`Stage`].
+pub(crate) trait StageOptions: Any + Send {
+    /// Returns true if versions may build upon others.
+    fn differs(&self) -> bool;
+
+    /// Returns how many of these tiers, the fastest first, hold versions as they are in any case.
+    fn whole_on(&self, kinds: &[Kind]) -> usize;
+
+    /// Checks that these tiers go together with the stage.
+    fn check(&self, kinds: &[Kind]) -> Result<()>;
+
+    /// Makes the stage below a fastest tier of this medium.
+    fn make(&self, device: &Device, fastest: &Medium) -> Result<Option<Box<dyn Stage>>>;
 }
 
 /// What becomes of checkpoints on tiers that do not hold them as they are.

@@ -1,35 +1,56 @@
-//! Memory that peers lend: what is wanted back, or whose lender is gone, is emptied by the plan first. What has a lower copy is
-//! given up, the rest is flushed.
+//! Memory that peers lend. When its lender wants it back, or is gone, the plan empties it first: versions with a lower copy are
+//! given up, the others are flushed.
 
-use super::{Bell, Lender, Notices, Shared, start as start_thread};
-use crate::Result;
+use super::{Bell, Lender, Notices, PeerMemory, Shared, start as start_thread};
+use crate::builder::tier::AnyTier;
 use crate::plan::TierId;
-use crate::run::medium::Medium;
 use crate::run::sync::JoinHandle;
+use crate::{Error, PartError, Result, Tier};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
+use tierflow_device::Memory;
 use tierflow_peers::PeerCache;
 
-struct Peers(Arc<PeerCache>);
-
-/// Starts the thread that looks after the peer cache, if there is one.
-pub(crate) fn start(shared: &Arc<Shared>) -> Result<Option<JoinHandle<()>>> {
-    let mut caches = shared.tiers.iter().enumerate();
-    let found = caches.find_map(|(tier, has)| match &has.medium {
-        Medium::Peers(cache) => Some((TierId(tier), Arc::clone(cache))),
-        _ => None,
-    });
-    let Some((tier, cache)) = found else {
-        return Ok(None);
-    };
-    let usable = cache.usable() as u64;
-    let join = |wake| {
-        cache.wake_by(&wake);
-        Peers(cache)
-    };
-    start_thread(shared, (tier, usable, 0), join, drop).map(Some)
+impl Tier {
+    /// Spare memory of peers, between the device's and the host's: what overflows goes over the links between devices,
+    /// several times as fast as to the host, and comes back that way. A peer that wants its memory back has it once
+    /// what lies there was flushed, or given up where a lower copy exists; so it needs a tier below.
+    #[must_use]
+    pub fn peers(cache: PeerCache) -> Self {
+        Self(AnyTier::Peers(Arc::new(cache)))
+    }
 }
+
+impl From<tierflow_peers::Error> for Error {
+    fn from(error: tierflow_peers::Error) -> Self {
+        match error {
+            tierflow_peers::Error::Device { why, .. } => Self::Device(why),
+            error => Self::Memory(PartError::new(error)),
+        }
+    }
+}
+
+impl PeerMemory for PeerCache {
+    fn memory(&self) -> &Memory {
+        self.memory()
+    }
+
+    fn capacity(&self) -> usize {
+        self.capacity()
+    }
+
+    fn start(self: Arc<Self>, shared: &Arc<Shared>, tier: TierId) -> Result<JoinHandle<()>> {
+        let usable = self.usable() as u64;
+        let join = |wake| {
+            self.wake_by(&wake);
+            Peers(self)
+        };
+        start_thread(shared, (tier, usable, 0), join, drop)
+    }
+}
+
+struct Peers(Arc<PeerCache>);
 
 impl Lender for Peers {
     fn wait(&mut self, bell: &Bell, limit: Option<Duration>) {

@@ -1,14 +1,13 @@
 //! Copies between memory of a device and a file: by cuFile, or through pinned buffers.
 
-use super::Reached;
 use super::choice::Way;
+use super::{DirectTarget, StraightError};
 use crate::run::ends::{Destination, Origin};
 use crate::run::lane::{Failed, Lane, Stop, WITH_STORAGE};
 use crate::run::staging::STAGED;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
-use tierflow_device::cuda::DirectError;
 use tierflow_device::{Place, Stream};
 
 /// Why a copy did not go straight.
@@ -16,7 +15,7 @@ enum Not {
     /// The memory is not the device's own.
     Reached,
     Stopped(Failed),
-    Failed(DirectError),
+    Failed(String),
 }
 
 /// A copy between a device and a file.
@@ -49,28 +48,28 @@ impl Crossing<'_> {
     }
 
     /// Copies the bytes from `at` on, as many as go at once. Returns how many.
-    fn part(&mut self, at: u64, file: &dyn Reached) -> Result<u64, Not> {
+    fn part(&mut self, at: u64, file: &dyn DirectTarget) -> Result<u64, Not> {
         let length = WITH_STORAGE.min(self.bytes.end - at);
         let offset = self.offset + (at - self.bytes.start);
         let copied = if self.is_down {
             match self.from.lend(at..at + self.to.whole(length)) {
                 Some(Ok(lent)) => file.write(offset, &lent),
-                _ => Err(DirectError::Memory),
+                _ => Err(StraightError::Memory),
             }
         } else {
             match self.to.lend_mut(at..at + self.from.whole(length)) {
                 Some(Ok(mut lent)) => file.read(offset, &mut lent),
-                _ => Err(DirectError::Memory),
+                _ => Err(StraightError::Memory),
             }
         };
         copied.map_err(|error| match error {
-            DirectError::Memory => Not::Reached,
-            error => Not::Failed(error),
+            StraightError::Memory => Not::Reached,
+            StraightError::Failed(why) => Not::Failed(why),
         })?;
         Ok(length)
     }
 
-    fn go(&mut self, file: &dyn Reached, stop: &Stop) -> Result<(), Not> {
+    fn go(&mut self, file: &dyn DirectTarget, stop: &Stop) -> Result<(), Not> {
         let mut at = self.bytes.start;
         while at < self.bytes.end {
             stop.look().map_err(Not::Stopped)?;

@@ -7,10 +7,12 @@ use crate::kind::Kind;
 use crate::plan::{Piece, TierId, TransferFailure};
 use std::ops::Range;
 use std::sync::Arc;
-use tierflow_device::cuda::StatusCode;
 use tierflow_device::{Choice as Back, open};
 use tierflow_store::Scratch;
 use tierflow_tier_alloc::{DeviceArena, DeviceOptions};
+
+/// The words of a library that fails.
+const WHY: &str = "cuFile refuses the file";
 
 const SIZE: u64 = WITH_STORAGE + STAGED + 12_345;
 
@@ -34,12 +36,12 @@ struct Fake {
 }
 
 impl Fake {
-    fn asked(&self) -> Result<(), DirectError> {
+    fn asked(&self) -> Result<(), StraightError> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         match self.fault {
             Fault::None => Ok(()),
             Fault::Fails => Err(failed()),
-            Fault::NotReached => Err(DirectError::Memory),
+            Fault::NotReached => Err(StraightError::Memory),
             Fault::Stops => {
                 self.stop.store(true, Ordering::Relaxed);
                 Ok(())
@@ -48,24 +50,24 @@ impl Fake {
     }
 }
 
-fn failed() -> DirectError {
-    let status = StatusCode {
-        cufile: 5030,
-        cuda: 0,
-    };
-    DirectError::File(status)
+fn failed() -> StraightError {
+    StraightError::Failed(WHY.to_owned())
 }
 
-impl Reached for Fake {
-    fn read(&self, offset: u64, memory: &mut WriteLoan) -> Result<(), DirectError> {
+impl DirectTarget for Fake {
+    fn read(&self, offset: u64, memory: &mut WriteLoan) -> Result<(), StraightError> {
         self.asked()?;
-        let read = self.storage.read_at(offset, memory.bytes_mut()?);
+        let read = self
+            .storage
+            .read_at(offset, memory.bytes_mut().map_err(|_| failed())?);
         read.map_err(|_| failed())
     }
 
-    fn write(&self, offset: u64, memory: &ReadLoan) -> Result<(), DirectError> {
+    fn write(&self, offset: u64, memory: &ReadLoan) -> Result<(), StraightError> {
         self.asked()?;
-        let written = self.storage.write_at(offset, memory.bytes()?);
+        let written = self
+            .storage
+            .write_at(offset, memory.bytes().map_err(|_| failed())?);
         written.map_err(|_| failed())
     }
 }
@@ -126,7 +128,7 @@ impl Rig {
         };
         let direct = Direct {
             file: Some(Box::new(fake)),
-            mode: Some(DirectMode::NvidiaFs),
+            mode: Some("nvidia-fs"),
             is_measured,
             ..Direct::closed(None)
         };
@@ -222,7 +224,7 @@ fn what_fails_straight_goes_through_buffers_from_then_on() {
     let twice = bytes(2 * SIZE, 0);
     assert_eq!((metrics.down, metrics.up), (twice, twice));
     assert_eq!(metrics.failed, 1);
-    assert_eq!(metrics.why_staged, Some(failed().to_string()));
+    assert_eq!(metrics.why_staged, Some(WHY.to_owned()));
     assert_eq!(rig.asked(), 1);
 }
 

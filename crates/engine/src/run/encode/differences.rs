@@ -7,15 +7,7 @@
 //!
 //! With `compress`, what was made is encoded before the plan hears how long it is.
 
-#[cfg(feature = "compress")]
 mod encoded;
-#[cfg(not(feature = "compress"))]
-#[path = "differences/no_codec.rs"]
-mod encoded;
-#[cfg(feature = "cuda")]
-mod kernels;
-#[cfg(not(feature = "cuda"))]
-#[path = "differences/no_kernels.rs"]
 mod kernels;
 
 use super::line::Line;
@@ -167,7 +159,6 @@ impl Differences {
     ///
     /// # Errors
     /// [`Error::Device`] for kernels that cannot be loaded.
-    #[cfg(feature = "compress")]
     pub(crate) fn encoded(
         self,
         how: crate::Compression,

@@ -7,20 +7,16 @@ use super::super::Descent;
 use super::super::coder::{Coder, Input, Run};
 use super::super::stored::Bytes;
 use super::{Lane, Made, Outcome};
-#[cfg(feature = "cuda")]
 use crate::run::durable::told;
-#[cfg(feature = "cuda")]
 use crate::run::ends::Destination;
 use crate::run::ends::Held;
 use crate::run::lane::Failed;
 use crate::run::medium::Medium;
-#[cfg(feature = "cuda")]
 use crate::run::medium::to_usize;
 use crate::{Compression, CompressionMetrics, Result};
 use tierflow_codec::{Element as Value, Frame};
 use tierflow_dedup::{HEADER_BYTES, most_stored_bytes};
 use tierflow_device::Device;
-#[cfg(feature = "cuda")]
 use tierflow_device::{Error as DeviceError, ReadLoan};
 use tierflow_store::container::RegionInfo;
 
@@ -94,7 +90,6 @@ impl DifferenceCoder {
     /// Has the device decode the frames among these differences of checkpoints of `size` bytes, and lends what it made of each. In
     /// their place come the differences with what the host reads of them, and zeros for payloads. Nothing happens if the host is to
     /// decode them, as where the device has no memory.
-    #[cfg(feature = "cuda")]
     pub(super) fn decode(
         &self,
         lane: &mut Lane,
@@ -185,7 +180,6 @@ pub(super) fn decoded(stored: Bytes, size: u64) -> Result<Bytes> {
 }
 
 /// Bytes that start with a difference's header, of what was stored of it.
-#[cfg(feature = "cuda")]
 pub(super) fn plain(stored: &[u8]) -> &[u8] {
     match Frame::parse(stored) {
         Ok(frame) => frame.plain(),

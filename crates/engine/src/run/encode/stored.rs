@@ -1,11 +1,10 @@
 //! What lies below the stage: bytes that say themselves what they are, and the host's way to make checkpoints of them.
 
 use super::Links;
-#[cfg(not(feature = "dedup"))]
-use crate::Error;
 use crate::plan::Piece;
 use crate::run::durable::told;
 use crate::run::ends::{Destination, Held, Lying, Origin};
+use crate::run::kept::Form;
 use crate::run::lane::{Failed, Lane, at_destination, at_source};
 use crate::run::medium::Level;
 use crate::run::regions::Sink;
@@ -70,39 +69,19 @@ fn fetch_from(lane: &mut Lane, version: Version, from: Lying<'_>) -> Result<Byte
 }
 
 /// Whether it is a compressed version, and not differences.
-#[cfg(feature = "compress")]
 pub(super) fn is_compressed(stored: &[Bytes]) -> bool {
     matches!(stored, [one] if super::compressed::is_compressed(one.as_ref()))
 }
 
-/// No build without the feature reads them.
-#[cfg(all(feature = "cuda", not(feature = "compress")))]
-pub(super) fn is_compressed(_: &[Bytes]) -> bool {
-    false
-}
-
 /// Makes the checkpoint of what it is made of.
 fn decode(stored: Vec<Bytes>, whole: &mut [u8]) -> Result<()> {
-    #[cfg(feature = "compress")]
     if let [one] = stored.as_slice()
         && is_compressed(&stored)
     {
         return Ok(tierflow_codec::decode_all(one.as_ref(), whole)?);
     }
-    #[cfg(feature = "dedup")]
-    {
-        let (chain, number) = super::differences::chain(stored, whole.len() as u64)?;
-        Ok(chain.restore(number, whole)?)
-    }
-    #[cfg(not(feature = "dedup"))]
-    Err(not_read())
-}
-
-#[cfg(not(feature = "dedup"))]
-fn not_read() -> Error {
-    Error::Undecodable {
-        why: "this build reads none: enable the feature `dedup` of tierflow-engine",
-    }
+    let (chain, number) = super::differences::chain(stored, whole.len() as u64)?;
+    Ok(chain.restore(number, whole)?)
 }
 
 /// Brings a version up by the host's cores.
@@ -140,7 +119,6 @@ pub(super) fn read(
 }
 
 fn decoded(stored: Vec<Bytes>, size: u64) -> Result<Vec<u8>> {
-    #[cfg(feature = "compress")]
     if let [one] = stored.as_slice()
         && is_compressed(&stored)
         && tierflow_codec::decoded_len(one.as_ref())? != size
@@ -151,4 +129,22 @@ fn decoded(stored: Vec<Bytes>, size: u64) -> Result<Vec<u8>> {
     let mut whole = vec![0; usize::try_from(size).unwrap_or(usize::MAX)];
     decode(stored, &mut whole)?;
     Ok(whole)
+}
+
+impl Lane {
+    /// Stores `length` bytes of a version where its copy is to lie, in another form than its own.
+    pub(super) fn put(
+        &mut self,
+        mut to: Lying<'_>,
+        (version, form): (Version, Form),
+        (from, length): (&(dyn Origin + Sync), u64),
+    ) -> std::result::Result<(), Failed> {
+        match to.medium.kept() {
+            None => self.copy(from, &mut to, 0..length, None),
+            Some(kept) => {
+                let pull = |lane: &mut Self, at, into: &mut [u8]| lane.fill(from, (at, into), None);
+                self.save(kept, (version, length, form), pull)
+            }
+        }
+    }
 }

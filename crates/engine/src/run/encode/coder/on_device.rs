@@ -1,10 +1,6 @@
 //! Compression of what lies in memory that only the device reads: its kernels encode and decode in memory of its own, and its
 //! copy engines bring the containers down and up meanwhile.
 
-#[cfg(not(feature = "nvcomp"))]
-#[path = "on_device/no_nvcomp.rs"]
-mod nvcomp;
-#[cfg(feature = "nvcomp")]
 mod nvcomp;
 
 use super::predictors::Predictors;
@@ -222,7 +218,6 @@ impl DeviceCodec {
     }
 
     /// Decodes containers in host memory to this range of a destination. Returns false if the host is to do it.
-    #[cfg(feature = "dedup")]
     pub(super) fn decode_from_host(
         &self,
         lane: &mut Lane,

@@ -20,7 +20,6 @@ pub(in super::super) struct Run {
 }
 
 impl Run {
-    #[cfg(feature = "dedup")]
     pub(in super::super) fn lossless(range: Range<u64>, value: Value, kind: usize) -> Self {
         Self {
             range,

@@ -7,7 +7,6 @@
 //! What does not become smaller goes as it is; where encoding does not shorten the way, the governor has it left out.
 
 mod measured;
-#[cfg(feature = "cuda")]
 mod on_device;
 mod predictors;
 pub(super) mod runs;
@@ -15,7 +14,6 @@ pub(super) mod runs;
 pub(super) use runs::Run;
 
 use super::Links;
-#[cfg(feature = "cuda")]
 use crate::plan::Piece;
 use crate::run::durable::told;
 use crate::run::ends::{Destination, Held, Lying, Origin};
@@ -25,12 +23,10 @@ use crate::run::medium::{Level, Medium, to_usize};
 use crate::run::sync::Mutex;
 use crate::{Compression, CompressionMetrics, Error, Result, Version};
 use measured::Measured;
-#[cfg(feature = "cuda")]
 use on_device::DeviceCodec;
 use predictors::Predictors;
 use std::ops::Range;
 use tierflow_codec::{Codec, Decision, Method, Planes};
-#[cfg(feature = "cuda")]
 use tierflow_device::Error as DeviceError;
 use tierflow_device::{Device, Stream};
 
@@ -47,7 +43,6 @@ pub(super) struct Coder {
     measured: Measured,
     predictors: Predictors,
     /// For memory that only the device reads.
-    #[cfg(feature = "cuda")]
     kernels: Option<DeviceCodec>,
     /// What the host encodes to.
     buffers: Mutex<Vec<Vec<u8>>>,
@@ -55,10 +50,8 @@ pub(super) struct Coder {
 
 /// The bytes that are to be encoded.
 pub(super) enum Input<'a> {
-    #[cfg(feature = "dedup")]
     Bytes(&'a [u8]),
     /// From offset 0 on, and whether that is memory of the engine's own device.
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     From {
         origin: &'a dyn Origin,
         on_device: bool,
@@ -102,7 +95,6 @@ pub(super) struct Encoded<'s>(Containers<'s>);
 
 enum Containers<'s> {
     OnHost(HostContainers<'s>),
-    #[cfg(feature = "cuda")]
     OnDevice(on_device::DeviceContainers<'s>),
 }
 
@@ -132,13 +124,11 @@ impl Coder {
     /// # Errors
     /// [`BuildError::Reduction`](crate::BuildError::Reduction) for a bound that cannot be, and for nvCOMP where there is none;
     /// [`Error::Device`] for kernels that cannot be loaded.
-    #[cfg_attr(not(feature = "cuda"), allow(unused_variables))]
     pub(super) fn new(how: Compression, device: &Device, fastest: &Medium) -> Result<Self> {
         how.check()?;
         Ok(Self {
             measured: Measured::default(),
             predictors: Predictors::default(),
-            #[cfg(feature = "cuda")]
             kernels: DeviceCodec::new(&how, device, fastest)?,
             buffers: Mutex::default(),
             how,
@@ -165,7 +155,6 @@ impl Coder {
         (front, runs): (&[u8], &[Run]),
     ) -> Option<Encoded<'_>> {
         let encoded = match *input {
-            #[cfg(feature = "dedup")]
             Input::Bytes(bytes) => self.encode_on_host(Values::Here(bytes), (front, runs)),
             Input::From { origin, on_device } => {
                 self.encode_from(lane, (origin, on_device, size), (front, runs))
@@ -184,14 +173,12 @@ impl Coder {
         (bytes < size).then_some(encoded)
     }
 
-    #[cfg_attr(not(feature = "cuda"), expect(unused_variables))]
     fn encode_from(
         &self,
         lane: &mut Lane,
         (from, on_device, size): (&dyn Origin, bool, u64),
         parts: (&[u8], &[Run]),
     ) -> Result<Encoded<'_>> {
-        #[cfg(feature = "cuda")]
         if let Some(kernels) = self.kernels.as_ref().filter(|_| on_device) {
             let made = kernels.encode(lane, from, parts, &self.predictors)?;
             return Ok(Encoded(Containers::OnDevice(made)));
@@ -244,7 +231,6 @@ impl Coder {
 
     /// Has the device decode a version of `size` bytes to where it is to lie. False if the host is to do it: what only the host reads,
     /// what is not compressed, and what the device has no memory for.
-    #[cfg(feature = "cuda")]
     pub(super) fn decode(
         &self,
         lane: &mut Lane,
@@ -270,20 +256,7 @@ impl Coder {
         }
     }
 
-    #[cfg(not(feature = "cuda"))]
-    #[expect(clippy::unnecessary_wraps, reason = "as with kernels")]
-    pub(super) fn decode(
-        &self,
-        _: &mut Lane,
-        _: &[Level],
-        _: (Links<'_>, u64),
-        _: (&mut dyn Destination, Option<&Stream>),
-    ) -> Result<bool> {
-        Ok(false)
-    }
-
     /// Has the device decode containers in host memory to this range of a destination. False if the host is to do it.
-    #[cfg(all(feature = "cuda", feature = "dedup"))]
     pub(super) fn decode_from_host(
         &self,
         lane: &mut Lane,
@@ -320,7 +293,6 @@ impl Encoded<'_> {
     fn came_to(&self) -> (u64, u64) {
         match &self.0 {
             Containers::OnHost(made) => (made.bytes as u64, made.nanoseconds),
-            #[cfg(feature = "cuda")]
             Containers::OnDevice(made) => (made.bytes, made.nanoseconds),
         }
     }
@@ -340,7 +312,6 @@ impl Encoded<'_> {
                 };
                 lane.put(to, stored, (&from, self.bytes()))
             }
-            #[cfg(feature = "cuda")]
             Containers::OnDevice(made) => {
                 let from = Held {
                     start: 0,

@@ -1,0 +1,78 @@
+//! Notices that signals give.
+
+use super::Notice;
+use crate::{Error, Result};
+use signal_hook::iterator::{Handle, Signals};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+/// The thread that receives the signals of a notice, until the last clone of the notice is dropped.
+#[derive(Debug)]
+struct Listener {
+    handle: Handle,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.handle.close();
+        let thread = self
+            .thread
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        // A thread that panicked returns nothing.
+        thread.take().map(JoinHandle::join);
+    }
+}
+
+impl Notice {
+    /// A notice that is given when one of these signals comes: the job is ended `grace` later, as its batch system says. The
+    /// signals no longer do what they did, which for SIGTERM is to end the process, also once the notice is dropped.
+    ///
+    /// # Errors
+    /// [`Error::Signals`] if one of them cannot be received, such as SIGKILL; [`Error::Thread`].
+    ///
+    /// ```no_run
+    /// # use tierflow_engine::Notice;
+    /// // sbatch --signal=TERM@120: two minutes, of which ten seconds are kept for the end of the program.
+    /// let notice = Notice::on_signals(&[15], std::time::Duration::from_secs(110))?;
+    /// # Ok::<(), tierflow_engine::Error>(())
+    /// ```
+    pub fn on_signals(signals: &[i32], grace: Duration) -> Result<Self> {
+        let forbidden = signal_hook::consts::FORBIDDEN;
+        if let Some(signal) = signals.iter().find(|signal| forbidden.contains(signal)) {
+            let error = std::io::Error::other(format!("signal {signal} cannot be received"));
+            return Err(Error::Signals(error));
+        }
+        let mut received = Signals::new(signals).map_err(Error::Signals)?;
+        let (handle, mut notice) = (received.handle(), Self::new());
+        let given = notice.clone();
+        let listen = move || received.forever().for_each(|_| given.give(grace));
+        let thread = Builder::new().name("tierflow-notice".to_owned());
+        let thread = thread.spawn(listen).map_err(Error::Thread)?;
+        notice._listener = Some(Arc::new(Listener {
+            handle,
+            thread: Mutex::new(Some(thread)),
+        }));
+        Ok(notice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_gives_it() {
+        let user = rustix::process::Signal::USR2;
+        let notice = Notice::on_signals(&[user.as_raw()], Duration::from_secs(9)).unwrap();
+        assert_eq!(notice.deadline(), None);
+        rustix::process::kill_process(rustix::process::getpid(), user).unwrap();
+        while notice.deadline().is_none() {
+            std::thread::yield_now();
+        }
+        let refused = Notice::on_signals(&[9], Duration::from_secs(1));
+        assert!(refused.unwrap_err().to_string().contains("signal 9"));
+    }
+}
