@@ -92,28 +92,42 @@ fn mb(bytes: u64) -> f64 {
     bytes as f64 / 1e6
 }
 
-/// Builds the packages that `only` may speak of, and says what came out.
+/// Builds the packages and targets that `only` names, and lists the executables. Without a package among the names,
+/// cargo builds the named targets alone.
 fn build(workspace: &Metadata, only: &[String]) -> Result<Vec<(String, Item)>> {
     let mut command = cargo();
     command.args([
         "build",
         "--profile=dist",
-        "--all-targets",
         "--message-format=json-render-diagnostics",
     ]);
+    let mut whole_packages = only.is_empty();
     for package in workspace
         .members()
         .filter(|package| package.name != "xtask")
     {
-        let targets = package.targets.iter().map(|target| target.name.as_str());
-        if is_wanted(only, &package.name)
-            || targets.into_iter().any(|target| is_wanted(only, target))
-        {
+        let is_named = is_wanted(only, &package.name);
+        let mut targets = package
+            .targets
+            .iter()
+            .filter(|target| is_wanted(only, &target.name))
+            .peekable();
+        if is_named || targets.peek().is_some() {
             command.args(["--package", &package.name]);
+        }
+        whole_packages |= is_named;
+        for target in targets {
+            let kinds = ["test", "bench", "example", "bin"];
+            if let Some(kind) = kinds.into_iter().find(|kind| target.is(kind)) {
+                command.args([format!("--{kind}"), target.name.clone()]);
+            }
         }
     }
     if command.get_args().all(|arg| arg != "--package") {
         bail!("no package or target is called any of {only:?}");
+    }
+    if whole_packages {
+        command.arg("--all-targets");
     }
     let packages = workspace.by_id();
     let mut items = Vec::new();
