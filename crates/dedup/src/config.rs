@@ -28,8 +28,8 @@ pub enum Method {
 
 /// Configuration of a lineage. Every field but `verify` changes the stored bytes.
 ///
-/// Unless `verify` is set, chunks with equal digests count as equal. XXH3 is fast and not cryptographic: who knows the
-/// seed makes colliding chunks at no cost.
+/// Unless `verify` is set, chunks with equal digests count as equal. XXH3 is fast and not cryptographic: with the
+/// seed, anyone can make colliding chunks at no cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {

@@ -111,7 +111,7 @@ fn reserve(len: usize, access: ProtFlags, at_fork: AtFork) -> Result<u64> {
     let tail = aligned + len.next_multiple_of(page_size());
     for (from, to) in [(start, aligned), (tail, start + padded)] {
         if from < to {
-            // SAFETY: a part of what was mapped above that was not given out.
+            // SAFETY: a part of the mapping above that was not given out.
             unsafe { release(from as u64, to - from) };
         }
     }

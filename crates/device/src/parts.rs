@@ -169,14 +169,14 @@ impl End<'_> {
         End::Of(memory, start + at)
     }
 
-    fn place(self) -> Place {
+    pub(crate) fn place(self) -> Place {
         match self {
             Self::Of(memory, _) => memory.place(),
             Self::Own(_) => Place::Host,
         }
     }
 
-    fn address(self, at: usize) -> u64 {
+    pub(crate) fn address(self, at: usize) -> u64 {
         match self {
             Self::Of(memory, start) => memory.base() + (start + at) as u64,
             Self::Own(address) => address + at as u64,
@@ -192,7 +192,7 @@ impl End<'_> {
     }
 
     /// Bytes from `at` on that one call may copy.
-    fn run(self, at: usize) -> usize {
+    pub(crate) fn run(self, at: usize) -> usize {
         match self {
             Self::Of(memory, start) => memory.run_from(start + at),
             Self::Own(_) => usize::MAX,

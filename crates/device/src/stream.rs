@@ -308,31 +308,21 @@ impl Stream {
                 return Err(Invalid::OutOfBounds { range, len: limit }.into());
             }
         }
-        self.enqueue_part((src, from), (dst, to), len)
+        self.enqueue_part(End::of(src, from), End::of(dst, to), len)
     }
 
     fn enqueue(&self, src: &ReadLoan, dst: &WriteLoan) -> Result<()> {
-        self.enqueue_part((src, 0), (dst, 0), src.len())
+        self.enqueue_part(End::of(src, 0), End::of(dst, 0), src.len())
     }
 
-    /// Enqueues a copy. The caller keeps both loans until it is done.
-    fn enqueue_part(
-        &self,
-        (src, from_at): (&ReadLoan, usize),
-        (dst, to_at): (&WriteLoan, usize),
-        len: usize,
-    ) -> Result<()> {
-        let (from, to) = (src.memory(), dst.memory());
-        let (from_start, to_start) = (src.range().start + from_at, dst.range().start + to_at);
-        let run = |at| {
-            from.run_from(from_start + at)
-                .min(to.run_from(to_start + at))
-        };
+    /// Enqueues a copy between two loans. The caller keeps both until it is done.
+    fn enqueue_part(&self, from: End<'_>, to: End<'_>, len: usize) -> Result<()> {
+        let run = |at| from.run(at).min(to.run(at));
         cut(len, run, |at, len| {
             let copy = Copy {
-                src: src.address() + (from_at + at) as u64,
+                src: from.address(at),
                 src_place: from.place(),
-                dst: dst.address() + (to_at + at) as u64,
+                dst: to.address(at),
                 dst_place: to.place(),
                 len,
                 is_pinned: false,

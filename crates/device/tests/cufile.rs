@@ -35,7 +35,7 @@ impl Bench {
         }
     }
 
-    /// A file past the page cache where there is such a thing, and what cuFile calls it.
+    /// A file, opened past the page cache if possible, and its registration with cuFile.
     fn file(&self) -> (File, DirectFile) {
         let path = self.directory.path().join("bytes");
         let file = opened(&path, 0o40000).or_else(|_| opened(&path, 0));

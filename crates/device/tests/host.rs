@@ -1,4 +1,4 @@
-//! The host back end: the conformance suite, and what only it promises.
+//! The host back end: the conformance suite, and promises of this back end alone.
 
 use tierflow_device::{
     Choice, Device, Error, Event, HostReservation, Kind, Memory, Pinned, ReadLoan, Reservation,
@@ -192,7 +192,7 @@ fn a_child_has_its_own_copy_of_all_memory() {
 #[test]
 fn plain_memory_has_no_streams_of_others() {
     let device = open(Choice::Host).unwrap();
-    // SAFETY: it is refused, whatever it is.
+    // SAFETY: the host back end refuses every handle.
     let adopted = unsafe { device.adopt_stream(1) };
     assert!(matches!(adopted, Err(Error::Invalid(_))), "{adopted:?}");
     let stream = device.stream().unwrap();

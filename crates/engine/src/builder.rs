@@ -1,4 +1,4 @@
-//! What may be chosen about an engine. `assembly` makes one of it.
+//! The options of an engine. `assembly` builds an engine from them.
 
 mod assembly;
 pub(crate) mod tier;
@@ -15,10 +15,11 @@ use tierflow_device::Device;
 use tierflow_plan::{Policy, Residency};
 use tierflow_store::{Retention, Storage, Vault};
 
-/// A file tier without a limit of its own: the file system sets it.
+/// Limit of a file tier without one of its own, in bytes: the file system sets the real limit.
 const UNLIMITED: u64 = 1 << 60;
 
-/// Tiers and policies of an [`Engine`](crate::Engine) to be. Without any call it has no tier, which [`EngineBuilder::build`] refuses.
+/// Tiers and policies of a future [`Engine`](crate::Engine). A new builder has no tier, which [`EngineBuilder::build`]
+/// refuses.
 pub struct EngineBuilder {
     device: Device,
     device_cache: DeviceCache,
@@ -54,91 +55,92 @@ impl EngineBuilder {
         }
     }
 
-    /// Device memory to keep checkpoints in, in bytes; 0 for no such tier.
+    /// Sets the device cache to `bytes` of device memory; 0 for no such tier.
     #[must_use]
     pub fn device_cache(mut self, bytes: usize) -> Self {
         self.device_cache.bytes = bytes;
         self
     }
 
-    /// Host memory to keep checkpoints in, in bytes; 0 for no such tier.
+    /// Sets the host cache to `bytes` of host memory; 0 for no such tier.
     #[must_use]
     pub fn host_cache(mut self, bytes: usize) -> Self {
         self.host_cache.bytes = bytes;
         self
     }
 
-    /// A directory for the scratch file, which has no name and goes with the engine.
+    /// Adds a scratch file in a directory. The file has no name and ends with the engine.
     #[must_use]
     pub fn scratch(self, directory: impl Into<PathBuf>) -> Self {
         self.tier(Tier::scratch(directory))
     }
 
-    /// Storage of your own as the lowest tier, instead of a scratch directory. Its
+    /// Adds storage of your own as the lowest tier, instead of a scratch directory. Its
     /// [alignment](tierflow_store::Storage::alignment) is a power of two of at most 4096 bytes.
     #[must_use]
     pub fn storage(self, storage: Arc<dyn Storage>) -> Self {
         self.tier(Tier::storage(storage))
     }
 
-    /// A directory of this node, made if missing, in which versions outlive the process: the next engine on it finds them.
-    /// One process at a time writes there for each rank.
+    /// Adds a directory of this node, made if missing, in which versions outlive the process: the next engine on the
+    /// directory finds them. One process at a time writes there for each rank.
     #[must_use]
     pub fn node_local(self, directory: impl Into<PathBuf>) -> Self {
         self.tier(Tier::node_local(directory))
     }
 
-    /// A directory on external storage, such as a parallel file system, in which versions outlive the node. With
-    /// [`node_local`](Self::node_local), they get there through that directory; [`Engine::wait`](crate::Engine::wait) waits until they are
-    /// published there.
+    /// Adds a directory on external storage, such as a parallel file system, in which versions outlive the node. With
+    /// [`node_local`](Self::node_local), versions get there through that directory.
+    /// [`Engine::wait`](crate::Engine::wait) waits until they are published there.
     ///
-    /// With the feature `objects`, an object store by its URL, too: `s3://bucket/prefix`, `gs://bucket/prefix` or
-    /// `az://container/prefix`. The environment says how to get there (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, …), as tierflow-objects
-    /// tells; a store that cannot be used is an error of [`build`](Self::build). `file:///path` is the directory.
+    /// With the feature `objects`, the directory may be an object store's URL: `s3://bucket/prefix`,
+    /// `gs://bucket/prefix` or `az://container/prefix`. Environment variables give the access (`AWS_ACCESS_KEY_ID`,
+    /// `AWS_ENDPOINT_URL`, …): see tierflow-objects. If the store cannot be used, [`build`](Self::build) fails.
+    /// `file:///path` is a directory.
     #[must_use]
     pub fn external(self, directory: impl Into<PathBuf>) -> Self {
         self.tier(Tier::external(directory))
     }
 
-    /// External storage of another kind. It must keep the pieces of the engine's own rank.
+    /// Adds external storage of another kind, which keeps the pieces of the engine's own rank.
     #[must_use]
     pub fn external_vault(self, vault: Arc<dyn Vault>) -> Self {
         self.tier(Tier::vault(vault))
     }
 
-    /// The engine keeps the pieces of one `rank`, counted from 0, of `ranks`, which are threads, processes or hosts that
-    /// share the external storage. A version that outlives the engine counts only when every rank's piece of it, written
-    /// in the same `run` of the application (a job's number, another one after each restart), is there.
+    /// Makes the engine keep the pieces of one `rank`, counted from 0, of `ranks`. Ranks are threads, processes or
+    /// hosts that share the external storage. A durable version counts only if every rank has written its piece, in the
+    /// same `run` of the application (a job's number, a new one after each restart).
     ///
-    /// [`EngineBuilder::build`] is collective then: each rank calls it, in a thread or process of its own, and it returns when
-    /// all have agreed on the versions that every rank can restore: the same [`latest`](crate::Engine::latest) for all. What is
-    /// newer is given up by all, and its numbers are free. They meet in the directory on external storage, or in the
-    /// node-local one if there is no other; see [`collective`](Self::collective). Over a vault that knows no
-    /// [way to meet](Vault::collective), each looks for itself, and they may differ.
+    /// [`EngineBuilder::build`] is then collective: each rank calls it, in a thread or process of its own. It returns
+    /// when all ranks have agreed on the versions that every rank can restore, so [`latest`](crate::Engine::latest) is
+    /// the same for all. All ranks give up newer versions, whose numbers are free again. The ranks meet in the
+    /// directory on external storage, or in the node-local one if there is no other; see
+    /// [`collective`](Self::collective). Over a vault without a [way to meet](Vault::collective), each rank decides for
+    /// itself, and the results may differ.
     #[must_use]
     pub fn group(mut self, rank: u32, ranks: u32, run: u64) -> Self {
         self.lasting.group = Some(Group { rank, ranks, run });
         self
     }
 
-    /// Which versions to keep, of those that outlive the engine, as new ones reach the lowest tier; all unless you say
-    /// otherwise. The others are discarded, restored or not, but for those that the application has asked for: what is hinted
-    /// or being restored stays until it was read.
+    /// Sets the durable versions to keep as new ones reach the lowest tier; by default all. The engine discards the
+    /// others, restored or not. A version that is hinted or being restored stays until the application has read it.
     #[must_use]
     pub fn retention(mut self, retention: Retention) -> Self {
         self.lasting.retention = Some(retention);
         self
     }
 
-    /// What becomes of versions once they are restored; they are kept unless you say otherwise.
+    /// Sets the fate of versions after a restore; by default they are kept.
     #[must_use]
     pub fn after_restore(mut self, after: AfterRestore) -> Self {
         self.after_restore = after;
         self
     }
 
-    /// When versions are written to the lowest tier. Unless you say otherwise, as far as is [needed](Flush::Needed); at
-    /// once where versions are to outlive the engine.
+    /// Sets the time at which versions are written to the lowest tier. The default is at once if versions outlive the
+    /// engine, and otherwise [as needed](Flush::Needed).
     #[must_use]
     pub fn flush(mut self, flush: Flush) -> Self {
         self.flush = Some(flush);
@@ -146,25 +148,26 @@ impl EngineBuilder {
     }
 
     /// Keeps a time line of the last `entries` flushes, prefetches, waits, copies and evictions, for
-    /// [`Engine::write_timeline`](crate::Engine::write_timeline); 80 bytes each. 0, as unless you say otherwise, keeps none and costs nothing.
+    /// [`Engine::write_timeline`](crate::Engine::write_timeline), at 80 bytes each. 0, the default, keeps none and
+    /// costs nothing.
     #[must_use]
     pub fn timeline(mut self, entries: usize) -> Self {
         self.timeline = entries;
         self
     }
 
-    /// Whether copies between device memory and the [scratch](Self::scratch) file go past the host's memory, by cuFile:
-    /// [`Measured`](crate::DirectIo::Measured) unless you choose otherwise. cuFile is looked for when the engine is built and has both,
-    /// where the loader finds libraries (`LD_LIBRARY_PATH`). It takes a few tenths of a second to open, and writes a `cufile.log` to the
-    /// working directory.
+    /// Sets whether copies between device memory and the [scratch](Self::scratch) file bypass host memory by cuFile; by
+    /// default [`Measured`](crate::DirectIo::Measured). An engine with both looks for cuFile when it is built, where
+    /// the loader finds libraries (`LD_LIBRARY_PATH`). Opening cuFile takes a few tenths of a second, and writes a
+    /// `cufile.log` to the working directory.
     #[must_use]
     pub fn direct_io(mut self, how: crate::DirectIo) -> Self {
         self.direct_io = how;
         self
     }
 
-    /// The order in which versions are taken to be used, from which follows what lies where; [`Residency`] unless you choose
-    /// another. One that panics is asked no more: see [`Engine::policy_panic`](crate::Engine::policy_panic).
+    /// Sets the policy, which predicts the order in which versions are used; by default [`Residency`]. The engine stops
+    /// asking a policy that panics: see [`Engine::policy_panic`](crate::Engine::policy_panic).
     #[must_use]
     pub fn policy(mut self, policy: impl Policy + 'static) -> Self {
         self.policy = Box::new(policy);

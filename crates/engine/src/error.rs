@@ -1,4 +1,4 @@
-//! What can go wrong, sorted by what the caller does next.
+//! Errors, sorted by what the caller does next.
 
 mod build;
 mod part;
@@ -10,19 +10,19 @@ use crate::Version;
 use std::sync::Arc;
 use thiserror::Error;
 
-/// What every fallible call here returns.
+/// Result of this crate's fallible calls.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why the engine did not do as asked. Whatever the error, no accepted and unconsumed version is lost.
+/// Why a call failed. No error loses a version that was accepted and not consumed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The engine cannot be built as it was asked for.
+    /// The engine cannot be built with these options.
     #[error(transparent)]
     Build(#[from] BuildError),
 
     // Mend the call.
-    /// It is about versions that outlive the engine, and none do.
+    /// The call is about durable versions, and the engine has no durable tier.
     #[error(
         "{what} is about versions that outlive the engine: build it with a node-local directory or external storage"
     )]
@@ -30,24 +30,24 @@ pub enum Error {
         /// The engine's method.
         what: &'static str,
     },
-    /// A version does not lie as it is, and this engine cannot put it together.
+    /// A version is stored in a form that this engine cannot decode.
     #[error("the version cannot be put together here: {why}")]
     Undecodable {
-        /// What to change.
+        /// The change that would help.
         why: &'static str,
     },
-    /// There is no such cache, or others decide how large it is.
+    /// The engine has no such cache, or a pool decides its size.
     #[error("the {cache} cache cannot be resized: {why}")]
     NotResizable {
         /// "device" or "host".
         cache: &'static str,
-        /// Why not.
+        /// The reason.
         why: &'static str,
     },
-    /// Nothing to lend: files are no memory.
+    /// The engine has no memory to lend: files are no memory.
     #[error("the engine has no memory to lend: give it a device cache or a host cache")]
     NoMemoryTier,
-    /// A slot was to be held by what owns another engine.
+    /// The owner given for a slot does not own the slot's engine.
     #[error(
         "the slot of version {version} was lent by another engine: pass the owner of the one that lent it"
     )]
@@ -55,19 +55,19 @@ pub enum Error {
         /// The slot's version.
         version: Version,
     },
-    /// Nothing to keep.
+    /// The checkpoint has no bytes.
     #[error("checkpoint {version} has no bytes: pass at least one region that is not empty")]
     Empty {
         /// The version asked for.
         version: Version,
     },
-    /// A version names one content, once.
+    /// The number was used before: each version has one content.
     #[error("version {version} was used before: give every checkpoint a number of its own")]
     VersionUsed {
         /// The version asked for.
         version: Version,
     },
-    /// Nothing of that number.
+    /// The engine has no version of that number.
     #[error(
         "there is no version {version}: it was never checkpointed, or a retention gave it up before the engine was built"
     )]
@@ -75,7 +75,7 @@ pub enum Error {
         /// The version asked for.
         version: Version,
     },
-    /// It was there.
+    /// The version was held, and is gone.
     #[error(
         "version {version} is gone: it was discarded, given up by the retention, or restored by an engine that discards what \
          was restored"
@@ -84,30 +84,30 @@ pub enum Error {
         /// The version asked for.
         version: Version,
     },
-    /// A region that is not in its memory, or ends before it starts.
+    /// The region is not in its memory, or ends before it starts.
     #[error(
         "region {index} is bytes {} to {} of a memory of {memory} bytes: pass a range that ends where it starts or later, \
          and no later than the memory", range.start, range.end
     )]
     Region {
-        /// Which of the regions passed, from 0.
+        /// The region's index in the call, from 0.
         index: usize,
         /// The bytes asked for.
         range: std::ops::Range<usize>,
         /// Bytes of the memory.
         memory: usize,
     },
-    /// A region cannot be called that, or there is none of that name and length.
+    /// The name is impossible, or no region has that name and length.
     #[error("region {name:?} of version {version}: {why}")]
     NamedRegion {
         /// The version asked for.
         version: Version,
         /// The name.
         name: String,
-        /// What is wrong.
+        /// The defect.
         why: String,
     },
-    /// The regions do not add up.
+    /// The regions do not have the version's length.
     #[error(
         "version {version} holds {expected} bytes, and what it is to be restored to has {given}: pass as many as it holds"
     )]
@@ -119,14 +119,14 @@ pub enum Error {
         /// Bytes of the regions.
         given: u64,
     },
-    /// The checkpoint is larger than every tier that it may go to; in place, that is the fastest alone.
+    /// The checkpoint is larger than every tier that it may go to; in place, only the fastest counts.
     #[error(
         "checkpoint {version} of {size} bytes fits no tier that it may go to, the largest holds {largest}: enlarge one"
     )]
     TooLarge {
         /// The version asked for.
         version: Version,
-        /// Its bytes.
+        /// The checkpoint's bytes.
         size: u64,
         /// Bytes of the largest tier.
         largest: u64,
@@ -142,7 +142,7 @@ pub enum Error {
     },
 
     // Make room, then try again.
-    /// Every tier is full of versions that must be kept. Nothing was taken in, nothing lost.
+    /// Every tier is full of versions that must be kept. No version was accepted, and none is lost.
     #[error(
         "no room for checkpoint {version}: every tier is full of versions that must be kept; discard some, or restore some \
          of an engine that discards what was restored, or enlarge a tier{}, and checkpoint again", cause_text(.cause)
@@ -150,51 +150,50 @@ pub enum Error {
     NoRoom {
         /// The version asked for.
         version: Version,
-        /// Why the lowest tier took no more, if it failed.
+        /// The failure of the lowest tier, if it failed.
         #[source]
         cause: Option<Arc<Error>>,
     },
-    /// The caller's time was over first. What was begun goes on, and can be waited for again; what was only waited for is as
-    /// it was.
+    /// The caller's time is over. Work under way goes on, and can be waited for again.
     #[error("it was not over within {patience:?}: wait longer, or go on without it")]
     TimedOut {
         /// How long the caller wanted to wait.
         patience: std::time::Duration,
     },
-    /// The caller said that it waits no longer. What was begun goes on, as after [`Error::TimedOut`].
+    /// The caller's interrupt ended the wait. Work under way goes on, as after [`Error::TimedOut`].
     #[error("the wait was interrupted")]
     Interrupted,
     /// The engine ended before these versions were durable.
     #[error("{} lost, as the engine ended before that was durable: {}", versions_text(.versions), end_text(.cause))]
     Lost {
-        /// Which, in ascending order.
+        /// The versions, in ascending order.
         versions: Vec<Version>,
-        /// Why it did not wait for them any longer.
+        /// The reason why the engine did not wait for them any longer.
         #[source]
         cause: Box<Error>,
     },
     /// Some versions could not reach the lowest tier. They are still held, and can be restored.
     #[error("{versions} versions are not on the lowest tier{}; they stay where they are, try again", cause_text(.cause))]
     Stalled {
-        /// How many.
+        /// Number of versions.
         versions: u64,
-        /// Why the lowest tier took no more, if it failed.
+        /// The failure of the lowest tier, if it failed.
         #[source]
         cause: Option<Arc<Error>>,
     },
 
     // The machine failed.
-    /// The device, or memory.
+    /// The device or memory failed.
     #[error(transparent)]
     Device(#[from] tierflow_device::Error),
-    /// Storage failed, or what lies there is damaged.
+    /// Storage failed, or files there are damaged.
     #[error(transparent)]
     Storage(#[from] tierflow_store::Error),
-    /// A version cannot be put together of what is stored: a difference, or a compressed version, is damaged, or scratch storage gave
-    /// back other bytes than were written. The text names the version and the tier.
+    /// Stored bytes do not give the version: a difference or a compressed version is damaged, or scratch storage
+    /// returned other bytes than were written. The text names the version and the tier.
     #[error(transparent)]
     Damaged(PartError),
-    /// The memory of a cache could not be had, or given back.
+    /// A cache's memory could not be allocated or given back.
     #[error(transparent)]
     Memory(PartError),
     /// The pool of host memory cannot be used.
@@ -206,7 +205,7 @@ pub enum Error {
     /// A defect of the engine.
     #[error("a defect of tierflow, please report it: {what}")]
     Internal {
-        /// What cannot be, and is.
+        /// The impossible state.
         what: &'static str,
     },
     /// Signals cannot be received.
@@ -231,7 +230,8 @@ pub(crate) fn versions_text(versions: &[Version]) -> String {
     }
 }
 
-/// Why an engine that ended waited no longer: nothing stays where it is, and nothing can be tried again.
+/// Writes the cause of the end as text. Says neither that versions stay nor that a call can be repeated, as both would
+/// be wrong.
 fn end_text(cause: &Error) -> String {
     match cause {
         Error::Stalled {

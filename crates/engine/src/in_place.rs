@@ -13,19 +13,20 @@ use std::time::{Duration, Instant};
 use tierflow_device::{Access, ReadLoan, Stream, WriteLoan};
 
 impl Engine {
-    /// Lends `size` bytes of the fastest tier for the application to write; [`ProduceSlot::commit`] makes them the
+    /// Lends `size` bytes of the fastest tier for the application to write. [`ProduceSlot::commit`] makes them the
     /// checkpoint `version`, without a copy. Dropping the slot gives them up instead.
     ///
-    /// The fastest tier is the device cache; in an engine without one it is host memory, which kernels do not reach
-    /// everywhere ([`WriteLoan::place`] tells).
+    /// The fastest tier is the device cache. In an engine without one it is host memory, which kernels do not reach on
+    /// every machine (see [`WriteLoan::place`]).
     ///
-    /// Blocks while there is no room, as [`Engine::checkpoint`] does. A slot may be held for as long as you like: no call
-    /// waits for it, and what it holds counts as in use. What the bytes hold at first is unspecified.
+    /// Blocks while no memory is free, as [`Engine::checkpoint`] does. A slot may be held for any time: no call waits
+    /// for it, and its bytes count as in use. Their first content is unspecified.
     ///
     /// # Errors
     /// [`Error::NoMemoryTier`], [`Error::Empty`], [`Error::VersionUsed`], and [`Error::TooLarge`] for the fastest tier:
     /// mend the call. [`Error::NoRoom`] if the fastest tier is full of versions that must be kept: restore or discard
-    /// some, or call [`Engine::checkpoint`], which goes past it. [`Error::Memory`] if its memory could not be had.
+    /// some, or call [`Engine::checkpoint`], which may use other tiers. [`Error::Memory`] if the tier's memory could
+    /// not be allocated.
     pub fn produce(&self, version: Version, size: usize) -> Result<ProduceSlot<'_>> {
         self.lend_room(version, size, Deadline::default())
     }
@@ -72,8 +73,8 @@ impl Engine {
 
     /// Lends the cached copy of `version` for reading, and counts the version as consumed when the slot is dropped.
     ///
-    /// A version that lies on a slower tier is brought to the fastest one first. Where that has no room, the slot is a
-    /// copy outside the cache ([`ConsumeSlot::is_cached`]): device memory of its own, which takes time to allocate.
+    /// A version on a slower tier is first copied to the fastest one. If that has no memory free, the slot is a copy
+    /// outside the cache ([`ConsumeSlot::is_cached`]), in newly allocated device memory, which takes time.
     ///
     /// # Errors
     /// [`Error::NoMemoryTier`], [`Error::Unknown`], [`Error::Discarded`], [`Error::Empty`]: mend the call. [`Error::Device`],
@@ -99,7 +100,7 @@ impl Engine {
         Ok(slot)
     }
 
-    /// The same, from the copies that the plan chooses.
+    /// Lends the version once, from the copies that the plan chooses.
     fn lend_once(
         &self,
         (version, size): (Version, u64),
@@ -129,7 +130,7 @@ impl Engine {
             _ => call.lend(is_cached, size, &grant).map(Some),
         };
         match lent {
-            // It is reported once it is over.
+            // The read is reported when it is over.
             Ok(None) => Err(deadline.passed()),
             Ok(Some(loan)) => Ok(ConsumeSlot {
                 loan: Some(loan),
@@ -143,7 +144,7 @@ impl Engine {
         }
     }
 
-    /// Whether there is memory to lend from.
+    /// Checks that the fastest tier is memory to lend.
     fn lending(&self) -> Result<()> {
         match self.shared.tiers.first().map(|tier| &tier.medium) {
             Some(Medium::Device(_) | Medium::Host(_)) => Ok(()),
@@ -152,7 +153,7 @@ impl Engine {
     }
 }
 
-/// Where a version lies in one run on the fastest tier, if it does.
+/// Returns the place of a version that lies in one piece on the fastest tier.
 fn cached(pieces: &[Piece]) -> Option<Place> {
     match pieces {
         [Piece { place, .. }] if place.tier == TierId::FASTEST => Some(*place),
@@ -160,11 +161,10 @@ fn cached(pieces: &[Piece]) -> Option<Place> {
     }
 }
 
-/// Bytes of the cache that are to become a checkpoint: see [`Engine::produce`].
+/// Bytes of the cache that will become a checkpoint: see [`Engine::produce`].
 ///
-/// On a GPU, work of streams writes them at [`address`](WriteLoan::address); on the host back end they are a slice.
-/// Reading through the loan that it dereferences to is free; writing goes through the methods here, so that the slot
-/// keeps what it was lent.
+/// On a GPU, streams write the bytes at [`address`](WriteLoan::address); on the host back end they are a slice. The
+/// slot dereferences to its loan for reading. Writing goes through the slot's methods, so that it keeps its loan.
 ///
 /// ```
 /// # use tierflow_engine::Engine;
@@ -178,7 +178,7 @@ fn cached(pieces: &[Piece]) -> Option<Place> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A committed slot is gone, and so are its bytes:
+/// Committing consumes the slot, and its bytes cannot be reached any more:
 ///
 /// ```compile_fail,E0382
 /// # use tierflow_engine::Engine;
@@ -199,7 +199,8 @@ fn cached(pieces: &[Piece]) -> Option<Place> {
 /// # Ok(()) }
 /// ```
 ///
-/// A slot lends its own bytes, for its own life. The memory around them, where other versions lie, is not to be had of it:
+/// A slot lends its own bytes, for its own life. The memory around them, with other versions, cannot be reached through
+/// it:
 ///
 /// ```compile_fail,E0624
 /// # use tierflow_engine::Engine;
@@ -222,21 +223,21 @@ fn cached(pieces: &[Piece]) -> Option<Place> {
 #[derive(Debug)]
 #[must_use = "dropping the slot gives its room up; commit it"]
 pub struct ProduceSlot<'engine> {
-    /// There until the slot is given back.
+    /// `None` once the slot is given back.
     loan: Option<WriteLoan>,
     call: Call<'engine>,
     blocked: Duration,
 }
 
 impl ProduceSlot<'_> {
-    /// The version that the bytes are to be.
+    /// The version that the bytes will become.
     #[must_use]
     pub fn version(&self) -> Version {
         self.call.version
     }
 
-    /// The same slot, which holds its engine through `owner` instead of borrowing it: for programs that keep slots where no
-    /// borrow can be kept.
+    /// Returns the same slot, which holds its engine through `owner` instead of borrowing it, for programs that cannot
+    /// keep a borrow.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -250,7 +251,7 @@ impl ProduceSlot<'_> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::OtherEngine`] if that is not the engine that lent it; the slot is given up then.
+    /// [`Error::OtherEngine`] if `owner` does not own the slot's engine; then the slot is given up.
     pub fn owned<O>(mut self, owner: Arc<O>) -> Result<ProduceSlot<'static>>
     where
         O: AsRef<Engine> + Send + Sync + 'static,
@@ -263,7 +264,7 @@ impl ProduceSlot<'_> {
         })
     }
 
-    /// The bytes themselves.
+    /// The bytes, in place.
     ///
     /// # Errors
     /// [`Error::Device`] if only the device can write them.
@@ -271,7 +272,7 @@ impl ProduceSlot<'_> {
         Ok(self.loan_mut()?.bytes_mut()?)
     }
 
-    /// Sets every byte, and waits.
+    /// Sets every byte to `byte`, and waits.
     ///
     /// # Errors
     /// [`Error::Device`], as [`Stream::fill`].
@@ -291,8 +292,8 @@ impl ProduceSlot<'_> {
         self.loan.as_mut().ok_or(Error::NoMemoryTier)
     }
 
-    /// Makes the bytes the checkpoint. Copies nothing and takes microseconds, whatever the size. All that wrote them
-    /// must be over; see [`ProduceSlot::commit_after`].
+    /// Makes the bytes the checkpoint. Copies nothing and takes microseconds for any size. All writes to the bytes must
+    /// be over; see [`ProduceSlot::commit_after`].
     pub fn commit(mut self) {
         let begun = Instant::now();
         drop(self.loan.take());
@@ -300,10 +301,10 @@ impl ProduceSlot<'_> {
     }
 
     /// Makes the bytes the checkpoint as soon as the work given to `stream` so far has written them. Returns at once:
-    /// the flush of the version, its restore, and whatever else touches these bytes, wait for that work.
+    /// the flush of the version, its restore, and every other access to these bytes wait for that work.
     ///
     /// # Errors
-    /// [`Error::Device`] if the stream's device failed. The version was not taken in then.
+    /// [`Error::Device`] if the stream's device failed. The version is not accepted then.
     pub fn commit_after(mut self, stream: &Stream) -> Result<()> {
         self.call.engine.at_home()?;
         let begun = Instant::now();
@@ -316,11 +317,11 @@ impl ProduceSlot<'_> {
         Ok(())
     }
 
-    /// Gives the room up as soon as the work given to `stream` so far is over, which may still write there. Returns at once: what
-    /// has the room next waits for that work.
+    /// Gives the memory up as soon as the work given to `stream` so far, which may still write there, is over. Returns
+    /// at once: the next user of the memory waits for that work.
     ///
     /// # Errors
-    /// [`Error::Device`] if the stream's device failed. The room is given up nevertheless.
+    /// [`Error::Device`] if the stream's device failed. The memory is given up nevertheless.
     pub fn give_up_after(mut self, stream: &Stream) -> Result<()> {
         self.call.engine.at_home()?;
         let ends = stream.record()?;
@@ -342,7 +343,7 @@ impl ProduceSlot<'_> {
 
 impl Drop for ProduceSlot<'_> {
     fn drop(&mut self) {
-        // Committed, it holds nothing any more.
+        // A committed slot has no loan any more.
         if let Some(loan) = self.loan.take() {
             drop(loan);
             self.call.written(false);
@@ -371,7 +372,7 @@ impl Deref for ProduceSlot<'_> {
 /// # Ok(()) }
 /// ```
 ///
-/// Nor through the memory that they lie in:
+/// The memory that contains the bytes cannot be reached either:
 ///
 /// ```compile_fail,E0624
 /// # use tierflow_engine::Engine;
@@ -383,24 +384,25 @@ impl Deref for ProduceSlot<'_> {
 #[derive(Debug)]
 #[must_use = "dropping the slot counts the version as consumed"]
 pub struct ConsumeSlot<'engine> {
-    /// There until the slot is given back.
+    /// `None` once the slot is given back.
     loan: Option<ReadLoan>,
     call: Call<'engine>,
     is_cached: bool,
 }
 
 impl ConsumeSlot<'_> {
-    /// The version that it holds.
+    /// The version of the bytes.
     #[must_use]
     pub fn version(&self) -> Version {
         self.call.version
     }
 
-    /// The same slot, which holds its engine through `owner` instead of borrowing it: see [`ProduceSlot::owned`].
+    /// Returns the same slot, which holds its engine through `owner` instead of borrowing it: see
+    /// [`ProduceSlot::owned`].
     ///
     /// # Errors
-    /// [`Error::OtherEngine`] if that is not the engine that lent it; the slot is given back then, and the version is not
-    /// consumed.
+    /// [`Error::OtherEngine`] if `owner` does not own the slot's engine; then the slot is given back, and the version
+    /// is not consumed.
     pub fn owned<O>(mut self, owner: Arc<O>) -> Result<ConsumeSlot<'static>>
     where
         O: AsRef<Engine> + Send + Sync + 'static,
@@ -419,14 +421,14 @@ impl ConsumeSlot<'_> {
         }
     }
 
-    /// Whether these are the bytes in the cache; if not, it had no room, and they are a copy.
+    /// Returns true if the bytes are in the cache; false if the cache had no memory free and they are a copy.
     #[must_use]
     pub fn is_cached(&self) -> bool {
         self.is_cached
     }
 
     /// Gives the bytes back, and counts the version as consumed, as soon as the work given to `stream` so far is over.
-    /// Returns at once: what overwrites the bytes waits for that work.
+    /// Returns at once: later writes to the bytes wait for that work.
     ///
     /// # Errors
     /// [`Error::Device`] if the stream's device failed. The version is not consumed then.
@@ -434,7 +436,7 @@ impl ConsumeSlot<'_> {
         self.end_after(stream, true)
     }
 
-    /// [`ConsumeSlot::finish_after`], which leaves the version unconsumed.
+    /// As [`ConsumeSlot::finish_after`], but leaves the version unconsumed.
     ///
     /// # Errors
     /// As [`ConsumeSlot::finish_after`].

@@ -1,23 +1,23 @@
-//! What the engine measured; the book's chapter *Seeing what the cache does* is the guide to it.
+//! Measurements of an engine; the book's chapter *Seeing what the cache does* explains them.
 
 use crate::plan::PrefetchDistance;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// One kind of blocking call, added up.
+/// Totals of one kind of blocking call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Calls {
     /// Calls that succeeded.
     pub count: u64,
-    /// Bytes that they moved.
+    /// Bytes that these calls copied.
     pub bytes: u64,
-    /// How long they blocked the application.
+    /// Time for which they blocked the application.
     pub blocked: Duration,
 }
 
 impl Calls {
-    /// Bytes/s that the application saw; 0 before the first call.
+    /// Bytes per second that the application saw; 0 before the first call.
     #[must_use]
     pub fn throughput(&self) -> f64 {
         let seconds = self.blocked.as_secs_f64();
@@ -29,72 +29,72 @@ impl Calls {
     }
 }
 
-/// One tier.
+/// Metrics of a tier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TierMetrics {
     /// "device", "host" or "file".
     pub name: &'static str,
-    /// Bytes that it can hold.
+    /// Bytes that the tier can hold.
     pub capacity: u64,
-    /// Of those, bytes that may be used now: less where several engines share a pool.
+    /// Bytes of the capacity that may be used now: fewer if several engines share a pool.
     pub limit: u64,
     /// Bytes set aside now.
     pub used: u64,
-    /// The most bytes that were ever set aside at a time.
+    /// Largest number of bytes that were ever set aside.
     pub peak: u64,
-    /// Checkpoints written straight to it.
+    /// Checkpoints written directly to this tier.
     pub checkpoints: u64,
-    /// Restores served from it.
+    /// Restores served from this tier.
     pub restores: u64,
-    /// Versions that could not be read from it, or were not what had been written; they were read from other tiers, if others
-    /// had them.
+    /// Versions that could not be read from this tier, or were damaged there. Other tiers served them if they had a
+    /// copy.
     pub damaged: u64,
     /// Copies given up.
     pub evictions: u64,
-    /// Of those, copies prefetched and not yet consumed: a blocked caller needed their room.
+    /// Evicted copies that were prefetched and not yet consumed: a blocked caller needed their memory.
     pub dropped_prefetches: u64,
-    /// Of those, by cause.
+    /// Evicted copies by cause.
     pub evicted: Evictions,
 }
 
-/// Copies that one tier gave up, by cause.
+/// Copies that a tier gave up, by cause.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Evictions {
-    /// To make room for a checkpoint of the application.
+    /// Evicted for a checkpoint of the application.
     pub for_checkpoints: u64,
-    /// To make room for a flush from the tier above.
+    /// Evicted for a flush from the tier above.
     pub for_flushes: u64,
-    /// To make room for a prefetch, or for a version to be read in place.
+    /// Evicted for a prefetch, or for a version to be read in place.
     pub for_prefetches: u64,
-    /// Because less of the tier may be used than before.
+    /// Evicted because the tier's limit fell.
     pub for_limits: u64,
 }
 
-/// What callers waited for, other than for their own bytes to be copied. The time is part of the calls' `blocked`, but for
-/// `flushes`, which [`Engine::wait`](crate::Engine::wait) is about. Of each: how many calls had to wait, the bytes that they were about where that is known
-/// beforehand, and how long they waited.
+/// Waits of callers, besides copying their own bytes. The times are part of the calls' `blocked`, except `flushes`,
+/// which belongs to [`Engine::wait`](crate::Engine::wait). Each has the number of calls that waited, their bytes where
+/// these are known beforehand, and the time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stalls {
-    /// Checkpoints, for room.
+    /// Checkpoints that waited for memory.
     pub room: Calls,
-    /// Restores, for a copy on its way up.
+    /// Restores that waited for a copy on its way up.
     pub arrival: Calls,
-    /// Waits, until everything lies on the lowest tier.
+    /// Waits until all versions are on the lowest tier.
     pub flushes: Calls,
 }
 
-/// One hop between two tiers.
+/// Transfers between two tiers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HopMetrics {
     /// The tier that was read.
     pub from: &'static str,
     /// The tier that was written.
     pub to: &'static str,
-    /// Transfers that delivered.
+    /// Transfers that succeeded.
     pub transfers: u64,
-    /// Bytes that they carried.
+    /// Bytes of these transfers.
     pub bytes: u64,
-    /// How long it was busy with them: bytes over it are what the hop carries.
+    /// Time in which the hop was busy with them; bytes divided by it are the hop's throughput.
     pub busy: Duration,
     /// Transfers given up because their version was consumed or discarded.
     pub cancelled: u64,
@@ -102,48 +102,48 @@ pub struct HopMetrics {
     pub failed: u64,
 }
 
-/// What came of [`EngineBuilder::compress`](crate::EngineBuilder::compress). Where differences are compressed, those are counted
-/// instead of checkpoints.
+/// Results of [`EngineBuilder::compress`](crate::EngineBuilder::compress). If differences are compressed, these are
+/// counted instead of checkpoints.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CompressionMetrics {
-    /// Whether it is on: off where it does not shorten the way to the tiers below.
+    /// True if compression is on; off if it does not raise the throughput to the tiers below.
     pub is_on: bool,
     /// Bytes of checkpoints that were compressed.
     pub compressed: u64,
-    /// Bytes that they became.
+    /// Bytes of their compressed forms.
     pub stored: u64,
-    /// Bytes of checkpoints that went as they are.
+    /// Bytes of checkpoints that were stored uncompressed.
     pub as_they_are: u64,
-    /// Bytes/s that it takes in; 0 if it was not measured.
+    /// Bytes per second that compression takes; 0 before the first measurement.
     pub stage_rate: u64,
-    /// Bytes/s that the way down moves; 0 if it was not measured.
+    /// Bytes per second that the tiers below take; 0 before the first measurement.
     pub link_rate: u64,
-    /// How often it was turned on or off.
+    /// Number of times that compression was turned on or off.
     pub switches: u64,
 }
 
-/// Which way copies took between device memory and the scratch file: what came of
-/// [`EngineBuilder::direct_io`](crate::EngineBuilder::direct_io).
+/// Paths of copies between device memory and the scratch file: results of `EngineBuilder::direct_io`, of the feature
+/// `cufile`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DirectMetrics {
-    /// How the direct way goes, of an engine that may take it: "nvidia-fs", "P2PDMA" or "compatibility mode".
+    /// Mode of the direct path, if the engine has one: "nvidia-fs", "P2PDMA" or "compatibility mode".
     pub mode: Option<&'static str>,
-    /// Why all go through pinned buffers, where they do: there is no direct way, or it failed.
+    /// The reason why all copies use pinned buffers, if they do: no direct path exists, or it failed.
     pub why_staged: Option<String>,
-    /// To the file.
+    /// Copies to the file.
     pub down: WayBytes,
-    /// From the file.
+    /// Copies from the file.
     pub up: WayBytes,
     /// Direct copies that failed. Their bytes went through pinned buffers.
     pub failed: u64,
 }
 
-/// Bytes by the way that they took.
+/// Bytes by path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WayBytes {
-    /// Through pinned buffers.
+    /// Bytes through pinned buffers.
     pub staged: u64,
-    /// Straight.
+    /// Bytes of direct copies.
     pub direct: u64,
 }
 
@@ -158,19 +158,19 @@ pub struct Metrics {
     pub produce: Calls,
     /// Calls of `consume`: versions lent in place.
     pub consume: Calls,
-    /// What calls waited for.
+    /// Waits of calls.
     pub stalls: Stalls,
-    /// How far ahead of the restores prefetching was, in versions.
+    /// Number of versions by which prefetching was ahead of the restores.
     pub prefetch_distance: PrefetchDistance,
     /// Versions discarded because the [retention](crate::EngineBuilder::retention) does not keep them.
     pub pruned: u64,
-    /// Fastest tier first.
+    /// Tiers, fastest first.
     pub tiers: Vec<TierMetrics>,
-    /// In the order of their first use.
+    /// Hops, in the order of their first use.
     pub hops: Vec<HopMetrics>,
-    /// Of an engine that compresses.
+    /// `None` if the engine does not compress.
     pub compression: Option<CompressionMetrics>,
-    /// Of an engine that looks for a way straight between device memory and the scratch file.
+    /// `None` if the engine does not look for a direct path between device memory and the scratch file.
     pub direct: Option<DirectMetrics>,
 }
 

@@ -1,4 +1,4 @@
-//! Regions by their names.
+//! Restores of regions by name.
 
 use crate::deadline::Deadline;
 use crate::region::{self, UNNAMED};
@@ -9,7 +9,7 @@ use tierflow_device::Stream;
 use tierflow_store::container::{Element, RegionInfo};
 
 impl Engine {
-    /// The regions of `version`, in their order, with their offsets in the checkpoint. One that was checkpointed without names
+    /// Returns the regions of `version`, in their order, with their offsets in the checkpoint. A version without names
     /// is one region of bytes, `checkpoint`.
     ///
     /// # Errors
@@ -41,12 +41,12 @@ impl Engine {
         }))
     }
 
-    /// Brings these regions of `version` back, in any order, and leaves the version as it is: held, and not consumed. Of a disk,
-    /// the blocks that they lie in are read; of a version that lies as a difference, all of it is.
+    /// Restores these regions of `version`, in any order. The version stays held and unconsumed. From a disk, only the
+    /// blocks of these regions are read; a version stored as a difference is read as a whole.
     ///
     /// # Errors
-    /// [`Error::NamedRegion`] for a name that the version does not have, and memory of another length than the region; else as
-    /// [`Engine::restore`].
+    /// [`Error::NamedRegion`] for a name that the version does not have, and memory of another length than the region;
+    /// otherwise as [`Engine::restore`].
     pub fn restore_regions(
         &self,
         version: Version,
@@ -55,7 +55,7 @@ impl Engine {
         self.read_named(version, regions, None, Deadline::default())
     }
 
-    /// [`Engine::restore_regions`], ordered after the work given to `stream` so far.
+    /// As [`Engine::restore_regions`], ordered after the work given to `stream` so far.
     ///
     /// # Errors
     /// As [`Engine::restore_regions`].
@@ -118,10 +118,10 @@ impl Engine {
 }
 
 impl Within<'_> {
-    /// [`Engine::restore_regions`].
+    /// As [`Engine::restore_regions`], with a deadline.
     ///
     /// # Errors
-    /// As [`Engine::restore_regions`]; [`Error::TimedOut`]: the regions are as they were.
+    /// As [`Engine::restore_regions`]; [`Error::TimedOut`]: the regions are unchanged.
     pub fn restore_regions(
         &self,
         version: Version,
@@ -131,7 +131,7 @@ impl Within<'_> {
         self.engine.read_named(version, regions, None, deadline)
     }
 
-    /// [`Engine::restore_regions_on`].
+    /// As [`Engine::restore_regions_on`], with a deadline.
     ///
     /// # Errors
     /// As [`Within::restore_regions`].

@@ -1,4 +1,4 @@
-//! The application's memory, as it is handed to a checkpoint or a restore.
+//! The application's memory in a checkpoint or a restore.
 
 use crate::{Error, Result, Version};
 use std::ops::Range;
@@ -14,7 +14,7 @@ use tierflow_store::container::{Element, RegionInfo};
 /// let (grid, seed) = ([0_u8; 8 * 30 * 20], [7_u8; 16]);
 /// let grid = Region::from(&grid[..]).array("grid", Element::F64, &[30, 20]);
 /// engine.checkpoint(1, &[grid, Region::from(&seed[..]).named("seed")])?;
-/// // All of it, or what is named.
+/// // A restore may take all regions, or named ones.
 /// let mut back = [0; 16];
 /// engine.restore_regions(1, &mut [("seed", RegionMut::from(&mut back[..]))])?;
 /// assert_eq!(back, seed);
@@ -22,15 +22,15 @@ use tierflow_store::container::{Element, RegionInfo};
 /// ```
 #[derive(Debug, Clone)]
 pub enum Region<'a> {
-    /// A range of device or host memory known to [`tierflow_device`], in which it lies; lent for the time of the call.
+    /// A range of a device or host memory of [`tierflow_device`]; lent for the time of the call.
     Memory(&'a Memory, Range<usize>),
     /// Ordinary memory of this process.
     Bytes(&'a [u8]),
-    /// One of the others, and what it is: see [`Region::named`] and [`Region::array`].
+    /// Another region with its name and type: see [`Region::named`] and [`Region::array`].
     Named(Box<Named<'a>>),
 }
 
-/// A region, and what it is.
+/// A region with its name and type.
 #[derive(Debug, Clone)]
 pub struct Named<'a> {
     region: Region<'a>,
@@ -39,17 +39,16 @@ pub struct Named<'a> {
     shape: &'a [u64],
 }
 
-/// Bytes to restore to.
+/// Memory to restore to.
 #[derive(Debug)]
 pub enum RegionMut<'a> {
-    /// A range of device or host memory known to [`tierflow_device`], in which it lies; lent for the time of the call.
+    /// A range of a device or host memory of [`tierflow_device`]; lent for the time of the call.
     Memory(&'a Memory, Range<usize>),
     /// Ordinary memory of this process.
     Bytes(&'a mut [u8]),
 }
 
-/// That the range lies in the memory: an empty one too, for one that runs backwards is a mistake of the caller's and no
-/// wish for nothing.
+/// Checks that the range lies in the memory, even if it is empty: a reversed range is a mistake of the caller.
 fn lies_in(memory: &Memory, range: &Range<usize>, index: usize) -> Result<()> {
     if range.start <= range.end && range.end <= memory.len() {
         return Ok(());
@@ -61,10 +60,10 @@ fn lies_in(memory: &Memory, range: &Range<usize>, index: usize) -> Result<()> {
     })
 }
 
-/// Bytes of all regions, every one of which lies in its memory.
+/// Returns the bytes of all regions. Checks that each lies in its memory.
 ///
 /// # Errors
-/// [`Error::Region`] for the first that does not.
+/// [`Error::Region`] for the first region that does not.
 pub(crate) fn total(regions: &[Region<'_>]) -> Result<u64> {
     let mut total = 0_u64;
     for (index, region) in regions.iter().enumerate() {
@@ -76,7 +75,7 @@ pub(crate) fn total(regions: &[Region<'_>]) -> Result<u64> {
     Ok(total)
 }
 
-/// [`total`], of regions to restore to.
+/// As [`total`], for regions to restore to.
 pub(crate) fn total_mut<'r, 'a: 'r>(
     regions: impl IntoIterator<Item = &'r RegionMut<'a>>,
 ) -> Result<u64> {
@@ -90,14 +89,14 @@ pub(crate) fn total_mut<'r, 'a: 'r>(
     Ok(total)
 }
 
-/// The name of the one region that a checkpoint of regions without names is.
+/// The name of the only region of a checkpoint without names.
 pub(crate) const UNNAMED: &str = "checkpoint";
 
-/// What the regions of a checkpoint are, if one of them has a name: those that have none are called by their number then,
-/// `region-0`.
+/// Returns the layout of a checkpoint with a named region; `None` without one. Unnamed regions are called by their
+/// number, `region-0`.
 ///
 /// # Errors
-/// [`Error::NamedRegion`] for a name or a shape that cannot be, and a name that two have.
+/// [`Error::NamedRegion`] for an impossible name or shape, and for a name that two regions have.
 pub(crate) fn layout(version: Version, regions: &[Region<'_>]) -> Result<Option<Vec<RegionInfo>>> {
     if !regions
         .iter()
@@ -145,14 +144,14 @@ pub(crate) fn layout(version: Version, regions: &[Region<'_>]) -> Result<Option<
 }
 
 impl<'a> Region<'a> {
-    /// Gives it a name, of 1 to 1024 bytes, by which it can be restored alone and is found in files. The others of the checkpoint
-    /// are regions of their own then, too.
+    /// Gives the region a name of 1 to 1024 bytes, by which it can be restored alone and is found in files. Other
+    /// regions of the checkpoint are then separate, too.
     #[must_use]
     pub fn named(self, name: &'a str) -> Self {
         self.array(name, Element::Bytes, &[])
     }
 
-    /// Gives it a name, and says what it is: an array of up to 8 extents, slowest first, as it can be exported.
+    /// Gives the region a name and a type: an array of up to 8 extents, slowest first, as it can be exported.
     #[must_use]
     pub fn array(self, name: &'a str, element: Element, shape: &'a [u64]) -> Self {
         let region = match self {
@@ -167,7 +166,7 @@ impl<'a> Region<'a> {
         }))
     }
 
-    /// Its bytes, whatever they are called.
+    /// The region without its name.
     pub(crate) fn plain(&self) -> &Self {
         match self {
             Self::Named(named) => &named.region,
@@ -185,7 +184,7 @@ impl<'a> Region<'a> {
         }
     }
 
-    /// Whether there is nothing in it.
+    /// Returns true if the region has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -193,7 +192,7 @@ impl<'a> Region<'a> {
 }
 
 impl RegionMut<'_> {
-    /// The same region, lent on.
+    /// Lends the same region on.
     pub(crate) fn reborrow(&mut self) -> RegionMut<'_> {
         match self {
             Self::Memory(memory, range) => RegionMut::Memory(memory, range.clone()),
@@ -210,7 +209,7 @@ impl RegionMut<'_> {
         }
     }
 
-    /// Whether there is nothing in it.
+    /// Returns true if the region has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -1,4 +1,4 @@
-//! What an engine tells of itself.
+//! Reports of an engine's state.
 
 use crate::lasting::Damage;
 use crate::metrics::{Evictions, HopMetrics, Metrics, Stalls, TierMetrics};
@@ -11,12 +11,12 @@ use tierflow_plan::timeline::Timeline;
 use tierflow_tier_alloc::{DeviceReport, HostReport};
 
 impl Engine {
-    /// The newest version held; with `before`, the newest of a smaller number than that. In a new engine on the
-    /// directories of an earlier one: where to go on, as all ranks of a group do. Older ones may be missing unless versions
-    /// became [durable in order](crate::EngineBuilder::durable_in_order).
+    /// Returns the newest version held; with `before`, the newest with a smaller number. A new engine on the
+    /// directories of an earlier one continues from this version, as do all ranks of a group. Older versions may be
+    /// missing unless they became [durable in order](crate::EngineBuilder::durable_in_order).
     ///
-    /// Should its restore fail with [`tierflow_store::Error::Damaged`], the one before it is
-    /// `latest(Some(version))`; [`Engine::discard`] then frees the number of the damaged one.
+    /// If its restore fails with [`tierflow_store::Error::Damaged`], `latest(Some(version))` is the version before it,
+    /// and [`Engine::discard`] frees the number of the damaged one.
     #[must_use]
     pub fn latest(&self, before: Option<Version>) -> Option<Version> {
         let core = self.shared.lock();
@@ -26,7 +26,7 @@ impl Engine {
             .max()
     }
 
-    /// The versions held, in ascending order.
+    /// Returns the versions held, in ascending order.
     #[must_use]
     pub fn versions(&self) -> Vec<Version> {
         let mut versions: Vec<_> = self.shared.lock().plan().versions().collect();
@@ -34,13 +34,13 @@ impl Engine {
         versions
     }
 
-    /// Now, if there is a time line to put it on.
+    /// Returns the time, if a time line is kept.
     pub(crate) fn moment(&self) -> Option<Instant> {
         let recording = self.shared.recorder.is_recording();
         recording.then(Instant::now)
     }
 
-    /// The calling thread copied since `begun`.
+    /// Records that the calling thread copied since `begun`.
     pub(crate) fn copied(
         &self,
         name: &'static str,
@@ -54,13 +54,13 @@ impl Engine {
         }
     }
 
-    /// Writes what happened, as far as [`EngineBuilder::timeline`](crate::EngineBuilder::timeline) keeps it, to a file that
-    /// [Perfetto](https://ui.perfetto.dev) and `chrome://tracing` open: a row for each calling thread, with its copies and
-    /// waits; one for each worker, with its flushes and prefetches; one for each tier's evictions. Without a time line the file
-    /// holds no rows.
+    /// Writes the time line of [`EngineBuilder::timeline`](crate::EngineBuilder::timeline) to a file for
+    /// [Perfetto](https://ui.perfetto.dev) and `chrome://tracing`: a row for each calling thread, with its copies and
+    /// waits; one for each worker, with its flushes and prefetches; one for each tier's evictions. Without a time line
+    /// the file has no rows.
     ///
     /// # Errors
-    /// Those of the file.
+    /// The errors of the file.
     pub fn write_timeline(&self, path: impl AsRef<Path>) -> std::io::Result<()> {
         let timeline = self.shared.recorder.timeline();
         let timeline = timeline.unwrap_or_else(|| Timeline::new(0));
@@ -68,7 +68,7 @@ impl Engine {
         timeline.write(std::io::BufWriter::new(file))
     }
 
-    /// How the device cache came to be, if there is one.
+    /// Reports the growth of the device cache, if there is one.
     #[must_use]
     pub fn device_arena_report(&self) -> Option<DeviceReport> {
         self.shared
@@ -80,8 +80,8 @@ impl Engine {
             })
     }
 
-    /// How the host cache came to be, if there is one: what is touched and pinned, and why not more. Counting huge pages
-    /// costs milliseconds.
+    /// Reports the growth of the host cache, if there is one: the bytes touched and pinned, and why not more. Counting
+    /// huge pages costs milliseconds.
     #[must_use]
     pub fn host_arena_report(&self) -> Option<HostReport> {
         self.shared
@@ -93,7 +93,7 @@ impl Engine {
             })
     }
 
-    /// What was measured so far.
+    /// Returns all measurements so far.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         let Statistics {
@@ -156,15 +156,15 @@ impl Engine {
         }
     }
 
-    /// What the [`policy`](crate::EngineBuilder::policy) panicked with, if it did: it was asked no more from then on, and the
-    /// engine has gone on with [`Residency`](crate::plan::Residency).
+    /// Returns the message of the [`policy`](crate::EngineBuilder::policy)'s panic, if it panicked. The engine then
+    /// stopped asking it and went on with [`Residency`](crate::plan::Residency).
     #[must_use]
     pub fn policy_panic(&self) -> Option<&str> {
         self.policy_panic.get().map(String::as_str)
     }
 
-    /// What is known to be damaged, unreadable or unusable of the storage that outlives the engine, without reading what it
-    /// holds: what could not be read when the engine was built may be missing from [`versions`](Self::versions).
+    /// Returns the known damage of durable storage, without reading versions. Files that could not be read when the
+    /// engine was built may be missing from [`versions`](Self::versions).
     #[must_use]
     pub fn damage(&self) -> Vec<Damage> {
         let mut all = self.damage.clone();
@@ -192,7 +192,7 @@ impl Engine {
         all
     }
 
-    /// What makes a version that the engine does not hold unreadable, if it was there.
+    /// Returns the damage that makes a version that the engine does not hold unreadable.
     pub(crate) fn damage_of(&self, version: Version) -> Option<tierflow_store::Error> {
         let lost = self.nodes.lost(version);
         lost.or_else(|| self.shared.damage_of(version))

@@ -1,4 +1,4 @@
-//! A job that has to go at once: the newest version that can be durable by then is.
+//! Suspension: a job has to end soon, and the newest version that can be durable by then becomes durable.
 
 use crate::deadline::{Deadline, Interrupt};
 use crate::plan::Refusal;
@@ -6,7 +6,7 @@ use crate::run::{Answer, Asked, Decided};
 use crate::{Engine, Error, Result, Version};
 use std::time::{Duration, Instant};
 
-/// What will be durable when a job has to go: see [`Engine::suspend`].
+/// The version that will be durable when a job has to end: see [`Engine::suspend`].
 #[must_use = "it says what will be durable; wait for it before the job goes"]
 pub struct Suspension<'engine> {
     engine: &'engine Engine,
@@ -18,25 +18,24 @@ pub struct Suspension<'engine> {
 }
 
 impl Engine {
-    /// The job has to go by `deadline`: has the newest version that can be durable by then become so, and says at once which
-    /// one that is. [`Suspension::wait`] waits for it; then end the process. Going on elsewhere is an ordinary restart.
+    /// Makes the newest version durable that can be by `deadline`, when the job has to end. Returns at once, with that
+    /// version. [`Suspension::wait`] waits for it; then end the process. An ordinary restart continues elsewhere.
     ///
-    /// The version goes straight from where it lies to the lowest tier, past those between, and nothing else moves:
-    /// prefetches, flushes that are under way or waiting, and other versions' copies are dropped. The choice rests on sizes,
-    /// on what is under way, and on the pace of what was flushed to the lowest tier so far, the most recent first; without
-    /// any flush yet, it is the newest version, and nothing is promised. A pace is no promise of others who share the storage:
-    /// name a deadline some time before the last moment.
+    /// The version goes directly from its tier to the lowest one, and nothing else moves: the engine drops prefetches,
+    /// flushes under way or waiting, and copies of other versions. The choice depends on sizes, on transfers under way,
+    /// and on the throughput of flushes to the lowest tier so far, the most recent first. Without any flush yet, the
+    /// choice is the newest version, and no time is predicted. Others who share the storage may change the throughput:
+    /// choose a deadline some time before the last moment.
     ///
-    /// Where versions are [durable in order](crate::EngineBuilder::durable_in_order), or lie as differences, all before the one
-    /// that is chosen become durable, too. Of the ranks of a group each looks for itself: agree on the least of their versions
-    /// and tell all with [`Engine::suspend_to`].
+    /// If versions are [durable in order](crate::EngineBuilder::durable_in_order), or are stored as differences, all
+    /// versions before the chosen one become durable, too. Each rank of a group chooses for itself: agree on the least
+    /// of their versions, and call [`Engine::suspend_to`] on all.
     ///
-    /// If the job need not go after all, go on: when a checkpoint, a restore or a wait is asked for and this version is
-    /// durable, everything that was dropped begins again. [`Engine::close`] waits for the version
-    /// that was chosen and for nothing that was dropped.
+    /// If the job need not end after all, go on: once the version is durable, the next checkpoint, restore or wait
+    /// resumes all that was dropped. [`Engine::close`] waits for the chosen version, and for nothing that was dropped.
     ///
     /// # Errors
-    /// [`Error::NothingLasts`] if nothing outlives the engine; [`Error::OtherProcess`].
+    /// [`Error::NothingLasts`] if the engine has no durable tier; [`Error::OtherProcess`].
     ///
     /// ```
     /// # fn main() -> tierflow_engine::Result<()> {
@@ -59,7 +58,8 @@ impl Engine {
         self.suspend_or_to(None, deadline)
     }
 
-    /// [`Engine::suspend`] for this version, whether or not it can be durable in time: all ranks of a group that agreed on it.
+    /// As [`Engine::suspend`], for this version, even if it cannot be durable in time: for the ranks of a group that
+    /// agreed on it.
     ///
     /// # Errors
     /// As [`Engine::suspend`]; [`Error::Unknown`], [`Error::Discarded`].
@@ -88,8 +88,8 @@ impl Engine {
         })
     }
 
-    /// How long `version` needs to become durable, if the job is [suspended](Engine::suspend) for it now: nothing if it is.
-    /// `None` while nothing was flushed to the lowest tier that tells its pace.
+    /// Returns the time that `version` needs to become durable if the job is [suspended](Engine::suspend) for it now;
+    /// zero if it is durable. `None` before a flush to the lowest tier has shown its throughput.
     ///
     /// # Errors
     /// [`Error::NothingLasts`], [`Error::Unknown`], [`Error::Discarded`].
@@ -108,35 +108,36 @@ impl Engine {
 }
 
 impl Suspension<'_> {
-    /// The version that is durable, or will be; `None` if none can be in time. Another run goes on from it.
+    /// The version that is or will be durable; `None` if none can be in time. Another run continues from it.
     #[must_use]
     pub fn version(&self) -> Option<Version> {
         self.version
     }
 
-    /// The newest version that was held: one that is newer than [`version`](Self::version) would be late, and is lost.
+    /// The newest version held. If it is newer than [`version`](Self::version), it would be late, and is lost.
     #[must_use]
     pub fn newest(&self) -> Option<Version> {
         self.newest
     }
 
-    /// How long it takes, from the call on; nothing if it is durable already. `None` if no version can be durable, or nothing
-    /// was measured yet.
+    /// Predicted time from the call to the version's durability; zero if it is durable already. `None` if no version
+    /// can be durable, or no throughput is known.
     #[must_use]
     pub fn expected(&self) -> Option<Duration> {
         self.expected
     }
 
-    /// Waits until the version is durable, until the deadline at most. Whether it is: never if there is none.
+    /// Waits until the version is durable, at most until the deadline. Returns true if it is; false if there is none.
     ///
     /// # Errors
-    /// [`Error::Stalled`] if it cannot get there; [`Error::Discarded`] if it was discarded meanwhile.
+    /// [`Error::Stalled`] if the version cannot reach the lowest tier; [`Error::Discarded`] if it was discarded
+    /// meanwhile.
     pub fn wait(self) -> Result<bool> {
         let deadline = Deadline::by(self.deadline);
         self.wait_until(deadline)
     }
 
-    /// [`Suspension::wait`], which stops waiting when `interrupt` says so: it is asked every 50 ms.
+    /// As [`Suspension::wait`]; also stops waiting when `interrupt` returns true. Calls it every 50 ms.
     ///
     /// # Errors
     /// As [`Suspension::wait`]; [`Error::Interrupted`].
@@ -151,7 +152,7 @@ impl Suspension<'_> {
         };
         match self.engine.shared.await_suspended(asked, deadline) {
             Some(Answer::Done(Err(refusal))) => match self.engine.is_durable(version) {
-                // Another suspension took its place when it was there.
+                // Another suspension replaced this one when the version was durable.
                 true if matches!(refusal, Refusal::Stalled { .. }) => Ok(true),
                 _ => Err(self.engine.refused(version, 0, refusal)),
             },

@@ -1,76 +1,76 @@
-//! Predicts when the application will copy next, from the intervals between its last copies.
+//! Predicts the application's next copy from the intervals between its last copies.
 //!
-//! An application that checkpoints checkpoints at regular intervals. Background work that makes every copy wait for as
-//! long as one piece of it takes had better not begin such a piece just before.
+//! Checkpoints come at regular intervals. Background work that delays a copy by up to the length of one piece should
+//! not begin a piece just before it.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Intervals that are remembered.
+/// Number of remembered intervals.
 const GAPS: usize = 5;
-/// The fewest intervals from which a copy is predicted.
+/// Fewest intervals that give a prediction.
 const ENOUGH: usize = 3;
 
 #[derive(Debug, Default)]
-pub(crate) struct Rhythm(Mutex<Beats>);
+pub(crate) struct Rhythm(Mutex<IntervalHistory>);
 
 #[derive(Debug, Default)]
-struct Beats {
+struct IntervalHistory {
     last: Option<Instant>,
-    /// Copies so far.
+    /// Number of copies so far.
     count: u64,
     gaps: [Duration; GAPS],
     next: usize,
     known: usize,
 }
 
-/// The next copy, as predicted.
+/// A prediction of the next copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Expected {
     pub(crate) at: Instant,
-    /// How far the prediction may be off, earlier or later.
+    /// Largest expected error of the prediction, earlier or later.
     pub(crate) tolerance: Duration,
     pub(crate) interval: Duration,
-    /// Copies so far.
+    /// Number of copies so far.
     pub(crate) count: u64,
 }
 
 impl Rhythm {
-    /// A copy begins.
+    /// Records that a copy begins.
     pub(crate) fn beat(&self, now: Instant) {
-        let mut beats = self.0.lock();
-        beats.count += 1;
-        if let Some(last) = beats.last.replace(now) {
-            let at = beats.next;
-            beats.gaps[at] = now.saturating_duration_since(last);
-            beats.next = (at + 1) % GAPS;
-            beats.known = (beats.known + 1).min(GAPS);
+        let mut history = self.0.lock();
+        history.count += 1;
+        if let Some(last) = history.last.replace(now) {
+            let at = history.next;
+            history.gaps[at] = now.saturating_duration_since(last);
+            history.next = (at + 1) % GAPS;
+            history.known = (history.known + 1).min(GAPS);
         }
     }
 
-    /// When the last copy began.
+    /// Returns the begin of the last copy.
     pub(crate) fn last(&self) -> Option<Instant> {
         self.0.lock().last
     }
 
-    /// How many copies there were until now.
+    /// Returns the number of copies so far.
     pub(crate) fn count(&self) -> u64 {
         self.0.lock().count
     }
 
-    /// The next copy, if the last few came regularly. One gap of another length (between two passes, say) does not
-    /// hide a rhythm.
+    /// Predicts the next copy, if the last few came regularly. A single gap of another length, for example between two
+    /// passes, does not hide a rhythm.
     pub(crate) fn expected(&self) -> Option<Expected> {
-        let beats = self.0.lock();
-        let mut gaps = beats.gaps;
-        let gaps = gaps.get_mut(..beats.known)?;
+        let history = self.0.lock();
+        let mut gaps = history.gaps;
+        let gaps = gaps.get_mut(..history.known)?;
         if gaps.len() < ENOUGH {
             return None;
         }
         gaps.sort_unstable();
         let interval = gaps[gaps.len() / 2];
-        // Without the longest and the shortest, if there are that many.
+        // The longest and the shortest gap are left out, if there are five.
         let inner = if gaps.len() == GAPS {
             &gaps[1..GAPS - 1]
         } else {
@@ -79,10 +79,10 @@ impl Rhythm {
         let off = inner.iter().map(|gap| gap.abs_diff(interval)).max()?;
         let regular = off <= (interval / 5).max(Duration::from_micros(200));
         regular.then_some(Expected {
-            at: beats.last? + interval,
+            at: history.last? + interval,
             tolerance: off,
             interval,
-            count: beats.count,
+            count: history.count,
         })
     }
 }

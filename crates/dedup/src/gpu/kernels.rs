@@ -171,7 +171,7 @@ impl Kernels {
             Arg::address(pass.data),
             Arg::u32(pass.is_first.into()),
         ];
-        // SAFETY: three parameters of these types; they reach what the caller promises to be there.
+        // SAFETY: three parameters of these types; the caller promises that the memory that they reach is lent.
         Ok(unsafe { stream.launch(function, shape, &args) }?)
     }
 
@@ -184,7 +184,7 @@ impl Kernels {
             Arg::address(pass.data),
             Arg::u64(pass.sample.salt()),
         ];
-        // SAFETY: three parameters of these types, of what the caller promises to be there.
+        // SAFETY: three parameters of these types; the caller promises that the memory that they reach is lent.
         Ok(unsafe { stream.launch(&self.loaded.sample, shape, &args) }?)
     }
 
@@ -234,8 +234,8 @@ impl Kernels {
             Arg::u32(pass.ordinal),
             Arg::u32(pass.is_first.into()),
         ];
-        // SAFETY: four parameters of these types, of what the caller promises to be there; the arena
-        // has the bytes to compare with, for its plan verifies.
+        // SAFETY: four parameters of these types; the caller promises that the memory that they reach is lent. The
+        // arena has the bytes to compare with, as its plan verifies.
         Ok(unsafe { stream.launch(&self.loaded.verify, shape, &args) }?)
     }
 
@@ -366,7 +366,7 @@ impl Kernels {
     pub(super) unsafe fn summed(&self, stream: &Stream, pass: &KernelPass) -> Result<()> {
         let shape = self.shape(1, 1, 1);
         let args = [Arg::address(pass.state), Arg::address(pass.report)];
-        // SAFETY: two parameters, both addresses, of what the caller promises to be there.
+        // SAFETY: two parameters, both addresses, of memory that is lent by the caller's promise.
         Ok(unsafe { stream.launch(&self.loaded.summed, shape, &args) }?)
     }
 }

@@ -131,8 +131,8 @@ pub(crate) fn check(chain: &Chain<Vec<u8>>, history: &[Vec<u8>], what: &str) {
     }
 }
 
-/// Returns what the List method stores of each checkpoint: bytes of first-time occurrences, their number, and that of
-/// shifted duplicates. Compares bytes.
+/// Returns what the List method stores per checkpoint: bytes of first-time occurrences, their number, and that of shifted
+/// duplicates. Compares bytes.
 pub(crate) fn oracle(history: &[Vec<u8>], chunk: usize) -> Vec<(u64, u32, u32)> {
     let mut seen: HashMap<&[u8], ()> = HashMap::new();
     let mut before: Option<&Vec<u8>> = None;

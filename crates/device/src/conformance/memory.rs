@@ -219,7 +219,7 @@ pub(super) fn foreign(device: &Device) -> CaseResult {
         "the owner was kept after the last loan"
     );
     for (address, len) in [(0, 1), (u64::MAX, 2), (4096, 0)] {
-        // SAFETY: refused for what it is, so that nothing is ever lent.
+        // SAFETY: refused for its address or length, so no byte is ever lent.
         let refused =
             unsafe { Memory::from_raw(device, address, len, Place::Host, Arc::new(())) }.is_err();
         require!(refused, "{len} bytes at {address:#x} were taken for memory");

@@ -38,7 +38,7 @@ impl Drop for StreamHandle {
             if let Some(counter) = &self.counter {
                 if !counter.is_idle() {
                     // A number is still to be written. After an error the device is lost, and writes nothing.
-                    // SAFETY: the stream is alive: what was given to an adopted one was not waited for yet.
+                    // SAFETY: the stream is alive: an adopted one has work that was not waited for yet.
                     let _ = unsafe { result::stream::synchronize(self.stream) };
                 }
                 // SAFETY: the stream is idle, and each reader keeps this handle.
@@ -161,7 +161,7 @@ unsafe impl Queue for CudaQueue {
                     len: border(rest),
                     ..rest
                 };
-                // SAFETY: a part of what the caller promised.
+                // SAFETY: a part of the copy, by the caller's promise.
                 answer = unsafe { self.copy_once(piece) };
                 if answer.is_err() {
                     break;

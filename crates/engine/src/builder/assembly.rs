@@ -1,4 +1,4 @@
-//! An engine, from what was chosen: its tiers, its plan, its workers.
+//! Builds an engine from its options: tiers, plan, workers.
 
 use super::{EngineBuilder, UNLIMITED};
 use crate::caught::Caught;
@@ -18,23 +18,24 @@ use tierflow_device::Device;
 use tierflow_store::Storage;
 use tierflow_tier_alloc::{DeviceArena, HostArena};
 
-/// Copies start at multiples of this many bytes, which is what direct I/O asks for.
+/// Copies start at multiples of this, in bytes, as direct I/O requires.
 pub(super) const ALIGNMENT: u64 = 4096;
 
-/// Bytes of the device cache that are usable before anything else begins to grow.
+/// Bytes of the device cache that are usable before other memory begins to grow.
 const FIRST_CHUNK: usize = 256 << 20;
 
 impl EngineBuilder {
-    /// Builds the engine. Takes milliseconds whatever the sizes, as memory is mapped, touched and pinned in the background,
-    /// unless growths were chosen that do it all at once.
+    /// Builds the engine. Takes milliseconds for any sizes, as memory is mapped, touched and pinned in the background,
+    /// unless an option of growth does it at once.
     ///
-    /// Of storage that outlives the engine, what cannot be used is left out or read only, as long as something else can: see
-    /// [`Engine::damage`].
+    /// If part of the durable storage cannot be used and another part can, the engine leaves the first part out or only
+    /// reads it: see [`Engine::damage`].
     ///
     /// # Errors
-    /// [`Error::Build`]: what was chosen, or lies on the storage, has to be changed first; [`Error::Memory`] if the address space is not
-    /// to be had, [`Error::Pool`] if a pool cannot be used; [`Error::Storage`] if a directory refuses files, another process writes there, or,
-    /// with [`tierflow_store::Error::Absent`], ranks of the group do not come; [`Error::Device`] if streams cannot be made.
+    /// [`Error::Build`] if the options, or files on the storage, have to be changed first; [`Error::Memory`] if address
+    /// space is short; [`Error::Pool`] if a pool cannot be used; [`Error::Storage`] if a directory refuses files,
+    /// another process writes there, or, with [`tierflow_store::Error::Absent`], ranks of the group are absent;
+    /// [`Error::Device`] if streams cannot be made.
     pub fn build(mut self) -> Result<Engine> {
         self.check()?;
         let pool = self.join_pool()?;
@@ -47,11 +48,11 @@ impl EngineBuilder {
         let consumes = self.after_restore == crate::plan::AfterRestore::Discard;
         let opened = self.lasting.open(self.differs(), consumes)?;
         if opened.node_local.is_none() && self.lasting.node_local.take().is_some() {
-            // It is left out, and named in the engine's damage.
+            // The directory is left out, and named in the engine's damage.
             kinds = self.kinds();
         }
         self.node_local_limit = self.node_local_limit.max(opened.required(ALIGNMENT));
-        // Streams come before memory: once the arenas grow, the driver is slow to make anything.
+        // Streams come before memory: while the arenas grow, the driver is slow to make anything.
         let lane = Lane::with_stream(&self.device)?;
         let (mut ways, crews) = crews(&self.device, &kinds)?;
         let mut commits = Vec::new();
@@ -63,7 +64,7 @@ impl EngineBuilder {
             let (medium, limit) = self.make(kind, &opened)?;
             let capacity = medium.capacity().unwrap_or(limit);
             let tier = Level { kind, medium };
-            // What waits for its turn has a worker of its own: it may wait for what would have none.
+            // A save that waits for its turn has its own worker, as it may wait for a save that would find no worker.
             let takes_many = tier.medium.kept().is_some_and(Kept::takes_many);
             if takes_many {
                 let (theirs, gathering) = gathering();
@@ -135,7 +136,7 @@ impl EngineBuilder {
         Ok(engine)
     }
 
-    /// That what was chosen can be.
+    /// Checks the sizes and the options of durable storage.
     fn check(&self) -> Result<()> {
         let caches = [
             ("device", self.device_cache.bytes),
@@ -159,7 +160,7 @@ impl EngineBuilder {
         stage.is_some_and(|stage| stage.differs())
     }
 
-    /// Returns how many of these tiers, the fastest first, hold versions as they are in any case.
+    /// Returns the number of tiers, from the fastest on, that hold versions uncompressed.
     fn whole_on(&self, kinds: &[Kind]) -> usize {
         let stage = self.stage.as_ref();
         stage.map_or(1, |stage| stage.whole_on(kinds))
@@ -185,7 +186,7 @@ impl EngineBuilder {
         }
     }
 
-    /// That what is to go straight from tier to tier has both of them.
+    /// Checks that an engine for direct copies has both a device cache and a scratch directory.
     fn check_direct(&self) -> Result<()> {
         let has_both = self.device_cache.bytes > 0 && self.scratch.is_some();
         if self.direct_io == crate::DirectIo::Always && !has_both {
@@ -195,7 +196,7 @@ impl EngineBuilder {
         Ok(())
     }
 
-    /// The ways between device memory and storage that are not through the host.
+    /// Returns the direct path between device memory and storage, past the host; `None` if there is none.
     fn direct(&self, storage: &Arc<dyn Storage>) -> Result<Option<Arc<Direct>>> {
         if self.device_cache.bytes == 0 {
             return Ok(None);
@@ -204,7 +205,7 @@ impl EngineBuilder {
         Ok(direct.map(Arc::new))
     }
 
-    /// That the peer cache is this device's, and has a tier below.
+    /// Checks that the peer cache is this device's, and has a tier below.
     fn check_peers(&self, kinds: &[Kind]) -> Result<()> {
         if kinds.last() == Some(&Kind::Peers) {
             return Err(BuildError::NothingBelowPeers.into());
@@ -217,7 +218,7 @@ impl EngineBuilder {
         Ok(())
     }
 
-    /// Joins the pool, if there is one, and sees to it that the host cache can shrink.
+    /// Joins the pool, if there is one, and makes the host cache one that can shrink.
     fn join_pool(&mut self) -> Result<Option<Pool>> {
         let Some(pool) = self.host_cache.pool.clone() else {
             return Ok(None);
@@ -236,7 +237,7 @@ impl EngineBuilder {
         Ok(Some(share))
     }
 
-    /// The tiers asked for, fastest first.
+    /// Returns the chosen tiers, fastest first.
     fn kinds(&self) -> Vec<Kind> {
         let asked = [
             (self.device_cache.bytes > 0, Kind::Device),
@@ -253,7 +254,7 @@ impl EngineBuilder {
             .collect()
     }
 
-    /// A tier's medium, and the most bytes to put there if it has no size of its own.
+    /// Makes a tier's medium. Also returns the largest number of bytes there, for media without a size of their own.
     fn make(&self, kind: Kind, opened: &Opened) -> Result<(Medium, u64)> {
         let medium = match kind {
             Kind::Device => {
@@ -262,7 +263,7 @@ impl EngineBuilder {
                     self.device_cache.bytes,
                     self.device_cache.growth.clone(),
                 )?;
-                // The first checkpoint goes here: let no other memory get in its way.
+                // The first checkpoint goes here: no other memory may grow before this part.
                 arena.wait_usable(arena.capacity().min(FIRST_CHUNK))?;
                 Medium::Device(arena)
             }
@@ -288,24 +289,25 @@ impl EngineBuilder {
     }
 }
 
-/// A tier that was counted among those asked for, and was not.
+/// The error for a tier that was counted but not chosen.
 const ABSENT: Error = Error::Internal {
     what: "a tier that was not asked for",
 };
 
-/// As many workers for each way into a tier, and out of it, as the plan may have transfers under way there.
+/// Makes as many workers for each link into and out of a tier as the plan may have transfers on it.
 fn crews(device: &Device, kinds: &[Kind]) -> Result<(Ways, Vec<Crew>)> {
     let mut ways = Ways::default();
     let mut crews = Vec::new();
     let reaches_device = kinds
         .iter()
         .any(|kind| matches!(kind, Kind::Device | Kind::Peers));
-    // Nothing comes from above to the first, but callers have requests of storage there, too.
+    // The first tier has no tier above, but callers have requests of storage there, too.
     let is_way = |(tier, kind): &(usize, &Kind)| *tier > 0 || **kind == Kind::Storage;
     for (tier, &kind) in kinds.iter().enumerate().filter(is_way) {
         for direction in [Direction::Down, Direction::Up] {
-            // On one stream, copies between memories run one after the other, each at the link's full rate. On two streams they
-            // would share the link and end together, and the link would idle until both workers have seen that.
+            // Copies between memories run one after the other on one stream, each at the link's full rate. On two
+            // streams they would share the link and end together, and the link would idle until both workers have
+            // noticed.
             let shares_stream = reaches_device && !matches!(kind, Kind::Storage) && !kind.lasts();
             let shared = match shares_stream {
                 true => Some(Arc::new(device.stream()?)),

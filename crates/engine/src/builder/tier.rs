@@ -1,4 +1,4 @@
-//! The tiers that an engine may have, each with what may be chosen about it.
+//! The tiers of an engine, each with its options.
 
 use super::assembly::ALIGNMENT;
 use super::{EngineBuilder, UNLIMITED};
@@ -11,13 +11,13 @@ use tierflow_local_stores::Volume;
 use tierflow_store::{Guarded, Scratch, Storage, Vault, Verified};
 use tierflow_tier_alloc::{DeviceOptions, HostOptions, HostPool, Pace};
 
-/// Bytes of the host cache that are pinned before anything is flushed there, and ahead of what is.
+/// Bytes of the host cache that are pinned before the first flush goes there, and ahead of the flushes later.
 const LEAD: usize = 1 << 30;
 
-/// A tier of an engine to be, for [`EngineBuilder::tier`].
+/// A tier of a future engine, for [`EngineBuilder::tier`].
 ///
-/// Which one lies above which follows from what they are made of: device memory, memory of peers, host memory, storage that goes
-/// with the engine, the node's directory, external storage. An engine has at most one of each: the last one given counts.
+/// The kind of a tier decides its level: device memory, memory of peers, host memory, scratch storage, the node's
+/// directory, external storage. An engine has at most one tier of each kind; the last one given counts.
 ///
 /// ```
 /// use tierflow_engine::{Engine, Tier};
@@ -34,7 +34,7 @@ const LEAD: usize = 1 << 30;
 #[derive(Debug)]
 pub struct Tier(pub(crate) AnyTier);
 
-/// A tier's kind and options.
+/// The kind of a tier, with its options.
 #[derive(Debug)]
 pub(crate) enum AnyTier {
     Device(DeviceCache),
@@ -47,7 +47,7 @@ pub(crate) enum AnyTier {
 }
 
 impl Tier {
-    /// Device memory to keep checkpoints in, in bytes; 0 for no such tier.
+    /// A cache of `bytes` of device memory; 0 for no such tier.
     #[must_use]
     pub fn device(bytes: usize) -> DeviceCache {
         DeviceCache {
@@ -56,7 +56,7 @@ impl Tier {
         }
     }
 
-    /// Host memory to keep checkpoints in, in bytes; 0 for no such tier, or with a [pool](HostCache::pool) for all of that.
+    /// A cache of `bytes` of host memory; 0 for no such tier, or with a [pool](HostCache::pool) for all of the pool.
     #[must_use]
     pub fn host(bytes: usize) -> HostCache {
         HostCache {
@@ -65,30 +65,31 @@ impl Tier {
         }
     }
 
-    /// A scratch file in a directory. It has no name and goes with the engine.
+    /// A scratch file in a directory. The file has no name and ends with the engine.
     #[must_use]
     pub fn scratch(directory: impl Into<PathBuf>) -> ScratchTier {
         ScratchTier::new(Blocks::Directory(directory.into()))
     }
 
-    /// A scratch file in each of these directories, on file systems of their own: what is written goes to the one that is predicted to
-    /// have it first, by [VeloC's adaptive placement](tierflow_local_stores::Volume). One that fails, or is full, is left to what lies
-    /// there. [`EngineBuilder::build`] measures them, which writes some 100 MiB to each.
+    /// A scratch file in each of these directories, on separate file systems. Each block goes to the file system that
+    /// is predicted to write it first, by [VeloC's adaptive placement](tierflow_local_stores::Volume). A directory that
+    /// fails or is full gets no more blocks. [`EngineBuilder::build`] measures the directories, which writes some 100
+    /// MiB to each.
     #[must_use]
     pub fn scratch_over<P: Into<PathBuf>>(directories: impl IntoIterator<Item = P>) -> ScratchTier {
         let directories = directories.into_iter().map(Into::into);
         ScratchTier::new(Blocks::Directories(directories.collect()))
     }
 
-    /// Storage of your own that goes with the engine, instead of a scratch file. Its
+    /// Storage of your own that ends with the engine, instead of a scratch file. Its
     /// [alignment](tierflow_store::Storage::alignment) is a power of two of at most 4096 bytes.
     #[must_use]
     pub fn storage(storage: Arc<dyn Storage>) -> ScratchTier {
         ScratchTier::new(Blocks::Storage(storage))
     }
 
-    /// A directory of this node, made if missing, in which versions outlive the process: the next engine on it finds them.
-    /// One process at a time writes there for each rank.
+    /// A directory of this node, made if missing, in which versions outlive the process: the next engine on the
+    /// directory finds them. One process at a time writes there for each rank.
     #[must_use]
     pub fn node_local(directory: impl Into<PathBuf>) -> NodeLocal {
         NodeLocal {
@@ -103,7 +104,7 @@ impl Tier {
         Self(AnyTier::External(External::Named(directory.into())))
     }
 
-    /// External storage of another kind. It must keep the pieces of the engine's own rank.
+    /// External storage of another kind, which keeps the pieces of the engine's own rank.
     #[must_use]
     pub fn vault(vault: Arc<dyn Vault>) -> Self {
         Self(AnyTier::External(External::Vault(vault)))
@@ -111,7 +112,7 @@ impl Tier {
 }
 
 impl EngineBuilder {
-    /// Gives the engine a tier, instead of the one of that kind that it had.
+    /// Gives the engine a tier. Replaces an earlier one of that kind.
     #[must_use]
     pub fn tier(mut self, tier: impl Into<Tier>) -> Self {
         match tier.into().0 {
@@ -138,20 +139,20 @@ pub struct DeviceCache {
 }
 
 impl DeviceCache {
-    /// How it comes to be: a [`DeviceGrowth`](tierflow_tier_alloc::DeviceGrowth), or more.
+    /// Sets the growth: a [`DeviceGrowth`](tierflow_tier_alloc::DeviceGrowth), or more options.
     ///
-    /// Whichever it is, nothing is evicted from a cache that is not mapped and filled yet (HiPC'22 §II, constraint 1),
-    /// unless [`evict_while_growing`](Self::evict_while_growing) says so.
+    /// With any growth, no version is evicted from a cache that is not mapped and filled yet (HiPC'22 §II, constraint
+    /// 1), unless [`evict_while_growing`](Self::evict_while_growing) is set.
     #[must_use]
     pub fn growth(mut self, growth: impl Into<DeviceOptions>) -> Self {
         self.growth = growth.into();
         self
     }
 
-    /// Whether checkpoints may be evicted from it while it is still being mapped. They are not unless you say
-    /// so (HiPC'22 §II, constraint 1): bytes that are still to be mapped count as free, and a checkpoint waits for them
-    /// rather than push another one out. If they may, the cache is as large as it is mapped at the moment, and no caller
-    /// waits for the driver.
+    /// Sets whether checkpoints may be evicted from the cache while it is still being mapped; by default not (HiPC'22
+    /// §II, constraint 1): bytes that are still to be mapped count as free, and a checkpoint waits for them rather than
+    /// evict another one. If set, the cache is as large as the part that is mapped at the moment, and no caller waits
+    /// for the driver.
     #[must_use]
     pub fn evict_while_growing(mut self, may: bool) -> Self {
         self.evict_while_growing = may;
@@ -184,18 +185,19 @@ impl Default for HostCache {
 }
 
 impl HostCache {
-    /// How it comes to be: a [`HostGrowth`](tierflow_tier_alloc::HostGrowth), or more.
+    /// Sets the growth: a [`HostGrowth`](tierflow_tier_alloc::HostGrowth), or more options.
     #[must_use]
     pub fn growth(mut self, growth: impl Into<HostOptions>) -> Self {
         self.growth = growth.into();
         self
     }
 
-    /// Shares a pool of host memory with other engines, of this process or of others on this machine: the cache is what the pool
-    /// lets this engine use, up to its bytes, or all of the pool if they are 0. An engine that wants it has an equal part; what
-    /// others leave idle it borrows, and gives back, emptied, when they want it.
+    /// Shares a pool of host memory with other engines, of this process or of others on this machine. The cache is the
+    /// part of the pool that this engine may use, at most its bytes, or all of the pool if these are 0. Each engine has
+    /// an equal part on demand. It borrows the idle memory of the others, and gives it back, emptied, when they need
+    /// it.
     ///
-    /// It needs a tier below to flush to, and memory that can be given back in parts:
+    /// The cache needs a tier below to flush to, and memory that can be given back in parts:
     /// [`HostGrowth::Pieces`](tierflow_tier_alloc::HostGrowth::Pieces), the default.
     #[must_use]
     pub fn pool(mut self, pool: &HostPool) -> Self {
@@ -210,7 +212,7 @@ impl From<HostCache> for Tier {
     }
 }
 
-/// Storage that goes with the engine as a tier: see [`Tier::scratch`] and [`Tier::storage`].
+/// Storage that ends with the engine, as a tier: see [`Tier::scratch`] and [`Tier::storage`].
 #[derive(Debug, Clone)]
 pub struct ScratchTier {
     pub(super) on: Blocks,
@@ -218,7 +220,7 @@ pub struct ScratchTier {
     is_verified: bool,
 }
 
-/// Where blocks are written.
+/// The place of blocks.
 #[derive(Debug, Clone)]
 pub(super) enum Blocks {
     Directory(PathBuf),
@@ -235,23 +237,24 @@ impl ScratchTier {
         }
     }
 
-    /// Keeps checksums of the bytes that are written there, and compares the bytes that are read, or does neither. At first it does. Each
-    /// 64 KiB take 8 bytes of memory. If a copy does not match, the copy on the next tier is read; without one, restoring fails with
-    /// [`Error::Damaged`]. Copies past host memory (`EngineBuilder::direct_io`) are not compared.
+    /// Turns checksums on or off; by default on. With them, the engine keeps a checksum of each 64 KiB written there,
+    /// in 8 bytes of memory, and compares the bytes that it reads. If a copy does not match, it reads the copy on the
+    /// next tier; without one, restoring fails with [`Error::Damaged`]. Copies past host memory
+    /// (`EngineBuilder::direct_io`) are not compared.
     #[must_use]
     pub fn checksums(mut self, are_kept: bool) -> Self {
         self.is_verified = are_kept;
         self
     }
 
-    /// The most bytes to set aside there; without it, as many as there are.
+    /// Sets the largest number of bytes there; by default all that the file system has.
     #[must_use]
     pub fn limit(mut self, bytes: u64) -> Self {
         self.limit = bytes.min(UNLIMITED);
         self
     }
 
-    /// Opens it: where the blocks are written, and how many bytes there are at most.
+    /// Opens the storage. Returns it with its largest number of bytes.
     pub(super) fn open(&self) -> Result<(Arc<dyn Storage>, u64)> {
         let (storage, limit) = self.open_blocks()?;
         match self.is_verified {
@@ -276,7 +279,7 @@ impl ScratchTier {
     }
 }
 
-/// The application's storage, if it can be written where the tier's table puts copies.
+/// Guards the application's storage. Refuses an alignment that is no power of two up to [`ALIGNMENT`].
 fn aligned(storage: &Arc<dyn Storage>) -> Result<Arc<dyn Storage>> {
     let storage = Guarded::new(Arc::clone(storage));
     let alignment = storage.alignment();
@@ -304,8 +307,9 @@ pub struct NodeLocal {
 }
 
 impl NodeLocal {
-    /// The most bytes to keep there. What also lies on external storage gives way to newer versions; without external storage,
-    /// nothing does. What lies there alone when the engine is built is kept even if it is more.
+    /// Sets the largest number of bytes there. Versions that are also on external storage are removed for newer ones;
+    /// without external storage none is. Versions found only there when the engine is built are kept even beyond the
+    /// limit.
     #[must_use]
     pub fn limit(mut self, bytes: u64) -> Self {
         self.limit = bytes.min(UNLIMITED);

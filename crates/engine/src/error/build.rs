@@ -1,11 +1,11 @@
-//! Why an engine could not be built as it was asked for.
+//! Errors of building an engine.
 
 use super::PartError;
 use crate::Version;
 use thiserror::Error;
 
-/// What is to be changed about an engine to be, or about what its storage holds, before it can be built: what
-/// [`EngineBuilder::build`](crate::EngineBuilder::build) fails with, apart from failures of the machine.
+/// The options or the storage that must be changed before an engine can be built.
+/// [`EngineBuilder::build`](crate::EngineBuilder::build) fails with it, except when the machine fails.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum BuildError {
@@ -13,65 +13,65 @@ pub enum BuildError {
     /// The engine needs at least one tier.
     #[error("the engine has no tier: give it a device cache, a host cache or a scratch directory")]
     NoTier,
-    /// Peers have their memory back when it is flushed.
+    /// The peer cache has no tier below, to which versions could be flushed when peers take their memory back.
     #[error(
         "below the peer cache there is no tier to flush to: give the engine a host cache or a scratch directory"
     )]
     NothingBelowPeers,
-    /// A cache that others may ask to shrink needs somewhere to flush to.
+    /// The pool has no tier below, to which versions could be flushed when others need memory.
     #[error(
         "the engine shares a pool of host memory and has no tier below: give it a scratch directory, to empty what others \
          want"
     )]
     NothingBelowPool,
-    /// A cache that holds no checkpoint of any size.
+    /// The cache is too small for any checkpoint.
     #[error(
         "a {cache} cache of {bytes} bytes holds nothing: give it {least} at least, or 0 for none"
     )]
     SmallCache {
         /// "device" or "host".
         cache: &'static str,
-        /// The bytes chosen.
+        /// The cache's bytes.
         bytes: usize,
-        /// The bytes of the smallest one.
+        /// The bytes of the smallest possible cache.
         least: u64,
     },
     /// A tier cannot be laid out.
     #[error(transparent)]
     Tier(PartError),
-    /// Storage of the application's cannot be written in blocks of that size.
+    /// The application's storage has an alignment that the engine cannot use.
     #[error(
         "the storage's alignment of {alignment} bytes is none: return a power of two from 1 to {most} from \
          Storage::alignment"
     )]
     Alignment {
-        /// What the storage says.
+        /// The storage's alignment, in bytes.
         alignment: usize,
-        /// The most bytes that it may say.
+        /// The largest possible alignment, in bytes.
         most: u64,
     },
     /// Several scratch directories cannot be used as one tier.
     #[error(transparent)]
     Scratch(PartError),
-    /// Checkpoints cannot be made smaller in that way: a chunk size, a bound of an error.
+    /// The options for making checkpoints smaller are wrong: a chunk size, an error bound.
     #[error(transparent)]
     Reduction(PartError),
-    /// Copies are to go straight between the device and the scratch file, and cannot.
+    /// Direct copies between the device and the scratch file are required, and not possible.
     #[error(
         "nothing goes straight between the device and the scratch file here: {why}; choose DirectIo::Measured to go through \
          pinned buffers then"
     )]
     DirectIo {
-        /// What is missing.
+        /// The missing part.
         why: String,
     },
-    /// Differences are asked for where there can be none.
+    /// Differences or compression are not possible with these options.
     #[error("versions cannot be stored as differences or compressed here: {why}")]
     NoDifferences {
-        /// What to change.
+        /// The change that would help.
         why: &'static str,
     },
-    /// Something was chosen for versions that outlive the engine, and none do.
+    /// An option is about durable versions, and the engine has no durable tier.
     #[error(
         "{what} is about versions that outlive the engine: give it node_local, external or external_vault, too"
     )]
@@ -79,10 +79,10 @@ pub enum BuildError {
         /// The builder's method.
         what: &'static str,
     },
-    /// Redundancy needs something that is not there.
+    /// Redundancy needs an option that is missing.
     #[error("redundancy needs {needs}")]
     NoProtection {
-        /// What, and how to give it.
+        /// The option, and how to set it.
         needs: &'static str,
     },
     /// A group does not have that rank.
@@ -103,7 +103,7 @@ pub enum BuildError {
     OtherGroup {
         /// The ranks of that group.
         found: u32,
-        /// Its newest version.
+        /// The newest version of that group.
         version: Version,
         /// The ranks of this group.
         ranks: u32,
@@ -117,19 +117,19 @@ pub enum BuildError {
         /// The versions, and the ranks and nodes that lost them.
         losses: String,
     },
-    /// The ranks of a group do not agree which run of the application this is.
+    /// Ranks of the group give different numbers of the run.
     #[error(
         "rank {rank} says that this is run {run}, and rank 0 run {first}: give all ranks the same number"
     )]
     OtherRun {
-        /// A rank that is not of rank 0's run.
+        /// The first rank whose number differs from rank 0's.
         rank: u32,
-        /// Its run.
+        /// The number that it gives.
         run: u64,
-        /// Rank 0's.
+        /// The number that rank 0 gives.
         first: u64,
     },
-    /// A group cannot tell whether it has to go back: some of what a rank has cannot be read now.
+    /// Some files of a rank cannot be read now, so the group cannot decide whether to go back.
     #[error(
         "rank {rank} cannot read some files on the storage of the group now, and pieces of versions up to {newest} may lie \
          there, of which all ranks have {}: try again, or remove the files that `tierflow list` names to go on from that one",
@@ -140,7 +140,7 @@ pub enum BuildError {
         rank: u32,
         /// The newest version of which some rank has its piece.
         newest: Version,
-        /// The newest of which all have theirs.
+        /// The newest version of which all ranks have their pieces.
         agreed: Option<Version>,
     },
 }

@@ -1,13 +1,13 @@
-//! Failures of the crates that the engine is made of, sorted by what the caller does next.
+//! Errors of the crates below the engine, sorted by what the caller does next.
 
 use super::{BuildError, Error};
 use crate::Version;
 use crate::kind::Kind;
 use std::{error, fmt};
 
-/// What went wrong in a part of the engine: a text, and the chain of its sources.
+/// An error of a part of the engine: a text, and the chain of its sources.
 ///
-/// Of which types those are is no part of the engine's interface: they change with the crates that it is made of.
+/// The types of the sources are no part of the engine's interface: they change with the crates below.
 #[derive(Debug)]
 pub struct PartError(Box<dyn error::Error + Send + Sync>);
 
@@ -29,7 +29,7 @@ impl error::Error for PartError {
     }
 }
 
-/// Scratch storage gave back other bytes of a version than were written.
+/// Scratch storage returned other bytes of a version than were written.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "version {version} is damaged on the {tier} tier, and no other copy of it can be read: {source}"
@@ -41,7 +41,8 @@ struct Altered {
 }
 
 impl Error {
-    /// Names the version and the tier if scratch storage gave back other bytes than were written. An engine has one such tier at most.
+    /// Names the version and the tier if scratch storage returned other bytes than were written. An engine has at most
+    /// one such tier.
     pub(crate) fn of_scratch(self, version: Version) -> Self {
         match self {
             Self::Storage(source @ tierflow_store::Error::Altered { .. }) => {

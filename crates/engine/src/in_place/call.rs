@@ -1,4 +1,4 @@
-//! The call behind a slot, and the engine that it was made to.
+//! The call behind a slot, and its engine.
 
 use crate::plan::{Event, Place, Ticket};
 use crate::region::RegionMut;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tierflow_device::{Access, ReadLoan};
 
-/// How a slot holds its engine.
+/// The slot's reference to its engine, borrowed or owned.
 #[derive(Clone)]
 pub(super) enum Holder<'engine> {
     Borrowed(&'engine Engine),
@@ -39,7 +39,7 @@ impl AsRef<Engine> for Engine {
     }
 }
 
-/// A call that has its place.
+/// A call whose place in the fastest tier is known.
 #[derive(Debug, Clone)]
 pub(super) struct Call<'engine> {
     pub(super) engine: Holder<'engine>,
@@ -49,7 +49,7 @@ pub(super) struct Call<'engine> {
 }
 
 impl Call<'_> {
-    /// The same call, of an engine that `owner` holds.
+    /// Returns the same call, for an engine that `owner` holds.
     pub(super) fn owned<O>(&self, owner: Arc<O>) -> Result<Call<'static>>
     where
         O: AsRef<Engine> + Send + Sync + 'static,
@@ -83,7 +83,7 @@ impl Call<'_> {
         self.engine.shared.tell(Event::Read { ticket, ok });
     }
 
-    /// The cached bytes, or a copy of them in memory of its own.
+    /// Returns the cached bytes, or a copy of them in newly allocated memory.
     pub(super) fn lend(&self, is_cached: bool, size: u64, grant: &Grant) -> Result<ReadLoan> {
         let (shared, place) = (&self.engine.shared, &self.place);
         for piece in &grant.pieces {
@@ -101,7 +101,7 @@ impl Call<'_> {
         Ok(memory.lend(0..size)?)
     }
 
-    /// A copy in memory of its own of what lies in storage; `None` at the deadline.
+    /// Returns a copy of the stored bytes in newly allocated memory; `None` at the deadline.
     pub(super) fn lend_until(
         &self,
         deadline: Instant,

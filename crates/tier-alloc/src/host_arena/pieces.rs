@@ -1,4 +1,4 @@
-//! Pieces: some threads touch, and one pins what was touched, with pauses.
+//! Growth in pieces: some threads touch pieces, and one thread pins touched ones, with pauses.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use crate::error::Result;
 use crate::watermark::{End, Watermark};
 use crate::workers::{Stop, Workers};
 
-/// How long pinning waits for an interval without copies. Where the application copies without pause, one
-/// 32 MiB piece in this time is 6 GB/s, and copies lose a fifth at most.
+/// Longest wait of pinning for an interval without copies. If the application copies without pause, one 32 MiB piece in
+/// this time is 6 GB/s, and copies lose a fifth at most.
 pub(super) const QUIET_TIMEOUT: Duration = Duration::from_millis(5);
 
-/// The fewest bytes that are pinned in one interval without copies.
+/// Fewest bytes pinned in one interval without copies.
 const MIN_PINNED: usize = 4 * HostReservation::GRANULARITY;
 
-/// How long a thread that has nothing to do sleeps before it looks whether the arena is gone.
+/// Sleep of an idle thread before it checks whether the arena is gone.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// See [`HostGrowth::Pieces`](super::HostGrowth::Pieces).
@@ -38,11 +38,11 @@ pub(super) struct Pieces {
     done: Mutex<Done>,
 }
 
-/// Which pieces have been touched: threads finish in any order.
+/// Touched pieces: threads finish in any order.
 #[derive(Debug, Default)]
 struct Done {
     touched: Vec<bool>,
-    /// The length of the prefix in which every piece is touched.
+    /// Number of pieces, from the first on, that are all touched.
     prefix: usize,
 }
 
@@ -74,7 +74,7 @@ impl Strategy for Pieces {
     fn grow(self: Box<Self>, growing: &Arc<Growing>, workers: &mut Workers) -> Result<()> {
         let end = growing.limit();
         let pieces = end.div_ceil(self.piece);
-        // An arena that was resized goes on where it is.
+        // A resized arena continues behind its touched pieces.
         let done = growing.touched.level() / self.piece;
         {
             let mut these = self.done.lock();
@@ -102,12 +102,12 @@ impl Strategy for Pieces {
     }
 }
 
-/// What the threads share.
+/// State that the threads share.
 struct Work {
     settings: Pieces,
     growing: Arc<Growing>,
     pieces: usize,
-    /// How far to grow, in bytes.
+    /// Offset at which growth ends, in bytes.
     end: usize,
 }
 
@@ -117,7 +117,7 @@ impl Work {
         start..start.saturating_add(self.settings.piece).min(self.end)
     }
 
-    /// The loop of one touching thread: takes the next piece that is not taken, until there is none.
+    /// The loop of a touching thread: takes the next free piece until none is left.
     fn touch(&self, stop: &Stop) {
         let (touched, next) = (&self.growing.touched, &self.settings.next);
         let _guard = EndOnPanic(touched);
@@ -128,7 +128,7 @@ impl Work {
             if stop.is_set() {
                 return touched.finish(End::Stopped);
             }
-            // Relaxed: the count guards no data, it only has to differ for each.
+            // Relaxed: the count guards no data, and only has to differ for each thread.
             let piece = next.fetch_add(1, Ordering::Relaxed);
             if piece >= self.pieces {
                 return;
@@ -139,7 +139,7 @@ impl Work {
                 return touched.finish(End::Stopped);
             }
             if let Err(error) = reservation.touch(self.range(piece)) {
-                // The others find nothing left to take.
+                // The other threads find no piece to take.
                 next.store(self.pieces, Ordering::Relaxed);
                 return touched.finish(End::Failed(error));
             }
@@ -171,7 +171,7 @@ impl Work {
         let Some(reservation) = growing.backing.reserved() else {
             return;
         };
-        let mut usual = Usual::default();
+        let mut estimate = PinTimeEstimate::default();
         let mut start = growing.pinned.level();
         while start < self.end {
             let piece = self.range(start / self.settings.piece).end;
@@ -182,15 +182,15 @@ impl Work {
             if growing.touched.wait(piece).is_err() || stop.is_set() {
                 return;
             }
-            let end = self.wait_quiet(start..piece, &usual);
+            let end = self.wait_quiet(start..piece, &estimate);
             let begun = Instant::now();
             match reservation.pin(start..end) {
                 Ok(Pinned::Yes) => {
-                    usual.note(end - start, begun.elapsed());
+                    estimate.note(end - start, begun.elapsed());
                     growing.pinned.raise(end);
                     growing.sample();
                 }
-                // What prevents pinning one piece prevents pinning the next.
+                // A reason against pinning one piece holds for the next, too.
                 Ok(Pinned::No(why)) => return growing.set_unpinned(why),
                 Err(error) => return growing.pinned.finish(End::Failed(error)),
             }
@@ -202,7 +202,7 @@ impl Work {
         growing.pinned.finish(End::Complete);
     }
 
-    /// Waits until copies have come so far that the pace allows more. False if it is time to stop.
+    /// Waits until copies have come so far that the pace allows more. Returns false if the thread has to stop.
     fn wait_needed(&self, stop: &Stop, allowed: impl Fn(Pace, usize) -> bool) -> bool {
         let growing = &*self.growing;
         loop {
@@ -219,22 +219,22 @@ impl Work {
         }
     }
 
-    /// Waits until pinning delays no copy, or has waited for its timeout, and returns the offset up to which to pin now: the
-    /// end of the piece, or as much of it as can be pinned before the application's next expected copy.
+    /// Waits until pinning delays no copy, or for [`QUIET_TIMEOUT`]. Returns the offset up to which to pin now: the end
+    /// of the piece, or the part that can be pinned before the application's next expected copy.
     ///
-    /// While the application copies at times that cannot be predicted, that is the least that can be pinned, so that no copy
-    /// waits for long; but the whole piece while flushes wait for pinned memory: the application is then blocked, or soon
-    /// will be, for far longer than a piece takes.
-    fn wait_quiet(&self, piece: Range<usize>, usual: &Usual) -> usize {
+    /// While the application copies at unpredictable times, that is the smallest part that can be pinned, so that no
+    /// copy waits for long. While flushes wait for pinned memory it is the whole piece, as the application is blocked,
+    /// or soon will be, for far longer than a piece takes.
+    fn wait_quiet(&self, piece: Range<usize>, estimate: &PinTimeEstimate) -> usize {
         let growing = &*self.growing;
-        let whole = usual.time(piece.len());
-        let least = usual.time(MIN_PINNED.min(piece.len()));
+        let whole = estimate.time(piece.len());
+        let least = estimate.time(MIN_PINNED.min(piece.len()));
         let quiet = growing.gate.wait_quiet(least, whole, QUIET_TIMEOUT);
         let behind = growing.needed.level() > piece.start;
         let bytes = if growing.gate.is_unforeseen() && !behind {
             HostReservation::GRANULARITY
         } else if quiet < whole {
-            usual.bytes(quiet).max(MIN_PINNED)
+            estimate.bytes(quiet).max(MIN_PINNED)
         } else {
             piece.len()
         };
@@ -242,18 +242,18 @@ impl Work {
     }
 }
 
-/// An estimate of how long pinning takes: a decaying maximum of the last few pieces.
+/// An estimate of the time that pinning takes: a decaying maximum over the last pieces.
 #[derive(Debug, Default)]
-struct Usual {
-    /// In ns for each [`UNIT`](Self::UNIT), the least that can be pinned at once.
+struct PinTimeEstimate {
+    /// Time in ns to pin a [`UNIT`](Self::UNIT), the least that can be pinned at once.
     unit: f64,
 }
 
-impl Usual {
+impl PinTimeEstimate {
     const UNIT: usize = HostReservation::GRANULARITY;
 
     fn note(&mut self, bytes: usize, took: Duration) {
-        // In short calls the cost of the call itself would dominate.
+        // The cost of the call itself would dominate in short calls.
         if bytes >= MIN_PINNED {
             let units = bytes.div_ceil(Self::UNIT) as f64;
             self.unit = (took.as_nanos() as f64 / units).max(self.unit * 0.9);
@@ -264,13 +264,13 @@ impl Usual {
         Duration::from_nanos((bytes.div_ceil(Self::UNIT) as f64 * self.unit) as u64)
     }
 
-    /// As many whole units as can be pinned in this time.
+    /// Bytes of the whole units that can be pinned in this time.
     fn bytes(&self, time: Duration) -> usize {
         (time.as_nanos() as f64 / self.unit.max(1.0)) as usize * Self::UNIT
     }
 }
 
-/// Ends the level if its thread panics: the piece that it had taken is never touched, and must not be waited for.
+/// Ends the level if its thread panics: nobody touches the piece that the thread took, so nobody may wait for it.
 struct EndOnPanic<'level>(&'level Watermark);
 
 impl Drop for EndOnPanic<'_> {
@@ -287,22 +287,37 @@ mod tests {
 
     #[test]
     fn pinning_is_expected_to_take_as_long_as_it_did() {
-        let mut usual = Usual::default();
+        let mut estimate = PinTimeEstimate::default();
         assert_eq!(
-            usual.time(usize::MAX / 2),
+            estimate.time(usize::MAX / 2),
             Duration::ZERO,
             "nothing is known"
         );
-        usual.note(8 * Usual::UNIT, Duration::from_micros(800));
-        assert_eq!(usual.time(3 * Usual::UNIT), Duration::from_micros(300));
-        assert_eq!(usual.bytes(Duration::from_micros(350)), 3 * Usual::UNIT);
-        // A faster one counts less at first, a slower one at once.
-        usual.note(8 * Usual::UNIT, Duration::from_micros(80));
-        assert_eq!(usual.time(Usual::UNIT), Duration::from_micros(90));
-        usual.note(8 * Usual::UNIT, Duration::from_micros(1600));
-        assert_eq!(usual.time(Usual::UNIT), Duration::from_micros(200));
-        // One call costs something, whatever its size.
-        usual.note(Usual::UNIT, Duration::from_secs(1));
-        assert_eq!(usual.time(Usual::UNIT), Duration::from_micros(200));
+        estimate.note(8 * PinTimeEstimate::UNIT, Duration::from_micros(800));
+        assert_eq!(
+            estimate.time(3 * PinTimeEstimate::UNIT),
+            Duration::from_micros(300)
+        );
+        assert_eq!(
+            estimate.bytes(Duration::from_micros(350)),
+            3 * PinTimeEstimate::UNIT
+        );
+        // A faster piece counts less at first, a slower one at once.
+        estimate.note(8 * PinTimeEstimate::UNIT, Duration::from_micros(80));
+        assert_eq!(
+            estimate.time(PinTimeEstimate::UNIT),
+            Duration::from_micros(90)
+        );
+        estimate.note(8 * PinTimeEstimate::UNIT, Duration::from_micros(1600));
+        assert_eq!(
+            estimate.time(PinTimeEstimate::UNIT),
+            Duration::from_micros(200)
+        );
+        // Short calls are ignored, as each has a fixed cost.
+        estimate.note(PinTimeEstimate::UNIT, Duration::from_secs(1));
+        assert_eq!(
+            estimate.time(PinTimeEstimate::UNIT),
+            Duration::from_micros(200)
+        );
     }
 }

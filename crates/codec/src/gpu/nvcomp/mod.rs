@@ -100,8 +100,8 @@ impl NvcompCoder {
         out: Landing,
     ) -> Result<Header> {
         let out = out.0;
-        self.check(stream, (data.device(), data.place(), data.address()))?;
-        self.check(stream, (out.device(), out.place(), out.address()))?;
+        self.check(stream, data.device(), data.place(), data.address())?;
+        self.check(stream, out.device(), out.place(), out.address())?;
         let mut header = codec.header(data.len() as u64, element);
         let most = codec.max_encoded_len(header.raw_bytes, element)?;
         let full = Error::Full {
@@ -191,9 +191,9 @@ impl NvcompCoder {
         out: WriteLoan,
     ) -> Result<()> {
         let container = container.0;
-        let of = (container.device(), container.place(), container.address());
-        self.check(stream, of)?;
-        self.check(stream, (out.device(), out.place(), out.address()))?;
+        let address = container.address();
+        self.check(stream, container.device(), container.place(), address)?;
+        self.check(stream, out.device(), out.place(), out.address())?;
         if header.codec != NvcompCodec::Lz4.id() {
             return Err(Invalid::OtherCodec {
                 written: header.codec.name(),
@@ -251,11 +251,7 @@ impl NvcompCoder {
     }
 
     /// Checks that stream and memory are of this device, and that the kernels can use the memory.
-    fn check(
-        &self,
-        stream: &Stream,
-        (device, place, address): (&Device, Place, u64),
-    ) -> Result<()> {
+    fn check(&self, stream: &Stream, device: &Device, place: Place, address: u64) -> Result<()> {
         let own = &self.nvcomp.device;
         if !own.is_same(stream.device()) || !own.is_same(device) || place != Place::Device {
             let what = "the input, the container and the stream must be on the device that nvCOMP was loaded for";

@@ -132,7 +132,7 @@ impl DirectFiles {
             version: None,
         };
         let mut properties = Properties::default();
-        // SAFETY: `properties` is a live value, with room for more than any version of the library writes.
+        // SAFETY: `properties` is a live value, longer than any version of the library writes.
         let asked = unsafe { (driver.library.properties)(&raw mut properties) };
         asked.checked().map_err(DirectError::Driver)?;
         driver.mode = DirectMode::of(&properties);
@@ -235,9 +235,9 @@ pub struct DirectFile {
     _file: OwnedFd,
 }
 
-// SAFETY: the handle is a name that the library accepts from any thread; it locks what is its own.
+// SAFETY: the handle is a name that the library accepts from any thread; the library locks.
 unsafe impl Send for DirectFile {}
-// SAFETY: as above; it is deregistered by who owns it alone.
+// SAFETY: as above; only the owner deregisters the file.
 unsafe impl Sync for DirectFile {}
 
 impl DirectFile {

@@ -1,4 +1,4 @@
-//! Differences of memory that only the device reads: its kernels make them, and put checkpoints together.
+//! Differences for a fastest tier in device memory: the device's kernels make them, and restore checkpoints from them.
 
 use super::super::stored;
 use super::encoded::{self, DifferenceCoder};
@@ -11,14 +11,14 @@ use std::sync::Arc;
 use tierflow_dedup::{Config, Summary, gpu, most_stored_bytes};
 use tierflow_device::{Device, Error as DeviceError, Memory, ReadLoan, WriteLoan};
 
-/// Chains that stay in device memory, at most: as many as there are workers that bring versions up.
+/// Largest number of chains kept in device memory: the number of workers that bring versions up.
 const CHAINS: usize = 2;
 
-/// Differences in device memory, at most: one that is made, and one that goes down.
+/// Largest number of differences in device memory: one being made, and one on its way down.
 const LANDINGS: usize = 2;
 
-/// The device, its kernels, where it puts differences, and the chains that were restored from last: who reads back what he
-/// wrote last needs no other.
+/// The device, its kernels, memory for differences, and the chains used last. A program that restores its newest versions
+/// needs no other chains.
 #[derive(Debug)]
 pub(super) struct OnDevice {
     device: Device,
@@ -27,29 +27,29 @@ pub(super) struct OnDevice {
     chains: Mutex<Vec<Arc<Loaded>>>,
 }
 
-/// Device memory for one difference each: copy engines take them on from there.
+/// Pieces of device memory for one difference each. Copy engines take differences from there.
 #[derive(Debug, Default)]
 struct Landings {
     free: Vec<Memory>,
-    /// Those that are in use, too.
+    /// Number of pieces, those in use included.
     all: usize,
     is_closed: bool,
 }
 
-/// One of them, until this is dropped.
+/// A piece for a difference, given back when this is dropped.
 pub(super) struct Landing<'k> {
     memory: Memory,
     of: &'k Watched<Landings>,
 }
 
-/// What makes differences, one upon the other, until one fails.
+/// Makes differences, each upon the one before, until one fails.
 #[derive(Debug)]
 pub(super) struct Lineage {
     lineage: gpu::GpuLineage,
     validity: Validity,
 }
 
-/// Whether what a lineage makes is of use.
+/// A flag that is true while the differences of a lineage can be used.
 #[derive(Debug, Clone)]
 pub(super) struct Validity(Arc<AtomicBool>);
 
@@ -59,7 +59,7 @@ pub(super) struct Begun<'k> {
     making: Option<(gpu::Encoding, Validity)>,
 }
 
-/// What came of it, if it was begun.
+/// A difference that is made, if it was begun.
 pub(super) struct Ended<'k> {
     pub(super) landing: Landing<'k>,
     pub(super) made: Option<(Result<Summary>, Validity)>,
@@ -68,14 +68,14 @@ pub(super) struct Ended<'k> {
 /// A chain in device memory.
 #[derive(Debug)]
 struct Loaded {
-    /// Of each difference, the oldest first: they have sums of its content and of what it builds upon.
+    /// Headers of the differences, oldest first. A header has the sums of its content and of its parent's.
     heads: Vec<Vec<u8>>,
-    /// Locked while it is loaded; nothing if that failed.
+    /// Locked while the chain is loaded; `None` if that failed.
     resident: Mutex<Option<gpu::Resident>>,
 }
 
 impl OnDevice {
-    /// `None` where the processor reads the fastest tier.
+    /// Loads the kernels; `None` if the processor reads the fastest tier.
     pub(super) fn new(device: &Device, fastest: &Medium) -> Result<Option<Self>> {
         let needs_kernels = matches!(fastest, Medium::Device(_)) && device.as_cuda().is_some();
         let load = || -> Result<Self> {
@@ -89,7 +89,7 @@ impl OnDevice {
         needs_kernels.then(load).transpose()
     }
 
-    /// What makes differences of checkpoints of `len` bytes.
+    /// Starts a lineage for checkpoints of `len` bytes.
     pub(super) fn lineage(&self, config: Config, len: u64) -> Result<Lineage> {
         Ok(Lineage {
             lineage: gpu::GpuLineage::new(&self.kernels, config, len)?,
@@ -97,7 +97,7 @@ impl OnDevice {
         })
     }
 
-    /// Room for the difference of a checkpoint of `len` bytes, when there is some; `None` if the engine ends before.
+    /// Waits for a piece for the difference of a checkpoint of `len` bytes; `None` if the engine ends before.
     pub(super) fn landing(&self, len: u64) -> Result<Option<Landing<'_>>> {
         let bytes = most_stored_bytes(len) as usize;
         let memory = self.landings.wait(|landings| match landings.is_closed {
@@ -113,7 +113,7 @@ impl OnDevice {
         }))
     }
 
-    /// None waits for room any more.
+    /// Ends all waits for a piece.
     pub(super) fn close(&self) {
         self.landings.change(|landings| landings.is_closed = true);
     }
@@ -130,14 +130,14 @@ impl Landings {
         if self.all == LANDINGS {
             return Ok(None);
         }
-        // All with the first, which waits for its own in any case: no later one waits for the device to find memory.
+        // The first call allocates all pieces, as it waits for the device in any case: later calls do not wait for it.
         loop {
             match device.alloc(bytes) {
                 Ok(memory) => {
                     self.all += 1;
                     self.free.push(memory);
                 }
-                // One is enough.
+                // A single piece is enough.
                 Err(DeviceError::OutOfMemory { .. }) if self.all > 0 => break,
                 Err(error) => return Err(error.into()),
             }
@@ -177,7 +177,7 @@ impl Lineage {
         self.validity.holds()
     }
 
-    /// Has the device begin to make a difference behind those that it was given before.
+    /// Makes the device begin the next difference of the lineage.
     pub(super) fn begin<'k>(
         &mut self,
         lane: &mut Lane,
@@ -195,7 +195,7 @@ impl Lineage {
 }
 
 impl<'k> Begun<'k> {
-    /// What is not begun yet.
+    /// Returns a difference that is not begun yet.
     pub(super) fn nothing(landing: Landing<'k>) -> Self {
         let making = None;
         Self { landing, making }
@@ -212,8 +212,8 @@ impl<'k> Begun<'k> {
 }
 
 impl OnDevice {
-    /// Has the device put a checkpoint together, and decode its differences where `coder` is there. False if it is not made of
-    /// differences.
+    /// Makes the device restore a checkpoint from its differences, and decode these if there is a `coder`. Returns false if
+    /// the checkpoint is not stored as differences.
     pub(super) fn up(
         &self,
         lane: &mut Lane,
@@ -241,7 +241,7 @@ impl OnDevice {
         restored.map(|()| true).map_err(at_source)
     }
 
-    /// Has the device put a checkpoint together of the newest of its differences and those before it, which `others` fetches if
+    /// Makes the device restore a checkpoint from its newest difference and those before it. `others` fetches the latter if
     /// they are not in device memory.
     fn restore(
         &self,
@@ -265,7 +265,7 @@ impl OnDevice {
                 self.loaded(&head, Some(&chain)).unwrap_or(chain)
             }
         };
-        // Who comes first loads it; the others wait.
+        // The first thread loads the chain; the others wait.
         let mut resident = chain.resident.lock();
         if resident.is_none() {
             let loaded = self.load(lane, (stored, size), coder);
@@ -284,7 +284,7 @@ impl OnDevice {
         Ok(restoring.wait().result?)
     }
 
-    /// The chain that has the difference of this head, or `new` in its place if none has.
+    /// Returns the chain with a difference of this header. If there is none, keeps `new`.
     fn loaded(&self, head: &[u8], new: Option<&Arc<Loaded>>) -> Option<Arc<Loaded>> {
         let mut chains = self.chains.lock();
         let is_of = |chain: &Arc<Loaded>| chain.heads.iter().any(|known| known == head);
@@ -297,7 +297,7 @@ impl OnDevice {
         found
     }
 
-    /// Loads the differences of checkpoints of `size` bytes. Without a coder the host decodes those that were encoded.
+    /// Loads the differences of checkpoints of `size` bytes. Without a coder the host decodes the encoded ones.
     fn load(
         &self,
         lane: &mut Lane,
@@ -317,13 +317,13 @@ impl OnDevice {
     }
 }
 
-/// What tells what was stored of a version from others.
+/// Returns the header of a stored difference, which identifies it.
 fn head_of(stored: &stored::Bytes) -> Vec<u8> {
     gpu::head(encoded::plain(stored.as_ref())).to_vec()
 }
 
 impl Loaded {
-    /// Has the device put the checkpoint together whose difference has this head.
+    /// Makes the device restore the checkpoint whose difference has this header.
     fn enqueue(
         &self,
         resident: &mut gpu::Resident,
