@@ -1,4 +1,4 @@
-//! An engine of one's own, made of the plan and three stores: plain memory, compressed memory, and a file.
+//! A custom engine, made of the plan and three stores: plain memory, compressed memory, and a file.
 //!
 //! `cargo run -p tierflow-plan --example custom_executor`
 
@@ -55,7 +55,7 @@ impl<T: Read + Write + Seek> Store for T {
     }
 }
 
-/// The stores, and what the plan wants done: kept until the call in which it was said has returned.
+/// The stores, and the plan's commands, kept until the call that emitted them has returned.
 #[derive(Default)]
 struct Hands {
     stores: Vec<Box<dyn Store>>,
@@ -93,7 +93,7 @@ impl Engine {
         Ok(self.world.tell(0, event, &mut self.hands)?)
     }
 
-    /// Copies the bytes of a transfer, and says at which end it failed if it did.
+    /// Copies the bytes of a transfer. The error is the end that failed.
     fn copy(&mut self, transfer: &Transfer) -> Result<(), TransferFailure> {
         if self.hands.cancelled.remove(&transfer.id) {
             return Err(TransferFailure::Cancelled);
