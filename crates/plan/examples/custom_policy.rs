@@ -103,11 +103,11 @@ const SIZE: u64 = 1 << 20;
 fn hits(policy: Box<dyn Policy>, trace: &[Version]) -> Result<f64, Box<dyn Error>> {
     let mut config = PlanConfig::new([16 * SIZE, 256 * SIZE].map(TierConfig::new).into());
     config.policy = policy;
-    let (mut world, mut hands) = (World::new(config)?, Instant::default());
+    let (mut world, mut executor) = (World::new(config)?, Instant::default());
     let mut tell = |world: &mut World, event| -> Result<(), Box<dyn Error>> {
-        world.tell(0, event, &mut hands)?;
-        while let Some(done) = hands.done.pop() {
-            world.tell(0, done, &mut hands)?;
+        world.tell(0, event, &mut executor)?;
+        while let Some(done) = executor.done.pop() {
+            world.tell(0, done, &mut executor)?;
         }
         Ok(())
     };

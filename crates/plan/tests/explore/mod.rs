@@ -68,7 +68,7 @@ fn is_expected(ending: Ending) -> bool {
         )
 }
 
-/// A machine and what was done to it.
+/// A machine and its history.
 struct Replay<'a> {
     model: &'a Model,
     machine: Machine,
