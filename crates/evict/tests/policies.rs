@@ -203,7 +203,7 @@ fn nothing_is_chosen_for_no_bytes_or_too_many() {
     }
 }
 
-/// The totals exceed what a `u64` holds; the differences must not notice.
+/// The totals exceed a `u64`; the differences must not notice.
 #[test]
 fn scores_are_exact_after_totals_have_wrapped() {
     let longest = Outlook {

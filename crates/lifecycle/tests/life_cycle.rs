@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use tierflow_lifecycle::{Event, IllegalMove, State};
 
-/// Every legal move; whatever is not listed is illegal.
+/// Every legal move; all others are illegal.
 #[rustfmt::skip]
 const LEGAL: [(State, Event, State); 20] = [
     (State::Init,            Event::WriteBegan, State::WriteInProgress),

@@ -1,4 +1,4 @@
-//! An engine of one's own, made of the plan and three stores: plain memory, compressed memory, and a file.
+//! A custom engine, made of the plan and three stores: plain memory, compressed memory, and a file.
 //!
 //! `cargo run -p tierflow-plan --example custom_executor`
 
@@ -55,16 +55,16 @@ impl<T: Read + Write + Seek> Store for T {
     }
 }
 
-/// The stores, and what the plan wants done: kept until the call in which it was said has returned.
+/// The stores, and the plan's commands, kept until the call that emitted them has returned.
 #[derive(Default)]
-struct Hands {
+struct StoreExecutor {
     stores: Vec<Box<dyn Store>>,
     answers: HashMap<Ticket, Result<Vec<Piece>, Refusal>>,
     transfers: VecDeque<Transfer>,
     cancelled: HashSet<TransferId>,
 }
 
-impl Executor for Hands {
+impl Executor for StoreExecutor {
     fn write(&mut self, ticket: Ticket, _: Version, pieces: Vec<Piece>) {
         self.answers.insert(ticket, Ok(pieces));
     }
@@ -84,21 +84,21 @@ impl Executor for Hands {
 
 struct Engine {
     world: World,
-    hands: Hands,
+    executor: StoreExecutor,
 }
 
 impl Engine {
     /// The time matters to statistics alone, and is left out here.
     fn tell(&mut self, event: Event) -> Result<(), Box<dyn Error>> {
-        Ok(self.world.tell(0, event, &mut self.hands)?)
+        Ok(self.world.tell(0, event, &mut self.executor)?)
     }
 
-    /// Copies the bytes of a transfer, and says at which end it failed if it did.
+    /// Copies the bytes of a transfer. The error is the end that failed.
     fn copy(&mut self, transfer: &Transfer) -> Result<(), TransferFailure> {
-        if self.hands.cancelled.remove(&transfer.id) {
+        if self.executor.cancelled.remove(&transfer.id) {
             return Err(TransferFailure::Cancelled);
         }
-        let stores = &mut self.hands.stores;
+        let stores = &mut self.executor.stores;
         for (from, to) in transfer.from.iter().zip(&transfer.to) {
             let mut bytes = vec![0; from.place.size as usize];
             let read = stores[from.place.tier.0].read(from.place.offset, &mut bytes);
@@ -111,7 +111,7 @@ impl Engine {
 
     /// Carries out one transfer, if there is one. A larger engine has threads for this.
     fn advance(&mut self) -> Result<bool, Box<dyn Error>> {
-        let Some(transfer) = self.hands.transfers.pop_front() else {
+        let Some(transfer) = self.executor.transfers.pop_front() else {
             return Ok(false);
         };
         let (id, stored) = (transfer.id, None);
@@ -126,7 +126,7 @@ impl Engine {
     fn call(&mut self, ticket: Ticket, event: Event) -> Result<Vec<Piece>, Box<dyn Error>> {
         self.tell(event)?;
         loop {
-            if let Some(answer) = self.hands.answers.remove(&ticket) {
+            if let Some(answer) = self.executor.answers.remove(&ticket) {
                 return answer.map_err(|refusal| format!("refused: {refusal:?}").into());
             }
             let goes_on = self.advance()?.then_some(());
@@ -140,7 +140,7 @@ impl Engine {
         let pieces = self.call(ticket, Event::Checkpoint { ticket, version, size })?;
         for Piece { start, place } in pieces {
             let run = &bytes[start as usize..][..place.size as usize];
-            self.hands.stores[place.tier.0].write(place.offset, run)?;
+            self.executor.stores[place.tier.0].write(place.offset, run)?;
         }
         self.tell(Event::Written { ticket, ok: true })
     }
@@ -149,7 +149,7 @@ impl Engine {
         let ticket = self.world.ticket();
         for Piece { start, place } in self.call(ticket, Event::Restore { ticket, version })? {
             let run = &mut bytes[start as usize..][..place.size as usize];
-            self.hands.stores[place.tier.0].read(place.offset, run)?;
+            self.executor.stores[place.tier.0].read(place.offset, run)?;
         }
         self.tell(Event::Read { ticket, ok: true })
     }
@@ -174,12 +174,12 @@ fn run(file: File) -> Result<(), Box<dyn Error>> {
     (config.extents.least, config.extents.most) = (32 << 10, 128 << 10);
     let memory = Cursor::new(vec![0; 2 << 20]);
     let compressed = Compressed(HashMap::new());
-    let hands = Hands {
+    let executor = StoreExecutor {
         stores: vec![Box::new(memory), Box::new(compressed), Box::new(file)],
-        ..Hands::default()
+        ..StoreExecutor::default()
     };
     let world = World::new(config)?;
-    let mut engine = Engine { world, hands };
+    let mut engine = Engine { world, executor };
     let versions = (0..64).rev().collect();
     engine.tell(Event::Hint { versions })?;
     for version in 0..64 {

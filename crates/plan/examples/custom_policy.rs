@@ -1,5 +1,5 @@
-//! Policies of one's own, for versions that are read again and again: by how often they were read, and by when each is read
-//! next. Beside them, those of the crate.
+//! Custom policies for versions that are read again and again: by the number of their reads, and by the time of the next read.
+//! The crate's own policies run beside them.
 //!
 //! `cargo run -p tierflow-plan --example custom_policy`
 
@@ -10,7 +10,7 @@ use tierflow_plan::{
     TierConfig, Transfer, TransferId, Usage, Version, World,
 };
 
-/// Least frequently used: what was read most often stays, and of what was read as often the one that was read last (LFU).
+/// Least frequently used (LFU): the versions with the most reads stay, and among equals those read last.
 #[derive(Debug)]
 struct Frequency;
 
@@ -31,11 +31,11 @@ impl Policy for Frequency {
 }
 
 /// Farthest next use (Belady, *A study of replacement algorithms for a virtual-storage computer*, 1966), for an application that
-/// knows its whole trace: what is read next first, and what is not read any more last. As it orders the use, what is read next
-/// is also brought up before.
+/// knows its whole trace: the next version to be read first, and versions without further reads last. As the policy orders the use, the
+/// next version is also brought up before.
 #[derive(Debug)]
 struct FarthestNextUse {
-    /// By version, when in the trace it is read. The version is the key, and the count of its reads tells which is the next.
+    /// Places of each version's reads in the trace. The count of its reads so far selects the next one.
     uses: HashMap<Version, Vec<u64>>,
 }
 
@@ -57,7 +57,7 @@ impl Policy for FarthestNextUse {
     }
 }
 
-/// Copies nothing: what it is told to do is done at once, as soon as the plan may be told.
+/// Copies nothing: reports every command as done as soon as the plan may be called.
 #[derive(Default)]
 struct Instant {
     done: Vec<Event>,
@@ -99,15 +99,15 @@ fn trace() -> Vec<Version> {
 const VERSIONS: u64 = 64;
 const SIZE: u64 = 1 << 20;
 
-/// The share of the trace's reads that the fastest tier serves, which has room for 16 of 64 versions.
+/// Returns the share of the trace's reads that the fastest tier serves, which has room for 16 of 64 versions.
 fn hits(policy: Box<dyn Policy>, trace: &[Version]) -> Result<f64, Box<dyn Error>> {
     let mut config = PlanConfig::new([16 * SIZE, 256 * SIZE].map(TierConfig::new).into());
     config.policy = policy;
-    let (mut world, mut hands) = (World::new(config)?, Instant::default());
+    let (mut world, mut executor) = (World::new(config)?, Instant::default());
     let mut tell = |world: &mut World, event| -> Result<(), Box<dyn Error>> {
-        world.tell(0, event, &mut hands)?;
-        while let Some(done) = hands.done.pop() {
-            world.tell(0, done, &mut hands)?;
+        world.tell(0, event, &mut executor)?;
+        while let Some(done) = executor.done.pop() {
+            world.tell(0, done, &mut executor)?;
         }
         Ok(())
     };
@@ -124,7 +124,7 @@ fn hits(policy: Box<dyn Policy>, trace: &[Version]) -> Result<f64, Box<dyn Error
     Ok(served as f64 / trace.len() as f64)
 }
 
-/// The policies beside each other, by what they hit.
+/// Prints the share of hits of each policy.
 fn compare() -> Result<Vec<(&'static str, f64)>, Box<dyn Error>> {
     let trace = trace();
     let mut uses = HashMap::<Version, Vec<u64>>::new();

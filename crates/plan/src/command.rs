@@ -140,7 +140,7 @@ pub enum Command {
     /// [`Event::TransferFailed`](crate::Event::TransferFailed).
     /// [`Event::TransferFailed`](crate::Event::TransferFailed).
     Transfer(Transfer),
-    /// The transfer is not needed any more. Its end may still be reported as done.
+    /// The transfer is not needed any more. The executor may still report it as done.
     Cancel {
         /// The transfer.
         id: TransferId,

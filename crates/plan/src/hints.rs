@@ -81,7 +81,7 @@ impl Hints {
     /// Removes the next reading of `version`, which took place. Returns its sequence number.
     pub(crate) fn consume(&mut self, version: Version) -> Option<u64> {
         let (first, last) = *self.readings.get(&version)?;
-        let next = self.punch(first);
+        let next = self.make_hole(first);
         match next {
             Some(next) => self.readings.insert(version, (next, last)),
             None => self.readings.remove(&version),
@@ -94,13 +94,13 @@ impl Hints {
     pub(crate) fn forget(&mut self, version: Version) {
         let mut next = self.readings.remove(&version).map(|(first, _)| first);
         while let Some(sequence) = next {
-            next = self.punch(sequence);
+            next = self.make_hole(sequence);
         }
         self.skip_holes();
     }
 
     /// Makes a hole; returns the next reading of the same version.
-    fn punch(&mut self, sequence: u64) -> Option<u64> {
+    fn make_hole(&mut self, sequence: u64) -> Option<u64> {
         self.unwritten.remove(&sequence);
         let reading = self.reading_mut(sequence)?;
         reading.version = None;

@@ -247,14 +247,14 @@ impl Ledger {
         let result = change(record, &mut self.illegal);
         self.encoded_sizes
             .replace(encoded_sizes, EncodedSizes::of(record));
-        self.stand(version);
+        self.update_standing(version);
         let extents = self.records.get(&version)?.extents.len();
         self.update_sets(version, 0..extents, before);
         Some(result)
     }
 
     /// Asks the policy anew for a version's place in the order of use. The caller updates the sets.
-    fn stand(&mut self, version: Version) {
+    fn update_standing(&mut self, version: Version) {
         let Some(record) = self.records.get_mut(&version) else {
             return;
         };

@@ -125,12 +125,12 @@ impl Space {
 
     /// Frees a run that was set aside.
     pub(crate) fn give(&mut self, run: Range<u64>) {
-        self.disown(run.clone());
+        self.drop_owner(run.clone());
         self.open(run);
     }
 
     /// Takes a run from its owner. The caller [opens](Self::open) it afterwards, perhaps with its neighbours.
-    pub(crate) fn disown(&mut self, run: Range<u64>) {
+    pub(crate) fn drop_owner(&mut self, run: Range<u64>) {
         self.used -= run.end - run.start;
         if let Some(owners) = &mut self.owners {
             owners.remove(&run.start);

@@ -255,7 +255,7 @@ impl Traffic {
         let mut unmade: Vec<_> = unmade.map(|(id, flight)| (*id, flight.version)).collect();
         unmade.sort_unstable();
         for (_, version) in unmade {
-            self.ledger.move_up((version, 0), to);
+            self.ledger.move_to_smallest_gap((version, 0), to);
         }
         Ok(())
     }
@@ -386,7 +386,7 @@ impl Traffic {
         if purpose == Purpose::WriteBack && to == self.ledger.last() {
             self.pace.delivered(bytes, service);
         }
-        self.ledger.let_go(&bases);
+        self.ledger.release_bases(&bases);
         for &(start, _) in &parts {
             self.ledger.merge((version, start));
         }
@@ -461,7 +461,7 @@ impl Traffic {
         for (dependent, _) in dependents {
             self.lose_base(dependent, ended)?;
         }
-        self.ledger.let_go(&flight.bases);
+        self.ledger.release_bases(&flight.bases);
         let is_damaged = |version, start, tier| {
             let replica = self
                 .ledger

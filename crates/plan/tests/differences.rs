@@ -1,4 +1,4 @@
-//! Differences on their way: the next is asked for while the one before has not arrived, and is worth what that one is.
+//! Differences on their way: the next is asked for while the one before has not arrived, and depends on its arrival.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -204,7 +204,7 @@ fn what_goes_further_down_holds_up_nobody() {
     machine.read_back();
 }
 
-/// Each may have five bytes until it is made, and there are fourteen: what is not made yet moves towards what is.
+/// Each difference may have five bytes until it is made, and there are fourteen: unmade ones move towards the made ones.
 #[test]
 fn those_on_their_way_leave_no_room_between_them() {
     let mut machine = machine(&[14]);

@@ -1,4 +1,4 @@
-//! Random histories: whatever is asked for, in whatever order things end, every byte comes back.
+//! Random histories: every byte comes back after any calls, in any order of endings.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -7,7 +7,7 @@ use tierflow_plan::{
     TransferId,
 };
 
-/// Misuse is refused and changes nothing: what the plan does later is what it does without.
+/// Misuse is refused and changes nothing: later commands are those without it.
 #[test]
 fn misuse_is_refused_and_changes_nothing() {
     let tier = |capacity| TierConfig {

@@ -370,7 +370,7 @@ fn suspended() {
     explore(&lower(&differences), &[], &["written down"]);
 }
 
-/// The same with differences below the second tier: what goes to that, or comes from there, goes as it is.
+/// The same with differences below the second tier: transfers to that tier, or from there, carry versions as they are.
 fn lower(model: &Model) -> Model {
     let mut lower = model.clone();
     let differences = lower.setup.differences.as_mut();

@@ -36,7 +36,7 @@ fn transfers(machine: &Machine) -> u64 {
     hops.iter().map(|hop| hop.transfers).sum()
 }
 
-/// Ends what is under way to lower tiers, or not, badly.
+/// Fails the first transfer whose destination can fail. Returns false if there is none.
 fn fail_writes_down(machine: &mut Machine) -> bool {
     let failure = Some(TransferFailure::Destination);
     let endings = machine.endings().into_iter();
@@ -286,7 +286,7 @@ fn a_wait_is_over_when_what_was_taken_in_before_it_is_down() {
     write(&mut machine, 0, [5; 3]);
     let wait = machine.wait();
     assert!(!machine.is_done(wait));
-    // Others go on checkpointing, and what they write does not count.
+    // Others go on checkpointing, and their versions do not count.
     let mut next = 3;
     while !machine.is_done(wait) {
         if next < 7 {

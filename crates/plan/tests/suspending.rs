@@ -50,7 +50,7 @@ enum Stage {
     Last,
 }
 
-/// A copy under way: what it still takes, alone.
+/// A copy under way, and the time that it still takes alone.
 struct Flow {
     to: usize,
     version: Version,
@@ -59,7 +59,7 @@ struct Flow {
     bytes_ns: f64,
 }
 
-/// Does what the plan says, in virtual time.
+/// Carries out the plan's commands in virtual time.
 #[derive(Default)]
 struct Hands {
     rates: Vec<Rate>,
@@ -100,7 +100,7 @@ impl Executor for Hands {
     }
 }
 
-/// A plan, its hands, and what it is now.
+/// A plan, its executor, and the time.
 struct Played {
     world: World,
     hands: Hands,
@@ -124,7 +124,7 @@ impl Played {
         }
     }
 
-    /// How many times as long as alone a copy takes for what it does.
+    /// Returns the factor by which a copy takes longer than alone.
     fn sharing(&self, flow: &Flow) -> f64 {
         match flow.stage {
             Stage::Own | Stage::Last => 1.0,
@@ -303,7 +303,7 @@ impl History {
             hands,
             now: 0.0,
         };
-        // The first ones are there before anything is asked: of two sizes, as one would not tell what depends on it.
+        // The first versions are there before the question: of two sizes, as one would not tell the time of a byte.
         for (version, size) in FIRST.into_iter().enumerate() {
             played.checkpoint(version as u64, size);
             while played.pass(f64::INFINITY) {}

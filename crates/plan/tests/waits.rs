@@ -1,4 +1,4 @@
-//! Waiting for one version, whatever becomes of the others.
+//! Waits for one version, whatever becomes of the others.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

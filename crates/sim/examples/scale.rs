@@ -1,8 +1,8 @@
 //! Efficiency against the interval between checkpoints, for up to 100 000 GPUs on a shared parallel file system.
 //!
-//! `cargo run --release -p tierflow-sim --example scale`, with the number of runs that a figure is the mean of as an argument; 4
-//! without. Young's and Daly's optima and Daly's efficiency stand beside: for a file system that is written while the application waits,
-//! and for node-local memory alone.
+//! `cargo run --release -p tierflow-sim --example scale` prints means over 4 runs, or over the number given as an argument. Young's and
+//! Daly's optima and Daly's efficiency stand beside: for a file system that is written while the application waits, and for node-local
+//! memory alone.
 
 use std::time::Instant;
 use tierflow_sim::scale::{

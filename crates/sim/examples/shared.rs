@@ -1,7 +1,7 @@
-//! How long it takes to simulate GPUs in nodes of eight that all share one file system, by their number.
+//! Measures the time of simulating GPUs in nodes of eight that all share one file system, by their number.
 //!
-//! `cargo run --release -p tierflow-sim --example shared`, with the numbers of GPUs as arguments, multiples of 8; 64, 128, 256 and
-//! 512 without.
+//! `cargo run --release -p tierflow-sim --example shared` takes the numbers of GPUs as arguments, multiples of 8; the default is 64,
+//! 128, 256 and 512.
 
 use std::time::Instant;
 use tierflow_sim::{Hardware, Link, Order, Shot, Simulation, made_up_sizes};

@@ -1,7 +1,7 @@
 //! Compares strategies of stopping jobs over made-up workloads: node time lost, deadlines missed, and use of the nodes.
 //!
-//! `cargo run --release -p tierflow-sim --example stop`, with the number of workloads as an argument; 20 without. Then, how long
-//! the dynamic programme takes for 10 000 jobs.
+//! `cargo run --release -p tierflow-sim --example stop` takes the number of workloads as an argument; the default is 20. Then it
+//! measures the dynamic programme for 10 000 jobs.
 
 use std::time::Instant;
 use tierflow_sim::cluster::{Candidate, Cluster, StopOption, Strategy, WorkloadModel, least_loss};

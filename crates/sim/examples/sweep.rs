@@ -211,7 +211,7 @@ fn room(hardware: &Hardware) -> u64 {
     capacities.filter(|&capacity| capacity != UNLIMITED).sum()
 }
 
-/// Of each cell, the bound in ns and what came of one policy.
+/// The bound in ns and one policy's outcome, for each cell.
 type Outcomes<'a> = Vec<Result<(u64, &'a Outcome), &'a str>>;
 
 fn outcomes(ran: &[Result<Ran, String>], policy: usize) -> Outcomes<'_> {

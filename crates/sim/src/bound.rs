@@ -26,12 +26,12 @@ pub struct Bound {
 
 /// Bytes that have to cross one hop.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-struct Need {
+struct HopBytes {
     down: f64,
     up: f64,
 }
 
-impl Need {
+impl HopBytes {
     /// Returns the ns that a link needs for it, if it carries nothing else.
     fn over(self, link: &Link) -> f64 {
         let Self { down, up } = self;
@@ -182,7 +182,7 @@ fn together(hardware: &Hardware, windows: &[Window<'_>]) -> f64 {
         for link in &hop.links {
             for sharers in windows.chunks(link.gpus) {
                 let needs = sharers.iter().map(|window| window.need(tier));
-                let sum = needs.fold(Need::default(), |sum, need| Need {
+                let sum = needs.fold(HopBytes::default(), |sum, need| HopBytes {
                     down: sum.down + need.down,
                     up: sum.up + need.up,
                 });

@@ -29,7 +29,7 @@ pub struct BatchJob {
     pub memory: u64,
     /// Bytes of its critical data structures.
     pub critical: u64,
-    /// Run time between its own checkpoints, in ms; 0 for none. They are taken to cost nothing.
+    /// Run time between its own checkpoints, in ms; 0 for none. The model takes them to cost nothing.
     pub interval: u64,
 }
 

@@ -41,7 +41,7 @@ pub enum Error {
     Defect {
         /// The GPU of the plan.
         gpu: usize,
-        /// The event.
+        /// The broken rule.
         reason: String,
     },
     /// A job does not fit the cluster, or is none: correct what the message names.

@@ -1,4 +1,4 @@
-//! Many nodes on one file system: what is known in closed form comes out.
+//! Many nodes on one file system, against results in closed form.
 
 #![allow(clippy::unwrap_used)]
 

@@ -286,7 +286,7 @@ fn what_fits_is_not_flushed_unless_a_tier_is_eager() {
     assert!(flushed(true, medium) > down);
 }
 
-/// The goal for sizes that vary, and what the flushes that wait for it are for.
+/// The goal for sizes that vary, and the use of the flushes that wait for it.
 #[test]
 fn shots_of_different_sizes_come_near_the_bound() {
     let hardware = h100();
@@ -313,7 +313,7 @@ fn shots_of_different_sizes_come_near_the_bound() {
         waits < 1.01,
         "all that is written last stays on the device: {waits}"
     );
-    // The bound is out of reach here: what is read next was written long ago, when little else was there to be flushed.
+    // The bound is out of reach here: the next version was written long ago, when little else was there to be flushed.
     let sequential = lost(|_| Order::Sequential, false);
     assert!(sequential < 6.0, "{sequential}");
 }

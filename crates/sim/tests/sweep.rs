@@ -1,4 +1,4 @@
-//! A sweep is the same everywhere and always, covers what it names, and no run of it goes below the bound.
+//! A sweep is the same everywhere and always, covers all that it names, and no run of it goes below the bound.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -221,7 +221,7 @@ impl Ledger {
     }
 
     /// Ends the reading of these replicas on behalf of another version.
-    pub(crate) fn let_go(&mut self, bases: &[Base]) {
+    pub(crate) fn release_bases(&mut self, bases: &[Base]) {
         for &(version, tier) in bases {
             self.read((version, 0), tier, false);
         }
@@ -369,9 +369,9 @@ impl Ledger {
                 let Some(replica) = extent.on_mut(tier) else {
                     continue;
                 };
-                Self::advance_gone(&mut self.illegal, &mut replica.state, has_below);
+                Self::advance_to_end(&mut self.illegal, &mut replica.state, has_below);
                 let end = replica.offset + level.space.reserved(replica.size);
-                level.space.disown(replica.offset..end);
+                level.space.drop_owner(replica.offset..end);
                 freed = Some(match freed {
                     Some(run) if run.end == replica.offset => run.start..end,
                     other => {

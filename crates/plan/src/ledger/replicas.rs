@@ -222,7 +222,7 @@ impl Ledger {
                 return Some(replica);
             }
             let has_below = extent.has_below(tier);
-            Self::advance_gone(illegal, &mut replica.state, has_below);
+            Self::advance_to_end(illegal, &mut replica.state, has_below);
             if !has_below
                 && let Some(above) = extent.replicas.iter_mut().rfind(|r| r.tier < tier)
                 && above.state == State::Flushed
@@ -240,7 +240,7 @@ impl Ledger {
     }
 
     /// Makes the last moves of a replica that is given up. `has_below`: a lower tier has the bytes, too.
-    pub(super) fn advance_gone(
+    pub(super) fn advance_to_end(
         illegal: &mut Option<IllegalMove>,
         state: &mut State,
         has_below: bool,
@@ -312,7 +312,7 @@ impl Ledger {
     }
 
     /// Moves a replica without written bytes to the smallest room that is large enough, its own included.
-    pub(crate) fn move_up(&mut self, id: ExtentId, tier: TierId) {
+    pub(crate) fn move_to_smallest_gap(&mut self, id: ExtentId, tier: TierId) {
         let space = &mut self.tiers[tier.0].space;
         let record = self.records.get_mut(&id.0);
         let found = record.and_then(|record| {

@@ -57,7 +57,7 @@ impl Plan {
     pub(super) fn serve(&mut self, ticket: Ticket, version: Version) {
         let in_place = self.calls.in_place.contains(&ticket);
         if in_place && self.fastest_tier(version) != Some(TierId::FASTEST) {
-            self.fetch_to_lend(version);
+            self.fetch_in_place(version);
         }
         let Some(record) = self.ledger_mut().records.get_mut(&version) else {
             return;
@@ -112,7 +112,7 @@ impl Plan {
 
     /// Starts to fetch a version that is to be read in place into one run of the fastest tier, if nothing of it is
     /// there and there is room. Otherwise it is read in its present place.
-    fn fetch_to_lend(&mut self, version: Version) {
+    fn fetch_in_place(&mut self, version: Version) {
         let outlook = Outlook::new(self.ledger(), &self.phase);
         for urgency in [Urgency::Idle, Urgency::Urgent] {
             let request = RoomRequest {
@@ -148,7 +148,7 @@ impl Plan {
         if !is_consumed {
             ledger.read_all(version, &parts, false);
         }
-        ledger.let_go(&bases);
+        ledger.release_bases(&bases);
         if is_consumed {
             let slowest = parts.iter().map(|&(_, tier)| tier).max();
             let slowest = slowest.unwrap_or(TierId::FASTEST);
@@ -164,7 +164,7 @@ impl Plan {
 
     /// Handles the reading of `version`, in these parts. Returns true if the version was given up with that.
     fn consumed(&mut self, version: Version, parts: &[(u64, TierId)]) -> bool {
-        let reading = self.watch(version);
+        let reading = self.learn(version);
         let returns_soon = self.pattern.returns_soon;
         let ledger = self.ledger_mut();
         let tick = ledger.tick;
@@ -208,7 +208,7 @@ impl Plan {
     }
 
     /// Learns from a reading. Returns the bytes that the application had read before it.
-    fn watch(&mut self, version: Version) -> u64 {
+    fn learn(&mut self, version: Version) -> u64 {
         let ledger = &mut self.traffic.ledger;
         let before = self.pattern.bytes;
         if let Some(record) = ledger.records.get(&version) {

@@ -32,14 +32,13 @@ impl Plan {
             records.filter(|(_, record)| record.is_taken_in && record.is_needed(lies_encoded));
         let mut versions: Vec<_> = needed.map(|(&version, _)| version).collect();
         versions.sort_unstable();
-        let (models, none) = (self.traffic.pace.models(), self.none_before());
+        let (models, none) = (self.traffic.pace.models(), self.no_time());
         // The versions before it in a history cost their time, too.
         let mut before = Some(none);
         let foreseen = versions.into_iter().map(|version| {
             let left = |version| self.traffic.left_to_settle(version, now_ns, models);
             let alone = || {
-                let (mut all, mut chain) =
-                    (self.none_before(), self.ledger().settled_with(version));
+                let (mut all, mut chain) = (self.no_time(), self.ledger().settled_with(version));
                 chain.try_fold(0.0, |_, version| Some(all.add(left(version)?)))
             };
             let left = left(version);
@@ -75,13 +74,13 @@ impl Plan {
             goes_on: false,
         };
         let owed = self.traffic.owed_to(wanted);
-        let (models, mut all) = (self.traffic.pace.models(), self.none_before());
+        let (models, mut all) = (self.traffic.pace.models(), self.no_time());
         let mut each = owed.map(|version| self.traffic.left_to_settle(version, now_ns, models));
         let ns = each.try_fold(0.0, |_, left| Some(all.add(left?)));
         ns.map(|ns| ns.ceil() as u64)
     }
 
-    fn none_before(&self) -> ParallelTime {
+    fn no_time(&self) -> ParallelTime {
         ParallelTime::new(self.traffic.depth_down())
     }
 
@@ -119,7 +118,7 @@ impl Plan {
             scope,
             goes_on: self.calls.is_any_blocked() || self.calls.is_any_waiting(),
         };
-        for id in self.traffic.in_the_way_of(suspension) {
+        for id in self.traffic.competing_transfers(suspension) {
             self.emit(Command::Cancel { id });
         }
         self.traffic.suspension = Some(suspension);

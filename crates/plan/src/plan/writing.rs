@@ -30,7 +30,7 @@ impl Plan {
         in_place: bool,
     ) -> Result<(), Misuse> {
         self.calls.begin(ticket)?;
-        if let Some(refusal) = self.objection(version, size, in_place) {
+        if let Some(refusal) = self.permanent_refusal(version, size, in_place) {
             self.refuse(ticket, refusal);
             return Ok(());
         }
@@ -53,7 +53,7 @@ impl Plan {
     }
 
     /// Returns the reason for which a checkpoint can never be taken in, if there is one.
-    fn objection(&self, version: Version, size: u64, in_place: bool) -> Option<Refusal> {
+    fn permanent_refusal(&self, version: Version, size: u64, in_place: bool) -> Option<Refusal> {
         let ledger = self.ledger();
         if size == 0 {
             return Some(Refusal::Empty);

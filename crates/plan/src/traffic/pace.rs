@@ -57,7 +57,7 @@ pub(crate) struct TimeModel {
 
 impl TimeModel {
     /// Fits a line. `may_be_flat`: times may well not depend on the bytes.
-    fn through(samples: &[TimeSample], may_be_flat: bool) -> Option<Self> {
+    fn fit(samples: &[TimeSample], may_be_flat: bool) -> Option<Self> {
         let slope = |is_alike: &dyn Fn(&TimeSample, &TimeSample) -> bool| {
             let mut slopes = Vec::new();
             for (at, a) in samples.iter().enumerate() {
@@ -323,9 +323,9 @@ impl Pace {
             })
         });
         Some(TimeModels {
-            moving: TimeModel::through(&moving.collect::<Vec<_>>(), false)?,
+            moving: TimeModel::fit(&moving.collect::<Vec<_>>(), false)?,
             // Without turns, nothing comes after them.
-            last: TimeModel::through(&last.collect::<Vec<_>>(), true).unwrap_or_default(),
+            last: TimeModel::fit(&last.collect::<Vec<_>>(), true).unwrap_or_default(),
         })
     }
 }

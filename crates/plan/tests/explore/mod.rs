@@ -68,7 +68,7 @@ fn is_expected(ending: Ending) -> bool {
         )
 }
 
-/// A machine and what was done to it.
+/// A machine and its history.
 struct Replay<'a> {
     model: &'a Model,
     machine: Machine,
@@ -222,7 +222,7 @@ impl<'a> Replay<'a> {
         actions
     }
 
-    /// Tells this state from others. What was called matters only by what may be called yet.
+    /// Tells this state from others. Earlier calls matter only by the calls that are still possible.
     fn fingerprint(&self) -> (u64, u64) {
         let calls = self.done.iter();
         let calls = calls.filter(|a| !matches!(a, Action::End(_) | Action::Abandon(_)));
@@ -349,7 +349,7 @@ impl Explored {
         explored
     }
 
-    /// With nothing under way all calls are answered and everything comes back. What is lent may never be given back.
+    /// Checks a state with nothing under way: all calls are answered and everything comes back. Lent slots may never be given back.
     fn look_at_rest(&mut self, replay: &Replay) {
         let under_way = replay.machine.endings();
         if under_way

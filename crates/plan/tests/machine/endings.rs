@@ -1,4 +1,4 @@
-//! How what is under way ends.
+//! The endings of copies and transfers.
 
 use super::hands::Byte;
 use super::{Ending, Machine};

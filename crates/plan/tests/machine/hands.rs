@@ -90,7 +90,7 @@ impl Hands {
         }
     }
 
-    /// The pieces hold what they should: bytes of the version from its first to its last, or a difference.
+    /// Checks the content of the pieces: bytes of the version from its first to its last, or a difference.
     pub(super) fn assert_holds(&mut self, version: Version, pieces: &[Piece], coding: &Coding) {
         for piece in pieces {
             let is_difference = !matches!(coding, Coding::Plain | Coding::Encode { .. });

@@ -197,7 +197,7 @@ impl Machine {
         );
     }
 
-    /// A rule does not keep these versions. Those that are asked for stay.
+    /// Prunes versions by a rule. Versions that are asked for stay.
     pub(crate) fn prune(&mut self, versions: Vec<Version>) {
         let called = self.hands.open.values().filter_map(|call| match *call {
             Call::Restore(version) | Call::Suspend(version) => Some(version),

@@ -104,13 +104,13 @@ fn copy_ns(hardware: &Hardware, kind: StepKind) -> f64 {
     hop.latency_ns as f64 + links.fold(0.0, f64::max)
 }
 
-fn need(kind: StepKind) -> Option<super::Need> {
+fn need(kind: StepKind) -> Option<super::HopBytes> {
     match kind {
-        StepKind::Checkpoint { bytes, .. } => Some(super::Need {
+        StepKind::Checkpoint { bytes, .. } => Some(super::HopBytes {
             down: bytes,
             up: 0.0,
         }),
-        StepKind::Restore { bytes, .. } => Some(super::Need {
+        StepKind::Restore { bytes, .. } => Some(super::HopBytes {
             down: 0.0,
             up: bytes,
         }),

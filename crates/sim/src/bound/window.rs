@@ -1,6 +1,6 @@
 //! The bytes that have to cross each hop between the beginning of one call and the end of another.
 
-use super::Need;
+use super::HopBytes;
 use super::steps::{Step, StepKind};
 use crate::hardware::{Hardware, UNLIMITED};
 
@@ -19,7 +19,7 @@ pub(super) struct Window<'a> {
     /// Bytes of older versions that were restored within the window, each once.
     old: f64,
     seen: Vec<bool>,
-    needs: Vec<Need>,
+    needs: Vec<HopBytes>,
     compute_ns: f64,
 }
 
@@ -48,7 +48,7 @@ impl<'a> Window<'a> {
             live: 0.0,
             old: 0.0,
             seen: vec![false; first],
-            needs: vec![Need::default(); hardware.tiers.len()],
+            needs: vec![HopBytes::default(); hardware.tiers.len()],
             compute_ns: 0.0,
         }
     }
@@ -89,7 +89,7 @@ impl<'a> Window<'a> {
     }
 
     /// Returns the bytes that have to cross the hop to `tier`.
-    pub(super) fn need(&self, tier: usize) -> Need {
+    pub(super) fn need(&self, tier: usize) -> HopBytes {
         self.needs[tier]
     }
 

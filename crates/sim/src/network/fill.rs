@@ -14,7 +14,7 @@ enum Bottleneck {
 }
 
 /// A bottleneck and the rate that it gives each of its flows, the smallest first.
-type Share = Reverse<(Ordered, Bottleneck)>;
+type BottleneckShare = Reverse<(Ordered, Bottleneck)>;
 
 /// Flows that share narrow links, directly or through others.
 #[derive(Debug, Default)]
@@ -41,7 +41,7 @@ impl Network {
         let levels = levels.filter(|(level, _)| *level < f64::INFINITY);
         let shares = links.map(share).chain(levels);
         let shares = shares.map(|(share, of)| Reverse((Ordered(share), of)));
-        let mut shares: BinaryHeap<Share> = shares.collect();
+        let mut shares: BinaryHeap<BottleneckShare> = shares.collect();
         while let Some(Reverse((Ordered(share), tightest))) = shares.pop() {
             match tightest {
                 Bottleneck::Trunk(trunk) => {

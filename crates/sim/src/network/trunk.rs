@@ -25,10 +25,10 @@ const BELOW: f64 = 1.0 - 1e-9;
 const ROUNDS: u32 = 10_000;
 
 /// A component of flows: the narrow link that it was filled from, and the number of the filling.
-type Filled = (usize, u64);
+type ComponentId = (usize, u64);
 
 /// The level at which a component is to be filled again.
-type Watch = (Ordered, Filled);
+type LevelWatch = (Ordered, ComponentId);
 
 /// The levels of a trunk between which a component need not be filled again.
 #[derive(Debug, Clone, Copy)]
@@ -62,9 +62,9 @@ pub(super) struct Trunk {
     /// The other trunks of flows that pass this one.
     pub(super) crossing: BTreeSet<usize>,
     /// Components to be filled again when the level falls below, rises above, or changes. Some are outdated.
-    below: BinaryHeap<Watch>,
-    above: BinaryHeap<Reverse<Watch>>,
-    always: Vec<Filled>,
+    below: BinaryHeap<LevelWatch>,
+    above: BinaryHeap<Reverse<LevelWatch>>,
+    always: Vec<ComponentId>,
 }
 
 fn exact(rate: f64) -> i128 {
@@ -186,7 +186,7 @@ impl Network {
             trunk.above.push(Reverse((Ordered(bounds.high), filled)));
         }
         let most = 64 + 4 * resources.len();
-        let holds = |&(at, visit): &Filled| resources[at].visit == visit;
+        let holds = |&(at, visit): &ComponentId| resources[at].visit == visit;
         if trunk.below.len() > most {
             trunk.below.retain(|(_, filled)| holds(filled));
         }
@@ -279,7 +279,7 @@ impl Network {
             trunk.above.pop();
             leaving.push(filled);
         }
-        let holds = |(at, visit): &Filled| resources[*at].visit == *visit;
+        let holds = |(at, visit): &ComponentId| resources[*at].visit == *visit;
         changed.extend(leaving.into_iter().filter(holds).map(|(first, _)| first));
         for other in self.trunks[at].crossing.clone() {
             if self.trunks[other].others.contains_key(&at) {

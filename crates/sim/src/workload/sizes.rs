@@ -27,7 +27,7 @@ pub fn sizes_from_csv(text: &str) -> Result<Vec<u64>> {
     sizes.collect()
 }
 
-/// Makes up `count` sizes of together about `total` bytes, in the shape of the compressed wavefields of a shot. They
+/// Makes up `count` sizes of together about `total` bytes, in the shape of the compressed wavefields of a shot. Such sizes
 /// grow as the square of time, peak at two thirds to nine tenths of the shot, and fall to some three quarters of the
 /// peak. Another seed gives another shot.
 #[must_use]

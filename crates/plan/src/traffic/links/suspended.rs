@@ -43,7 +43,7 @@ impl Traffic {
 
     /// Returns the transfers that take time from a suspension. Encodings of wanted versions are needed, and transfers
     /// up for which callers wait.
-    pub(crate) fn in_the_way_of(&self, suspension: Suspension) -> Vec<TransferId> {
+    pub(crate) fn competing_transfers(&self, suspension: Suspension) -> Vec<TransferId> {
         let last = self.ledger.last();
         let flights = self.flights.iter().filter(|(id, flight)| {
             let is_needed = match flight.purpose {
