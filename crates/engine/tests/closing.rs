@@ -4,11 +4,14 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Error, Region};
-use tierflow_store::{Options, Piece, Ready, Repository, Result, Snapshot, Vault, VersionInfo};
+use tierflow_store::{
+    Gone, OnNode, Options, Piece, PieceInfo, Protect, Protection, Ready, Repository, Result,
+    Snapshot, Vault, VersionInfo,
+};
 
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Far less than the patience, even on a machine that does other things, and all of them take more.
@@ -102,4 +105,101 @@ fn storage_that_hangs_is_waited_for_as_long_as_the_patience_lasts() {
         "{cause}"
     );
     assert_eq!(versions, 0);
+}
+
+/// Other ranks that take several times the patience to protect a version, block by block.
+#[derive(Debug)]
+struct SlowNodes {
+    directory: Arc<Repository>,
+    begun: Instant,
+    blocks: AtomicU64,
+}
+
+#[derive(Debug)]
+struct OfSlowNodes;
+
+impl Protection for OfSlowNodes {
+    fn open(&self, node: OnNode<'_>) -> Result<Arc<dyn Protect>> {
+        Ok(Arc::new(SlowNodes {
+            directory: node.repository,
+            begun: Instant::now(),
+            blocks: AtomicU64::new(0),
+        }))
+    }
+}
+
+impl Vault for SlowNodes {
+    fn versions(&self) -> Result<Vec<VersionInfo>> {
+        self.directory.versions()
+    }
+
+    fn piece(&self, version: u64) -> Result<Piece> {
+        self.directory.own_piece(version)
+    }
+
+    fn pieces(&self) -> Result<Vec<PieceInfo>> {
+        self.directory.own_pieces()
+    }
+
+    fn save(&self, snapshot: &Snapshot<'_>) -> Result<()> {
+        self.directory.save(snapshot)
+    }
+
+    fn copy(&self, piece: &Piece) -> Result<()> {
+        self.directory.copy(piece)
+    }
+
+    fn remove(&self, versions: &BTreeSet<u64>) -> Result<()> {
+        self.directory.remove(versions)
+    }
+}
+
+impl Protect for SlowNodes {
+    fn gone(&self) -> Vec<Gone> {
+        Vec::new()
+    }
+
+    fn weakness(&self) -> Option<String> {
+        None
+    }
+
+    fn is_driven(&self) -> bool {
+        false
+    }
+
+    fn is_protected(&self, _: u64) -> bool {
+        self.begun.elapsed() > 2 * PATIENCE
+    }
+
+    fn wait(&self, _: Option<u64>, patience: Duration) -> Result<bool> {
+        std::thread::sleep(patience.min(STEP));
+        Ok(self.is_protected(0))
+    }
+
+    /// A block came whenever it is asked for.
+    fn progress(&self) -> u64 {
+        self.blocks.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn protect(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn forget_after(&self, _: Option<u64>) {}
+}
+
+#[test]
+fn other_ranks_that_are_slow_are_waited_for_as_long_as_bytes_move() {
+    let node = tempfile::tempdir().unwrap();
+    let engine = Engine::builder(&open(Choice::Host).unwrap())
+        .node_local(node.path())
+        .group(0, 1, 1)
+        .redundancy(OfSlowNodes)
+        .closing_patience(PATIENCE)
+        .build()
+        .unwrap();
+    engine
+        .checkpoint(1, &[Region::from([7_u8; 9].as_slice())])
+        .unwrap();
+    engine.close().unwrap();
 }

@@ -2,7 +2,9 @@
 
 use crate::{Error, Result, Storage};
 use rustix::io::Errno;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// The faults to be had, switched at any time from any thread.
 #[derive(Debug, Default)]
@@ -37,9 +39,27 @@ pub struct Faults {
     /// The changes of names or bytes that were tried so far.
     pub changes: AtomicU64,
     calls: AtomicU64,
+    held: Mutex<Option<PathBuf>>,
 }
 
 impl Faults {
+    /// Holds files back that are written below this directory and have a name to get, until this is called again.
+    pub fn hold(&self, directory: Option<&Path>) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        *held = directory.map(Path::to_path_buf);
+    }
+
+    /// Waits as long as files below this directory are [held back](Self::hold).
+    pub(crate) fn wait(&self, directory: &Path) {
+        let is_held = || {
+            let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+            held.as_ref().is_some_and(|held| directory.starts_with(held))
+        };
+        while is_held() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+
     /// What a write of so many `bytes` at `offset` meets; `write` writes the first so many of them, whole blocks.
     pub(crate) fn write(
         &self,

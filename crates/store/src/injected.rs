@@ -40,6 +40,8 @@ impl Injected {
         Ok(())
     }
 
+    pub(crate) fn wait(&self, _: &std::path::Path) {}
+
     pub(crate) fn rename(&self) -> rustix::io::Result<()> {
         Ok(())
     }
