@@ -10,8 +10,8 @@ mod protect;
 mod runs;
 mod survey;
 
-pub use damage::Damage;
 use agreement::Lowest;
+pub use damage::Damage;
 pub(crate) use external::External;
 pub(crate) use nodes::Nodes;
 pub use others::read_regions;
@@ -267,7 +267,9 @@ impl Lasting {
             .as_ref()
             .and_then(|agreed| agreed.versions.last().copied());
         let below = (external.is_some(), directory.as_ref());
-        let shared = directory.clone().filter(|_| group.rank == 0 && group.ranks > 1);
+        let shared = directory
+            .clone()
+            .filter(|_| group.rank == 0 && group.ranks > 1);
         let first = FirstWrite::new(order, (local.clone(), directory.clone()), shared);
         let first = Arc::new(first);
         let known = (empties.clone(), layouts.clone(), Arc::clone(&first));

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod vaults;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,9 +11,10 @@ use std::time::{Duration, Instant};
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Error, Region};
 use tierflow_store::{
-    Gone, OnNode, Options, Piece, PieceInfo, Protect, Protection, Ready, Repository, Result,
-    Snapshot, Vault, VersionInfo,
+    Gone, OnNode, Piece, PieceInfo, Protect, Protection, Repository, Result, Snapshot, Vault,
+    VersionInfo,
 };
+use vaults::{Call, Watch, Watched};
 
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Far less than the patience, even on a machine that does other things, and all of them take more.
@@ -21,50 +24,28 @@ const STEPS: u32 = 80;
 /// External storage to which a version takes longer than the patience, one block after the other, or that hangs.
 #[derive(Debug)]
 struct Slow {
-    inner: Repository,
     hangs: AtomicBool,
 }
 
-impl Vault for Slow {
-    fn versions(&self) -> Result<Vec<VersionInfo>> {
-        self.inner.versions()
-    }
-
-    fn piece(&self, version: u64) -> Result<Piece> {
-        self.inner.own_piece(version)
-    }
-
-    fn save(&self, snapshot: &Snapshot<'_>) -> Result<()> {
-        self.inner.save(snapshot)
-    }
-
-    fn copy(&self, piece: &Piece) -> Result<()> {
-        self.inner.copy(piece)
-    }
-
-    fn copy_when(&self, piece: &Piece, ready: &Ready<'_>) -> Result<()> {
-        for _block in 0..STEPS {
-            while self.hangs.load(Ordering::Relaxed) {
+impl Watch for Slow {
+    fn meet(&self, call: Call<'_>) -> Result<()> {
+        if let Call::Copy(piece) = call {
+            for _block in 0..STEPS {
+                while self.hangs.load(Ordering::Relaxed) {
+                    std::thread::sleep(STEP);
+                }
+                let _wanted = piece.go_on();
                 std::thread::sleep(STEP);
             }
-            let _wanted = piece.go_on();
-            std::thread::sleep(STEP);
         }
-        ready()?;
-        self.inner.copy(piece)
-    }
-
-    fn remove(&self, versions: &BTreeSet<u64>) -> Result<()> {
-        self.inner.remove(versions)
+        Ok(())
     }
 }
 
 fn close(hangs: bool) -> (tierflow_engine::Result<()>, Duration, usize) {
     let (node, external) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let slow = Arc::new(Slow {
-        inner: Repository::open(external.path(), Options::default()).unwrap(),
-        hangs: AtomicBool::new(hangs),
-    });
+    let hangs = AtomicBool::new(hangs);
+    let slow = Watched::new(external.path(), Slow { hangs });
     let engine = Engine::builder(&open(Choice::Host).unwrap())
         .node_local(node.path())
         .external_vault(slow.clone())

@@ -339,7 +339,11 @@ fn a_first_version_without_room_for_the_note_changes_no_decision() {
             }
             for life in 0..2 {
                 let engine = both(&home).build().unwrap();
-                assert_eq!(offered(&engine), expected, "goes on: {goes_on}, life {life}");
+                assert_eq!(
+                    offered(&engine),
+                    expected,
+                    "goes on: {goes_on}, life {life}"
+                );
                 engine.close().unwrap();
             }
         }
@@ -351,30 +355,32 @@ fn external_storage_that_could_not_be_marked_is_said_and_marked_later() {
     for comes_back in [true, false] {
         let (home, mut expected) = (left(), counting());
         let next = expected.keys().last().unwrap() + 1;
-        let engine = both(&home).build().unwrap();
-        let away = home.far.with_extension("away");
-        std::fs::rename(&home.far, &away).unwrap();
+        let faults = Arc::<Faults>::default();
+        let engine = both(&home).faults(Arc::clone(&faults)).build().unwrap();
+        faults.refuse_marks(Some(&home.far));
         checkpoint(&engine, 3, next);
         assert!(engine.wait().is_err());
         let damage = engine.damage();
-        let is_said = |damage: &tierflow_engine::Damage| damage.what.contains("the mark of this run");
+        let is_said =
+            |damage: &tierflow_engine::Damage| damage.what.contains("the mark of this run");
         assert!(damage.iter().any(is_said), "{damage:?}");
         if comes_back {
-            std::fs::rename(&away, &home.far).unwrap();
+            faults.refuse_marks(None);
             engine.wait().unwrap();
-            drop(engine);
-        } else {
-            drop(engine);
-            std::fs::rename(&away, &home.far).unwrap();
         }
+        drop(engine);
         // The version is there wherever it got to, and what was decided stays decided.
         expected.insert(next, 3);
         for life in 0..2 {
             let engine = both(&home).build().unwrap();
-            assert_eq!(offered(&engine), expected, "comes back: {comes_back}, life {life}");
+            assert_eq!(
+                offered(&engine),
+                expected,
+                "comes back: {comes_back}, life {life}"
+            );
             engine.close().unwrap();
         }
-        let elsewhere = plain().external(&home.far).build().unwrap();
+        let elsewhere = builder().external(&home.far).build().unwrap();
         assert_eq!(elsewhere.latest(None) == Some(next), comes_back);
     }
 }

@@ -116,7 +116,10 @@ fn a_start_without_a_checkpoint_writes_nothing() {
             for (rank, engine) in (0..).zip(&engines) {
                 for version in [0, common] {
                     let bytes = restored(engine, version).unwrap();
-                    assert!(bytes == content(1, rank, version), "{ranks} ranks: {version}");
+                    assert!(
+                        bytes == content(1, rank, version),
+                        "{ranks} ranks: {version}"
+                    );
                 }
             }
             // Files that a start writes are there by the time that a wait for all versions would be over.
@@ -187,7 +190,10 @@ fn a_groups_start_that_ends_anywhere_changes_no_decision() {
             let is_stopped = faults.changes.load(Relaxed) >= stop;
             let engines = group(&home, 2, 3, &Arc::default());
             let newest = newest(&engines);
-            assert!(newest[0] == newest[1], "stopped at change {stop}: {newest:?}");
+            assert!(
+                newest[0] == newest[1],
+                "stopped at change {stop}: {newest:?}"
+            );
             assert!(newest[0] >= Some(4), "stopped at change {stop}: {newest:?}");
             for (rank, engine) in (0..).zip(&engines) {
                 for version in engine.versions() {

@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tierflow_store::{
-    Collective, Damage, Gone, Identity, Mark, Piece, PieceInfo, Protect, Ready, Repository, Snapshot, Vault,
-    VersionInfo,
+    Collective, Damage, Gone, Identity, Mark, Piece, PieceInfo, Protect, Ready, Repository,
+    Snapshot, Vault, VersionInfo,
 };
 use worker::Worker;
 

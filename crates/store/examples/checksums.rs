@@ -17,20 +17,40 @@ struct Times {
     read: Duration,
 }
 
-fn transfer(storage: &dyn Storage, block: &mut [u8]) -> tierflow_store::Result<Times> {
-    let offsets = || (0..BLOCKS).map(|at| (at * BLOCK) as u64);
-    let begun = Instant::now();
-    for offset in offsets() {
-        block[..8].copy_from_slice(&offset.to_le_bytes());
-        storage.write_at(offset, block)?;
-    }
-    let write = begun.elapsed();
-    let begun = Instant::now();
-    for offset in offsets() {
-        storage.read_at(offset, block)?;
-    }
-    let read = begun.elapsed();
-    Ok(Times { write, read })
+/// Bytes at an address that direct I/O takes.
+fn aligned(memory: &mut [u8]) -> &mut [u8] {
+    let from = memory.as_ptr().align_offset(4096);
+    &mut memory[from..from + BLOCK]
+}
+
+/// Writes and reads all blocks by so many threads, as an engine's workers do.
+fn transfer(storage: &dyn Storage, threads: usize) -> tierflow_store::Result<Times> {
+    let all = |is_write: bool| {
+        let begun = Instant::now();
+        let work = move |first: usize| {
+            let mut memory: Vec<u8> = (0..BLOCK + 4096).map(|at| (at * at >> 7) as u8).collect();
+            let block = aligned(&mut memory);
+            (first..BLOCKS).step_by(threads).try_for_each(|at| {
+                let offset = (at * BLOCK) as u64;
+                match is_write {
+                    true => storage.write_at(offset, block),
+                    false => storage.read_at(offset, block),
+                }
+            })
+        };
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..threads)
+                .map(|first| scope.spawn(move || work(first)))
+                .collect();
+            let mut ended = workers.into_iter().map(|worker| worker.join());
+            ended.try_for_each(|ended| ended.unwrap_or(Ok(())))
+        })?;
+        tierflow_store::Result::Ok(begun.elapsed())
+    };
+    Ok(Times {
+        write: all(true)?,
+        read: all(false)?,
+    })
 }
 
 /// The median of times, in seconds.
@@ -46,28 +66,31 @@ fn main() -> tierflow_store::Result<()> {
     let plain = Arc::new(Scratch::open(Path::new(&directory))?);
     println!("direct I/O: {}", plain.obtained().direct);
     let verified = Verified::new(Arc::clone(&plain));
-    let mut memory: Vec<u8> = (0..BLOCK + 4096).map(|at| (at * at >> 7) as u8).collect();
-    let from = memory.as_ptr().align_offset(4096);
-    let block = &mut memory[from..from + BLOCK];
-    let mut times: [Vec<Times>; 2] = [Vec::new(), Vec::new()];
-    transfer(&*plain, block)?;
-    for _ in 0..rounds.unwrap_or(5) {
-        // In turns, so that both meet the same disk.
-        times[0].push(transfer(&*plain, block)?);
-        times[1].push(transfer(&verified, block)?);
+    transfer(&*plain, 1)?;
+    for threads in [1, 4] {
+        let mut times: [Vec<Times>; 2] = [Vec::new(), Vec::new()];
+        for _ in 0..rounds.unwrap_or(5) {
+            // In turns, so that both meet the same disk.
+            times[0].push(transfer(&*plain, threads)?);
+            times[1].push(transfer(&verified, threads)?);
+        }
+        for (what, of) in [
+            ("write", (|times| times.write) as fn(&Times) -> Duration),
+            ("read", |times| times.read),
+        ] {
+            let [plain, verified] = [0, 1].map(|which| {
+                let all = times[which].iter().map(|times| of(times).as_secs_f64());
+                median(all.collect())
+            });
+            let rate = (BLOCK * BLOCKS) as f64 / plain / 1e6;
+            let more = 100.0 * (verified - plain) / plain;
+            println!(
+                "{what}, {threads} at a time: {rate:.0} MB/s without checksums, {more:+.1} % of the time with them"
+            );
+        }
     }
-    for (what, of) in [
-        ("write", (|times| times.write) as fn(&Times) -> Duration),
-        ("read", |times| times.read),
-    ] {
-        let [plain, verified] = [0, 1].map(|which| {
-            let all = times[which].iter().map(|times| of(times).as_secs_f64());
-            median(all.collect())
-        });
-        let rate = (BLOCK * BLOCKS) as f64 / plain / 1e6;
-        let more = 100.0 * (verified - plain) / plain;
-        println!("{what}: {rate:.0} MB/s without checksums, {more:+.2} % with them");
-    }
+    let mut memory = vec![1; BLOCK + 4096];
+    let block = aligned(&mut memory);
     let begun = Instant::now();
     for _ in 0..BLOCKS {
         for granule in block.chunks(64 << 10) {

@@ -1,7 +1,8 @@
 //! What keeps versions under their numbers.
 
 use crate::{
-    Collective, Damage, Identity, Mark, Piece, PieceInfo, Ready, Repository, Result, Snapshot, VersionInfo,
+    Collective, Damage, Identity, Mark, Piece, PieceInfo, Ready, Repository, Result, Snapshot,
+    VersionInfo,
 };
 use std::collections::BTreeSet;
 use std::fmt::Debug;

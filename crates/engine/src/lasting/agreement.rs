@@ -68,9 +68,7 @@ impl Near {
         for piece in &near.pieces {
             let (version, identity) = (piece.version, &piece.identity);
             let counts = match there.get(&version) {
-                Some(other) => {
-                    !other.is_same(identity) && runs.prefers_node_local(identity, other)
-                }
+                Some(other) => !other.is_same(identity) && runs.prefers_node_local(identity, other),
                 None => true,
             };
             if !counts || external.refuses(version, identity)? {

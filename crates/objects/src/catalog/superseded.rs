@@ -45,9 +45,10 @@ impl Catalog {
             Some(own) => Some(own.truncation.from),
             None => last.map_or(Some(0), |last| last.checked_add(1)),
         };
-        let is_known = self.truncations.own.is_some_and(|own| {
-            own.has_begun && own.truncation.epoch >= epoch
-        });
+        let is_known = self
+            .truncations
+            .own
+            .is_some_and(|own| own.has_begun && own.truncation.epoch >= epoch);
         if let (Some(from), false) = (from, is_known) {
             self.truncations.own = Some(Own {
                 rank,

@@ -70,7 +70,8 @@ impl Objects {
 
     /// [Notes](Self::note) the pieces that do not count beside those of this run, if there are any.
     pub(super) fn note_superseded(&self) -> Result<()> {
-        match self.known().has_superseded() {
+        let has_superseded = self.known().has_superseded();
+        match has_superseded {
             true => self.note(None),
             false => Ok(()),
         }

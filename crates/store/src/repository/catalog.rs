@@ -159,7 +159,8 @@ impl Catalog {
             .cloned()
             .collect();
         let mut there: BTreeMap<Name, bool> = BTreeMap::new();
-        let files: BTreeSet<(Name, bool)> = names.iter().filter_map(|name| Name::parse(name)).collect();
+        let files: BTreeSet<(Name, bool)> =
+            names.iter().filter_map(|name| Name::parse(name)).collect();
         for &(name, published) in &files {
             match name {
                 Name::Segment(number) if !published && files.contains(&(name, true)) => {

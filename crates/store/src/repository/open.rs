@@ -302,7 +302,8 @@ mod tests {
 
     /// Two segments of one number: one was closed, the other was left open.
     #[test]
-    fn a_segment_left_open_beside_a_closed_one_is_listed_by_a_start_and_renamed_by_the_first_change() {
+    fn a_segment_left_open_beside_a_closed_one_is_listed_by_a_start_and_renamed_by_the_first_change()
+     {
         let directory = tempfile::tempdir().unwrap();
         let (here, other) = (directory.path().join("a"), directory.path().join("b"));
         let open = |path: &Path, faults: &Arc<Faults>| {
