@@ -1,51 +1,50 @@
 //! How an engine ends: it waits as long as bytes get to where they outlive it.
 
-use crate::run::Shared;
 use crate::{Engine, Error, Result, Within};
 use std::time::{Duration, Instant};
 
 /// How many times in its patience a wait looks for progress.
 const LOOKS: u32 = 8;
 
-impl Shared {
-    /// A number that grows with the bytes that get to tiers that outlive the engine.
-    pub(crate) fn moved(&self) -> u64 {
-        let kept = self.tiers.iter().filter_map(|tier| tier.medium.kept());
-        kept.map(|kept| kept.moved()).sum()
-    }
-}
-
 /// A patience that counts from when bytes moved last.
-pub(crate) struct Stall {
-    patience: Duration,
+pub(crate) struct Patience {
+    length: Duration,
     seen: u64,
     since: Instant,
 }
 
-impl Stall {
-    pub(crate) fn new(shared: &Shared, patience: Duration) -> Self {
+impl Patience {
+    pub(crate) fn new(engine: &Engine, length: Duration) -> Self {
         Self {
-            patience,
-            seen: shared.moved(),
+            length,
+            seen: engine.moved(),
             since: Instant::now(),
         }
     }
 
     /// Returns true once nothing has moved for as long as the patience lasts.
-    pub(crate) fn is_over(&mut self, shared: &Shared) -> bool {
-        let seen = shared.moved();
+    pub(crate) fn is_over(&mut self, engine: &Engine) -> bool {
+        let seen = engine.moved();
         if seen != self.seen {
             (self.seen, self.since) = (seen, Instant::now());
         }
-        self.since.elapsed() >= self.patience
+        self.since.elapsed() >= self.length
     }
 }
 
 impl Engine {
-    /// A number that grows with the bytes that get to tiers that outlive the engine: as long as it does, storage does not hang.
+    /// A number that grows with the bytes that get to tiers that outlive the engine, and with those that other ranks
+    /// [protect](crate::EngineBuilder::redundancy): as long as it does, nothing hangs.
     #[must_use]
     pub fn progress(&self) -> u64 {
-        self.shared.moved()
+        self.moved()
+    }
+
+    fn moved(&self) -> u64 {
+        let kept = self.shared.tiers.iter();
+        let kept = kept.filter_map(|tier| tier.medium.kept());
+        let moved: u64 = kept.map(|kept| kept.moved()).sum();
+        moved.wrapping_add(self.nodes.progress())
     }
 
     /// [`Engine::wait`], as long as bytes get to tiers that outlive the engine: `patience` counts from the last that did.
@@ -62,10 +61,10 @@ impl Engine {
         patience: Duration,
         wait: impl Fn(&Within<'_>) -> Result<()>,
     ) -> Result<()> {
-        let mut stall = Stall::new(&self.shared, patience);
+        let mut moving = Patience::new(self, patience);
         loop {
             match wait(&self.within(patience / LOOKS)) {
-                Err(Error::TimedOut { .. }) if stall.is_over(&self.shared) => {
+                Err(Error::TimedOut { .. }) if moving.is_over(self) => {
                     return Err(Error::TimedOut { patience });
                 }
                 Err(Error::TimedOut { .. }) => {}

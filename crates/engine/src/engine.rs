@@ -1,7 +1,7 @@
 //! The front door.
 
 use crate::caught::Panicked;
-use crate::closing::Stall;
+use crate::closing::Patience;
 use crate::deadline::Deadline;
 use crate::kind::Kind;
 use crate::lasting::{Damage, Nodes};
@@ -463,12 +463,13 @@ impl Drop for Engine {
             return;
         }
         self.shared.stop();
-        let mut stall = Stall::new(&self.shared, self.patience);
+        let mut patience = Patience::new(self, self.patience);
         let mut hangs = false;
         let detached = self.shared.take_threads();
-        for worker in self.workers.drain(..).chain(detached) {
+        let workers = std::mem::take(&mut self.workers);
+        for worker in workers.into_iter().chain(detached) {
             let mut nap = Duration::from_micros(20);
-            while !worker.is_finished() && !stall.is_over(&self.shared) {
+            while !worker.is_finished() && !patience.is_over(self) {
                 sleep(nap);
                 nap = (nap * 2).min(Duration::from_millis(5));
             }

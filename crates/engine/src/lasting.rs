@@ -10,6 +10,7 @@ mod protect;
 mod runs;
 mod survey;
 
+use agreement::Lowest;
 pub use damage::Damage;
 pub(crate) use external::External;
 pub(crate) use nodes::Nodes;
@@ -26,8 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use survey::Survey;
 use tierflow_store::{
-    Collective, Error as StoreError, Identity, Options, Order, Protection, Repository, Retention,
-    Vault,
+    Collective, Error as StoreError, Options, Order, Protection, Repository, Retention, Vault,
 };
 
 /// Where versions are kept beyond the engine's life.
@@ -245,42 +245,32 @@ impl Lasting {
         let below = (external.as_deref(), directory.is_some());
         let last = last_run(&order, local.as_deref(), below, &mut damage);
         let runs = Runs::new(last, local.as_deref(), directory.as_deref());
-        // What a group brings back and agrees on is written now: who comes next finds out where this run went on.
-        let is_marked = group.ranks > 1 || self.protection.is_some();
-        if is_marked {
-            mark(&order, [&directory, &local], &mut damage);
-        }
         let protected = self.protect(local.as_ref(), external.as_deref())?;
-        if is_marked {
-            // It comes after what was brought back, too.
-            mark(&order, [&directory, &local], &mut Vec::new());
-        }
-        if let (Some(local), Some(external)) = (&local, &external)
-            && group.ranks > 1
-        {
-            bring_what_was_left(local, &**external, &runs)?;
-        }
-        let agreed = match (&external, local.clone()) {
-            _ if group.ranks == 1 => None,
-            (Some(vault), _) => {
-                let shared = directory.as_deref();
-                self.agree((&**vault, shared), &mut local, &protected, &mut damage)?
-            }
-            (None, Some(shared)) => {
-                // Ranks on other nodes do not see this one's directory.
-                let vault: &dyn Vault = match &protected {
-                    Some(protected) => &**protected,
-                    None => &*shared,
+        let lowest = match (&external, local.clone(), &protected) {
+            (Some(vault), _, _) => Some((Arc::clone(vault), directory.clone())),
+            // Ranks on other nodes do not see this one's directory.
+            (None, local @ Some(_), Some(protected)) => Some((Arc::clone(protected) as _, local)),
+            (None, Some(local), None) => Some((Arc::clone(&local) as _, Some(local))),
+            (None, None, _) => None,
+        };
+        let agreed = match lowest.filter(|_| group.ranks > 1) {
+            Some((vault, directory)) => {
+                let lowest = Lowest {
+                    vault: &*vault,
+                    directory: directory.as_deref(),
                 };
-                self.agree((vault, Some(&shared)), &mut local, &protected, &mut damage)?
+                self.agree(lowest, &mut local, (&protected, &runs), &mut damage)?
             }
-            (None, None) => None,
+            None => None,
         };
         let newest = agreed
             .as_ref()
             .and_then(|agreed| agreed.versions.last().copied());
         let below = (external.is_some(), directory.as_ref());
-        let first = FirstWrite::new(order, local.clone(), directory.clone());
+        let shared = directory
+            .clone()
+            .filter(|_| group.rank == 0 && group.ranks > 1);
+        let first = FirstWrite::new(order, (local.clone(), directory.clone()), shared);
         let first = Arc::new(first);
         let known = (empties.clone(), layouts.clone(), Arc::clone(&first));
         let protected_for = (protected.as_ref(), group.rank);
@@ -298,7 +288,6 @@ impl Lasting {
                 known.clone(),
             ))
         });
-        let shared_out = local.clone().filter(|_| group.ranks > 1);
         let node_local = local.map(|local| {
             let directory = alone(Some(Arc::clone(&local)));
             let vault: Arc<dyn Vault> = match &protected {
@@ -314,12 +303,8 @@ impl Lasting {
                 known.clone(),
             ))
         });
-        let survey = Survey::new(
-            (node_local.as_deref(), external.as_deref()),
-            shared_out.as_deref(),
-            (&group, agreed.as_ref()),
-            &runs,
-        );
+        let tiers = (node_local.as_deref(), external.as_deref());
+        let survey = Survey::new(tiers, (&group, agreed.as_ref()), &runs);
         let mut survey = survey.or_else(|error| match &external {
             // What lies on external storage is known again once that answers.
             Some(_) if node_local.is_some() => {
@@ -330,7 +315,7 @@ impl Lasting {
                     what: format!("what lies there cannot be listed: {error}"),
                 });
                 let of = (&group, agreed.as_ref());
-                let here = Survey::new((node_local.as_deref(), None), None, of, &runs)?;
+                let here = Survey::new((node_local.as_deref(), None), of, &runs)?;
                 // Which of these a run elsewhere wrote anew cannot be told.
                 match last == LastRun::Elsewhere && !here.is_empty() {
                     true => Err(error),
@@ -348,9 +333,12 @@ impl Lasting {
             let which = (orphan.version, orphan.base);
             damage.push(Damage::without_base(tier, path, which));
         }
-        if group.ranks == 1 {
-            let outdated = std::mem::take(&mut survey.outdated).into_iter();
-            first.supersede(outdated.map(|(version, one)| (version, one.identity)));
+        let outdated = std::mem::take(&mut survey.outdated).into_iter();
+        first.supersede(outdated.map(|(version, one)| (version, one.identity)));
+        if let (Some(external), Some(agreed)) = (&external, &agreed) {
+            // Storage that keeps no notes: they go once a version of this run is durable.
+            let forgotten = agreed.to_remove.iter();
+            forgotten.for_each(|(version, bytes)| external.found_unfit(*version, *bytes));
         }
         let tiers = [node_local.as_deref(), external.as_deref()];
         let taken = agreement::taken(tiers, &group, &survey, agreed.as_ref())?;
@@ -371,16 +359,6 @@ impl Opened {
     /// What the node-local directory has to hold, in bytes of such multiples: versions that lie nowhere else.
     pub(crate) fn required(&self, alignment: u64) -> u64 {
         self.survey.required(alignment)
-    }
-}
-
-/// Leaves the run's mark in the directories on external storage and on the node.
-fn mark(order: &Order, directories: [&Option<Arc<Repository>>; 2], damage: &mut Vec<Damage>) {
-    for (directory, tier) in directories.into_iter().zip(["external", "node-local"]) {
-        // One that can only be read was named before.
-        let directory = directory.as_ref().filter(|one| !one.is_read_only());
-        let error = directory.and_then(|directory| directory.mark(order.mark()).err());
-        damage.extend(error.map(|error| Damage::unmarked(tier, &error)));
     }
 }
 
@@ -407,25 +385,6 @@ fn open_to_write_or_read(
         }
         Err(_) => Err(error.into()),
     }
-}
-
-/// A group's version counts once every rank's piece lies where all can see it. What a crash left on this node is brought
-/// there before the group asks for the newest version, but for what a later run wrote anew.
-fn bring_what_was_left(local: &Repository, external: &dyn Vault, runs: &Runs) -> Result<()> {
-    let there = external.pieces().unwrap_or_default().into_iter();
-    let there: BTreeMap<u64, Identity> =
-        there.map(|piece| (piece.version, piece.identity)).collect();
-    for piece in local.own_pieces()? {
-        let other = there.get(&piece.version);
-        if other.is_some_and(|other| !runs.prefers_node_local(&piece.identity, other)) {
-            continue;
-        }
-        // A piece that cannot be read, or a number that is taken, keeps none of the others from being brought.
-        let _left_where_it_is = local
-            .own_piece(piece.version)
-            .and_then(|piece| external.copy(&piece));
-    }
-    Ok(())
 }
 
 /// Tells the plan what lies on the tiers that outlive the engine.
@@ -467,9 +426,7 @@ pub(crate) fn adopt(shared: &Shared, opened: &Opened, limit: u64, alignment: u64
     }
     if let Some(kept) = &opened.node_local {
         // Their numbers stay taken by the copies on external storage.
-        let outdated = survey.outdated.iter();
-        let outdated = outdated.map(|(version, one)| (*version, one.bytes));
-        for (version, bytes) in unfit.into_iter().chain(outdated) {
+        for (version, bytes) in unfit {
             kept.found_unfit(version, bytes);
         }
     }

@@ -49,6 +49,9 @@ pub struct TierMetrics {
     /// Versions that could not be read from this tier, or were damaged there. Other tiers served them if they had a
     /// copy.
     pub damaged: u64,
+    /// Bytes that were read from scratch storage and have no checksum, as a device wrote them past the host's memory. 0 on
+    /// tiers that outlive the engine, and without [checksums](crate::ScratchTier::checksums).
+    pub unverified: u64,
     /// Copies given up.
     pub evictions: u64,
     /// Evicted copies that were prefetched and not yet consumed: a blocked caller needed their memory.

@@ -125,6 +125,10 @@ impl Engine {
                     checkpoints: counts.checkpoints,
                     restores: counts.restores,
                     damaged: counts.damaged,
+                    unverified: match &tier.medium {
+                        Medium::Storage(storage, _) => storage.unverified(),
+                        _ => 0,
+                    },
                     evictions: counts.evictions,
                     dropped_prefetches: counts.dropped_prefetches,
                     evicted: Evictions {

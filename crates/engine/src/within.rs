@@ -86,11 +86,12 @@ impl Engine {
     }
 
     /// The versions that would be lost if the engine ended now, in ascending order: held, and not [durable](Engine::is_durable).
+    /// An engine that has taken no version in loses none: the versions that it found stay where they are.
     #[must_use]
     pub fn not_durable(&self) -> Vec<Version> {
         let mut versions = match self.at_home() {
-            Ok(()) => self.versions(),
-            Err(_) => Vec::new(),
+            Ok(()) if self.shared.has_begun() => self.versions(),
+            _ => Vec::new(),
         };
         versions.retain(|version| !self.is_durable(*version));
         versions
@@ -378,6 +379,7 @@ impl<'engine> Within<'engine> {
             None => Ok(()),
             Some(_) => match engine.shared.suspended_for() {
                 Some(version) => self.wait_suspended(version),
+                None if !engine.shared.has_begun() => Ok(()),
                 None => self.wait(),
             },
         }

@@ -6,14 +6,14 @@ mod groups;
 mod history;
 mod home;
 
-use groups::together;
+use groups::{InMemory, Member, together};
 use history::restored;
 use home::{Home, home};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{BuildError, Engine, EngineBuilder, Error, Region};
-use tierflow_store::{Collective, Error as StoreError, Faults, Options, Repository, Retention};
+use tierflow_store::{Error as StoreError, Faults, Options, Repository, Retention};
 
 fn content(run: u64, rank: u32, version: u64) -> Vec<u8> {
     let word = run << 48 | u64::from(rank) << 32 | version;
@@ -260,7 +260,7 @@ fn what_cannot_be_read_now_is_not_given_up() {
             let builder = Engine::builder(&device)
                 .host_cache(1 << 20)
                 .group(rank, 2, 2);
-            let met = Of(Arc::clone(&all), rank as usize);
+            let met = Member(Arc::clone(&all), rank as usize);
             builder
                 .external_vault(far)
                 .collective(Arc::new(met))
@@ -291,42 +291,13 @@ fn what_cannot_be_read_now_is_not_given_up() {
     assert_eq!(latest(&engines), [Some(3); 2]);
 }
 
-/// Ranks that meet in memory, as others do over their network.
-#[derive(Debug)]
-struct InMemory {
-    given: Mutex<Vec<Vec<u8>>>,
-    barrier: Barrier,
-}
-
-impl InMemory {
-    fn new(ranks: usize) -> Arc<Self> {
-        Arc::new(Self {
-            given: Mutex::new(vec![Vec::new(); ranks]),
-            barrier: Barrier::new(ranks),
-        })
-    }
-}
-
-#[derive(Debug)]
-struct Of(Arc<InMemory>, usize);
-
-impl Collective for Of {
-    fn all_gather(&self, mine: &[u8], _: Duration) -> tierflow_store::Result<Vec<Vec<u8>>> {
-        self.0.given.lock().unwrap()[self.1] = mine.to_vec();
-        self.0.barrier.wait();
-        let all = self.0.given.lock().unwrap().clone();
-        self.0.barrier.wait();
-        Ok(all)
-    }
-}
-
 #[test]
 fn a_group_agrees_over_whatever_connects_it() {
     let home = home();
     let build = |run| {
         let all = InMemory::new(3);
         together(3, |rank| {
-            let of = Of(Arc::clone(&all), rank as usize);
+            let of = Member(Arc::clone(&all), rank as usize);
             builder(&home, "a", rank, 3, run)
                 .collective(Arc::new(of))
                 .build()

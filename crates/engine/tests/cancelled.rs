@@ -2,13 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::collections::BTreeSet;
+mod vaults;
+
 use std::sync::{Arc, Condvar, Mutex};
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Region};
-use tierflow_store::{
-    Error, Options, Piece, Ready, Repository, Result, Snapshot, Vault, VersionInfo,
-};
+use tierflow_store::{Error, Result};
+use vaults::{Call, Watch, Watched};
 
 /// State of the save of the first version.
 #[derive(Debug, Default)]
@@ -21,9 +21,8 @@ enum Save {
 }
 
 /// Begins to save the first version once it was discarded.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Slow {
-    inner: Repository,
     save: Mutex<Save>,
     changed: Condvar,
 }
@@ -40,36 +39,17 @@ impl Slow {
     }
 }
 
-impl Vault for Slow {
-    fn versions(&self) -> Result<Vec<VersionInfo>> {
-        self.inner.versions()
-    }
-
-    fn piece(&self, version: u64) -> Result<Piece> {
-        self.inner.own_piece(version)
-    }
-
-    fn save(&self, snapshot: &Snapshot<'_>) -> Result<()> {
-        self.inner.save(snapshot)
-    }
-
-    fn save_when(&self, snapshot: &Snapshot<'_>, ready: &Ready<'_>) -> Result<()> {
-        if snapshot.version > 0 {
-            return self.inner.save_when(snapshot, ready);
+impl Watch for Slow {
+    fn meet(&self, call: Call<'_>) -> Result<()> {
+        match call {
+            Call::Save(0) => {
+                self.set(Save::Begun);
+                self.wait(|save| matches!(save, Save::Discarded));
+            }
+            Call::Saved(0, saved) => self.set(Save::Over(saved.clone())),
+            _ => {}
         }
-        self.set(Save::Begun);
-        self.wait(|save| matches!(save, Save::Discarded));
-        let saved = self.inner.save_when(snapshot, ready);
-        self.set(Save::Over(saved.clone()));
-        saved
-    }
-
-    fn copy(&self, piece: &Piece) -> Result<()> {
-        self.inner.copy(piece)
-    }
-
-    fn remove(&self, versions: &BTreeSet<u64>) -> Result<()> {
-        self.inner.remove(versions)
+        Ok(())
     }
 }
 
@@ -78,12 +58,7 @@ fn a_version_discarded_on_its_way_is_not_published() {
     // In a file of its own, and together with others in a segment.
     for length in [3_000_000, 1_000] {
         let home = tempfile::tempdir().unwrap();
-        let inner = Repository::open(home.path(), Options::default()).unwrap();
-        let vault = Arc::new(Slow {
-            inner,
-            save: Mutex::default(),
-            changed: Condvar::new(),
-        });
+        let vault = Watched::new(home.path(), Slow::default());
         let device = open(Choice::Host).unwrap();
         let engine = Engine::builder(&device)
             .host_cache(16 << 20)
@@ -104,7 +79,7 @@ fn a_version_discarded_on_its_way_is_not_published() {
         // The way is open for the next.
         engine.checkpoint(1, &regions).unwrap();
         engine.wait().unwrap();
-        let versions = vault.inner.versions().unwrap();
+        let versions = vault.directory.versions().unwrap();
         let versions: Vec<u64> = versions.iter().map(|info| info.version).collect();
         assert_eq!(versions, [1]);
     }

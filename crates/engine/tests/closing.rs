@@ -2,13 +2,19 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod vaults;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Error, Region};
-use tierflow_store::{Options, Piece, Ready, Repository, Result, Snapshot, Vault, VersionInfo};
+use tierflow_store::{
+    Gone, OnNode, Piece, PieceInfo, Protect, Protection, Repository, Result, Snapshot, Vault,
+    VersionInfo,
+};
+use vaults::{Call, Watch, Watched};
 
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Far less than the patience, even on a machine that does other things, and all of them take more.
@@ -18,50 +24,28 @@ const STEPS: u32 = 80;
 /// External storage to which a version takes longer than the patience, one block after the other, or that hangs.
 #[derive(Debug)]
 struct Slow {
-    inner: Repository,
     hangs: AtomicBool,
 }
 
-impl Vault for Slow {
-    fn versions(&self) -> Result<Vec<VersionInfo>> {
-        self.inner.versions()
-    }
-
-    fn piece(&self, version: u64) -> Result<Piece> {
-        self.inner.own_piece(version)
-    }
-
-    fn save(&self, snapshot: &Snapshot<'_>) -> Result<()> {
-        self.inner.save(snapshot)
-    }
-
-    fn copy(&self, piece: &Piece) -> Result<()> {
-        self.inner.copy(piece)
-    }
-
-    fn copy_when(&self, piece: &Piece, ready: &Ready<'_>) -> Result<()> {
-        for _block in 0..STEPS {
-            while self.hangs.load(Ordering::Relaxed) {
+impl Watch for Slow {
+    fn meet(&self, call: Call<'_>) -> Result<()> {
+        if let Call::Copy(piece) = call {
+            for _block in 0..STEPS {
+                while self.hangs.load(Ordering::Relaxed) {
+                    std::thread::sleep(STEP);
+                }
+                let _wanted = piece.go_on();
                 std::thread::sleep(STEP);
             }
-            let _wanted = piece.go_on();
-            std::thread::sleep(STEP);
         }
-        ready()?;
-        self.inner.copy(piece)
-    }
-
-    fn remove(&self, versions: &BTreeSet<u64>) -> Result<()> {
-        self.inner.remove(versions)
+        Ok(())
     }
 }
 
 fn close(hangs: bool) -> (tierflow_engine::Result<()>, Duration, usize) {
     let (node, external) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let slow = Arc::new(Slow {
-        inner: Repository::open(external.path(), Options::default()).unwrap(),
-        hangs: AtomicBool::new(hangs),
-    });
+    let hangs = AtomicBool::new(hangs);
+    let slow = Watched::new(external.path(), Slow { hangs });
     let engine = Engine::builder(&open(Choice::Host).unwrap())
         .node_local(node.path())
         .external_vault(slow.clone())
@@ -102,4 +86,101 @@ fn storage_that_hangs_is_waited_for_as_long_as_the_patience_lasts() {
         "{cause}"
     );
     assert_eq!(versions, 0);
+}
+
+/// Other ranks that take several times the patience to protect a version, block by block.
+#[derive(Debug)]
+struct SlowNodes {
+    directory: Arc<Repository>,
+    begun: Instant,
+    blocks: AtomicU64,
+}
+
+#[derive(Debug)]
+struct OfSlowNodes;
+
+impl Protection for OfSlowNodes {
+    fn open(&self, node: OnNode<'_>) -> Result<Arc<dyn Protect>> {
+        Ok(Arc::new(SlowNodes {
+            directory: node.repository,
+            begun: Instant::now(),
+            blocks: AtomicU64::new(0),
+        }))
+    }
+}
+
+impl Vault for SlowNodes {
+    fn versions(&self) -> Result<Vec<VersionInfo>> {
+        self.directory.versions()
+    }
+
+    fn piece(&self, version: u64) -> Result<Piece> {
+        self.directory.own_piece(version)
+    }
+
+    fn pieces(&self) -> Result<Vec<PieceInfo>> {
+        self.directory.own_pieces()
+    }
+
+    fn save(&self, snapshot: &Snapshot<'_>) -> Result<()> {
+        self.directory.save(snapshot)
+    }
+
+    fn copy(&self, piece: &Piece) -> Result<()> {
+        self.directory.copy(piece)
+    }
+
+    fn remove(&self, versions: &BTreeSet<u64>) -> Result<()> {
+        self.directory.remove(versions)
+    }
+}
+
+impl Protect for SlowNodes {
+    fn gone(&self) -> Vec<Gone> {
+        Vec::new()
+    }
+
+    fn weakness(&self) -> Option<String> {
+        None
+    }
+
+    fn is_driven(&self) -> bool {
+        false
+    }
+
+    fn is_protected(&self, _: u64) -> bool {
+        self.begun.elapsed() > 2 * PATIENCE
+    }
+
+    fn wait(&self, _: Option<u64>, patience: Duration) -> Result<bool> {
+        std::thread::sleep(patience.min(STEP));
+        Ok(self.is_protected(0))
+    }
+
+    /// A block came whenever it is asked for.
+    fn progress(&self) -> u64 {
+        self.blocks.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn protect(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn forget_after(&self, _: Option<u64>) {}
+}
+
+#[test]
+fn other_ranks_that_are_slow_are_waited_for_as_long_as_bytes_move() {
+    let node = tempfile::tempdir().unwrap();
+    let engine = Engine::builder(&open(Choice::Host).unwrap())
+        .node_local(node.path())
+        .group(0, 1, 1)
+        .redundancy(OfSlowNodes)
+        .closing_patience(PATIENCE)
+        .build()
+        .unwrap();
+    engine
+        .checkpoint(1, &[Region::from([7_u8; 9].as_slice())])
+        .unwrap();
+    engine.close().unwrap();
 }

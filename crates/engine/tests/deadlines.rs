@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod history;
+mod vaults;
 
 use history::{content, restored};
 use std::collections::BTreeSet;
@@ -12,15 +13,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, EngineBuilder, Error, Region, RegionMut, Version};
-use tierflow_store::{Options, Piece, Repository, Result, Snapshot, Vault, VersionInfo};
+use tierflow_store::{Result, Vault};
+use vaults::{Call, Watch, Watched};
 
 const MIB: usize = 1 << 20;
 const SHORT: Duration = Duration::from_millis(30);
 
 /// A vault that hangs when it is asked for some versions.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Hanging {
-    inner: Repository,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -65,49 +66,35 @@ impl Hanging {
     }
 }
 
-impl Vault for Hanging {
-    fn versions(&self) -> Result<Vec<VersionInfo>> {
-        self.inner.versions()
-    }
-
-    fn piece(&self, version: Version) -> Result<Piece> {
-        self.pass(version);
-        self.inner.own_piece(version)
-    }
-
-    fn save(&self, snapshot: &Snapshot<'_>) -> Result<()> {
-        self.pass(snapshot.version);
-        self.inner.save(snapshot)
-    }
-
-    fn copy(&self, piece: &Piece) -> Result<()> {
-        self.pass(piece.version());
-        self.inner.copy(piece)
-    }
-
-    fn remove(&self, versions: &BTreeSet<Version>) -> Result<()> {
-        self.inner.remove(versions)
+impl Watch for Hanging {
+    fn meet(&self, call: Call<'_>) -> Result<()> {
+        match call {
+            Call::Open(version) | Call::Save(version) => self.pass(version),
+            Call::Copy(piece) => self.pass(piece.version()),
+            Call::List | Call::Saved(..) | Call::Remove => {}
+        }
+        Ok(())
     }
 }
 
 /// An engine with so much host memory over a vault that hangs.
-fn engine(cache: usize) -> (Engine, Arc<Hanging>, tempfile::TempDir) {
+fn engine(cache: usize) -> (Engine, Arc<Watched<Hanging>>, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
-    let vault = Arc::new(Hanging {
-        inner: Repository::open(directory.path(), Options::default()).unwrap(),
-        state: Mutex::default(),
-        changed: Condvar::new(),
-    });
+    let vault = Watched::new(directory.path(), Hanging::default());
     (over(&vault, cache), vault, directory)
 }
 
-fn over(vault: &Arc<Hanging>, cache: usize) -> Engine {
+fn over(vault: &Arc<Watched<Hanging>>, cache: usize) -> Engine {
     let builder: EngineBuilder = Engine::builder(&open(Choice::Host).unwrap()).host_cache(cache);
     builder.external_vault(vault.clone()).build().unwrap()
 }
 
 /// Such an engine over so many versions that lie in the vault, and nowhere else yet.
-fn cold(cache: usize, versions: u64, length: usize) -> (Engine, Arc<Hanging>, tempfile::TempDir) {
+fn cold(
+    cache: usize,
+    versions: u64,
+    length: usize,
+) -> (Engine, Arc<Watched<Hanging>>, tempfile::TempDir) {
     let (engine, vault, directory) = engine(cache);
     (0..versions).for_each(|version| checkpoint(&engine, version, length));
     engine.close().unwrap();

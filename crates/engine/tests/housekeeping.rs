@@ -3,23 +3,23 @@
 #![allow(clippy::unwrap_used)]
 
 mod history;
+mod vaults;
 
 use history::{checkpoint, content};
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Retention};
-use tierflow_store::{Options, Piece, Repository, Result, Snapshot, Vault, VersionInfo};
+use tierflow_store::Result;
+use vaults::{Call, Watch, Watched};
 
 /// How long a call may take that waits for nothing.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Removals, and lists that are asked for after it was opened, hang until they are let go.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Hanging {
-    inner: Repository,
     hangs: Mutex<bool>,
     changed: Condvar,
     is_met: AtomicBool,
@@ -27,55 +27,37 @@ struct Hanging {
     of_lists: bool,
 }
 
-impl Hanging {
-    fn hang(&self, is_list: bool) {
+impl Watch for Hanging {
+    fn meet(&self, call: Call<'_>) -> Result<()> {
         let hangs = self.hangs.lock().unwrap();
-        if *hangs && is_list == self.of_lists {
+        let concerns = match call {
+            Call::List => self.of_lists,
+            Call::Remove => !self.of_lists,
+            _ => false,
+        };
+        if *hangs && concerns {
             self.is_met.store(true, Ordering::Relaxed);
             drop(self.changed.wait_while(hangs, |hangs| *hangs).unwrap());
         }
+        Ok(())
     }
+}
 
+impl Hanging {
     fn set(&self, hangs: bool) {
         *self.hangs.lock().unwrap() = hangs;
         self.changed.notify_all();
     }
 }
 
-impl Vault for Hanging {
-    fn versions(&self) -> Result<Vec<VersionInfo>> {
-        self.hang(true);
-        self.inner.versions()
-    }
-
-    fn piece(&self, version: u64) -> Result<Piece> {
-        self.inner.own_piece(version)
-    }
-
-    fn save(&self, snapshot: &Snapshot<'_>) -> Result<()> {
-        self.inner.save(snapshot)
-    }
-
-    fn copy(&self, piece: &Piece) -> Result<()> {
-        self.inner.copy(piece)
-    }
-
-    fn remove(&self, versions: &BTreeSet<u64>) -> Result<()> {
-        self.hang(false);
-        self.inner.remove(versions)
-    }
-}
-
 /// A vault that hangs, with an engine that keeps one version there.
-fn hanging(of_lists: bool) -> (Arc<Hanging>, Engine, tempfile::TempDir) {
+fn hanging(of_lists: bool) -> (Arc<Watched<Hanging>>, Engine, tempfile::TempDir) {
     let kept = tempfile::tempdir().unwrap();
-    let vault = Arc::new(Hanging {
-        inner: Repository::open(kept.path(), Options::default()).unwrap(),
-        hangs: Mutex::new(false),
-        changed: Condvar::new(),
-        is_met: AtomicBool::new(false),
+    let hanging = Hanging {
         of_lists,
-    });
+        ..Hanging::default()
+    };
+    let vault = Watched::new(kept.path(), hanging);
     let engine = Engine::builder(&open(Choice::Host).unwrap())
         .host_cache(16 << 20)
         .external_vault(Arc::clone(&vault) as _)

@@ -6,6 +6,7 @@
 
 mod history;
 mod home;
+mod vaults;
 
 use history::listed;
 use home::home;
@@ -17,10 +18,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, SystemTime};
 use tierflow_device::{Choice, open};
 use tierflow_engine::{AfterRestore, Engine, EngineBuilder, Error, Region, RegionMut};
-use tierflow_store::{
-    Error as StoreError, Options, Piece, Ready, Repository, Result, Snapshot, Vault, VersionInfo,
-};
+use tierflow_store::{Error as StoreError, Result};
 use tierflow_testing::{Process, this_test};
+use vaults::{Call, Watch, Watched};
 
 const CHILD: &str = "TIERFLOW_IN_ORDER";
 
@@ -43,49 +43,27 @@ fn checkpoint(engine: &Engine, version: u64) {
 }
 
 /// Fails to keep version 0 once all four that are kept at a time have come, until that is over.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Unlucky {
-    inner: Repository,
     is_over: AtomicBool,
     came: Mutex<BTreeSet<u64>>,
     changed: Condvar,
 }
 
-impl Vault for Unlucky {
-    fn versions(&self) -> Result<Vec<VersionInfo>> {
-        self.inner.versions()
-    }
-
-    fn piece(&self, version: u64) -> Result<Piece> {
-        self.inner.own_piece(version)
-    }
-
-    fn save(&self, snapshot: &Snapshot<'_>) -> Result<()> {
-        self.inner.save(snapshot)
-    }
-
-    fn save_when(&self, snapshot: &Snapshot<'_>, ready: &Ready<'_>) -> Result<()> {
+impl Watch for Unlucky {
+    fn meet(&self, call: Call<'_>) -> Result<()> {
+        let Call::Save(version) = call else {
+            return Ok(());
+        };
         let mut came = self.came.lock().unwrap();
-        came.insert(snapshot.version);
+        came.insert(version);
         self.changed.notify_all();
-        if snapshot.version == 0 && !self.is_over.load(Ordering::Relaxed) {
-            drop(
-                self.changed
-                    .wait_while(came, |came| came.len() < 4)
-                    .unwrap(),
-            );
+        if version == 0 && !self.is_over.load(Ordering::Relaxed) {
+            let is_early = |came: &mut BTreeSet<u64>| came.len() < 4;
+            drop(self.changed.wait_while(came, is_early).unwrap());
             return Err(StoreError::Remote("not today".to_owned()));
         }
-        drop(came);
-        self.inner.save_when(snapshot, ready)
-    }
-
-    fn copy(&self, piece: &Piece) -> Result<()> {
-        self.inner.copy(piece)
-    }
-
-    fn remove(&self, versions: &BTreeSet<u64>) -> Result<()> {
-        self.inner.remove(versions)
+        Ok(())
     }
 }
 
@@ -93,12 +71,7 @@ impl Vault for Unlucky {
 fn what_fails_is_not_overtaken() {
     for in_order in [true, false] {
         let home = home();
-        let vault = Arc::new(Unlucky {
-            inner: Repository::open(&home.far, Options::default()).unwrap(),
-            is_over: AtomicBool::new(false),
-            came: Mutex::default(),
-            changed: Condvar::new(),
-        });
+        let vault = Watched::new(&home.far, Unlucky::default());
         let builder = builder().durable_in_order(in_order);
         let engine = builder
             .external_vault(Arc::clone(&vault) as _)

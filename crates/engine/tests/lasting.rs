@@ -17,7 +17,7 @@ use tierflow_engine::{
     AfterRestore, Engine, EngineBuilder, Error, Region, RegionMut, Tier, Version,
 };
 use tierflow_store::{Error as StoreError, Faults, Options, Repository};
-use vaults::Halting;
+use vaults::{Gate, Watched};
 
 const MIB: usize = 1 << 20;
 
@@ -370,13 +370,13 @@ fn storage_that_fails_is_named_and_used_again_when_it_is_well() {
 #[test]
 fn storage_that_hangs_blocks_nobody_longer_than_asked() {
     let home = home();
-    let (vault, gate) = Halting::new(Repository::open(&home.far, Options::default()).unwrap());
+    let vault = Watched::new(&home.far, Gate::default());
     let engine = builder()
         .node_local(&home.near)
         .external_vault(vault)
         .build()
         .unwrap();
-    gate.halt();
+    vault.halt();
     for version in 0..3 {
         checkpoint(&engine, version, length_of(version));
     }
@@ -385,7 +385,7 @@ fn storage_that_hangs_blocks_nobody_longer_than_asked() {
     // Checkpoints and restores go on meanwhile.
     checkpoint(&engine, 3, length_of(3));
     (0..4).for_each(|version| assert_restores(&engine, version, length_of(version)));
-    gate.resume();
+    vault.resume();
     engine.wait_for(Duration::from_secs(60)).unwrap();
     assert_eq!(listed(&home.far), [0, 1, 2, 3]);
 }
@@ -393,22 +393,22 @@ fn storage_that_hangs_blocks_nobody_longer_than_asked() {
 #[test]
 fn storage_that_hangs_does_not_keep_an_application_from_its_end() {
     let home = home();
-    let (vault, gate) = Halting::new(Repository::open(&home.far, Options::default()).unwrap());
+    let vault = Watched::new(&home.far, Gate::default());
     let engine = builder()
         .node_local(&home.near)
         .external_vault(vault)
         .closing_patience(Duration::from_millis(50))
         .build()
         .unwrap();
-    gate.halt();
+    vault.halt();
     checkpoint(&engine, 3, length_of(3));
     // On the node, and under way to where nothing answers.
-    while !gate.is_met() {
+    while !vault.is_met() {
         std::thread::sleep(Duration::from_millis(1));
     }
     drop(engine);
     // Work under way stops at its next block, and releases the directories.
-    gate.resume();
+    vault.resume();
     let engine = loop {
         let again = builder().node_local(&home.near).external(&home.far).build();
         match again {

@@ -315,3 +315,73 @@ fn a_start_needs_no_space() {
         }
     }
 }
+
+#[test]
+fn a_first_version_without_room_for_the_note_changes_no_decision() {
+    for (world, expected) in [(without_bases(), of_run(1, 0..12)), (left(), counting())] {
+        let next = expected.keys().last().unwrap() + 1;
+        for goes_on in [false, true] {
+            let home = copy_of(&world);
+            let faults = Arc::<Faults>::default();
+            let engine = both(&home).faults(Arc::clone(&faults)).build().unwrap();
+            faults.full.store(true, Relaxed);
+            checkpoint(&engine, 3, next);
+            assert!(engine.wait().is_err());
+            assert!(!engine.is_durable(next));
+            let mut expected = expected.clone();
+            faults.full.store(false, Relaxed);
+            if goes_on {
+                engine.wait().unwrap();
+                expected.insert(next, 3);
+                drop(engine);
+            } else {
+                faults.stops_at.store(1, Relaxed);
+                drop(engine);
+            }
+            for life in 0..2 {
+                let engine = both(&home).build().unwrap();
+                assert_eq!(
+                    offered(&engine),
+                    expected,
+                    "goes on: {goes_on}, life {life}"
+                );
+                engine.close().unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn external_storage_that_could_not_be_marked_is_said_and_marked_later() {
+    for comes_back in [true, false] {
+        let (home, mut expected) = (left(), counting());
+        let next = expected.keys().last().unwrap() + 1;
+        let faults = Arc::<Faults>::default();
+        let engine = both(&home).faults(Arc::clone(&faults)).build().unwrap();
+        faults.refuse_marks(Some(&home.far));
+        checkpoint(&engine, 3, next);
+        assert!(engine.wait().is_err());
+        let damage = engine.damage();
+        let is_said =
+            |damage: &tierflow_engine::Damage| damage.what.contains("the mark of this run");
+        assert!(damage.iter().any(is_said), "{damage:?}");
+        if comes_back {
+            faults.refuse_marks(None);
+            engine.wait().unwrap();
+        }
+        drop(engine);
+        // The version is there wherever it got to, and what was decided stays decided.
+        expected.insert(next, 3);
+        for life in 0..2 {
+            let engine = both(&home).build().unwrap();
+            assert_eq!(
+                offered(&engine),
+                expected,
+                "comes back: {comes_back}, life {life}"
+            );
+            engine.close().unwrap();
+        }
+        let elsewhere = builder().external(&home.far).build().unwrap();
+        assert_eq!(elsewhere.latest(None) == Some(next), comes_back);
+    }
+}

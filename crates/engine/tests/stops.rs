@@ -6,11 +6,14 @@ mod history;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use tierflow_dedup::Tree;
 use tierflow_device::{Choice, open};
-use tierflow_engine::{AfterRestore, Engine, EngineBuilder, Error, Region, RegionMut};
+use tierflow_engine::{
+    AfterRestore, Compression, Engine, EngineBuilder, Error, Region, RegionMut, Value,
+};
 use tierflow_store::container::Source;
 use tierflow_store::{
     Error as StoreError, Options, Piece, Repository, Result, Scratch, Snapshot, Storage, Vault,
@@ -45,6 +48,8 @@ struct Meter {
     end: Mutex<Option<fn(&Engine)>>,
     halted: Mutex<bool>,
     changed: Condvar,
+    /// From the second block on, each waits for the engine's end.
+    drags: AtomicBool,
 }
 
 impl std::fmt::Debug for Meter {
@@ -62,6 +67,11 @@ impl Meter {
 
     fn blocks(&self) -> usize {
         *self.blocks.lock().unwrap()
+    }
+
+    /// From the second block on, each one waits until the engine is dropped, and then gives it time to say so.
+    fn drag(&self) {
+        self.drags.store(true, Ordering::Relaxed);
     }
 
     fn halt(&self, halted: bool) {
@@ -84,8 +94,15 @@ impl Meter {
             2 => self.end.lock().unwrap().take(),
             _ => None,
         };
-        let engine = self.engine.get().and_then(Weak::upgrade);
-        if let (Some(end), Some(engine)) = (end, engine) {
+        let is_there = || self.engine.get().is_some_and(|one| one.strong_count() > 0);
+        if self.drags.load(Ordering::Relaxed) && blocks > 1 {
+            while is_there() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        let Some(end) = end else { return };
+        if let Some(engine) = self.engine.get().and_then(Weak::upgrade) {
             end(&engine);
         }
     }
@@ -302,6 +319,60 @@ fn a_difference_on_its_way_up_stops() {
     rig.engine.discard(1).unwrap();
     rig.prefetch(discard);
     rig.assert_stops();
+}
+
+#[test]
+fn a_version_that_is_decompressed_stops() {
+    let rig = Rig::over_storage(|builder| {
+        builder
+            .device_cache(SIZE + SIZE / 2)
+            .compress(Compression::lossless(Value::F32))
+            .flush(tierflow_engine::Flush::Eager)
+    });
+    for version in 0..2 {
+        // Half of the bytes are zero, so that some blocks fewer are stored.
+        let mut bytes = content(version, SIZE);
+        bytes[SIZE / 2..].fill(0);
+        history::checkpoint(&rig.engine, version, &bytes);
+        rig.engine.wait().unwrap();
+    }
+    rig.engine.discard(1).unwrap();
+    rig.prefetch(discard);
+    rig.assert_stops();
+}
+
+#[test]
+fn transfers_stop_when_the_engine_is_dropped() {
+    // On its way up, and on its way down.
+    for is_read in [true, false] {
+        let rig = Rig::over_storage(|builder| {
+            builder
+                .device_cache(SIZE + SIZE / 2)
+                .flush(tierflow_engine::Flush::Eager)
+        });
+        let second_block = Arc::clone(&rig.meter);
+        let begin = |end| match is_read {
+            true => rig.prefetch(end),
+            false => rig.meter.begin(end),
+        };
+        if is_read {
+            (0..2).for_each(|version| rig.checkpoint(version));
+            rig.engine.wait().unwrap();
+            rig.engine.discard(1).unwrap();
+        }
+        rig.meter.drag();
+        begin(|_| ());
+        if !is_read {
+            rig.checkpoint(0);
+        }
+        let Rig { engine, meter, .. } = rig;
+        while meter.blocks() < 2 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(engine);
+        let blocks = second_block.blocks();
+        assert!(blocks < 6, "{blocks} blocks of 6, read: {is_read}");
+    }
 }
 
 /// Blocks that a call past the caches has under way at a time, and one more.

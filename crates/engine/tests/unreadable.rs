@@ -204,6 +204,8 @@ fn strike(
             }
         }
         assert!(engine.latest(None) >= acknowledged.keys().last().copied());
+        // A start brings nothing that was left on the node unless it is asked to.
+        engine.wait().unwrap();
         engine.close().unwrap();
     }
     if world.far {

@@ -13,12 +13,13 @@ use object_store::ObjectStore;
 use object_store::path::Path;
 use putting::Way;
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tierflow_store::container::{Kind, Row};
 use tierflow_store::{
     Damage, Encoded, Error, Heads, Identity, Mark, Order, Piece, PieceInfo, Ready, Region, Result,
-    Snapshot, Stamp, Vault, VersionInfo,
+    Snapshot, Stamp, Truncation, Vault, VersionInfo,
 };
 
 /// For records that need not wait for others before they are published.
@@ -83,6 +84,8 @@ pub struct Objects {
     remote: Arc<Remote>,
     prefix: Path,
     settings: Settings,
+    /// The number of the application's run with which pieces are written.
+    run: AtomicU64,
     catalog: Mutex<Catalog>,
     order: Order,
     /// Versions whose writes failed, though the store may have executed them.
@@ -111,6 +114,7 @@ impl Objects {
         Ok(Self {
             remote: Arc::new(Remote::new(store, settings.patience)?),
             prefix: prefix.into(),
+            run: AtomicU64::new(settings.run),
             settings,
             catalog: Mutex::default(),
             order: Order::default(),
@@ -167,6 +171,16 @@ impl Objects {
         self.catalog()
     }
 
+    /// The catalog as it was listed last.
+    fn listed(&self) -> Result<MutexGuard<'_, Catalog>> {
+        let catalog = self.known();
+        if catalog.is_listed {
+            return Ok(catalog);
+        }
+        drop(catalog);
+        self.catalog()
+    }
+
     /// Enters an object that was just written, with the entity tag of the store's answer.
     fn enter(&self, name: Name, size: u64, tag: Option<&str>, content: Content) {
         let entry = Entry {
@@ -182,9 +196,7 @@ impl Objects {
     fn stamp(&self, catalog: &Catalog, kind: Kind) -> Stamp {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let nanos = since.map_or(0, |since| since.as_nanos());
-        let Settings {
-            rank, ranks, run, ..
-        } = self.settings;
+        let Settings { rank, ranks, .. } = self.settings;
         let (epoch, sequence) = catalog.order(rank);
         self.order.see(epoch, sequence);
         let (epoch, sequence) = self.order.next();
@@ -193,7 +205,7 @@ impl Objects {
             epoch,
             sequence,
             created: u64::try_from(nanos).unwrap_or(u64::MAX),
-            run,
+            run: self.run.load(Ordering::Relaxed),
             rank,
             ranks,
         }
@@ -364,9 +376,7 @@ impl Vault for Objects {
             };
             self.put(&Encoded::new(snapshot, stamp)?, ready, Way::Saved)?;
         }
-        if self.known().has_superseded() {
-            self.note(None)?;
-        }
+        self.note_superseded()?;
         self.complete(snapshot.version)?;
         self.index();
         Ok(())
@@ -389,6 +399,7 @@ impl Vault for Objects {
             let identity = Identity::of(head);
             let (there, sequence, before) = {
                 let mut catalog = self.own()?;
+                catalog.begin_if_later(rank, identity.epoch);
                 let before = catalog.bring(head.version, &identity);
                 let (_, sequence) = catalog.order(rank);
                 (catalog.identity(head.version, rank), sequence, before)
@@ -401,6 +412,7 @@ impl Vault for Objects {
                 self.put(&record, ready, Way::Copied)?;
             }
         }
+        self.note_superseded()?;
         self.complete(head.version)?;
         self.index();
         Ok(())
@@ -425,5 +437,27 @@ impl Vault for Objects {
             }
         }
         Ok(())
+    }
+
+    fn truncate(&self, after: Option<u64>) -> Result<()> {
+        let Some(from) = after.map_or(Some(0), |after| after.checked_add(1)) else {
+            return Ok(());
+        };
+        let rank = self.settings.rank;
+        let mut catalog = self.listed()?;
+        let (epoch, sequence) = catalog.order(rank);
+        self.order.see(epoch, sequence);
+        let epoch = self.order.epoch();
+        catalog.truncate(rank, Truncation { epoch, from });
+        Ok(())
+    }
+
+    fn refuses(&self, version: u64, identity: &Identity) -> Result<bool> {
+        let catalog = self.listed()?;
+        Ok(catalog.gave_up(self.settings.rank, version, identity))
+    }
+
+    fn renumber(&self, run: u64) {
+        self.run.store(run, Ordering::Relaxed);
     }
 }

@@ -187,6 +187,7 @@ impl Plan {
             let pressure = Pressure {
                 write_waits: self.calls.is_any_blocked(),
                 settles: self.calls.is_any_waiting(),
+                has_begun: self.phase.has_begun,
                 fetched_before: self.phase.fetched_before(),
             };
             self.traffic.run(&outlook, pressure);
@@ -408,6 +409,13 @@ impl Plan {
     #[must_use]
     pub fn is_waited_for(&self) -> bool {
         self.calls.is_any_waiting()
+    }
+
+    /// Returns true once a checkpoint was asked for. Before that, adopted copies are written to no tier that holds
+    /// [whole](crate::TierConfig::whole) versions, unless a call waits for them.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        self.phase.has_begun
     }
 
     /// Returns true if the lowest tier has a held version, whole, and every version that it builds upon there.

@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tierflow_store::{
-    Collective, Damage, Gone, Mark, Piece, PieceInfo, Protect, Ready, Repository, Snapshot, Vault,
-    VersionInfo,
+    Collective, Damage, Gone, Identity, Mark, Piece, PieceInfo, Protect, Ready, Repository,
+    Snapshot, Vault, VersionInfo,
 };
 use worker::Worker;
 
@@ -359,6 +359,14 @@ impl Vault for Protected {
         self.forget_after(after);
         self.repository.truncate(after)
     }
+
+    fn refuses(&self, version: u64, identity: &Identity) -> tierflow_store::Result<bool> {
+        Ok(self.repository.refuses(version, identity))
+    }
+
+    fn renumber(&self, run: u64) {
+        self.repository.renumber(run);
+    }
 }
 
 impl Protect for Protected {
@@ -387,6 +395,10 @@ impl Protect for Protected {
                 waited => waited.map(|()| true).map_err(unprotected),
             },
         }
+    }
+
+    fn progress(&self) -> u64 {
+        self.pending.progress()
     }
 
     fn protect(&self) -> tierflow_store::Result<()> {

@@ -2,7 +2,9 @@
 
 use crate::{Error, Result, Storage};
 use rustix::io::Errno;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// The faults to be had, switched at any time from any thread.
 #[derive(Debug, Default)]
@@ -37,9 +39,48 @@ pub struct Faults {
     /// The changes of names or bytes that were tried so far.
     pub changes: AtomicU64,
     calls: AtomicU64,
+    held: Mutex<Option<PathBuf>>,
+    unmarked: Mutex<Option<PathBuf>>,
+}
+
+/// Returns true if a directory lies below the one that is chosen.
+fn is_below(directory: &Path, chosen: &Mutex<Option<PathBuf>>) -> bool {
+    let chosen = chosen.lock().unwrap_or_else(PoisonError::into_inner);
+    let chosen = chosen.as_ref();
+    chosen.is_some_and(|chosen| directory.starts_with(chosen))
+}
+
+fn choose(directory: Option<&Path>, chosen: &Mutex<Option<PathBuf>>) {
+    let mut chosen = chosen.lock().unwrap_or_else(PoisonError::into_inner);
+    *chosen = directory.map(Path::to_path_buf);
 }
 
 impl Faults {
+    /// Refuses the marks of runs below this directory, for want of space, until this is called again.
+    pub fn refuse_marks(&self, directory: Option<&Path>) {
+        choose(directory, &self.unmarked);
+    }
+
+    /// What leaving a mark in a directory meets.
+    pub(crate) fn mark(&self, directory: &Path) -> std::result::Result<(), Errno> {
+        match is_below(directory, &self.unmarked) {
+            true => Err(Errno::NOSPC),
+            false => Ok(()),
+        }
+    }
+
+    /// Holds files back that are written below this directory and have a name to get, until this is called again.
+    pub fn hold(&self, directory: Option<&Path>) {
+        choose(directory, &self.held);
+    }
+
+    /// Waits as long as files below this directory are [held back](Self::hold).
+    pub(crate) fn wait(&self, directory: &Path) {
+        while is_below(directory, &self.held) {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+
     /// What a write of so many `bytes` at `offset` meets; `write` writes the first so many of them, whole blocks.
     pub(crate) fn write(
         &self,

@@ -2,7 +2,7 @@
 
 use crate::panics::guarded;
 use crate::{
-    Collective, Damage, Mark, Piece, PieceInfo, Ready, Result, Snapshot, Storage, Vault,
+    Collective, Damage, Identity, Mark, Piece, PieceInfo, Ready, Result, Snapshot, Storage, Vault,
     VersionInfo,
 };
 use std::collections::BTreeSet;
@@ -100,6 +100,21 @@ impl<V: Vault + ?Sized> Vault for Guarded<V> {
 
     fn truncate(&self, after: Option<u64>) -> Result<()> {
         guarded("giving versions up", || self.inner.truncate(after))
+    }
+
+    fn refuses(&self, version: u64, identity: &Identity) -> Result<bool> {
+        guarded("looking for versions given up", || {
+            self.inner.refuses(version, identity)
+        })
+    }
+
+    fn renumber(&self, run: u64) {
+        let renumbered = guarded("renumbering its run", || {
+            self.inner.renumber(run);
+            Ok(())
+        });
+        // Storage that panicked says so again when it is to keep a piece.
+        let _said_later = renumbered;
     }
 }
 

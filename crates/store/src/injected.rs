@@ -40,6 +40,12 @@ impl Injected {
         Ok(())
     }
 
+    pub(crate) fn mark(&self, _: &std::path::Path) -> rustix::io::Result<()> {
+        Ok(())
+    }
+
+    pub(crate) fn wait(&self, _: &std::path::Path) {}
+
     pub(crate) fn rename(&self) -> rustix::io::Result<()> {
         Ok(())
     }

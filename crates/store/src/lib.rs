@@ -91,4 +91,9 @@ pub trait Storage: Debug + Send + Sync {
     /// Tells that these bytes are about to be written past this storage, into its [file](Self::file). Checksums of them do not hold any
     /// more.
     fn written_past(&self, _offset: u64, _bytes: u64) {}
+
+    /// Bytes that were read and should have had a checksum, and had none; 0 for storage without checksums.
+    fn unverified(&self) -> u64 {
+        0
+    }
 }

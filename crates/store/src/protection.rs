@@ -68,6 +68,11 @@ pub trait Protect: Vault {
     /// [`Error::Unprotected`](crate::Error::Unprotected): why nothing is protected any more.
     fn wait(&self, version: Option<u64>, patience: Duration) -> Result<bool>;
 
+    /// A number that grows with the bytes that are protected: as long as it does, other ranks do not hang.
+    fn progress(&self) -> u64 {
+        0
+    }
+
     /// Protects, on this thread if it is driven, what all members have by now.
     ///
     /// # Errors

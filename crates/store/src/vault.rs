@@ -1,7 +1,8 @@
 //! What keeps versions under their numbers.
 
 use crate::{
-    Collective, Damage, Mark, Piece, PieceInfo, Ready, Repository, Result, Snapshot, VersionInfo,
+    Collective, Damage, Identity, Mark, Piece, PieceInfo, Ready, Repository, Result, Snapshot,
+    VersionInfo,
 };
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -98,19 +99,27 @@ pub trait Vault: Debug + Send + Sync {
     }
 
     /// Gives up the pieces that earlier runs wrote under higher numbers than `after`, or under any: the group goes on from
-    /// there. Nothing was written in this run yet. Where that can be remembered, copies of them are refused from now on, and it
-    /// is for good once a piece of this run is begun, and not before; elsewhere they are removed now.
+    /// there. Nothing was written in this run yet. A place that keeps notes does not list these pieces any more and refuses
+    /// copies of them, for good once a piece of this run is begun, and not before. Elsewhere nothing happens: they are listed
+    /// still, and the caller [removes](Self::remove) them once a version of this run is durable.
     ///
     /// # Errors
     /// When some may still count.
-    fn truncate(&self, after: Option<u64>) -> Result<()> {
-        let pieces = self.pieces()?.into_iter().map(|piece| piece.version);
-        let above: BTreeSet<u64> = pieces.filter(|version| Some(*version) > after).collect();
-        match above.is_empty() {
-            true => Ok(()),
-            false => self.remove(&above),
-        }
+    fn truncate(&self, _after: Option<u64>) -> Result<()> {
+        Ok(())
     }
+
+    /// Returns true if a later run gave this piece up, as far as the [pieces](Self::pieces) were listed: copies of it are refused.
+    ///
+    /// # Errors
+    /// When they were not, and cannot be listed.
+    fn refuses(&self, _version: u64, _identity: &Identity) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Writes pieces as the run of this number from now on: an earlier run had the number of this one, and pieces of both make
+    /// no version. A place that copies pieces, and writes none of its own, need not do anything.
+    fn renumber(&self, _run: u64) {}
 }
 
 impl Vault for Repository {
@@ -160,5 +169,13 @@ impl Vault for Repository {
 
     fn truncate(&self, after: Option<u64>) -> Result<()> {
         self.truncate(after)
+    }
+
+    fn refuses(&self, version: u64, identity: &Identity) -> Result<bool> {
+        Ok(self.refuses(version, identity))
+    }
+
+    fn renumber(&self, run: u64) {
+        self.renumber(run);
     }
 }

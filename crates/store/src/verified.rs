@@ -61,12 +61,6 @@ impl<S: Storage + ?Sized> Verified<S> {
         }
     }
 
-    /// Bytes that were read and had no checksum.
-    #[must_use]
-    pub fn unverified(&self) -> u64 {
-        self.unverified.load(Ordering::Relaxed)
-    }
-
     fn written(&self) -> MutexGuard<'_, BTreeMap<u64, Extent>> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -207,6 +201,10 @@ impl<S: Storage + ?Sized> Storage for Verified<S> {
 
     fn file(&self) -> Result<Option<NamedFile>> {
         self.inner.file()
+    }
+
+    fn unverified(&self) -> u64 {
+        self.unverified.load(Ordering::Relaxed)
     }
 
     fn written_past(&self, offset: u64, bytes: u64) {

@@ -1,6 +1,7 @@
 //! From where a group goes on: what all its ranks can restore, the same for each of them.
 
 use super::nodes::rows;
+use super::runs::Runs;
 use super::survey::Survey;
 use super::{Damage, Group, Lasting};
 use crate::run::Kept;
@@ -10,7 +11,10 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tierflow_store::{Collective, Error as StoreError, PieceInfo, Protect, Repository, Vault};
+use tierflow_store::{
+    Collective, Damage as StoreDamage, Error as StoreError, Identity, PieceInfo, Protect,
+    Repository, Vault,
+};
 
 /// Versions that a rank can name, at most.
 const MOST: u64 = 1 << 26;
@@ -32,9 +36,58 @@ struct Has {
     pieces: BTreeMap<Version, u64>,
 }
 
+/// The lowest tier of a group.
+#[derive(Clone, Copy)]
+pub(super) struct Lowest<'a> {
+    pub(super) vault: &'a dyn Vault,
+    /// The directory that it is, if it is one.
+    pub(super) directory: Option<&'a Repository>,
+}
+
+/// The pieces of a rank that lie on its node above external storage.
+#[derive(Debug, Default)]
+struct Near {
+    /// All of them.
+    pieces: Vec<PieceInfo>,
+    /// Those that count, as external storage has no copy that does.
+    counting: Vec<PieceInfo>,
+    is_unreadable: bool,
+}
+
+impl Near {
+    /// Reads the pieces that external storage does not have: a damaged one does not count.
+    fn of(local: &Repository, external: &dyn Vault, runs: &Runs) -> Result<Self> {
+        let there = external.pieces()?.into_iter();
+        let there: BTreeMap<Version, Identity> =
+            there.map(|piece| (piece.version, piece.identity)).collect();
+        let mut near = Self {
+            pieces: local.own_pieces()?,
+            is_unreadable: local.damage().iter().any(StoreDamage::is_unreadable),
+            ..Self::default()
+        };
+        for piece in &near.pieces {
+            let (version, identity) = (piece.version, &piece.identity);
+            let counts = match there.get(&version) {
+                Some(other) => !other.is_same(identity) && runs.prefers_node_local(identity, other),
+                None => true,
+            };
+            if !counts || external.refuses(version, identity)? {
+                continue;
+            }
+            let read = local.own_piece(version);
+            match read.and_then(|piece| piece.verify(&|_| {})) {
+                Ok(()) => near.counting.push(*piece),
+                Err(StoreError::Damaged { .. } | StoreError::NoVersion { .. }) => {}
+                Err(_) => near.is_unreadable = true,
+            }
+        }
+        Ok(near)
+    }
+}
+
 impl Has {
     /// Each rank lists its own pieces. Rank 0 looks for versions of other groups, as each of them has a piece of rank 0.
-    fn of(vault: &dyn Vault, local: &[PieceInfo], group: &Group) -> Result<Self> {
+    fn of(vault: &dyn Vault, near: &Near, group: &Group) -> Result<Self> {
         let pieces = vault.pieces()?;
         let is_own = |piece: &&PieceInfo| piece.ranks == group.ranks;
         let whole = match group.rank == 0 && !pieces.iter().all(|piece| is_own(&piece)) {
@@ -42,15 +95,16 @@ impl Has {
             false => Vec::new(),
         };
         let mut others = whole.iter().rev().filter(|info| info.ranks != group.ranks);
-        let mut all = pieces.iter().chain(local);
+        let mut all = pieces.iter().chain(&near.pieces);
         let is_again = all.any(|piece| piece.identity.run == group.run);
-        let own = pieces.iter().filter(is_own);
+        let own = pieces.iter().chain(&near.counting).filter(is_own);
+        let is_unreadable = vault.damage().iter().any(StoreDamage::is_unreadable);
         // Its keys are random, and others each time.
         let drawn = RandomState::new().hash_one(std::process::id());
         Ok(Self {
             run: group.run,
             other: others.next().map(|info| (info.ranks, info.version)),
-            is_unreadable: vault.damage().iter().any(|damage| damage.is_unreadable()),
+            is_unreadable: is_unreadable || near.is_unreadable,
             is_again,
             drawn,
             pieces: own
@@ -159,6 +213,8 @@ fn check(all: &[Has], common: &BTreeSet<Version>, ranks: u32) -> Result<()> {
 pub(super) struct Agreed {
     /// The versions that all its ranks have.
     pub(super) versions: BTreeSet<Version>,
+    /// Pieces given up on a lowest tier that keeps no notes, with their bytes.
+    pub(super) to_remove: Vec<(Version, u64)>,
     /// The lowest tier holds versions of groups of another size.
     has_others: bool,
 }
@@ -226,40 +282,40 @@ fn other_group(other: Option<(u32, Version)>, own: Option<Version>, ranks: u32) 
 }
 
 impl Lasting {
-    /// What this rank's group agrees on; `None` where it has no way to meet. `vault` is the lowest tier, in the directory
-    /// `shared` if it is one, and `local` the one above, `protected` or not, which is left out if it cannot follow.
+    /// Returns what this rank's group agrees on; `None` where it has no way to meet. `local` is the tier above the lowest, or the
+    /// lowest itself. It is left out if it cannot follow.
     pub(super) fn agree(
         &self,
-        (vault, shared): (&dyn Vault, Option<&Repository>),
+        lowest: Lowest<'_>,
         local: &mut Option<Arc<Repository>>,
-        protected: &Option<Arc<dyn Protect>>,
+        (protected, runs): (&Option<Arc<dyn Protect>>, &Runs),
         damage: &mut Vec<Damage>,
     ) -> Result<Option<Agreed>> {
+        let (vault, group) = (lowest.vault, self.group());
+        let near = match (&self.external, &*local) {
+            (Some(_), Some(local)) => Near::of(local, vault, runs)?,
+            _ => Near::default(),
+        };
         let tier = match self.external {
             Some(_) => "external",
             None => "node-local",
         };
-        damage.extend(of_others((tier, &vault.pieces()?), self.group().ranks));
-        if let (Some(_), Some(local)) = (&self.external, &*local) {
-            damage.extend(of_others(
-                ("node-local", &local.own_pieces()?),
-                self.group().ranks,
-            ));
-        }
-        // Where nothing can be written nothing is given up: all ranks see the same there.
-        let may_write = shared.is_none_or(|shared| !shared.is_read_only());
+        damage.extend(of_others((tier, &vault.pieces()?), group.ranks));
+        damage.extend(of_others(("node-local", &near.pieces), group.ranks));
         let collective = self.collective.as_deref().or_else(|| vault.collective());
         let Some(collective) = collective else {
+            damage.extend(not_agreed(&near.counting));
             return Ok(None);
         };
-        let known = local.as_deref().map(Repository::own_pieces).transpose()?;
-        let own = Has::of(vault, &known.unwrap_or_default(), &self.group())?;
+        // Where nothing can be written nothing is given up: all ranks see the same there.
+        let may_write = lowest.directory.is_none_or(|one| !one.is_read_only());
+        let own = Has::of(vault, &near, &group)?;
+        let mut to_remove = Vec::new();
         let mut give_up = |after, again: Option<u64>| {
-            if let (Some(shared), Some(drawn)) = (shared, again) {
-                // What it writes makes no version with what is left of the run that had its number, wherever that lies.
-                let directories = [Some(shared), local.as_deref()];
-                let directories = directories.into_iter().flatten();
-                directories.for_each(|directory| directory.renumber(drawn));
+            if let Some(drawn) = again {
+                // Pieces of this run make no version with those that are left of the run that had its number.
+                vault.renumber(drawn);
+                local.iter().for_each(|local| local.renumber(drawn));
             }
             // First what could bring it back.
             if let Some(protected) = protected {
@@ -267,6 +323,9 @@ impl Lasting {
             }
             if may_write {
                 vault.truncate(after)?;
+                let pieces = vault.pieces()?.into_iter();
+                let above = pieces.filter(|piece| Some(piece.version) > after);
+                to_remove.extend(above.map(|piece| (piece.version, piece.bytes)));
             }
             let own = local.as_ref().filter(|local| !local.is_read_only());
             if let Some(Err(error)) = own.map(|local| local.truncate(after)) {
@@ -275,18 +334,31 @@ impl Lasting {
             }
             Ok(())
         };
-        agree(
-            collective,
-            own,
-            &self.group(),
-            self.group_patience,
-            &mut give_up,
-        )
-        .map(Some)
+        let patience = self.group_patience;
+        let agreed = agree(collective, own, &group, patience, &mut give_up)?;
+        Ok(Some(Agreed {
+            to_remove,
+            ..agreed
+        }))
     }
 }
 
-/// Finds out from which versions all ranks can go on, and gives up what is newer: for good once a rank begins to write its first
+/// Names the versions that a rank does not use, as it cannot ask the others for their pieces.
+fn not_agreed(pieces: &[PieceInfo]) -> Option<Damage> {
+    let versions: Vec<Version> = pieces.iter().map(|piece| piece.version).collect();
+    (!versions.is_empty()).then(|| Damage {
+        tier: "node-local",
+        path: PathBuf::new(),
+        version: None,
+        what: format!(
+            "{} lie on this node and not on external storage: they are not used, as the ranks have no way to agree on them; to go \
+             on from them, give the engine a `collective`",
+            rows(&versions)
+        ),
+    })
+}
+
+/// Finds out from which versions all ranks can go on, and gives up newer ones: for good once a rank begins to write its first
 /// version. Every rank of the group calls this, and none returns before all have met.
 fn agree(
     collective: &dyn Collective,
@@ -308,10 +380,11 @@ fn agree(
     let drawn = all.first().map(|first| first.drawn);
     let is_again = all.iter().any(|has| has.is_again);
     give_up(common.last().copied(), drawn.filter(|_| is_again))?;
-    // What is written from now on never completes what another rank removes: it may keep no note of what it gives up.
+    // No rank goes on before all have given up the same versions.
     collective.all_gather(&[], patience.saturating_sub(begun.elapsed()))?;
     Ok(Agreed {
         versions: common,
+        to_remove: Vec::new(),
         has_others: all.iter().any(|has| has.other.is_some()),
     })
 }

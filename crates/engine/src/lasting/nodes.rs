@@ -60,6 +60,12 @@ impl Nodes {
         nodes
     }
 
+    /// A number that grows with the bytes that other ranks protect.
+    pub(crate) fn progress(&self) -> u64 {
+        let protected = self.protected.as_ref();
+        protected.map_or(0, |protected| protected.progress())
+    }
+
     /// Why not everything is protected, if that is so.
     pub(crate) fn weakness(&self) -> Option<String> {
         self.protected.as_ref()?.weakness()

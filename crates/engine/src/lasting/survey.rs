@@ -7,7 +7,7 @@ use crate::plan::Difference;
 use crate::run::Kept;
 use crate::{Result, Version};
 use std::collections::{BTreeMap, BTreeSet};
-use tierflow_store::{Damage, Identity, PieceInfo, Repository, left_behind};
+use tierflow_store::{Damage, Identity, PieceInfo, left_behind};
 
 /// A rank's piece of a version.
 #[derive(Debug, Clone, Copy)]
@@ -93,11 +93,9 @@ pub(super) struct Orphan {
 }
 
 impl Survey {
-    /// `shared_out`: the node-local directory of one rank of several, whose versions count once they are whole on external
-    /// storage.
+    /// Selects the copies that count, of those that the ranks of a group agreed on if they met.
     pub(super) fn new(
         (node_local, external): (Option<&Kept>, Option<&Kept>),
-        shared_out: Option<&Repository>,
         (group, agreed): (&Group, Option<&Agreed>),
         runs: &Runs,
     ) -> Result<Self> {
@@ -110,23 +108,23 @@ impl Survey {
             Some(kept) => found(kept, group, agreed)?,
             None => Found::new(),
         };
-        if let Some(local) = shared_out.filter(|_| external.is_some()) {
-            // Other ranks' pieces are on other nodes.
-            let pieces = local.own_pieces()?;
-            let known = pieces
-                .iter()
-                .filter(|piece| below.contains_key(&piece.version));
-            here.extend(known.map(|piece| (piece.version, One::new(piece))));
+        let has_met = group.ranks == 1 || agreed.is_some();
+        if let Some(kept) = node_local.filter(|_| external.is_some() && !has_met) {
+            // A version counts once it is whole on external storage. Other ranks' pieces are on other nodes.
+            let pieces = kept.vault().pieces()?.into_iter();
+            let known = pieces.filter(|piece| below.contains_key(&piece.version));
+            here.extend(known.map(|piece| (piece.version, One::new(&piece))));
         }
+        // A group has agreed on the runs that its ranks go on from.
+        let elsewhere = last == LastRun::Elsewhere && agreed.is_none();
         let is_unreadable = |kept: &Kept| kept.vault().damage().iter().any(Damage::is_unreadable);
-        if last == LastRun::Elsewhere && external.is_some_and(is_unreadable) {
+        if elsewhere && external.is_some_and(is_unreadable) {
             // A run elsewhere may have written these anew, and what it wrote cannot be read now.
             here.retain(|version, _| below.contains_key(version));
         }
-        // A group has agreed what its ranks give up.
-        let elsewhere = last == LastRun::Elsewhere && shared_out.is_none() && agreed.is_none();
+        let elsewhere = elsewhere && group.ranks == 1;
         Ok(Self::merged(here, below, elsewhere, |here, below| {
-            shared_out.is_none() && runs.prefers_node_local(here, below)
+            has_met && runs.prefers_node_local(here, below)
         }))
     }
 
@@ -278,10 +276,6 @@ impl Survey {
 fn found(kept: &Kept, group: &Group, agreed: Option<&Agreed>) -> Result<Found> {
     let ranks = group.ranks;
     if let Some(agreed) = agreed {
-        if group.rank == 0 {
-            // Lists the versions whose last piece came just before the group met, for other readers of the directory.
-            kept.vault().versions()?;
-        }
         let pieces = kept.vault().pieces()?.into_iter();
         let is_agreed = |one: &PieceInfo| agreed.versions.contains(&one.version);
         let own = pieces.filter(|one| one.ranks == ranks && is_agreed(one));

@@ -335,12 +335,19 @@ impl Shared {
         // What the application hinted it will not read any more.
         self.forget_hints();
         let kept = || self.tiers.iter().filter_map(|tier| tier.medium.kept());
-        kept().for_each(|kept| kept.look_again());
-        self.housekeep(true);
+        if self.has_begun() {
+            kept().for_each(|kept| kept.look_again());
+            self.housekeep(true);
+        }
         for kept in kept() {
             // What is still there is found, and can be given up, by the next engine.
             let _still_there = kept.remove_dropped();
         }
+    }
+
+    /// Whether the application asked for a checkpoint: before that, the versions that were found stay where they are.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.lock().plan().has_begun()
     }
 
     pub(super) fn is_stopping(&self) -> bool {

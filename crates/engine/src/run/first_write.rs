@@ -6,13 +6,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tierflow_store::{Error, Identity, Order, Repository, Result};
 
-/// What the directories of an engine hold once it has written or removed a version: first the note of the copies that do not count
-/// any more, then the marks that make this run the last one. The noted copies go once a version of this run is durable.
+/// Writes the decisions of a start when the first version is begun: first the note of the copies that do not count any more, then
+/// the marks that make this run the last one. Removes the noted copies once a version of this run is durable.
 #[derive(Debug, Default)]
 pub(crate) struct FirstWrite {
     order: Order,
     node_local: Option<Arc<Repository>>,
     external: Option<Arc<Repository>>,
+    /// The directory in which this rank lists versions for readers of all ranks' pieces, if it is the one that does.
+    shared: Option<Arc<Repository>>,
     /// Copies on the node that did not count when the engine was built.
     superseded: Mutex<Vec<(Version, Identity)>>,
     is_noted: AtomicBool,
@@ -25,14 +27,15 @@ pub(crate) struct FirstWrite {
 impl FirstWrite {
     pub(crate) fn new(
         order: Order,
-        node_local: Option<Arc<Repository>>,
-        external: Option<Arc<Repository>>,
+        (node_local, external): (Option<Arc<Repository>>, Option<Arc<Repository>>),
+        shared: Option<Arc<Repository>>,
     ) -> Self {
         let writable = |one: &Arc<Repository>| !one.is_read_only();
         Self {
             order,
             node_local: node_local.filter(writable),
             external: external.filter(writable),
+            shared: shared.filter(writable),
             ..Self::default()
         }
     }
@@ -87,10 +90,15 @@ impl FirstWrite {
 
     /// Removes the noted copies, once. Those that cannot be removed go with a later run's.
     pub(super) fn remove_superseded(&self) {
-        if let Some(node_local) = &self.node_local
-            && !self.is_removed.swap(true, Ordering::AcqRel)
-        {
+        if self.is_removed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if let Some(node_local) = &self.node_local {
             let _by_a_later_run = node_local.remove_superseded();
+        }
+        if let Some(shared) = &self.shared {
+            // Listing completes the versions whose last piece came just before the group met.
+            let _by_a_later_list = shared.versions();
         }
     }
 

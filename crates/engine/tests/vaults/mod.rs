@@ -1,11 +1,95 @@
-//! A vault that hangs while it is told to.
-#![allow(clippy::unwrap_used)]
+//! Directories as vaults whose calls a test watches, holds back or lets fail.
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "it serves several tests, and not all of them use all of it"
+)]
 
 use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::ops::Deref;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use tierflow_store::{Piece, Repository, Result, Snapshot, Vault, VersionInfo};
+use tierflow_store::{Options, Piece, Ready, Repository, Result, Snapshot, Vault, VersionInfo};
 
+/// A call that a vault has got, or has ended.
+#[derive(Debug)]
+pub(crate) enum Call<'a> {
+    List,
+    Open(u64),
+    Save(u64),
+    Saved(u64, &'a Result<()>),
+    Copy(&'a Piece),
+    Remove,
+}
+
+/// Meets each call of a vault before the directory does.
+pub(crate) trait Watch: Debug + Send + Sync {
+    fn meet(&self, call: Call<'_>) -> Result<()>;
+}
+
+/// A directory as a vault, with a test in front of it.
+#[derive(Debug)]
+pub(crate) struct Watched<W> {
+    pub(crate) directory: Repository,
+    watch: W,
+}
+
+impl<W: Watch> Watched<W> {
+    pub(crate) fn new(directory: &Path, watch: W) -> Arc<Self> {
+        let directory = Repository::open(directory, Options::default()).unwrap();
+        Arc::new(Self { directory, watch })
+    }
+}
+
+impl<W> Deref for Watched<W> {
+    type Target = W;
+
+    fn deref(&self) -> &W {
+        &self.watch
+    }
+}
+
+impl<W: Watch> Vault for Watched<W> {
+    fn versions(&self) -> Result<Vec<VersionInfo>> {
+        self.meet(Call::List)?;
+        self.directory.versions()
+    }
+
+    fn piece(&self, version: u64) -> Result<Piece> {
+        self.meet(Call::Open(version))?;
+        self.directory.own_piece(version)
+    }
+
+    fn save(&self, snapshot: &Snapshot<'_>) -> Result<()> {
+        self.save_when(snapshot, &|| Ok(()))
+    }
+
+    fn save_when(&self, snapshot: &Snapshot<'_>, ready: &Ready<'_>) -> Result<()> {
+        self.meet(Call::Save(snapshot.version))?;
+        let saved = self.directory.save_when(snapshot, ready);
+        self.meet(Call::Saved(snapshot.version, &saved))?;
+        saved
+    }
+
+    fn copy(&self, piece: &Piece) -> Result<()> {
+        self.copy_when(piece, &|| Ok(()))
+    }
+
+    fn copy_when(&self, piece: &Piece, ready: &Ready<'_>) -> Result<()> {
+        self.meet(Call::Copy(piece))?;
+        ready()?;
+        self.directory.copy(piece)
+    }
+
+    fn remove(&self, versions: &BTreeSet<u64>) -> Result<()> {
+        self.meet(Call::Remove)?;
+        self.directory.remove(versions)
+    }
+}
+
+/// Holds every call back while it is closed.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     halted: Mutex<bool>,
@@ -27,48 +111,16 @@ impl Gate {
     pub(crate) fn is_met(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
-
-    fn pass(&self) {
-        let halted = self.halted.lock().unwrap();
-        self.waiting
-            .fetch_add(usize::from(*halted), Ordering::Relaxed);
-        drop(self.resumed.wait_while(halted, |halted| *halted).unwrap());
-    }
 }
 
-#[derive(Debug)]
-pub(crate) struct Halting(Repository, Arc<Gate>);
-
-impl Halting {
-    pub(crate) fn new(repository: Repository) -> (Arc<Self>, Arc<Gate>) {
-        let gate = Arc::<Gate>::default();
-        (Arc::new(Self(repository, Arc::clone(&gate))), gate)
-    }
-}
-
-impl Vault for Halting {
-    fn versions(&self) -> Result<Vec<VersionInfo>> {
-        self.1.pass();
-        self.0.versions()
-    }
-
-    fn piece(&self, version: u64) -> Result<Piece> {
-        self.1.pass();
-        self.0.piece(version)
-    }
-
-    fn save(&self, snapshot: &Snapshot<'_>) -> Result<()> {
-        self.1.pass();
-        self.0.save(snapshot)
-    }
-
-    fn copy(&self, piece: &Piece) -> Result<()> {
-        self.1.pass();
-        self.0.copy(piece)
-    }
-
-    fn remove(&self, versions: &BTreeSet<u64>) -> Result<()> {
-        self.1.pass();
-        self.0.remove(versions)
+impl Watch for Gate {
+    fn meet(&self, call: Call<'_>) -> Result<()> {
+        if !matches!(call, Call::Saved(..)) {
+            let halted = self.halted.lock().unwrap();
+            let more = usize::from(*halted);
+            self.waiting.fetch_add(more, Ordering::Relaxed);
+            drop(self.resumed.wait_while(halted, |halted| *halted).unwrap());
+        }
+        Ok(())
     }
 }

@@ -23,6 +23,8 @@ struct Own {
     rank: u32,
     truncation: Truncation,
     is_noted: bool,
+    /// This run wrote a piece, so its epoch is known.
+    has_begun: bool,
 }
 
 impl Catalog {
@@ -34,18 +36,53 @@ impl Catalog {
         noted.insert(truncation);
     }
 
-    /// This process begins to write as a rank, in this epoch: it goes on from what is known now.
+    /// A run begins to write pieces of a rank, in this epoch: it goes on from the last version that is known now, or from the one
+    /// to which its group [truncated](Self::truncate) the history.
     pub(crate) fn begin(&mut self, rank: u32, epoch: u32) {
-        if self.truncations.own.is_some() {
-            return;
-        }
+        let chosen = self.truncations.own.filter(|own| !own.has_begun);
         let last = self.pieces(rank).last().map(|piece| piece.version);
-        let from = last.map_or(Some(0), |last| last.checked_add(1));
-        self.truncations.own = from.map(|from| Own {
+        let from = match chosen {
+            Some(own) => Some(own.truncation.from),
+            None => last.map_or(Some(0), |last| last.checked_add(1)),
+        };
+        let is_known = self
+            .truncations
+            .own
+            .is_some_and(|own| own.has_begun && own.truncation.epoch >= epoch);
+        if let (Some(from), false) = (from, is_known) {
+            self.truncations.own = Some(Own {
+                rank,
+                truncation: Truncation { epoch, from },
+                is_noted: false,
+                has_begun: true,
+            });
+        }
+    }
+
+    /// A piece of this epoch is copied: [begins](Self::begin) a run if no piece of the rank has so high an epoch.
+    pub(crate) fn begin_if_later(&mut self, rank: u32, epoch: u32) {
+        if epoch > self.order(rank).0 {
+            self.begin(rank, epoch);
+        }
+    }
+
+    /// The group goes on from an older version: later pieces of earlier runs do not count. Nothing of it is in the store before
+    /// this run has written a piece.
+    pub(crate) fn truncate(&mut self, rank: u32, truncation: Truncation) {
+        self.truncations.own = Some(Own {
             rank,
-            truncation: Truncation { epoch, from },
+            truncation,
             is_noted: false,
+            has_begun: false,
         });
+        self.supersede();
+    }
+
+    /// Returns true if a run that has written a piece gave up this piece of a rank.
+    pub(crate) fn gave_up(&self, rank: u32, version: u64, identity: &Identity) -> bool {
+        let noted = self.truncations.noted.get(&rank).into_iter().flatten();
+        let mut noted = noted.filter(|note| note.hits(version, identity));
+        noted.any(|note| self.has_epoch(rank, note.epoch))
     }
 
     /// Returns true if this run was not offered this piece of its rank.

@@ -68,7 +68,16 @@ impl Objects {
         Ok(there.and_then(|content| content.identity()))
     }
 
-    /// Notes in the store that this run was not offered what lies behind the version from which it went on.
+    /// [Notes](Self::note) the pieces that do not count beside those of this run, if there are any.
+    pub(super) fn note_superseded(&self) -> Result<()> {
+        let has_superseded = self.known().has_superseded();
+        match has_superseded {
+            true => self.note(None),
+            false => Ok(()),
+        }
+    }
+
+    /// Notes in the store that pieces behind the version from which this run went on do not count.
     pub(super) fn note(&self, before: Option<Truncation>) -> Result<()> {
         let Some(truncation) = self.known().to_note() else {
             return Ok(());

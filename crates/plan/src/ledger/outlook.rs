@@ -29,6 +29,8 @@ pub(crate) struct Phase {
     pub(crate) is_reading: bool,
     /// True if prefetching may go on.
     pub(crate) prefetches: bool,
+    /// A checkpoint was asked for: adopted copies may be written to tiers that outlive the application.
+    pub(crate) has_begun: bool,
 }
 
 impl Phase {

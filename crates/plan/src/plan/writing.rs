@@ -40,6 +40,7 @@ impl Plan {
         phase.sizes_vary |= phase.last_size != 0 && phase.last_size != size;
         phase.last_size = size;
         phase.is_reading = false;
+        phase.has_begun = true;
         if in_place {
             self.calls.in_place.insert(ticket);
         }

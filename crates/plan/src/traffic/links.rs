@@ -14,7 +14,7 @@ mod write_back;
 pub(crate) use suspended::Suspension;
 
 use super::{Purpose, Traffic};
-use crate::config::ExtentSize;
+use crate::config::{ExtentSize, TierConfig};
 use crate::ledger::{KeepReason, Ledger, Outlook, RoomBytes, RoomRequest, Urgency};
 use crate::order::{ExtentId, Point, Position};
 use crate::record::{Extent, Replica};
@@ -58,8 +58,17 @@ pub(crate) struct Pressure {
     pub(crate) write_waits: bool,
     /// A call waits for everything to be on the lowest tier.
     pub(crate) settles: bool,
+    /// A checkpoint was asked for.
+    pub(crate) has_begun: bool,
     /// The position before which versions are prefetched.
     pub(crate) fetched_before: Position,
+}
+
+impl Pressure {
+    /// Returns true if a durable tier may be written: a start that takes no checkpoint changes nothing there.
+    fn may_write_to(self, config: &TierConfig) -> bool {
+        self.has_begun || self.settles || !config.whole
+    }
 }
 
 impl Traffic {
@@ -71,12 +80,7 @@ impl Traffic {
         let last = self.ledger.last();
         for to in (1..=last.0).map(TierId) {
             self.vacate_into(to, outlook);
-            while self.depths[to.0]
-                .entering
-                .has_room(&self.ledger.tier(to).config)
-                && !self.ledger.tier(to).closed
-                && self.write_back(to, outlook, pressure)
-            {}
+            self.write_all_back(to, outlook, pressure);
         }
         self.prefetch_blocked = false;
         if pressure.write_waits {
@@ -89,27 +93,32 @@ impl Traffic {
             while self.depths[from.0].rising.has_room(&config)
                 && !is_awaited
                 && self.ledger.tier(from).callers == 0
-                && self.prefetch(from, pressure.fetched_before, outlook)
+                && self.prefetch(from, pressure, outlook)
             {}
         }
         if self.prefetch_blocked {
-            while self.depths[last.0]
-                .entering
-                .has_room(&self.ledger.tier(last).config)
-                && !self.ledger.tier(last).closed
-                && self.write_back(last, outlook, pressure)
-            {}
+            self.write_all_back(last, outlook, pressure);
         }
     }
 
+    /// Starts all transfers into a tier from above that may start now.
+    fn write_all_back(&mut self, to: TierId, outlook: &Outlook, pressure: Pressure) {
+        let config = self.ledger.tier(to).config;
+        while pressure.may_write_to(&config)
+            && self.depths[to.0].entering.has_room(&config)
+            && !self.ledger.tier(to).closed
+            && self.write_back(to, outlook, pressure)
+        {}
+    }
+
     /// Starts one transfer out of a tier to a faster one. Returns false if there is none to be started.
-    fn prefetch(&mut self, from: TierId, before: Position, outlook: &Outlook) -> bool {
+    fn prefetch(&mut self, from: TierId, pressure: Pressure, outlook: &Outlook) -> bool {
         let ledger = &self.ledger;
         let Some((key, id)) = ledger.tier(from).promotable.soonest(&ledger.order) else {
             return false;
         };
         let position = ledger.order.position(key);
-        if position >= before {
+        if position >= pressure.fetched_before {
             return false;
         }
         let byte = id.1;
@@ -123,7 +132,8 @@ impl Traffic {
         };
         let is_whole = ledger.tier(from).config.whole;
         for to in (target.0..from.0).map(TierId) {
-            if self.ledger.tier(to).closed {
+            let this = self.ledger.tier(to);
+            if this.closed || !pressure.may_write_to(&this.config) {
                 continue;
             }
             let keep = match self.depths[to.0 + 1].entering.transfers {

@@ -2,6 +2,7 @@
 
 use crate::{Error, Result};
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,8 @@ struct State {
 pub(crate) struct PendingVersions {
     state: Mutex<State>,
     changed: Condvar,
+    /// Counts the blocks that were read to be protected, and the versions that are.
+    progress: AtomicU64,
 }
 
 impl PendingVersions {
@@ -44,6 +47,15 @@ impl PendingVersions {
             versions: self,
             version,
         }
+    }
+
+    /// A block of a version is about to be protected, or all of it is.
+    pub(crate) fn go_on(&self) {
+        self.progress.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn progress(&self) -> u64 {
+        self.progress.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_pending(&self, version: u64) -> bool {
@@ -161,6 +173,7 @@ pub(crate) struct ProtectingVersion<'a> {
 impl ProtectingVersion<'_> {
     /// It is not pending any more.
     pub(crate) fn done(self) {
+        self.versions.go_on();
         self.versions.change(|state| {
             state.pending.remove(&self.version);
         });

@@ -123,6 +123,12 @@ impl Worker {
         let is_on_all = self.exchange()?.all_have(version, piece.is_ok())?;
         if is_on_all && let Ok(piece) = piece {
             self.store.remove_given_up();
+            let pending = Arc::clone(&self.pending);
+            // It is asked between two blocks.
+            let piece = piece.unless(move || {
+                pending.go_on();
+                false
+            });
             self.pieces()?.protect_piece(version, &piece)?;
         }
         protecting.done();

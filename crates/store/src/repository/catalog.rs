@@ -159,9 +159,15 @@ impl Catalog {
             .cloned()
             .collect();
         let mut there: BTreeMap<Name, bool> = BTreeMap::new();
-        for (name, published) in names.iter().filter_map(|name| Name::parse(name)) {
-            // Published wins over a name from before.
-            *there.entry(name).or_default() |= published;
+        let files: BTreeSet<(Name, bool)> =
+            names.iter().filter_map(|name| Name::parse(name)).collect();
+        for &(name, published) in &files {
+            match name {
+                Name::Segment(number) if !published && files.contains(&(name, true)) => {
+                    there.insert(Name::Twin(number), false);
+                }
+                name => drop(there.insert(name, published)),
+            }
         }
         let before = self.files.len();
         self.files.retain(|name, _| there.contains_key(name));
@@ -341,16 +347,21 @@ impl Catalog {
         let records = || self.files.values().flat_map(|seen| &seen.records);
         let epoch = records().map(|record| record.identity.epoch).max();
         let sequence = records().map(|record| record.identity.sequence).max();
-        let segments = self.files.keys().map(|name| match name {
-            Name::Segment(number) => *number,
-            Name::Alone(_) => 0,
-        });
+        let segments = self.files.keys().filter_map(|name| name.segment());
+        // Twins get numbers of their own before anything is written.
+        let twins = self.twins().count() as u64;
         (
             epoch
                 .max(self.marks.last().map(|mark| mark.epoch))
                 .unwrap_or(0),
             sequence.unwrap_or(0),
-            segments.max().unwrap_or(0),
+            segments.max().unwrap_or(0) + twins,
         )
+    }
+
+    /// The segments left open of whose numbers others are.
+    pub(super) fn twins(&self) -> impl Iterator<Item = Name> {
+        let twin = |name: &&Name| matches!(name, Name::Twin(_));
+        self.files.keys().filter(twin).copied()
     }
 }

@@ -233,7 +233,9 @@ impl Directory {
     pub(crate) fn mark(&self, name: &str) -> Result<()> {
         let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let make = || fs::openat(&*self.descriptor, name, flags, Mode::RUSR | Mode::WUSR);
-        let made = self.faults.make().and_then(|()| make());
+        let made = self.faults.mark(&self.path);
+        let made = made.and_then(|()| self.faults.make());
+        let made = made.and_then(|()| make());
         made.map_err(|source| self.failed("making", name, source))?;
         self.sync()
     }

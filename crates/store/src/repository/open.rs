@@ -9,7 +9,7 @@ use super::spare::Spares;
 use super::{Owned, Repository, State, rank_name};
 use crate::injected::Injected;
 use crate::{Error, Result};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Mutex, PoisonError};
@@ -168,7 +168,6 @@ impl Repository {
 fn own(directory: Directory, rank: u32, order: &Order) -> Result<(Owned, Catalog)> {
     let lock = directory.lock()?;
     let mut catalog = Catalog::new(directory.clone(), rank);
-    apart(&directory, &directory.names()?)?;
     catalog.refresh()?;
     let (epoch, sequence, newest) = catalog.highest();
     order.see(epoch, sequence);
@@ -214,6 +213,7 @@ fn settle(catalog: &mut Catalog) -> Result<()> {
         // It has a name that no reader looks for, so it may stay if it cannot be removed now.
         let _tried_again_next_time = directory.remove(name);
     }
+    apart(&directory, catalog)?;
     let open = catalog.files.iter().filter(|(_, seen)| !seen.published);
     let open: Vec<Name> = open.map(|(name, _)| *name).collect();
     if open.is_empty() {
@@ -237,27 +237,21 @@ fn settle(catalog: &mut Catalog) -> Result<()> {
     Ok(())
 }
 
-/// Segments that were not closed, of numbers under which others were published, get numbers of their own.
-fn apart(directory: &Directory, names: &[String]) -> Result<()> {
-    let segments = names.iter().filter_map(|name| match Name::parse(name)? {
-        (Name::Segment(number), published) => Some((number, published)),
-        _ => None,
-    });
-    let segments: BTreeSet<(u64, bool)> = segments.collect();
-    let highest = segments.last().map_or(0, |(number, _)| *number);
-    let mut next = highest;
-    for (number, _) in segments.iter().filter(|(_, published)| !published) {
-        if segments.contains(&(*number, true)) {
-            next += 1;
-            let (from, to) = (Name::Segment(*number), Name::Segment(next));
-            // Otherwise the published one hides it, and nothing of it is lost.
-            let _hidden = directory.rename(&from.unpublished(), &to.unpublished());
-        }
+/// Gives segments that were not closed, of numbers under which others were published, numbers of their own.
+fn apart(directory: &Directory, catalog: &mut Catalog) -> Result<()> {
+    let twins: Vec<Name> = catalog.twins().collect();
+    if twins.is_empty() {
+        return Ok(());
     }
-    match next > highest {
-        true => directory.sync(),
-        false => Ok(()),
+    let segments = catalog.files.keys().filter_map(|name| name.segment());
+    let highest = segments.max().unwrap_or(0);
+    for (twin, number) in twins.into_iter().zip(highest + 1..) {
+        // It is listed under the name that it has.
+        let _tried_again_next_time =
+            directory.rename(&twin.unpublished(), &Name::Segment(number).unpublished());
     }
+    directory.sync()?;
+    catalog.refresh()
 }
 
 /// Closes in place a segment that was not closed: whole records are listed, damaged bytes stay, and those never reported as
@@ -285,4 +279,64 @@ fn close(directory: &Directory, catalog: &Catalog, name: Name) -> Result<()> {
         return directory.remove(&name.unpublished());
     }
     segment::close_left(directory, name, seen)
+}
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    use super::*;
+    use crate::{Faults, Region, Snapshot};
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    fn save(repository: &Repository, version: u64) {
+        let bytes = [version as u8; 9];
+        let regions = [Region::new("state", &bytes)];
+        let base = None;
+        let snapshot = Snapshot {
+            version,
+            base,
+            regions: &regions,
+        };
+        repository.save(&snapshot).unwrap();
+    }
+
+    /// Two segments of one number: one was closed, the other was left open.
+    #[test]
+    fn a_segment_left_open_beside_a_closed_one_is_listed_by_a_start_and_renamed_by_the_first_change()
+     {
+        let directory = tempfile::tempdir().unwrap();
+        let (here, other) = (directory.path().join("a"), directory.path().join("b"));
+        let open = |path: &Path, faults: &Arc<Faults>| {
+            let options = Options::default().faults(Arc::clone(faults));
+            Repository::open(path, options).unwrap()
+        };
+        let faults = Arc::default();
+        save(&open(&here, &faults), 0);
+        let left = open(&other, &faults);
+        save(&left, 7);
+        let twin = Name::Segment(1).unpublished();
+        let twins = [&here, &other].map(|path| path.join(rank_name(0)).join(&twin));
+        assert!(std::fs::exists(twins[0].with_extension("tfs")).unwrap());
+        std::fs::copy(&twins[1], &twins[0]).unwrap();
+        let listed = |repository: &Repository| {
+            let versions = repository.versions().unwrap();
+            let read = |version: u64| repository.piece(version).unwrap().read("state").unwrap();
+            for info in &versions {
+                assert_eq!(read(info.version), [info.version as u8; 9]);
+            }
+            versions.iter().map(|info| info.version).collect::<Vec<_>>()
+        };
+        let faults = Arc::<Faults>::default();
+        for _ in 0..2 {
+            let repository = open(&here, &faults);
+            assert_eq!(listed(&repository), [0, 7]);
+            assert_eq!(faults.changes.load(Ordering::Relaxed), 0);
+        }
+        let repository = open(&here, &faults);
+        save(&repository, 8);
+        assert_eq!(listed(&repository), [0, 7, 8]);
+        drop(repository);
+        assert!(!std::fs::exists(&twins[0]).unwrap());
+        assert_eq!(listed(&open(&here, &faults)), [0, 7, 8]);
+    }
 }

@@ -224,7 +224,7 @@ pub(super) fn prune_rank(
                 let (from, to) = (name.published(), name.unpublished());
                 retired.extend(owned.spares.retire(&from, &to, size)?);
             }
-            Name::Segment(_) => {
+            Name::Segment(_) | Name::Twin(_) => {
                 if !staying.is_empty() {
                     let mut batch = read(catalog, name, &staying)?;
                     records = owned.packer.rewrite(&mut batch)?;

@@ -12,6 +12,8 @@ pub(crate) enum Name {
     Alone(u64),
     /// A segment of many records, named by a number that counts them.
     Segment(u64),
+    /// A segment that was left open, of a number under which another one was published.
+    Twin(u64),
 }
 
 impl Name {
@@ -20,6 +22,7 @@ impl Name {
         match self {
             Self::Alone(version) => format!("v{version:020}.tfc"),
             Self::Segment(number) => format!("s{number:020}.tfs"),
+            Self::Twin(_) => self.unpublished(),
         }
     }
 
@@ -27,7 +30,7 @@ impl Name {
     pub(crate) fn unpublished(self) -> String {
         match self {
             Self::Alone(version) => format!("v{version:020}.tmp"),
-            Self::Segment(number) => format!("s{number:020}.open"),
+            Self::Segment(number) | Self::Twin(number) => format!("s{number:020}.open"),
         }
     }
 
@@ -35,7 +38,7 @@ impl Name {
     pub(crate) fn aside(self) -> String {
         match self {
             Self::Alone(version) => format!("v{version:020}.damaged"),
-            Self::Segment(number) => format!("s{number:020}.damaged"),
+            Self::Segment(number) | Self::Twin(number) => format!("s{number:020}.damaged"),
         }
     }
 
@@ -58,7 +61,15 @@ impl Name {
     pub(crate) fn version(self) -> Option<u64> {
         match self {
             Self::Alone(version) => Some(version),
-            Self::Segment(_) => None,
+            Self::Segment(_) | Self::Twin(_) => None,
+        }
+    }
+
+    /// The number of a segment.
+    pub(crate) fn segment(self) -> Option<u64> {
+        match self {
+            Self::Alone(_) => None,
+            Self::Segment(number) | Self::Twin(number) => Some(number),
         }
     }
 }

@@ -34,6 +34,7 @@ impl Directory {
 
     /// Gives `from`, whose bytes were made to last, the name `to`, which none may have, and makes that last.
     pub(crate) fn publish(&self, from: &str, to: &str) -> Result<()> {
+        self.faults.wait(&self.path);
         let renamed = self.faults.rename();
         match renamed.and_then(|()| self.rename_to_free(from, to)) {
             Ok(()) => self.sync(),

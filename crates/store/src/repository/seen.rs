@@ -111,7 +111,7 @@ impl Seen {
             self.damage.push(damage(size, None, "the file is cut off"));
         }
         match name {
-            Name::Segment(_) => {
+            Name::Segment(_) | Name::Twin(_) => {
                 self.compare(&lists, handle);
                 if !is_ended {
                     let what = "the list of its records is missing at the segment's end";

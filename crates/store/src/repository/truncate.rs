@@ -80,6 +80,13 @@ impl Repository {
         Ok(own.flat_map(|own| own.truncations.clone()).collect())
     }
 
+    /// Returns true if a later run gave up this piece of this rank, as far as the directory was [listed](Self::own_pieces): copies
+    /// of the piece are refused.
+    #[must_use]
+    pub fn refuses(&self, version: u64, identity: &Identity) -> bool {
+        self.state().gave_up(self.options.rank, version, identity)
+    }
+
     /// Gives up what runs did that wrote as this rank in another directory, as [`truncate`](Self::truncate) does.
     ///
     /// # Errors

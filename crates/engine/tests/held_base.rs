@@ -1,0 +1,70 @@
+//! A difference is durable when its base is: here the base is held back, and the difference is not.
+
+#![allow(clippy::unwrap_used)]
+
+mod home;
+
+use home::home;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tierflow_dedup::Tree;
+use tierflow_device::{Choice, open};
+use tierflow_engine::{Engine, Error, Region};
+use tierflow_store::{Faults, Options, Repository};
+
+/// A base of this size has a file of its own; a difference lies in a segment.
+const SIZE: usize = 3 << 20;
+
+fn checkpoint(engine: &Engine, version: u64) {
+    // No two chunks are the same.
+    let mut word = 0x9E37_79B9_7F4A_7C15_u64;
+    let words = std::iter::repeat_with(|| {
+        word ^= word << 13;
+        word ^= word >> 7;
+        word ^= word << 17;
+        word.to_le_bytes()
+    });
+    let mut bytes: Vec<u8> = words.take(SIZE / 8).flatten().collect();
+    bytes[..8].copy_from_slice(&version.to_le_bytes());
+    let regions = [Region::from(bytes.as_slice())];
+    engine.checkpoint(version, &regions).unwrap();
+}
+
+#[test]
+fn a_difference_whose_base_is_held_back_is_not_durable() {
+    let home = home();
+    let faults = Arc::<Faults>::default();
+    let engine = Engine::builder(&open(Choice::Host).unwrap())
+        .device_cache(4 * SIZE)
+        .node_local(&home.near)
+        .external(&home.far)
+        .dedup(Tree { chunk: 64 })
+        .durable_in_order(false)
+        .faults(Arc::clone(&faults))
+        .build()
+        .unwrap();
+    faults.hold(Some(&home.far));
+    checkpoint(&engine, 0);
+    checkpoint(&engine, 1);
+    let far = || {
+        let far = Repository::read_only(&home.far, Options::default()).unwrap();
+        let pieces = far.own_pieces().unwrap().into_iter();
+        pieces.map(|piece| piece.version).collect::<Vec<_>>()
+    };
+    while far() != [1] {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let soon = engine.within(Duration::from_millis(50));
+    let waited = soon.wait_version(1);
+    assert!(matches!(waited, Err(Error::TimedOut { .. })), "{waited:?}");
+    assert!(!engine.is_durable(1));
+    let suspend = |patience| {
+        let suspension = engine.suspend_to(1, Instant::now() + patience).unwrap();
+        suspension.wait().unwrap()
+    };
+    assert!(!suspend(Duration::from_millis(50)));
+    faults.hold(None);
+    assert!(suspend(Duration::from_secs(600)));
+    assert!(engine.is_durable(1) && engine.is_durable(0));
+    assert_eq!(far(), [0, 1]);
+}
