@@ -1,0 +1,88 @@
+//! Binomial checkpointing (Griewank and Walther, ACM TOMS 26(1), 2000), in closed form.
+
+/// The most steps that `slots` slots reverse with no step computed more than `times` times: `(slots + times)` over `times`.
+fn reach(slots: usize, times: usize) -> f64 {
+    let (few, many) = (slots.min(times), slots.max(times));
+    let mut product = 1.0;
+    for factor in 1..=few {
+        product *= (many + factor) as f64 / factor as f64;
+        if product > 1e15 {
+            return 1e15;
+        }
+    }
+    product.round()
+}
+
+/// How often steps are computed at most: the least number with which `slots` reach `steps`.
+fn repetitions(steps: usize, slots: usize) -> usize {
+    let mut times = 0;
+    while reach(slots, times) < steps as f64 {
+        times += 1;
+    }
+    times
+}
+
+/// Forward steps that the reversal of `steps` steps takes with `slots` slots, the first state's among them, when it
+/// stands at the first state and turns at the last step.
+pub(crate) fn forwards(steps: usize, slots: usize) -> f64 {
+    let slots = slots.max(1);
+    let times = repetitions(steps, slots);
+    if times == 0 {
+        return 0.0;
+    }
+    times as f64 * steps as f64 - reach(slots + 1, times - 1)
+}
+
+/// Steps from the first state, which has one of the `slots`, to the next stored one.
+pub(crate) fn split(steps: usize, slots: usize) -> usize {
+    if slots < 2 || steps < 2 {
+        return steps;
+    }
+    let times = repetitions(steps, slots);
+    let most_after = reach(slots - 1, times);
+    let least_before = if times < 2 { 1.0 } else { reach(slots, times - 2) };
+    let before = (steps as f64 - most_after).max(least_before);
+    (before as usize).clamp(1, steps - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The recurrence that the closed form solves.
+    fn table(steps: usize, slots: usize) -> Vec<Vec<f64>> {
+        let mut costs = vec![(0..=steps).map(|n| (n * n.saturating_sub(1) / 2) as f64).collect::<Vec<_>>()];
+        for s in 1..slots {
+            let mut row = vec![0.0; steps + 1];
+            for n in 2..=steps {
+                row[n] = (1..n)
+                    .map(|k| k as f64 + costs[s - 1][n - k] + row[k])
+                    .fold(f64::INFINITY, f64::min);
+            }
+            costs.push(row);
+        }
+        costs
+    }
+
+    #[test]
+    fn counts_and_splits_are_the_least_of_the_recurrence() {
+        let costs = table(120, 9);
+        for slots in 1..=9 {
+            for steps in 1..=120 {
+                let least = costs[slots - 1][steps];
+                assert_eq!(forwards(steps, slots), least, "{steps} steps, {slots} slots");
+                if slots > 1 && steps > 1 {
+                    let k = split(steps, slots);
+                    let by_split = k as f64 + costs[slots - 2][steps - k] + costs[slots - 1][k];
+                    assert_eq!(by_split, least, "split of {steps} steps with {slots} slots");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn published_count() {
+        // Griewank and Walther's figure for 10 steps and 3 snapshots has 15 steps before each step's own one.
+        assert_eq!(forwards(10, 3), 15.0);
+    }
+}

@@ -1,0 +1,141 @@
+use crate::binomial;
+use crate::machine::{Machine, Model};
+use crate::simplex;
+use std::time::Duration;
+
+/// A time that no schedule beats, and the shares of the states that the bound stores.
+///
+/// T1 is the time until the state after the last step exists for the first time. A state that exists nowhere then is
+/// computed again at least once. A state that exists has used the links on its way down before T1 and uses those on its
+/// way up after T1. These are linear constraints; their optimum is the bound. The binomial count of Griewank and Walther
+/// (ACM TOMS 26(1), 2000), with the room of all tiers as if it were free, is a second bound; the larger one counts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bound {
+    /// Time of forward sweep, recomputation and reversal: no schedule takes less.
+    pub time: Duration,
+    /// States on the device at the end of the forward sweep, in the optimum of the linear programme.
+    pub device: f64,
+    /// States on each tier below at that time, uncompressed. Tiers that no state can use are left out.
+    pub plain: Vec<f64>,
+    /// States on each tier below at that time, compressed.
+    pub coded: Vec<f64>,
+}
+
+impl Bound {
+    /// States that are stored at the end of the forward sweep. All others are computed again.
+    #[must_use]
+    pub fn stored(&self) -> f64 {
+        self.device + self.plain.iter().sum::<f64>() + self.coded.iter().sum::<f64>()
+    }
+}
+
+impl Machine {
+    /// Returns a time that no schedule of `steps` steps beats on this machine.
+    #[must_use]
+    pub fn bound(&self, steps: usize) -> Bound {
+        let model = Model::new(self, steps);
+        let optimum = programme(&model);
+        Bound {
+            time: Duration::try_from_secs_f64(optimum.least(&model)).unwrap_or(Duration::MAX),
+            device: optimum.device,
+            plain: optimum.plain,
+            coded: optimum.coded,
+        }
+    }
+}
+
+/// The optimum of the linear programme, in seconds and states.
+#[derive(Clone, Debug)]
+pub(crate) struct Optimum {
+    pub(crate) time: f64,
+    pub(crate) device: f64,
+    pub(crate) plain: Vec<f64>,
+    pub(crate) coded: Vec<f64>,
+}
+
+impl Optimum {
+    pub(crate) fn stored(&self) -> f64 {
+        self.device + self.plain.iter().sum::<f64>() + self.coded.iter().sum::<f64>()
+    }
+
+    /// The larger one of the two bounds, in seconds.
+    pub(crate) fn least(&self, model: &Model) -> f64 {
+        let steps = model.steps;
+        // One step more than with Revolve's turn: the sweep goes to the end.
+        let forwards = binomial::forwards(steps, model.all_room()) + 1.0;
+        let counted = forwards * model.forward + steps as f64 * model.backward;
+        self.time.max(counted)
+    }
+}
+
+/// Solves the programme. Unknowns: states on the device, on each tier plain and coded; the wait `e` beyond the forward
+/// steps in T1; the steps' time `z` that T2 saves. It maximises `z - e`, so that the origin is feasible.
+pub(crate) fn programme(model: &Model) -> Optimum {
+    let hops = model.hops.len();
+    let steps = model.steps as f64;
+    // Times in forward steps keep the tableau near 1.
+    let unit = model.forward;
+    let (copy, back) = (model.copy / unit, model.backward / unit);
+    let coding = model.codec;
+    let size = coding.map_or(1.0, |codec| codec.size);
+    let encode = coding.map_or(0.0, |codec| codec.encode) / unit;
+    let decode = coding.map_or(0.0, |codec| codec.decode) / unit;
+    let (plain, coded) = (|tier: usize| 1 + tier, |tier: usize| 1 + hops + tier);
+    let (wait, saved) = (1 + 2 * hops, 2 + 2 * hops);
+    let unknowns = 3 + 2 * hops;
+    let states = || 0..1 + 2 * hops;
+    let mut rows: Vec<simplex::Row> = Vec::new();
+    let mut add = |limit: f64, terms: &mut dyn FnMut(&mut [f64])| {
+        let mut factors = vec![0.0; unknowns];
+        terms(&mut factors);
+        rows.push(simplex::Row { factors, limit });
+    };
+    let into = copy.min(1.0);
+    // The computation in T1: each stored state is copied to a slot.
+    add(0.0, &mut |row| {
+        states().for_each(|state| row[state] = copy);
+        (0..hops).for_each(|tier| row[coded(tier)] += encode);
+        row[wait] = -1.0;
+    });
+    // The computation in T2: each stored state saves a step, less its copy back.
+    add(0.0, &mut |row| {
+        states().for_each(|state| row[state] = into - 1.0);
+        (0..hops).for_each(|tier| row[coded(tier)] += decode);
+        row[saved] = 1.0;
+    });
+    add(steps, &mut |row| states().for_each(|state| row[state] = 1.0));
+    add(model.slots as f64, &mut |row| row[0] = 1.0);
+    for hop in 0..hops {
+        let link = model.hops[hop];
+        let mut through = |row: &mut [f64], time: f64| {
+            for tier in hop..hops {
+                row[plain(tier)] = time;
+                row[coded(tier)] = time * size;
+            }
+        };
+        add(steps, &mut |row| {
+            through(row, link.down / unit);
+            row[wait] = -1.0;
+        });
+        add(steps * (1.0 + back), &mut |row| {
+            through(row, link.up / unit);
+            row[saved] = 1.0;
+        });
+        add(model.room(hop), &mut |row| {
+            row[plain(hop)] = 1.0;
+            row[coded(hop)] = size;
+        });
+        if coding.is_none() {
+            add(0.0, &mut |row| row[coded(hop)] = 1.0);
+        }
+    }
+    let mut gain = vec![0.0; unknowns];
+    (gain[wait], gain[saved]) = (-1.0, 1.0);
+    let found = simplex::maximise(rows, gain);
+    Optimum {
+        time: unit * (steps * (2.0 + back) + found[wait] - found[saved]),
+        device: found[0],
+        plain: (0..hops).map(|tier| found[plain(tier)]).collect(),
+        coded: (0..hops).map(|tier| found[coded(tier)]).collect(),
+    }
+}

@@ -1,0 +1,18 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod action;
+mod binomial;
+mod blocking;
+mod bound;
+mod machine;
+mod plan;
+mod replay;
+mod residency;
+mod simplex;
+mod stream;
+
+pub use action::Action;
+pub use bound::Bound;
+pub use machine::{Codec, Machine, Tier};
+pub use plan::Plan;
