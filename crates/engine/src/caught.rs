@@ -1,4 +1,4 @@
-//! A policy of the application's, whose panics end no thread of the engine's.
+//! A guard around the application's policy, whose panics end no thread of the engine.
 
 use crate::plan::evict::{self, Candidates, Window};
 use crate::plan::{Policy, Residency, Standing, Usage};
@@ -6,15 +6,15 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 
-/// What a policy panicked with first, if it did.
+/// The message of a policy's first panic; empty before one.
 pub(crate) type Panicked = Arc<OnceLock<String>>;
 
-/// Asks a policy until it panics, and [`Residency`] from then on: the plan is locked while a policy is asked, and who asks may
-/// be any caller or worker.
+/// Asks a policy until it panics, and [`Residency`] from then on. The plan is locked while a policy is asked, by any
+/// caller or worker.
 #[derive(Debug)]
 pub(crate) struct Caught {
     policy: Box<dyn Policy>,
-    /// What the policy said first: the plan takes it for granted.
+    /// The policy's first answer, which the plan relies on.
     follows_hints: bool,
     name: &'static str,
     panicked: Panicked,
@@ -59,7 +59,7 @@ impl Policy for Caught {
     }
 }
 
-/// What such a policy chooses windows by: until one of both panics, and [`evict::Score`] from then on.
+/// Chooses windows for a guarded policy until either panics; then [`evict::Score`] does.
 #[derive(Debug)]
 struct CaughtWindows {
     windows: Box<dyn evict::Policy + Send>,
@@ -79,18 +79,18 @@ impl evict::Policy for CaughtWindows {
     }
 
     fn name(&self) -> &'static str {
-        // It is not reported: the policy's own is.
+        // The name is never reported; the policy's own name is.
         "windows"
     }
 }
 
-/// What is returned, or nothing after a panic, which is noted.
+/// Returns the answer of `ask`; `None` after a panic, whose message it keeps.
 fn caught<T>(panicked: &OnceLock<String>, ask: impl FnOnce() -> T) -> Option<T> {
     let payload = catch_unwind(AssertUnwindSafe(ask));
     payload
         .map_err(|payload| {
             let text = message(&*payload);
-            // Dropping what a panic carried may panic once more.
+            // Dropping a panic's payload may panic again.
             std::mem::forget(payload);
             tracing::error!("the policy panicked, and is asked no more: {text}");
             panicked.get_or_init(|| text);

@@ -1,13 +1,13 @@
-//! When calls stop waiting.
+//! Deadlines and interrupts of waits.
 
 use crate::Error;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// How often a wait asks whether it is interrupted.
+/// Time between two checks for an interrupt.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Says whether a wait is to end, whatever the time.
+/// Returns true to end a wait at any time.
 #[derive(Clone, Copy)]
 pub(crate) struct Interrupt<'a>(pub(crate) &'a (dyn Fn() -> bool + Sync));
 
@@ -17,18 +17,17 @@ impl fmt::Debug for Interrupt<'_> {
     }
 }
 
-/// When a call stops waiting: at the end of its time, or when it is interrupted. Its place in the queue stays the same until
-/// then.
+/// The end of a call's wait: a time, or an interrupt. The call keeps its place in the queue until then.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Deadline<'a> {
-    /// The end, and how long that was to be; none without a limit.
+    /// The end, and the whole length of the wait; `None` without a limit.
     end: Option<(Instant, Duration)>,
     interrupt: Option<Interrupt<'a>>,
 }
 
 impl<'a> Deadline<'a> {
     pub(crate) fn after(patience: Duration) -> Self {
-        // Beyond what clocks tell, it is never.
+        // An end beyond the clock's range means no limit.
         let end = Instant::now().checked_add(patience);
         Self {
             end: end.map(|at| (at, patience)),
@@ -36,7 +35,7 @@ impl<'a> Deadline<'a> {
         }
     }
 
-    /// The deadline at this instant.
+    /// Makes the deadline at this instant.
     pub(crate) fn by(at: Instant) -> Self {
         Self {
             end: Some((at, at.saturating_duration_since(Instant::now()))),
@@ -48,12 +47,12 @@ impl<'a> Deadline<'a> {
         Self { interrupt, ..self }
     }
 
-    /// When a copy with storage is given up.
+    /// Returns the time at which a copy with storage is given up.
     pub(crate) fn at(self) -> Option<Instant> {
         self.end.map(|(at, _)| at)
     }
 
-    /// When a wait looks whether it [goes on](Self::goes_on).
+    /// Returns the time at which a wait has to call [`goes_on`](Self::goes_on).
     pub(crate) fn next_look(self) -> Option<Instant> {
         let look = self.interrupt.map(|_| Instant::now() + LOOK);
         let end = self.at();
@@ -68,7 +67,7 @@ impl<'a> Deadline<'a> {
         self.end.is_none_or(|(at, _)| Instant::now() < at) && !is_interrupted()
     }
 
-    /// Why a wait did not go on.
+    /// Returns the error of a wait that ended.
     pub(crate) fn passed(self) -> Error {
         match self.end {
             Some((at, patience)) if self.interrupt.is_none() || at <= Instant::now() => {

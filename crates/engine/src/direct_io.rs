@@ -1,17 +1,20 @@
-//! Which way bytes go between device memory and the scratch file.
+//! The option for copies between device memory and the scratch file.
 
-/// Whether copies between device memory and the scratch file go straight there and back, by cuFile (GPUDirect Storage), instead of
-/// through pinned buffers of host memory. [`Metrics::direct`](crate::Metrics::direct) says which way they took, and why.
+/// Sets whether copies between device memory and the scratch file are direct, by cuFile (GPUDirect Storage), instead of
+/// through pinned buffers of host memory. [`Metrics::direct`](crate::Metrics::direct) tells the path in use, and the
+/// reason.
 ///
-/// The file is that of [`EngineBuilder::scratch`](crate::EngineBuilder::scratch), with direct I/O; other storage goes through the buffers.
+/// The file is that of [`EngineBuilder::scratch`](crate::EngineBuilder::scratch), with direct I/O; copies with other
+/// storage use the buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum DirectIo {
-    /// Where that is faster: large copies take both ways in turn at first, then the faster one, and the other now and then. Never in
-    /// cuFile's compatibility mode, in which it copies through host memory itself. Without cuFile, the buffers.
+    /// Direct copies where they are faster: large copies first take both paths in turn, then the faster one, and the
+    /// other now and then. In cuFile's compatibility mode, which copies through host memory itself, and without cuFile,
+    /// all copies use the buffers.
     #[default]
     Measured,
-    /// Also where that is slower, and in compatibility mode. Without cuFile the engine is not built.
+    /// Direct copies even if they are slower, and in compatibility mode. Without cuFile the engine is not built.
     Always,
-    /// cuFile is not looked for.
+    /// No direct copies. The engine does not look for cuFile.
     Never,
 }
