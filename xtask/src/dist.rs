@@ -1,5 +1,7 @@
 //! `cargo xtask dist`: one folder to copy to a GPU node that has no Rust.
 
+mod campaigns;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -14,6 +16,9 @@ const MOST_BYTES: u64 = 60_000_000;
 
 /// Under target/, but not where cargo builds: a program has this name.
 const FOLDER: &str = "bundle/tierflow";
+
+/// Lets cargo write what it built to its output, and its own messages elsewhere.
+const MESSAGES: &str = "--message-format=json-render-diagnostics";
 
 const RUN_SH: &str = include_str!("dist/run.sh");
 
@@ -31,7 +36,15 @@ struct Profile {
     test: bool,
 }
 
-/// An executable, and where it goes under [`FOLDER`].
+/// An executable that cargo built.
+struct Executable {
+    package_id: String,
+    target: crate::cargo::Target,
+    is_test: bool,
+    path: PathBuf,
+}
+
+/// A file, and where it goes under [`FOLDER`].
 #[derive(Debug, PartialEq)]
 struct Item {
     from: PathBuf,
@@ -40,10 +53,20 @@ struct Item {
 
 pub(crate) fn run(only: &[String]) -> Result<()> {
     let workspace = Metadata::read()?;
-    let mut items = pick(build(&workspace, only)?, only)?;
+    let (campaigns, others): (Vec<String>, Vec<String>) = only
+        .iter()
+        .cloned()
+        .partition(|name| name == campaigns::PACKAGE);
+    let mut items = match only.is_empty() || !others.is_empty() {
+        true => pick(build(&workspace, &others)?, &others)?,
+        false => Vec::new(),
+    };
     if only.is_empty() {
-        // What runs anywhere is run where there is Rust.
+        // Tests that need no GPU are run where there is Rust.
         items.retain(|item| !item.to.starts_with("tests") || has_ignored_tests(&item.from));
+    }
+    if !campaigns.is_empty() {
+        items.extend(campaigns::items(&workspace)?);
     }
     let folder = workspace.target_directory.join(FOLDER);
     if folder.exists() {
@@ -74,7 +97,7 @@ pub(crate) fn run(only: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Whether a test binary has tests that are run by name only: here, those that need a GPU.
+/// Returns true if a test binary has tests that are run by name only: here, those that need a GPU.
 fn has_ignored_tests(binary: &Path) -> bool {
     let listed = Command::new(binary)
         .args(["--list", "--ignored", "--format", "terse"])
@@ -96,11 +119,7 @@ fn mb(bytes: u64) -> f64 {
 /// cargo builds the named targets alone.
 fn build(workspace: &Metadata, only: &[String]) -> Result<Vec<(String, Item)>> {
     let mut command = cargo();
-    command.args([
-        "build",
-        "--profile=dist",
-        "--message-format=json-render-diagnostics",
-    ]);
+    command.args(["build", "--profile=dist", MESSAGES]);
     let mut whole_packages = only.is_empty();
     for package in workspace
         .members()
@@ -131,23 +150,41 @@ fn build(workspace: &Metadata, only: &[String]) -> Result<Vec<(String, Item)>> {
     }
     let packages = workspace.by_id();
     let mut items = Vec::new();
-    for line in output(&mut command)?.lines() {
-        let message: Message =
-            serde_json::from_str(line).context("cannot read what cargo wrote")?;
-        let package = message
-            .package_id
-            .as_deref()
-            .and_then(|id| packages.get(id));
-        let (Some(package), Some(target), Some(profile), Some(from)) =
-            (package, message.target, message.profile, message.executable)
-        else {
+    for built in executables(&mut command)? {
+        let Some(package) = packages.get(built.package_id.as_str()) else {
             continue;
         };
-        if let Some(to) = place(&package.name, &target, profile.test) {
+        if let Some(to) = place(&package.name, &built.target, built.is_test) {
+            let from = built.path;
             items.push((package.name.clone(), Item { from, to }));
         }
     }
     Ok(items)
+}
+
+/// Runs a `cargo build` that writes [`MESSAGES`]. Returns its executables.
+fn executables(build: &mut Command) -> Result<Vec<Executable>> {
+    let mut executables = Vec::new();
+    for line in output(build)?.lines() {
+        let message: Message =
+            serde_json::from_str(line).context("cannot read what cargo wrote")?;
+        let Message {
+            package_id: Some(package_id),
+            target: Some(target),
+            profile: Some(Profile { test: is_test }),
+            executable: Some(path),
+        } = message
+        else {
+            continue;
+        };
+        executables.push(Executable {
+            package_id,
+            target,
+            is_test,
+            path,
+        });
+    }
+    Ok(executables)
 }
 
 fn is_wanted(only: &[String], name: &str) -> bool {

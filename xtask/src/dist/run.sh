@@ -13,6 +13,7 @@ run.sh tests [ARG…]            every test that needs no GPU; ARGs go to each t
 run.sh gpu-tests [ARG…]        the tests that need a GPU, one at a time
 run.sh bench [--quick] [NAME…] benches and experiments; report in ./report
 run.sh example NAME [ARG…]     one example
+run.sh campaigns [ARG…]        the campaigns over every door, with python3; TIERFLOW_HISTORIES and others say how long
 TEXT
     printf 'examples:'; printf ' %s' examples/*; echo
     exit 2
@@ -115,6 +116,12 @@ example)
     shift
     cd "$from" # paths in the arguments are the caller's
     exec "$here/examples/$name" "$@"
+    ;;
+campaigns)
+    facts
+    export TIERFLOW_CHILDREN=$here/campaigns PYTHONPATH=$here/campaigns
+    export TIERFLOW_PYTHON=${TIERFLOW_PYTHON:-python3} TIERFLOW_JOBS=${TIERFLOW_JOBS:-$(nproc)}
+    exec tests/tierflow-campaigns.campaigns --nocapture "$@"
     ;;
 *) usage ;;
 esac

@@ -1,0 +1,87 @@
+//! The campaigns with the programs of all doors, in one folder that needs neither Rust nor a compiler nor an installed package.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use super::Item;
+use crate::cargo::{Metadata, cargo, stream};
+
+/// The package whose name in `--only` asks for it.
+pub(super) const PACKAGE: &str = "tierflow-campaigns";
+
+/// The folder of the doors' programs, which `run.sh campaigns` names to the test.
+const DOORS: &str = "campaigns";
+
+/// Builds the test and the doors in one go, with the same features, and says which files go where.
+pub(super) fn items(workspace: &Metadata) -> Result<Vec<Item>> {
+    let mut build = cargo();
+    build.args(["build", "--profile=dist", "--lib", "--bin=door"]);
+    for package in [PACKAGE, "tierflow-capi", "tierflow-python"] {
+        build.args(["--package", package]);
+    }
+    // Cargo names the executable of a test by a hash, but in its messages.
+    let test = super::executables(build.args(["--test=campaigns", super::MESSAGES]))?;
+    let test = test.into_iter().find(|built| built.is_test);
+    let test = test.map(|built| built.path);
+    let built = workspace.target_directory.join("dist");
+    let member = |name: &str| {
+        workspace
+            .member(name)
+            .map(|package| package.folder().to_owned())
+    };
+    let children = member(PACKAGE)?.join("children");
+    let item = |from: PathBuf, to: &str| Item {
+        from,
+        to: Path::new(to).into(),
+    };
+    let mut items = vec![
+        item(
+            test.context("cargo built no test of the campaigns")?,
+            "tests/tierflow-campaigns.campaigns",
+        ),
+        item(built.join("door"), "campaigns/door"),
+        item(built.join("libtierflow.so"), "campaigns/libtierflow.so"),
+        item(
+            built.join("lib_tierflow.so"),
+            "campaigns/tierflow/_tierflow.abi3.so",
+        ),
+    ];
+    for name in ["tierflow", "veloc"] {
+        let program = built.join(format!("campaigns-{name}"));
+        let mut compile = Command::new("sh");
+        compile.arg(children.join("compile.sh")).arg(name);
+        stream(compile.arg(&built).arg(&program)).context("the doors in C need cc")?;
+        items.push(Item {
+            from: program,
+            to: Path::new(DOORS).join(format!("campaigns-{name}")),
+        });
+    }
+    for name in ["door.py", "s3.py"] {
+        items.push(Item {
+            from: children.join(name),
+            to: Path::new(DOORS).join(name),
+        });
+    }
+    let package = member("tierflow-python")?.join("tierflow");
+    modules(&package, &Path::new(DOORS).join("tierflow"), &mut items)?;
+    Ok(items)
+}
+
+/// The modules of a package in Python, with those in folders below.
+fn modules(from: &Path, to: &Path, items: &mut Vec<Item>) -> Result<()> {
+    for entry in fs::read_dir(from).with_context(|| format!("cannot list {}", from.display()))? {
+        let (from, to) = {
+            let entry = entry?;
+            (entry.path(), to.join(entry.file_name()))
+        };
+        if from.is_dir() {
+            modules(&from, &to, items)?;
+        } else if from.extension().is_some_and(|ending| ending == "py") {
+            items.push(Item { from, to });
+        }
+    }
+    Ok(())
+}
