@@ -9,7 +9,7 @@ use crate::{blocking, stream};
 use std::collections::HashSet;
 
 /// The most actions that a search replays.
-const WORK: usize = 4_000_000;
+const WORK: usize = 1_000_000;
 
 pub(crate) struct Search<'a> {
     model: &'a Model,
