@@ -14,23 +14,23 @@ fn reach(slots: usize, times: usize) -> f64 {
 }
 
 /// How often steps are computed at most: the least number with which `slots` reach `steps`.
-fn repetitions(steps: usize, slots: usize) -> usize {
+fn repetitions(steps: f64, slots: usize) -> usize {
     let mut times = 0;
-    while reach(slots, times) < steps as f64 {
+    while reach(slots, times) < steps {
         times += 1;
     }
     times
 }
 
 /// Forward steps that the reversal of `steps` steps takes with `slots` slots, the first state's among them, when it
-/// stands at the first state and turns at the last step.
-pub(crate) fn forwards(steps: usize, slots: usize) -> f64 {
+/// stands at the first state and turns at the last step. Between whole numbers of steps it is linear; it is convex.
+pub(crate) fn forwards(steps: f64, slots: usize) -> f64 {
     let slots = slots.max(1);
     let times = repetitions(steps, slots);
     if times == 0 {
         return 0.0;
     }
-    times as f64 * steps as f64 - reach(slots + 1, times - 1)
+    times as f64 * steps - reach(slots + 1, times - 1)
 }
 
 /// Steps from the first state, which has one of the `slots`, to the next stored one.
@@ -38,7 +38,7 @@ pub(crate) fn split(steps: usize, slots: usize) -> usize {
     if slots < 2 || steps < 2 {
         return steps;
     }
-    let times = repetitions(steps, slots);
+    let times = repetitions(steps as f64, slots);
     let most_after = reach(slots - 1, times);
     let least_before = if times < 2 { 1.0 } else { reach(slots, times - 2) };
     let before = (steps as f64 - most_after).max(least_before);
@@ -70,7 +70,7 @@ mod tests {
         for slots in 1..=9 {
             for steps in 1..=120 {
                 let least = costs[slots - 1][steps];
-                assert_eq!(forwards(steps, slots), least, "{steps} steps, {slots} slots");
+                assert_eq!(forwards(steps as f64, slots), least, "{steps} steps, {slots} slots");
                 if slots > 1 && steps > 1 {
                     let k = split(steps, slots);
                     let by_split = k as f64 + costs[slots - 2][steps - k] + costs[slots - 1][k];
@@ -83,6 +83,6 @@ mod tests {
     #[test]
     fn published_count() {
         // Griewank and Walther's figure for 10 steps and 3 snapshots has 15 steps before each step's own one.
-        assert_eq!(forwards(10, 3), 15.0);
+        assert_eq!(forwards(10.0, 3), 15.0);
     }
 }

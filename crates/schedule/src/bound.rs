@@ -36,7 +36,7 @@ impl Machine {
         let model = Model::new(self, steps);
         let optimum = programme(&model);
         Bound {
-            time: Duration::try_from_secs_f64(optimum.least(&model)).unwrap_or(Duration::MAX),
+            time: Duration::try_from_secs_f64(optimum.least(&model) * (1.0 - 1e-9)).unwrap_or(Duration::MAX),
             device: optimum.device,
             plain: optimum.plain,
             coded: optimum.coded,
@@ -60,11 +60,101 @@ impl Optimum {
 
     /// The larger one of the two bounds, in seconds.
     pub(crate) fn least(&self, model: &Model) -> f64 {
-        let steps = model.steps;
+        let steps = model.steps as f64;
         // One step more than with Revolve's turn: the sweep goes to the end.
         let forwards = binomial::forwards(steps, model.all_room()) + 1.0;
-        let counted = forwards * model.forward + steps as f64 * model.backward;
-        self.time.max(counted)
+        let counted = forwards * model.forward + steps * model.backward;
+        let hops = (0..model.hops.len()).map(|hop| Repeated::new(model, hop).least());
+        hops.fold(self.time.max(counted), f64::max)
+    }
+}
+
+/// The bound that counts how often steps are repeated between states that exist or that a hop brings.
+///
+/// Let `c` states fit above the hop and `e` of those below it at T1 be brought up later, and let `s` states be computed
+/// again, brought down and brought up. These `q = c + e + s` states part the steps into `q` intervals. Within an interval,
+/// no state exists at T1 and none is brought, but that of its start. Leaving out the steps of all others gives a reversal
+/// of the interval with `c` slots and one for the start, so it takes at least `forwards(length, c + 1)` steps; that is
+/// convex, so equal lengths are the best. Each of the `s` states costs the step that leads to it.
+struct Repeated {
+    steps: f64,
+    forward: f64,
+    backward: f64,
+    /// States that fit above the hop.
+    above: usize,
+    below: f64,
+    down: f64,
+    up: f64,
+}
+
+impl Repeated {
+    fn new(model: &Model, hop: usize) -> Self {
+        let size = model.codec.map_or(1.0, |codec| codec.size);
+        let room = |hop: usize| (model.room(hop) / size).floor();
+        let above: f64 = (0..hop).map(room).sum();
+        Self {
+            steps: model.steps as f64,
+            forward: model.forward,
+            backward: model.backward,
+            above: (model.slots + above as usize).min(model.steps),
+            below: (hop..model.hops.len()).map(room).sum(),
+            down: model.hops[hop].down * size,
+            up: model.hops[hop].up * size,
+        }
+    }
+
+    /// The least T1 + T2. Both constraints are convex, so the sum is convex in T1.
+    fn least(&self) -> f64 {
+        let (mut low, mut high) = (0.0, self.steps * (self.down - self.forward).max(0.0));
+        let total = |wait: f64| self.steps * self.forward + wait + self.second(self.steps * self.forward + wait);
+        for _ in 0..40 {
+            let (left, right) = (low + (high - low) * 0.4, low + (high - low) * 0.6);
+            if total(left) <= total(right) {
+                high = right;
+            } else {
+                low = left;
+            }
+            if high - low < 1e-6 * self.steps * self.forward {
+                break;
+            }
+        }
+        // All totals of the interval lie above the tangent of its ends, up to its width.
+        total(low).min(total(high)) - (high - low)
+    }
+
+    /// The least T2 for a T1, from below.
+    fn second(&self, first: f64) -> f64 {
+        let computed = self.steps * self.backward;
+        let (mut low, mut high) = (computed, computed + self.repeats(0.0, 0.0) * self.forward);
+        for _ in 0..40 {
+            let time = (low + high) / 2.0;
+            if computed + self.forward * self.repeats(first, time) > time {
+                low = time;
+            } else {
+                high = time;
+            }
+        }
+        low
+    }
+
+    /// The fewest forward steps after T1.
+    fn repeats(&self, first: f64, second: f64) -> f64 {
+        let brought = second / self.up;
+        let existing = self.below.min(first / self.down).min(brought);
+        let steps = |spilled: f64| {
+            let states = self.above as f64 + existing + spilled;
+            states * binomial::forwards(self.steps / states, self.above + 1) + spilled
+        };
+        let (mut low, mut high) = (0.0, (brought - existing).min(second / self.down).min(self.steps));
+        for _ in 0..30 {
+            let (left, right) = (low + (high - low) * 0.4, low + (high - low) * 0.6);
+            if steps(left) <= steps(right) {
+                high = right;
+            } else {
+                low = left;
+            }
+        }
+        steps(low).min(steps(high)) - 1e-6
     }
 }
 
@@ -107,7 +197,7 @@ pub(crate) fn programme(model: &Model) -> Optimum {
     add(model.slots as f64, &mut |row| row[0] = 1.0);
     for hop in 0..hops {
         let link = model.hops[hop];
-        let mut through = |row: &mut [f64], time: f64| {
+        let through = |row: &mut [f64], time: f64| {
             for tier in hop..hops {
                 row[plain(tier)] = time;
                 row[coded(tier)] = time * size;

@@ -9,6 +9,8 @@ mod machine;
 mod plan;
 mod replay;
 mod residency;
+mod search;
+mod shape;
 mod simplex;
 mod stream;
 
