@@ -1,4 +1,4 @@
-//! Whether choices of features build without a warning, and whether the crates that should be light are.
+//! Builds choices of features without a warning, and counts the crates that light crates bring.
 
 use crate::cargo::{Metadata, Package, cargo, output, stream};
 use anyhow::{Result, ensure};
@@ -57,7 +57,7 @@ fn choices(package: &Package) -> Vec<String> {
     (0..all - 1).filter(is_told).map(chosen).collect()
 }
 
-/// What building a package without features takes.
+/// Returns the crates that a build of a package without features takes.
 fn crates(name: &str) -> Result<BTreeSet<String>> {
     let tree = [
         "tree",

@@ -19,7 +19,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// One shape of the history and the caches that hold it.
+/// A shape of the history and the caches that hold it.
 struct Shape {
     checkpoint: usize,
     count: u64,

@@ -94,7 +94,7 @@ fn as_threads(clients: &[Client], pooled: bool) -> Result<Vec<ClientTimes>> {
     })
 }
 
-/// Where threads wait for each other, unless one of them has failed.
+/// A place where threads wait for each other, unless one of them has failed.
 struct Meeting {
     all: usize,
     state: Mutex<Here>,
@@ -151,7 +151,7 @@ fn as_processes(clients: &[Client], pooled: bool) -> Result<Vec<ClientTimes>> {
     }
     let done = processes.iter_mut().map(|process| {
         let done = serde_json::from_str(&process.hear()?)?;
-        // It ends by itself: its files and its memory are given back before the next cell.
+        // The process ends by itself: its files and its memory are given back before the next cell.
         process.wait()?;
         Ok(done)
     });

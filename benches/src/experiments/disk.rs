@@ -143,7 +143,7 @@ fn run(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-/// What moved between the tiers, and how often host memory was written or read for each byte that went to the disk: once by each
+/// The bytes that moved between the tiers, and how often host memory was written or read for each byte to the disk: once by each
 /// end of a copy. Between a device and a file they pass a pinned ring there, or memory of cuFile's own in its compatibility mode.
 fn passed(run: &mut Run, case: &str, metrics: &Metrics) -> Result<()> {
     let (mut touched, mut stored) = (0, 0);
@@ -193,7 +193,7 @@ impl TierRounds {
         (name, device_cache, host_cache, direct_io): (&'static str, usize, usize, DirectIo),
         (checkpoint, versions): (usize, u64),
     ) -> Result<Self> {
-        // What a host cache alone takes lies in host memory, too.
+        // The checkpoints for a host cache alone lie in host memory, too.
         let host = open(Choice::Host)?;
         let device = if device_cache > 0 { device } else { &host };
         let engine = Engine::builder(device)

@@ -1,4 +1,4 @@
-//! What a checkpoint costs that is written in place: `produce` and `commit`, beside one that is copied.
+//! The cost of a checkpoint that is written in place: `produce` and `commit`, beside one that is copied.
 //!
 //! A history that fits the device cache, without a flush: what is measured is the call alone. Each version is given up
 //! again at once, so that sizes from 1 MiB to 1 GiB run in a cache of 2 GiB (64 MiB at most in a quick run).
@@ -58,7 +58,7 @@ fn one_size(
         let begun = Instant::now();
         let slot = engine.produce(*version, size)?;
         let lent = begun.elapsed();
-        // What the application would do here is its own time.
+        // The application's own work would be here.
         let begun = Instant::now();
         if round % 2 == 0 {
             slot.commit();

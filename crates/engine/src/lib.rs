@@ -22,6 +22,7 @@ mod region;
 mod run;
 mod seeing;
 mod suspending;
+pub mod volume;
 mod within;
 
 pub use builder::{DeviceCache, EngineBuilder, HostCache, NodeLocal, ScratchTier, Tier};

@@ -15,7 +15,7 @@ use super::Run;
 use super::workloads::{Size, WORKLOADS};
 use crate::machine;
 
-/// What is compressed by one call and one thread.
+/// Bytes that one call of one thread compresses.
 const PIECE: usize = 1 << 20;
 
 /// Bytes of a chunk of the differences.
@@ -73,7 +73,7 @@ pub(super) fn on_cpu(
     Ok(())
 }
 
-/// What compressors make of differences, each in pieces as above; and the codec of the engine, of the checkpoints themselves, too.
+/// Measures compressors on differences, each in pieces as above; and the codec of the engine, of the checkpoints themselves, too.
 fn after_differences(
     run: &mut Run,
     case: impl Fn(&str) -> String,

@@ -32,14 +32,14 @@ pub(super) struct Buffers {
     room: usize,
 }
 
-/// Where differences are to go.
+/// The memory that differences go to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum To {
     Host,
     Device,
 }
 
-/// One encoded checkpoint.
+/// An encoded checkpoint.
 pub(super) struct Measured {
     /// From the call to the header's last byte.
     pub(super) whole: Duration,

@@ -16,7 +16,7 @@ use crate::threads::on_threads;
 /// Differences that are measured.
 const MEASURED: usize = 4;
 
-/// What has a part of the state.
+/// A GPU or a thread with its part of the state.
 struct Part {
     gpu: Gpu,
     buffers: Buffers,

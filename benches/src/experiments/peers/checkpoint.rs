@@ -22,9 +22,9 @@ pub(super) struct Group<'a> {
     name: String,
     pub(super) devices: &'a [Device],
     sizes: Vec<u64>,
-    /// What each device's cache holds.
+    /// Bytes that each device's cache holds.
     fair: usize,
-    /// What each application writes, the remainder last.
+    /// The bytes that each application writes, the remainder last.
     data: Vec<Memory>,
     caches: Vec<Memory>,
     streams: Vec<Stream>,
@@ -178,7 +178,7 @@ fn nanoseconds(time: Duration) -> f64 {
     time.as_nanos() as f64
 }
 
-/// What a GPU's remainder holds: bytes that differ from place to place.
+/// Returns the content of a GPU's remainder: bytes that differ from place to place.
 pub(super) fn pattern(gpu: usize, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     let blocks = bytes.par_chunks_mut(BLOCK).enumerate();
@@ -186,7 +186,7 @@ pub(super) fn pattern(gpu: usize, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// What block `at` of a GPU's remainder is filled from.
+/// Returns the seed of block `at` of a GPU's remainder.
 fn seed(gpu: usize, at: usize) -> u64 {
     ((gpu as u64 + 1) << 32) + at as u64
 }

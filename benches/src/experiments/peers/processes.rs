@@ -67,7 +67,7 @@ pub(super) fn measure(
         ensure!(began.elapsed() < PATIENCE, "no recall arrives");
         std::thread::sleep(Duration::from_micros(50));
     }
-    // What lies there is saved before it is given back.
+    // The bytes there are saved before the memory is given back.
     group.spoil()?;
     overflow.load(group.remainders(), PATIENCE)?;
     ensure!(group.wrong()? == 0, "what was saved at the recall is wrong");
@@ -81,7 +81,7 @@ pub(super) fn measure(
     let last = loans.last().context("there is no loan")?;
     eprintln!("  killed: {}", killed.process.kill()?);
     if lenders.is_empty() {
-        // It was the one that had its memory back.
+        // This lender had its memory back.
         return Ok(());
     }
     let began = Instant::now();
@@ -96,7 +96,7 @@ pub(super) fn measure(
     };
     ensure!(matches!(gone, Error::Gone { .. }), "{gone}");
     run.time(&case, "until a dead lender is known", began.elapsed())?;
-    // It is as good as lost, and a copy from there may fail; it must not hang.
+    // The memory is as good as lost, and a copy from there may fail; it must not hang.
     let device = &group.devices[0];
     let mut bytes = vec![0; last.memory().len().min(1 << 20)];
     let loan = last.memory().lend(0..bytes.len())?;

@@ -3,10 +3,10 @@
 use super::assembly::ALIGNMENT;
 use super::{EngineBuilder, UNLIMITED};
 use crate::lasting::External;
+use crate::volume::{Volume, VolumeError};
 use crate::{BuildError, Error, PartError, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
-use tierflow_local_stores::Volume;
 #[cfg(feature = "peers")]
 use tierflow_peers::PeerCache;
 use tierflow_store::{Guarded, Scratch, Storage, Vault, Verified};
@@ -82,7 +82,7 @@ impl Tier {
     }
 
     /// A scratch file in each of these directories, on file systems of their own: what is written goes to the one that is predicted to
-    /// have it first, by [VeloC's adaptive placement](tierflow_local_stores::Volume). One that fails, or is full, is left to what lies
+    /// have it first, by [VeloC's adaptive placement](crate::volume::Volume). One that fails, or is full, is left to what lies
     /// there. [`EngineBuilder::build`] measures them, which writes some 100 MiB to each.
     #[must_use]
     pub fn scratch_over<P: Into<PathBuf>>(directories: impl IntoIterator<Item = P>) -> ScratchTier {
@@ -276,7 +276,7 @@ impl ScratchTier {
             Blocks::Directory(directory) => (Arc::new(Scratch::open(directory)?), self.limit),
             Blocks::Directories(directories) => {
                 let volume = Volume::of_directories(directories).map_err(|error| match error {
-                    tierflow_local_stores::Error::Store(error) => Error::from(error),
+                    VolumeError::Store(error) => Error::from(error),
                     error => BuildError::Scratch(PartError::new(error)).into(),
                 })?;
                 let bytes = volume.bytes();

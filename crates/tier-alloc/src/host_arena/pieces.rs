@@ -38,7 +38,7 @@ pub(super) struct Pieces {
     done: Mutex<Done>,
 }
 
-/// Which pieces have been touched: threads finish in any order.
+/// The pieces that have been touched: threads finish in any order.
 #[derive(Debug, Default)]
 struct Done {
     touched: Vec<bool>,
@@ -102,7 +102,7 @@ impl Strategy for Pieces {
     }
 }
 
-/// What the threads share.
+/// The state that the threads share.
 struct Work {
     settings: Pieces,
     growing: Arc<Growing>,
@@ -190,7 +190,7 @@ impl Work {
                     growing.pinned.raise(end);
                     growing.sample();
                 }
-                // What prevents pinning one piece prevents pinning the next.
+                // The reason holds for the next piece, too.
                 Ok(Pinned::No(why)) => return growing.set_unpinned(why),
                 Err(error) => return growing.pinned.finish(End::Failed(error)),
             }
@@ -301,7 +301,7 @@ mod tests {
         assert_eq!(usual.time(Usual::UNIT), Duration::from_micros(90));
         usual.note(8 * Usual::UNIT, Duration::from_micros(1600));
         assert_eq!(usual.time(Usual::UNIT), Duration::from_micros(200));
-        // One call costs something, whatever its size.
+        // A call costs something, at any size.
         usual.note(Usual::UNIT, Duration::from_secs(1));
         assert_eq!(usual.time(Usual::UNIT), Duration::from_micros(200));
     }

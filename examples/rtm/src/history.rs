@@ -1,0 +1,113 @@
+//! The history of the source's wavefields, kept by the engine. All that the program asks of
+//! Tierflow's engine is in this file.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use tierflow_device::{Device, Memory};
+use tierflow_engine::{
+    AfterRestore, Bound, Compression, Element, Engine, Metrics, Region, RegionMut, Value,
+};
+
+use crate::cli::Compress;
+use crate::propagator::Wavefield;
+
+/// The names of the two time levels of a wavefield.
+const NOW: &str = "now";
+const BEFORE: &str = "before";
+
+/// Sizes and places of the tiers.
+#[derive(Clone, Copy, Debug)]
+pub struct Tiers<'a> {
+    /// Bytes of device memory; 0 for none.
+    pub device_cache: u64,
+    /// Bytes of host memory; 0 for none.
+    pub host_cache: u64,
+    /// The folder of files.
+    pub scratch: &'a Path,
+    /// How what leaves the fastest tier is compressed, if it is.
+    pub compress: Option<Compress>,
+}
+
+/// Wavefields by version, in device memory, host memory and files.
+pub struct History {
+    engine: Engine,
+    opened: Instant,
+    /// How long it took to build the engine.
+    pub built_in: Duration,
+    /// From then until the first checkpoint was accepted.
+    pub first_accepted: Option<Duration>,
+}
+
+impl History {
+    /// Builds the engine.
+    pub fn open(device: &Device, tiers: Tiers<'_>) -> Result<Self> {
+        let bytes = |size: u64| usize::try_from(size).context("the cache is too large");
+        let start = Instant::now();
+        let builder = Engine::builder(device)
+            .device_cache(bytes(tiers.device_cache)?)
+            .host_cache(bytes(tiers.host_cache)?)
+            .scratch(tiers.scratch)
+            // A snapshot is read once.
+            .after_restore(AfterRestore::Discard);
+        // The caches are to hold as much as they can.
+        let lossless = Compression::lossless(Value::F32).always();
+        let engine = match tiers.compress {
+            None => builder,
+            Some(Compress::Lossless) => builder.compress(lossless),
+            Some(Compress::Nvcomp(codec)) => builder.compress(lossless.nvcomp(codec)),
+            Some(Compress::Within(share)) => {
+                let bound = Bound::Relative(share);
+                builder.compress(lossless.within(NOW, bound).within(BEFORE, bound))
+            }
+        };
+        let engine = engine
+            .build()
+            .with_context(|| format!("no engine with scratch {}", tiers.scratch.display()))?;
+        let opened = Instant::now();
+        Ok(Self {
+            engine,
+            opened,
+            built_in: opened - start,
+            first_accepted: None,
+        })
+    }
+
+    /// Tells which versions will be restored, in this order.
+    pub fn hint(&self, versions: &[u64]) {
+        self.engine.hint(versions.iter().copied());
+    }
+
+    /// Keeps both time levels of a wavefield.
+    pub fn checkpoint(&mut self, version: u64, field: &Wavefield) -> Result<()> {
+        let values = |memory: &Memory| [memory.len() as u64 / 4];
+        let (now, before) = (values(&field.now), values(&field.before));
+        self.engine.checkpoint(
+            version,
+            &[
+                Region::from(&field.now).array(NOW, Element::F32, &now),
+                Region::from(&field.before).array(BEFORE, Element::F32, &before),
+            ],
+        )?;
+        self.first_accepted
+            .get_or_insert_with(|| self.opened.elapsed());
+        Ok(())
+    }
+
+    /// From now on what was hinted may be brought near.
+    pub fn prefetch_start(&self) {
+        self.engine.prefetch_start();
+    }
+
+    /// Brings a version back. It is then no longer kept.
+    pub fn restore(&self, version: u64, field: &Wavefield) -> Result<()> {
+        let mut regions = [RegionMut::from(&field.now), RegionMut::from(&field.before)];
+        Ok(self.engine.restore(version, &mut regions)?)
+    }
+
+    /// Returns the engine's metrics.
+    pub fn metrics(&self) -> Metrics {
+        self.engine.metrics()
+    }
+}

@@ -1,0 +1,405 @@
+//! Reverse time migration, shot by shot.
+//!
+//! 1. Observe: the shot over the true model, recorded by the receivers.
+//! 2. Forward: the shot over the smooth model. Its record is subtracted from the observed one,
+//!    which leaves what was reflected; its wavefield is checkpointed every few steps.
+//! 3. Backward: what was reflected is sent back from the receivers, last sample first. At every
+//!    checkpointed step the source's wavefield is restored; where the two coincide is a reflector.
+//!
+//! In an order other than the reverse one there is nothing to correlate with: 2. is followed by
+//! reading the history in that order for the source illumination, which 3. computes on its way.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use tierflow_device::{Device, Memory};
+
+use crate::cli::{Hints, Order};
+use crate::history::History;
+use crate::kept::Kept;
+use crate::propagator::{self, Medium, Propagator, Traces, Wavefield};
+use crate::stencil::Record;
+use crate::survey::Survey;
+use crate::tally::{ArrayBytes, Proven, Times, timed};
+
+/// How the history is used.
+#[derive(Clone, Copy, Debug)]
+pub struct Usage {
+    pub order: Order,
+    pub hints: Hints,
+    /// At least this long from one checkpoint, or restore, to the next.
+    pub interval: Duration,
+    pub verify: bool,
+    /// Snapshots come back within a bound only.
+    pub within: bool,
+}
+
+/// The arrays of a run, and how far it is.
+pub struct Migration<'a> {
+    survey: &'a Survey,
+    propagator: &'a dyn Propagator,
+    usage: Usage,
+    smooth: Medium,
+    source: Wavefield,
+    maps: Maps,
+    imaging: Option<Imaging>,
+    reference: Option<Reference<'a>>,
+    last: Option<Instant>,
+    pub times: Times,
+    pub proven: Proven,
+    /// Called with the name of the pass after every time step of it.
+    pub progress: Box<dyn Fn(&'static str)>,
+}
+
+/// The maps that are computed from the history.
+struct Maps {
+    image: Memory,
+    illumination: Memory,
+}
+
+/// The parts that only the image takes.
+struct Imaging {
+    truth: Medium,
+    receiver: Wavefield,
+    traces: Traces,
+}
+
+/// The same from snapshots that never left memory.
+struct Reference<'a> {
+    kept: Kept<'a>,
+    source: Wavefield,
+    maps: Maps,
+}
+
+impl Maps {
+    fn new(device: &Device, propagator: &dyn Propagator) -> Result<Self> {
+        let cells = propagator.grid().cells();
+        let maps = Self {
+            image: device.alloc(cells * size_of::<f32>())?,
+            illumination: device.alloc(cells * size_of::<i64>())?,
+        };
+        propagator.clear(&maps.image)?;
+        propagator.clear(&maps.illumination)?;
+        Ok(maps)
+    }
+}
+
+impl<'a> Migration<'a> {
+    /// Takes all memory that the run needs.
+    pub fn new(
+        device: &Device,
+        propagator: &'a dyn Propagator,
+        survey: &'a Survey,
+        usage: Usage,
+    ) -> Result<Self> {
+        let grid = propagator.grid();
+        let imaging = if usage.order == Order::Reverse {
+            Some(Imaging {
+                truth: propagator::medium(device, propagator, &survey.truth)?,
+                receiver: Wavefield::new(device, grid)?,
+                traces: Traces::new(device, survey.receivers, survey.steps())?,
+            })
+        } else {
+            None
+        };
+        let reference = if usage.verify {
+            Some(Reference {
+                kept: Kept::new(propagator),
+                source: Wavefield::new(device, grid)?,
+                maps: Maps::new(device, propagator)?,
+            })
+        } else {
+            None
+        };
+        Ok(Self {
+            smooth: propagator::medium(device, propagator, &survey.smooth)?,
+            source: Wavefield::new(device, grid)?,
+            maps: Maps::new(device, propagator)?,
+            imaging,
+            reference,
+            survey,
+            propagator,
+            usage,
+            last: None,
+            times: Times::default(),
+            proven: Proven::default(),
+            progress: Box::new(|_| ()),
+        })
+    }
+
+    /// Bytes of the arrays that the run works on: those in the device's memory, and those in main
+    /// memory. With `verify`, the snapshots kept, and what is computed from them, are among them.
+    pub fn array_bytes(&self) -> ArrayBytes {
+        let field = |field: &Wavefield| field.now.len() + field.before.len();
+        let maps = |maps: &Maps| maps.image.len() + maps.illumination.len();
+        let imaging = self.imaging.as_ref().map_or(0, |imaging| {
+            imaging.truth.0.len() + field(&imaging.receiver) + imaging.traces.samples.len()
+        });
+        let device = self.smooth.0.len() + field(&self.source) + maps(&self.maps) + imaging;
+        let reference = self.reference.as_ref();
+        let again = reference.map_or(0, |kept| field(&kept.source) + maps(&kept.maps));
+        let kept = reference.map_or(0, |_| self.survey.checkpoints() * self.checkpoint_bytes());
+        ArrayBytes {
+            device: (device + again) as u64,
+            host: self.survey.array_bytes() + kept,
+        }
+    }
+
+    /// Bytes of one checkpoint.
+    pub fn checkpoint_bytes(&self) -> u64 {
+        (self.source.now.len() + self.source.before.len()) as u64
+    }
+
+    /// How long it takes to copy as many bytes as a checkpoint has within the device: what no
+    /// checkpoint into device memory can beat. The median of several.
+    pub fn plain_copy(&self, device: &Device) -> Result<Duration> {
+        let Wavefield { now, before } = &self.source;
+        let target = device.alloc(now.len() + before.len())?;
+        let mut times = Vec::new();
+        for _ in 0..21 {
+            self.propagator.finish()?;
+            let start = Instant::now();
+            let (first, second) = target.lend_mut(0..target.len())?.split_at(now.len());
+            let (now, before) = (now.lend(0..now.len())?, before.lend(0..before.len())?);
+            self.propagator
+                .stream()
+                .copy_all([(now, first), (before, second)])?;
+            times.push(start.elapsed());
+        }
+        times.sort_unstable();
+        Ok(times[times.len() / 2])
+    }
+
+    /// Calls of `progress` that one shot makes.
+    pub fn progress_per_shot(&self) -> u64 {
+        let steps = self.survey.steps() as u64;
+        if self.imaging.is_some() {
+            3 * steps
+        } else {
+            steps + self.survey.checkpoints()
+        }
+    }
+
+    /// Migrates one shot. The history is opened by the first one, when it has a first checkpoint
+    /// to make.
+    pub fn shot(
+        &mut self,
+        shot: usize,
+        history: &mut Option<History>,
+        open: impl FnOnce() -> Result<History>,
+    ) -> Result<()> {
+        let start = Instant::now();
+        self.observe(shot)?;
+        let history = match history {
+            Some(history) => history,
+            None => history.insert(open()?),
+        };
+        self.forward(shot, history)?;
+        if self.imaging.is_some() {
+            self.backward(shot, history)?;
+        } else {
+            self.illuminate(shot, history)?;
+        }
+        self.propagator.finish()?;
+        self.times.total += start.elapsed();
+        Ok(())
+    }
+
+    fn observe(&mut self, shot: usize) -> Result<()> {
+        let Some(imaging) = &self.imaging else {
+            return Ok(());
+        };
+        self.start(&self.source)?;
+        for (n, &amplitude) in self.survey.wavelet.iter().enumerate() {
+            self.propagator.step(&imaging.truth, &mut self.source)?;
+            let cell = self.survey.sources[shot];
+            self.propagator
+                .inject_source(&imaging.truth, &self.source, cell, amplitude)?;
+            self.propagator
+                .record(&self.source, &imaging.traces, n, Record::Store)?;
+            (self.progress)("observe");
+        }
+        Ok(())
+    }
+
+    fn forward(&mut self, shot: usize, history: &mut History) -> Result<()> {
+        self.start(&self.source)?;
+        if self.usage.hints == Hints::All {
+            let versions = self.restore_order(shot);
+            timed(&mut self.times.hints, || history.hint(&versions));
+        }
+        for (n, &amplitude) in self.survey.wavelet.iter().enumerate() {
+            self.propagator.step(&self.smooth, &mut self.source)?;
+            let cell = self.survey.sources[shot];
+            self.propagator
+                .inject_source(&self.smooth, &self.source, cell, amplitude)?;
+            if let Some(imaging) = &self.imaging {
+                self.propagator
+                    .record(&self.source, &imaging.traces, n, Record::Subtract)?;
+            }
+            if n % self.survey.every == 0 {
+                self.propagator.finish()?;
+                self.pace();
+                let version = self.survey.version(shot, (n / self.survey.every) as u64);
+                let mut blocked = Duration::ZERO;
+                timed(&mut blocked, || history.checkpoint(version, &self.source))?;
+                self.times.checkpoints.push(blocked);
+                if let Some(reference) = &mut self.reference {
+                    timed(&mut self.times.verify, || {
+                        reference.kept.keep(version, &self.source)
+                    })?;
+                }
+            }
+            (self.progress)("forward");
+        }
+        timed(&mut self.times.hints, || history.prefetch_start());
+        Ok(())
+    }
+
+    fn backward(&mut self, shot: usize, history: &mut History) -> Result<()> {
+        if let Some(imaging) = &self.imaging {
+            self.start(&imaging.receiver)?;
+        }
+        for n in (0..self.survey.steps()).rev() {
+            if let Some(imaging) = &mut self.imaging {
+                self.propagator.step(&self.smooth, &mut imaging.receiver)?;
+                let Imaging {
+                    receiver, traces, ..
+                } = imaging;
+                self.propagator
+                    .inject_traces(&self.smooth, receiver, traces, n)?;
+            }
+            if n % self.survey.every == 0 {
+                let checkpoint = (n / self.survey.every) as u64;
+                let version = self.survey.version(shot, checkpoint);
+                let next = checkpoint
+                    .checked_sub(1)
+                    .map(|c| self.survey.version(shot, c));
+                self.read(history, version, next)?;
+            }
+            (self.progress)("backward");
+        }
+        Ok(())
+    }
+
+    fn illuminate(&mut self, shot: usize, history: &mut History) -> Result<()> {
+        let versions = self.restore_order(shot);
+        for (i, &version) in versions.iter().enumerate() {
+            self.read(history, version, versions.get(i + 1).copied())?;
+            (self.progress)("illuminate");
+        }
+        Ok(())
+    }
+
+    /// Restores a version of the source's wavefield and adds it to the maps.
+    fn read(&mut self, history: &mut History, version: u64, next: Option<u64>) -> Result<()> {
+        self.propagator.finish()?;
+        self.pace();
+        let mut blocked = Duration::ZERO;
+        timed(&mut blocked, || history.restore(version, &self.source))?;
+        self.times.restores.push(blocked);
+        if let (Hints::One, Some(next)) = (self.usage.hints, next) {
+            timed(&mut self.times.hints, || history.hint(&[next]));
+        }
+        self.map(&self.source, &self.maps)?;
+        if let Some(mut reference) = self.reference.take() {
+            let start = Instant::now();
+            self.proven.snapshots += 1;
+            let same = reference
+                .kept
+                .take(version, &reference.source, &self.source)?;
+            self.proven.different += u64::from(!same);
+            self.map(&reference.source, &reference.maps)?;
+            self.propagator.finish()?;
+            self.times.verify += start.elapsed();
+            self.reference = Some(reference);
+        }
+        Ok(())
+    }
+
+    fn map(&self, source: &Wavefield, maps: &Maps) -> Result<()> {
+        if let Some(imaging) = &self.imaging {
+            self.propagator
+                .correlate(source, &imaging.receiver, &maps.image)?;
+        }
+        self.propagator.illuminate(source, &maps.illumination)
+    }
+
+    fn start(&self, field: &Wavefield) -> Result<()> {
+        self.propagator.clear(&field.now)?;
+        self.propagator.clear(&field.before)
+    }
+
+    fn restore_order(&self, shot: usize) -> Vec<u64> {
+        let order = self.usage.order.sequence(self.survey.checkpoints());
+        order
+            .into_iter()
+            .map(|c| self.survey.version(shot, c))
+            .collect()
+    }
+
+    fn pace(&mut self) {
+        if !self.usage.interval.is_zero() {
+            if let Some(last) = self.last {
+                let start = Instant::now();
+                thread::sleep(self.usage.interval.saturating_sub(last.elapsed()));
+                self.times.paused += start.elapsed();
+            }
+            self.last = Some(Instant::now());
+        }
+    }
+
+    /// By how much the image differs from that of the snapshots kept in memory: the largest difference as a share of the largest
+    /// value, and that of the Euclidean norms.
+    pub fn difference(&self) -> Result<Option<(f64, f64)>> {
+        let Some(reference) = &self.reference else {
+            return Ok(None);
+        };
+        let image: Vec<f32> = propagator::read(self.propagator, &self.maps.image)?;
+        let truth: Vec<f32> = propagator::read(self.propagator, &reference.maps.image)?;
+        let norms = |values: &mut dyn Iterator<Item = f64>| {
+            values.fold((0.0_f64, 0.0_f64), |(most, sum), value| {
+                (most.max(value.abs()), sum + value * value)
+            })
+        };
+        let pairs = image.iter().zip(&truth);
+        let (most, sum) = norms(&mut pairs.map(|(image, truth)| f64::from(image - truth)));
+        let (peak, whole) = norms(&mut truth.iter().map(|value| f64::from(*value)));
+        let share = |part: f64, whole: f64| part / whole.max(f64::MIN_POSITIVE);
+        Ok(Some((share(most, peak), share(sum, whole).sqrt())))
+    }
+
+    /// The stacked correlations and the illumination, without the absorbing layer. With `verify`
+    /// they were proven equal to those of the snapshots kept in memory, or this is an error.
+    pub fn results(&self) -> Result<(Vec<f32>, Vec<i64>)> {
+        let read = |maps: &Maps| -> Result<(Vec<f32>, Vec<i64>)> {
+            Ok((
+                propagator::read(self.propagator, &maps.image)?,
+                propagator::read(self.propagator, &maps.illumination)?,
+            ))
+        };
+        let (image, illumination) = read(&self.maps)?;
+        if let (Some(reference), false) = (&self.reference, self.usage.within) {
+            let Proven {
+                snapshots,
+                different,
+            } = self.proven;
+            ensure!(
+                different == 0,
+                "verify: {different} of {snapshots} snapshots came back changed; this is a defect, \
+                 please report it"
+            );
+            let (kept_image, kept_illumination) = read(&reference.maps)?;
+            let same =
+                bytemuck::cast_slice::<_, u8>(&image) == bytemuck::cast_slice::<_, u8>(&kept_image);
+            ensure!(
+                same && illumination == kept_illumination,
+                "verify: the image differs from that of the snapshots kept in memory; this is a \
+                 defect, please report it"
+            );
+        }
+        let grid = self.propagator.grid();
+        Ok((grid.crop(&image), grid.crop(&illumination)))
+    }
+}
