@@ -33,7 +33,12 @@ fn run(run: &mut Run) -> Result<()> {
         for coupled in [false, true] {
             for pooled in [false, true] {
                 for clients in [1, 2, 4, 8] {
-                    cell(run, &scale, clients, (processes, coupled, pooled))?;
+                    let sharing = Sharing {
+                        processes,
+                        coupled,
+                        pooled,
+                    };
+                    cell(run, &scale, clients, sharing)?;
                 }
             }
         }
@@ -41,12 +46,23 @@ fn run(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-fn cell(
-    run: &mut Run,
-    scale: &ClientScale,
-    clients: usize,
-    (processes, coupled, pooled): (bool, bool, bool),
-) -> Result<()> {
+/// The way in which clients share a node.
+#[derive(Clone, Copy)]
+struct Sharing {
+    /// Clients are processes, and threads else.
+    processes: bool,
+    /// Clients meet before each checkpoint and each restore.
+    coupled: bool,
+    /// Clients have one pool of host memory.
+    pooled: bool,
+}
+
+fn cell(run: &mut Run, scale: &ClientScale, clients: usize, sharing: Sharing) -> Result<()> {
+    let Sharing {
+        processes,
+        coupled,
+        pooled,
+    } = sharing;
     let folder = tempfile::tempdir()?;
     let all = (0..clients).map(|index| Client {
         index,

@@ -79,7 +79,7 @@ fn run(run: &mut Run) -> Result<()> {
             // Each in its turn; the first time, memory is touched.
             for round in 0..=rounds {
                 for ((_, how), found) in ways.iter().zip(&mut found) {
-                    let one = one(&device, &state, (len, versions), has_host, how.clone())?;
+                    let one = one(&device, &state, len, versions, has_host, how.clone())?;
                     if round > 0 {
                         found.push(one);
                     }
@@ -139,7 +139,8 @@ struct Passed {
 fn one(
     device: &Device,
     state: &Memory,
-    (len, versions): (usize, usize),
+    len: usize,
+    versions: usize,
     has_host: bool,
     how: Option<Compression>,
 ) -> Result<Passed> {

@@ -35,7 +35,7 @@ fn run(run: &mut Run) -> Result<()> {
     let mut size = MIB;
     let mut version = 0;
     while size <= largest {
-        one_size(run, &device, &engine, (size, rounds), &mut version)?;
+        one_size(run, &device, &engine, size, rounds, &mut version)?;
         size *= 4;
     }
     Ok(())
@@ -45,7 +45,8 @@ fn one_size(
     run: &mut Run,
     device: &Device,
     engine: &Engine,
-    (size, rounds): (usize, usize),
+    size: usize,
+    rounds: usize,
     version: &mut u64,
 ) -> Result<()> {
     let case = |way: &str| format!("way={way}, bytes={size}");

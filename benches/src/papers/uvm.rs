@@ -177,7 +177,7 @@ impl Uvm {
                 return Err(anyhow!(error.clone()).context("moving managed memory"));
             }
             let turn = ask(&mut state.window)?;
-            // Its request may be work for others.
+            // The request may be work for others.
             self.shared.changed.notify_all();
             if turn != Turn::Later {
                 return Ok(turn);

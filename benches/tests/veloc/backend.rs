@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tierflow_benches::papers::veloc::{Backend, Error, Options};
 use tierflow_benches::papers::veloc::{CacheOnly, HybridNaive, HybridOpt, HybridRoom, SsdOnly};
-use tierflow_engine::volume::{Effort, LocalStore, Points, calibrate, measure};
+use tierflow_engine::volume::{Effort, LocalStore, Points, VolumeError, calibrate, measure};
 use tierflow_placement::stores::{Calibration, ShortestWait, StorePolicy};
 use tierflow_store::{Faults, Faulty, Scratch, Storage, Throttled};
 
@@ -253,8 +253,8 @@ fn what_does_not_go_together_is_refused() {
         samples: 0,
     };
     for points in [even, Points::Doubling { samples: 0 }] {
-        let none = calibrate(external.as_ref(), &options(), quick(points));
-        assert!(matches!(none, Err(Error::Calibration(_))), "{none:?}");
+        let none = calibrate(external.as_ref(), CHUNK, quick(points));
+        assert!(matches!(none, Err(VolumeError::Calibration(_))), "{none:?}");
     }
 }
 
@@ -269,7 +269,7 @@ fn a_calibration_sees_the_limit_of_a_store() {
         samples: 3,
     };
     for points in [even, Points::Doubling { samples: 3 }] {
-        let calibration = calibrate(&throttled, &options(), quick(points)).unwrap();
+        let calibration = calibrate(&throttled, CHUNK, quick(points)).unwrap();
         for writers in [1, 2, 4, 6] {
             // No machine is faster than the limit, but for the first bytes of a burst.
             assert!(
@@ -279,7 +279,7 @@ fn a_calibration_sees_the_limit_of_a_store() {
             assert!(calibration.throughput(writers) > 0.0);
         }
     }
-    let measured = measure(&[(&throttled, 3), (&throttled, 1)], &options(), quick(even));
+    let measured = measure(&[(&throttled, 3), (&throttled, 1)], CHUNK, quick(even));
     let measured = measured.unwrap();
     assert_eq!(measured.len(), 2);
     assert!(measured.iter().all(|found| *found < 1.5 * limit as f64));

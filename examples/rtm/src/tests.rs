@@ -152,7 +152,7 @@ fn sources_and_receivers_are_interchangeable() -> Result<()> {
     for shape in [[50, 1, 40], [24, 20, 22]] {
         let lab = Lab::host(&Model::made(shape, 10.0)?, 10);
         let y = shape[1] / 2;
-        // One point lies in the absorbing layer's reach, in different velocities.
+        // A point lies in the absorbing layer's reach, in different velocities.
         let a = lab.grid().index([3, y, 2]);
         let b = lab.grid().index([shape[0] - 5, y, shape[2] - 4]);
         let steps = 250;

@@ -45,7 +45,7 @@ pub(super) fn codecs(run: &mut Run) -> Result<()> {
             true => Element::I32,
             false => Element::F32,
         };
-        after_differences(run, case, (&history, element))?;
+        after_differences(run, case, &history, element)?;
         if nvcomp.is_some() {
             nvcomp = on_gpu(run, case, &history)?;
         }
@@ -77,7 +77,8 @@ pub(super) fn on_cpu(
 fn after_differences(
     run: &mut Run,
     case: impl Fn(&str) -> String,
-    (history, element): (&[Vec<u8>], Element),
+    history: &[Vec<u8>],
+    element: Element,
 ) -> Result<()> {
     let mut lineage = Lineage::new(Config::new(Method::Tree).chunk(CHUNK))?;
     let mut differences = Vec::new();

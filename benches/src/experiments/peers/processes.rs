@@ -81,7 +81,7 @@ pub(super) fn measure(
     let last = loans.last().context("there is no loan")?;
     eprintln!("  killed: {}", killed.process.kill()?);
     if lenders.is_empty() {
-        // This lender had its memory back.
+        // The lender had its memory back.
         return Ok(());
     }
     let began = Instant::now();
