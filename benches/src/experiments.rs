@@ -64,14 +64,14 @@ pub const EXPERIMENTS: &[Experiment] = &[
     clients::EXPERIMENT,
 ];
 
-/// One measurement that the report shows under its name.
+/// A measurement that the report shows under its name.
 #[derive(Clone, Copy, Debug)]
 pub struct Experiment {
-    /// One word; the `experiment` of its rows.
+    /// The name in one word; the `experiment` of its rows.
     pub name: &'static str,
-    /// What it shows, in one line.
+    /// The description in one line.
     pub about: &'static str,
-    /// Whether it measures a GPU. If it does, it is left out where there is none, unless it was named.
+    /// True if it measures a GPU. Then it is left out where there is none, unless it was named.
     pub needs_gpu: bool,
     /// Measures. It runs in a process of its own, so memory that one experiment touched is untouched
     /// again for the next.
@@ -85,7 +85,7 @@ pub fn find(name: &str) -> Option<&'static Experiment> {
         .find(|experiment| experiment.name == name)
 }
 
-/// One run of an experiment: how thorough it is to be, and what it has found so far.
+/// A run of an experiment: its thoroughness, and its rows so far.
 #[derive(Debug)]
 pub struct Run {
     experiment: &'static str,
@@ -112,7 +112,7 @@ impl Run {
         self
     }
 
-    /// Whether to be done in seconds: the same work with less data and fewer rounds. All experiments together have less than two
+    /// Returns true if the run is to be done in seconds: the same work with less data and fewer rounds. All experiments together have less than two
     /// minutes then, on two cores without a GPU.
     pub fn is_quick(&self) -> bool {
         self.quick
@@ -150,7 +150,7 @@ impl Run {
     /// Reports one time, in ns.
     ///
     /// # Errors
-    /// Those of [`value`](Self::value).
+    /// The errors of [`value`](Self::value).
     pub fn time(&mut self, case: &str, metric: &str, time: Duration) -> Result<&mut Row> {
         self.value(case, metric, "ns", time.as_nanos() as f64)
     }
@@ -175,7 +175,7 @@ impl Run {
         Ok(&mut self.rows[median])
     }
 
-    /// What was reported.
+    /// Returns the rows.
     pub fn into_rows(self) -> Vec<Row> {
         self.rows
     }

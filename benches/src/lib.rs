@@ -1,4 +1,4 @@
-//! What Tierflow measures and how it reports it.
+//! The measurements of Tierflow, and their reports.
 //!
 //! - Criterion benches of single functions are files in `benches/`.
 //! - [`experiments`] are the measurements of whole parts and of the papers' claims: one file each.
@@ -9,6 +9,7 @@
 
 pub mod experiments;
 pub mod machine;
+pub mod papers;
 mod process;
 pub mod processor;
 pub mod random;

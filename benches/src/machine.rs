@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::Result;
 use tierflow_device::{Choice, Device, Error, Unavailable, open};
 
-/// What a reader needs to compare figures: processor, cores, memory, GPUs. One line each; what cannot be
+/// Returns the facts that figures are compared by: processor, cores, memory, GPUs. Each has a line; a fact that cannot be
 /// found out is left out.
 pub fn facts() -> Vec<String> {
     let field = |path: &str, key: &str| {
@@ -36,7 +36,7 @@ pub fn facts() -> Vec<String> {
     facts
 }
 
-/// Whether a driver has put an NVIDIA GPU here.
+/// Returns true if a driver has put an NVIDIA GPU here.
 pub fn has_gpu() -> bool {
     Path::new("/dev/nvidiactl").exists()
 }

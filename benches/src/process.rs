@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 /// How long a child may take to end once its input has ended, before it is killed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// This program, started again with other arguments. Dropping it ends its input, and the process with it.
+/// A process of this program with other arguments. Dropping it ends its input, and the process with it.
 pub(crate) struct Process {
     child: Child,
     /// `None` once it was ended.
@@ -28,7 +28,7 @@ impl Process {
         let orders = child.stdin.take();
         let out = child.stdout.take().context("a child without output")?;
         let (sender, answers) = channel();
-        // It ends with the child.
+        // The thread ends with the child.
         std::thread::spawn(move || {
             for line in BufReader::new(out).lines().map_while(Result::ok) {
                 if sender.send(line).is_err() {
@@ -48,12 +48,12 @@ impl Process {
         writeln!(orders, "{line}").context("a child process is gone")
     }
 
-    /// Its next line.
+    /// Returns the process's next line.
     pub(crate) fn hear(&self) -> Result<String> {
         self.answers.recv().context("a child process died")
     }
 
-    /// Its next line, if that comes within `patience`.
+    /// Returns the process's next line, if that comes within `patience`.
     pub(crate) fn hear_within(&self, patience: Duration) -> Result<String> {
         let line = self.answers.recv_timeout(patience);
         line.context("a child process says nothing (its own words are above)")

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use rustix::time::{ClockId, clock_gettime};
 
-/// What a piece of work took.
+/// The time and the processor time of a piece of work.
 #[derive(Clone, Copy, Debug)]
 pub struct Took {
     /// Wall time.
@@ -35,7 +35,7 @@ impl Took {
 /// Does the work and measures it. Nothing else may be under way in this process.
 ///
 /// # Errors
-/// Those of the work, and what the kernel does not tell.
+/// The errors of the work, and figures that the kernel does not tell.
 pub fn measure(work: impl FnOnce() -> Result<()>) -> Result<Took> {
     let (disks, processor, begun) = (disks()?, used(), Instant::now());
     work()?;

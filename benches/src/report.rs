@@ -8,34 +8,34 @@ use serde::{Deserialize, Serialize};
 mod chart;
 pub mod criterion;
 mod figures;
-mod group;
-mod html;
 mod kept;
-pub mod markdown;
-mod table;
+mod pages;
+mod query;
+mod tables;
 pub mod units;
 
 pub use figures::compared;
 pub use kept::keep;
-pub use table::table;
+pub use pages::table;
+pub use tables::stale;
 
-/// One figure. `report.json` is an array of these; docs/src/report.md is its description, and a test
+/// A figure. `report.json` is an array of rows; docs/src/report.md is its description, and a test
 /// compares the two.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Row {
     /// The experiment's name, or `bench/` and the group for a criterion bench.
     pub experiment: String,
-    /// What was varied, as `key=value` pairs separated by `, `. Where the last pair of all cases is a
+    /// The varied parameters, as `key=value` pairs separated by `, `. Where the last pair of all cases is a
     /// number, a line is drawn over it, one for each value of the pairs before.
     pub case: String,
-    /// What was measured. `m`, `m min` and `m max` are the median and the extremes of one metric.
+    /// The name of the measurement. `m`, `m min` and `m max` are the median and the extremes of one metric.
     pub metric: String,
     /// The figure itself, in `unit`.
     pub value: f64,
     /// `ns`, `bytes`, `bytes/s`, `1` for a plain number, or any other word.
     pub unit: String,
-    /// What `value` is to be compared with, in `unit`: a physical limit, a paper's figure, a goal.
+    /// The value to compare with, in `unit`: a physical limit, a paper's figure, a goal.
     pub reference: Option<f64>,
     /// `value / reference`.
     pub ratio: Option<f64>,
@@ -94,25 +94,22 @@ pub fn ratios(ours: &[f64], theirs: &[f64]) -> Vec<f64> {
     pairs.map(|(ours, theirs)| ours / theirs).collect()
 }
 
-/// Writes `report.json`, `report.html`, `index.html` and a page for each paper into `folder`. The pages say of the rows what
-/// `facts` does: which machine they are from, and whether they are quick ones.
+/// Writes `report.json`, `report.html` and `index.html` into `folder`. The pages repeat `facts`: the machine that the rows are from,
+/// and whether they are quick ones.
 ///
 /// # Errors
 /// When a file cannot be written.
 pub fn write(folder: &Path, rows: &[Row], facts: &[String]) -> Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     write_rows(&folder.join("report.json"), rows)?;
-    let page = |name: &str, text: String| {
+    let pages = [
+        ("report.html", pages::all_rows(rows, facts)?),
+        ("index.html", pages::index(rows, facts)?),
+    ];
+    pages.into_iter().try_for_each(|(name, text)| {
         let path = folder.join(name);
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
-    };
-    page("report.html", html::all_rows(rows, facts)?)?;
-    let papers = figures::papers()?;
-    page("index.html", html::index(&papers, rows, facts))?;
-    for paper in &papers {
-        page(&html::file(paper), html::paper(paper, rows, facts)?)?;
-    }
-    Ok(())
+    })
 }
 
 /// Writes rows as JSON.

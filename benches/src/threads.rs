@@ -5,7 +5,7 @@ use anyhow::Result;
 /// Does `work` with each item on a thread of its own, and waits for all; what they return, in the items' order.
 ///
 /// # Errors
-/// That of the first item whose work failed.
+/// The error of the first item whose work failed.
 pub(crate) fn on_threads<T: Send, R: Send>(
     items: impl IntoIterator<Item = T>,
     work: impl Fn(T) -> Result<R> + Sync,

@@ -1,4 +1,4 @@
-//! What tests of several crates share: processes that do something beside a test, and are killed.
+//! The helpers that tests of several crates share: processes that do something beside a test, and are killed.
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -57,7 +57,7 @@ impl Process {
         }
     }
 
-    /// Its number.
+    /// The process's number.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
@@ -71,7 +71,7 @@ impl Process {
         self.reports.recv().expect("it ended without a report")
     }
 
-    /// Whether it has ended by itself.
+    /// Returns true if it has ended by itself.
     ///
     /// # Panics
     /// If the system does not tell.

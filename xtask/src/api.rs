@@ -70,7 +70,7 @@ fn describe(workspace: &Metadata) -> Result<PathBuf> {
     Ok(workspace.target_directory.join("doc"))
 }
 
-/// One line for each public item.
+/// Returns one line for each public item.
 fn interface(described: &Path) -> Result<String> {
     let api = Builder::from_rustdoc_json(described)
         .sorted(true)

@@ -12,7 +12,7 @@ use crate::cargo::{Metadata, Package, cargo, output, stream};
 
 const PACKAGE: &str = "tierflow-benches";
 
-/// What makes criterion quick. Benches must not set these times themselves: that would override it.
+/// Arguments for a quick criterion. Benches must not set these times themselves: that would override it.
 pub(crate) const QUICK_CRITERION: &[&str] = &[
     "--warm-up-time=0.03",
     "--measurement-time=0.06",
@@ -51,7 +51,7 @@ pub(crate) fn run(quick: bool, names: &[String]) -> Result<()> {
 
     let report = workspace.target_directory.join("bench");
     let measured = report.join("criterion");
-    // What an earlier run measured is not part of this run's report.
+    // An earlier run's measurements are no part of this run's report.
     if measured.exists() {
         std::fs::remove_dir_all(&measured)
             .with_context(|| format!("cannot remove {}", measured.display()))?;

@@ -1,4 +1,4 @@
-//! What `cargo metadata` says about the workspace, and commands that stop the chore when they fail.
+//! The workspace as `cargo metadata` describes it, and commands that stop the chore when they fail.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

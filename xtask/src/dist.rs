@@ -102,7 +102,7 @@ fn has_ignored_tests(binary: &Path) -> bool {
     let listed = Command::new(binary)
         .args(["--list", "--ignored", "--format", "terse"])
         .output();
-    // One that cannot say is carried.
+    // A binary that cannot say is carried.
     listed.map_or(true, |listed| {
         !listed.status.success()
             || String::from_utf8_lossy(&listed.stdout)
@@ -191,7 +191,7 @@ fn is_wanted(only: &[String], name: &str) -> bool {
     only.is_empty() || only.iter().any(|own| own == name)
 }
 
-/// Where an executable goes; tests are named after their package too, for their names repeat.
+/// Returns an executable's place in the folder. Tests are named after their package, too, as their names repeat.
 fn place(package: &str, target: &crate::cargo::Target, is_test: bool) -> Option<PathBuf> {
     let name = &target.name;
     let path = if target.is("bench") {
@@ -203,7 +203,8 @@ fn place(package: &str, target: &crate::cargo::Target, is_test: bool) -> Option<
         } else {
             format!("tests/{package}.{name}")
         }
-    } else if target.is("example") {
+    } else if target.is("example") || (target.is("bin") && package == name) {
+        // A package that is one program is an example: `examples/rtm`.
         format!("examples/{name}")
     } else if target.is("bin") {
         format!("bin/{name}")
@@ -227,7 +228,7 @@ fn pick(items: Vec<(String, Item)>, only: &[String]) -> Result<Vec<Item>> {
         );
     }
     let is_named = |item: &(String, Item)| names(item).iter().any(|name| is_wanted(only, name));
-    // What makes the report goes with whatever there is to report.
+    // The program that makes the report goes with the benches.
     let has_bench = items
         .iter()
         .any(|item| is_named(item) && item.1.to.starts_with("benches"));
@@ -273,7 +274,9 @@ mod tests {
             at("oracle", "test", true),
             Some("tests/tierflow-evict.oracle".into())
         );
-        assert_eq!(at("rtm", "example", false), Some("examples/rtm".into()));
+        assert_eq!(at("many", "example", false), Some("examples/many".into()));
+        let rtm = place("rtm", &target("rtm", "bin"), false);
+        assert_eq!(rtm, Some("examples/rtm".into()));
         assert_eq!(at("scores", "bench", true), Some("benches/scores".into()));
         assert_eq!(
             at("experiments", "bin", false),

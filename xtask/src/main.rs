@@ -13,6 +13,7 @@ mod kernels;
 mod python;
 mod tidy;
 mod toolchain;
+mod words;
 
 use std::path::PathBuf;
 
@@ -44,6 +45,12 @@ enum Chore {
         #[arg(long)]
         write: bool,
     },
+    /// Compare names of types and first words of comments with what xtask/words.toml still allows; tidy does so, too
+    Words {
+        /// Lower the numbers there to those of the tree
+        #[arg(long)]
+        write: bool,
+    },
     /// Check every choice of features of every crate, and that the light crates stay light
     Features,
     /// Run the criterion benches and the experiments; report under target/bench
@@ -61,13 +68,13 @@ enum Chore {
         /// Only build the wheel, into target/python/wheels
         #[arg(long)]
         wheel: bool,
-        /// What to hand to pytest instead of all tests
+        /// Arguments for pytest, in place of all tests
         #[arg(last = true)]
         pytest: Vec<String>,
     },
     /// Install the library for C, C++ and Fortran: headers, sources for MPI and Fortran, pkg-config and CMake packages
     Install {
-        /// Where to: include, lib and share come below
+        /// The folder that gets include, lib and share
         #[arg(long)]
         prefix: PathBuf,
         /// The profile to build by
@@ -91,6 +98,7 @@ fn main() -> Result<()> {
         Chore::Kernels { check } => kernels::run(check),
         Chore::Tidy => tidy::run(),
         Chore::Api { write } => api::run(write),
+        Chore::Words { write } => words::run(write),
         Chore::Features => features::run(),
         Chore::Bench { quick, names } => bench::run(quick, &names),
         Chore::Tables => bench::tables(),

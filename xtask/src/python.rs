@@ -69,9 +69,9 @@ pub(crate) fn run(only_wheel: bool, pytest: &[String]) -> Result<()> {
 struct PythonChore<'a> {
     /// The crate's folder.
     source: &'a Path,
-    /// What the chore makes.
+    /// The folder of the chore's files.
     folder: PathBuf,
-    /// Where cargo builds.
+    /// Cargo's target directory.
     target: &'a Path,
 }
 

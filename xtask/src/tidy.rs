@@ -1,8 +1,7 @@
 //! `cargo xtask tidy`: what neither rustc nor clippy checks.
 
-mod files;
+pub(crate) mod files;
 mod rooms;
-mod source;
 mod tree;
 
 use std::process::Command;
@@ -10,6 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use crate::cargo::{Metadata, output};
+use crate::words;
 
 pub(crate) fn run() -> Result<()> {
     let workspace = Metadata::read()?;
@@ -29,9 +29,9 @@ pub(crate) fn run() -> Result<()> {
             files::unsafe_code(&workspace, &files),
         ),
         ("short files", files::long(&files)),
-        ("nothing unfinished", files::unfinished(&files)),
         ("ignored tests say what they need", files::ignored(&files)),
         ("files end with a newline", files::no_newline(&files)),
+        ("plain words", words::complaints(&workspace, &files)?),
         (
             "the book's chapters exist",
             files::chapters(&workspace.workspace_root)?,

@@ -34,10 +34,10 @@ enum Action {
         #[arg(long)]
         out: PathBuf,
     },
-    /// One process of an experiment that needs several: does what it is told on standard input
+    /// A process of an experiment that needs several: does what it is told on standard input
     #[command(hide = true)]
     Child {
-        /// Its number, from 0: child processes are spread over the GPUs
+        /// The process's number, from 0: child processes are spread over the GPUs
         index: usize,
     },
     /// The process of experiment `peers` that lends memory of a GPU: does what it is told on standard
@@ -51,30 +51,30 @@ enum Action {
         /// The GPU's number; plain memory without it
         ordinal: Option<usize>,
     },
-    /// One process of experiment `shared`: meets the others by a line each way
+    /// A process of experiment `shared`: meets the others by a line each way
     #[command(hide = true)]
     Member {
-        /// What it is to do, as JSON
+        /// The process's work, as JSON
         member: String,
     },
-    /// One client of experiment `clients`: meets the others by a line each way
+    /// A client of experiment `clients`: meets the others by a line each way
     #[command(hide = true)]
     Client {
-        /// What it is to do, as JSON
+        /// The client's work, as JSON
         client: String,
         #[arg(long)]
         pooled: bool,
     },
     /// Run experiments, each in a process of its own, and write the report
     All {
-        /// Those to run; without a name, all that this machine can run
+        /// Names of those to run; without a name, all that this machine can run
         names: Vec<String>,
         #[arg(long)]
         quick: bool,
         /// Run no experiment: report what criterion measured
         #[arg(long, conflicts_with = "names")]
         only_criterion: bool,
-        /// Where criterion kept its measurements
+        /// The folder of criterion's measurements
         #[arg(long)]
         criterion: Option<PathBuf>,
         /// The folder for report.json and the pages
@@ -86,7 +86,7 @@ enum Action {
         /// Files of rows as JSON
         #[arg(required = true)]
         rows: Vec<PathBuf>,
-        /// What the pages are to say of them: the machine, the date, whether they are quick ones
+        /// Facts that the pages state of the rows: the machine, the date, whether they are quick ones
         #[arg(long = "from", required = true)]
         facts: Vec<String>,
         /// The folder for report.json and the pages
@@ -152,7 +152,7 @@ fn main() -> Result<()> {
             metrics,
         } => report::keep(&report, read_all(&rows)?, &metrics)?,
         Action::Tables { root } => {
-            for (path, text) in report::markdown::stale(&root)? {
+            for (path, text) in report::stale(&root)? {
                 std::fs::write(&path, text)
                     .with_context(|| format!("cannot write {}", path.display()))?;
                 println!("wrote {}", path.display());
@@ -208,7 +208,7 @@ fn run(experiment: &'static Experiment, quick: bool, out: &Path) -> Result<()> {
     eprintln!("{}: {}", experiment.name, experiment.about);
     let mut run = Run::new(experiment.name, quick).writing_to(out);
     let ended = (experiment.run)(&mut run);
-    // What was found before a failure is kept: the machine may not be had again.
+    // Rows that were found before a failure are kept: the machine may not be had again.
     let rows = run.into_rows();
     if !rows.is_empty() {
         report::write_rows(out, &rows)?;

@@ -1,4 +1,4 @@
-//! What it costs that caches are allocated while they are used: the figures of Maurya et al., *Towards Efficient Cache
+//! The cost of allocating caches while they are used: the figures of Maurya et al., *Towards Efficient Cache
 //! Allocation for High-Frequency Checkpointing* (HiPC'22), and what we hold ourselves to.
 
 mod child;

@@ -19,12 +19,18 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// One shape of the history and the caches that hold it.
+/// A shape of the history and the caches that hold it.
 struct Shape {
     checkpoint: usize,
     count: u64,
     /// Pause before each call: the application computes.
     interval: Duration,
+}
+
+/// Bytes of the caches.
+struct Caches {
+    device: usize,
+    host: usize,
 }
 
 fn run(run: &mut Run) -> Result<()> {
@@ -64,8 +70,11 @@ fn run(run: &mut Run) -> Result<()> {
             history / 3 * 2,
         ),
     ] {
-        let caches = (device_cache, host_cache);
-        shot(run, case, &device, &field, &shape, caches, limit)?;
+        let caches = Caches {
+            device: device_cache,
+            host: host_cache,
+        };
+        shot(run, case, &device, &field, &shape, &caches, limit)?;
     }
     Ok(())
 }
@@ -126,12 +135,12 @@ fn shot(
     device: &Device,
     field: &Memory,
     shape: &Shape,
-    (device_cache, host_cache): (usize, usize),
+    caches: &Caches,
     limit: f64,
 ) -> Result<()> {
     let engine = Engine::builder(device)
-        .device_cache(device_cache.max(2 * shape.checkpoint))
-        .host_cache(host_cache)
+        .device_cache(caches.device.max(2 * shape.checkpoint))
+        .host_cache(caches.host)
         .scratch(std::env::temp_dir())
         .after_restore(AfterRestore::Discard)
         .build()?;

@@ -1,4 +1,4 @@
-//! What the cache makes of each workload with each policy, against the fluid bound that no policy can beat.
+//! The blocking time of each workload with each policy, against the fluid bound that no policy can beat.
 //!
 //! All of it is simulated: the engine's plan in virtual time, over links with the bandwidths that were measured on an
 //! H100 and on a host of eight H200. No byte is moved, and the rows say so. *Blocking* is the time in checkpoints and
@@ -42,7 +42,7 @@ struct NamedPolicy {
     choose: fn(Simulation) -> Simulation,
 }
 
-/// Those that are compared. The first is the engine's own.
+/// The policies that are compared. The first is the engine's own.
 const POLICIES: [NamedPolicy; 4] = [
     NamedPolicy {
         name: "residency",

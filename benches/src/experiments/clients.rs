@@ -33,7 +33,12 @@ fn run(run: &mut Run) -> Result<()> {
         for coupled in [false, true] {
             for pooled in [false, true] {
                 for clients in [1, 2, 4, 8] {
-                    cell(run, &scale, clients, (processes, coupled, pooled))?;
+                    let sharing = Sharing {
+                        processes,
+                        coupled,
+                        pooled,
+                    };
+                    cell(run, &scale, clients, sharing)?;
                 }
             }
         }
@@ -41,12 +46,23 @@ fn run(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-fn cell(
-    run: &mut Run,
-    scale: &ClientScale,
-    clients: usize,
-    (processes, coupled, pooled): (bool, bool, bool),
-) -> Result<()> {
+/// The way in which clients share a node.
+#[derive(Clone, Copy)]
+struct Sharing {
+    /// Clients are processes, and threads else.
+    processes: bool,
+    /// Clients meet before each checkpoint and each restore.
+    coupled: bool,
+    /// Clients have one pool of host memory.
+    pooled: bool,
+}
+
+fn cell(run: &mut Run, scale: &ClientScale, clients: usize, sharing: Sharing) -> Result<()> {
+    let Sharing {
+        processes,
+        coupled,
+        pooled,
+    } = sharing;
     let folder = tempfile::tempdir()?;
     let all = (0..clients).map(|index| Client {
         index,
@@ -94,7 +110,7 @@ fn as_threads(clients: &[Client], pooled: bool) -> Result<Vec<ClientTimes>> {
     })
 }
 
-/// Where threads wait for each other, unless one of them has failed.
+/// A place where threads wait for each other, unless one of them has failed.
 struct Meeting {
     all: usize,
     state: Mutex<Here>,
@@ -151,7 +167,7 @@ fn as_processes(clients: &[Client], pooled: bool) -> Result<Vec<ClientTimes>> {
     }
     let done = processes.iter_mut().map(|process| {
         let done = serde_json::from_str(&process.hear()?)?;
-        // It ends by itself: its files and its memory are given back before the next cell.
+        // The process ends by itself: its files and its memory are given back before the next cell.
         process.wait()?;
         Ok(done)
     });

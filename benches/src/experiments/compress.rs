@@ -1,4 +1,4 @@
-//! What compression gains, and what it costs where nothing can be gained: histories written and read back in reverse, with and
+//! The gain of compression, and its cost where nothing can be gained: histories written and read back in reverse, with and
 //! without it.
 
 use std::time::Instant;
@@ -76,10 +76,10 @@ fn run(run: &mut Run) -> Result<()> {
         }
         for (to, has_host) in [("host", true), ("disk", false)] {
             let mut found = vec![Vec::new(); ways.len()];
-            // One after the other in turns; the first time, memory is touched.
+            // Each in its turn; the first time, memory is touched.
             for round in 0..=rounds {
                 for ((_, how), found) in ways.iter().zip(&mut found) {
-                    let one = one(&device, &state, (len, versions), has_host, how.clone())?;
+                    let one = one(&device, &state, len, versions, has_host, how.clone())?;
                     if round > 0 {
                         found.push(one);
                     }
@@ -102,7 +102,7 @@ fn run(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-/// Whether the user's nvCOMP can be used here.
+/// Returns true if the user's nvCOMP can be used here.
 fn has_nvcomp(device: &Device) -> bool {
     let how = Compression::lossless(Value::I8).nvcomp(NvcompCodec::Lz4);
     let small = Engine::builder(device)
@@ -139,7 +139,8 @@ struct Passed {
 fn one(
     device: &Device,
     state: &Memory,
-    (len, versions): (usize, usize),
+    len: usize,
+    versions: usize,
     has_host: bool,
     how: Option<Compression>,
 ) -> Result<Passed> {

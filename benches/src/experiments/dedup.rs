@@ -41,7 +41,7 @@ pub const GPU_GDV: Experiment = Experiment {
     run: gpu::degree_vectors,
 };
 
-/// What it is compared with.
+/// The compressors that de-duplication is compared with.
 pub const CODECS: Experiment = Experiment {
     name: "dedup-codecs",
     about: "compressors on the same workloads: lz4 and zstd on the CPU, nvCOMP's codecs where it is installed",

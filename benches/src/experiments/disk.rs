@@ -34,12 +34,32 @@ const CORES_GOAL: f64 = 1.0;
 const LOOKED_AT: usize = 64 << 10;
 
 /// The tiers above the disk, and whether cuFile copies between the device's and the disk. The last is left out without cuFile.
-const CACHES: [(&str, usize, usize, DirectIo); 4] = [
-    ("host", 0, HOST_CACHE, DirectIo::Never),
-    ("device and host", DEVICE_CACHE, HOST_CACHE, DirectIo::Never),
-    ("device", DEVICE_CACHE, 0, DirectIo::Never),
-    ("device by cuFile", DEVICE_CACHE, 0, DirectIo::Always),
+const CACHES: [Caches; 4] = [
+    Caches::of("host", 0, HOST_CACHE, DirectIo::Never),
+    Caches::of("device and host", DEVICE_CACHE, HOST_CACHE, DirectIo::Never),
+    Caches::of("device", DEVICE_CACHE, 0, DirectIo::Never),
+    Caches::of("device by cuFile", DEVICE_CACHE, 0, DirectIo::Always),
 ];
+
+/// The tiers above the disk, by name: bytes of each, and the use of cuFile.
+#[derive(Clone, Copy)]
+struct Caches {
+    name: &'static str,
+    device: usize,
+    host: usize,
+    direct_io: DirectIo,
+}
+
+impl Caches {
+    const fn of(name: &'static str, device: usize, host: usize, direct_io: DirectIo) -> Self {
+        Self {
+            name,
+            device,
+            host,
+            direct_io,
+        }
+    }
+}
 
 fn run(run: &mut Run) -> Result<()> {
     let folder = measured_folder()?;
@@ -52,9 +72,11 @@ fn run(run: &mut Run) -> Result<()> {
     raw.calibrate(run)?;
     let mut histories = Vec::new();
     for caches in CACHES {
-        match TierRounds::new(&device, folder.path(), caches, (checkpoint, versions)) {
+        match TierRounds::new(&device, folder.path(), &caches, checkpoint, versions) {
             Ok(history) => histories.push(history),
-            Err(error) if caches.3 == DirectIo::Always => eprintln!("  {}: {error}", caches.0),
+            Err(error) if caches.direct_io == DirectIo::Always => {
+                eprintln!("  {}: {error}", caches.name);
+            }
             Err(error) => return Err(error),
         }
     }
@@ -143,7 +165,7 @@ fn run(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-/// What moved between the tiers, and how often host memory was written or read for each byte that went to the disk: once by each
+/// The bytes that moved between the tiers, and how often host memory was written or read for each byte to the disk: once by each
 /// end of a copy. Between a device and a file they pass a pinned ring there, or memory of cuFile's own in its compatibility mode.
 fn passed(run: &mut Run, case: &str, metrics: &Metrics) -> Result<()> {
     let (mut touched, mut stored) = (0, 0);
@@ -190,17 +212,18 @@ impl TierRounds {
     fn new(
         device: &Device,
         folder: &std::path::Path,
-        (name, device_cache, host_cache, direct_io): (&'static str, usize, usize, DirectIo),
-        (checkpoint, versions): (usize, u64),
+        caches: &Caches,
+        checkpoint: usize,
+        versions: u64,
     ) -> Result<Self> {
-        // What a host cache alone takes lies in host memory, too.
+        // The checkpoints for a host cache alone lie in host memory, too.
         let host = open(Choice::Host)?;
-        let device = if device_cache > 0 { device } else { &host };
+        let device = if caches.device > 0 { device } else { &host };
         let engine = Engine::builder(device)
-            .device_cache(device_cache * checkpoint)
-            .host_cache(host_cache * checkpoint)
+            .device_cache(caches.device * checkpoint)
+            .host_cache(caches.host * checkpoint)
             .scratch(folder)
-            .direct_io(direct_io)
+            .direct_io(caches.direct_io)
             .after_restore(AfterRestore::Discard)
             .flush(Flush::Eager)
             .build()?;
@@ -211,8 +234,8 @@ impl TierRounds {
             .stream()?
             .write(&content, &mut field.lend_mut(0..checkpoint)?)?;
         Ok(Self {
-            name,
-            direct_io,
+            name: caches.name,
+            direct_io: caches.direct_io,
             engine,
             device: device.clone(),
             field,

@@ -1,4 +1,4 @@
-//! What a checkpoint costs that is written in place: `produce` and `commit`, beside one that is copied.
+//! The cost of a checkpoint that is written in place: `produce` and `commit`, beside one that is copied.
 //!
 //! A history that fits the device cache, without a flush: what is measured is the call alone. Each version is given up
 //! again at once, so that sizes from 1 MiB to 1 GiB run in a cache of 2 GiB (64 MiB at most in a quick run).
@@ -35,7 +35,7 @@ fn run(run: &mut Run) -> Result<()> {
     let mut size = MIB;
     let mut version = 0;
     while size <= largest {
-        one_size(run, &device, &engine, (size, rounds), &mut version)?;
+        one_size(run, &device, &engine, size, rounds, &mut version)?;
         size *= 4;
     }
     Ok(())
@@ -45,7 +45,8 @@ fn one_size(
     run: &mut Run,
     device: &Device,
     engine: &Engine,
-    (size, rounds): (usize, usize),
+    size: usize,
+    rounds: usize,
     version: &mut u64,
 ) -> Result<()> {
     let case = |way: &str| format!("way={way}, bytes={size}");
@@ -58,7 +59,7 @@ fn one_size(
         let begun = Instant::now();
         let slot = engine.produce(*version, size)?;
         let lent = begun.elapsed();
-        // What the application would do here is its own time.
+        // The application's own work would be here.
         let begun = Instant::now();
         if round % 2 == 0 {
             slot.commit();

@@ -1,7 +1,7 @@
 //! A skewed group checkpoint for real: predicted blocking against measured, in one process and between
 //! processes, and every byte back (SC'22 showcase, slides 14 to 21).
 //!
-//! It runs on the GPUs of the machine if there are two or more, else on devices of plain memory, which
+//! The experiment runs on the GPUs of the machine if there are two or more, else on devices of plain memory, which
 //! share one memory bus: what it shows there is that every byte arrives, not how fast.
 
 use std::sync::Mutex;
@@ -170,7 +170,7 @@ fn links(run: &mut Run, group: &str, machine: &Machine) -> Result<()> {
     Ok(())
 }
 
-/// Where the experiment is. When it takes too long, the process ends: nothing may wait for ever on a
+/// The experiment's step. When it takes too long, the process ends: nothing may wait for ever on a
 /// machine that is lent for minutes.
 #[derive(Debug)]
 struct Clock {

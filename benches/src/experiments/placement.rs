@@ -1,4 +1,4 @@
-//! Where the overflow of a group checkpoint goes, and how long it takes to say so (MASCOTS'21, as told in
+//! The placing of a group checkpoint's overflow, and the time that deciding takes (MASCOTS'21, as told in
 //! the SC'22 showcase). No byte is moved: blocking times are what the schedules predict.
 
 use std::num::NonZeroU64;

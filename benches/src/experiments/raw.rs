@@ -33,7 +33,7 @@ pub(super) struct Raw {
     bytes: u64,
     memory: Arc<HostReservation>,
     best: [RawShape; 2],
-    /// Whether a round of writes ends with `fdatasync`.
+    /// True if a round of writes ends with `fdatasync`.
     lasts: bool,
 }
 

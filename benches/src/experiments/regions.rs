@@ -50,7 +50,7 @@ struct ManyRegions {
     name: String,
     memory: Memory,
     back: Memory,
-    /// Where each begins, and its length.
+    /// The first byte and the length of each region.
     regions: Vec<(usize, usize)>,
     total: usize,
 }

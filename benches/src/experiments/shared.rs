@@ -56,7 +56,7 @@ fn run(run: &mut Run) -> Result<()> {
         cases.map(|(about, millis, slowed)| (processes, about, member(millis, slowed)))
     });
     let groups: Vec<(usize, &str, Member)> = groups.collect();
-    // They sleep nearly all the time: on many cores, groups on directories of their own do not disturb each other.
+    // The processes sleep nearly all the time: on many cores, groups on directories of their own do not disturb each other.
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let at_a_time = match counts.iter().sum::<usize>() < cores {
         true => groups.len(),

@@ -4,12 +4,13 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use tempfile::TempDir;
 use tierflow_device::{Choice, HostReservation, open};
-use tierflow_local_stores::placement::{Calibration, ShortestWait};
-use tierflow_local_stores::{LocalStore, Options, Volume};
+use tierflow_engine::volume::{LocalStore, Volume};
+use tierflow_placement::stores::{Calibration, ShortestWait};
 use tierflow_store::{Scratch, Storage, Throttled};
 
 use super::{Experiment, Run};
@@ -92,8 +93,8 @@ fn round(folder: &Path, stores: (&[f64], bool), by: By, bytes: usize) -> Result<
     let mut stores = stores.collect::<Result<Vec<_>>>()?;
     let storage: Arc<dyn Storage> = match by {
         By::Volume => {
-            let options = Options::default().chunk_size(CHUNK);
-            Arc::new(Volume::new(stores, Box::new(ShortestWait), &options)?)
+            let pause = Duration::from_millis(100);
+            Arc::new(Volume::new(stores, Box::new(ShortestWait), CHUNK, pause)?)
         }
         By::Stripes => Arc::new(Stripes(
             stores.into_iter().map(|store| store.storage).collect(),

@@ -1,9 +1,11 @@
 //! Charts as SVG: lines over the number that the cases end with.
 
-use anyhow::{Result, anyhow};
+use std::ops::Range;
+
+use anyhow::{Result, anyhow, ensure};
 use plotters::prelude::*;
 
-use super::group::{Metric, Point, pairs, split};
+use super::query::{Metric, Point, common, pairs, split};
 use super::units::human;
 
 /// Colours of Okabe and Ito, which colour-blind readers can tell apart.
@@ -20,136 +22,116 @@ const COLORS: [RGBColor; 7] = [
 /// An axis whose ends are farther apart than this is logarithmic.
 const LOG_SPAN: f64 = 50.0;
 
-const FONT: (&str, i32) = ("sans-serif", 13);
+/// The points of one value of the pairs before the last, by the number of the last.
+struct Curve<'a> {
+    name: String,
+    points: Vec<(f64, Point<'a>)>,
+}
 
-/// The chart of one metric over the number that ends its cases; `None` where they end with names, or with
-/// different things: the table says the same then.
+/// Returns the chart of one metric over the number that ends its cases, as HTML; `None` where they end with names, or with numbers of
+/// different things.
 ///
 /// # Errors
 /// When a value is no finite number.
 pub(crate) fn chart(metric: &Metric<'_>) -> Result<Option<String>> {
-    let (common, names) = names(metric);
-    let Some((axis, lines)) = lines(metric, &names) else {
+    let common = common(&metric.points);
+    let mut axis = None;
+    let mut curves: Vec<Curve<'_>> = Vec::new();
+    for point in &metric.points {
+        let own = pairs(&point.row.case).filter(|pair| !common.contains(pair));
+        let name = own.collect::<Vec<_>>().join(", ");
+        let Some((series, key, x)) = split(&name) else {
+            return Ok(None);
+        };
+        if axis.get_or_insert_with(|| key.to_owned()) != key {
+            return Ok(None);
+        }
+        let at = curves
+            .iter()
+            .position(|curve| curve.name == series)
+            .unwrap_or_else(|| {
+                curves.push(Curve {
+                    name: series.to_owned(),
+                    points: Vec::new(),
+                });
+                curves.len() - 1
+            });
+        curves[at].points.push((x, *point));
+    }
+    curves
+        .iter_mut()
+        .for_each(|curve| curve.points.sort_by(|(a, _), (b, _)| a.total_cmp(b)));
+    if curves.iter().all(|curve| curve.points.len() < 2) {
         return Ok(None);
-    };
-    let mut svg = String::new();
-    line_chart(&mut svg, metric, axis, &lines)?;
-    let common = escape(&common);
+    }
+    let legend =
+        curves
+            .iter()
+            .zip(COLORS.iter().cycle())
+            .map(|(Curve { name, .. }, RGBColor(r, g, b))| {
+                format!(
+                    "<span style=\"color:rgb({r},{g},{b})\">&#9632;</span> {} &ensp; ",
+                    escape(name)
+                )
+            });
+    let legend: String = legend.collect();
+    let svg = svg(metric.unit, &axis.unwrap_or_default(), &curves)?;
     Ok(Some(format!(
-        "<p>{common}</p>\n<p>{}</p>\n{svg}\n",
-        legend(&lines)
+        "<p>{}</p>\n<p>{legend}</p>\n{svg}\n",
+        escape(&common.join(", "))
     )))
 }
 
-/// The pairs that all cases share, and each case without them.
-fn names(metric: &Metric<'_>) -> (String, Vec<String>) {
-    let all = |pair: &str| {
-        let mut points = metric.points.iter();
-        metric.points.len() > 1 && points.all(|point| pairs(&point.row.case).any(|p| p == pair))
-    };
-    let of = |case: &str, is_common: bool| {
-        let chosen: Vec<_> = pairs(case).filter(|pair| all(pair) == is_common).collect();
-        chosen.join(", ")
-    };
-    let common = metric.points.first().map(|point| of(&point.row.case, true));
-    let names = metric.points.iter().map(|point| of(&point.row.case, false));
-    (common.unwrap_or_default(), names.collect())
-}
-
-/// The points of one value of the pairs before the last, by the number of the last.
-struct Curve<'a> {
-    name: String,
-    points: Vec<(f64, &'a Point<'a>)>,
-}
-
-/// The key of the last pairs, and the lines over it; `None` when some case is no number, or the cases
-/// number different things.
-fn lines<'a>(metric: &'a Metric<'a>, names: &'a [String]) -> Option<(&'a str, Vec<Curve<'a>>)> {
-    let (_, axis, _) = split(names.first()?)?;
-    let mut lines: Vec<Curve<'a>> = Vec::new();
-    for (point, name) in metric.points.iter().zip(names) {
-        let (name, _, x) = split(name).filter(|(_, key, _)| *key == axis)?;
-        let line = match lines.iter().position(|line| line.name == name) {
-            Some(at) => &mut lines[at],
-            None => lines.push_mut(Curve {
-                name: name.to_owned(),
-                points: Vec::new(),
-            }),
-        };
-        line.points.push((x, point));
-    }
-    for line in &mut lines {
-        line.points.sort_by(|(a, _), (b, _)| a.total_cmp(b));
-    }
-    let is_line = |line: &Curve<'_>| line.points.len() > 1;
-    lines.iter().any(is_line).then_some((axis, lines))
-}
-
-fn legend(lines: &[Curve<'_>]) -> String {
-    let entry = |(line, color): (&Curve<'_>, &RGBColor)| {
-        let RGBColor(r, g, b) = color;
-        let name = escape(&line.name);
-        format!(
-            "<span style=\"white-space:nowrap\"><span style=\"color:rgb({r},{g},{b})\">&#9632;</span> {name}</span> &ensp; "
-        )
-    };
-    let named = lines.iter().filter(|line| !line.name.is_empty());
-    named.zip(COLORS.iter().cycle()).map(entry).collect()
-}
-
-fn line_chart(
-    svg: &mut String,
-    metric: &Metric<'_>,
-    axis: &str,
-    lines: &[Curve<'_>],
-) -> Result<()> {
-    let all = || lines.iter().flat_map(|line| &line.points);
+fn svg(unit: &str, axis: &str, curves: &[Curve<'_>]) -> Result<String> {
+    let all = || curves.iter().flat_map(|curve| &curve.points);
     let across = Axis::over(all().map(|(x, _)| *x), false)?;
+    let values = |point: &Point<'_>| {
+        let (min, max) = point.extremes.unzip();
+        [Some(point.row.value), min, max, point.reference]
+            .into_iter()
+            .flatten()
+    };
     let up = Axis::over(all().flat_map(|(_, point)| values(point)), true)?;
-    let area = SVGBackend::with_string(svg, (760, 320)).into_drawing_area();
-    let mut chart = ChartBuilder::on(&area)
+    let mut svg = String::new();
+    let area = SVGBackend::with_string(&mut svg, (760, 320)).into_drawing_area();
+    let mut builder = ChartBuilder::on(&area);
+    builder
         .margin(10)
         .x_label_area_size(44)
-        .y_label_area_size(84)
-        .build_cartesian_2d(across.range(), up.range())?;
-    chart
-        .configure_mesh()
-        .light_line_style(TRANSPARENT)
-        .label_style(FONT)
-        .x_desc(axis)
-        .x_label_formatter(&|x| human(across.value(*x), "1"))
-        .y_label_formatter(&|y| human(up.value(*y), metric.unit))
+        .y_label_area_size(84);
+    let mut chart = builder.build_cartesian_2d(across.range(), up.range())?;
+    let (name_x, name_y) = (
+        |x: &f64| human(across.value(*x), "1"),
+        |y: &f64| human(up.value(*y), unit),
+    );
+    let mut mesh = chart.configure_mesh();
+    mesh.light_line_style(TRANSPARENT)
+        .label_style(("sans-serif", 13))
+        .x_desc(axis);
+    mesh.x_label_formatter(&name_x)
+        .y_label_formatter(&name_y)
         .draw()?;
-    for (line, color) in lines.iter().zip(COLORS.iter().cycle()) {
+    for (Curve { points, .. }, color) in curves.iter().zip(COLORS.iter().cycle()) {
         let at = |x: f64, y: f64| (across.at(x), up.at(y));
-        let medians = line.points.iter().map(|(x, p)| at(*x, p.row.value));
+        let medians = points.iter().map(|(x, point)| at(*x, point.row.value));
         chart.draw_series(LineSeries::new(medians, color.stroke_width(2)).point_size(3))?;
-        let spans = line.points.iter().filter_map(|(x, point)| {
-            let (min, max) = point.extremes?;
-            Some(PathElement::new([at(*x, min), at(*x, max)], color))
-        });
-        chart.draw_series(spans)?;
-        let references = line.points.iter().filter_map(|(x, point)| {
-            Some(Cross::new(
-                at(*x, point.row.reference?),
-                6,
-                color.stroke_width(2),
-            ))
-        });
-        chart.draw_series(references)?;
+        let spans = points
+            .iter()
+            .filter_map(|(x, point)| Some((*x, point.extremes?)));
+        chart.draw_series(
+            spans.map(|(x, (min, max))| PathElement::new([at(x, min), at(x, max)], color)),
+        )?;
+        let references = points
+            .iter()
+            .filter_map(|(x, point)| Some(at(*x, point.reference?)));
+        chart.draw_series(references.map(|at| Cross::new(at, 6, color.stroke_width(2))))?;
     }
-    area.present().map_err(|error| anyhow!("{error}"))
+    area.present().map_err(|error| anyhow!("{error}"))?;
+    drop((chart, area));
+    Ok(svg)
 }
 
-/// All that an axis has to hold of a point: its value, its extremes and what it is compared with.
-fn values<'a>(point: &'a Point<'_>) -> impl Iterator<Item = f64> + Clone + 'a {
-    let (min, max) = point.extremes.unzip();
-    [Some(point.row.value), min, max, point.row.reference]
-        .into_iter()
-        .flatten()
-}
-
-/// From values to the coordinates that are drawn: themselves or their logarithm to `base`.
+/// The coordinates of values: themselves, or their logarithm to `base`.
 struct Axis {
     low: f64,
     high: f64,
@@ -161,9 +143,10 @@ impl Axis {
     fn over(values: impl Iterator<Item = f64> + Clone, from_zero: bool) -> Result<Self> {
         let low = values.clone().fold(f64::INFINITY, f64::min);
         let high = values.clone().fold(f64::NEG_INFINITY, f64::max);
-        if !(low.is_finite() && high.is_finite()) {
-            return Err(anyhow!("no finite values to draw: {low} to {high}"));
-        }
+        ensure!(
+            low.is_finite() && high.is_finite(),
+            "no finite values to draw: {low} to {high}"
+        );
         let is_log = low > 0.0 && high / low > LOG_SPAN;
         // Counts are often powers of two.
         let is_two = !from_zero && values.into_iter().all(|value| value.log2().fract() == 0.0);
@@ -179,11 +162,10 @@ impl Axis {
     }
 
     /// The coordinates, with a little room where the axis does not start at zero.
-    fn range(&self) -> std::ops::Range<f64> {
+    fn range(&self) -> Range<f64> {
         let (low, high) = (self.at(self.low), self.at(self.high));
         let room = (high - low) * 0.05;
-        let low = if self.low == 0.0 { low } else { low - room };
-        low..high + room
+        low - if self.low == 0.0 { 0.0 } else { room }..high + room
     }
 
     fn at(&self, value: f64) -> f64 {
@@ -195,19 +177,15 @@ impl Axis {
     }
 }
 
-/// `text` as it may stand in HTML and SVG.
-pub(crate) fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
+fn escape(text: &str) -> minijinja::HtmlEscape<'_> {
+    minijinja::HtmlEscape(text)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::experiments::Run;
-    use crate::report::group::sections;
+    use crate::report::query::metrics;
 
     /// The chart of one value for each case.
     fn of(cases: &[(&str, f64)]) -> Option<String> {
@@ -215,11 +193,11 @@ mod tests {
         for (case, value) in cases {
             run.value(case, "time", "ns", *value).unwrap();
         }
-        chart(&sections(&run.into_rows())[0].metrics[0]).unwrap()
+        chart(&metrics(&run.into_rows())[0]).unwrap()
     }
 
     #[test]
-    fn numbers_make_a_line_and_what_all_share_is_said_once() {
+    fn numbers_make_a_line_and_common_pairs_stand_once() {
         let line = of(&[
             ("on=<gpu>, policy=lru, n=4", 1.0),
             ("on=<gpu>, policy=lru, n=2", 2.0),

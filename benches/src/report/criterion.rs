@@ -1,4 +1,4 @@
-//! What criterion measured, as rows.
+//! Criterion's results as rows.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,15 +7,15 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 
 use super::Row;
-use super::group::split;
+use super::query::split;
 
-/// `new/benchmark.json`: which bench it was.
+/// `new/benchmark.json`: the names of a bench.
 #[derive(Deserialize)]
 struct Benchmark {
     group_id: String,
     function_id: Option<String>,
     value_str: Option<String>,
-    /// How much one iteration does: `{"Elements": 16}`.
+    /// The work of one iteration: `{"Elements": 16}`.
     #[serde(default)]
     throughput: Option<BTreeMap<String, serde_json::Value>>,
 }
@@ -38,7 +38,7 @@ struct Interval {
     upper_bound: f64,
 }
 
-/// Every bench that criterion kept under `home`, sorted by its path; none when there is no such folder.
+/// Returns the rows of every bench that criterion kept under `home`, sorted by its path; none when there is no such folder.
 ///
 /// A bench has the metric `time`, the median of one iteration in ns, whose `min` and `max` are the ends of
 /// its confidence interval. Where it states its throughput, `bandwidth` in bytes/s or
@@ -48,7 +48,9 @@ struct Interval {
 /// When a file cannot be read or is not as criterion writes it.
 pub fn rows(home: &Path) -> Result<Vec<Row>> {
     let mut found = Vec::new();
-    collect(home, &mut found)?;
+    if home.exists() {
+        collect(home, &mut found)?;
+    }
     found.sort();
     let mut rows = Vec::new();
     for folder in found {
@@ -57,84 +59,66 @@ pub fn rows(home: &Path) -> Result<Vec<Row>> {
         rows.extend(bench_rows(&bench, &estimates.median));
     }
     // Numbers in their own order, which is not that of the paths. The sort is stable: metrics stay together.
+    let key = |row: &Row| {
+        let (series, number) = split(&row.case).map_or((&*row.case, 0.0), |(s, _, x)| (s, x));
+        ((row.experiment.clone(), series.to_owned()), number)
+    };
     rows.sort_by(|one, other| {
-        let key = |row: &'_ Row| {
-            let (series, number) = split(&row.case).map_or((&*row.case, 0.0), |(s, _, x)| (s, x));
-            (row.experiment.clone(), series.to_owned(), number)
-        };
-        key(one)
-            .partial_cmp(&key(other))
-            .unwrap_or(std::cmp::Ordering::Equal)
+        let (one, other) = (key(one), key(other));
+        one.0.cmp(&other.0).then(one.1.total_cmp(&other.1))
     });
     Ok(rows)
 }
 
 fn bench_rows(bench: &Benchmark, median: &Estimate) -> Vec<Row> {
-    let pair = |key: &str, value: &Option<String>| {
-        value.as_ref().map(|value| {
-            if value.contains('=') {
-                value.clone()
-            } else {
-                format!("{key}={value}")
-            }
-        })
-    };
-    let pairs: Vec<_> = [
-        pair("function", &bench.function_id),
-        pair("n", &bench.value_str),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
+    let named = [("function", &bench.function_id), ("n", &bench.value_str)];
+    let pairs = named.into_iter().filter_map(|(key, value)| match value {
+        Some(value) if value.contains('=') => Some(value.clone()),
+        value => Some(format!("{key}={}", value.as_ref()?)),
+    });
+    let pairs: Vec<_> = pairs.collect();
     let case = if pairs.is_empty() {
         bench.group_id.clone()
     } else {
         pairs.join(", ")
     };
-    let row = |metric: &str, value: f64, unit: &str| Row {
-        experiment: format!("bench/{}", bench.group_id),
-        case: case.clone(),
-        metric: metric.to_owned(),
-        value,
-        unit: unit.to_owned(),
-        reference: None,
-        ratio: None,
-    };
+    let time = median.point_estimate;
     let interval = &median.confidence_interval;
-    let mut rows = vec![
-        row("time", median.point_estimate, "ns"),
-        row("time min", interval.lower_bound, "ns"),
-        row("time max", interval.upper_bound, "ns"),
-    ];
     let does = |what: &str| bench.throughput.as_ref()?.get(what)?.as_f64();
-    if let Some(bytes) = does("Bytes").or_else(|| does("BytesDecimal")) {
-        rows.push(row(
+    let bytes = does("Bytes").or_else(|| does("BytesDecimal"));
+    let values = [
+        ("time", Some(time), "ns"),
+        ("time min", Some(interval.lower_bound), "ns"),
+        ("time max", Some(interval.upper_bound), "ns"),
+        (
             "bandwidth",
-            bytes * 1e9 / median.point_estimate,
+            bytes.map(|bytes| bytes * 1e9 / time),
             "bytes/s",
-        ));
-    }
-    if let Some(elements) = does("Elements") {
-        rows.push(row(
+        ),
+        (
             "time per element",
-            median.point_estimate / elements,
+            does("Elements").map(|elements| time / elements),
             "ns",
-        ));
-    }
-    rows.retain(|row| row.value.is_finite());
-    rows
+        ),
+    ];
+    let row = |(metric, value, unit): (&str, Option<f64>, &str)| {
+        Some(Row {
+            experiment: format!("bench/{}", bench.group_id),
+            case: case.clone(),
+            metric: metric.to_owned(),
+            value: value.filter(|value| value.is_finite())?,
+            unit: unit.to_owned(),
+            reference: None,
+            ratio: None,
+        })
+    };
+    values.into_iter().filter_map(row).collect()
 }
 
 /// Criterion keeps the latest measurement of a bench in its folder `new`.
 fn collect(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
-    let entries = match std::fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => {
-            return Err(error).with_context(|| format!("cannot read {}", folder.display()));
-        }
-    };
-    for entry in entries {
+    let name = || folder.display().to_string();
+    for entry in std::fs::read_dir(folder).with_context(name)? {
         let path = entry?.path();
         if path.ends_with("new") && path.join("benchmark.json").is_file() {
             found.push(path);
@@ -146,9 +130,8 @@ fn collect(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
 }
 
 fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T> {
-    let json =
-        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    serde_json::from_str(&json).with_context(|| format!("cannot read {}", path.display()))
+    let json = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    serde_json::from_str(&json).with_context(|| path.display().to_string())
 }
 
 #[cfg(test)]

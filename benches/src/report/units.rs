@@ -36,7 +36,7 @@ pub(crate) fn digits(value: f64) -> String {
         _ if value.fract() == 0.0 => 0,
         100.0.. => 0,
         10.0.. => 1,
-        // What rounds to one has the digits of one.
+        // A value that rounds to one has the digits of one.
         0.9995.. => 2,
         0.1.. => 3,
         0.01.. => 4,

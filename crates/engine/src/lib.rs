@@ -21,6 +21,7 @@ mod region;
 mod run;
 mod seeing;
 mod suspending;
+pub mod volume;
 mod within;
 
 pub use builder::{DeviceCache, EngineBuilder, HostCache, NodeLocal, ScratchTier, Tier};

@@ -13,9 +13,9 @@ pub enum TopologyError {
          bytes/s; leave a link that carries nothing out"
     )]
     BadBandwidth {
-        /// What was to have it.
+        /// The part that was to have it.
         at: Limit,
-        /// What was given, in bytes per second.
+        /// The bandwidth, in bytes per second.
         bandwidth: f64,
     },
     /// The bandwidths add up to more than can be computed with exactly.
@@ -47,7 +47,7 @@ pub enum TopologyError {
     /// The GPU has this port already; parallel cables are one port of their summed bandwidth.
     #[error("there is {at} already: add the bandwidths up into one")]
     Twice {
-        /// What was added a second time.
+        /// The part that was added a second time.
         at: Limit,
     },
 }
@@ -88,7 +88,7 @@ pub enum PlacementError {
     Disconnected {
         /// The GPU.
         gpu: GpuId,
-        /// Its remainder, in bytes.
+        /// The GPU's remainder, in bytes.
         bytes: u64,
     },
     /// All that these GPUs can reach is too small for what they have to place.
@@ -100,7 +100,7 @@ pub enum PlacementError {
     DoesNotFit {
         /// The GPUs, in rising order.
         gpus: Vec<GpuId>,
-        /// What finds no place, in bytes, with every remainder and every spare capacity rounded to the alignment.
+        /// Bytes that find no place, with every remainder and every spare capacity rounded to the alignment.
         missing: u64,
     },
 }

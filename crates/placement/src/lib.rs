@@ -5,6 +5,7 @@ mod error;
 mod flow;
 mod problem;
 mod schedule;
+pub mod stores;
 mod strategy;
 mod time;
 mod topology;

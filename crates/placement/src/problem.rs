@@ -1,15 +1,15 @@
 use crate::{GpuId, HostId, MAX_BYTES, PlacementError, Topology};
 
-/// What a GPU's part in a group checkpoint amounts to, in bytes (SC'22 showcase, slides 49 and 61).
+/// A GPU's part in a group checkpoint, in bytes (SC'22 showcase, slides 49 and 61).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Share {
-    /// Its checkpoint is so many bytes larger than its free space: they are sent elsewhere.
+    /// Bytes by which the checkpoint is larger than the free space: they are sent elsewhere.
     Remainder(u64),
-    /// Its free space is so many bytes larger than its checkpoint: they can be lent.
+    /// Bytes by which the free space is larger than the checkpoint: they can be lent.
     Spare(u64),
 }
 
-/// One group checkpoint whose remainders are to be placed.
+/// A group checkpoint whose remainders are to be placed.
 ///
 /// ```
 /// use tierflow_placement::{Problem, Share, Topology};
@@ -137,7 +137,7 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// That the remainders, rounded up to `grain`, can be computed with.
+    /// Checks that the remainders, rounded up to `grain`, can be computed with.
     pub(crate) fn check_total(&self, grain: u64) -> Result<(), PlacementError> {
         let mut total = 0_u64;
         for (gpu, bytes) in self.remainders() {

@@ -4,7 +4,7 @@ use crate::flow::Loads;
 use crate::topology::names;
 use crate::{ExactTime, GpuId, HostId, HostLinkId, Limit, LinkId, Problem, SwitchId};
 
-/// Where a transfer ends.
+/// The end of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Destination {
     /// The spare capacity of another GPU.
@@ -13,7 +13,7 @@ pub enum Destination {
     Host(HostId),
 }
 
-/// Which way a transfer takes.
+/// The way of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Route {
     /// The link between the two GPUs.
@@ -24,18 +24,18 @@ pub enum Route {
     Host(HostLinkId),
 }
 
-/// One piece of a remainder and where it goes.
+/// A piece of a remainder, and its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Transfer {
     /// The GPU whose remainder it is.
     pub from: GpuId,
-    /// Where it goes.
+    /// The memory that gets it.
     pub to: Destination,
-    /// Which way.
+    /// The way that it takes.
     pub via: Route,
-    /// Where the piece starts in the remainder, in bytes.
+    /// The piece's first byte in the remainder.
     pub offset: u64,
-    /// Its length in bytes.
+    /// The piece's length in bytes.
     pub bytes: u64,
 }
 
@@ -51,7 +51,7 @@ pub struct Schedule {
 /// A proof that no schedule ends earlier, whose transfers are [aligned](Problem::aligned_to).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bound {
-    /// What the cut takes. Where all remainders are multiples of the alignment, that is the makespan of the best schedule
+    /// The time of the cut. Where all remainders are multiples of the alignment, that is the makespan of the best schedule
     /// if bytes could be divided at will; else that is longer by less than what the cut takes for one multiple of each
     /// of its GPUs.
     pub time: ExactTime,
@@ -61,20 +61,20 @@ pub struct Bound {
 
 /// A group of GPUs, and everything through which their remainders can leave.
 ///
-/// They have `remainder` bytes, of which `room` fit behind those [limits](Limit) that are room, while
+/// The GPUs have `remainder` bytes, of which `room` fit behind those [limits](Limit) that are room, while
 /// the others carry `bandwidth` together: it takes (`remainder` − `room`) / `bandwidth`, or no time if that is less than
 /// nothing. If all fields are empty, nothing had to be placed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cut {
     /// The GPUs, in rising order.
     pub gpus: Vec<GpuId>,
-    /// Their remainders, in bytes.
+    /// The GPUs' remainders, in bytes.
     pub remainder: u64,
-    /// What fits through those limits that are room, in bytes; of each, whole multiples of the alignment.
+    /// Bytes that fit through limits of room; of each limit, whole multiples of the alignment.
     pub room: u64,
-    /// What the other limits carry, in bytes per second.
+    /// The bandwidth of the other limits, in bytes per second.
     pub bandwidth: u64,
-    /// What limits them.
+    /// The limits.
     pub limits: Vec<Limit>,
 }
 
@@ -105,7 +105,7 @@ impl Schedule {
         self.makespan
     }
 
-    /// What takes that long; `None` if there is no transfer.
+    /// Returns the limit that is used for the longest time; `None` if there is no transfer.
     pub fn busiest(&self) -> Option<Limit> {
         self.busiest
     }

@@ -27,7 +27,7 @@ impl ExactTime {
         bandwidth: 1,
     };
 
-    /// What `bytes` take at `bandwidth` bytes per second; `None` if that is zero.
+    /// Returns the time of `bytes` at `bandwidth` bytes per second; `None` if that is zero.
     pub fn new(bytes: u64, bandwidth: u64) -> Option<Self> {
         let divisor = gcd(bytes, bandwidth);
         (bandwidth > 0).then(|| Self {

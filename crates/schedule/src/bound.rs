@@ -36,7 +36,8 @@ impl Machine {
         let model = Model::new(self, steps);
         let optimum = programme(&model);
         Bound {
-            time: Duration::try_from_secs_f64(optimum.least(&model) * (1.0 - 1e-9)).unwrap_or(Duration::MAX),
+            time: Duration::try_from_secs_f64(optimum.least(&model) * (1.0 - 1e-9))
+                .unwrap_or(Duration::MAX),
             device: optimum.device,
             plain: optimum.plain,
             coded: optimum.coded,
@@ -106,7 +107,9 @@ impl Repeated {
     /// The least T1 + T2. Both constraints are convex, so the sum is convex in T1.
     fn least(&self) -> f64 {
         let (mut low, mut high) = (0.0, self.steps * (self.down - self.forward).max(0.0));
-        let total = |wait: f64| self.steps * self.forward + wait + self.second(self.steps * self.forward + wait);
+        let total = |wait: f64| {
+            self.steps * self.forward + wait + self.second(self.steps * self.forward + wait)
+        };
         for _ in 0..40 {
             let (left, right) = (low + (high - low) * 0.4, low + (high - low) * 0.6);
             if total(left) <= total(right) {
@@ -145,7 +148,10 @@ impl Repeated {
             let states = self.above as f64 + existing + spilled;
             states * binomial::forwards(self.steps / states, self.above + 1) + spilled
         };
-        let (mut low, mut high) = (0.0, (brought - existing).min(second / self.down).min(self.steps));
+        let (mut low, mut high) = (
+            0.0,
+            (brought - existing).min(second / self.down).min(self.steps),
+        );
         for _ in 0..30 {
             let (left, right) = (low + (high - low) * 0.4, low + (high - low) * 0.6);
             if steps(left) <= steps(right) {
@@ -193,7 +199,9 @@ pub(crate) fn programme(model: &Model) -> Optimum {
         (0..hops).for_each(|tier| row[coded(tier)] += decode);
         row[saved] = 1.0;
     });
-    add(steps, &mut |row| states().for_each(|state| row[state] = 1.0));
+    add(steps, &mut |row| {
+        states().for_each(|state| row[state] = 1.0)
+    });
     add(model.slots as f64, &mut |row| row[0] = 1.0);
     for hop in 0..hops {
         let link = model.hops[hop];

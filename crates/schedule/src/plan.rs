@@ -22,7 +22,12 @@ impl Plan {
         let model = Model::new(machine, steps);
         let mut search = Search::new(&model);
         search.run();
-        Self { actions: search.best, times: search.times, bound: machine.bound(steps), steps: model.steps }
+        Self {
+            actions: search.best,
+            times: search.times,
+            bound: machine.bound(steps),
+            steps: model.steps,
+        }
     }
 
     /// Returns the plan that the bound's linear programme suggests, without replays. Takes milliseconds.
@@ -34,7 +39,12 @@ impl Plan {
         let share = below as f64 / model.steps as f64;
         let dense = model.slots as f64 / (1.0 - share).max(1e-3);
         let shape = Shape::new(&model, below, dense as usize);
-        Self { actions: shape.line(&model).stream(&model), times: None, bound: machine.bound(steps), steps: model.steps }
+        Self {
+            actions: shape.line(&model).stream(&model),
+            times: None,
+            bound: machine.bound(steps),
+            steps: model.steps,
+        }
     }
 
     /// The actions, in their order.
@@ -45,7 +55,8 @@ impl Plan {
     /// The time that the plan takes in the replay by which it was chosen. `None` for a plan that was not replayed.
     #[must_use]
     pub fn expected(&self) -> Option<Duration> {
-        self.times.and_then(|times| Duration::try_from_secs_f64(times.total).ok())
+        self.times
+            .and_then(|times| Duration::try_from_secs_f64(times.total).ok())
     }
 
     /// A time that no schedule beats.

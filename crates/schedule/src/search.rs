@@ -25,7 +25,15 @@ impl<'a> Search<'a> {
     pub(crate) fn new(model: &'a Model) -> Self {
         let optimum = bound::programme(model);
         let least = optimum.least(model);
-        Self { model, optimum, least, best: Vec::new(), times: None, tried: HashSet::new(), work: 0 }
+        Self {
+            model,
+            optimum,
+            least,
+            best: Vec::new(),
+            times: None,
+            tried: HashSet::new(),
+            work: 0,
+        }
     }
 
     fn judge(&mut self, actions: Vec<Action>) -> f64 {
@@ -48,7 +56,10 @@ impl<'a> Search<'a> {
 
     /// The search is over: the bound is met, or the work is done.
     fn is_done(&self, share: f64) -> bool {
-        self.work as f64 > WORK as f64 * share || self.times.is_some_and(|times| times.total <= self.least * 1.0005)
+        self.work as f64 > WORK as f64 * share
+            || self
+                .times
+                .is_some_and(|times| times.total <= self.least * 1.0005)
     }
 
     pub(crate) fn run(&mut self) {
@@ -60,10 +71,18 @@ impl<'a> Search<'a> {
         for hop in 0..model.hops.len() {
             rooms += model.room(hop) as usize;
             let room = rooms.min(steps);
-            self.shape(Shape { slots: room, last_spill: (room - slots) as i32, ..Shape::new(model, 0, steps) });
+            self.shape(Shape {
+                slots: room,
+                last_spill: (room - slots) as i32,
+                ..Shape::new(model, 0, steps)
+            });
         }
         let stored = self.optimum.stored() as usize;
-        self.shape(Shape { slots: stored.max(1), last_spill: stored.saturating_sub(slots) as i32, ..Shape::new(model, 0, steps) });
+        self.shape(Shape {
+            slots: stored.max(1),
+            last_spill: stored.saturating_sub(slots) as i32,
+            ..Shape::new(model, 0, steps)
+        });
         if let Some(actions) = blocking::stream(model) {
             self.judge(actions);
         }
@@ -87,7 +106,10 @@ impl<'a> Search<'a> {
                     break;
                 }
                 for spill in [-1, 0, 3] {
-                    let shape = Shape { spill, ..Shape::new(model, below, last.clamp(1, steps)) };
+                    let shape = Shape {
+                        spill,
+                        ..Shape::new(model, below, last.clamp(1, steps))
+                    };
                     starts.push((self.shape(shape), shape));
                 }
             }
@@ -149,7 +171,11 @@ impl<'a> Search<'a> {
 fn vary(mut shape: Shape, field: usize, step: f64, sign: i32, steps: usize) -> Shape {
     let moved = |value: usize| {
         let by = (value as f64 * step).ceil().max(1.0) as usize;
-        if sign > 0 { value + by } else { value.saturating_sub(by) }
+        if sign > 0 {
+            value + by
+        } else {
+            value.saturating_sub(by)
+        }
     };
     match field {
         0 => shape.below = moved(shape.below).min(steps),
@@ -166,14 +192,21 @@ struct Dice(u64);
 
 impl Dice {
     fn next(&mut self, sides: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % sides.max(1)
     }
 
     fn vary(&mut self, line: &mut Line, steps: usize) {
         let count = line.positions.len();
         let at = self.next(count);
-        let far = if self.next(2) == 0 { count } else { (at + 1 + self.next(10)).min(count) };
+        let far = if self.next(2) == 0 {
+            count
+        } else {
+            (at + 1 + self.next(10)).min(count)
+        };
         match self.next(5) {
             0 if at > 0 => {
                 line.positions.remove(at);
@@ -194,14 +227,22 @@ impl Dice {
                 let up = self.next(2) == 0;
                 let by = 1 + self.next(3);
                 for position in &mut line.positions[at.max(1).min(count)..far] {
-                    *position = if up { *position + by } else { position.saturating_sub(by) };
+                    *position = if up {
+                        *position + by
+                    } else {
+                        position.saturating_sub(by)
+                    };
                 }
             }
             _ if at > 0 => {
                 let up = self.next(2) == 0;
                 let by = 1 + self.next(3);
                 let position = &mut line.positions[at];
-                *position = if up { *position + by } else { position.saturating_sub(by) };
+                *position = if up {
+                    *position + by
+                } else {
+                    position.saturating_sub(by)
+                };
             }
             _ => {}
         }

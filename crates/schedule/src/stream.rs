@@ -53,12 +53,20 @@ impl Writer {
             } else {
                 let middle = start + binomial::split(steps, inner + 1);
                 self.forward(start, middle);
-                open.push(Gap { start, end: middle, inner });
+                open.push(Gap {
+                    start,
+                    end: middle,
+                    inner,
+                });
                 if end - middle == 1 {
                     self.actions.push(Action::Reverse { step: middle });
                 } else {
                     self.save(middle);
-                    open.push(Gap { start: middle, end, inner: inner - 1 });
+                    open.push(Gap {
+                        start: middle,
+                        end,
+                        inner: inner - 1,
+                    });
                     stands = true;
                 }
             }
@@ -78,8 +86,14 @@ impl Writer {
 
 /// The stream that stores `positions` in the sweep, which begin with 0 and ascend. `inner` tells the slots for the states
 /// between the position of that index and the next one.
-pub(crate) fn line(steps: usize, positions: &[usize], inner: &dyn Fn(usize) -> usize) -> Vec<Action> {
-    let mut writer = Writer { actions: Vec::with_capacity(4 * steps) };
+pub(crate) fn line(
+    steps: usize,
+    positions: &[usize],
+    inner: &dyn Fn(usize) -> usize,
+) -> Vec<Action> {
+    let mut writer = Writer {
+        actions: Vec::with_capacity(4 * steps),
+    };
     let mut at = 0;
     for &position in positions {
         writer.forward(at, position);
@@ -90,7 +104,11 @@ pub(crate) fn line(steps: usize, positions: &[usize], inner: &dyn Fn(usize) -> u
     writer.actions.push(Action::EndForward);
     let mut end = steps;
     for (index, &start) in positions.iter().enumerate().rev() {
-        writer.gap(Gap { start, end, inner: inner(index) });
+        writer.gap(Gap {
+            start,
+            end,
+            inner: inner(index),
+        });
         end = start;
     }
     writer.actions

@@ -20,12 +20,26 @@ fn draw(dice: &mut Dice, least: f64) -> (Machine, usize) {
     let slots = dice.log(least, (steps as f64 / 3.0).max(least)) as u64;
     let forward = 1e-3;
     let state = 1_000_000u64;
-    let host = if dice.next() < 0.15 { 0 } else { dice.log(1.0, steps as f64) as u64 };
-    let disk = if dice.next() < 0.15 { 0 } else if dice.next() < 0.5 { u64::MAX / state } else { dice.log(1.0, steps as f64) as u64 };
+    let host = if dice.next() < 0.15 {
+        0
+    } else {
+        dice.log(1.0, steps as f64) as u64
+    };
+    let disk = if dice.next() < 0.15 {
+        0
+    } else if dice.next() < 0.5 {
+        u64::MAX / state
+    } else {
+        dice.log(1.0, steps as f64) as u64
+    };
     let mut tier = |low, high, room: u64| {
         let down = dice.log(low, high) * forward;
         let up = down * dice.log(0.5, 2.0);
-        Tier { room: room.saturating_mul(state), down: state as f64 / down, up: state as f64 / up }
+        Tier {
+            room: room.saturating_mul(state),
+            down: state as f64 / down,
+            up: state as f64 / up,
+        }
     };
     let tiers = vec![tier(0.2, 20.0, host), tier(1.0, 100.0, disk)];
     let machine = Machine {
@@ -44,10 +58,19 @@ fn draw(dice: &mut Dice, least: f64) -> (Machine, usize) {
 fn over_the_bound() {
     for least in [8.0, 2.0] {
         let mut ratios = Vec::new();
-        let mut dice = Dice(std::env::var("SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1));
+        let mut dice = Dice(
+            std::env::var("SEED")
+                .ok()
+                .and_then(|s| s.parse().ok())
+                .unwrap_or(1),
+        );
         let mut hr: f64 = 0.0;
         let mut hrr = Vec::new();
-        for _ in 0..std::env::var("MACHINES").ok().and_then(|s| s.parse().ok()).unwrap_or(100) {
+        for _ in 0..std::env::var("MACHINES")
+            .ok()
+            .and_then(|s| s.parse().ok())
+            .unwrap_or(100)
+        {
             let (machine, steps) = draw(&mut dice, least);
             let plan = Plan::best(&machine, steps);
             let bound = plan.bound().time.as_secs_f64();
@@ -60,10 +83,24 @@ fn over_the_bound() {
         }
         ratios.sort_by(|a, b| a.0.total_cmp(&b.0));
         let n = ratios.len();
-        println!("c0>={least}: mean {:.4} 90% {:.4} worst {:.4}; hrevolve mean {:.3}; most over hrevolve {hr:.4}", ratios.iter().map(|r| r.0).sum::<f64>() / n as f64, ratios[n * 9 / 10].0, ratios[n - 1].0, hrr.iter().sum::<f64>() / n as f64);
+        println!(
+            "c0>={least}: mean {:.4} 90% {:.4} worst {:.4}; hrevolve mean {:.3}; most over hrevolve {hr:.4}",
+            ratios.iter().map(|r| r.0).sum::<f64>() / n as f64,
+            ratios[n * 9 / 10].0,
+            ratios[n - 1].0,
+            hrr.iter().sum::<f64>() / n as f64
+        );
         for (r, h, m, steps) in ratios.iter().rev().take(6) {
             let u = |t: f64| m.state as f64 / t / m.forward.as_secs_f64();
-            println!("  {r:.3} hr {h:.3} N {steps} b {:.2} c0 {} {:?}", m.backward.as_secs_f64() / m.forward.as_secs_f64(), m.device / m.state, m.tiers.iter().map(|t| (t.room / m.state, u(t.down), u(t.up))).collect::<Vec<_>>());
+            println!(
+                "  {r:.3} hr {h:.3} N {steps} b {:.2} c0 {} {:?}",
+                m.backward.as_secs_f64() / m.forward.as_secs_f64(),
+                m.device / m.state,
+                m.tiers
+                    .iter()
+                    .map(|t| (t.room / m.state, u(t.down), u(t.up)))
+                    .collect::<Vec<_>>()
+            );
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::workers::Stop;
 const SHORTEST: Duration = Duration::from_micros(50);
 const LONGEST: Duration = Duration::from_millis(1);
 
-/// Where files of this user lie that `purpose` names: in the directory that the system makes for a user's sessions, or
+/// Returns the folder of this user's files for `purpose`: in the directory that the system makes for a user's sessions, or
 /// in the one for temporary files.
 pub(crate) fn of_user(purpose: &str) -> PathBuf {
     let user = rustix::process::getuid().as_raw();
@@ -105,7 +105,7 @@ impl Drop for Locked {
     }
 }
 
-/// Whether the lock was free. A file system without locks counts as free: there is nothing to wait for.
+/// Returns true if the lock was free. A file system without locks counts as free: there is nothing to wait for.
 pub(crate) fn is_free(tried: Result<(), TryLockError>) -> bool {
     !matches!(tried, Err(TryLockError::WouldBlock))
 }

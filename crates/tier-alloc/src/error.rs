@@ -2,7 +2,7 @@ use tierflow_device as device;
 
 use crate::watermark::{End, Watermark};
 
-/// What this crate's functions return.
+/// The result of this crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why an arena could not do what it was asked. The variant says what the caller does next.
@@ -16,7 +16,7 @@ pub enum Error {
         reached: usize,
         /// Bytes that there were to be.
         capacity: usize,
-        /// What went wrong at the next byte.
+        /// The error at the next byte.
         source: device::Error,
     },
     /// The thread that grows the arena died: a defect of this crate.
@@ -30,12 +30,12 @@ pub enum Error {
     /// The range ends beyond the arena: mend the caller.
     #[error("byte {end} lies beyond the arena's {capacity} bytes")]
     BeyondCapacity {
-        /// Where the range asked for ends.
+        /// The end of the range.
         end: usize,
         /// The arena's length in bytes, or what it was resized to.
         capacity: usize,
     },
-    /// This strategy needs a CUDA device: choose another one, or another device.
+    /// The strategy needs a CUDA device: choose another one, or another device.
     #[error("{strategy} needs a CUDA device, and this one is not")]
     NotCuda {
         /// The strategy's name.
@@ -44,10 +44,10 @@ pub enum Error {
     /// A setting makes no sense: mend the caller.
     #[error("{setting} must be at least 1")]
     Zero {
-        /// Which setting.
+        /// The setting's name.
         setting: &'static str,
     },
-    /// This strategy has its memory from one call, and gives it back as a whole: choose another one.
+    /// The strategy has its memory from one call, and gives it back as a whole: choose another one.
     #[error("the memory of {strategy} cannot be given back in parts")]
     Fixed {
         /// The strategy's name.
@@ -56,7 +56,7 @@ pub enum Error {
     /// The pool cannot be used: the reason says what to mend.
     #[error("the pool of host memory cannot be used: {reason}")]
     Pool {
-        /// What stands in the way.
+        /// The reason.
         reason: String,
     },
     /// The system refused a thread: raise the limit of processes, or stop some threads.
@@ -83,7 +83,7 @@ pub(crate) fn wait_usable(level: &Watermark, end: usize, capacity: usize) -> Res
                 capacity,
                 source,
             },
-            // It was resized.
+            // The arena was resized.
             End::Complete => Error::BeyondCapacity {
                 end,
                 capacity: reached,

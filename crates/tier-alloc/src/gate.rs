@@ -110,7 +110,7 @@ impl Gate {
         }
     }
 
-    /// Whether the application copies, but in no rhythm from which its next copy can be predicted.
+    /// Returns true if the application copies, but in no rhythm from which its next copy can be predicted.
     pub(crate) fn is_unforeseen(&self) -> bool {
         /// An application that copies less often is hardly delayed.
         const RECENT: Duration = Duration::from_secs(1);
@@ -128,7 +128,7 @@ impl Gate {
     }
 
     #[cfg(feature = "baselines")]
-    /// Whether something moves between tiers now.
+    /// Returns true if something moves between tiers now.
     pub(crate) fn is_transferring(&self) -> bool {
         self.transfers.is_occupied()
     }

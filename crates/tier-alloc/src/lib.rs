@@ -8,7 +8,7 @@
 //!                                                                          usable: all, from the start
 //! ```
 //!
-//! That is the default. The strategies that it was measured against, those of HiPC'22 and the driver's, are
+//! The diagram shows the default. The strategies that it was measured against, those of HiPC'22 and the driver's, are
 //! there with the feature `baselines`: see [`DeviceGrowth`] and [`HostGrowth`].
 //!
 //! Each arena has a few threads of its own, which end with it. Levels ([`DeviceArena::usable`],

@@ -1,4 +1,4 @@
-//! Which process made something. A fork inherits its parent's values, but owns neither its threads nor its locks.
+//! The process that made something. A fork inherits its parent's values, but owns neither its threads nor its locks.
 
 /// The id of the process that made something.
 #[derive(Clone, Copy, Debug)]
@@ -11,7 +11,7 @@ impl Default for OwnerProcess {
 }
 
 impl OwnerProcess {
-    /// Whether it is this process, and not a fork of it.
+    /// Returns true if it is this process, and not a fork of it.
     pub(crate) fn is_current(self) -> bool {
         self.0 == std::process::id()
     }

@@ -190,7 +190,7 @@ impl Drop for Part {
     }
 }
 
-/// One thread's stream and slot.
+/// The stream and the slot of one thread.
 struct Slot {
     stream: Stream,
     pinned: HostReservation,

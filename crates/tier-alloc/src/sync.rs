@@ -1,4 +1,4 @@
-//! What threads meet through. `tests/loom.rs` puts loom's in its place and runs the watermark and
+//! The primitives that threads meet through. `tests/loom.rs` puts loom's in their place and runs the watermark and
 //! the gate through every order of their steps.
 
 pub(crate) use std::sync::atomic::{AtomicUsize, Ordering, fence};

@@ -9,15 +9,15 @@ use crate::sync::{AtomicUsize, Condvar, Mutex, Ordering};
 /// Why a level rises no more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// It has reached the top.
+    /// The level has reached the top.
     Complete,
-    /// This happened.
+    /// The error that ended the growth.
     Failed(device::Error),
     /// The thread that raised it has stopped.
     Stopped,
 }
 
-/// One thread raises the level; any number read it, or wait for it.
+/// A level that one thread raises, and that any number of threads read or wait for.
 #[derive(Debug, Default)]
 pub(crate) struct Watermark {
     /// Written under the lock, so that no thread misses a rise between its look and its wait.

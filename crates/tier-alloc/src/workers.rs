@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::owner::OwnerProcess;
 
-/// Whether the threads are to end. They look between two pieces of work.
+/// The flag that ends the threads. A thread looks at it between two pieces of work.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stop(Arc<AtomicBool>);
 

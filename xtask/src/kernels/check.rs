@@ -76,7 +76,7 @@ pub(crate) fn complaints(root: &Path, manifest: &Manifest, lock: &Lock) -> Resul
     Ok(complaints)
 }
 
-/// What follows `directive` in the first line that starts with it.
+/// Returns the text behind `directive` in the first line that starts with it.
 fn value<'a>(ptx: &'a str, directive: &str) -> Option<&'a str> {
     ptx.lines()
         .find_map(|line| line.strip_prefix(directive))

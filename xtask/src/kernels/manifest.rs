@@ -19,7 +19,7 @@ pub(crate) struct Manifest {
 pub(crate) struct Toolchain {
     /// The release of nvcc, for instance `13.0`.
     pub(crate) release: String,
-    /// What pip installs.
+    /// The packages that pip installs.
     pub(crate) packages: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Who may depend on whom. The table is the one of docs/src/architecture.md.
+//! The crates that each crate may depend on. The table is the one of docs/src/architecture.md.
 
 use crate::cargo::Metadata;
 
@@ -8,7 +8,6 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("tierflow-evict", &[]),
     ("tierflow-placement", &[]),
     ("tierflow-device", &[]),
-    ("tierflow-local-stores", &["tierflow-store"]),
     ("tierflow-peers", &["tierflow-device", "tierflow-placement"]),
     ("tierflow-tier-alloc", &["tierflow-device"]),
     ("tierflow-dedup", &["tierflow-device"]),
@@ -25,7 +24,6 @@ const ROOMS: &[(&str, &[&str])] = &[
             "tierflow-codec",
             "tierflow-dedup",
             "tierflow-store",
-            "tierflow-local-stores",
             "tierflow-objects",
             "tierflow-peers",
         ],
@@ -82,7 +80,6 @@ const ROOMS: &[(&str, &[&str])] = &[
             "tierflow-codec",
             "tierflow-dedup",
             "tierflow-store",
-            "tierflow-local-stores",
             "tierflow-peers",
             "tierflow-plan",
             "tierflow-redundancy",
@@ -103,10 +100,11 @@ const ROOMS: &[(&str, &[&str])] = &[
             "tierflow-capi",
         ],
     ),
+    ("rtm", &["tierflow-device", "tierflow-engine"]),
     ("xtask", &[]),
 ];
 
-/// What other languages are bound to.
+/// The crates that other languages are bound to.
 const BINDINGS: &[&str] = &[
     "tierflow-bind",
     "tierflow-device",
@@ -117,13 +115,13 @@ const BINDINGS: &[&str] = &[
     "tierflow-engine",
 ];
 
-/// Those that may use crates of others in their tests alone.
+/// Crates that may use others' crates in their tests alone.
 const ALONE: &[&str] = &["tierflow-lifecycle"];
 
-/// What tests of every crate may share. It is not published, so nothing else may.
+/// The helpers of every crate's tests. The crate is not published, so nothing else may use it.
 const TESTING: &str = "tierflow-testing";
 
-/// One dependency of a crate, as its manifest states it.
+/// A dependency of a crate, as its manifest states it.
 struct Edge<'a> {
     from: &'a str,
     to: &'a str,

@@ -14,14 +14,14 @@ use super::passes::{Load, Passes, device_growth, passes};
 use crate::machine::device_of;
 use crate::process::{Process, say};
 
-/// What a child is told to do, with what it keeps from the steps before.
+/// A task of a child, with the memory that it keeps from the steps before.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Task {
     /// Device memory, all of it usable, by the strategy of this name.
     Device { bytes: usize, growth: String },
     /// Host memory touched by one thread, and kept.
     Touch { bytes: usize },
-    /// What was touched last is pinned, as a whole, and given back when all are done: by one process at a time, if there is
+    /// Memory that was touched last is pinned, as a whole, and given back when all are done: by one process at a time, if there is
     /// a file to lock meanwhile (HiPC'22 §IV-A, "serialized registration").
     Pin { lock: Option<PathBuf> },
     /// Host memory pinned by one call of the driver's.
@@ -34,14 +34,14 @@ pub(super) enum Task {
     Free,
 }
 
-/// What it did. Times are since the Unix epoch, so that those of several processes can be compared.
+/// A child's answer. Times are since the Unix epoch, so that those of several processes can be compared.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Done {
     pub(super) begun: Duration,
     pub(super) ended: Duration,
     pub(super) bytes: usize,
     pub(super) passes: Option<Passes>,
-    /// What was not obtained, if anything.
+    /// The part that was not obtained, if any.
     pub(super) note: Option<String>,
 }
 
@@ -89,13 +89,13 @@ pub(super) fn each(done: &[Done]) -> f64 {
     done.iter().map(rate).sum::<f64>() / done.len().max(1) as f64
 }
 
-/// What a child does: as it is told, until there is nothing more.
+/// Runs a child: carries out tasks until there are no more.
 ///
 /// # Errors
 /// When the device cannot be opened, or the parent is gone.
 pub fn child(index: usize) -> Result<()> {
     let device = device_of(index)?;
-    // What a first stream costs is not what is measured.
+    // The cost of a first stream is not measured.
     drop(device.stream()?);
     let mut held = Held::default();
     for line in std::io::stdin().lines() {
@@ -108,7 +108,7 @@ pub fn child(index: usize) -> Result<()> {
     Ok(())
 }
 
-/// What a child keeps between steps.
+/// The memory that a child keeps between steps.
 #[derive(Default)]
 struct Held {
     touched: Option<HostReservation>,

@@ -10,7 +10,7 @@ use super::passes::{Load, Passes, UVM, is_here, passes, variable};
 use super::scale::{AllocScale, MIB, tolerate};
 use crate::experiments::Run;
 
-/// What is not begun by then is left out, and said to be.
+/// Figures that are not begun by then are left out, and said to be.
 const BUDGET: Duration = Duration::from_secs(330);
 
 /// The strategies for the host cache that figures 3, 5a and 5b compare, with that for the device cache.

@@ -1,4 +1,4 @@
-//! What we hold ourselves to. Every goal is a row whose reference is the goal; the rows beside it say how it came about.
+//! Our goals. Every goal is a row whose reference is the goal; the rows beside it say how it came about.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ pub(super) fn run(run: &mut Run) -> Result<()> {
     let scale = AllocScale::of_this_machine(run.is_quick())?;
     scale.report(run)?;
     touch_the_machine(run, &scale)?;
-    // One that fails does not hide the others.
+    // A goal that fails does not hide the others.
     let cold = cold_against_warm(run, &scale);
     if let Some(cold) = tolerate(run, "goal 1", cold)? {
         let found = against_others(run, &scale, &cold);
@@ -208,7 +208,7 @@ fn against_others(run: &mut Run, scale: &AllocScale, ours: &Passes) -> Result<()
     Ok(())
 }
 
-/// What a flush has until memory is pinned: the driver's way, or through the ring. Put against the 19 GB/s that the ring
+/// The rate of a flush until memory is pinned: the driver's way, or through the ring. The reference is the 19 GB/s that the ring
 /// was chosen for.
 fn unpinned(run: &mut Run, scale: &AllocScale) -> Result<()> {
     let len = scale.checkpoint * 8;
@@ -326,7 +326,7 @@ fn obtained(run: &mut Run, case: &str, report: &HostReport) -> Result<()> {
 struct Copies {
     median: Duration,
     worst: Duration,
-    /// Those over a millisecond.
+    /// Copies that took more than a millisecond.
     slow: usize,
     count: usize,
 }

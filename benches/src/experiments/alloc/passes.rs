@@ -15,7 +15,7 @@ use crate::random::unit;
 /// The name under which unified memory takes the place of both caches.
 pub(super) const UVM: &str = "UVM";
 
-/// What one process does.
+/// The work of one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Load {
     /// Bytes of each checkpoint.
@@ -27,7 +27,7 @@ pub(super) struct Load {
     /// The names of the strategies.
     pub(super) device: String,
     pub(super) host: String,
-    /// Whether everything is mapped, touched and pinned before the first checkpoint; that time is not counted.
+    /// True if everything is mapped, touched and pinned before the first checkpoint; that time is not counted.
     pub(super) warm: bool,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Passes {
     pub(super) slow: Vec<(usize, Duration)>,
     /// How the host cache grew: some moments with MiB touched and pinned.
     pub(super) growth: Vec<(Duration, usize, usize)>,
-    /// What the engine measured, in words.
+    /// The engine's metrics, in words.
     pub(super) metrics: String,
 }
 
@@ -77,7 +77,7 @@ pub(super) fn device_growth(name: &str) -> Result<DeviceGrowth> {
         .with_context(|| format!("no device strategy is called {name}"))
 }
 
-/// Whether this machine has what the strategy needs.
+/// Returns true if this machine has all that the strategy needs.
 pub(super) fn is_here(name: &str, gpu: bool) -> bool {
     let cuda_only = name == UVM || host_growth(name).is_ok_and(HostGrowth::needs_cuda);
     gpu || !cuda_only
@@ -150,7 +150,7 @@ pub(super) fn passes(device: &Device, load: &Load) -> Result<Passes> {
     Ok(found)
 }
 
-/// One managed allocation for both caches, moved by the driver alone (HiPC'22 §V-B).
+/// Runs with one managed allocation for both caches, moved by the driver alone (HiPC'22 §V-B).
 fn uvm(device: &Device, load: &Load) -> Result<Passes> {
     let largest = load.sizes.iter().copied().max().context("no checkpoints")?;
     let field = Field::new(device, largest)?;
@@ -208,7 +208,7 @@ fn compute(interval: Duration, work: impl FnOnce() -> Result<()>) -> Result<()> 
     Ok(())
 }
 
-/// What the application computes: device memory whose bytes tell the version.
+/// The field that the application computes: device memory whose bytes tell the version.
 struct Field {
     memory: Memory,
     stream: Stream,

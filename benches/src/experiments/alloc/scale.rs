@@ -36,7 +36,7 @@ pub(super) struct AllocScale {
     pub(super) pinnable: usize,
 }
 
-/// What went well. What did not is a row of the report, and not the end of it.
+/// Returns a result that went well. A failure is a row of the report, and not the end of it.
 pub(super) fn tolerate<T>(run: &mut Run, what: &str, found: Result<T>) -> Result<Option<T>> {
     match found {
         Ok(found) => Ok(Some(found)),

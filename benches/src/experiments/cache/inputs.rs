@@ -11,7 +11,7 @@ use tierflow_sim::{Schedule, made_up_sizes, sizes_from_csv};
 /// Bytes of a shot of 384 versions, as recorded ones have.
 const SHOT_BYTES: u64 = 46_000_000_000;
 
-/// What was found, and whether it was recorded or made up.
+/// Inputs, and whether they were recorded or made up.
 pub(super) struct Input<T> {
     pub(super) origin: &'static str,
     pub(super) items: Vec<T>,

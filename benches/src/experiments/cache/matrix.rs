@@ -1,4 +1,4 @@
-//! One H100: sizes × order × hints × waiting (HPDC'23, Figures 5 and 6), and the irregular, variable case by compute
+//! The matrix on an H100: sizes × order × hints × waiting (HPDC'23, Figures 5 and 6), and the irregular, variable case by compute
 //! interval and by cache size (Figure 8).
 
 use anyhow::Result;

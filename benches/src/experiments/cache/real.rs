@@ -28,7 +28,8 @@ mod goals;
 mod history;
 mod play;
 mod sitting;
-mod uvm;
+#[cfg(test)]
+mod uvm_tests;
 
 use play::{Played, play};
 
@@ -56,7 +57,7 @@ pub const FIGURES: Experiment = Experiment {
     run: figures::run,
 };
 
-/// What the experiments run on.
+/// The machine that the experiments run on.
 struct Machine {
     device: Device,
     /// The caches' scale: the paper's history has 384 versions of 128 MiB.
@@ -179,7 +180,7 @@ impl Machine {
         Ok(managed.insert(self.device.alloc_managed(bytes)?).clone())
     }
 
-    /// What this machine lacks for a way to keep a history.
+    /// Returns the part that this machine lacks for a way to keep a history.
     fn lacks(&self, way: Way) -> Option<&'static str> {
         (way == Way::Uvm && self.device.info().kind != Kind::Cuda).then_some("a GPU")
     }
@@ -315,7 +316,7 @@ impl Way {
     }
 }
 
-/// Where scratch files go.
+/// Returns the folder of scratch files.
 fn scratch() -> PathBuf {
     std::env::temp_dir()
 }

@@ -39,7 +39,7 @@ const QUICK: usize = 2;
 /// A policy is behind another where it loses more than this many times the other's time.
 const BEHIND: f64 = 1.02;
 
-/// What was lost in one cell, in ns. `None` where the run ended in an error.
+/// The time lost in one cell, in ns. `None` where the run ended in an error.
 struct Lost {
     bound: u64,
     own: Option<u64>,
@@ -67,7 +67,7 @@ fn run(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-/// What was lost in one cell by policies that are gone, in ns. `None` where the run ended in an error.
+/// The time lost in one cell by policies that are gone, in ns. `None` where the run ended in an error.
 struct Record {
     score: Option<u64>,
     cost: Option<u64>,

@@ -1,4 +1,4 @@
-//! One client: a forward pass of checkpoints, and a way back of restores in reverse.
+//! A client: a forward pass of checkpoints, and a way back of restores in reverse.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ const MIB: usize = 1 << 20;
 /// How large everything is, in bytes for one client on average.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct ClientScale {
-    /// One version.
+    /// Bytes of a version.
     version: usize,
     versions: u64,
     device: usize,
@@ -44,24 +44,24 @@ impl ClientScale {
     }
 }
 
-/// One client, as it is told to another process.
+/// A client, as another process is told of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Client {
     pub(super) index: usize,
     pub(super) clients: usize,
     pub(super) coupled: bool,
     pub(super) scale: ClientScale,
-    /// Where scratch files and the pool lie.
+    /// The folder of scratch files and of the pool.
     pub(super) directory: PathBuf,
 }
 
-/// Where its host cache comes from.
+/// The origin of a client's host cache.
 pub(super) enum Host<'a> {
     Private,
     Pooled(&'a HostPool),
 }
 
-/// What it measured: bytes that it restored, and seconds that it was blocked.
+/// A client's measurement: bytes that it restored, and seconds that it was blocked.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct ClientTimes {
     pub(super) bytes: f64,

@@ -15,7 +15,7 @@ use super::Run;
 use super::workloads::{Size, WORKLOADS};
 use crate::machine;
 
-/// What is compressed by one call and one thread.
+/// Bytes that one call of one thread compresses.
 const PIECE: usize = 1 << 20;
 
 /// Bytes of a chunk of the differences.
@@ -45,7 +45,7 @@ pub(super) fn codecs(run: &mut Run) -> Result<()> {
             true => Element::I32,
             false => Element::F32,
         };
-        after_differences(run, case, (&history, element))?;
+        after_differences(run, case, &history, element)?;
         if nvcomp.is_some() {
             nvcomp = on_gpu(run, case, &history)?;
         }
@@ -73,11 +73,12 @@ pub(super) fn on_cpu(
     Ok(())
 }
 
-/// What compressors make of differences, each in pieces as above; and the codec of the engine, of the checkpoints themselves, too.
+/// Measures compressors on differences, each in pieces as above; and the codec of the engine, of the checkpoints themselves, too.
 fn after_differences(
     run: &mut Run,
     case: impl Fn(&str) -> String,
-    (history, element): (&[Vec<u8>], Element),
+    history: &[Vec<u8>],
+    element: Element,
 ) -> Result<()> {
     let mut lineage = Lineage::new(Config::new(Method::Tree).chunk(CHUNK))?;
     let mut differences = Vec::new();

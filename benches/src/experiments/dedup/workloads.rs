@@ -1,4 +1,4 @@
-//! What is checkpointed. Each starts with a state and goes from one checkpoint to the next in place; the same in
+//! The checkpointed states. Each starts with a state and goes from one checkpoint to the next in place; the same in
 //! every run.
 
 use std::time::Instant;

@@ -9,7 +9,7 @@ use tierflow_placement::{Greedy, LocalOnly, MinTimeMaxFlow, Problem, Strategy, T
 use super::{MB, machines, strategies};
 use crate::experiments::Run;
 
-/// What the showcase reports for 8 GPUs (slide 20).
+/// The showcase's time for 8 GPUs (slide 20).
 const PAPER_NS: f64 = 90_000.0;
 /// Our goals.
 const GOAL_8_NS: f64 = 10_000.0;
@@ -49,7 +49,7 @@ pub(super) fn by_bytes(run: &mut Run) -> Result<()> {
     let topology = Topology::dgx_1();
     for mean in [1, 10, 100, 1000, 10_000, 100_000, 1_000_000].map(|mb| mb * MB) {
         for mut strategy in strategies(MB) {
-            // It has as many steps as there are units.
+            // Unit increment has as many steps as there are units.
             if strategy.name() == "unit-increment" && mean > 1000 * MB {
                 continue;
             }

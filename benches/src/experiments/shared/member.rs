@@ -1,4 +1,4 @@
-//! One of the processes of experiment `shared`.
+//! A process of experiment `shared`.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -19,15 +19,15 @@ use crate::random::unit;
 /// Bytes whose time is waited for at once.
 const STEP: u64 = 256 << 10;
 
-/// What a process that woke late may make up for, in ns: without it, the rate would be lower than it says.
+/// The lateness that a process that woke late may make up for, in ns: without it, the rate would be lower than it says.
 const CREDIT: u128 = 20_000_000;
 
-/// What a process is to do.
+/// The work of a process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Member {
-    /// Its number.
+    /// The process's number.
     pub rank: usize,
-    /// Where all of them write.
+    /// The folder that all processes write to.
     pub directory: PathBuf,
     /// Bytes of a checkpoint.
     pub bytes: usize,
@@ -47,7 +47,7 @@ impl Member {
     /// Does it: a line out and one in at each meeting, one out at the end of the last round, and one when all is durable.
     ///
     /// # Errors
-    /// Those of the engine, or when the others are gone.
+    /// The errors of the engine, or when the others are gone.
     pub fn serve(self) -> Result<()> {
         let repository = Repository::open(
             self.directory.join(format!("rank-{}", self.rank)),

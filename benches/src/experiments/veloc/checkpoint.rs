@@ -1,11 +1,12 @@
-//! One policy with stores of its own, and coordinated checkpoints to them.
+//! A policy with stores of its own, and coordinated checkpoints to them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::papers::veloc::{Backend, Buffer};
 use anyhow::{Result, ensure};
-use tierflow_local_stores::placement::StorePolicy;
-use tierflow_local_stores::{Backend, LocalStore};
+use tierflow_engine::volume::LocalStore;
+use tierflow_placement::stores::StorePolicy;
 use tierflow_store::Storage;
 
 use super::compare::Case;
@@ -22,7 +23,7 @@ pub(super) struct Rival {
     chunk: usize,
 }
 
-/// What a checkpoint took.
+/// The times of a checkpoint.
 pub(super) struct Phases {
     /// Nanoseconds until the last byte was on a local store.
     pub(super) local: f64,
@@ -100,7 +101,7 @@ impl Rival {
     /// # Errors
     /// The first chunk that differs.
     pub(super) fn is_whole(&self, data: &[u8]) -> Result<()> {
-        let mut seen = Data::new(self.chunk);
+        let mut seen = Buffer::new(self.chunk, PAGE);
         for (at, wanted) in data.chunks(self.chunk).enumerate() {
             self.external
                 .read_at((at * self.chunk) as u64, seen.bytes_mut())?;
@@ -110,29 +111,12 @@ impl Rival {
     }
 }
 
-/// Bytes at an address that direct I/O takes.
-pub(super) struct Data {
-    memory: Vec<u8>,
-    start: usize,
-    len: usize,
-}
-
+/// Alignment that direct I/O takes.
 const PAGE: usize = 4096;
 
-impl Data {
-    /// So many bytes, each different from its neighbours and from its like in the next chunk.
-    pub(super) fn new(len: usize) -> Self {
-        let mut memory = vec![0; len + PAGE];
-        let start = memory.as_ptr().align_offset(PAGE).min(PAGE);
-        fill(&mut memory[start..start + len], 0);
-        Self { memory, start, len }
-    }
-
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.memory[self.start..self.start + self.len]
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.memory[self.start..self.start + self.len]
-    }
+/// Makes so many bytes, each different from its neighbours and from its like in the next chunk.
+pub(super) fn data(len: usize) -> Buffer {
+    let mut data = Buffer::new(len, PAGE);
+    fill(data.bytes_mut(), 0);
+    data
 }

@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use crate::papers::veloc::{CacheOnly, HybridNaive, HybridOpt, HybridRoom, SsdOnly};
 use anyhow::Result;
-use tierflow_local_stores::placement::{
-    CacheOnly, HybridNaive, HybridOpt, HybridRoom, ShortestWait, SsdOnly, StorePolicy,
-};
+use tierflow_placement::stores::{ShortestWait, StorePolicy};
 
-use super::checkpoint::{Data, Phases, Rival};
+use super::checkpoint::{Phases, Rival, data};
 use super::stores::StoreMachine;
 use crate::experiments::Run;
 use crate::report::{Spread, ratios};
@@ -21,7 +20,7 @@ const FASTER: f64 = 1.2;
 const NAIVE: &str = "hybrid-naive";
 const CONTROL: &str = "hybrid-naive again";
 
-/// One point of a figure.
+/// A point of a figure.
 pub(super) struct Case {
     pub(super) figure: &'static str,
     pub(super) writers: usize,
@@ -29,7 +28,7 @@ pub(super) struct Case {
     pub(super) cache_chunks: usize,
     /// The external bandwidth over the disk's.
     pub(super) times: f64,
-    /// What the figure is drawn over.
+    /// The key and the value on the figure's axis.
     pub(super) last: (&'static str, usize),
 }
 
@@ -76,7 +75,7 @@ pub(super) fn compare(
         };
         contenders.push((contender, every));
     }
-    let data = Data::new(case.writers * case.chunks_each * machine.chunk());
+    let data = data(case.writers * case.chunks_each * machine.chunk());
     // The first round finds no flush that it could learn from, and does not count.
     for round in 0..=rounds {
         for turn in 0..contenders.len() {

@@ -1,12 +1,13 @@
-//! Where the stores are, what they were measured to do, and how near the predictions are.
+//! The stores, their calibrations, and how near the predictions are.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::papers::veloc::Options;
 use anyhow::{Context, Result};
-use tierflow_local_stores::placement::Calibration;
-use tierflow_local_stores::{Effort, Options, Points, measure};
+use tierflow_engine::volume::{Effort, Points, measure};
+use tierflow_placement::stores::Calibration;
 use tierflow_store::{Scratch, Storage, Throttled};
 
 use crate::experiments::Run;
@@ -116,12 +117,12 @@ fn open(folder: &Path) -> Result<Scratch> {
     Ok(scratch)
 }
 
-/// What the splines say at the points in between, against what is measured there. All points of both stores take turns,
+/// Compares the splines at the points in between with measurements there. All points of both stores take turns,
 /// so that a machine that is busy for a while makes none of them slower than its neighbours.
 fn accuracy(run: &mut Run, machine: &StoreMachine) -> Result<[Calibration; 2]> {
     let (samples, trials, at_least) = match (run.is_quick(), &machine.disk) {
         (true, _) => (5, 3, 20),
-        // What is throttled does not vary.
+        // A throttled store does not vary.
         (false, Disk::Throttled(_)) => (7, 5, 100),
         (false, Disk::At(_)) => (7, 9, 150),
     };
@@ -138,7 +139,7 @@ fn accuracy(run: &mut Run, machine: &StoreMachine) -> Result<[Calibration; 2]> {
     let stores = [memory.as_ref(), disk.as_ref()];
     let points = stores.iter();
     let points = points.flat_map(|&store| writers.iter().map(move |&writers| (store, writers)));
-    let measured = measure(&points.collect::<Vec<_>>(), &machine.options, effort)?;
+    let measured = measure(&points.collect::<Vec<_>>(), machine.chunk(), effort)?;
     let (memory, disk) = measured.split_at(writers.len());
     let memory_name = match machine.disk {
         Disk::Throttled(_) => "memory, small chunks",

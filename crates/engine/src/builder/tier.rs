@@ -4,10 +4,10 @@ use super::assembly::ALIGNMENT;
 use super::{EngineBuilder, UNLIMITED};
 use crate::lasting::External;
 use crate::run::PeerMemory;
+use crate::volume::{Volume, VolumeError};
 use crate::{BuildError, Error, PartError, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
-use tierflow_local_stores::Volume;
 use tierflow_store::{Guarded, Scratch, Storage, Vault, Verified};
 use tierflow_tier_alloc::{DeviceOptions, HostOptions, HostPool, Pace};
 
@@ -72,7 +72,7 @@ impl Tier {
     }
 
     /// A scratch file in each of these directories, on separate file systems. Each block goes to the file system that
-    /// is predicted to write it first, by [VeloC's adaptive placement](tierflow_local_stores::Volume). A directory that
+    /// is predicted to write it first, by [VeloC's adaptive placement](crate::volume::Volume). A directory that
     /// fails or is full gets no more blocks. [`EngineBuilder::build`] measures the directories, which writes some 100
     /// MiB to each.
     #[must_use]
@@ -268,7 +268,7 @@ impl ScratchTier {
             Blocks::Directory(directory) => (Arc::new(Scratch::open(directory)?), self.limit),
             Blocks::Directories(directories) => {
                 let volume = Volume::of_directories(directories).map_err(|error| match error {
-                    tierflow_local_stores::Error::Store(error) => Error::from(error),
+                    VolumeError::Store(error) => Error::from(error),
                     error => BuildError::Scratch(PartError::new(error)).into(),
                 })?;
                 let bytes = volume.bytes();

@@ -1,4 +1,4 @@
-//! What edges carry by a time, without a division for each.
+//! The units that edges carry by a time, without a division for each.
 
 use super::{Edge, UNLIMITED};
 use crate::ExactTime;
@@ -30,7 +30,7 @@ impl Carried {
         }
     }
 
-    /// What an edge carries in units: exactly if these are whole grains, else perhaps one unit less.
+    /// Returns the units that an edge carries: exactly if these are whole grains, else perhaps one unit less.
     pub(crate) fn through(&self, edge: &Edge) -> u64 {
         let volume = match edge.volume {
             // Too large a volume is none.

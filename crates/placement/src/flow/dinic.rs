@@ -11,18 +11,18 @@ use super::{Carried, EdgeKind, Network};
 /// what passes them lies as they do, row by row, and a list of the links into each node leads back.
 #[derive(Debug, Default)]
 pub(crate) struct Residual {
-    /// Where the arcs of a node start; one more than there are nodes.
+    /// Index of each node's first arc, and the end of the last node's.
     first: Vec<u32>,
     head: Vec<u32>,
     reverse: Vec<u32>,
     left: Vec<u64>,
-    /// Where the arc of an edge is.
+    /// Index of each edge's arc.
     arc: Vec<u32>,
-    /// What passes each link.
+    /// Units that pass each link.
     through: Vec<u64>,
-    /// What a link carries now.
+    /// Units that each link can carry now.
     carried: Carried,
-    /// Where the links into a node start, and for each of them where it comes from and which it is.
+    /// Index of each node's first incoming link, and for each link its origin and its number.
     first_in: Vec<u32>,
     into: Vec<(u32, u32)>,
     /// Distance to the sink, or [`UNSEEN`]. Counted from that end, few paths are dead ends.
@@ -35,7 +35,7 @@ pub(crate) struct Residual {
     next_link: Vec<u32>,
     queue: Vec<u32>,
     path: Vec<(u32, Step)>,
-    /// What passes each node.
+    /// Units that pass each node.
     flow: Vec<u64>,
 }
 
@@ -43,7 +43,7 @@ const UNSEEN: u32 = u32::MAX;
 /// Rows that are gone through side by side.
 const TOGETHER: usize = 16;
 
-/// One step of a path.
+/// A step of a path.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// Along an arc.
@@ -114,7 +114,7 @@ impl Residual {
         }
     }
 
-    /// What passes an edge, or a link: these come after the edges.
+    /// Returns the units that pass an edge, or a link: links come after the edges.
     pub(crate) fn flow(&self, at: usize) -> u64 {
         match self.arc.get(at) {
             Some(&arc) => self.left[self.reverse[arc as usize] as usize],
@@ -218,7 +218,7 @@ impl Residual {
         all
     }
 
-    /// What passes each link, for a flow to begin with; [`follow_links`](Self::follow_links) is to be called then.
+    /// Lends the units that pass each link, for a flow to begin with; [`follow_links`](Self::follow_links) is to be called then.
     pub(crate) fn links_mut(&mut self) -> &mut [u64] {
         &mut self.through
     }
@@ -232,7 +232,7 @@ impl Residual {
         added
     }
 
-    /// Whether a node is on the source's side of the minimum cut, after [`augment`](Self::augment) found less than
+    /// Returns true if a node is on the source's side of the minimum cut, after [`augment`](Self::augment) found less than
     /// was missing.
     pub(crate) fn is_behind_cut(&self, node: u32) -> bool {
         self.level[node as usize] == UNSEEN

@@ -65,7 +65,7 @@ impl Fill {
         }
     }
 
-    /// One round; what finds no place, in units.
+    /// Runs one round. Returns the units that find no place.
     fn round(&mut self, network: &Network, time: f64) -> f64 {
         let links = &network.links;
         self.sum.clear();
@@ -156,7 +156,7 @@ impl Fill {
     pub(crate) fn cut(&mut self, network: &Network, carried: &Carried) -> Option<Vec<bool>> {
         let links = &network.links;
         let mut order: Vec<u32> = Vec::new();
-        // What stays behind when a node moves behind the cut, in units, and bandwidth across it.
+        // Units that stay behind when a node moves behind the cut, and bandwidth across it.
         let mut volume = vec![0.0; network.nodes];
         let mut ports: Vec<Vec<(u32, f64)>> = vec![Vec::new(); network.nodes];
         let mut shared = vec![f64::INFINITY; network.nodes];

@@ -3,15 +3,15 @@ use super::{Edge, EdgeKind, UNLIMITED};
 /// Links between GPUs, row by row: those of one sender lie side by side.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
-    /// Where the row of a node starts; one more than there are nodes.
+    /// Index of each node's row, and the end of the last row.
     first: Vec<u32>,
     /// The node of the peer.
     pub(crate) to: Vec<u32>,
     /// In bytes per second: whole numbers, which 53 bits have room for.
     pub(crate) bandwidth: Vec<f64>,
-    /// Which link of the topology.
+    /// Number of each link in the topology.
     pub(crate) link: Vec<u32>,
-    /// Whether the peers come in rising order in every row.
+    /// True if the peers come in rising order in every row.
     rises: bool,
 }
 
@@ -45,7 +45,7 @@ impl Links {
         self.to.len()
     }
 
-    /// Where the links of a node are.
+    /// Returns the indices of a node's links.
     pub(crate) fn row(&self, node: u32) -> std::ops::Range<usize> {
         self.first[node as usize] as usize..self.first[node as usize + 1] as usize
     }
@@ -63,7 +63,7 @@ impl Links {
         rows.filter(|(_, row)| !row.is_empty())
     }
 
-    /// One of them, that leaves `from`.
+    /// Returns a link that leaves `from`, as an edge.
     pub(crate) fn edge(&self, from: u32, at: usize) -> Edge {
         Edge {
             kind: EdgeKind::Link(self.link[at] as usize),

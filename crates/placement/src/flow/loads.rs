@@ -127,7 +127,7 @@ impl<'a> Loads<'a> {
     }
 }
 
-/// What rounding cannot make up for.
+/// A share below this one is no effect of rounding.
 const NEARLY: f64 = 1.0 - 1e-9;
 
 /// The longest time, in seconds, and what takes it.

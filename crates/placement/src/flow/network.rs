@@ -8,7 +8,7 @@ pub(crate) const SINK: u32 = 1;
 /// The volume or the bandwidth of an edge that has no such limit.
 pub(crate) const UNLIMITED: u64 = u64::MAX;
 
-/// What an edge stands for; the index is into the list of the topology.
+/// The part of the topology that an edge stands for, by its index there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EdgeKind {
     /// The remainder of a GPU, and its egress.
@@ -233,7 +233,7 @@ impl Network {
 }
 
 impl EdgeKind {
-    /// What limits the edge when it is full, by its room or by its bandwidth.
+    /// Returns the limit that a full edge has met: its room or its bandwidth.
     pub(crate) fn limit(self, problem: &Problem<'_>, is_room: bool) -> Limit {
         let topology = problem.topology;
         match self {

@@ -8,7 +8,7 @@ use crate::{Topology, Transfer};
 /// The GPU with the largest remainder first: it fills the fastest peer that has spare capacity, then
 /// the next, and sends what is left to its host (MASCOTS'21; SC'22 showcase, slide 16).
 ///
-/// It may find no place for what another order would have placed.
+/// Greedy may find no place for bytes that another order would have placed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Greedy;
 

@@ -25,7 +25,7 @@ impl Strategy for LocalOnly {
     }
 }
 
-/// What hosts still have room for.
+/// The room that hosts still have.
 pub(super) struct HostRoom<'a> {
     topology: &'a Topology,
     alignment: u64,

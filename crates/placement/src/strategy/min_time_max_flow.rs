@@ -24,8 +24,8 @@ use crate::{Bound, PlacementError, Problem, Schedule};
 /// they are; where remainders are no multiples of the alignment, it may be longer than another schedule's, by less than
 /// what the multiples take that its last parts were rounded up to.
 ///
-/// Where there are thousands of links, an estimate in floating point says where to begin: it spreads what each GPU has over
-/// all its links. What is found does not depend on it, but which of several best schedules it is.
+/// With thousands of links, an estimate in floating point says where to begin: it spreads each GPU's bytes over
+/// all its links. The optimum does not depend on the estimate; the choice among several best schedules does.
 #[derive(Debug)]
 pub struct MinTimeMaxFlow {
     /// With more links than this an estimate pays.

@@ -143,7 +143,7 @@ impl Search {
     }
 }
 
-/// Where one unit can go from `node` by an edge, and what that costs.
+/// Returns the node that one unit can reach from `node` by an edge, and the cost of the step.
 fn step(edge: &Edge, flow: u64, node: u32) -> Option<(u32, Fraction)> {
     if edge.to == node {
         return (flow > 0).then_some((edge.from, NOTHING));

@@ -27,7 +27,7 @@ ids! {
     HostLinkId, "host link";
 }
 
-/// What can limit a schedule: a bandwidth, or room.
+/// A limit of a schedule: a bandwidth, or room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Limit {
     /// All that a GPU sends at once.
@@ -38,19 +38,19 @@ pub enum Limit {
     Link {
         /// The link.
         link: LinkId,
-        /// Where it starts.
+        /// The GPU that sends.
         from: GpuId,
-        /// Where it ends.
+        /// The GPU that receives.
         to: GpuId,
     },
-    /// What a GPU's port sends to a switch.
+    /// The bandwidth of a GPU's port to a switch.
     SwitchSend {
         /// The switch.
         switch: SwitchId,
         /// The GPU.
         gpu: GpuId,
     },
-    /// What a GPU's port receives from a switch.
+    /// The bandwidth of a GPU's port from a switch.
     SwitchReceive {
         /// The switch.
         switch: SwitchId,

@@ -5,7 +5,7 @@ pub use ids::{GpuId, HostId, HostLinkId, Limit, LinkId, SwitchId};
 
 use crate::{MAX_BANDWIDTH, MAX_TOTAL_BANDWIDTH, TopologyError};
 
-/// What connects the GPUs of a group to each other and to their hosts, with bandwidths in bytes per
+/// The links between the GPUs of a group and to their hosts, with bandwidths in bytes per
 /// second.
 ///
 /// A GPU reaches a peer by a *link* of their own (NVLink) or through a *switch* on which both have a

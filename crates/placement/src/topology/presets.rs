@@ -96,7 +96,7 @@ impl Topology {
         }
     }
 
-    /// One host, and for each `share` neighbouring GPUs one link to it.
+    /// Adds one host, and for each `share` neighbouring GPUs one link to it.
     fn with_uplinks(mut self, share: usize, bandwidth: u64) -> Self {
         self.hosts.push(Host::default());
         for gpu in 0..self.gpus.len() {

@@ -203,7 +203,7 @@ impl DeviceArena {
     ///
     /// # Errors
     ///
-    /// Those of [`wait_usable`](Self::wait_usable) and of [`Memory::lend`].
+    /// The errors of [`wait_usable`](Self::wait_usable) and of [`Memory::lend`].
     pub fn lend(&self, range: Range<usize>) -> Result<ReadLoan> {
         self.wait_usable(range.end)?;
         Ok(self.memory().lend(range)?)
@@ -213,13 +213,13 @@ impl DeviceArena {
     ///
     /// # Errors
     ///
-    /// Those of [`wait_usable`](Self::wait_usable) and of [`Memory::lend_mut`].
+    /// The errors of [`wait_usable`](Self::wait_usable) and of [`Memory::lend_mut`].
     pub fn lend_mut(&self, range: Range<usize>) -> Result<WriteLoan> {
         self.wait_usable(range.end)?;
         Ok(self.memory().lend_mut(range)?)
     }
 
-    /// What was asked for and what was obtained so far.
+    /// Reports the requested and the obtained properties so far.
     pub fn report(&self) -> DeviceReport {
         let end = self.shared.usable.end();
         DeviceReport {
@@ -237,7 +237,7 @@ impl DeviceArena {
     }
 }
 
-/// One call for all of it. Plain allocations cannot be shared with some peers and not with others,
+/// Allocates all of it by one call. Plain allocations cannot be shared with some peers and not with others,
 /// so with peers it is one chunk.
 fn direct(device: &Device, capacity: usize, peers: &[Device]) -> Result<DeviceBacking> {
     if peers.is_empty() {

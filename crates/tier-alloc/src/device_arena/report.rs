@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use tierflow_device::Error;
 
-/// What was asked of a device arena, and what it obtained.
+/// The requested and the obtained properties of a device arena.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceReport {
@@ -16,18 +16,18 @@ pub struct DeviceReport {
     pub usable: usize,
     /// Why it will not grow any more, if it failed.
     pub failed: Option<Error>,
-    /// Whether it grows no more.
+    /// True if the arena grows no more.
     pub finished: bool,
     /// How it grew, chunk by chunk.
     pub timeline: Vec<Mapped>,
 }
 
-/// One chunk that was put behind an arena's addresses.
+/// A chunk that was put behind an arena's addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapped {
     /// When it was there, from the start of the arena.
     pub at: Duration,
-    /// Its bytes.
+    /// The chunk's bytes.
     pub bytes: usize,
     /// How long the call took.
     pub took: Duration,

@@ -1,4 +1,4 @@
-//! What an arena is to be, and what it begins with.
+//! The description of an arena to be made, and the memory that it begins with.
 
 #[cfg(feature = "baselines")]
 use tierflow_device::Reservation;
@@ -7,7 +7,7 @@ use tierflow_device::{Device, HostReservation, Memory, WhyUnpinned};
 use crate::error::Result;
 use crate::watermark::Watermark;
 
-/// What an arena is to be.
+/// An arena to be made.
 pub(super) struct Wanted<'a> {
     pub(super) device: &'a Device,
     pub(super) capacity: usize,
@@ -26,7 +26,7 @@ impl Wanted<'_> {
     }
 }
 
-/// What an arena begins with.
+/// The memory that an arena begins with.
 #[derive(Debug)]
 pub(super) struct Obtained {
     pub(super) backing: Backing,
@@ -60,7 +60,7 @@ impl Obtained {
     }
 }
 
-/// What an arena is made of.
+/// The kinds of an arena's memory.
 #[derive(Debug)]
 pub(super) enum Backing {
     /// Addresses of ours.

@@ -11,7 +11,7 @@ use super::baselines::Flush;
 use crate::error::Result;
 use crate::gate::Pass;
 
-/// What the ring moves, in bytes/s, by the measurements that it was chosen for.
+/// The ring's rate in bytes/s, by the measurements that it was chosen for.
 const RING_RATE: f64 = 19e9;
 
 /// A flush that is under way, until this is dropped.
@@ -40,12 +40,12 @@ impl HostArena {
     /// pinned, through its [`Ring`](crate::Ring) where it is not, if it has one. Where pinning is
     /// about to come by, it waits for that first.
     ///
-    /// What it never does with a ring is to hand memory that is not pinned to the driver: that is
+    /// With a ring, memory that is not pinned is never handed to the driver: that would be
     /// not only slow, the driver makes every other copy wait for it.
     ///
     /// # Errors
     ///
-    /// Those of [`lend_mut`](Self::lend_mut) and of the copy.
+    /// The errors of [`lend_mut`](Self::lend_mut) and of the copy.
     pub fn copy_in(&self, stream: &Stream, src: ReadLoan, at: usize) -> Result<()> {
         let range = at..at.saturating_add(src.len());
         let direct = self.direct(&range, src.host_accessible());
@@ -61,7 +61,7 @@ impl HostArena {
     ///
     /// # Errors
     ///
-    /// Those of [`lend`](Self::lend) and of the copy.
+    /// The errors of [`lend`](Self::lend) and of the copy.
     pub fn copy_out(&self, stream: &Stream, at: usize, dst: WriteLoan) -> Result<()> {
         let range = at..at.saturating_add(dst.len());
         let direct = self.direct(&range, dst.host_accessible());

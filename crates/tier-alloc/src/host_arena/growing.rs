@@ -1,4 +1,4 @@
-//! What an arena and its threads share.
+//! The state that an arena and its threads share.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;

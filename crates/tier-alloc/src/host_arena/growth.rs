@@ -26,7 +26,7 @@ pub enum HostGrowth {
     /// The paper's own (HiPC'22 §IV): huge pages, touched by one thread with one write each, and
     /// pinned as a whole at the end. Pinning makes every copy of the process wait.
     TouchThenPin {
-        /// What touching does while copies run.
+        /// The behaviour of touching while copies run.
         touching: Touching,
     },
     /// Piece by piece in the background: some threads touch pieces, and one pins those that were
@@ -120,7 +120,7 @@ impl HostGrowth {
         self
     }
 
-    /// Whether it runs on CUDA devices alone.
+    /// Returns true if the strategy runs on CUDA devices alone.
     pub fn needs_cuda(self) -> bool {
         match self {
             #[cfg(feature = "baselines")]
@@ -155,7 +155,7 @@ pub enum Numa {
     NextToDevice,
     /// Wherever the system puts it.
     Any,
-    /// This one, while it has pages.
+    /// The node of this number, while it has pages.
     Node(u32),
 }
 
@@ -165,7 +165,7 @@ pub enum Numa {
 pub struct HostOptions {
     /// How its memory is made fast.
     pub growth: HostGrowth,
-    /// Where its pages are to lie.
+    /// The node that its pages are to lie on.
     pub numa: Numa,
     /// How far it grows by itself.
     pub pace: Pace,
@@ -180,7 +180,7 @@ pub enum Pace {
     /// To its end, without a break.
     #[default]
     Full,
-    /// This many bytes ahead of the farthest copy or loan so far, and touched four times as far. Memory that is never needed
+    /// Pinned this many bytes ahead of the farthest copy or loan so far, and touched four times as far. Memory that is never needed
     /// is never touched, and pinning, which every copy within the device feels, is spread over the time in which
     /// copies come this way at all.
     AsNeeded {
@@ -208,21 +208,21 @@ impl Pace {
 }
 
 impl HostOptions {
-    /// These options with another place for the pages.
+    /// Returns the options with another place for the pages.
     #[must_use]
     pub fn numa(mut self, numa: Numa) -> Self {
         self.numa = numa;
         self
     }
 
-    /// These options with another number of bytes to begin with.
+    /// Returns the options with another number of bytes to begin with.
     #[must_use]
     pub fn begin_with(mut self, bytes: usize) -> Self {
         self.begin = Some(bytes);
         self
     }
 
-    /// These options for an arena that is [resized](super::HostArena::resize) by multiples of `slab` bytes: nothing is
+    /// Returns the options for an arena that is [resized](super::HostArena::resize) by multiples of `slab` bytes: nothing is
     /// pinned across their borders, where they are multiples of
     /// [`HostReservation::GRANULARITY`](tierflow_device::HostReservation::GRANULARITY).
     ///
@@ -240,7 +240,7 @@ impl HostOptions {
         Ok(self)
     }
 
-    /// These options with another pace.
+    /// Returns the options with another pace.
     #[must_use]
     pub fn pace(mut self, pace: Pace) -> Self {
         self.pace = pace;

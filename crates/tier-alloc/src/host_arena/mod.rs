@@ -117,7 +117,7 @@ impl HostArena {
         })
     }
 
-    /// Its length in bytes: what was asked for, rounded up to pages.
+    /// Returns the length in bytes: as asked for, rounded up to pages.
     pub fn capacity(&self) -> usize {
         self.memory().len()
     }
@@ -147,7 +147,7 @@ impl HostArena {
         wait_usable(&self.growing.usable, end, self.capacity())
     }
 
-    /// Whether it grows no more, however that ended.
+    /// Returns true if the arena grows no more, for whatever reason.
     pub fn is_grown(&self) -> bool {
         self.growing
             .levels()
@@ -176,7 +176,7 @@ impl HostArena {
     ///
     /// # Errors
     ///
-    /// Those of [`wait_usable`](Self::wait_usable) and of [`Memory::lend`].
+    /// The errors of [`wait_usable`](Self::wait_usable) and of [`Memory::lend`].
     pub fn lend(&self, range: Range<usize>) -> Result<ReadLoan> {
         self.growing.need(range.end);
         self.wait_usable(range.end)?;
@@ -187,14 +187,14 @@ impl HostArena {
     ///
     /// # Errors
     ///
-    /// Those of [`wait_usable`](Self::wait_usable) and of [`Memory::lend_mut`].
+    /// The errors of [`wait_usable`](Self::wait_usable) and of [`Memory::lend_mut`].
     pub fn lend_mut(&self, range: Range<usize>) -> Result<WriteLoan> {
         self.growing.need(range.end);
         self.wait_usable(range.end)?;
         Ok(self.memory().lend_mut(range)?)
     }
 
-    /// What was asked for and what was obtained so far. Counting huge pages costs milliseconds.
+    /// Reports the requested and the obtained properties so far. Counting huge pages costs milliseconds.
     pub fn report(&self) -> HostReport {
         self.growing.report(self.growth, self.asked)
     }

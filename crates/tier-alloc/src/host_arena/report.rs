@@ -5,7 +5,7 @@ use tierflow_device::{Error, WhyUnpinned};
 #[cfg(feature = "baselines")]
 use super::baselines::Touching;
 
-/// What was asked of a host arena, and what it obtained.
+/// The requested and the obtained properties of a host arena.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HostReport {
@@ -25,7 +25,7 @@ pub struct HostReport {
     pub huge_pages: Option<usize>,
     /// The node of main memory.
     pub node: NodeObtained,
-    /// What touching did about flushes last, where the strategy weighs that.
+    /// The last behaviour of touching, where the strategy has several.
     #[cfg(feature = "baselines")]
     pub touching: Option<Touching>,
     /// Why the rest is not pinned, if something stands in the way. Copies of it are right, but
@@ -33,7 +33,7 @@ pub struct HostReport {
     pub why_unpinned: Option<WhyUnpinned>,
     /// Why it ended early, if it failed.
     pub failed: Option<Error>,
-    /// Whether it grows no more.
+    /// True if the arena grows no more.
     pub finished: bool,
     /// How it grew, one sample for each piece touched or pinned.
     pub timeline: Vec<Sample>,
@@ -45,7 +45,7 @@ pub struct HostReport {
 pub struct NodeObtained {
     /// The node asked for; `None` if it does not matter.
     pub asked: Option<u32>,
-    /// Where the first page lies, once there is one and the kernel says.
+    /// The node of the first page, once there is one and the kernel says.
     pub obtained: Option<u32>,
     /// Why the node could not be asked for, if so.
     pub why_not: Option<Error>,

@@ -14,7 +14,7 @@ impl HostArena {
     /// to so many again, in the background, as at first. All of the arena if it has fewer. Returns the bytes that it
     /// keeps: where a piece was pinned across the limit, some more.
     ///
-    /// What is given back can still be lent, as ordinary memory of zeros that the system provides on first use: the
+    /// Memory that is given back can still be lent, as ordinary memory of zeros that the system provides on first use: the
     /// caller must not lend it. It takes as long as the system takes to free the pages
     /// (10 to 20 GB/s), and a piece that is being touched or pinned; copies under a [`Gate`](crate::Gate) go first.
     ///

@@ -1,4 +1,4 @@
-//! What a strategy is: one file each, and one line in `strategy_of` beside them.
+//! The trait of strategies. A strategy is a file, and a line in `strategy_of`.
 
 use std::fmt::Debug;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! A budget of host memory that several engines share, as threads of a process or as processes of a machine.
 //!
-//! What is shared is capacity, never bytes: each member has an arena of its own, and a lease that says how much of it it
+//! Members share capacity, never bytes: each member has an arena of its own, and a lease that says how much of it it
 //! may use. So a member that dies, or fails, takes nothing with it but its own.
 //!
 //! A member that wants it has an equal part of the pool. What one leaves unused, others may borrow, and give back as soon
@@ -93,30 +93,30 @@ pub struct HostPool {
     slab: u64,
 }
 
-/// Where the members' accounts are, for each other to see.
+/// The place of the members' accounts, for each other to see.
 #[derive(Debug)]
 enum Registry {
     Local(local::ProcessRegistry),
     Node(node::NodeRegistry),
 }
 
-/// What a member may use, in bytes.
+/// The bytes that a member may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// What it has, and may use until it is given back.
+    /// Bytes that the member has, and may use until it gives them back.
     pub held: u64,
-    /// What it goes on having. If this is less, it is to empty the rest, and to [give it back](Lease::give_back).
+    /// Bytes that the member goes on having. If they are fewer, the member is to empty the rest, and to [give it back](Lease::give_back).
     pub keep: u64,
 }
 
-/// What one member has and wants, in bytes.
+/// The bytes that one member has and wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolMember {
-    /// What it has a use for.
+    /// Bytes that the member has a use for.
     pub wanted: u64,
-    /// What it has.
+    /// Bytes that the member has.
     pub held: u64,
-    /// What it goes on having.
+    /// Bytes that the member goes on having.
     pub keep: u64,
 }
 
@@ -262,7 +262,7 @@ impl Lease {
         self.settle()
     }
 
-    /// What it may use, as far as it knows.
+    /// Returns the bytes that the member may use, as far as it knows.
     #[must_use]
     pub fn terms(&self) -> Terms {
         Terms {
@@ -277,7 +277,7 @@ impl Lease {
         self.pool.slab
     }
 
-    /// Whether another member's account changed since this one last looked. Costs a system call at most; a member that was
+    /// Returns true if another member's account changed since this one last looked. Costs a system call at most; a member that was
     /// killed is noticed only when another one [asks](Self::ask) or [gives back](Self::give_back).
     #[must_use]
     pub fn has_changed(&self) -> bool {

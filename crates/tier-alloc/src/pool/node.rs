@@ -141,7 +141,7 @@ impl NodeRegistry {
         epoch(&self.pool)
     }
 
-    /// What can be read from once the epoch changed; `None` if this user has no more watches.
+    /// Returns a file that can be read from once the epoch changed; `None` if this user has no more watches.
     pub(super) fn watch(&self) -> Option<OwnedFd> {
         let flags = inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC;
         let watch = inotify::init(flags).ok()?;

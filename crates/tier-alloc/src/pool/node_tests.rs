@@ -80,7 +80,7 @@ fn files_are_the_users_own_and_a_directory_that_is_not_is_refused() {
     assert!(refused.to_string().contains("chmod 700"));
 }
 
-/// Where the child of the test below joins.
+/// The pool that the child of the test below joins.
 const POOL: &str = "TIERFLOW_TEST_POOL";
 
 /// Takes half of the pool; in a child process that is to be killed it says so, and sleeps.
@@ -126,7 +126,7 @@ fn what_a_killed_process_had_is_free() {
     assert_eq!(pool(&directory, 8).members().unwrap().len(), 1);
 }
 
-/// What a process left that died in the middle of joining, or of making the pool.
+/// The remains of a process that died in the middle of joining, or of making the pool.
 #[test]
 fn halves_that_the_dead_left_are_cleared_away() {
     let folder = tempfile::tempdir().unwrap();

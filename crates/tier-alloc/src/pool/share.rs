@@ -3,16 +3,16 @@
 //! Pure arithmetic over all members' accounts, in slabs. A member changes nothing but its own account, and only while
 //! no other member does; so every step is one transition, and `tests` goes through all of them.
 
-/// What one member wants and has.
+/// The bytes that one member wants and has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Account {
-    /// What it has a use for; others may have to give back so that it gets this much of its fair share.
+    /// Bytes that the member has a use for. Others may have to give back so that it gets this much of its fair share.
     pub(super) wanted: u64,
-    /// What it takes at most.
+    /// Bytes that the member takes at most.
     pub(super) most: u64,
-    /// What it has, and may be using.
+    /// Bytes that the member has, and may be using.
     pub(super) held: u64,
-    /// What it goes on having: the rest is being emptied, to be given back.
+    /// Bytes that the member goes on having. The rest is being emptied, to be given back.
     pub(super) keep: u64,
 }
 
@@ -34,7 +34,7 @@ pub(super) fn fair(total: u64, wants: &[u64]) -> Vec<u64> {
 /// Member `me` reads all accounts, and changes its own: takes what is free and its fair share, or promises
 /// to give back what others lack of theirs.
 ///
-/// What no member lacks may be held by any: a member that wants less holds up to an equal part, so that it need not ask
+/// Any member may hold bytes that no other lacks: a member that wants less holds up to an equal part, so that it need not ask
 /// again soon, and borrowed slabs are kept for as long as no member lacks them.
 pub(super) fn settle(total: u64, accounts: &mut [Account], me: usize) {
     let wants: Vec<u64> = accounts.iter().map(|a| a.wanted.min(a.most)).collect();

@@ -44,7 +44,7 @@ proptest! {
     }
 }
 
-/// One state of a pool: the account of each member, `None` for one that has not joined.
+/// A state of a pool: the account of each member, `None` for one that has not joined.
 type Members = Vec<Option<Account>>;
 
 fn look(total: u64, members: &Members, me: usize) -> Members {
@@ -79,7 +79,7 @@ fn next(total: u64, members: &Members) -> Vec<Members> {
             }));
             continue;
         };
-        // It leaves, or is killed.
+        // The member leaves, or is killed.
         all.push(with(members, me, None));
         for wanted in 0..=total {
             let account = Account { wanted, ..account };

@@ -1,4 +1,4 @@
-//! What this machine's links carry, measured the way the engine uses them: the hardware that is given to the simulator.
+//! The rates of this machine's links, measured the way the engine uses them: the hardware that is given to the simulator.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,7 +27,7 @@ const SPAN: Duration = Duration::from_millis(1500);
 /// after it.
 const WRITING: Duration = Duration::from_secs(4);
 
-/// One direction or both, of a way between two memories.
+/// The directions of a way between two memories.
 #[derive(Debug, Clone, Copy)]
 struct Rates {
     down: f64,

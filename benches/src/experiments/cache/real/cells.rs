@@ -12,11 +12,11 @@ use crate::experiments::Run;
 
 const PATIENCE: Duration = Duration::from_secs(140);
 
-/// One combination of sizes, order, hints and waiting.
+/// A combination of sizes, order, hints and waiting.
 struct Cell {
     name: String,
     shot: Shot,
-    /// Where policies differ most: sizes that vary, in an irregular order.
+    /// The cell in which policies differ most: sizes that vary, in an irregular order.
     is_hard: bool,
 }
 
@@ -27,7 +27,7 @@ pub(super) fn run(run: &mut Run) -> Result<()> {
     let main = [Way::Residency];
     let in_memory = [Way::InMemory, Way::Uvm];
     let others = [Way::Score, Way::Lru, Way::Fifo, Way::OnDemand];
-    // What tells most comes first: time may not suffice for all.
+    // The cells that tell most come first: time may not suffice for all.
     for wait in [false, true] {
         let these = || cells.iter().filter(|cell| cell.shot.wait == wait);
         for ways in [&main[..], &in_memory, &others] {

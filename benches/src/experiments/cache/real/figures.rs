@@ -19,7 +19,7 @@ pub(super) fn run(run: &mut Run) -> Result<()> {
     let mut sitting = Sitting::new(run, PATIENCE);
     let machine = Machine::measure(sitting.run, 1)?;
     let [none, _, all] = HINTS;
-    // What tells most comes first: time may not suffice for all.
+    // The cells that tell most come first: time may not suffice for all.
     for way in [Way::Residency, Way::Uvm] {
         for hints in [all, none] {
             by_iteration(&mut sitting, &machine, way, hints)?;

@@ -6,9 +6,9 @@ use tierflow_engine::{Engine, Metrics, Region, RegionMut, Tier, Version};
 use tierflow_sim::Workload;
 use tierflow_tier_alloc::HostOptions;
 
-use super::uvm::Uvm;
 use super::{Machine, Way, host_for_all, scratch};
 use crate::experiments::wait_grown;
+use crate::papers::uvm::Uvm;
 
 pub(super) enum History {
     Engine(Box<Engine>),
@@ -19,7 +19,7 @@ impl History {
     /// A new one, whose memory is all there.
     pub(super) fn new(machine: &Machine, way: Way, workload: &Workload) -> Result<Self> {
         Ok(match way {
-            Way::Uvm => Self::Uvm(Uvm::new(machine, workload)?),
+            Way::Uvm => Self::Uvm(uvm(machine, workload)?),
             _ => Self::Engine(Box::new(engine(machine, way, workload)?)),
         })
     }
@@ -111,4 +111,10 @@ fn engine(machine: &Machine, way: Way, workload: &Workload) -> Result<Engine> {
     let engine = builder.build()?;
     wait_grown(&engine);
     Ok(engine)
+}
+
+/// Makes a history in the machine's managed memory, with as much on the device as the caches' scale says.
+pub(super) fn uvm(machine: &Machine, workload: &Workload) -> Result<Uvm> {
+    let managed = |bytes| machine.managed(bytes);
+    Uvm::new(&machine.device, machine.scale.device, workload, managed)
 }

@@ -11,7 +11,7 @@ use tierflow_sim::{Hardware, Op, Workload};
 use super::history::History;
 use super::{Machine, Way};
 
-/// What the application saw.
+/// The times that the application saw.
 #[derive(Debug, Default)]
 pub(super) struct Played {
     /// Time in checkpoints, restores and waits for flushes.
@@ -23,7 +23,7 @@ pub(super) struct Played {
     pub(super) distance: f64,
     /// By tier: its name, and restores that were served from it.
     pub(super) served: Vec<(&'static str, u64)>,
-    /// What the storage carried, in bytes/s of the transfers' own time.
+    /// The storage's rates, in bytes/s of the transfers' own time.
     pub(super) storage: StorageRates,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct StorageRates {
     pub(super) up: Option<f64>,
 }
 
-/// One restore.
+/// A restore.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Restored {
     pub(super) bytes: u64,
@@ -72,7 +72,7 @@ impl StorageRates {
     }
 }
 
-/// Where the file stands among the tiers.
+/// The file's place among the tiers.
 const FILE: usize = 2;
 
 impl Played {
@@ -214,7 +214,7 @@ impl Player {
     }
 }
 
-/// Where a version has its number: at its beginning, in its middle and at its end.
+/// Returns the places of a version's number: at its beginning, in its middle and at its end.
 fn stamps(bytes: u64) -> impl Iterator<Item = usize> {
     let last = (bytes as usize).saturating_sub(8) / 8;
     let mut stamps = [0, last / 2, last].map(|at| at * 8).to_vec();

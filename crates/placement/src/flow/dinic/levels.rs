@@ -49,7 +49,7 @@ impl Residual {
         self.level[SOURCE as usize] != UNSEEN
     }
 
-    /// One layer over links. Where more nodes are in it than were not seen yet, it is these that look for one in
+    /// Builds a layer over links. Where it has more nodes than were not seen yet, the unseen nodes look for a node in
     /// it: mostly one or two looks are enough.
     fn look(&mut self, network: &Network, layer: Range<usize>, level: u32) {
         let mut lists = [

@@ -9,7 +9,7 @@ use crate::{Bound, Cut, ExactTime, GpuId, PlacementError, Problem, Share};
 pub(super) struct Optimum {
     /// In grains for bytes.
     pub(super) time: ExactTime,
-    /// Which nodes are on the source's side of the cut.
+    /// The nodes on the source's side of the cut.
     pub(super) behind: Vec<bool>,
     /// The time at which it was cut: it says which limit of each edge is the lesser one.
     pub(super) cut_at: ExactTime,
@@ -20,7 +20,7 @@ const MOST_CUTS: usize = 4;
 
 /// Finds the optimum, and makes `residual` a flow by then in parts of a grain, 2^[`shift`] of which make one.
 ///
-/// What the edges carry is rounded down to such parts. A flow of everything is a proof all the same; and if a few parts are
+/// The units that edges carry are rounded down to such parts. A flow of everything is a proof all the same; and if a few parts are
 /// missing at the optimum, the cut that this leaves proves no later time.
 pub(super) fn find(
     problem: &Problem<'_>,
@@ -98,11 +98,11 @@ pub(super) fn shift(network: &Network) -> u32 {
     network.total.leading_zeros().saturating_sub(2)
 }
 
-/// What a single GPU needs at the least, alone with all its links.
+/// Returns the longest time that a single GPU needs at the least, alone with all its links.
 fn first(problem: &Problem<'_>, network: &Network) -> Result<Optimum, PlacementError> {
     let mut out = vec![0_u64; network.nodes];
     for edge in network.edges.iter().filter(|edge| edge.from != SOURCE) {
-        // What no bandwidth limits leads to the sink, not out of a GPU.
+        // An edge without a bandwidth leads to the sink, not out of a GPU.
         if edge.bandwidth != UNLIMITED {
             out[edge.from as usize] += edge.bandwidth;
         }
@@ -153,7 +153,7 @@ fn first(problem: &Problem<'_>, network: &Network) -> Result<Optimum, PlacementE
     })
 }
 
-/// Whether it is its volume that limits an edge by then.
+/// Returns true if an edge is limited by its volume then.
 pub(super) fn is_room(edge: &Edge, time: ExactTime) -> bool {
     let volume = u128::from(edge.volume) * u128::from(time.denominator());
     edge.bandwidth == UNLIMITED
@@ -169,7 +169,7 @@ struct Sums {
 }
 
 impl Optimum {
-    /// What another cut proves, if that is a later time.
+    /// Returns the optimum of another cut, if that proves a later time.
     fn later(&self, network: &Network, behind: Vec<bool>) -> Option<Self> {
         let cut = Self {
             time: self.time,

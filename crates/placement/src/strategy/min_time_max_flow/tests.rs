@@ -1,4 +1,4 @@
-//! What is found does not depend on the initial estimate.
+//! The optimum does not depend on the initial estimate.
 
 use proptest::prelude::{
     Just, ProptestConfig, Strategy as Generator, any, prop, prop_oneof, proptest,

@@ -1,11 +1,11 @@
-//! What all GPUs together need at the least: peers take what they have room for, and the hosts the rest. It saves
+//! The least time of all GPUs together: peers take the bytes that they have room for, and the hosts the rest. The bound saves
 //! large machines the flows at times that are far too short.
 
 use super::optimum::{Optimum, is_room};
 use crate::ExactTime;
 use crate::flow::{Edge, EdgeKind, Network, SINK};
 
-/// Where the way to the hosts is cut, the nearest to them first.
+/// The edges at which the way to the hosts is cut, the nearest to them first.
 const AT_HOSTS: [fn(EdgeKind) -> bool; 3] = [
     |kind| matches!(kind, EdgeKind::Host(_)),
     |kind| matches!(kind, EdgeKind::HostLink(_)),

@@ -1,4 +1,4 @@
-//! What the performance model is fed with, measured while the arena is used.
+//! The performance model's inputs, measured while the arena is used.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::host_arena::growing::Growing;
 /// How much of what was measured before counts when there is something new.
 const KEPT: f64 = 0.8;
 
-/// Where a flush went.
+/// The pages that a flush went to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
     Untouched,
@@ -20,7 +20,7 @@ enum Target {
     BesideTouch,
 }
 
-/// What touching does about flushes, and what that is weighed by.
+/// The behaviour of touching, and the measurements that decide it.
 #[derive(Debug, Default)]
 pub(in crate::host_arena) struct Concurrency {
     touching: Mutex<Option<Touching>>,
@@ -28,12 +28,12 @@ pub(in crate::host_arena) struct Concurrency {
 }
 
 impl Concurrency {
-    /// What touching does from now on.
+    /// Sets the behaviour of touching from now on.
     pub(super) fn set(&self, touching: Touching) {
         *self.touching.lock() = Some(touching);
     }
 
-    /// What touching did last.
+    /// Returns the last behaviour of touching.
     pub(in crate::host_arena) fn touching(&self) -> Option<Touching> {
         *self.touching.lock()
     }

@@ -1,4 +1,4 @@
-//! What [`Pieces`](super::HostGrowth::Pieces) is measured against: the strategies of HiPC'22, and the driver's own.
+//! The strategies that [`Pieces`](super::HostGrowth::Pieces) is measured against: those of HiPC'22, and the driver's own.
 
 mod direct;
 mod measured;

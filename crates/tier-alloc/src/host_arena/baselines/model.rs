@@ -1,19 +1,19 @@
 //! The performance model of touching and flushing at the same time, or one after the other.
 
-/// What touching does while copies run between the tiers (HiPC'22 §IV-A, "concurrency control").
+/// The behaviour of touching while copies run between the tiers (HiPC'22 §IV-A, "concurrency control").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Touching {
-    /// It pauses; copies go to touched and untouched pages alike.
+    /// Touching pauses; copies go to touched and untouched pages alike.
     Sequential,
-    /// It goes on, and copies wait for the pages that they need.
+    /// Touching goes on, and copies wait for the pages that they need.
     Concurrent,
-    /// One or the other, by [`Figures::best`] of what is measured meanwhile. Copies never wait.
+    /// Touching pauses or goes on, by [`Figures::best`] of the rates that are measured meanwhile. Copies never wait.
     #[default]
     Auto,
 }
 
-/// What the model is fed with: bytes, seconds, bytes per second.
+/// The model's inputs: bytes, seconds, bytes per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figures {
     /// Bytes of a checkpoint.
@@ -33,7 +33,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Which way a flush takes less of each interval. The paper says what is weighed (§IV-A, §IV-B)
+    /// Returns the behaviour with which a flush takes less of each interval. The paper says what is weighed (§IV-A, §IV-B)
     /// and not how; this is how:
     ///
     /// - One after the other, a flush of `s` bytes takes `f(x) = s·(x / flush_touched + (1 − x) /

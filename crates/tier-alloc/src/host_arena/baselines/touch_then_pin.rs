@@ -42,7 +42,7 @@ impl Strategy for Memset {
     }
 }
 
-/// These bytes are not lent yet: they become usable only afterwards.
+/// The bytes are not lent yet: they become usable only afterwards.
 fn set_to_zero(reservation: &HostReservation, range: Range<usize>) -> tierflow_device::Result<()> {
     let mut bytes = reservation.memory().lend_mut(range)?;
     bytes.bytes_mut()?.fill(0);

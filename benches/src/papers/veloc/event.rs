@@ -1,0 +1,110 @@
+use std::fmt;
+
+use tierflow_placement::stores::StoreId;
+
+macro_rules! ids {
+    ($($(#[$about:meta])* $name:ident($of:ty), $word:literal;)*) => {$(
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub $of);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($word, " {}"), self.0)
+            }
+        }
+    )*};
+}
+
+ids! {
+    /// A writer of checkpoints, by a number that the caller chooses.
+    ProducerId(u64), "producer";
+    /// A chunk on a local store, numbered by the backend.
+    ChunkId(u64), "chunk";
+}
+
+/// An event for the backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A producer will ask for chunks of so many bytes altogether, the first of which it has not asked for yet.
+    /// Announcing is optional; it lets [`ShortestWait`](tierflow_placement::stores::ShortestWait) look ahead. It takes the place of what was
+    /// announced before; with 0 bytes, nothing is left of that.
+    Announced {
+        /// The producer.
+        producer: ProducerId,
+        /// How many bytes.
+        bytes: u64,
+    },
+    /// A producer wants to write its next chunk (Algorithm 1, line 6).
+    ChunkAsked {
+        /// The producer.
+        producer: ProducerId,
+        /// How many bytes; the last chunk of a checkpoint may be smaller than the others.
+        bytes: u64,
+    },
+    /// A producer withdraws its request, and what it has announced.
+    AskWithdrawn {
+        /// The producer.
+        producer: ProducerId,
+    },
+    /// A chunk is on its local store (Algorithm 1, lines 9 and 10).
+    ChunkWritten {
+        /// The chunk.
+        chunk: ChunkId,
+    },
+    /// A chunk could not be written. Its store is taken out of use until it is
+    /// [`StoreBack`](Event::StoreBack), and its producer waits again, before all others.
+    WriteFailed {
+        /// The chunk.
+        chunk: ChunkId,
+    },
+    /// A store can be written to again.
+    StoreBack {
+        /// The store.
+        store: StoreId,
+    },
+    /// A chunk is on the external storage, and its local store was freed of it (Algorithm 3).
+    ChunkFlushed {
+        /// The chunk.
+        chunk: ChunkId,
+    },
+    /// A chunk could not be flushed. It stays where it is and is flushed again, after those that wait
+    /// for their first time. Report it after the pause that the external storage shall have.
+    FlushFailed {
+        /// The chunk.
+        chunk: ChunkId,
+    },
+}
+
+/// A command of the backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// A producer is to write its chunk to a store, and report
+    /// [`ChunkWritten`](Event::ChunkWritten) or [`WriteFailed`](Event::WriteFailed).
+    Write {
+        /// The producer.
+        producer: ProducerId,
+        /// The name that the chunk has from now on.
+        chunk: ChunkId,
+        /// The store that it is written to.
+        store: StoreId,
+    },
+    /// No store that the policy may use works: a producer is to write its chunk to the external
+    /// storage itself. The producer reports no event for it.
+    Bypass {
+        /// The producer.
+        producer: ProducerId,
+        /// How many bytes.
+        bytes: u64,
+    },
+    /// A chunk is to be flushed, and [`ChunkFlushed`](Event::ChunkFlushed) or
+    /// [`FlushFailed`](Event::FlushFailed) reported.
+    Flush {
+        /// The chunk.
+        chunk: ChunkId,
+        /// The store that has it.
+        store: StoreId,
+        /// How many bytes.
+        bytes: u64,
+    },
+}

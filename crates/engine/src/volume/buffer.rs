@@ -1,0 +1,30 @@
+/// Bytes at an address that storage takes.
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    bytes: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl Buffer {
+    pub(crate) fn new(len: usize, alignment: usize) -> Self {
+        let bytes = vec![0; len + alignment];
+        let start = bytes.as_ptr().align_offset(alignment);
+        // The standard library may say that it does not know; storage says so then.
+        let start = start.min(alignment);
+        Self { bytes, start, len }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[self.start..self.start + self.len]
+    }
+
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start..self.start + self.len]
+    }
+}
+
+/// Returns true if storage takes these bytes as they are.
+pub(crate) fn is_aligned(bytes: &[u8], alignment: usize) -> bool {
+    bytes.as_ptr().align_offset(alignment) == 0 && bytes.len().is_multiple_of(alignment)
+}

@@ -1,0 +1,156 @@
+use std::fmt;
+
+use super::clock::{Ratio, Shares};
+use super::{Calibration, FlushBandwidth, StoreState};
+
+/// A local store, counted from 0, the fastest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StoreId(pub usize);
+
+impl fmt::Display for StoreId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "store {}", self.0)
+    }
+}
+
+/// A write that was begun, for [`Store::end_write`].
+#[derive(Clone, Copy, Debug)]
+pub struct StoreWrite {
+    /// The bytes that were predicted to be written when it began.
+    started: f64,
+    /// Bytes that its producer has announced beyond it.
+    announced: u64,
+}
+
+/// Writes over which the correction of predictions is averaged.
+const WRITES: usize = 64;
+/// Writes that went as predicted and count beside them: a single slow one is no reason to leave a store alone for
+/// ever, without which nothing more would be learnt of it.
+const AS_PREDICTED: f64 = 4.0;
+/// Flushes of one store over which their bandwidth is averaged.
+const FLUSHES: usize = 32;
+/// No store is believed to be more than so many times faster or slower than predicted.
+const MOST_WRONG: f64 = 16.0;
+
+/// A local store, as the policy knows it.
+#[derive(Clone, Debug)]
+pub struct Store {
+    calibration: Calibration,
+    capacity: usize,
+    /// Chunks written, being written and being flushed (S_c).
+    chunks: usize,
+    /// Chunks being written (S_w).
+    writers: u32,
+    is_out_of_use: bool,
+    /// Bytes that its current writers have announced beyond the chunks that they write.
+    announced: u64,
+    /// The bandwidth of the flushes of its own chunks.
+    flushes: FlushBandwidth,
+    /// Bytes that each write was predicted to have written.
+    shares: Shares,
+    /// Chunks written over what was predicted in their time.
+    correction: Ratio,
+}
+
+impl Store {
+    /// A store for `capacity` chunks (S_max).
+    pub fn new(calibration: Calibration, capacity: usize) -> Self {
+        Self {
+            calibration,
+            capacity,
+            chunks: 0,
+            writers: 0,
+            is_out_of_use: false,
+            announced: 0,
+            flushes: FlushBandwidth::new(FLUSHES),
+            shares: Shares::default(),
+            correction: Ratio::over(WRITES),
+        }
+    }
+
+    /// Begins to write a chunk, of a producer that has announced `announced` bytes more.
+    pub fn begin_write(&mut self, now_ns: u64, announced: u64) -> StoreWrite {
+        self.advance(now_ns);
+        self.writers += 1;
+        self.announced += announced;
+        let started = self.shares.started();
+        StoreWrite { started, announced }
+    }
+
+    /// Ends a write of so many bytes; `None` if it failed.
+    pub fn end_write(&mut self, now_ns: u64, write: StoreWrite, written: Option<u64>) {
+        self.advance(now_ns);
+        self.writers = self.writers.saturating_sub(1);
+        self.announced = self.announced.saturating_sub(write.announced);
+        let predicted = self.shares.ended(write.started);
+        if let Some(bytes) = written {
+            self.correction.push(1.0, predicted / bytes as f64);
+        }
+    }
+
+    fn advance(&mut self, now_ns: u64) {
+        let predicted = |writers| self.calibration.throughput(writers);
+        self.shares.advance(now_ns, predicted);
+    }
+
+    /// Returns the store as a policy sees it.
+    pub fn state(&self) -> StoreState<'_> {
+        let correction = self.correction.with(AS_PREDICTED, AS_PREDICTED);
+        let correction = correction.unwrap_or(1.0);
+        StoreState {
+            has_room: self.has_room(),
+            is_out_of_use: self.is_out_of_use,
+            chunks: self.chunks,
+            writers: self.writers,
+            announced: self.announced,
+            calibration: &self.calibration,
+            correction: correction.clamp(1.0 / MOST_WRONG, MOST_WRONG),
+            flush_bandwidth: self.flushes.get(),
+        }
+    }
+
+    /// Returns true if it works and has room for a chunk.
+    pub fn has_room(&self) -> bool {
+        self.chunks < self.capacity && !self.is_out_of_use
+    }
+
+    /// Chunks on it, those being written included.
+    pub fn chunks(&self) -> usize {
+        self.chunks
+    }
+
+    /// Chunks that are being written to it.
+    pub fn writers(&self) -> u32 {
+        self.writers
+    }
+
+    /// Chunks that it holds at most.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Counts chunks that were placed on it.
+    pub fn add_chunks(&mut self, count: usize) {
+        self.chunks = self.chunks.saturating_add(count);
+    }
+
+    /// Counts a chunk that left it.
+    pub fn remove_chunk(&mut self) {
+        self.chunks = self.chunks.saturating_sub(1);
+    }
+
+    /// Returns true if a write to it failed and it is not back.
+    pub fn is_out_of_use(&self) -> bool {
+        self.is_out_of_use
+    }
+
+    /// Takes it out of use, or back.
+    pub fn set_out_of_use(&mut self, is_out_of_use: bool) {
+        self.is_out_of_use = is_out_of_use;
+    }
+
+    /// The bandwidth of the flushes of its own chunks.
+    pub fn flushes_mut(&mut self) -> &mut FlushBandwidth {
+        &mut self.flushes
+    }
+}
