@@ -6,7 +6,7 @@ use tierflow_codec::{Frame, Header};
 use tierflow_dedup::{Chain, most_stored_bytes};
 use tierflow_objects::History;
 use tierflow_store::container::{Element, RegionInfo};
-use tierflow_store::veloc::{self, Content, Head};
+use tierflow_store::veloc::{self, Content, VelocHead};
 use tierflow_store::{Error, Piece};
 
 /// One rank's piece of a version, or of a checkpoint that lies in several.
@@ -113,7 +113,7 @@ impl PieceContents {
     }
 
     /// Finds one rank's piece of a checkpoint of VELOC's: each region that was protected, and the file.
-    pub(crate) fn of_named(histories: &[History], head: &Head, rank: u32) -> Result<Self> {
+    pub(crate) fn of_named(histories: &[History], head: &VelocHead, rank: u32) -> Result<Self> {
         let (mut regions, mut part_of, mut parts) = (Vec::new(), Vec::new(), Vec::new());
         for (index, content) in head.parts.iter().enumerate() {
             if content.bytes() > 0 {
@@ -190,7 +190,7 @@ impl PieceContents {
 }
 
 /// What the regions of a part are called, and their bytes.
-pub(crate) fn names_of(head: &Head, content: &Content, rank: u32) -> Vec<(String, u64)> {
+pub(crate) fn names_of(head: &VelocHead, content: &Content, rank: u32) -> Vec<(String, u64)> {
     match content {
         Content::Memory(regions) => {
             let name = |(id, bytes): &(i64, u64)| (format!("region-{id}"), *bytes);

@@ -5,7 +5,7 @@ use crate::contents::PieceContents;
 use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use tierflow_objects::History;
-use tierflow_store::veloc::{Head, Names, is_head};
+use tierflow_store::veloc::{Names, VelocHead, is_head};
 use tierflow_store::{VersionInfo, with_bases};
 
 /// No head is longer: it has 16 bytes for each region.
@@ -15,7 +15,7 @@ const LONGEST_HEAD: u64 = 64 << 20;
 #[derive(Debug)]
 pub(crate) struct Named {
     /// As rank 0 wrote it.
-    pub(crate) head: Head,
+    pub(crate) head: VelocHead,
     /// Its version is the application's, and its bytes are those of all parts.
     pub(crate) info: VersionInfo,
     /// The repository's versions that it lies in.
@@ -63,7 +63,7 @@ impl NamedHistory {
         }
     }
 
-    fn with(heads: Vec<Head>, whole: BTreeMap<u64, VersionInfo>) -> Self {
+    fn with(heads: Vec<VelocHead>, whole: BTreeMap<u64, VersionInfo>) -> Self {
         let mut names: BTreeMap<String, Vec<Named>> = BTreeMap::new();
         let mut known = BTreeSet::new();
         for (name, versions) in Names::of(heads).iter() {
@@ -187,7 +187,7 @@ pub(crate) fn numbers(
 }
 
 /// The checkpoint of a head, if all its parts are there.
-fn named(head: &Head, whole: &BTreeMap<u64, VersionInfo>) -> Option<Named> {
+fn named(head: &VelocHead, whole: &BTreeMap<u64, VersionInfo>) -> Option<Named> {
     let own = *whole.get(&head.number())?;
     // Parts without bytes have a version in groups, and may have one elsewhere.
     if !head
@@ -219,7 +219,7 @@ fn named(head: &Head, whole: &BTreeMap<u64, VersionInfo>) -> Option<Named> {
 fn heads_of(
     history: &History,
     whole: &BTreeMap<u64, VersionInfo>,
-) -> (Vec<Head>, Option<anyhow::Error>) {
+) -> (Vec<VelocHead>, Option<anyhow::Error>) {
     let (mut heads, mut failure) = (Vec::new(), None);
     for info in whole.values().filter(|info| is_head(info.version)) {
         if info.decoded.is_some_and(|bytes| bytes > LONGEST_HEAD) {
@@ -237,21 +237,21 @@ fn heads_of(
 ///
 /// # Errors
 /// If it cannot be read, or the version holds something else.
-pub(crate) fn head_of(history: &History, number: u64, rank: u32) -> Result<Head> {
+pub(crate) fn head_of(history: &History, number: u64, rank: u32) -> Result<VelocHead> {
     let head = read_head(history, number, rank)?;
     head.with_context(|| format!("version {number} is no head of VELOC's"))
 }
 
 /// Reads a head; `None` if the version holds something else.
-fn read_head(history: &History, number: u64, rank: u32) -> Result<Option<Head>> {
+fn read_head(history: &History, number: u64, rank: u32) -> Result<Option<VelocHead>> {
     let contents = PieceContents::of(std::slice::from_ref(history), number, rank, LONGEST_HEAD)?;
     let [region] = contents.regions() else {
         return Ok(None);
     };
     let start = contents.read_part(region, 0, region.length.min(8))?;
-    if !Head::is_one(&start) || region.length > LONGEST_HEAD {
+    if !VelocHead::is_one(&start) || region.length > LONGEST_HEAD {
         return Ok(None);
     }
-    let head = Head::decode(&contents.read(region)?);
+    let head = VelocHead::decode(&contents.read(region)?);
     Ok(head.filter(|head| head.number() == number))
 }

@@ -6,7 +6,7 @@ mod running;
 use running::{json, run, text};
 use serde_json::{Value, json as value};
 use std::path::Path;
-use tierflow_store::veloc::{Content, Head, part_of};
+use tierflow_store::veloc::{Content, VelocHead, part_of};
 use tierflow_store::{Options, Region, Repository, Snapshot};
 
 const LARGE: u64 = 2_000_000;
@@ -31,7 +31,7 @@ fn checkpoint(repository: &Repository, name: &str, version: u64, serial: u64) {
     let memory = [bytes_of(version, 1, 24), bytes_of(version, 7, LARGE)].concat();
     save(repository, part_of(serial, 0), &memory);
     save(repository, part_of(serial, 1), &bytes_of(version, 9, 100));
-    let head = Head {
+    let head = VelocHead {
         name: name.to_owned(),
         version,
         serial,
@@ -181,7 +181,7 @@ fn nothing_is_given_up_where_no_head_can_be_read() {
     let mut numbers = Vec::new();
     for serial in 0..2 {
         save(&repository, part_of(serial, 0), b"state");
-        let head = Head {
+        let head = VelocHead {
             name: "heat".to_owned(),
             version: serial,
             serial,

@@ -6,7 +6,7 @@ pub(crate) mod tier;
 pub use tier::{DeviceCache, HostCache, NodeLocal, ScratchTier, Tier};
 
 use crate::flush::Flush;
-use crate::lasting::{Group, Lasting};
+use crate::lasting::{Group, HistoryOptions};
 use crate::plan::AfterRestore;
 use crate::run::{PeerMemory, StageOptions};
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ pub struct EngineBuilder {
     peer_cache: Option<Arc<dyn PeerMemory>>,
     host_cache: HostCache,
     scratch: Option<ScratchTier>,
-    pub(crate) lasting: Lasting,
+    pub(crate) lasting: HistoryOptions,
     node_local_limit: u64,
     after_restore: AfterRestore,
     flush: Option<Flush>,
@@ -44,7 +44,7 @@ impl EngineBuilder {
             peer_cache: None,
             host_cache: HostCache::default(),
             scratch: None,
-            lasting: Lasting::default(),
+            lasting: HistoryOptions::default(),
             node_local_limit: UNLIMITED,
             after_restore: AfterRestore::default(),
             flush: None,

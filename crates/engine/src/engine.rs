@@ -4,7 +4,7 @@ use crate::caught::Panicked;
 use crate::closing::Patience;
 use crate::deadline::Deadline;
 use crate::kind::Kind;
-use crate::lasting::{Damage, Nodes};
+use crate::lasting::{Damage, ProtectionState};
 use crate::plan::{Event, Refusal, Ticket, TierId};
 use crate::region::{self, Region, RegionMut};
 use crate::run::sync::{JoinHandle, sleep};
@@ -44,7 +44,7 @@ pub struct Engine {
     /// What could not be used when the engine was built.
     pub(crate) damage: Vec<Damage>,
     /// What other ranks keep of the versions on this node.
-    pub(crate) nodes: Nodes,
+    pub(crate) nodes: ProtectionState,
     pub(crate) policy_panic: Panicked,
     /// Numbers that a group of another size used, where versions outlive the engine.
     pub(crate) taken: BTreeSet<Version>,
@@ -74,7 +74,7 @@ impl Engine {
             process: std::process::id(),
             keeper: None,
             damage: Vec::new(),
-            nodes: Nodes::default(),
+            nodes: ProtectionState::default(),
             policy_panic: Panicked::default(),
             taken: BTreeSet::new(),
             has_named_lost: false,

@@ -13,50 +13,50 @@ mod survey;
 use agreement::Lowest;
 pub use damage::Damage;
 pub(crate) use external::External;
-pub(crate) use nodes::Nodes;
+pub(crate) use nodes::ProtectionState;
 pub use others::read_regions;
 
 use crate::plan::{Event, TierId};
-use crate::run::{Empties, FirstWrite, Kept, Layouts, Shared};
+use crate::run::{DurableTier, Empties, FirstWrite, Layouts, Shared};
 use crate::{BuildError, EngineBuilder, Result, Version};
 use external::Location;
-use runs::{LastRun, Runs, last_run};
+use runs::{LastWriter, RunMarks, last_run};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use survey::Survey;
+use survey::CopySelection;
 use tierflow_store::{
     Collective, Error as StoreError, Options, Order, Protection, Repository, Retention, Vault,
 };
 
-/// Where versions are kept beyond the engine's life.
+/// The places in which versions are kept beyond the engine's life, as the application chose them.
 #[derive(Debug, Clone)]
-pub(crate) struct Lasting {
+pub(crate) struct HistoryOptions {
     /// A directory of this node.
     pub(crate) node_local: Option<PathBuf>,
     /// Storage that outlives the node.
     pub(crate) external: Option<External>,
     pub(crate) group: Option<Group>,
     pub(crate) retention: Option<Retention>,
-    /// Whether versions become durable in the order of their numbers, if that was chosen.
+    /// True if versions become durable in the order of their numbers, if that was chosen.
     pub(crate) in_order: Option<bool>,
     /// How the group's ranks meet, if not in a directory that they share.
     pub(crate) collective: Option<Arc<dyn Collective>>,
-    /// What keeps the versions of the node-local directory though the node is lost.
+    /// Keeps the versions of the node-local directory though the node is lost.
     pub(crate) protection: Option<Arc<dyn Protection>>,
-    /// Whether an engine is not built where more is lost than that bears.
+    /// True if an engine is not built where more is lost than that bears.
     pub(crate) refuses_losses: bool,
     /// How long they wait for each other.
     pub(crate) group_patience: Duration,
     /// How long dropping the engine waits for what is under way.
     pub(crate) closing: Duration,
-    /// What strikes the I/O of both directories.
+    /// The faults in front of the I/O of both directories.
     #[cfg(feature = "testing")]
     pub(crate) faults: Arc<tierflow_store::Faults>,
 }
 
-impl Default for Lasting {
+impl Default for HistoryOptions {
     fn default() -> Self {
         Self {
             node_local: None,
@@ -84,7 +84,7 @@ impl EngineBuilder {
         self
     }
 
-    /// Whether versions become durable in the order of their numbers, on each tier that outlives the engine: then, whenever the
+    /// Chooses whether versions become durable in the order of their numbers, on each tier that outlives the engine: then, whenever the
     /// application ends, no version is missing before the newest, and it can go on behind that one. Each is published once
     /// those before it are that were on their way there, so small versions share fewer synchronisations, and vaults of
     /// other kinds than directories take one at a time. Unless you say otherwise, so with
@@ -139,30 +139,30 @@ impl Default for Group {
     }
 }
 
-/// What was opened.
+/// An open history: the tiers that outlive the engine, and the copies that count there.
 #[derive(Debug, Default)]
-pub(crate) struct Opened {
-    pub(crate) node_local: Option<Arc<Kept>>,
-    pub(crate) external: Option<Arc<Kept>>,
-    /// What could not be opened, or not to write.
+pub(crate) struct OpenHistory {
+    pub(crate) node_local: Option<Arc<DurableTier>>,
+    pub(crate) external: Option<Arc<DurableTier>>,
+    /// The directories that could not be opened, or not to write.
     pub(crate) damage: Vec<Damage>,
     /// Numbers that a group of another size used.
     pub(crate) taken: BTreeSet<Version>,
-    /// Those without bytes.
+    /// The versions without bytes.
     pub(crate) empties: Arc<Empties>,
-    /// What the regions of versions are called.
+    /// The names of the regions of versions.
     pub(crate) layouts: Arc<Layouts>,
-    /// What other ranks keep of the node-local directory.
-    pub(crate) nodes: Nodes,
-    survey: Survey,
+    /// The protection of the node-local directory by other ranks.
+    pub(crate) nodes: ProtectionState,
+    survey: CopySelection,
 }
 
-impl Lasting {
+impl HistoryOptions {
     pub(crate) fn group(&self) -> Group {
         self.group.unwrap_or_default()
     }
 
-    /// That what was chosen can be.
+    /// Checks that the choices go together.
     pub(crate) fn check(&self) -> Result<()> {
         let Group { rank, ranks, .. } = self.group();
         if rank >= ranks {
@@ -187,7 +187,7 @@ impl Lasting {
         }
     }
 
-    /// What keeps versions from being stored as differences there, if anything does.
+    /// Fails if versions cannot be stored as differences there, and says why.
     pub(crate) fn may_differ(&self) -> Result<()> {
         let external = self.external.as_ref();
         let why = if let Some(why) = external.and_then(External::holds_whole_ones) {
@@ -203,7 +203,7 @@ impl Lasting {
     /// Opens what there is. What of it cannot be used is left out and named, as long as something else can.
     ///
     /// `builds`: whether versions may build upon others; `consumes`: whether they go once they are restored.
-    pub(crate) fn open(&self, builds: bool, consumes: bool) -> Result<Opened> {
+    pub(crate) fn open(&self, builds: bool, consumes: bool) -> Result<OpenHistory> {
         let in_order = self.in_order.unwrap_or(consumes);
         let (group, order) = (self.group(), Order::default());
         let options = Options::default()
@@ -244,7 +244,7 @@ impl Lasting {
         let mut local = local.map(Arc::new);
         let below = (external.as_deref(), directory.is_some());
         let last = last_run(&order, local.as_deref(), below, &mut damage);
-        let runs = Runs::new(last, local.as_deref(), directory.as_deref());
+        let runs = RunMarks::new(last, local.as_deref(), directory.as_deref());
         let protected = self.protect(local.as_ref(), external.as_deref())?;
         let lowest = match (&external, local.clone(), &protected) {
             (Some(vault), _, _) => Some((Arc::clone(vault), directory.clone())),
@@ -274,12 +274,12 @@ impl Lasting {
         let first = Arc::new(first);
         let known = (empties.clone(), layouts.clone(), Arc::clone(&first));
         let protected_for = (protected.as_ref(), group.rank);
-        let nodes = Nodes::new(protected_for, below, newest, &mut damage);
+        let nodes = ProtectionState::new(protected_for, below, newest, &mut damage);
         let alone =
             |directory: Option<Arc<Repository>>| (directory.filter(|_| group.ranks == 1), builds);
         let external = external.map(|vault| {
             let directory = alone(directory);
-            Arc::new(Kept::new(
+            Arc::new(DurableTier::new(
                 vault,
                 None,
                 self.retention,
@@ -294,7 +294,7 @@ impl Lasting {
                 Some(protected) => Arc::clone(protected) as _,
                 None => local,
             };
-            Arc::new(Kept::new(
+            Arc::new(DurableTier::new(
                 vault,
                 external.clone(),
                 self.retention,
@@ -304,9 +304,9 @@ impl Lasting {
             ))
         });
         let tiers = (node_local.as_deref(), external.as_deref());
-        let survey = Survey::new(tiers, (&group, agreed.as_ref()), &runs);
+        let survey = CopySelection::new(tiers, (&group, agreed.as_ref()), &runs);
         let mut survey = survey.or_else(|error| match &external {
-            // What lies on external storage is known again once that answers.
+            // The versions on external storage are known again once that answers.
             Some(_) if node_local.is_some() => {
                 damage.push(Damage {
                     tier: "external",
@@ -315,9 +315,9 @@ impl Lasting {
                     what: format!("what lies there cannot be listed: {error}"),
                 });
                 let of = (&group, agreed.as_ref());
-                let here = Survey::new((node_local.as_deref(), None), of, &runs)?;
-                // Which of these a run elsewhere wrote anew cannot be told.
-                match last == LastRun::Elsewhere && !here.is_empty() {
+                let here = CopySelection::new((node_local.as_deref(), None), of, &runs)?;
+                // A run elsewhere may have written some of these anew.
+                match last == LastWriter::Elsewhere && !here.is_empty() {
                     true => Err(error),
                     false => Ok(here),
                 }
@@ -342,7 +342,7 @@ impl Lasting {
         }
         let tiers = [node_local.as_deref(), external.as_deref()];
         let taken = agreement::taken(tiers, &group, &survey, agreed.as_ref())?;
-        Ok(Opened {
+        Ok(OpenHistory {
             node_local,
             external,
             damage,
@@ -355,8 +355,8 @@ impl Lasting {
     }
 }
 
-impl Opened {
-    /// What the node-local directory has to hold, in bytes of such multiples: versions that lie nowhere else.
+impl OpenHistory {
+    /// Returns the bytes that the node-local directory has to hold, in such multiples: of versions that lie nowhere else.
     pub(crate) fn required(&self, alignment: u64) -> u64 {
         self.survey.required(alignment)
     }
@@ -388,13 +388,18 @@ fn open_to_write_or_read(
 }
 
 /// Tells the plan what lies on the tiers that outlive the engine.
-pub(crate) fn adopt(shared: &Shared, opened: &Opened, limit: u64, alignment: u64) -> Result<()> {
+pub(crate) fn adopt(
+    shared: &Shared,
+    opened: &OpenHistory,
+    limit: u64,
+    alignment: u64,
+) -> Result<()> {
     let survey = &opened.survey;
     if shared.stage.is_none() && survey.has_differences() {
         let why = "the directory holds some: give the engine `dedup` or `compress` to read them";
         return Err(BuildError::NoDifferences { why }.into());
     }
-    let tier_of = |kept: &Option<Arc<Kept>>| {
+    let tier_of = |kept: &Option<Arc<DurableTier>>| {
         let is_it = |tier: &crate::run::Level| {
             let kept = kept.as_deref().map(std::ptr::from_ref);
             kept.is_some() && tier.medium.kept().map(std::ptr::from_ref) == kept
@@ -408,7 +413,7 @@ pub(crate) fn adopt(shared: &Shared, opened: &Opened, limit: u64, alignment: u64
     };
     let held = held.into_iter();
     let held = held.filter_map(|version| Some((version, *survey.node_local.get(&version)?)));
-    let held: BTreeMap<Version, survey::One> = held.collect();
+    let held: BTreeMap<Version, survey::FoundCopy> = held.collect();
     let all: BTreeSet<Version> = held.keys().chain(survey.external.keys()).copied().collect();
     // Bases come before what builds upon them, wherever either lies.
     for version in all {
@@ -425,7 +430,7 @@ pub(crate) fn adopt(shared: &Shared, opened: &Opened, limit: u64, alignment: u64
         }
     }
     if let Some(kept) = &opened.node_local {
-        // Their numbers stay taken by the copies on external storage.
+        // The copies on external storage keep their numbers taken.
         for (version, bytes) in unfit {
             kept.found_unfit(version, bytes);
         }
@@ -433,7 +438,7 @@ pub(crate) fn adopt(shared: &Shared, opened: &Opened, limit: u64, alignment: u64
     Ok(())
 }
 
-impl survey::One {
+impl survey::FoundCopy {
     fn adopted(&self, version: Version, tier: TierId) -> Event {
         Event::Adopt {
             version,

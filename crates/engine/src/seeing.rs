@@ -185,7 +185,7 @@ impl Engine {
         }
         let mut kept = self.shared.tiers.iter().rev();
         let lowest = kept.find_map(|tier| tier.medium.kept());
-        let unmarked = lowest.and_then(crate::run::Kept::unmarked);
+        let unmarked = lowest.and_then(crate::run::DurableTier::unmarked);
         all.extend(unmarked.map(|error| Damage::unmarked("external", &error)));
         all.extend(self.nodes.weakness().map(|what| Damage {
             tier: "node-local",

@@ -373,7 +373,7 @@ fn storage_that_hangs_blocks_nobody_longer_than_asked() {
     let vault = Watched::new(&home.far, Gate::default());
     let engine = builder()
         .node_local(&home.near)
-        .external_vault(vault)
+        .external_vault(vault.clone())
         .build()
         .unwrap();
     vault.halt();
@@ -396,7 +396,7 @@ fn storage_that_hangs_does_not_keep_an_application_from_its_end() {
     let vault = Watched::new(&home.far, Gate::default());
     let engine = builder()
         .node_local(&home.near)
-        .external_vault(vault)
+        .external_vault(vault.clone())
         .closing_patience(Duration::from_millis(50))
         .build()
         .unwrap();
@@ -409,6 +409,7 @@ fn storage_that_hangs_does_not_keep_an_application_from_its_end() {
     drop(engine);
     // Work under way stops at its next block, and releases the directories.
     vault.resume();
+    drop(vault);
     let engine = loop {
         let again = builder().node_local(&home.near).external(&home.far).build();
         match again {

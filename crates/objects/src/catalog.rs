@@ -13,14 +13,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use superseded::Truncations;
 use tierflow_store::container::ManifestRow;
-use tierflow_store::{Damage, Heads, Identity, Listed, PieceInfo, Result, with_bases};
+use tierflow_store::{Damage, Heads, Identity, PieceEntry, PieceInfo, Result, with_bases};
 
 /// All objects under a prefix: about 200 bytes of memory for each.
 #[derive(Debug, Default)]
 pub(crate) struct Catalog {
     entries: BTreeMap<Name, Entry>,
     indexes: Indexes,
-    /// Whether the store's objects were ever listed.
+    /// True if the store's objects were ever listed.
     pub(crate) is_listed: bool,
     /// Objects that have no row in an index yet.
     without_row: Vec<Name>,
@@ -40,7 +40,7 @@ pub(crate) struct ListEntry {
     pub(crate) name: Name,
     pub(crate) size: u64,
     pub(crate) tag: u64,
-    /// Whether the tag is of the store's entity tag, and not of the time of the last write.
+    /// True if the tag is of the store's entity tag, and not of the time of the last write.
     has_tag: bool,
 }
 
@@ -106,7 +106,7 @@ impl Catalog {
                         index: 0,
                     },
                 ),
-                // It was removed after it was listed.
+                // The object was removed after it was listed.
                 None => self.forget(listed.name),
             }
         }
@@ -150,7 +150,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// Whether a listed object is in the catalog, unchanged; if so, its listed tag is entered.
+    /// Chooses whether a listed object is in the catalog, unchanged; if so, its listed tag is entered.
     fn knows(&mut self, listed: &ListEntry) -> bool {
         let superseded = self.superseded.get_mut(&listed.name);
         let Some(entry) = self.entries.get_mut(&listed.name).or(superseded) else {
@@ -297,7 +297,7 @@ impl Catalog {
     pub(crate) fn pieces(&self, rank: u32) -> Vec<PieceInfo> {
         let own = self.entries.iter().filter(|(name, _)| name.rank == rank);
         let pieces = own.filter_map(|(_, entry)| match entry.content {
-            Content::Piece(Listed { info, .. }) => Some(info),
+            Content::Piece(PieceEntry { info, .. }) => Some(info),
             Content::Manifest(..) | Content::Damaged { .. } => None,
         });
         pieces.collect()
@@ -353,7 +353,9 @@ impl Catalog {
             .entries
             .values()
             .filter_map(|entry| match entry.content {
-                Content::Piece(Listed { info, .. }) => Some((info.version, info.identity.base?)),
+                Content::Piece(PieceEntry { info, .. }) => {
+                    Some((info.version, info.identity.base?))
+                }
                 Content::Manifest(..) | Content::Damaged { .. } => None,
             });
         bases.collect()
@@ -368,7 +370,7 @@ impl Catalog {
 }
 
 impl Heads for Catalog {
-    fn listed(&self, version: u64, rank: u32) -> Option<Listed> {
+    fn listed(&self, version: u64, rank: u32) -> Option<PieceEntry> {
         match self.entries.get(&Name::piece(version, rank))?.content {
             Content::Piece(listed) => Some(listed),
             Content::Manifest(..) | Content::Damaged { .. } => None,

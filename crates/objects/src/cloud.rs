@@ -19,7 +19,7 @@ use std::time::Duration;
 use tierflow_store::{Error, Result};
 use url::Url;
 
-/// What the first request may take at most, so that a misspelt endpoint is an error soon.
+/// The longest time of the first request, so that a misspelt endpoint is an error soon.
 const FIRST_PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) fn open(url: &str, settings: Settings) -> Result<Objects> {
@@ -40,7 +40,7 @@ pub(crate) fn open(url: &str, settings: Settings) -> Result<Objects> {
 
 /// The kind of store, the prefix, and the URL.
 fn parsed(text: &str) -> Result<(ObjectStoreScheme, Path, Url)> {
-    // What is wrong with one need not repeat it: there may be a password in it.
+    // The fault of a URL need not repeat the URL: there may be a password in it.
     let wrong = |why: &str| {
         let scheme = text.split("://").next().unwrap_or_default();
         Error::Argument(format!("the {scheme}:// URL cannot be used: {why}"))
@@ -80,7 +80,7 @@ fn store(
 ) -> Result<Arc<dyn ObjectStore>> {
     crypto::supported()?;
     let crypto = Arc::new(Graviola);
-    // What is tried again ends within the deadline of the request.
+    // Repeated tries end within the deadline of the request.
     let retry = RetryConfig {
         backoff: BackoffConfig {
             init_backoff: Duration::from_millis(100),
@@ -122,7 +122,7 @@ fn store(
     })
 }
 
-/// What to look at.
+/// The setting to look at.
 fn advice(scheme: &ObjectStoreScheme) -> &'static str {
     match scheme {
         ObjectStoreScheme::AmazonS3 => {
@@ -162,7 +162,7 @@ fn refused(scheme: &ObjectStoreScheme, url: &Url, error: &StoreError) -> Error {
     )
 }
 
-/// What stores answer if there is no such bucket, ...
+/// The answers of stores if there is no such bucket, ...
 const NO_BUCKET: &[&str] = &["NoSuchBucket", "ContainerNotFound", "404 Not Content"];
 /// ... if they do not know the credentials, ...
 const NO_LOGIN: &[&str] = &[

@@ -3,12 +3,12 @@
 use crate::name::{Name, ObjectKind};
 use object_store::ObjectMeta;
 use tierflow_store::container::{Head, ManifestRow, Row, checksum};
-use tierflow_store::{Identity, Listed, PieceInfo};
+use tierflow_store::{Identity, PieceEntry, PieceInfo};
 
 /// The content of an object, as far as its head says it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Content {
-    Piece(Listed),
+    Piece(PieceEntry),
     /// The epoch and sequence number under which it was written, and the checksum of its rows.
     Manifest((u32, u64), u64),
     Damaged {
@@ -23,7 +23,7 @@ pub(crate) struct Entry {
     pub(crate) size: u64,
     /// Changes when the object is written again: see [`tag_of`].
     pub(crate) tag: u64,
-    /// Whether the tag is that of a list. An object that was just written has the one of the store's answer, 0 if there was none.
+    /// True if the tag is that of a list. An object that was just written has the one of the store's answer, 0 if there was none.
     pub(crate) is_listed: bool,
     pub(crate) content: Content,
     /// The number of the index that has a row of it; 0 for none.
@@ -52,7 +52,7 @@ pub(crate) fn sum_of(rows: impl IntoIterator<Item = ManifestRow>) -> u64 {
 
 impl Content {
     pub(crate) fn piece(head: &Head) -> Self {
-        Self::Piece(Listed {
+        Self::Piece(PieceEntry {
             info: PieceInfo {
                 version: head.version,
                 ranks: head.ranks,
@@ -75,7 +75,9 @@ impl Content {
     /// The epoch in which it was written, and its sequence number.
     pub(crate) fn order(&self) -> Option<(u32, u64)> {
         match self {
-            Self::Piece(Listed { info, .. }) => Some((info.identity.epoch, info.identity.sequence)),
+            Self::Piece(PieceEntry { info, .. }) => {
+                Some((info.identity.epoch, info.identity.sequence))
+            }
             Self::Manifest(order, _) => Some(*order),
             Self::Damaged { .. } => None,
         }
@@ -98,7 +100,7 @@ pub(crate) fn to_row(name: Name, entry: &Entry) -> Option<[u8; ROW]> {
     [words[0], words[1], words[2]] = [name.version, entry.size, entry.tag];
     [words[4], words[5]] = [u64::from(epoch), sequence];
     match &entry.content {
-        Content::Piece(Listed {
+        Content::Piece(PieceEntry {
             info,
             record_length,
         }) => {
@@ -158,7 +160,7 @@ fn of_words(rank: u32, words: [u64; WORDS]) -> Option<(Name, Entry)> {
     let is_manifest = flags & MANIFEST != 0;
     let content = match is_manifest {
         true => Content::Manifest((epoch, sequence), run),
-        false => Content::Piece(Listed {
+        false => Content::Piece(PieceEntry {
             info: PieceInfo {
                 version,
                 ranks: u32::try_from(ranks).ok()?,
@@ -216,7 +218,7 @@ mod tests {
             decoded,
         };
         let piece = |base, decoded| {
-            Content::Piece(Listed {
+            Content::Piece(PieceEntry {
                 info: info(base, decoded),
                 record_length: 11,
             })

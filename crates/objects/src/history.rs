@@ -23,7 +23,7 @@ impl History {
     /// Opens a place to read it: a path, or a URL as [`Objects::open`] takes it.
     ///
     /// # Errors
-    /// What [`Place::of`], [`Repository::read_only`] and [`Objects::open`] say.
+    /// The errors of [`Place::of`], [`Repository::read_only`] and [`Objects::open`].
     pub fn open(place: impl AsRef<Path>) -> Result<Self> {
         match Place::of(place)? {
             Place::Directory(path) => {
@@ -89,7 +89,7 @@ impl History {
         Ok(names.into_iter().map(|name| place.join(name)).collect())
     }
 
-    /// Whether nothing was ever saved there.
+    /// Returns true if nothing was ever saved there.
     ///
     /// # Errors
     /// When that cannot be found out.
@@ -147,7 +147,7 @@ impl History {
         }
     }
 
-    /// What is known to be damaged, without reading payloads.
+    /// Returns the damage that is known without reading payloads.
     #[must_use]
     pub fn damage(&self) -> Vec<Damage> {
         match self {
@@ -172,7 +172,7 @@ impl History {
         }
     }
 
-    /// What [`prune`](Self::prune) would give up.
+    /// Returns the versions that [`prune`](Self::prune) would give up.
     ///
     /// # Errors
     /// When it cannot be listed.

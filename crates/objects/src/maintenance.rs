@@ -10,7 +10,7 @@ use tierflow_store::{
 };
 
 impl Objects {
-    /// Whether nothing lies under the prefix.
+    /// Returns true if nothing lies under the prefix.
     ///
     /// # Errors
     /// [`Error::Remote`].
@@ -59,7 +59,7 @@ impl Objects {
                     scrubbed.pieces += 1;
                     scrubbed.bytes += bytes;
                 }
-                // It was removed meanwhile.
+                // The object was removed meanwhile.
                 Err(Error::NoVersion { .. }) => {}
                 Err(Error::Damaged {
                     path, offset, what, ..
@@ -76,7 +76,7 @@ impl Objects {
         Ok(scrubbed)
     }
 
-    /// What [`prune`](Self::prune) would give up. Nothing is changed.
+    /// Returns the versions that [`prune`](Self::prune) would give up. Nothing is changed.
     ///
     /// # Errors
     /// [`Error::Remote`].

@@ -70,7 +70,7 @@ impl Remote {
         )
     }
 
-    /// One request, within the deadline.
+    /// Sends a request, within the deadline.
     async fn answer<T>(&self, request: impl Future<Output = T>) -> Result<T> {
         let answer = tokio::time::timeout(self.patience, request).await;
         answer.map_err(|_| {
@@ -131,7 +131,7 @@ impl Remote {
     /// Some bytes of an object; `None` if there is none of that name.
     pub(crate) fn read(&self, path: &Path, range: Range<u64>) -> Result<Option<Vec<u8>>> {
         if range.is_empty() {
-            // Which stores refuse.
+            // The store refuses such requests.
             return Ok(Some(Vec::new()));
         }
         let read = self.store.get_range(path, range);
@@ -358,7 +358,7 @@ pub(crate) struct Object {
     pub(crate) remote: Arc<Remote>,
     pub(crate) path: Path,
     pub(crate) size: u64,
-    /// Its first bytes, as far as they were read when it was opened. They are dropped when its last byte was read from them: a second
+    /// The first bytes, as far as they were read when the object was opened. They are dropped when its last byte was read from them: a second
     /// read is a request, as the object may have changed.
     pub(crate) first: Mutex<Vec<u8>>,
 }
@@ -387,7 +387,7 @@ impl Source for Object {
 
     fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         if bytes.is_empty() {
-            // Which stores refuse.
+            // The store refuses such requests.
             return Ok(());
         }
         if self.read_first(offset, bytes) {

@@ -18,8 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tierflow_store::container::{Kind, Row};
 use tierflow_store::{
-    Damage, Encoded, Error, Heads, Identity, Mark, Order, Piece, PieceInfo, Ready, Region, Result,
-    Snapshot, Stamp, Truncation, Vault, VersionInfo,
+    Damage, Encoded, Error, Heads, Identity, Mark, Order, Piece, PieceInfo, Ready, RecordLabel,
+    Region, Result, Snapshot, Truncation, Vault, VersionInfo,
 };
 
 /// For records that need not wait for others before they are published.
@@ -60,7 +60,7 @@ impl Settings {
         }
     }
 
-    /// What one request (of 16 MiB at most) may take; at first a minute.
+    /// Chooses the longest time of a request (of 16 MiB at most); at first a minute.
     #[must_use]
     pub fn patience(self, patience: Duration) -> Self {
         Self { patience, ..self }
@@ -193,14 +193,14 @@ impl Objects {
         self.known().insert(name, entry);
     }
 
-    fn stamp(&self, catalog: &Catalog, kind: Kind) -> Stamp {
+    fn stamp(&self, catalog: &Catalog, kind: Kind) -> RecordLabel {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let nanos = since.map_or(0, |since| since.as_nanos());
         let Settings { rank, ranks, .. } = self.settings;
         let (epoch, sequence) = catalog.order(rank);
         self.order.see(epoch, sequence);
         let (epoch, sequence) = self.order.next();
-        Stamp {
+        RecordLabel {
             kind,
             epoch,
             sequence,
@@ -313,7 +313,7 @@ impl Objects {
         let size = size.ok_or(Error::NoVersion { version, older })?;
         drop(catalog);
         let path = name.path(&self.prefix);
-        // One request for the head and, of a small piece, for all of it.
+        // A single request gets the head and, of a small piece, all of it.
         let first = self.remote.read(&path, 0..size.min(FIRST))?;
         let object = Object {
             remote: Arc::clone(&self.remote),

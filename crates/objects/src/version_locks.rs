@@ -1,4 +1,4 @@
-//! One lock for each version: many versions are written at a time, each by one thread.
+//! Locks of versions: many versions are written at a time, each by one thread.
 
 use std::collections::BTreeSet;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

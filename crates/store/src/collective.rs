@@ -1,4 +1,4 @@
-//! What the ranks of a group do together.
+//! Collective calls of the ranks of a group.
 
 use crate::Result;
 use std::fmt::Debug;

@@ -1,4 +1,4 @@
-//! What every [`Storage`] and every [`Vault`] must do. A new storage passes [`run_all`] in a test of its own, a new vault
+//! The contract of every [`Storage`] and every [`Vault`]. A new storage passes [`run_all`] in a test of its own, a new vault
 //! [`vault`].
 
 use crate::{Error, Region, Result, Snapshot, Storage, Vault};

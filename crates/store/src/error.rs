@@ -1,4 +1,4 @@
-//! What can go wrong, sorted by what the caller does next.
+//! Errors, sorted by the next step of the caller.
 
 use rustix::io::Errno;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ pub enum Error {
     Open {
         /// The directory.
         directory: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: Errno,
     },
     /// The device or quota is full: make room, then try again. Nothing written before is affected.
@@ -24,7 +24,7 @@ pub enum Error {
     Full {
         /// The directory, if there is one.
         place: Option<PathBuf>,
-        /// Where.
+        /// The offset in bytes.
         offset: u64,
         /// How many bytes were to be written.
         bytes: usize,
@@ -32,27 +32,27 @@ pub enum Error {
     /// The write failed: the range is unspecified. Try again, or somewhere else.
     #[error("writing {bytes} bytes at offset {offset} failed: {source}")]
     Write {
-        /// Where.
+        /// The offset in bytes.
         offset: u64,
         /// How many bytes were to be written.
         bytes: usize,
-        /// What the system said.
+        /// The system's error.
         source: Errno,
     },
     /// The read failed: try again, or another copy.
     #[error("reading {bytes} bytes at offset {offset} failed: {source}")]
     Read {
-        /// Where.
+        /// The offset in bytes.
         offset: u64,
         /// How many bytes were wanted.
         bytes: usize,
-        /// What the system said.
+        /// The system's error.
         source: Errno,
     },
     /// Storage gave back other bytes than were written: read another copy, and see to the storage.
     #[error("{bytes} bytes at offset {offset} are not those that were written: see to the storage")]
     Altered {
-        /// Where.
+        /// The offset in bytes.
         offset: u64,
         /// How many bytes are under the checksum that does not match.
         bytes: usize,
@@ -62,11 +62,11 @@ pub enum Error {
         "offset {offset}, length {bytes} and the memory's address must be multiples of {alignment}"
     )]
     Unaligned {
-        /// Where.
+        /// The offset in bytes.
         offset: u64,
         /// How many bytes.
         bytes: usize,
-        /// What they must be multiples of.
+        /// The bytes of which all three must be multiples.
         alignment: usize,
     },
     /// The directory is written already, by another process or by this one: end that, or use another directory.
@@ -88,7 +88,7 @@ pub enum Error {
     /// Something lies there that this user did not put there, or that is no plain file: look at it, then remove it.
     #[error("{} is refused: {why}; remove it if you do not know it", .path.display())]
     Refused {
-        /// What was refused.
+        /// The file or directory that was refused.
         path: PathBuf,
         /// Why.
         why: &'static str,
@@ -96,21 +96,21 @@ pub enum Error {
     /// A file or directory could not be made, opened, synchronised, renamed or removed. Nothing was published.
     #[error("{doing} {} failed: {source}", .path.display())]
     File {
-        /// What was tried, as in "renaming".
+        /// The attempt, as in "renaming".
         doing: &'static str,
-        /// What it was tried on.
+        /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: Errno,
     },
-    /// What lies on the disk is not what was written: restore `older`, and see to the disk.
+    /// The bytes on the disk are not those that were written: restore `older`, and see to the disk.
     #[error("{} is damaged at byte {offset}: {what}; {}", .path.display(), offer(*.older))]
     Damaged {
         /// The file.
         path: PathBuf,
         /// The first byte of the record or block that fails its check.
         offset: u64,
-        /// What is wrong.
+        /// The fault, in words.
         what: &'static str,
         /// The newest older version that is whole, if there is one.
         older: Option<u64>,
@@ -141,15 +141,15 @@ pub enum Error {
          or thread of its own, with the same number of ranks and the same directory"
     )]
     Absent {
-        /// Those of which nothing was heard; none if one came and went again.
+        /// The ranks of which nothing was heard; none if one came and went again.
         ranks: Vec<u32>,
         /// How long they were waited for.
         patience: std::time::Duration,
     },
-    /// What was to be saved or restored could not be fetched or passed on: see there. Nothing was published.
+    /// Bytes to be saved or restored could not be fetched or passed on: see the error of the caller. Nothing was published.
     #[error("the bytes of a region could not be had: {0}")]
     Region(String),
-    /// Who asked for it wants it no more. Nothing was published.
+    /// The caller does not want the transfer any more. Nothing was published.
     #[error("it was cancelled: nothing was published; try again if it is wanted after all")]
     Cancelled,
     /// A version that comes before it, in an order in which versions are to be durable, could not be kept. Nothing was
@@ -184,9 +184,9 @@ pub enum Error {
     /// Code of the application's panicked: mend it. What it was to write is unspecified, what it was to read, too.
     #[error("the application's storage panicked while {doing}: {message}")]
     Panicked {
-        /// What it was to do, as in "writing".
+        /// The call, as in "writing".
         doing: &'static str,
-        /// What the panic said.
+        /// The message of the panic.
         message: String,
     },
     /// A defect of the caller: nothing was written or read.

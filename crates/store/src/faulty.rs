@@ -61,7 +61,7 @@ impl Faults {
         choose(directory, &self.unmarked);
     }
 
-    /// What leaving a mark in a directory meets.
+    /// Fails or lets a mark be left in a directory.
     pub(crate) fn mark(&self, directory: &Path) -> std::result::Result<(), Errno> {
         match is_below(directory, &self.unmarked) {
             true => Err(Errno::NOSPC),
@@ -81,7 +81,7 @@ impl Faults {
         }
     }
 
-    /// What a write of so many `bytes` at `offset` meets; `write` writes the first so many of them, whole blocks.
+    /// Fails a write of so many `bytes` at `offset`, or lets it pass; `write` writes the first so many of them, whole blocks.
     pub(crate) fn write(
         &self,
         (offset, bytes): (u64, usize),
@@ -113,7 +113,7 @@ impl Faults {
         write(bytes)
     }
 
-    /// What a change of names or bytes meets that needs no space.
+    /// Fails a change of names or bytes that needs no space, or lets it pass.
     pub(crate) fn change(&self) -> std::result::Result<(), Errno> {
         let change = self.changes.fetch_add(1, Ordering::Relaxed) + 1;
         let stop = self.stops_at.load(Ordering::Relaxed);
@@ -123,7 +123,7 @@ impl Faults {
         }
     }
 
-    /// What removing a file, cutting it off or giving its name to another one meets.
+    /// Fails the removal of a file, its cut, or the renaming of another one over it, or lets it pass.
     pub(crate) fn remove(&self) -> std::result::Result<(), Errno> {
         self.removals.fetch_add(1, Ordering::Relaxed);
         match self.removals_fail.load(Ordering::Relaxed) {
@@ -132,13 +132,13 @@ impl Faults {
         }
     }
 
-    /// What making a file or a directory meets.
+    /// Fails the making of a file or a directory, or lets it pass.
     pub(crate) fn make(&self) -> std::result::Result<(), Errno> {
         self.change()?;
         self.reserve()
     }
 
-    /// What setting space aside meets.
+    /// Fails when space is set aside, or lets it pass.
     pub(crate) fn reserve(&self) -> std::result::Result<(), Errno> {
         match self.full.load(Ordering::Relaxed) {
             true => Err(Errno::NOSPC),
@@ -146,7 +146,7 @@ impl Faults {
         }
     }
 
-    /// What synchronising a file meets.
+    /// Fails the synchronisation of a file, or lets it pass.
     pub(crate) fn sync(&self) -> std::result::Result<(), Errno> {
         if self.syncs_fail.load(Ordering::Relaxed) || self.strikes() {
             return Err(Errno::IO);
@@ -154,7 +154,7 @@ impl Faults {
         Ok(())
     }
 
-    /// What reading meets.
+    /// Fails a read, or lets it pass.
     pub(crate) fn read(&self) -> std::result::Result<(), Errno> {
         self.look()?;
         if self.reads_fail.load(Ordering::Relaxed) || self.strikes() {
@@ -163,7 +163,7 @@ impl Faults {
         Ok(())
     }
 
-    /// What looking at names and files meets.
+    /// Fails a look at names and files, or lets it pass.
     pub(crate) fn look(&self) -> std::result::Result<(), Errno> {
         let less = |count: u64| count.checked_sub(1);
         let take = |counter: &AtomicU64| {
@@ -180,7 +180,7 @@ impl Faults {
         Ok(())
     }
 
-    /// What giving a file another name meets.
+    /// Fails the renaming of a file, or lets it pass.
     pub(crate) fn rename(&self) -> std::result::Result<(), Errno> {
         self.change()?;
         if self.renames_fail.load(Ordering::Relaxed) {

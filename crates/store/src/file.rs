@@ -7,7 +7,7 @@ use rustix::io::{self, Errno};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// What direct I/O asks of offsets, lengths and addresses on every file system in use today.
+/// The bytes of which offsets, lengths and addresses are multiples for direct I/O on every file system in use today.
 pub(crate) const BLOCK: usize = 4096;
 
 /// A file read and written in whole blocks.

@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 #[derive(Debug)]
 pub struct Guarded<T: ?Sized> {
     inner: Arc<T>,
-    /// What the storage said first.
+    /// The storage's first answer.
     alignment: OnceLock<usize>,
 }
 
@@ -29,7 +29,7 @@ impl<T: ?Sized> Guarded<T> {
 }
 
 impl<S: Storage + ?Sized> Storage for Guarded<S> {
-    /// What the storage says when it is asked first; 0, which is none, if that panics.
+    /// Returns the storage's first answer; 0, which is none, if it panicked.
     fn alignment(&self) -> usize {
         *self.alignment.get_or_init(|| {
             guarded("telling its alignment", || Ok(self.inner.alignment())).unwrap_or(0)

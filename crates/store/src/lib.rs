@@ -32,8 +32,8 @@ pub use named::NamedFile;
 pub use place::Place;
 pub use protection::{Gone, OnNode, Protect, Protection};
 pub use repository::{
-    Damage, Elsewhere, Encoded, Heads, Identity, Listed, Mark, Marks, Options, Order, Piece,
-    PieceInfo, Pruned, Pull, Ready, Region, Repository, Retention, Scrubbed, Snapshot, Stamp,
+    ByteSource, Damage, Encoded, Heads, Identity, Mark, Marks, Options, Order, Piece, PieceEntry,
+    PieceInfo, Pruned, Pull, Ready, RecordLabel, Region, Repository, Retention, Scrubbed, Snapshot,
     Truncation, VersionInfo, can_be_restored, last_restorable, left_behind, with_bases,
 };
 pub use scratch::{Obtained, Scratch};
@@ -44,12 +44,12 @@ pub use verified::Verified;
 
 use std::fmt::Debug;
 
-/// What every fallible call here returns.
+/// The result of every fallible call here.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// A flat range of bytes on some storage, read and written by many threads at a time.
 ///
-/// Who uses it keeps the ranges apart: two calls at the same time touch the same bytes only if both read. What lies at
+/// The user keeps the ranges apart: two calls at the same time touch the same bytes only if both read. What lies at
 /// an offset that was never written is unspecified.
 pub trait Storage: Debug + Send + Sync {
     /// Offsets, lengths and the addresses of the memory must be multiples of this many bytes, a power of two.

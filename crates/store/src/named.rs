@@ -49,7 +49,7 @@ impl AsFd for NamedFile {
 
 impl Drop for NamedFile {
     fn drop(&mut self) {
-        // It may have been removed with its directory.
+        // The file may have been removed with its directory.
         let _ = fs::unlink(&self.path);
     }
 }

@@ -1,11 +1,11 @@
-//! Whether the name of a place is that of a directory or of an object store.
+//! True if the name of a place is that of a directory or of an object store.
 
 use crate::{Error, Result};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// Where versions are kept, as its name says.
+/// A place of versions, as its name says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     /// A directory: a path, or the URL `file:///path`.
@@ -15,7 +15,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// What a name says. A scheme and `://` make a URL; everything else is a path, as it is.
+    /// Tells a path from a URL. A scheme and `://` make a URL; everything else is a path, as it is.
     ///
     /// # Errors
     /// [`Error::Argument`] for an empty name, and for a `file://` URL that names another host, or that is not encoded properly.
@@ -42,7 +42,7 @@ impl Place {
         })
     }
 
-    /// Whether a name is a URL of something else than a directory.
+    /// Returns true if a name is a URL of something else than a directory.
     #[must_use]
     pub fn is_url(name: impl AsRef<Path>) -> bool {
         matches!(Self::of(name), Ok(Self::Url(_)))

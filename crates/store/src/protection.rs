@@ -10,9 +10,9 @@ use std::time::Duration;
 /// A rank's directory on its node, as a group opens it.
 #[derive(Debug)]
 pub struct OnNode<'a> {
-    /// Where it is.
+    /// The path of the directory.
     pub path: &'a Path,
-    /// What it holds, open for writing.
+    /// The repository in it, open for writing.
     pub repository: Arc<Repository>,
     /// The rank, counted from 0.
     pub rank: u32,
@@ -26,7 +26,7 @@ pub struct OnNode<'a> {
     pub patience: Duration,
 }
 
-/// What keeps the versions of node-local directories though nodes are lost: copies or codes that other ranks keep.
+/// Keeps the versions of node-local directories though nodes are lost: as copies or codes on other ranks.
 pub trait Protection: Debug + Send + Sync {
     /// Brings back what the directory lost, with all ranks of the group.
     ///
@@ -46,19 +46,19 @@ pub struct Gone {
 
 /// A node-local vault whose versions others keep, too.
 ///
-/// What is saved there is protected in the background, or in [`protect`](Self::protect) alone if it [is
+/// Saved versions are protected in the background, or in [`protect`](Self::protect) alone if it [is
 /// driven](Self::is_driven): then the application makes that call, on all ranks at about the same time.
 pub trait Protect: Vault {
     /// The versions that could not be brought back when it was opened, of all ranks' pieces: the same for each rank.
     fn gone(&self) -> Vec<Gone>;
 
-    /// What is missing of the protection that was asked for, and why, if something is.
+    /// Returns the protection that is missing, of the one that was asked for, and the reason; `None` if all is there.
     fn weakness(&self) -> Option<String>;
 
-    /// Whether nothing is protected but in calls of [`protect`](Self::protect).
+    /// Returns true if nothing is protected but in calls of [`protect`](Self::protect).
     fn is_driven(&self) -> bool;
 
-    /// Whether a version that lies here is protected as far as it can be.
+    /// Returns true if a version that lies here is protected as far as it can be.
     fn is_protected(&self, version: u64) -> bool;
 
     /// Waits until what lies here is protected, all of it or one version, and says whether it is before patience is over; not

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What the file system gave, which may be less than what was asked for.
+/// The properties that the file system gave, which may be fewer than those asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Obtained {
     /// Direct I/O: bytes go past the page cache. Without it they go through, and compete with the application for memory.
@@ -70,7 +70,7 @@ impl Scratch {
         Ok(scratch)
     }
 
-    /// What the file system gave.
+    /// Returns the properties that the file system gave.
     #[must_use]
     pub fn obtained(&self) -> Obtained {
         self.obtained

@@ -1,4 +1,4 @@
-//! What keeps versions under their numbers.
+//! Vaults: places that keep versions under their numbers.
 
 use crate::{
     Collective, Damage, Identity, Mark, Piece, PieceInfo, Ready, Repository, Result, Snapshot,
@@ -22,14 +22,14 @@ pub trait Vault: Debug + Send + Sync {
     /// When they cannot be listed.
     fn versions(&self) -> Result<Vec<VersionInfo>>;
 
-    /// This rank's piece of a version, whether or not those of all others are there.
+    /// Returns this rank's piece of a version, whether or not those of all others are there.
     ///
     /// # Errors
     /// [`Error::NoVersion`](crate::Error::NoVersion), [`Error::Damaged`](crate::Error::Damaged), or when it cannot be
     /// read.
     fn piece(&self, version: u64) -> Result<Piece>;
 
-    /// This rank's pieces, oldest version first, whether or not those of all others are there.
+    /// Returns this rank's pieces, oldest version first, whether or not those of all others are there.
     ///
     /// # Errors
     /// When they cannot be listed. What is known not to be readable is left out, and listed by [`damage`](Self::damage).
@@ -49,7 +49,7 @@ pub trait Vault: Debug + Send + Sync {
         Ok(Mark { epoch, run: 0 })
     }
 
-    /// What is known to be damaged or unreadable.
+    /// Returns the damage that is known, and the files that cannot be read.
     fn damage(&self) -> Vec<Damage> {
         Vec::new()
     }

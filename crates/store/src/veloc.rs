@@ -11,10 +11,10 @@ const SHIFT: u32 = 8;
 /// The head's among them.
 const HEAD: u64 = (1 << SHIFT) - 1;
 const MAGIC: u64 = u64::from_le_bytes(*b"TFVELOC1");
-/// The first word of a head with [`spares`](Head::spares).
+/// The first word of a head with [`spares`](VelocHead::spares).
 const SPARING: u64 = u64::from_le_bytes(*b"TFVELOC2");
 
-/// What a part holds.
+/// The content of a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
     /// Regions by their ids, with their bytes, one after the other.
@@ -25,7 +25,7 @@ pub enum Content {
 
 /// A checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Head {
+pub struct VelocHead {
     /// The application's name for it.
     pub name: String,
     /// The application's version of that name.
@@ -34,7 +34,7 @@ pub struct Head {
     pub serial: u64,
     /// Checkpoints of smaller serials, with higher versions, do not give way to this one: its run was not told of them.
     pub spares: u64,
-    /// What it consists of, each an engine's version of its own.
+    /// The parts of the checkpoint, each an engine's version of its own.
     pub parts: Vec<Content>,
 }
 
@@ -44,7 +44,7 @@ pub fn part_of(serial: u64, part: usize) -> u64 {
     serial << SHIFT | part as u64
 }
 
-/// Whether that is the engine's version of a head.
+/// Returns true if that is the engine's version of a head.
 #[must_use]
 pub fn is_head(version: u64) -> bool {
     version & HEAD == HEAD
@@ -66,7 +66,7 @@ pub fn serial_of(version: u64) -> u64 {
 pub const MOST_PARTS: usize = HEAD as usize;
 
 impl Content {
-    /// Its bytes.
+    /// Encodes the head.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         match self {
@@ -78,7 +78,7 @@ impl Content {
     }
 }
 
-impl Head {
+impl VelocHead {
     /// The engine's version of it.
     #[must_use]
     pub fn number(&self) -> u64 {
@@ -91,7 +91,7 @@ impl Head {
         old.version == self.version || (old.version > self.version && old.serial >= self.spares)
     }
 
-    /// Its regions by their ids, with their bytes.
+    /// Returns the regions by their ids, with their bytes.
     pub fn regions(&self) -> impl DoubleEndedIterator<Item = (i64, u64)> {
         let regions = self.parts.iter().flat_map(|part| match part {
             Content::Memory(regions) => regions.as_slice(),
@@ -185,12 +185,12 @@ impl Head {
 /// The heads that count, by name and version. Heads are added in the order of their serials: a program that wrote a version again, or
 /// an older one, had gone back to before it, and what it had written after that counts no longer.
 #[derive(Debug, Clone, Default)]
-pub struct Names(BTreeMap<String, BTreeMap<u64, Head>>);
+pub struct Names(BTreeMap<String, BTreeMap<u64, VelocHead>>);
 
 impl Names {
     /// The heads that count of these, in any order.
     #[must_use]
-    pub fn of(mut heads: Vec<Head>) -> Self {
+    pub fn of(mut heads: Vec<VelocHead>) -> Self {
         heads.sort_by_key(|head| head.serial);
         let mut names = Self::default();
         for head in heads {
@@ -202,13 +202,13 @@ impl Names {
     }
 
     /// Each name with its heads by version.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &BTreeMap<u64, Head>)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &BTreeMap<u64, VelocHead>)> {
         self.0.iter().map(|(name, heads)| (name.as_str(), heads))
     }
 
     /// The heads of a name by version.
     #[must_use]
-    pub fn get(&self, name: &str) -> Option<&BTreeMap<u64, Head>> {
+    pub fn get(&self, name: &str) -> Option<&BTreeMap<u64, VelocHead>> {
         self.0.get(name)
     }
 }
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_and_nothing_else() {
-        let head = Head {
+        let head = VelocHead {
             name: "heat".to_owned(),
             version: u64::MAX >> 1,
             serial: 7,
@@ -231,26 +231,26 @@ mod tests {
             ],
         };
         let bytes = head.encode();
-        assert_eq!(Head::decode(&bytes), Some(head.clone()));
+        assert_eq!(VelocHead::decode(&bytes), Some(head.clone()));
         assert_eq!(
             head.numbers(false).collect::<Vec<_>>(),
             [7 << 8, 7 << 8 | 2, 7 << 8 | 255]
         );
         assert_eq!(head.numbers(true).count(), 4);
-        let sparing = Head {
+        let sparing = VelocHead {
             spares: 5,
             ..head.clone()
         };
-        assert_eq!(Head::decode(&sparing.encode()), Some(sparing));
+        assert_eq!(VelocHead::decode(&sparing.encode()), Some(sparing));
         let fixed = bytes.len() - head.name.len();
         for length in 0..fixed {
-            assert_eq!(Head::decode(&bytes[..length]), None, "{length}");
+            assert_eq!(VelocHead::decode(&bytes[..length]), None, "{length}");
         }
         for at in 0..fixed {
             let mut hostile = bytes.clone();
             hostile[at] ^= 0x80;
             // Never a panic, nor memory without end.
-            let _another = Head::decode(&hostile);
+            let _another = VelocHead::decode(&hostile);
         }
     }
 }

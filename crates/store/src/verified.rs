@@ -30,7 +30,7 @@ struct Extent {
     sums: Vec<u64>,
 }
 
-/// One granule of an extent.
+/// A granule of an extent.
 #[derive(Debug, Clone)]
 struct Granule {
     bytes: Range<u64>,

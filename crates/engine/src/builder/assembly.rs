@@ -4,12 +4,12 @@ use super::{EngineBuilder, UNLIMITED};
 use crate::caught::Caught;
 use crate::flush::Flush;
 use crate::kind::{Kind, depth};
-use crate::lasting::{self, Opened};
+use crate::lasting::{self, OpenHistory};
 use crate::plan::{ExtentSize, PlanConfig, TierConfig, TierId, World};
 use crate::run::sync::unbounded;
 use crate::run::{
-    AHEAD, COMMITTED, Crew, Direct, Direction, Kept, Lane, Level, Medium, Pool, Recorder, Shared,
-    Stage, Ways, gathering, hear_turns, start_committer, start_housekeeping, start_opening,
+    AHEAD, COMMITTED, Crew, Direct, Direction, DurableTier, Lane, Level, Medium, Pool, Recorder,
+    Shared, Stage, Ways, gathering, hear_turns, start_committer, start_housekeeping, start_opening,
     start_workers,
 };
 use crate::{BuildError, Engine, Error, Result};
@@ -65,7 +65,7 @@ impl EngineBuilder {
             let capacity = medium.capacity().unwrap_or(limit);
             let tier = Level { kind, medium };
             // A save that waits for its turn has its own worker, as it may wait for a save that would find no worker.
-            let takes_many = tier.medium.kept().is_some_and(Kept::takes_many);
+            let takes_many = tier.medium.kept().is_some_and(DurableTier::takes_many);
             if takes_many {
                 let (theirs, gathering) = gathering();
                 ways.commits.insert(index, theirs);
@@ -255,7 +255,7 @@ impl EngineBuilder {
     }
 
     /// Makes a tier's medium. Also returns the largest number of bytes there, for media without a size of their own.
-    fn make(&self, kind: Kind, opened: &Opened) -> Result<(Medium, u64)> {
+    fn make(&self, kind: Kind, opened: &OpenHistory) -> Result<(Medium, u64)> {
         let medium = match kind {
             Kind::Device => {
                 let arena = DeviceArena::start(
@@ -281,9 +281,11 @@ impl EngineBuilder {
             }
             Kind::NodeLocal => {
                 let kept = opened.node_local.as_ref().ok_or(ABSENT)?;
-                return Ok((Medium::Kept(Arc::clone(kept)), self.node_local_limit));
+                return Ok((Medium::DurableTier(Arc::clone(kept)), self.node_local_limit));
             }
-            Kind::External => Medium::Kept(Arc::clone(opened.external.as_ref().ok_or(ABSENT)?)),
+            Kind::External => {
+                Medium::DurableTier(Arc::clone(opened.external.as_ref().ok_or(ABSENT)?))
+            }
         };
         Ok((medium, UNLIMITED))
     }

@@ -1,10 +1,10 @@
 //! From where a group goes on: what all its ranks can restore, the same for each of them.
 
 use super::nodes::rows;
-use super::runs::Runs;
-use super::survey::Survey;
-use super::{Damage, Group, Lasting};
-use crate::run::Kept;
+use super::runs::RunMarks;
+use super::survey::CopySelection;
+use super::{Damage, Group, HistoryOptions};
+use crate::run::DurableTier;
 use crate::{BuildError, Result, Version};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
@@ -19,20 +19,20 @@ use tierflow_store::{
 /// Versions that a rank can name, at most.
 const MOST: u64 = 1 << 26;
 
-/// What one rank has.
+/// The pieces of one rank, and what it knows of other groups.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Has {
+struct GroupInventory {
     /// The application's number of this run.
     run: u64,
     /// The newest whole version of a group of another size: of how many ranks, and its number.
     other: Option<(u32, Version)>,
-    /// Whether there is more that cannot be read now.
+    /// True if there is more that cannot be read now.
     is_unreadable: bool,
-    /// Whether an earlier run had the same number: this one, queued again.
+    /// True if an earlier run had the same number: this one, queued again.
     is_again: bool,
     /// A number that no other run has.
     drawn: u64,
-    /// Its pieces, each with the run that wrote it.
+    /// The rank's pieces, each with the run that wrote it.
     pieces: BTreeMap<Version, u64>,
 }
 
@@ -49,14 +49,14 @@ pub(super) struct Lowest<'a> {
 struct Near {
     /// All of them.
     pieces: Vec<PieceInfo>,
-    /// Those that count, as external storage has no copy that does.
+    /// The pieces that count, as external storage has no copy that does.
     counting: Vec<PieceInfo>,
     is_unreadable: bool,
 }
 
 impl Near {
     /// Reads the pieces that external storage does not have: a damaged one does not count.
-    fn of(local: &Repository, external: &dyn Vault, runs: &Runs) -> Result<Self> {
+    fn of(local: &Repository, external: &dyn Vault, runs: &RunMarks) -> Result<Self> {
         let there = external.pieces()?.into_iter();
         let there: BTreeMap<Version, Identity> =
             there.map(|piece| (piece.version, piece.identity)).collect();
@@ -85,7 +85,7 @@ impl Near {
     }
 }
 
-impl Has {
+impl GroupInventory {
     /// Each rank lists its own pieces. Rank 0 looks for versions of other groups, as each of them has a piece of rank 0.
     fn of(vault: &dyn Vault, near: &Near, group: &Group) -> Result<Self> {
         let pieces = vault.pieces()?;
@@ -99,7 +99,7 @@ impl Has {
         let is_again = all.any(|piece| piece.identity.run == group.run);
         let own = pieces.iter().chain(&near.counting).filter(is_own);
         let is_unreadable = vault.damage().iter().any(StoreDamage::is_unreadable);
-        // Its keys are random, and others each time.
+        // The hasher's keys are random, and others each time.
         let drawn = RandomState::new().hash_one(std::process::id());
         Ok(Self {
             run: group.run,
@@ -167,7 +167,7 @@ impl Has {
 }
 
 /// The versions of which every rank has its piece, all of one run.
-fn common(all: &[Has]) -> BTreeSet<Version> {
+fn common(all: &[GroupInventory]) -> BTreeSet<Version> {
     let Some((first, others)) = all.split_first() else {
         return BTreeSet::new();
     };
@@ -179,8 +179,8 @@ fn common(all: &[Has]) -> BTreeSet<Version> {
     by_all.map(|(version, _)| *version).collect()
 }
 
-/// What is wrong with going on from `common`, the same for every rank.
-fn check(all: &[Has], common: &BTreeSet<Version>, ranks: u32) -> Result<()> {
+/// Fails if the group cannot go on from `common`: the same for every rank.
+fn check(all: &[GroupInventory], common: &BTreeSet<Version>, ranks: u32) -> Result<()> {
     let run = all.first().map_or(0, |has| has.run);
     if let Some((rank, has)) = (0_u32..).zip(all).find(|(_, has)| has.run != run) {
         return Err(BuildError::OtherRun {
@@ -221,21 +221,21 @@ pub(super) struct Agreed {
 
 /// The numbers that groups of another size used, none of which may be newer than what there is for this one.
 pub(super) fn taken(
-    tiers: [Option<&Kept>; 2],
+    tiers: [Option<&DurableTier>; 2],
     group: &Group,
-    survey: &Survey,
+    survey: &CopySelection,
     agreed: Option<&Agreed>,
 ) -> Result<BTreeSet<Version>> {
     let mut others = BTreeMap::new();
     // Most groups are alone, and need not read the directories of all their ranks to know that.
-    let may_have = |kept: &&Kept| {
+    let may_have = |kept: &&DurableTier| {
         agreed.is_none_or(|agreed| {
             let pieces = kept.vault().pieces().unwrap_or_default();
             agreed.has_others || pieces.iter().any(|piece| piece.ranks != group.ranks)
         })
     };
     for kept in tiers.into_iter().flatten().filter(may_have) {
-        // What cannot be listed is told by who needs it.
+        // A list that fails is told by the call that needs it.
         let whole = kept.vault().versions().unwrap_or_default().into_iter();
         let other = whole.filter(|info| info.ranks != group.ranks);
         others.extend(other.map(|info| (info.version, info.ranks)));
@@ -248,7 +248,7 @@ pub(super) fn taken(
     Ok(others.into_keys().collect())
 }
 
-/// What groups of other sizes left on this rank's storage, and why it is not used: a line for each size.
+/// Names the pieces that groups of other sizes left on this rank's storage, and why they are not used: a line for each size.
 fn of_others((tier, pieces): (&'static str, &[PieceInfo]), ranks: u32) -> Vec<Damage> {
     let mut others: BTreeMap<u32, Vec<Version>> = BTreeMap::new();
     for piece in pieces.iter().filter(|piece| piece.ranks != ranks) {
@@ -268,7 +268,7 @@ fn of_others((tier, pieces): (&'static str, &[PieceInfo]), ranks: u32) -> Vec<Da
     others.into_iter().map(line).collect()
 }
 
-/// Whether what a group of another size wrote is the newest there is.
+/// Returns true if what a group of another size wrote is the newest there is.
 fn other_group(other: Option<(u32, Version)>, own: Option<Version>, ranks: u32) -> Result<()> {
     match other {
         Some((found, version)) if Some(version) > own => Err(BuildError::OtherGroup {
@@ -281,14 +281,14 @@ fn other_group(other: Option<(u32, Version)>, own: Option<Version>, ranks: u32) 
     }
 }
 
-impl Lasting {
+impl HistoryOptions {
     /// Returns what this rank's group agrees on; `None` where it has no way to meet. `local` is the tier above the lowest, or the
     /// lowest itself. It is left out if it cannot follow.
     pub(super) fn agree(
         &self,
         lowest: Lowest<'_>,
         local: &mut Option<Arc<Repository>>,
-        (protected, runs): (&Option<Arc<dyn Protect>>, &Runs),
+        (protected, runs): (&Option<Arc<dyn Protect>>, &RunMarks),
         damage: &mut Vec<Damage>,
     ) -> Result<Option<Agreed>> {
         let (vault, group) = (lowest.vault, self.group());
@@ -307,9 +307,9 @@ impl Lasting {
             damage.extend(not_agreed(&near.counting));
             return Ok(None);
         };
-        // Where nothing can be written nothing is given up: all ranks see the same there.
+        // Nothing is given up on storage that cannot be written: all ranks see the same there.
         let may_write = lowest.directory.is_none_or(|one| !one.is_read_only());
-        let own = Has::of(vault, &near, &group)?;
+        let own = GroupInventory::of(vault, &near, &group)?;
         let mut to_remove = Vec::new();
         let mut give_up = |after, again: Option<u64>| {
             if let Some(drawn) = again {
@@ -362,14 +362,17 @@ fn not_agreed(pieces: &[PieceInfo]) -> Option<Damage> {
 /// version. Every rank of the group calls this, and none returns before all have met.
 fn agree(
     collective: &dyn Collective,
-    own: Has,
+    own: GroupInventory,
     group: &Group,
     patience: Duration,
     give_up: &mut dyn FnMut(Option<Version>, Option<u64>) -> Result<()>,
 ) -> Result<Agreed> {
     let begun = Instant::now();
     let given = collective.all_gather(&own.encode(), patience)?;
-    let all: Option<Vec<Has>> = given.iter().map(|bytes| Has::decode(bytes)).collect();
+    let all: Option<Vec<GroupInventory>> = given
+        .iter()
+        .map(|bytes| GroupInventory::decode(bytes))
+        .collect();
     let all = all.filter(|all| all.len() == group.ranks as usize);
     let all = all.ok_or_else(|| {
         let why = "the ranks of the group do not understand each other: run the same release as all of them, and open what they share as ranks of this group";
@@ -393,11 +396,11 @@ fn agree(
 mod tests {
     use super::*;
 
-    fn has(pieces: &[(Version, u64)]) -> Has {
-        Has {
+    fn has(pieces: &[(Version, u64)]) -> GroupInventory {
+        GroupInventory {
             run: 3,
             pieces: pieces.iter().copied().collect(),
-            ..Has::default()
+            ..GroupInventory::default()
         }
     }
 
@@ -410,14 +413,14 @@ mod tests {
         (many.is_unreadable, many.drawn) = (true, 77);
         let bytes = many.encode();
         assert!(bytes.len() < 400, "{}", bytes.len());
-        assert_eq!(Has::decode(&bytes), Some(many));
-        assert_eq!(Has::decode(&has(&[]).encode()), Some(has(&[])));
+        assert_eq!(GroupInventory::decode(&bytes), Some(many));
+        assert_eq!(GroupInventory::decode(&has(&[]).encode()), Some(has(&[])));
         for hostile in [&bytes[..8], &bytes[1..], &bytes[..bytes.len() - 8]] {
-            assert_eq!(Has::decode(hostile), None);
+            assert_eq!(GroupInventory::decode(hostile), None);
         }
         let mut endless = has(&[(5, 1)]).encode();
         endless[7 * 8..8 * 8].copy_from_slice(&u64::MAX.to_le_bytes());
-        assert_eq!(Has::decode(&endless), None);
+        assert_eq!(GroupInventory::decode(&endless), None);
     }
 
     #[test]

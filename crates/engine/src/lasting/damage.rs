@@ -1,4 +1,4 @@
-//! What is wrong with storage that outlives the engine.
+//! Damage of storage that outlives the engine.
 
 use crate::Version;
 use std::fmt;
@@ -14,7 +14,7 @@ pub struct Damage {
     pub path: PathBuf,
     /// The version that is hit, where that can be told.
     pub version: Option<Version>,
-    /// What is wrong.
+    /// The fault, in words.
     pub what: String,
 }
 

@@ -15,7 +15,7 @@ pub(crate) enum External {
     Vault(Arc<dyn Vault>),
 }
 
-/// What a name or vault leads to.
+/// The place to which a name or vault leads.
 pub(super) enum Location {
     Directory(PathBuf),
     Vault(Arc<dyn Vault>),
@@ -33,7 +33,7 @@ impl External {
         }
     }
 
-    /// Its name, if it has one.
+    /// Returns the name, if there is one.
     pub(super) fn path(&self) -> &Path {
         match self {
             Self::Named(name) => name,

@@ -1,4 +1,4 @@
-//! What other ranks keep of the versions on this node.
+//! The protection of this node's versions by other ranks.
 
 use super::Damage;
 use crate::Version;
@@ -7,19 +7,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tierflow_store::{Error as StoreError, Gone, Protect, Repository};
 
-/// What other ranks keep of the versions on this node, and what this one sees of theirs.
+/// The protection of this node's versions by other ranks, and the versions that are lost.
 #[derive(Debug, Default)]
-pub(crate) struct Nodes {
+pub(crate) struct ProtectionState {
     pub(super) protected: Option<Arc<dyn Protect>>,
-    /// Whether versions outlive the engine on the nodes alone.
+    /// True if versions outlive the engine on the nodes alone.
     pub(super) is_lowest: bool,
-    /// What was protected and is lost nevertheless.
+    /// Versions that were protected and are lost nevertheless.
     lost: BTreeMap<Version, StoreError>,
-    /// Where all ranks' pieces lie.
+    /// The directory of all ranks' pieces.
     pub(super) directory: Option<Arc<Repository>>,
 }
 
-impl Nodes {
+impl ProtectionState {
     /// `external`: whether there is storage below, and the directory that it is. `newest`: what all ranks can go on from.
     pub(super) fn new(
         (protected, rank): (Option<&Arc<dyn Protect>>, u32),
@@ -76,13 +76,13 @@ impl Nodes {
         self.lost.get(&version).cloned()
     }
 
-    /// What durable versions are kept by, if that is the nodes alone.
+    /// Returns the protection of durable versions, if they lie on the nodes alone.
     pub(super) fn keeper(&self) -> Option<&dyn Protect> {
         self.protected.as_deref().filter(|_| self.is_lowest)
     }
 }
 
-/// What is lost and why, in a line; `None` if nothing is.
+/// Returns the lost versions and the reasons in a line; `None` if nothing is lost.
 pub(super) fn losses(gone: &[Gone]) -> Option<String> {
     let mut by_reason: BTreeMap<&str, Vec<Version>> = BTreeMap::new();
     for gone in gone {

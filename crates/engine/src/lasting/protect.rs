@@ -1,7 +1,7 @@
 //! Node-local versions that outlive their node, as other ranks keep what brings them back.
 
 use super::nodes::losses;
-use super::{Group, Lasting};
+use super::{Group, HistoryOptions};
 use crate::deadline::Deadline;
 use crate::{BuildError, Engine, EngineBuilder, Result, Version};
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierflow_store::{OnNode, Protect, Protection, Repository, Vault};
 
-/// What waits that have no end wait for at a time.
+/// The longest single wait of a wait without an end.
 const LONG: Duration = Duration::from_secs(3600);
 
 impl EngineBuilder {
@@ -17,7 +17,7 @@ impl EngineBuilder {
     /// `tierflow_redundancy::Redundancy` over a transport, say. [`EngineBuilder::build`] brings back what is missing, on the same node or
     /// on another one.
     ///
-    /// Where the node-local directory is the lowest tier, a version is durable once it is protected. Above external storage, the
+    /// If the node-local directory is the lowest tier, a version is durable once it is protected. Above external storage, the
     /// nodes protect what is not there yet.
     #[must_use]
     pub fn redundancy(mut self, protection: impl Protection + 'static) -> Self {
@@ -25,7 +25,7 @@ impl EngineBuilder {
         self
     }
 
-    /// Whether [`EngineBuilder::build`] fails with [`BuildError::Losses`], on all ranks, where versions are lost that the
+    /// Chooses whether [`EngineBuilder::build`] fails with [`BuildError::Losses`], on all ranks, where versions are lost that the
     /// [redundancy](Self::redundancy) protected: such as to start again once a node is back that is missing now. Unless you say
     /// so, the group goes on from what there is, and [`Engine::damage`] tells of the losses. Choose the same on all ranks.
     #[must_use]
@@ -35,7 +35,7 @@ impl EngineBuilder {
     }
 }
 
-/// That there is something to protect, and other ranks to do it with.
+/// Checks that there is a directory to protect, and other ranks to protect it.
 pub(super) fn check(has_directory: bool, group: Option<Group>) -> Result<()> {
     let needs = match (has_directory, group) {
         (false, _) => "a directory of the node: give it node_local, too",
@@ -45,7 +45,7 @@ pub(super) fn check(has_directory: bool, group: Option<Group>) -> Result<()> {
     Err(BuildError::NoProtection { needs }.into())
 }
 
-impl Lasting {
+impl HistoryOptions {
     /// Brings back what the node-local directory lost.
     pub(super) fn protect(
         &self,
@@ -101,14 +101,14 @@ impl Engine {
         }
     }
 
-    /// Whether redundancy is made in calls of [`Engine::protect`] alone.
+    /// Returns true if redundancy is made in calls of [`Engine::protect`] alone.
     #[must_use]
     pub fn is_driven(&self) -> bool {
         let protected = self.nodes.protected.as_ref();
         protected.is_some_and(|protected| protected.is_driven())
     }
 
-    /// Whether others keep a version, or need not: it lies on storage that outlives the nodes, or none was asked to be kept.
+    /// Returns true if others keep a version, or need not: it lies on storage that outlives the nodes, or none was asked to be kept.
     pub(crate) fn is_protected(&self, version: Version) -> bool {
         let keeper = self.nodes.keeper();
         keeper.is_none_or(|keeper| keeper.is_protected(version))

@@ -4,35 +4,35 @@ use super::Damage;
 use std::path::Path;
 use tierflow_store::{Identity, Mark, Marks, Order, Repository, Vault};
 
-/// Who went on from what lies on external storage last.
+/// The last writer on external storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum LastRun {
+pub(super) enum LastWriter {
     /// A run elsewhere, or what a directory has of it cannot be read.
     #[default]
     Elsewhere,
-    /// It cannot be known: a vault keeps no marks, or does not answer.
+    /// The last writer is not known: a vault keeps no marks, or does not answer.
     Unknown,
-    /// One on this node.
+    /// A run on this node.
     Here,
     /// None that is known: all there is was written in format 1.
     None,
 }
 
-/// What is known of the runs before this one.
+/// The marks of the runs before this one.
 #[derive(Debug, Default)]
-pub(super) struct Runs {
-    pub(super) last: LastRun,
-    /// Those that wrote on the node, and on external storage.
+pub(super) struct RunMarks {
+    pub(super) last: LastWriter,
+    /// The marks on the node, and on external storage.
     marks: (Marks, Marks),
 }
 
-impl Runs {
+impl RunMarks {
     pub(super) fn new(
-        last: LastRun,
+        last: LastWriter,
         local: Option<&Repository>,
         external: Option<&Repository>,
     ) -> Self {
-        // Where they cannot be read now, the last run is elsewhere, as far as this one knows.
+        // If marks cannot be read now, the last run is elsewhere, as far as this one knows.
         let marks = |of: Option<&Repository>| {
             let marks = of.and_then(|of| of.marks().ok());
             marks.unwrap_or_default()
@@ -43,13 +43,13 @@ impl Runs {
         }
     }
 
-    /// Whether, of two pieces of one number, the one on the node counts: it is the newer one, and no run elsewhere went on
+    /// Returns true if, of two pieces of one number, the one on the node counts: it is newer, and no run elsewhere went on
     /// from what lies on external storage; nor did one before the last that knew nothing of what the node has.
     pub(super) fn prefers_node_local(&self, node_local: &Identity, external: &Identity) -> bool {
         let may_be = match self.last {
-            LastRun::Elsewhere | LastRun::Unknown => false,
-            LastRun::Here => true,
-            LastRun::None => node_local.epoch > 0,
+            LastWriter::Elsewhere | LastWriter::Unknown => false,
+            LastWriter::Here => true,
+            LastWriter::None => node_local.epoch > 0,
         };
         let (here, there) = &self.marks;
         may_be
@@ -64,7 +64,7 @@ pub(super) fn last_run(
     local: Option<&Repository>,
     (external, keeps_marks): (Option<&dyn Vault>, bool),
     damage: &mut Vec<Damage>,
-) -> LastRun {
+) -> LastWriter {
     let mut mark = |tier, mark: tierflow_store::Result<Mark>| {
         let mark = mark.unwrap_or_else(|error| {
             damage.push(Damage::unusable(tier, Path::new(""), &error));
@@ -76,9 +76,11 @@ pub(super) fn last_run(
     local.map(|local| mark("node-local", local.last_run()));
     let last = external.map(|external| mark("external", external.last_run()));
     match (last.filter(|mark| mark.epoch > 0), local) {
-        (None, _) => LastRun::None,
-        (Some(last), Some(local)) if local.was_written_by(&last).unwrap_or(false) => LastRun::Here,
-        (Some(last), _) if last.run == 0 && !keeps_marks => LastRun::Unknown,
-        _ => LastRun::Elsewhere,
+        (None, _) => LastWriter::None,
+        (Some(last), Some(local)) if local.was_written_by(&last).unwrap_or(false) => {
+            LastWriter::Here
+        }
+        (Some(last), _) if last.run == 0 && !keeps_marks => LastWriter::Unknown,
+        _ => LastWriter::Elsewhere,
     }
 }

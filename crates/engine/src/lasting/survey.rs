@@ -1,17 +1,17 @@
-//! What lies on the tiers that outlive the engine, and which copy counts where they differ.
+//! The copies on the tiers that outlive the engine, and the choice among copies that differ.
 
 use super::Group;
 use super::agreement::Agreed;
-use super::runs::{LastRun, Runs};
+use super::runs::{LastWriter, RunMarks};
 use crate::plan::Difference;
-use crate::run::Kept;
+use crate::run::DurableTier;
 use crate::{Result, Version};
 use std::collections::{BTreeMap, BTreeSet};
 use tierflow_store::{Damage, Identity, PieceInfo, left_behind};
 
 /// A rank's piece of a version.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct One {
+pub(crate) struct FoundCopy {
     /// Bytes of the checkpoint.
     pub(super) size: u64,
     /// Bytes that it takes.
@@ -21,7 +21,7 @@ pub(crate) struct One {
     pub(super) difference: Option<Difference>,
 }
 
-impl One {
+impl FoundCopy {
     fn new(piece: &PieceInfo) -> Self {
         let bytes = piece.bytes;
         let base = piece.identity.base;
@@ -33,47 +33,47 @@ impl One {
         }
     }
 
-    /// What it builds upon.
+    /// Returns the version that it builds upon.
     fn base(&self) -> Option<Version> {
         self.identity.base.filter(|_| self.difference.is_some())
     }
 
     /// Compares its base with the copy that counts under the number of the base: with the copy `beside` this one, as far as this
     /// one can have been made against that, and else by the epochs.
-    fn builds_on(&self, beside: Option<&One>, counting: Option<&Identity>) -> Builds {
+    fn builds_on(&self, beside: Option<&FoundCopy>, counting: Option<&Identity>) -> BaseState {
         let beside = beside.filter(|beside| self.identity.may_build_on(&beside.identity));
         let is_it = |counts: &Identity| match beside {
             Some(beside) => beside.identity.is_same(counts),
             None => self.identity.may_build_on(counts),
         };
         match counting {
-            None => Builds::OnNothing,
-            Some(counts) if is_it(counts) => Builds::Soundly,
-            Some(_) => Builds::OnAnother,
+            None => BaseState::OnNothing,
+            Some(counts) if is_it(counts) => BaseState::Soundly,
+            Some(_) => BaseState::OnAnother,
         }
     }
 }
 
-/// What a copy builds upon.
+/// The state of a copy's base.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Builds {
+enum BaseState {
     Soundly,
     /// Something else than what counts under that number.
     OnAnother,
-    /// What is not there, or cannot be read now.
+    /// The base is not there, or cannot be read now.
     OnNothing,
 }
 
-/// This rank's pieces of versions.
-pub(super) type Found = BTreeMap<Version, One>;
+/// The pieces of this rank, by version.
+pub(super) type Found = BTreeMap<Version, FoundCopy>;
 
 /// The copies that count.
 #[derive(Debug, Default)]
-pub(crate) struct Survey {
+pub(crate) struct CopySelection {
     pub(super) node_local: Found,
     pub(super) external: Found,
     /// Copies on the node in whose place others count.
-    pub(super) outdated: Vec<(Version, One)>,
+    pub(super) outdated: Vec<(Version, FoundCopy)>,
     /// Copies that do not count because their bases were not found.
     pub(super) orphans: Vec<Orphan>,
 }
@@ -88,16 +88,16 @@ pub(super) struct Orphan {
     pub(super) version: Version,
     /// The version that it needs.
     pub(super) base: Version,
-    /// Whether it lies on external storage.
+    /// True if it lies on external storage.
     pub(super) is_external: bool,
 }
 
-impl Survey {
+impl CopySelection {
     /// Selects the copies that count, of those that the ranks of a group agreed on if they met.
     pub(super) fn new(
-        (node_local, external): (Option<&Kept>, Option<&Kept>),
+        (node_local, external): (Option<&DurableTier>, Option<&DurableTier>),
         (group, agreed): (&Group, Option<&Agreed>),
-        runs: &Runs,
+        runs: &RunMarks,
     ) -> Result<Self> {
         let last = runs.last;
         let below = match external {
@@ -113,11 +113,12 @@ impl Survey {
             // A version counts once it is whole on external storage. Other ranks' pieces are on other nodes.
             let pieces = kept.vault().pieces()?.into_iter();
             let known = pieces.filter(|piece| below.contains_key(&piece.version));
-            here.extend(known.map(|piece| (piece.version, One::new(&piece))));
+            here.extend(known.map(|piece| (piece.version, FoundCopy::new(&piece))));
         }
         // A group has agreed on the runs that its ranks go on from.
-        let elsewhere = last == LastRun::Elsewhere && agreed.is_none();
-        let is_unreadable = |kept: &Kept| kept.vault().damage().iter().any(Damage::is_unreadable);
+        let elsewhere = last == LastWriter::Elsewhere && agreed.is_none();
+        let is_unreadable =
+            |kept: &DurableTier| kept.vault().damage().iter().any(Damage::is_unreadable);
         if elsewhere && external.is_some_and(is_unreadable) {
             // A run elsewhere may have written these anew, and what it wrote cannot be read now.
             here.retain(|version, _| below.contains_key(version));
@@ -150,26 +151,26 @@ impl Survey {
         let mut counting: BTreeMap<Version, Identity> = BTreeMap::new();
         // Copies that do not count, whatever is found later, on the node and on external storage.
         let mut gone = [BTreeSet::new(), BTreeSet::new()];
-        // What each orphan needs.
+        // The version that each orphan needs.
         let mut missing: BTreeMap<Version, Version> = BTreeMap::new();
         let mut versions: Vec<Version> = here.keys().chain(below.keys()).copied().collect();
         versions.sort_unstable();
         versions.dedup();
-        // What a version builds upon has a smaller number.
+        // Bases have smaller numbers.
         for version in versions {
             let builds = |place: usize| {
                 let found = places[place];
                 let one = found.get(&version)?;
                 let base = one.base();
                 let on = |base| match one.builds_on(found.get(&base), counting.get(&base)) {
-                    Builds::OnNothing if gone[place].contains(&base) => Builds::OnAnother,
+                    BaseState::OnNothing if gone[place].contains(&base) => BaseState::OnAnother,
                     builds => builds,
                 };
-                Some((*one, base.map_or(Builds::Soundly, on)))
+                Some((*one, base.map_or(BaseState::Soundly, on)))
             };
             let (near, far) = (builds(NEAR), builds(FAR));
-            let sound = |found: Option<(One, Builds)>| {
-                let (one, _) = found.filter(|(_, builds)| *builds == Builds::Soundly)?;
+            let sound = |found: Option<(FoundCopy, BaseState)>| {
+                let (one, _) = found.filter(|(_, builds)| *builds == BaseState::Soundly)?;
                 Some(one)
             };
             let (mut one, mut other) = (sound(near), sound(far));
@@ -187,18 +188,18 @@ impl Survey {
             }
             // Copies whose bases only cannot be read now may be readable again.
             if let (None, Some((outdated, builds))) = (one, near)
-                && (given_up || other.is_some() || builds == Builds::OnAnother)
+                && (given_up || other.is_some() || builds == BaseState::OnAnother)
             {
                 survey.outdated.push((version, outdated));
                 gone[NEAR].insert(version);
             }
             if let (None, Some((_, builds))) = (other, far)
-                && (one.is_some() || builds == Builds::OnAnother)
+                && (one.is_some() || builds == BaseState::OnAnother)
             {
                 gone[FAR].insert(version);
             }
             for (place, found) in [(NEAR, near), (FAR, far)] {
-                if let (None, Some((orphan, Builds::OnNothing))) = (one.or(other), found)
+                if let (None, Some((orphan, BaseState::OnNothing))) = (one.or(other), found)
                     && !gone[place].contains(&version)
                     && let Some(base) = orphan.base()
                 {
@@ -273,24 +274,29 @@ impl Survey {
 
 /// The copies on a tier: the pieces in a directory of a rank alone, else those of whole versions. Those of a group of another size
 /// have no piece for each rank of this one. Those of a group that agreed are what it agreed on.
-fn found(kept: &Kept, group: &Group, agreed: Option<&Agreed>) -> Result<Found> {
+fn found(kept: &DurableTier, group: &Group, agreed: Option<&Agreed>) -> Result<Found> {
     let ranks = group.ranks;
     if let Some(agreed) = agreed {
         let pieces = kept.vault().pieces()?.into_iter();
         let is_agreed = |one: &PieceInfo| agreed.versions.contains(&one.version);
         let own = pieces.filter(|one| one.ranks == ranks && is_agreed(one));
-        return Ok(own.map(|piece| (piece.version, One::new(&piece))).collect());
+        return Ok(own
+            .map(|piece| (piece.version, FoundCopy::new(&piece)))
+            .collect());
     }
     if let Some(pieces) = kept.parts()? {
         let own = pieces.iter().filter(|piece| piece.ranks == ranks);
-        return Ok(own.map(|piece| (piece.version, One::new(piece))).collect());
+        return Ok(own
+            .map(|piece| (piece.version, FoundCopy::new(piece)))
+            .collect());
     }
     let pieces = kept.vault().pieces()?.into_iter();
     let pieces: BTreeMap<Version, PieceInfo> = pieces.map(|piece| (piece.version, piece)).collect();
     let versions = kept.vault().versions()?.into_iter();
     let whole = versions.filter(|info| info.ranks == ranks);
-    // What cannot be read is named when it is looked for, and an older version is offered.
-    let found = whole.filter_map(|info| Some((info.version, One::new(pieces.get(&info.version)?))));
+    // A version that cannot be read is named when it is looked for, and an older version is offered.
+    let found =
+        whole.filter_map(|info| Some((info.version, FoundCopy::new(pieces.get(&info.version)?))));
     Ok(found.collect())
 }
 
@@ -298,8 +304,8 @@ fn found(kept: &Kept, group: &Group, agreed: Option<&Agreed>) -> Result<Found> {
 mod tests {
     use super::*;
 
-    fn one(epoch: u32, sequence: u64, base: Option<Version>) -> One {
-        One {
+    fn one(epoch: u32, sequence: u64, base: Option<Version>) -> FoundCopy {
+        FoundCopy {
             size: 10,
             bytes: 10,
             identity: Identity {
@@ -314,17 +320,17 @@ mod tests {
         }
     }
 
-    fn merged(here: &[(Version, One)], below: &[(Version, One)]) -> [Vec<Version>; 3] {
+    fn merged(here: &[(Version, FoundCopy)], below: &[(Version, FoundCopy)]) -> [Vec<Version>; 3] {
         merged_since(false, here, below)
     }
 
     fn merged_since(
         elsewhere: bool,
-        here: &[(Version, One)],
-        below: &[(Version, One)],
+        here: &[(Version, FoundCopy)],
+        below: &[(Version, FoundCopy)],
     ) -> [Vec<Version>; 3] {
-        let found = |all: &[(Version, One)]| all.iter().copied().collect();
-        let survey = Survey::merged(found(here), found(below), elsewhere, |here, below| {
+        let found = |all: &[(Version, FoundCopy)]| all.iter().copied().collect();
+        let survey = CopySelection::merged(found(here), found(below), elsewhere, |here, below| {
             !elsewhere && here.is_newer_than(below)
         });
         let outdated = survey.outdated.iter().map(|(version, _)| *version);
@@ -385,8 +391,8 @@ mod tests {
     fn what_lies_nowhere_else_is_kept_first() {
         let copy = one(1, 1, None);
         let all: Vec<_> = (0..4).map(|version| (version, copy)).collect();
-        let found = |all: &[(Version, One)]| all.iter().copied().collect();
-        let survey = Survey::merged(found(&all), found(&all[1..]), false, |_, _| false);
+        let found = |all: &[(Version, FoundCopy)]| all.iter().copied().collect();
+        let survey = CopySelection::merged(found(&all), found(&all[1..]), false, |_, _| false);
         assert_eq!(survey.required(16), 16);
         let (held, unfit) = survey.node_local_within(40, 16);
         assert_eq!((held, unfit), (vec![0, 3], vec![(2, 10), (1, 10)]));

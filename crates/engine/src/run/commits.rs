@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// Bytes of small versions that are begun beyond the workers of a way into a directory: what one group commit writes at most.
 pub(crate) const COMMITTED: u64 = 8 << 20;
 
-/// Whether a transfer moves one small piece of host memory as it is, into a directory that takes many at once.
+/// Returns true if a transfer moves one small piece of host memory as it is, into a directory that takes many at once.
 pub(super) fn may_be_committed(tiers: &[Level], transfer: &Transfer) -> bool {
     let ([from], [to]) = (transfer.from.as_slice(), transfer.to.as_slice()) else {
         return false;
@@ -24,7 +24,7 @@ pub(super) fn may_be_committed(tiers: &[Level], transfer: &Transfer) -> bool {
             .is_some_and(|kept| kept.takes_many())
 }
 
-/// Where jobs are put for those who commit them.
+/// The jobs that wait to be committed.
 #[derive(Debug)]
 pub(crate) struct Commits {
     jobs: Arc<Mutex<Vec<Arc<Job>>>>,

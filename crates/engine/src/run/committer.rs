@@ -17,7 +17,7 @@ use tierflow_plan::timeline::{TimelineLane, What};
 /// wait for that, and a third one is there for what comes next.
 const COMMITTERS: usize = 3;
 
-/// One of those who commit to a tier.
+/// A thread that commits to a tier.
 struct Committer {
     shared: Weak<Shared>,
     gathering: Gathering,
@@ -59,7 +59,7 @@ impl Committer {
             let turn = self.turn.lock();
             let jobs = self.gathering.take();
             if jobs.is_empty() {
-                // Who had the turn before took them with its own.
+                // The thread that had the turn before took them with its own.
                 continue;
             }
             let is_wanted = |job: &Arc<Job>| !job.cancelled.load(Ordering::Relaxed);

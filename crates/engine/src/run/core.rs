@@ -301,7 +301,9 @@ impl Shared {
         let mut places = grant.pieces.iter().map(|piece| &piece.place).chain(bases);
         places.any(|place| {
             let tier = self.tiers.get(place.tier.0);
-            tier.is_some_and(|tier| matches!(tier.medium, Medium::Storage(..) | Medium::Kept(_)))
+            tier.is_some_and(|tier| {
+                matches!(tier.medium, Medium::Storage(..) | Medium::DurableTier(_))
+            })
         })
     }
 

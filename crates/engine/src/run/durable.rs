@@ -1,7 +1,7 @@
 //! A lane's ways to and from tiers that keep copies under their versions' numbers.
 
 use super::ends::{Held, Lying, Origin};
-use super::kept::{Form, Kept};
+use super::kept::{DurableTier, Form};
 use super::lane::{Failed, Lane, at_destination, at_source};
 use super::medium::{Level, Medium, medium};
 use super::regions::{Sink, Source};
@@ -24,7 +24,7 @@ impl Stash {
         })
     }
 
-    /// What stopped it, unless that was the store itself.
+    /// Returns the error that stopped the call, unless that was the store's.
     fn open(self, error: StoreError, of_store: fn(Error) -> Failed) -> Failed {
         match (self.0.into_inner(), error) {
             (Some(failed), _) => failed,
@@ -34,7 +34,7 @@ impl Stash {
     }
 }
 
-/// What a call is told.
+/// Returns the error for a call.
 pub(super) fn told((_, error): Failed) -> Error {
     error.unwrap_or(Error::Storage(StoreError::Cancelled))
 }
@@ -44,7 +44,7 @@ impl Lane {
     pub(super) fn keep_regions(
         &mut self,
         source: &Source<'_, '_>,
-        kept: &Kept,
+        kept: &DurableTier,
         (version, size): (Version, u64),
         stream: Option<&Stream>,
     ) -> Result<()> {
@@ -60,7 +60,7 @@ impl Lane {
     pub(super) fn keep(
         &mut self,
         (tiers, from): (&[Level], &[Piece]),
-        kept: &Kept,
+        kept: &DurableTier,
         (version, form): (Version, Form),
     ) -> std::result::Result<(), Failed> {
         if let Some(vault) = from.iter().find_map(|piece| medium(tiers, piece).kept()) {
@@ -86,7 +86,7 @@ impl Lane {
     /// Saves a version of which `pull` fetches the bytes from an offset on.
     pub(super) fn save(
         &mut self,
-        kept: &Kept,
+        kept: &DurableTier,
         (version, size, form): (Version, u64, Form),
         pull: impl Fn(&mut Self, u64, &mut [u8]) -> std::result::Result<(), Failed> + Sync,
     ) -> std::result::Result<(), Failed> {
@@ -104,7 +104,7 @@ impl Lane {
     pub(super) fn bring_regions(
         &mut self,
         sink: &mut Sink<'_, '_>,
-        kept: &Kept,
+        kept: &DurableTier,
         version: Version,
         stream: Option<&Stream>,
     ) -> Result<()> {
@@ -116,7 +116,7 @@ impl Lane {
         }
         let stash = Stash::default();
         let wanted = sink.wanted();
-        // They ascend and do not overlap.
+        // The ranges ascend and do not overlap.
         let wants = |range: Range<u64>| {
             wanted.as_ref().is_none_or(|wanted| {
                 let first = wanted.partition_point(|wanted| wanted.end <= range.start);
@@ -135,7 +135,7 @@ impl Lane {
     /// Fetches pieces of a kept version to another tier.
     pub(super) fn bring(
         &mut self,
-        kept: &Kept,
+        kept: &DurableTier,
         version: Version,
         (tiers, to): (&[Level], &[Piece]),
     ) -> std::result::Result<(), Failed> {

@@ -171,7 +171,7 @@ impl Origin for Lying<'_> {
                 let source = self.lent(at, memory.len())?;
                 Ok(streams.get()?.copy_all([(source, memory)])?)
             }
-            Medium::Kept(_) => Err(whole_only()),
+            Medium::DurableTier(_) => Err(whole_only()),
         }
     }
 
@@ -221,7 +221,7 @@ impl Destination for Lying<'_> {
             Medium::Host(_) => true,
             // What the host holds, it copies.
             Medium::Device(_) | Medium::Peers(_) => memory.place() != Place::Host,
-            Medium::Storage(..) | Medium::Kept(_) => memory.host_accessible(),
+            Medium::Storage(..) | Medium::DurableTier(_) => memory.host_accessible(),
         }
     }
 
@@ -237,7 +237,7 @@ impl Destination for Lying<'_> {
                 let target = self.lent_mut(at, memory.len())?;
                 Ok(streams.get()?.copy_all([(memory, target)])?)
             }
-            Medium::Kept(_) => Err(whole_only()),
+            Medium::DurableTier(_) => Err(whole_only()),
         }
     }
 

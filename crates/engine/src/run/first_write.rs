@@ -1,4 +1,4 @@
-//! What a run notes before it changes anything: a start that changes nothing leaves no trace that later decisions depend on.
+//! The note that a run leaves before its first change: a start that changes nothing leaves no trace on which later decisions depend.
 
 use super::sync::{AtomicBool, Mutex, Ordering};
 use crate::Version;
@@ -83,7 +83,7 @@ impl FirstWrite {
         self.is_durable.store(true, Ordering::Release);
     }
 
-    /// Whether copies that were found and need not stay may go.
+    /// Returns true if copies that were found and need not stay may go.
     pub(super) fn may_remove(&self) -> bool {
         self.is_durable.load(Ordering::Acquire)
     }

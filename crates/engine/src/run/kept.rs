@@ -8,7 +8,7 @@ use super::first_write::FirstWrite;
 use super::lane::Stop;
 use super::layouts::{Layout, Layouts};
 use super::sync::{AtomicU64, Mutex, Ordering};
-use super::turns::{Hear, Turns};
+use super::turns::{OrderObserver, PublishOrder};
 use crate::Version;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -30,10 +30,10 @@ const DIFFERENCE: &str = "difference";
 /// The name under which a compressed one is saved.
 const COMPRESSED: &str = "compressed";
 
-/// What the bytes are that are kept under a version's number.
+/// The form of the bytes under a version's number.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Form {
-    /// Those of the checkpoint.
+    /// The bytes of the checkpoint.
     Whole,
     /// A difference of a checkpoint of so many bytes, to `base` if there is one; or its compressed bytes.
     Difference { size: u64, base: Option<Version> },
@@ -41,21 +41,21 @@ pub(super) enum Form {
 
 /// A vault as a tier.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct DurableTier {
     vault: Arc<dyn Vault>,
     /// The vault below: it may have what versions here build upon.
-    below: Option<Arc<Kept>>,
+    below: Option<Arc<DurableTier>>,
     retention: Option<Retention>,
     /// The vault itself, if it is a directory of a rank of one.
     directory: Option<Arc<Repository>>,
-    /// Whether the engine's versions build upon others.
+    /// True if the engine's versions build upon others.
     builds: bool,
-    /// Those that are kept without bytes.
+    /// The versions that are kept without bytes.
     empties: Arc<Empties>,
-    /// What their regions are called.
+    /// The names of the versions' regions.
     layouts: Arc<Layouts>,
     /// If versions become durable here in the order of their numbers.
-    turns: Option<Turns>,
+    turns: Option<PublishOrder>,
     /// Copies that came since [`Self::outlived`] looked last, and how many it waits for.
     came: Mutex<(usize, usize)>,
     /// Versions known to be sound here: saved by this engine, or read to see.
@@ -75,7 +75,7 @@ pub(crate) struct Kept {
 /// Takes the bytes of a checkpoint from an offset on.
 pub(crate) type Push<'a> = dyn FnMut(u64, &[u8]) -> Result<()> + Send + 'a;
 
-impl Kept {
+impl DurableTier {
     pub(crate) fn new(
         vault: Arc<dyn Vault>,
         below: Option<Arc<Self>>,
@@ -92,7 +92,7 @@ impl Kept {
             builds,
             empties,
             layouts,
-            turns: in_order.then(Turns::default),
+            turns: in_order.then(PublishOrder::default),
             came: Mutex::default(),
             sound: Mutex::default(),
             first,
@@ -156,7 +156,7 @@ impl Kept {
         }
     }
 
-    /// What the regions of a version of `length` bytes, or of the difference that these are, are called, if that is known.
+    /// Returns the names of a version's regions, if they are known: of `length` bytes, or of the difference that these are.
     fn layout_of(&self, version: Version, form: Form, length: u64) -> Option<Layout> {
         let size = match form {
             Form::Whole => length,
@@ -214,7 +214,7 @@ impl Kept {
     /// Keeps the copy of another vault, with its checksums.
     pub(super) fn copy(&self, version: Version, from: &Self, stop: &Stop) -> Result<()> {
         let (moved, stopped) = (Arc::clone(&self.moved), stop.clone());
-        // It is asked between two blocks.
+        // The closure is called between two blocks.
         let is_stopped = move || {
             moved.fetch_add(1, Ordering::Relaxed);
             stopped.is_set()
@@ -229,13 +229,13 @@ impl Kept {
         self.moved.load(Ordering::Relaxed)
     }
 
-    /// Whether versions become durable here in the order of their numbers.
+    /// Returns true if versions become durable here in the order of their numbers.
     pub(super) fn is_in_order(&self) -> bool {
         self.turns.is_some()
     }
 
     /// Says who hears of a version that it waits for others, if versions become durable here in order.
-    pub(super) fn tell(&self, hear: Box<Hear>) {
+    pub(super) fn tell(&self, hear: Box<OrderObserver>) {
         if let Some(turns) = &self.turns {
             turns.tell(hear);
         }
@@ -248,7 +248,7 @@ impl Kept {
         }
     }
 
-    /// It is no longer: it arrived, is not wanted any more, or failed and will be sent again.
+    /// A version is on its way no longer: it arrived, is not wanted any more, or failed and will be sent again.
     pub(crate) fn end(&self, version: Version, has_failed: bool) {
         if let Some(turns) = &self.turns {
             turns.end(version, has_failed);
@@ -273,7 +273,7 @@ impl Kept {
         }
     }
 
-    /// What was given up gets out of the way of what is put there: of the same number, and of a disk that is full.
+    /// Removes given-up copies before a write if they have the same number, or after a write if the disk is full.
     fn put(&self, version: Version, put: impl Fn() -> Result<()>) -> Result<()> {
         self.make_way([version])?;
         let put = || self.first.note().and_then(|()| put());
@@ -322,7 +322,7 @@ impl Kept {
             if came.0 < came.1 {
                 return Vec::new();
             }
-            // One looks at a time, and what is saved meanwhile does not wait for the list.
+            // A single thread lists at a time, and saves do not wait for the list.
             *came = (0, usize::MAX);
         }
         // Should they not be listed, the next one that comes tries again.
@@ -351,7 +351,7 @@ impl Kept {
         given_up
     }
 
-    /// Whether all checksums of a version's piece here match.
+    /// Returns true if all checksums of a version's piece here match.
     fn is_sound(&self, version: Version) -> bool {
         if self.sound.lock().contains(&version) {
             return true;
@@ -414,7 +414,7 @@ impl Kept {
         self.read((version, stop), |piece| piece.restore_range_parts(parts))
     }
 
-    /// What the regions of a version are called, as it lies here, with their offsets in the checkpoint.
+    /// Returns the regions of a version as it lies here, with their offsets in the checkpoint.
     pub(crate) fn layout(&self, version: Version) -> Option<Vec<RegionInfo>> {
         let piece = self.vault.piece(version).ok()?;
         let mut layout = piece.layout().to_vec();
@@ -466,7 +466,7 @@ impl Kept {
         let dropped: BTreeSet<Version> = self.dropped.lock().keys().copied().collect();
         if !dropped.is_empty() {
             match self.first.note() {
-                // What gives room back needs none.
+                // Removals need no room.
                 Ok(()) | Err(Error::Full { .. }) => {}
                 failed => failed?,
             }

@@ -2,7 +2,7 @@
 
 use super::capacity::PeerMemory;
 use super::direct::Direct;
-use super::kept::Kept;
+use super::kept::DurableTier;
 use crate::kind::Kind;
 use crate::plan::Piece;
 use crate::{Error, Result};
@@ -28,7 +28,7 @@ pub(crate) enum Medium {
     Host(HostArena),
     /// And the ways between it and a device that are not through the host.
     Storage(Arc<dyn Storage>, Option<Arc<Direct>>),
-    Kept(Arc<Kept>),
+    DurableTier(Arc<DurableTier>),
 }
 
 impl Medium {
@@ -36,7 +36,7 @@ impl Medium {
     pub(super) fn storage(&self) -> Option<&Arc<dyn Storage>> {
         match self {
             Self::Storage(storage, _) => Some(storage),
-            Self::Device(_) | Self::Peers(_) | Self::Host(_) | Self::Kept(_) => None,
+            Self::Device(_) | Self::Peers(_) | Self::Host(_) | Self::DurableTier(_) => None,
         }
     }
 
@@ -44,14 +44,14 @@ impl Medium {
     pub(crate) fn direct(&self) -> Option<&Arc<Direct>> {
         match self {
             Self::Storage(_, direct) => direct.as_ref(),
-            Self::Device(_) | Self::Peers(_) | Self::Host(_) | Self::Kept(_) => None,
+            Self::Device(_) | Self::Peers(_) | Self::Host(_) | Self::DurableTier(_) => None,
         }
     }
 
     /// The tier that keeps copies under their versions' numbers.
-    pub(crate) fn kept(&self) -> Option<&Kept> {
+    pub(crate) fn kept(&self) -> Option<&DurableTier> {
         match self {
-            Self::Kept(kept) => Some(kept),
+            Self::DurableTier(kept) => Some(kept),
             Self::Device(_) | Self::Peers(_) | Self::Host(_) | Self::Storage(..) => None,
         }
     }
@@ -62,7 +62,7 @@ impl Medium {
             Self::Device(arena) => Some(arena.capacity() as u64),
             Self::Peers(cache) => Some(cache.capacity() as u64),
             Self::Host(arena) => Some(arena.capacity() as u64),
-            Self::Storage(..) | Self::Kept(_) => None,
+            Self::Storage(..) | Self::DurableTier(_) => None,
         }
     }
 
@@ -70,7 +70,7 @@ impl Medium {
     pub(super) fn gate(&self) -> Option<&Gate> {
         match self {
             Self::Host(arena) => Some(arena.gate()),
-            Self::Device(_) | Self::Peers(_) | Self::Storage(..) | Self::Kept(_) => None,
+            Self::Device(_) | Self::Peers(_) | Self::Storage(..) | Self::DurableTier(_) => None,
         }
     }
 
@@ -78,7 +78,7 @@ impl Medium {
     pub(super) fn flushed_into(&self, range: Range<u64>) -> Option<Transferring<'_>> {
         match self {
             Self::Host(arena) => Some(arena.transferring(to_usize(range))),
-            Self::Device(_) | Self::Peers(_) | Self::Storage(..) | Self::Kept(_) => None,
+            Self::Device(_) | Self::Peers(_) | Self::Storage(..) | Self::DurableTier(_) => None,
         }
     }
 
@@ -98,7 +98,7 @@ impl Medium {
             Self::Device(arena) => Ok(arena.lend(range)?),
             Self::Peers(cache) => Ok(cache.memory().lend(range)?),
             Self::Host(arena) => Ok(arena.lend(range)?),
-            Self::Storage(..) | Self::Kept(_) => Err(not_memory()),
+            Self::Storage(..) | Self::DurableTier(_) => Err(not_memory()),
         }
     }
 
@@ -109,7 +109,7 @@ impl Medium {
             Self::Device(arena) => Ok(arena.lend_mut(range)?),
             Self::Peers(cache) => Ok(cache.memory().lend_mut(range)?),
             Self::Host(arena) => Ok(arena.lend_mut(range)?),
-            Self::Storage(..) | Self::Kept(_) => Err(not_memory()),
+            Self::Storage(..) | Self::DurableTier(_) => Err(not_memory()),
         }
     }
 }

@@ -89,7 +89,7 @@ pub(crate) use empties::Empties;
 pub(crate) use first_write::FirstWrite;
 pub(crate) use housekeeping::start as start_housekeeping;
 pub(crate) use job::Direction;
-pub(crate) use kept::Kept;
+pub(crate) use kept::DurableTier;
 pub(crate) use lane::Lane;
 pub(crate) use layouts::Layouts;
 pub(crate) use medium::{Level, Medium};

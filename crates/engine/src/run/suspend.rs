@@ -54,7 +54,7 @@ impl Shared {
         let is_in_order = |tier: &Level| {
             tier.medium
                 .kept()
-                .is_some_and(super::kept::Kept::is_in_order)
+                .is_some_and(super::kept::DurableTier::is_in_order)
         };
         match plan.may_build_upon_others() || self.tiers.last().is_some_and(is_in_order) {
             true => Scope::History,

@@ -7,31 +7,31 @@ use std::sync::OnceLock;
 use tierflow_store::{Error, Result};
 
 /// Hears that a version waits for its turn, and when that has come: of each version, waiting or not.
-pub(super) type Hear = dyn Fn(Version, bool) + Send + Sync;
+pub(super) type OrderObserver = dyn Fn(Version, bool) + Send + Sync;
 
 /// The versions on their way into one tier. The plan sends them in the order in which they were taken in, and sends what
 /// failed again before anything that came later.
 #[derive(Default)]
-pub(super) struct Turns {
-    coming: Watched<Coming>,
-    hear: OnceLock<Box<Hear>>,
+pub(super) struct PublishOrder {
+    coming: Watched<InFlight>,
+    hear: OnceLock<Box<OrderObserver>>,
 }
 
-impl std::fmt::Debug for Turns {
+impl std::fmt::Debug for PublishOrder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Turns").field(&self.coming).finish()
     }
 }
 
 #[derive(Debug, Default)]
-struct Coming {
+struct InFlight {
     under_way: BTreeSet<Version>,
-    /// Those that failed while others were under way.
+    /// Versions that failed while others were under way.
     failed: BTreeSet<Version>,
     is_closed: bool,
 }
 
-impl Turns {
+impl PublishOrder {
     /// A version was sent on its way.
     pub(super) fn expect(&self, version: Version) {
         let mut coming = self.coming.lock();
@@ -42,7 +42,7 @@ impl Turns {
         coming.under_way.insert(version);
     }
 
-    /// It arrived, is not wanted any more, or failed and will be sent again.
+    /// Ends a version's way: it arrived, is not wanted any more, or failed and will be sent again.
     pub(super) fn end(&self, version: Version, has_failed: bool) {
         self.coming.change(|coming| {
             let was_under_way = coming.under_way.remove(&version);
@@ -58,7 +58,7 @@ impl Turns {
     }
 
     /// Says who hears of waiting.
-    pub(super) fn tell(&self, hear: Box<Hear>) {
+    pub(super) fn tell(&self, hear: Box<OrderObserver>) {
         // The one that was told first hears it.
         let _told_before = self.hear.set(hear);
     }
@@ -85,8 +85,8 @@ impl Turns {
     }
 }
 
-impl Coming {
-    /// Whether nothing smaller is under way.
+impl InFlight {
+    /// Returns true if nothing smaller is under way.
     fn is_next(&self, version: Version) -> Result<bool> {
         if self.is_closed {
             return Err(Error::Cancelled);
@@ -106,7 +106,10 @@ mod tests {
 
     #[test]
     fn who_waits_says_so_and_everyone_when_its_turn_has_come() {
-        let (turns, heard) = (Arc::new(Turns::default()), Arc::new(Mutex::new(Vec::new())));
+        let (turns, heard) = (
+            Arc::new(PublishOrder::default()),
+            Arc::new(Mutex::new(Vec::new())),
+        );
         let hears = Arc::clone(&heard);
         turns.tell(Box::new(move |version, waits| {
             hears.lock().push((version, waits));

@@ -23,7 +23,7 @@ struct Own {
     rank: u32,
     truncation: Truncation,
     is_noted: bool,
-    /// This run wrote a piece, so its epoch is known.
+    /// True if this run wrote a piece, so that its epoch is known.
     has_begun: bool,
 }
 
@@ -91,7 +91,7 @@ impl Catalog {
         own.is_some_and(|own| own.truncation.hits(version, identity))
     }
 
-    /// This run brings a piece of an earlier one, which it was offered elsewhere: what it was not offered begins behind that. Returns
+    /// Moves the truncation behind a piece of an earlier run that this run brings, as it was offered the piece elsewhere. Returns
     /// the note that does not hold any more.
     pub(crate) fn bring(&mut self, version: u64, identity: &Identity) -> Option<Truncation> {
         let own = self.truncations.own.as_mut()?;
@@ -109,7 +109,7 @@ impl Catalog {
         own.map(|own| own.truncation)
     }
 
-    /// This run's note was written, in the place of `before`.
+    /// Enters the note of this run, which was written in the place of `before`.
     pub(crate) fn note(&mut self, truncation: Truncation, before: Option<Truncation>) {
         let Some(own) = &mut self.truncations.own else {
             return;

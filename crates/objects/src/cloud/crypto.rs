@@ -1,4 +1,4 @@
-//! What requests are signed with.
+//! Signatures of requests.
 
 use graviola::hashing::hmac::Hmac;
 use graviola::hashing::{Hash, HashContext, HashOutput, Sha256};
@@ -14,7 +14,7 @@ use rustls::pki_types::pem::PemObject;
 #[derive(Debug)]
 pub(super) struct Graviola;
 
-/// Whether this CPU has the instructions that Graviola panics without.
+/// Returns true if this CPU has the instructions that Graviola panics without.
 pub(super) fn supported() -> tierflow_store::Result<()> {
     #[cfg(target_arch = "x86_64")]
     let is_supported = std::arch::is_x86_feature_detected!("aes")

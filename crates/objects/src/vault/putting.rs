@@ -46,7 +46,7 @@ impl Objects {
                 Some(there) if has_same_bytes(&there, &identity) => return Ok(()),
                 Some(there) if self.known().is_superseded(version, &there) => self.note(None)?,
                 Some(there) => way.may_replace(version, &there, &identity)?,
-                // It is damaged, or was removed meanwhile.
+                // The object is damaged, or was removed meanwhile.
                 None => {}
             }
             tag = put(true)?;
@@ -99,7 +99,7 @@ impl Objects {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the piece that is there is the one to be written: the same identity, or the same bytes that this run tried to write
+    /// Returns true if the piece that is there is the one to be written: the same identity, or the same bytes that this run tried to write
     /// before.
     fn is_ours(&self, version: u64, there: &Identity, identity: &Identity) -> bool {
         there.is_same(identity)

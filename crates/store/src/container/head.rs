@@ -29,17 +29,17 @@ const LARGEST_BLOCK: u32 = 1 << 30;
 pub struct Invalid(pub(crate) &'static str);
 
 impl Invalid {
-    /// What is wrong.
+    /// The fault, in words.
     #[must_use]
     pub fn what(self) -> &'static str {
         self.0
     }
 }
 
-/// What a record is.
+/// The kind of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// One rank's piece of a version.
+    /// The piece of one rank of a version.
     Piece,
     /// The list of all ranks' pieces of a version: the payload is [rows](super::rows).
     Manifest,
@@ -54,9 +54,9 @@ impl Kind {
 /// A record's head.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
-    /// What the record is.
+    /// The kind of the record.
     pub kind: Kind,
-    /// Where in its file the record starts, in bytes: a copy of a record within another's payload is none.
+    /// The offset of the record in its file, in bytes: a copy of a record within another's payload is none.
     pub position: u64,
     /// The checkpoint's number.
     pub version: u64,
@@ -81,7 +81,7 @@ pub struct Head {
     pub payload_length: u64,
     /// Bytes of payload under one checksum; the last block may be shorter.
     pub block_bytes: u32,
-    /// What the payload holds.
+    /// The content of the payload.
     pub regions: Vec<RegionInfo>,
     /// The regions that the payload becomes once it is decoded, with their offsets in that, if it is encoded and that is known.
     pub parts: Vec<RegionInfo>,
@@ -107,7 +107,7 @@ impl Head {
         u64::from(self.length).saturating_add(self.payload_length)
     }
 
-    /// What tells the contents apart: a checksum over the regions and the checksums of the blocks. Copies have the same.
+    /// Returns the checksum that tells contents apart: over the regions and the checksums of the blocks. Copies have the same.
     #[must_use]
     pub fn content(&self) -> u64 {
         let mut bytes = Vec::with_capacity(8 + self.rows() * ROW + self.blocks.len() * 8);
@@ -306,7 +306,7 @@ impl Head {
         Ok(head)
     }
 
-    /// Whether the fixed fields agree with each other and with a table of so many rows.
+    /// Returns true if the fixed fields agree with each other and with a table of so many rows.
     fn check(&self, rows: usize) -> Result<(), Invalid> {
         check_length(self.length)?;
         if self.ranks == 0 || self.rank >= self.ranks {
@@ -334,7 +334,7 @@ impl Head {
         self.check_size(Self::size(rows, 0, self.block_count()))
     }
 
-    /// Whether what needs so many bytes fits into the head.
+    /// Returns true if what needs so many bytes fits into the head.
     fn check_size(&self, least: Option<u32>) -> Result<(), Invalid> {
         match least {
             Some(least) if least <= self.length => Ok(()),
@@ -342,7 +342,7 @@ impl Head {
         }
     }
 
-    /// Whether the parts are of what the payload is decoded to.
+    /// Returns true if the parts are of what the payload is decoded to.
     fn check_parts(&self) -> Result<(), Invalid> {
         let decoded = self.decoded();
         if self.parts.is_empty() {

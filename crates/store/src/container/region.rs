@@ -16,7 +16,7 @@ const DIMENSIONS: usize = 8;
 
 macro_rules! elements {
     ($($(#[$doc:meta])* $name:ident = $code:literal, $size:literal, $numpy:literal;)*) => {
-        /// What a region's bytes are, little-endian.
+        /// The type of a region's elements, little-endian.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
         #[non_exhaustive]
         pub enum Element {
@@ -92,31 +92,31 @@ elements! {
     F8E5M2 = 18, 1, "|V1";
 }
 
-/// One row of the region table.
+/// A row of the region table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegionInfo {
-    /// Its name, unlike those of the record's other regions.
+    /// The name of the region, unlike those of the record's other regions.
     pub name: String,
-    /// Where it starts, in bytes from the start of the payload, or of what that is decoded to.
+    /// The offset of the region, in bytes from the start of the payload, or of the decoded payload.
     pub offset: u64,
     /// How long it is, in bytes.
     pub length: u64,
-    /// What it consists of.
+    /// The elements, or the parts, of which it consists.
     pub element: Element,
-    /// Its extents, slowest first (C order); empty for [`Element::Bytes`] and for a single element. Of
+    /// The extents of the array, slowest first (C order); empty for [`Element::Bytes`] and for a single element. Of
     /// [`Element::Encoded`], the length of what is made of it.
     pub shape: Vec<u64>,
 }
 
 impl RegionInfo {
-    /// Its length once it is decoded, if it is encoded.
+    /// The length of the region once it is decoded, if it is encoded.
     #[must_use]
     pub fn decoded(&self) -> Option<u64> {
         let encoded = self.element == Element::Encoded;
         encoded.then(|| self.shape.first().copied())?
     }
 
-    /// Whether name, type, shape and length agree.
+    /// Returns true if name, type, shape and length agree.
     ///
     /// # Errors
     /// [`Invalid`] if they do not, or are none of a region's.

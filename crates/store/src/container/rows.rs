@@ -6,13 +6,13 @@ const ROW: usize = 32;
 
 /// A row of one of the two lists.
 pub trait Row: Sized {
-    /// Its four words.
+    /// Returns the four words of the row.
     fn words(&self) -> [u64; 4];
     /// The row of four words.
     fn from_words(words: [u64; 4]) -> Self;
 }
 
-/// One rank's piece, in a [`Kind::Manifest`](super::Kind::Manifest). Together they name one record and no other,
+/// A rank's piece, in a [`Kind::Manifest`](super::Kind::Manifest). The words together name one record and no other,
 /// wherever it lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ManifestRow {
@@ -26,16 +26,16 @@ pub struct ManifestRow {
     pub record_length: u64,
 }
 
-/// One record of a segment, in a [`Kind::Index`](super::Kind::Index).
+/// A record of a segment, in a [`Kind::Index`](super::Kind::Index).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndexRow {
-    /// Its version.
+    /// The version of the record.
     pub version: u64,
-    /// Where it starts in the segment, in bytes.
+    /// The offset of the record in the segment, in bytes.
     pub position: u64,
-    /// Its [`Head::sequence`](super::Head::sequence).
+    /// The record's [`Head::sequence`](super::Head::sequence).
     pub sequence: u64,
-    /// Its length in bytes.
+    /// The length of the record in bytes.
     pub record_length: u64,
 }
 

@@ -3,7 +3,7 @@
 use super::{Head, Invalid, UNIT, checksum};
 use std::cell::RefCell;
 
-/// Whatever records are read from: a file, or bytes in memory.
+/// A source of records: a file, or bytes in memory.
 pub trait Source {
     /// Why it cannot be read.
     type Error;
@@ -17,7 +17,7 @@ pub trait Source {
     /// # Errors
     /// When it cannot be read.
     fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), Self::Error>;
-    /// Where, from `offset` on, the next bytes may be that are not zero, a multiple of 4096 if `offset` is one; `None` if
+    /// Returns the offset, from `offset` on, at which the next bytes may be that are not zero, a multiple of 4096 if `offset` is one; `None` if
     /// there are none. Who cannot tell answers with `offset`.
     ///
     /// # Errors
@@ -42,16 +42,16 @@ impl Source for [u8] {
     }
 }
 
-/// What lies at an offset of a file.
+/// The record or fault at an offset of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
     /// A record whose head is whole and which lies within the file. Its payload was not looked at.
     Record(Box<Head>),
     /// Something that is no record, up to the next one or the end.
     Damage {
-        /// Where it starts.
+        /// The offset at which it starts.
         offset: u64,
-        /// What is wrong with it.
+        /// The fault of it.
         what: Invalid,
     },
 }
@@ -190,7 +190,7 @@ impl<'s, S: Source + ?Sized> Scanner<'s, S> {
         })
     }
 
-    /// Where it goes on.
+    /// The offset at which the scan goes on.
     pub(crate) fn at(&self) -> u64 {
         self.at
     }
@@ -238,9 +238,9 @@ impl<'s, S: Source + ?Sized> Scanner<'s, S> {
     }
 }
 
-/// What is wrong where the file system cannot read.
+/// The fault of bytes that the file system cannot read.
 pub(crate) const UNREADABLE: Invalid = Invalid("it cannot be read");
-/// What is wrong where a batch should start and there are zeros.
+/// The fault of zeros at which a batch should start.
 const NOTHING: Invalid = Invalid("nothing was written here");
 
 enum Looked {

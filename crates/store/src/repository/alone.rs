@@ -4,7 +4,7 @@ use super::aligned::Aligned;
 use super::directory::{Directory, Readers};
 use super::record::{Name, Record};
 use super::snapshot::{Layout, Ready, encoded};
-use super::spare::Spares;
+use super::spare::SpareFiles;
 use super::threads::{WRITE_BYTES, side_by_side};
 use crate::container::checksum;
 use crate::file::{BLOCK, File};
@@ -13,36 +13,36 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What lies under the name that a piece is to have, as far as that is known.
+/// The file under the name that a piece is to have, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Old {
+pub(crate) enum ReplacedFile {
     Nothing,
     /// A piece that does not count any more.
     Known,
-    /// What is damaged or cannot be read.
+    /// A file that is damaged or cannot be read.
     Unknown,
 }
 
 /// Gives a piece its name. Nothing that is not understood is removed, and nothing else than was known is written over.
-fn publish(directory: &Directory, unpublished: &str, name: Name, old: Old) -> Result<()> {
+fn publish(directory: &Directory, unpublished: &str, name: Name, old: ReplacedFile) -> Result<()> {
     let published = name.published();
-    if old == Old::Unknown && !directory.rename(&published, &name.aside()) {
-        // One was put aside before: no more than that is kept of a version.
+    if old == ReplacedFile::Unknown && !directory.rename(&published, &name.aside()) {
+        // Another file was put aside before: one is kept of each version.
         directory.remove(&published)?;
     }
     match old {
-        Old::Known => directory.publish_over(unpublished, &published),
-        Old::Nothing | Old::Unknown => directory.publish(unpublished, &published),
+        ReplacedFile::Known => directory.publish_over(unpublished, &published),
+        ReplacedFile::Nothing | ReplacedFile::Unknown => directory.publish(unpublished, &published),
     }
 }
 
 /// Writes a piece under a temporary name, syncs it, and only then renames it.
 pub(crate) fn write(
     directory: &Directory,
-    old: Old,
+    old: ReplacedFile,
     layout: &mut Layout<'_>,
     threads: usize,
-    spares: &Spares,
+    spares: &SpareFiles,
     ready: &Ready<'_>,
 ) -> Result<Record> {
     let name = Name::Alone(layout.head.version);
@@ -74,7 +74,7 @@ fn write_file(
     name: &str,
     layout: &mut Layout<'_>,
     threads: usize,
-    spares: &Spares,
+    spares: &SpareFiles,
 ) -> Result<()> {
     let length = layout.head.record_length();
     let file = match spares.take(name, length) {

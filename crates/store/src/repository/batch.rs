@@ -1,7 +1,8 @@
 //! Records that are written together, and the lists that tell that they were there.
 
+use super::encoded::RecordLabel;
 use super::record::{Name, Record};
-use super::snapshot::{Label, Layout, Region, Snapshot};
+use super::snapshot::{Layout, Region, Snapshot};
 use crate::Result;
 use crate::container::{IndexRow, Kind, checksum, encode_rows};
 
@@ -45,7 +46,7 @@ impl Batch {
     }
 }
 
-/// What a list says of a record.
+/// Returns the row of a record in a list.
 pub(super) fn row(record: &Record) -> IndexRow {
     IndexRow {
         version: record.version,
@@ -68,7 +69,7 @@ pub(super) fn whole_index(rows: &[IndexRow], epoch: u32, position: u64) -> Resul
 }
 
 fn index(rows: &[IndexRow], (epoch, sequence): (u32, u64), position: u64) -> Result<Vec<u8>> {
-    let label = Label {
+    let label = RecordLabel {
         kind: Kind::Index,
         sequence,
         epoch,

@@ -1,10 +1,10 @@
-//! What lies in one rank's directory, as far as the heads tell.
+//! The files in one rank's directory, as far as their heads tell.
 
 use super::damage::Damage;
 use super::directory::{Directory, FileStamp};
 use super::identity::Mark;
 use super::record::{Name, Record, is_aside, parse_mark};
-use super::seen::Seen;
+use super::seen::FileEntry;
 use super::superseded::Superseded;
 use super::truncate::Truncation;
 use crate::container::UNREADABLE;
@@ -12,10 +12,10 @@ use crate::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// What a look at a file found.
+/// The outcome of a look at a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Look {
-    /// What was known.
+enum ScanStep {
+    /// The file is as it was.
     Same,
     /// Something else.
     Changed,
@@ -23,28 +23,28 @@ enum Look {
     Gone,
 }
 
-/// One rank's directory.
+/// The catalog of one rank's directory.
 #[derive(Debug)]
 pub(crate) struct Catalog {
     /// Open while it is looked at; that of a rank that this process writes, always.
     directory: Option<Directory>,
     path: PathBuf,
-    /// Which directory it is, whatever its name.
+    /// The device and number of the directory, whatever its name.
     identity: Option<(u64, u64)>,
     pub(crate) rank: u32,
-    pub(crate) files: BTreeMap<Name, Seen>,
+    pub(crate) files: BTreeMap<Name, FileEntry>,
     /// The record of each version that counts: the one of the highest sequence.
     pub(crate) pieces: BTreeMap<u64, Record>,
     pub(crate) manifests: BTreeMap<u64, Record>,
     /// The marks of the last runs.
     pub(crate) marks: BTreeSet<Mark>,
-    /// What runs gave up that went on from an older version.
+    /// The truncations of runs that went on from an older version.
     pub(crate) truncations: BTreeSet<Truncation>,
     /// The copies that were noted not to count any more.
     pub(crate) superseded: Superseded,
-    /// What this run gives up once it begins to write a piece of its own.
+    /// The truncations that this run writes when it begins a piece of its own.
     pub(super) unwritten: BTreeSet<Truncation>,
-    /// Whether what was given up for good may still be there.
+    /// True if what was given up for good may still be there.
     pub(super) is_untidy: bool,
     /// Versions that other threads write while what was given up is removed.
     pub(super) being_written: BTreeSet<u64>,
@@ -96,7 +96,7 @@ impl Catalog {
         self.directory = None;
     }
 
-    /// What is known to be damaged.
+    /// Returns the damage that is known.
     pub(crate) fn damage(&self) -> impl Iterator<Item = Damage> {
         let aside = self.aside.iter().map(|name| Damage {
             path: self.path.join(name),
@@ -131,8 +131,8 @@ impl Catalog {
         let mut changed = false;
         for _ in 0..LOOKS {
             let looks = self.look()?;
-            changed |= looks.contains(&Look::Changed);
-            if !looks.contains(&Look::Gone) {
+            changed |= looks.contains(&ScanStep::Changed);
+            if !looks.contains(&ScanStep::Gone) {
                 break;
             }
             changed = true;
@@ -144,7 +144,7 @@ impl Catalog {
     }
 
     /// Looks at every file once.
-    fn look(&mut self) -> Result<Vec<Look>> {
+    fn look(&mut self) -> Result<Vec<ScanStep>> {
         let names = self.directory()?.names()?;
         self.marks = names.iter().filter_map(|name| parse_mark(name)).collect();
         let names_of = names.iter().filter_map(|name| Truncation::parse(name));
@@ -173,11 +173,11 @@ impl Catalog {
         self.files.retain(|name, _| there.contains_key(name));
         // A directory that is read while a file is renamed may show neither name.
         let mut looks = vec![match before == self.files.len() {
-            true => Look::Same,
-            false => Look::Gone,
+            true => ScanStep::Same,
+            false => ScanStep::Gone,
         }];
         if is_truncated {
-            looks.push(Look::Changed);
+            looks.push(ScanStep::Changed);
         }
         for (name, published) in there {
             looks.push(self.look_at(name, published)?);
@@ -186,7 +186,7 @@ impl Catalog {
     }
 
     /// Looks through one file, if it is not the one that was seen.
-    fn look_at(&mut self, name: Name, published: bool) -> Result<Look> {
+    fn look_at(&mut self, name: Name, published: bool) -> Result<ScanStep> {
         let text = if published {
             name.published()
         } else {
@@ -197,22 +197,23 @@ impl Catalog {
             // The next look finds its successor.
             Ok(None) => return Ok(self.forget_vanished(name)),
             Err(Error::Refused { path, why }) => {
-                self.files.insert(name, Seen::refused(path, why, published));
-                return Ok(Look::Changed);
+                self.files
+                    .insert(name, FileEntry::refused(path, why, published));
+                return Ok(ScanStep::Changed);
             }
             Err(Error::File { path, .. }) => {
                 self.files
-                    .insert(name, Seen::unreadable(path, name, published));
-                return Ok(Look::Changed);
+                    .insert(name, FileEntry::unreadable(path, name, published));
+                return Ok(ScanStep::Changed);
             }
             Err(error) => return Err(error),
         };
         let seen = self.files.get(&name);
         // Not so a segment that is written: it grows in space set aside for it before, and the time of a write is noted
         // when it begins, or may be that of the one before by a coarse clock.
-        let is_same = |seen: &Seen| seen.stamp == Some(stamp) && seen.published == published;
+        let is_same = |seen: &FileEntry| seen.stamp == Some(stamp) && seen.published == published;
         if published && seen.is_some_and(is_same) {
-            return Ok(Look::Same);
+            return Ok(ScanStep::Same);
         }
         let before = seen
             .filter(|seen| is_same(seen))
@@ -222,18 +223,18 @@ impl Catalog {
             Ok(None) => return Ok(self.forget_vanished(name)),
             Err(Error::File { path, .. }) => {
                 self.files
-                    .insert(name, Seen::unreadable(path, name, published));
-                return Ok(Look::Changed);
+                    .insert(name, FileEntry::unreadable(path, name, published));
+                return Ok(ScanStep::Changed);
             }
             Err(error) => return Err(error),
         };
         let mut seen = match self.files.remove(&name) {
             // Segments only grow while they are written.
-            Some(seen) if !published && !seen.published => Seen {
+            Some(seen) if !published && !seen.published => FileEntry {
                 damage: Vec::new(),
                 ..seen
             },
-            _ => Seen::default(),
+            _ => FileEntry::default(),
         };
         seen.stamp = Some(stamp);
         seen.published = published;
@@ -260,13 +261,17 @@ impl Catalog {
         }
         let same = before == Some(seen.records.len());
         self.files.insert(name, seen);
-        Ok(if same { Look::Same } else { Look::Changed })
+        Ok(if same {
+            ScanStep::Same
+        } else {
+            ScanStep::Changed
+        })
     }
 
     /// Forgets a file that was removed since the directory was read.
-    fn forget_vanished(&mut self, name: Name) -> Look {
+    fn forget_vanished(&mut self, name: Name) -> ScanStep {
         self.files.remove(&name);
-        Look::Gone
+        ScanStep::Gone
     }
 
     /// Takes a record that was just written.
@@ -274,7 +279,7 @@ impl Catalog {
         self.take(&record);
         let seen = self.files.entry(record.file).or_default();
         if let Name::Alone(_) = record.file {
-            *seen = Seen::default();
+            *seen = FileEntry::default();
         }
         seen.records.push(record);
     }

@@ -1,4 +1,4 @@
-//! What is not as it was written.
+//! Damage: bytes that are not as they were written.
 
 use crate::container::UNREADABLE;
 use std::path::PathBuf;
@@ -10,16 +10,16 @@ pub(super) const CHECKSUM: &str = "a block's checksum does not match";
 pub struct Damage {
     /// The file.
     pub path: PathBuf,
-    /// Where in it, in bytes.
+    /// The offset in the file, in bytes.
     pub offset: u64,
     /// The version that is damaged, if it can be identified.
     pub version: Option<u64>,
-    /// What is wrong.
+    /// The fault, in words.
     pub what: &'static str,
 }
 
 impl Damage {
-    /// Whether it could only not be read, and may be sound.
+    /// Returns true if it could only not be read, and may be sound.
     #[must_use]
     pub fn is_unreadable(&self) -> bool {
         self.what == UNREADABLE.what()
@@ -28,14 +28,14 @@ impl Damage {
 
 /// A stretch of a file that is not whole.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Stretch {
+pub(super) struct DamagedRange {
     pub(super) offset: u64,
-    /// Where its record starts, if that has a sound head.
+    /// The offset of its record, if that has a sound head.
     pub(super) record: Option<(u64, u64)>,
     pub(super) what: &'static str,
 }
 
-impl Stretch {
+impl DamagedRange {
     pub(super) fn is_unreadable(&self) -> bool {
         self.what == UNREADABLE.what()
     }

@@ -41,7 +41,7 @@ pub(crate) struct FileStamp {
 }
 
 impl FileStamp {
-    /// Whether this is the same file as `before`, and not shorter.
+    /// Returns true if this is the same file as `before`, and not shorter.
     pub(crate) fn is_grown(&self, before: &Self) -> bool {
         self.inode == before.inode && self.size >= before.size
     }
@@ -141,7 +141,7 @@ impl Directory {
         &self.path
     }
 
-    /// Its file system and its number there, if they can be had.
+    /// Returns the file system and the number there, if they can be had.
     pub(crate) fn identity(&self) -> Option<(u64, u64)> {
         let stat = fs::fstat(&*self.descriptor).ok()?;
         Some((stat.st_dev, stat.st_ino))
@@ -350,7 +350,7 @@ impl Directory {
         match retried(&mut open) {
             Ok(plain) => {
                 let stat = self.check(name, &plain)?;
-                // It stays as it is while it is read. Where there are no locks, no file is written over.
+                // The file stays as it is while it is read. Without locks, no file is written over.
                 let locked = fs::flock(&plain, FlockOperation::NonBlockingLockShared);
                 let gone = || Ok(self.stamp(name)?.is_none_or(|now| now.inode != stat.st_ino));
                 if locked == Err(Errno::WOULDBLOCK) || gone()? {

@@ -1,14 +1,14 @@
 //! A record as it is written to places that are no repository: an object, a stream.
 
 use super::piece::Piece;
-use super::snapshot::{Label, Layout, Snapshot, encoded};
+use super::snapshot::{Layout, Snapshot, encoded};
 use crate::Result;
 use crate::container::{Head, Kind, checksum};
 
-/// What a record is called, apart from what it holds. See [`Head`] for the fields.
+/// The fields of a record's [`Head`] that do not depend on its payload.
 #[derive(Debug, Clone, Copy)]
 #[allow(missing_docs, reason = "they are those of the head")]
-pub struct Stamp {
+pub struct RecordLabel {
     pub kind: Kind,
     pub sequence: u64,
     pub epoch: u32,
@@ -34,16 +34,7 @@ impl<'a> Encoded<'a> {
     ///
     /// # Errors
     /// [`Error::Argument`](crate::Error::Argument) for names and shapes that cannot be, and what pulling fails with.
-    pub fn new(snapshot: &Snapshot<'a>, stamp: Stamp) -> Result<Self> {
-        let label = Label {
-            kind: stamp.kind,
-            sequence: stamp.sequence,
-            epoch: stamp.epoch,
-            created: stamp.created,
-            run: stamp.run,
-            rank: stamp.rank,
-            ranks: stamp.ranks,
-        };
+    pub fn new(snapshot: &Snapshot<'a>, label: RecordLabel) -> Result<Self> {
         let mut layout = Layout::new(snapshot, label, false)?;
         let (length, block) = (layout.head.payload_length, layout.head.block_bytes as usize);
         let mut memory = vec![0; length.min(STEP as u64) as usize];
@@ -66,7 +57,7 @@ impl<'a> Encoded<'a> {
         Ok(Self { layout, head })
     }
 
-    /// What the head says.
+    /// Returns the head.
     #[must_use]
     pub fn head(&self) -> &Head {
         &self.layout.head
@@ -81,7 +72,7 @@ impl<'a> Encoded<'a> {
     /// Fills `bytes` with the payload from `offset`, a multiple of 1 MiB.
     ///
     /// # Errors
-    /// What pulling or reading fails with.
+    /// The errors of pulling or reading.
     pub fn fill(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         self.layout.fill(offset, bytes)
     }

@@ -61,7 +61,7 @@ impl Source for Plain {
         match fs::seek(&self.file, SeekFrom::Data(offset)) {
             Ok(at) => Ok(Some(at - at % BLOCK as u64)),
             Err(Errno::NXIO) => Ok(None),
-            // It cannot tell.
+            // The file system cannot tell.
             Err(_) => Ok(Some(offset)),
         }
     }

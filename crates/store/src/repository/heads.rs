@@ -1,12 +1,12 @@
-//! What follows from the heads of pieces, wherever they lie.
+//! Conclusions from the heads of pieces, wherever the pieces lie.
 
 use super::{PieceInfo, VersionInfo, decoded};
 use crate::container::ManifestRow;
 
 /// A piece that lies somewhere, as far as its head tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Listed {
-    /// What it is.
+pub struct PieceEntry {
+    /// The number, size and identity of the piece.
     pub info: PieceInfo,
     /// The length of its record, in bytes.
     pub record_length: u64,
@@ -19,27 +19,27 @@ pub struct Listed {
 /// later run wrote in its place.
 pub trait Heads {
     /// A rank's piece of a version.
-    fn listed(&self, version: u64, rank: u32) -> Option<Listed>;
+    fn listed(&self, version: u64, rank: u32) -> Option<PieceEntry>;
 
-    /// Whether a manifest of exactly these pieces is there, whichever rank wrote it.
+    /// Returns true if a manifest of exactly these pieces is there, whichever rank wrote it.
     fn has_manifest(&self, version: u64, rows: &[ManifestRow]) -> bool;
 
     /// The versions of which rank 0's piece is there, in ascending order, below `before` if that is given.
     fn candidates(&self, before: Option<u64>) -> Box<dyn DoubleEndedIterator<Item = u64> + '_>;
 
     /// The pieces of a version, if all its ranks have theirs, from the same run.
-    fn all_pieces(&self, version: u64) -> Option<Vec<Listed>> {
+    fn all_pieces(&self, version: u64) -> Option<Vec<PieceEntry>> {
         let first = self.listed(version, 0)?.info;
         let of = |info: &PieceInfo| (info.ranks, info.identity.run);
         let pieces = (0..first.ranks).map(|rank| self.listed(version, rank));
-        let same = |piece: &Listed| of(&piece.info) == of(&first);
+        let same = |piece: &PieceEntry| of(&piece.info) == of(&first);
         pieces.map(|piece| piece.filter(same)).collect()
     }
 
     /// The rows of the manifest of a version whose pieces are all there.
     fn rows(&self, version: u64) -> Option<Vec<ManifestRow>> {
         let pieces = self.all_pieces(version)?;
-        let row = |(rank, piece): (u64, &Listed)| ManifestRow {
+        let row = |(rank, piece): (u64, &PieceEntry)| ManifestRow {
             rank,
             sequence: piece.info.identity.sequence,
             created: piece.info.identity.created,
@@ -68,7 +68,7 @@ pub trait Heads {
         })
     }
 
-    /// Whether a version and all that it is a difference against are there.
+    /// Returns true if a version and all that it is a difference against are there.
     fn is_whole(&self, version: u64) -> bool {
         let mut next = Some(version);
         while let Some(version) = next {
@@ -107,7 +107,7 @@ pub trait Heads {
     }
 }
 
-/// Whether the pieces of a version can have been made against those that lie under the number of their base.
+/// Returns true if the pieces of a version can have been made against those that lie under the number of their base.
 fn may_build_on<H: Heads + ?Sized>(heads: &H, info: &VersionInfo, base: u64) -> bool {
     (0..info.ranks).all(|rank| {
         let identity = |version| Some(heads.listed(version, rank)?.info.identity);

@@ -1,10 +1,10 @@
-//! What tells two copies of the same number apart, and which of them is the newer one.
+//! Identities: they tell two copies of one number apart, and say which copy is newer.
 
 use crate::container::Head;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What a piece is, wherever it is copied: two copies of a version with the same identity hold the same bytes.
+/// The identity of a piece, wherever it is copied: two copies of a version with the same identity hold the same bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity {
     /// The writer's count of the runs that wrote as this rank; 0 in files of format 1.
@@ -35,7 +35,7 @@ impl Identity {
         }
     }
 
-    /// Whether both are copies of one piece. Copies of format 1 were given sequences of their own.
+    /// Returns true if both are copies of one piece. Copies of format 1 were given sequences of their own.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         let sequence = match (self.epoch, other.epoch) {
@@ -45,13 +45,13 @@ impl Identity {
         *self == Self { sequence, ..*other }
     }
 
-    /// Whether it was written after `other` of the same number and rank, by the epochs and sequences of the writers.
+    /// Returns true if it was written after `other` of the same number and rank, by the epochs and sequences of the writers.
     #[must_use]
     pub fn is_newer_than(&self, other: &Self) -> bool {
         self.order() > other.order()
     }
 
-    /// Whether this piece can have been made against `base`, a piece of the same rank: one that a later run wrote took the place
+    /// Returns true if this piece can have been made against `base`, a piece of the same rank: one that a later run wrote took the place
     /// of the base. Within a run, bases may be written after the pieces that build upon them. Format 1 has no epochs, so its
     /// pieces build upon pieces of format 1 only.
     #[must_use]
@@ -62,7 +62,7 @@ impl Identity {
         }
     }
 
-    /// What pieces of one number and rank are ordered by.
+    /// Returns the key that orders pieces of one number and rank.
     pub(crate) fn order(&self) -> (u32, u64) {
         (self.epoch, self.sequence)
     }
@@ -116,7 +116,7 @@ pub(super) const MARKS: usize = 16;
 pub struct Marks(pub(super) BTreeSet<Mark>);
 
 impl Marks {
-    /// Whether a run of this epoch wrote here that did not write `there`. Of the oldest of very many runs that is not known any
+    /// Returns true if a run of this epoch wrote here that did not write `there`. Of the oldest of very many runs that is not known any
     /// more, and not said.
     fn has_stranger(&self, epoch: u32, there: &Self) -> bool {
         let oldest = there.0.first().filter(|_| there.0.len() >= MARKS);
@@ -125,7 +125,7 @@ impl Marks {
         is_known && of_epoch.any(|mark| !there.0.contains(mark))
     }
 
-    /// Whether neither the run that wrote a piece here, of the epoch `here`, wrote there, nor the other way round: then neither knew
+    /// Returns true if neither the run that wrote a piece here, of the epoch `here`, wrote there, nor the other way round: then neither knew
     /// of the other, and their epochs do not say which came first.
     #[must_use]
     pub fn are_strangers(&self, here: u32, there: (u32, &Self)) -> bool {
@@ -144,7 +144,7 @@ struct Counters {
     /// The highest epoch and sequence seen.
     epoch: u32,
     sequence: u64,
-    /// This run's epoch, once it has written.
+    /// The epoch of this run, once it has written.
     own: Option<u32>,
     run: u64,
 }
@@ -152,7 +152,7 @@ struct Counters {
 /// A number that no other run has.
 pub(super) fn random() -> u64 {
     use std::hash::BuildHasher;
-    // Its keys are random, and others each time.
+    // The hasher's keys are random, and others each time.
     std::hash::RandomState::new().hash_one(std::process::id()) | 1
 }
 
@@ -186,7 +186,7 @@ impl Order {
         own
     }
 
-    /// What this run leaves where it writes.
+    /// Returns the mark that this run leaves in each directory that it writes to.
     #[must_use]
     pub fn mark(&self) -> Mark {
         let epoch = self.epoch();

@@ -1,4 +1,4 @@
-//! Who writes in a directory, and whether it is still where it was.
+//! The lock of a directory's writer, and the check that the directory is still in its place.
 
 use super::directory::{Directory, FOLDER};
 use crate::{Error, Result};

@@ -23,7 +23,7 @@ const LONGEST: u64 = 1 << 30;
 /// Pauses between looks at the others.
 const PAUSES: [Duration; 2] = [Duration::from_micros(500), Duration::from_millis(20)];
 
-/// What a rank says to the others.
+/// The notice of a rank to the others.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Notice {
     /// The number of the call, not 0.
@@ -32,7 +32,7 @@ struct Notice {
     read: Vec<u64>,
     /// The numbers that it last found all to have agreed on, in this call or one before.
     agreed: Vec<u64>,
-    /// What it gives.
+    /// The bytes that the rank gives.
     given: Vec<u8>,
 }
 
@@ -72,14 +72,14 @@ impl Notice {
     }
 }
 
-/// One rank's part in a call: without a clock, and without files.
+/// The part of one rank in a call: without a clock, and without files.
 #[derive(Debug)]
 struct Meeting {
     rank: usize,
     own: Notice,
     /// The last notices of the others.
     others: Vec<Option<Notice>>,
-    /// What each gave under each of its numbers.
+    /// The bytes that each rank gave under each of its numbers.
     given: BTreeMap<(usize, u64), Vec<u8>>,
     /// Numbers of ranks that came anew since.
     outdated: BTreeSet<(usize, u64)>,
@@ -112,7 +112,7 @@ impl Meeting {
         let Some(read) = self.own.read.get_mut(other) else {
             return false;
         };
-        // It came anew since: what shows that again is not the file as it is.
+        // The rank came anew since: the file as it is does not show that again.
         if self.outdated.contains(&(other, notice.number)) {
             return false;
         }
@@ -127,7 +127,7 @@ impl Meeting {
         is_new
     }
 
-    /// What was agreed on, as far as it is known here: found by this rank, or by another one that has left since.
+    /// The agreement, as far as it is known here: found by this rank, or by another one that has left since.
     fn agreed(&self) -> Option<Vec<Vec<u8>>> {
         let others = || self.others.iter().flatten();
         let with_own = |agreed: &&Vec<u64>| agreed.get(self.rank) == Some(&self.own.number);
@@ -154,7 +154,7 @@ impl Meeting {
             .into_iter()
             .find(|agreed| agreed.get(self.rank) == Some(&self.own.number));
         if let Some(agreed) = known {
-            // It takes part in no other agreement, whomever it heard of since.
+            // The rank takes part in no other agreement, whomever it heard of since.
             self.own.read = agreed;
         }
         self.own.agreed = self.own.read.clone();
@@ -178,7 +178,7 @@ impl Meeting {
 impl Repository {
     fn notice(&self, rank: u32) -> Result<Option<Notice>> {
         let directory = match self.top.sub(&rank_name(rank), false) {
-            // It did not come yet.
+            // The rank did not come yet.
             Err(Error::File {
                 source: rustix::io::Errno::NOENT,
                 ..
@@ -225,7 +225,7 @@ impl Collective for Repository {
             }
             has_news = false;
             for other in (0..ranks).filter(|other| *other != rank) {
-                // What cannot be read now may be readable when it is looked at again.
+                // A notice that cannot be read now may be readable at the next look.
                 if let Ok(Some(notice)) = self.notice(other) {
                     has_news |= meeting.hear(other as usize, notice);
                 }

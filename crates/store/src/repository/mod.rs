@@ -32,11 +32,11 @@ mod through;
 mod truncate;
 
 pub use damage::Damage;
-pub use encoded::{Encoded, Stamp};
-pub use heads::{Heads, Listed};
+pub use encoded::{Encoded, RecordLabel};
+pub use heads::{Heads, PieceEntry};
 pub use identity::{Identity, Mark, Marks, Order, left_behind};
 pub use open::Options;
-pub use piece::{Elsewhere, Piece};
+pub use piece::{ByteSource, Piece};
 pub use prune::Pruned;
 pub use restorable::{can_be_restored, last_restorable};
 pub use retention::{Retention, with_bases};
@@ -51,7 +51,7 @@ use directory::Directory;
 use lock::Lock;
 use record::Record;
 use segment::Packer;
-use spare::Spares;
+use spare::SpareFiles;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -74,15 +74,15 @@ pub struct Repository {
     state: Mutex<State>,
 }
 
-/// What it takes to write as a rank.
+/// The state with which a process writes as a rank.
 #[derive(Debug)]
 struct Owned {
     packer: Packer,
-    spares: Spares,
+    spares: SpareFiles,
     order: Order,
     /// The epoch that was marked here.
     marked: AtomicU32,
-    /// Whether what a crash left half-written was taken away.
+    /// True if what a crash left half-written was taken away.
     is_settled: Mutex<bool>,
     /// Read while a batch is written and entered into the catalog, written while segments are rewritten: what is on
     /// the disk and not yet known must not be left out.
@@ -94,24 +94,24 @@ struct Owned {
 #[derive(Debug, Default)]
 struct State {
     catalogs: BTreeMap<u32, Catalog>,
-    /// What is being saved: versions and what they are differences against.
+    /// The versions that are being saved, each with the version that it is a difference against.
     saving: BTreeMap<u64, Option<u64>>,
-    /// What this process saved: its checksums were made of what was handed to the disk.
+    /// The versions that this process saved: their checksums were made of the bytes that were handed to the disk.
     saved: BTreeSet<u64>,
-    /// What has the name of a rank's directory and is none.
+    /// Entries that have the name of a rank's directory and are none.
     refused: BTreeMap<u32, Damage>,
 }
 
 /// A whole version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VersionInfo {
-    /// Its number.
+    /// The number of the version.
     pub version: u64,
     /// How many pieces it consists of.
     pub ranks: u32,
     /// The bytes of the regions of all its pieces.
     pub bytes: u64,
-    /// Those bytes once they are decoded, if some are [`Encoded`](crate::container::Element::Encoded).
+    /// The bytes once they are decoded, if some are [`Encoded`](crate::container::Element::Encoded).
     pub decoded: Option<u64>,
     /// When its first rank wrote it, in nanoseconds since 1970 by that one's clock.
     pub created: u64,
@@ -121,25 +121,25 @@ pub struct VersionInfo {
     pub base: Option<u64>,
 }
 
-/// One rank's piece of a version, as far as its head tells.
+/// The piece of one rank, as far as its head tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PieceInfo {
     /// The version.
     pub version: u64,
     /// How many pieces it consists of.
     pub ranks: u32,
-    /// What it is, wherever it is copied.
+    /// The identity of the piece, wherever it is copied.
     pub identity: Identity,
     /// The bytes of its regions.
     pub bytes: u64,
-    /// Those bytes once they are decoded, if some are [`Encoded`](crate::container::Element::Encoded).
+    /// The bytes once they are decoded, if some are [`Encoded`](crate::container::Element::Encoded).
     pub decoded: Option<u64>,
 }
 
 /// Finds where a piece lies; once more, with `true`, after looking again.
 type Find<'a> = dyn Fn(&mut State, bool) -> Result<(Directory, Record)> + 'a;
 
-/// What pieces of so many bytes, and so many once they are decoded, have once they are all decoded.
+/// Returns the decoded bytes of pieces of so many bytes, and so many once they are decoded.
 pub(crate) fn decoded(pieces: impl Iterator<Item = (u64, Option<u64>)>) -> Option<u64> {
     let (mut sum, mut is_any) = (0_u64, false);
     for (bytes, decoded) in pieces {
@@ -183,7 +183,7 @@ impl Repository {
         Ok(state.older(before))
     }
 
-    /// This rank's piece of a whole version (rank 0's where the repository was opened for reading).
+    /// Returns this rank's piece of a whole version (rank 0's where the repository was opened for reading).
     ///
     /// # Errors
     /// [`Error::NoVersion`], [`Error::Damaged`] if its head is, and as [`versions`](Self::versions).
@@ -260,7 +260,7 @@ impl Repository {
         Piece::open(&directory, &record, self.options.threads, older)
     }
 
-    /// This rank's pieces, oldest version first, whether or not those of all others are there.
+    /// Returns this rank's pieces, oldest version first, whether or not those of all others are there.
     ///
     /// # Errors
     /// [`Error::Vanished`], [`Error::Refused`], [`Error::File`].
@@ -272,7 +272,7 @@ impl Repository {
         Ok(pieces.map(|record| record.listed().info).collect())
     }
 
-    /// This rank's piece of a version that need not be whole.
+    /// Returns this rank's piece of a version that need not be whole.
     ///
     /// # Errors
     /// As [`piece`](Self::piece).
@@ -304,7 +304,7 @@ impl Repository {
         Ok(own.map(mark).unwrap_or_default())
     }
 
-    /// Whether the run of this mark wrote here as this rank; of the oldest of very many runs, that is not known any more.
+    /// Returns true if the run of this mark wrote here as this rank; of the oldest of very many runs, that is not known any more.
     ///
     /// # Errors
     /// As [`own_pieces`](Self::own_pieces).
@@ -326,7 +326,7 @@ impl Repository {
         Ok(own.map_or_else(Marks::default, |catalog| Marks(catalog.marks.clone())))
     }
 
-    /// Whether it was opened for reading alone.
+    /// Returns true if it was opened for reading alone.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.owned.is_empty()
@@ -342,7 +342,7 @@ impl Repository {
         Ok(state.catalogs.keys().copied().collect())
     }
 
-    /// What is known to be damaged, without reading payloads; [`scrub`](Self::scrub) reads all.
+    /// Returns the damage that is known without reading payloads; [`scrub`](Self::scrub) reads all.
     #[must_use]
     pub fn damage(&self) -> Vec<Damage> {
         let state = self.state();
@@ -411,7 +411,7 @@ impl Repository {
         refreshed.map(|()| true)
     }
 
-    /// Where a piece lies.
+    /// The place of a piece.
     fn found(&self, state: &State, rank: u32, version: u64) -> Result<Option<(Directory, Record)>> {
         let Some(catalog) = state.catalogs.get(&rank) else {
             return Ok(None);
@@ -428,7 +428,7 @@ impl Repository {
 }
 
 impl Heads for State {
-    fn listed(&self, version: u64, rank: u32) -> Option<Listed> {
+    fn listed(&self, version: u64, rank: u32) -> Option<PieceEntry> {
         Some(self.piece(rank, version)?.listed())
     }
 

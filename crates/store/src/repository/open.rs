@@ -5,7 +5,7 @@ use super::directory::Directory;
 use super::identity::Order;
 use super::record::{Name, Record};
 use super::segment::{self, Packer};
-use super::spare::Spares;
+use super::spare::SpareFiles;
 use super::{Owned, Repository, State, rank_name};
 use crate::injected::Injected;
 use crate::{Error, Result};
@@ -172,7 +172,7 @@ fn own(directory: Directory, rank: u32, order: &Order) -> Result<(Owned, Catalog
     let (epoch, sequence, newest) = catalog.highest();
     order.see(epoch, sequence);
     let owned = Owned {
-        spares: Spares::new(directory.clone()),
+        spares: SpareFiles::new(directory.clone()),
         packer: Packer::new(directory, newest),
         order: order.clone(),
         marked: AtomicU32::new(0),
@@ -210,7 +210,7 @@ fn settle(catalog: &mut Catalog) -> Result<()> {
         number.is_some_and(|n| n.len() == 20 && n.bytes().all(|byte| byte.is_ascii_digit()))
     };
     for name in directory.names()?.iter().filter(leftover) {
-        // It has a name that no reader looks for, so it may stay if it cannot be removed now.
+        // No reader looks for the name, so the file may stay if it cannot be removed now.
         let _tried_again_next_time = directory.remove(name);
     }
     apart(&directory, catalog)?;
@@ -246,7 +246,7 @@ fn apart(directory: &Directory, catalog: &mut Catalog) -> Result<()> {
     let segments = catalog.files.keys().filter_map(|name| name.segment());
     let highest = segments.max().unwrap_or(0);
     for (twin, number) in twins.into_iter().zip(highest + 1..) {
-        // It is listed under the name that it has.
+        // The segment is listed under the name that it has.
         let _tried_again_next_time =
             directory.rename(&twin.unpublished(), &Name::Segment(number).unpublished());
     }

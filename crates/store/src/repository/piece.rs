@@ -1,4 +1,4 @@
-//! One rank's piece of a version, to be restored.
+//! Pieces that are restored.
 
 use super::PieceInfo;
 use super::aligned::Aligned;
@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// One rank's piece of a version. It stays readable when it is pruned meanwhile.
+/// The piece of one rank of a version. Pruning leaves it readable.
 #[derive(Debug)]
 pub struct Piece {
     head: Head,
@@ -36,30 +36,30 @@ impl Debug for Stop {
     }
 }
 
-/// What a piece is read from.
+/// The source of a piece's bytes.
 #[derive(Debug)]
 enum PieceSource {
     File(Handle),
-    Elsewhere(Box<dyn Elsewhere>, PathBuf),
+    Other(Box<dyn ByteSource>, PathBuf),
 }
 
 /// Bytes that are in no file of a repository, such as an object's, read by several threads at a time.
-pub trait Elsewhere: Source<Error = Error> + Debug + Send + Sync {}
+pub trait ByteSource: Source<Error = Error> + Debug + Send + Sync {}
 
-impl<S: Source<Error = Error> + Debug + Send + Sync> Elsewhere for S {}
+impl<S: Source<Error = Error> + Debug + Send + Sync> ByteSource for S {}
 
 impl PieceSource {
     fn path(&self) -> &Path {
         match self {
             Self::File(handle) => handle.path(),
-            Self::Elsewhere(_, name) => name,
+            Self::Other(_, name) => name,
         }
     }
 
     fn read<'m>(&self, offset: u64, length: usize, memory: &'m mut Aligned) -> Result<&'m [u8]> {
         match self {
             Self::File(handle) => handle.read(offset, length, memory),
-            Self::Elsewhere(source, _) => {
+            Self::Other(source, _) => {
                 let bytes = memory.get_mut(length);
                 guarded("reading", || source.read(offset, bytes))?;
                 Ok(bytes)
@@ -72,7 +72,7 @@ impl PieceSource {
 pub(super) struct Part<'a> {
     pub(super) offset: u64,
     pub(super) length: usize,
-    /// Where in the part the bytes come from, and where they go to.
+    /// The range of the part that the bytes come from, and their destination.
     targets: Vec<(usize, &'a mut [u8])>,
 }
 
@@ -135,7 +135,7 @@ impl Piece {
     /// # Errors
     /// [`Error::Damaged`] if it is no such record, and what `source` fails with.
     pub fn elsewhere(
-        source: impl Elsewhere + 'static,
+        source: impl ByteSource + 'static,
         name: impl Into<PathBuf>,
         threads: usize,
         older: Option<u64>,
@@ -149,7 +149,7 @@ impl Piece {
             Some(Found::Record(head)) => {
                 return Ok(Self {
                     head: *head,
-                    source: PieceSource::Elsewhere(Box::new(source), name),
+                    source: PieceSource::Other(Box::new(source), name),
                     threads: threads.max(1),
                     older,
                     stop: Stop::default(),
@@ -205,7 +205,7 @@ impl Piece {
         &self.head
     }
 
-    /// What there is to know of it without its regions.
+    /// Returns the number, size and identity of the piece.
     #[must_use]
     pub fn info(&self) -> PieceInfo {
         PieceInfo {
@@ -223,7 +223,7 @@ impl Piece {
         self.source.path()
     }
 
-    /// What it consists of.
+    /// The elements, or the parts, of which it consists.
     #[must_use]
     pub fn regions(&self) -> &[RegionInfo] {
         &self.head.regions
@@ -254,7 +254,7 @@ impl Piece {
         })
     }
 
-    /// One region in memory of its own.
+    /// Returns one region in memory of its own.
     ///
     /// # Errors
     /// As [`restore`](Self::restore).
@@ -368,7 +368,7 @@ impl Piece {
     /// Fills `bytes` with the payload from `offset`, the start of a block, to the end of one.
     pub(super) fn fill(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         self.go_on()?;
-        if let PieceSource::Elsewhere(source, _) = &self.source {
+        if let PieceSource::Other(source, _) = &self.source {
             guarded("reading", || source.read(self.place_of(offset), bytes))?;
             return self.check(offset, bytes);
         }
@@ -377,7 +377,7 @@ impl Piece {
         Ok(())
     }
 
-    /// Where a byte of the payload lies in what is read.
+    /// Returns the offset of a byte of the payload in the file.
     fn place_of(&self, offset: u64) -> u64 {
         self.head.position + u64::from(self.head.length) + offset
     }
@@ -471,7 +471,7 @@ impl Piece {
         Ok(bytes)
     }
 
-    /// Whether the blocks of the payload from this one on match their checksums.
+    /// Returns true if the blocks of the payload from this one on match their checksums.
     fn check(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let block = self.head.block_bytes as usize;
         let first = (offset / block as u64) as usize;

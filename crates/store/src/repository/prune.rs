@@ -13,7 +13,7 @@ use crate::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{PoisonError, RwLockWriteGuard};
 
-/// What pruning took away.
+/// The versions and bytes that a pruning took away.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pruned {
     /// The versions that were whole before and are there no more, oldest first.
@@ -54,7 +54,7 @@ impl Repository {
         Ok(Pruned { versions, bytes })
     }
 
-    /// What [`prune`](Self::prune) would give up, of all ranks. Nothing is changed.
+    /// Returns the versions of all ranks that [`prune`](Self::prune) would give up. Nothing is changed.
     ///
     /// # Errors
     /// As [`versions`](Self::versions).
@@ -133,7 +133,7 @@ impl Repository {
     /// Waits until no batch is between the disk and the catalog, and lets none get there.
     pub(super) fn stop_packing(&self) -> Vec<RwLockWriteGuard<'_, ()>> {
         for (rank, owned) in &self.owned {
-            // What a crash left is read as it is otherwise.
+            // Files that a crash left are read as they are otherwise.
             let _settled_later = self.settle(*rank, owned);
         }
         let gates = self.owned.values().map(|owned| owned.gate.write());
@@ -155,7 +155,7 @@ impl State {
         (!whole.is_empty()).then_some((whole, kept))
     }
 
-    /// What the pieces that are there or being saved are differences against.
+    /// Returns the bases of the pieces that are there or being saved.
     fn bases(&self) -> BTreeMap<u64, u64> {
         let records = self.catalogs.values().flat_map(|c| c.pieces.values());
         let pieces = records.filter_map(|piece| Some((piece.version, piece.identity.base?)));
@@ -202,11 +202,11 @@ pub(super) fn prune_rank(
     if losing.is_empty() {
         return Ok(0);
     }
-    // What frees space and needs none comes first.
+    // Removals that need no space come first.
     losing.sort_unstable();
     // The segment that is being written may lose records too; written anew, it is closed.
     match owned.packer.finish() {
-        // It is read as it is.
+        // The file is read as it is.
         Ok(()) | Err(Error::Full { .. }) => {}
         failed => failed?,
     }

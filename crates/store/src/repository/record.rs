@@ -1,14 +1,14 @@
-//! What a file of a repository is by its name, and a record by its head.
+//! The names of a repository's files, and the records in them.
 
 use super::PieceInfo;
-use super::heads::Listed;
+use super::heads::PieceEntry;
 use super::identity::{Identity, Mark};
 use crate::container::{Head, ManifestRow};
 
-/// What a file of a rank's directory is, by its name.
+/// The kind and number of a file in a rank's directory, by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Name {
-    /// One piece in a file of its own, named by its version.
+    /// A piece in a file of its own, named by its version.
     Alone(u64),
     /// A segment of many records, named by a number that counts them.
     Segment(u64),
@@ -42,7 +42,7 @@ impl Name {
         }
     }
 
-    /// What the name of a file says: which one it is, and whether it is published.
+    /// Parses the name of a file. Returns the file, and true if it is published.
     pub(crate) fn parse(text: &str) -> Option<(Self, bool)> {
         let number = text.get(DIGITS)?;
         if !number.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -97,7 +97,7 @@ pub(crate) fn parse_mark(name: &str) -> Option<Mark> {
     (mark_name(mark) == name).then_some(mark)
 }
 
-/// Whether a name is that of a file put aside because some of it is damaged: nothing that is not understood is removed.
+/// Returns true if a name is that of a file put aside because some of it is damaged: nothing that is not understood is removed.
 pub(crate) fn is_aside(name: &str) -> bool {
     let number = name.strip_suffix(".damaged");
     let number = number.and_then(|name| name.strip_prefix(['s', 'v']));
@@ -136,14 +136,14 @@ impl Record {
         }
     }
 
-    /// Whether this is the same record, in the same place.
+    /// Returns true if this is the same record, in the same place.
     pub(crate) fn is_at(&self, other: &Self) -> bool {
         (self.file, self.position, self.identity) == (other.file, other.position, other.identity)
     }
 
-    /// What it tells of the piece.
-    pub(crate) fn listed(&self) -> Listed {
-        Listed {
+    /// Returns the entry of the piece.
+    pub(crate) fn listed(&self) -> PieceEntry {
+        PieceEntry {
             info: PieceInfo {
                 version: self.version,
                 ranks: self.ranks,

@@ -18,7 +18,7 @@ pub fn last_restorable(
     going.find(|version| can_be_restored(*version))
 }
 
-/// Whether a version, and all that it is a difference against, can be restored by all ranks: whether all pieces are there, and
+/// Returns true if a version, and all that it is a difference against, can be restored by all ranks: whether all pieces are there, and
 /// all checksums match of those whose rank `is_read`.
 pub fn can_be_restored(
     version: u64,

@@ -1,10 +1,10 @@
-//! Which versions stay.
+//! Retention: the versions that stay.
 
 use super::{PieceInfo, VersionInfo};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Which versions to keep: those that any of the rules keeps, and all that they are differences against, however
+/// A choice of versions to keep: those that any of the rules keeps, and all that they are differences against, however
 /// indirectly. What is newer than the newest whole version stays too: it may still be completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
@@ -41,7 +41,7 @@ impl Retention {
         }
     }
 
-    /// Which of the whole versions `whole`, in ascending order, these rules give up now.
+    /// Returns the versions that these rules give up now, of the whole versions `whole` in ascending order.
     #[must_use]
     pub fn given_up(&self, whole: &[VersionInfo]) -> Vec<u64> {
         let bases = whole
@@ -52,7 +52,7 @@ impl Retention {
         versions.filter(|version| !kept.contains(version)).collect()
     }
 
-    /// Which of a rank's `pieces`, of versions that are not among those in `whole`, these rules give up now: other ranks gave theirs up
+    /// Returns the versions of a rank's `pieces`, not among those in `whole`, that these rules give up now: other ranks gave theirs up
     /// before. Those newer than the newest whole version, and those that the rules would keep, may still be completed.
     #[must_use]
     pub fn left_behind(&self, whole: &[VersionInfo], pieces: &[PieceInfo]) -> Vec<u64> {

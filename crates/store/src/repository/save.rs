@@ -1,12 +1,13 @@
 //! Saving: each piece by itself or packed, and the manifest of a version whose pieces are all there.
 
 use super::alone;
-use super::alone::Old;
+use super::alone::ReplacedFile;
 use super::batch::Batch;
 use super::directory::Directory;
+use super::encoded::RecordLabel;
 use super::identity::{Identity, MARKS, Mark, Order};
 use super::record::{Name, Record, mark_name};
-use super::snapshot::{Label, Layout, Region, Snapshot};
+use super::snapshot::{Layout, Region, Snapshot};
 use super::{Heads, Owned, Piece, Repository, State};
 use crate::container::{BLOCK_BYTES, Kind, ManifestRow, encode_rows};
 use crate::file::BLOCK;
@@ -147,14 +148,14 @@ impl Repository {
         self.pack(owned, batch, None)
     }
 
-    /// What it takes to write as this rank.
+    /// Returns the state with which this process writes as this rank.
     pub(super) fn writer(&self) -> Result<&Owned> {
         self.owned.get(&self.options.rank).ok_or_else(|| {
             Error::Argument("the repository was opened for reading: open it as a rank".to_owned())
         })
     }
 
-    /// What is kept is not `left`, nor being saved any more.
+    /// Pieces that are kept are not `left`, nor being saved any more.
     fn save_reserved(
         &self,
         owned: &Owned,
@@ -206,12 +207,12 @@ impl Repository {
     }
 
     /// Of what is written next. Before the run's first own piece, what it gives up is noted.
-    fn label(&self, owned: &Owned, kind: Kind) -> Result<Label> {
+    fn label(&self, owned: &Owned, kind: Kind) -> Result<RecordLabel> {
         if kind == Kind::Piece {
             self.note_truncations()?;
         }
         let (epoch, sequence) = self.next(owned)?;
-        Ok(Label {
+        Ok(RecordLabel {
             kind,
             sequence,
             epoch,
@@ -278,7 +279,7 @@ impl Repository {
         Ok(())
     }
 
-    /// Whether what is written here is found under the directory's path.
+    /// Returns true if what is written here is found under the directory's path.
     fn check_place(&self, owned: &Owned) -> Result<()> {
         match self.directory(self.options.rank) {
             Some(directory) => directory.check_place(&owned.lock),
@@ -299,9 +300,9 @@ impl Repository {
             let state = self.state();
             let files = state.catalogs.get(&rank).map(|catalog| &catalog.files);
             match files.and_then(|files| files.get(&name)) {
-                None => Old::Nothing,
-                Some(seen) if seen.damage.is_empty() => Old::Known,
-                Some(_) => Old::Unknown,
+                None => ReplacedFile::Nothing,
+                Some(seen) if seen.damage.is_empty() => ReplacedFile::Known,
+                Some(_) => ReplacedFile::Unknown,
             }
         };
         let threads = self.options.threads;

@@ -10,7 +10,7 @@ use crate::{Error, Result};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a scrub found.
+/// The findings of a scrub.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scrubbed {
     /// How many pieces were read.
@@ -125,10 +125,10 @@ impl Repository {
     }
 }
 
-/// What became of a piece.
+/// The outcome of a piece.
 enum Checked {
     Sound,
-    /// It was given up meanwhile.
+    /// The piece was given up meanwhile.
     Gone,
     Damaged(Damage),
 }

@@ -1,6 +1,6 @@
 //! Looking through a file: the records that are in it, and what is wrong with it.
 
-use super::damage::{CHECKSUM, Damage, Stretch};
+use super::damage::{CHECKSUM, Damage, DamagedRange};
 use super::directory::FileStamp;
 use super::handle::Handle;
 use super::record::{Name, Record};
@@ -14,22 +14,22 @@ use std::path::PathBuf;
 
 /// A file that was looked through.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct FileEntry {
     pub(super) stamp: Option<FileStamp>,
     pub(super) published: bool,
-    /// Where the next look at a segment that is still written begins: before it, all is whole.
+    /// The offset at which the next look at a segment that is still written begins: before it, all is whole.
     pub(super) end: u64,
     pub(crate) records: Vec<Record>,
     pub(crate) damage: Vec<Damage>,
-    /// Whether some of it could not be read: it may be readable another time.
+    /// True if some of it could not be read: it may be readable another time.
     pub(crate) is_unreadable: bool,
-    /// Where what must stay of a segment that was not closed ends.
+    /// The end of the bytes that must stay, of a segment that was not closed.
     pub(super) whole: u64,
-    /// What the lists of a segment's batches name, while it is written.
+    /// The records that the lists of a segment's batches name, while it is written.
     pub(super) listed: Vec<IndexRow>,
 }
 
-impl Seen {
+impl FileEntry {
     pub(super) fn refused(path: PathBuf, what: &'static str, published: bool) -> Self {
         Self {
             published,
@@ -43,7 +43,7 @@ impl Seen {
         }
     }
 
-    /// What could not be looked at: something may be in it.
+    /// Enters a file that could not be read: records may be in it.
     pub(super) fn unreadable(path: PathBuf, name: Name, published: bool) -> Self {
         let mut seen = Self::refused(path, UNREADABLE.what(), published);
         seen.is_unreadable = true;
@@ -83,7 +83,7 @@ impl Seen {
                 self.records.push(record);
                 return Ok(());
             }
-            // What was published is whole, or was; lists are read now, so they are checked now.
+            // A published file is whole, or was; lists are read now, so they are checked now.
             match damaged_block(&handle.plain, &head) {
                 Ok(None) if head.kind == Kind::Manifest => {
                     record.rows = Some(list(&handle.plain, &head)?);
@@ -149,12 +149,15 @@ impl Seen {
             }
             before = Some(damaged);
         };
-        let first = damaged.iter().map(|stretch: &Stretch| stretch.offset).min();
-        let start = |stretch: &Stretch| stretch.record.map_or(stretch.offset, |(at, _)| at);
+        let first = damaged
+            .iter()
+            .map(|stretch: &DamagedRange| stretch.offset)
+            .min();
+        let start = |stretch: &DamagedRange| stretch.record.map_or(stretch.offset, |(at, _)| at);
         let first = first.map(|_| damaged.iter().map(start).min().unwrap_or(end));
         self.end = first.unwrap_or(end);
-        damaged.extend(last.into_iter().filter(Stretch::is_unreadable));
-        self.is_unreadable = damaged.iter().any(Stretch::is_unreadable);
+        damaged.extend(last.into_iter().filter(DamagedRange::is_unreadable));
+        self.is_unreadable = damaged.iter().any(DamagedRange::is_unreadable);
         if !self.is_unreadable {
             let tail = tail::classify(handle, &self.records, &self.listed, end)?;
             self.whole = tail.end;
@@ -180,13 +183,13 @@ impl Seen {
         from: u64,
         name: Name,
         handle: &Handle,
-    ) -> Result<(Vec<Stretch>, Vec<Stretch>, u64)> {
+    ) -> Result<(Vec<DamagedRange>, Vec<DamagedRange>, u64)> {
         let (mut damaged, mut last, mut end) = (Vec::new(), Vec::new(), from);
         walk(handle, from, |found, behind| {
             let head = match found {
                 Found::Record(head) => head,
                 Found::Damage { offset, what } => {
-                    last.push(Stretch {
+                    last.push(DamagedRange {
                         offset,
                         record: None,
                         what: what.what(),
@@ -200,7 +203,7 @@ impl Seen {
                 Err(error) => return Err(error),
             };
             if let Some((offset, what)) = bad {
-                last.push(Stretch {
+                last.push(DamagedRange {
                     offset,
                     record: Some((head.position, head.version)),
                     what,
@@ -269,7 +272,7 @@ fn list<R: Row>(source: &impl Source<Error = Error>, head: &Head) -> Result<Vec<
     let Some(region) = head.regions.first() else {
         return Ok(Vec::new());
     };
-    // It lies within the file, so it is no longer than that.
+    // The list lies within the file, so it is no longer than the file.
     let mut bytes = vec![0; region.length as usize];
     source.read(
         head.position + u64::from(head.length) + region.offset,

@@ -4,7 +4,7 @@ use super::aligned::Aligned;
 use super::batch::{Batch, batch_index, row, whole_index};
 use super::directory::{Directory, Readers};
 use super::record::{Name, Record};
-use super::seen::Seen;
+use super::seen::FileEntry;
 use crate::container::IndexRow;
 use crate::file::{BLOCK, File};
 use crate::{Error, Result, Storage};
@@ -33,7 +33,7 @@ struct Open {
     index: Vec<IndexRow>,
 }
 
-/// What a caller has to itself while it writes.
+/// The state that a caller has to itself while it writes.
 #[derive(Debug)]
 struct Writing {
     open: Option<Open>,
@@ -49,10 +49,10 @@ struct Group {
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// What is written next, and its group.
+    /// The records that are written next, and their group.
     waiting: Vec<Batch>,
     group: Arc<Group>,
-    /// Whether a caller is writing what was queued before.
+    /// True if a caller is writing what was queued before.
     is_led: bool,
     /// Callers that the last group had, and those that had come meanwhile: so many are likely to come again.
     expected: usize,
@@ -61,12 +61,12 @@ struct Queue {
     /// The number of the newest segment.
     newest: u64,
     open: Option<Open>,
-    /// What is written is put together here.
+    /// The buffer in which a batch is put together.
     memory: Aligned,
 }
 
 impl Queue {
-    /// Whether as many wait as were expected, and may be written.
+    /// Returns true if as many wait as were expected, and may be written.
     fn is_gathered(&self) -> bool {
         !self.is_led && self.waiting.len() >= self.expected
     }
@@ -155,7 +155,7 @@ impl Packer {
         let begun = Instant::now();
         let written = self.write(&mut writing, &mut batches);
         if written.is_err() {
-            // What lies behind the end is unknown; what lies before it stays.
+            // Bytes behind the end are unknown; bytes before it stay.
             if let Some(open) = writing.open.take() {
                 let name = Name::Segment(open.number).unpublished();
                 let _left_to_recovery = self.directory.truncate(&name, &open.file, open.end);
@@ -213,7 +213,7 @@ impl Packer {
         if at > open.reserved {
             let more = at.max((2 * open.end).min(SEGMENT_BYTES));
             match self.directory.reserve(&open.file, more) {
-                // What is written now may still fit.
+                // The records that are written now may still fit.
                 Ok(()) | Err(Error::Full { .. }) => open.reserved = more,
                 failed => failed?,
             }
@@ -236,7 +236,7 @@ impl Packer {
         // Other ranks look at what has come to it, and this one restores from it.
         let create = |reserve| self.directory.create(&name, reserve, Readers::Meanwhile);
         let file = match create(FIRST_BYTES) {
-            // What is asked for now may still fit.
+            // The records that are asked for now may still fit.
             Err(Error::Full { .. }) => create(0)?,
             file => file?,
         };
@@ -326,7 +326,7 @@ impl Packer {
 
 /// Ends a segment that a process left: lists what is whole in it, and what it had listed and is damaged, behind all that must
 /// stay, and publishes it.
-pub(super) fn close_left(directory: &Directory, file: Name, seen: &Seen) -> Result<()> {
+pub(super) fn close_left(directory: &Directory, file: Name, seen: &FileEntry) -> Result<()> {
     let name = file.unpublished();
     let output = directory.go_on(&name)?;
     let rest = seen.whole % BLOCK as u64;

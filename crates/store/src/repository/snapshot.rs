@@ -1,6 +1,7 @@
-//! What is to be saved, and where each byte of it will lie.
+//! Snapshots, and the layout of their bytes in a record.
 
 use super::Piece;
+use super::encoded::RecordLabel;
 use crate::container::{BLOCK_BYTES, Element, Head, Kind, RegionInfo, UNIT, checksum, round_up};
 use crate::file::BLOCK;
 use crate::{Error, Result};
@@ -95,14 +96,14 @@ impl<'a> Region<'a> {
     }
 }
 
-/// One rank's piece of a version, to be saved.
+/// The piece of one rank of a version, to be saved.
 #[derive(Debug, Clone, Copy)]
 pub struct Snapshot<'a> {
     /// The version's number.
     pub version: u64,
     /// The version that this one is a difference against: this one counts once that one is whole.
     pub base: Option<u64>,
-    /// Its regions. No two have the same name.
+    /// The regions of the piece. No two have the same name.
     pub regions: &'a [Region<'a>],
 }
 
@@ -120,21 +121,9 @@ enum Payload<'a> {
     Copy(&'a Piece),
 }
 
-/// What a piece is called, apart from what it holds.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Label {
-    pub(crate) kind: Kind,
-    pub(crate) sequence: u64,
-    pub(crate) epoch: u32,
-    pub(crate) created: u64,
-    pub(crate) run: u64,
-    pub(crate) rank: u32,
-    pub(crate) ranks: u32,
-}
-
 impl<'a> Layout<'a> {
     /// Lays `snapshot` out in a file of its own (`alone`), in whole blocks, or in as little as may be.
-    pub(crate) fn new(snapshot: &Snapshot<'a>, label: Label, alone: bool) -> Result<Self> {
+    pub(crate) fn new(snapshot: &Snapshot<'a>, label: RecordLabel, alone: bool) -> Result<Self> {
         let refused = |what| Error::Argument(format!("version {}: {what}", snapshot.version));
         let too_large = || refused("it is too large for one record".to_owned());
         if snapshot.base.is_some_and(|base| base >= snapshot.version) {

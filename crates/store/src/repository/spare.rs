@@ -14,13 +14,13 @@ const MOST: usize = 2;
 
 /// The spares of one rank.
 #[derive(Debug)]
-pub(crate) struct Spares {
+pub(crate) struct SpareFiles {
     directory: Directory,
     /// Names and sizes.
     names: Mutex<Vec<(String, u64)>>,
 }
 
-impl Spares {
+impl SpareFiles {
     pub(crate) fn new(directory: Directory) -> Self {
         Self {
             directory,
@@ -39,17 +39,17 @@ impl Spares {
         published: &str,
         unpublished: &str,
         size: u64,
-    ) -> Result<Option<Retired>> {
+    ) -> Result<Option<FreedFile>> {
         if size == 0 || self.names().len() >= MOST || !self.directory.rename(published, unpublished)
         {
             self.directory.remove(published)?;
             return Ok(None);
         }
-        Ok(Some(Retired(unpublished.to_owned(), size)))
+        Ok(Some(FreedFile(unpublished.to_owned(), size)))
     }
 
     /// Lets a file be written over: that it lost its name will last.
-    pub(super) fn put(&self, Retired(name, size): Retired) {
+    pub(super) fn put(&self, FreedFile(name, size): FreedFile) {
         let mut names = self.names();
         if names.len() < MOST {
             names.push((name, size));
@@ -59,7 +59,7 @@ impl Spares {
     }
 
     /// Gives the space of a file back that must not be written over.
-    pub(super) fn discard(&self, Retired(name, _): Retired) {
+    pub(super) fn discard(&self, FreedFile(name, _): FreedFile) {
         let _left_to_recovery = self.directory.remove(&name);
     }
 
@@ -89,9 +89,9 @@ impl Spares {
 
 /// A file without its name.
 #[derive(Debug)]
-pub(super) struct Retired(String, u64);
+pub(super) struct FreedFile(String, u64);
 
-impl Drop for Spares {
+impl Drop for SpareFiles {
     fn drop(&mut self) {
         self.clear();
     }

@@ -16,7 +16,7 @@ const NOTE: &str = "superseded.note";
 /// No longer note is read, in bytes: so many copies lie in no directory.
 const LONGEST: u64 = 256 << 20;
 
-/// What is wrong with a note of which a line has another checksum.
+/// The fault of a note of which a line has another checksum.
 const DAMAGED: &str =
     "a line of the note of superseded copies is damaged: one of them may count again";
 
@@ -73,7 +73,7 @@ pub(crate) struct Superseded {
     entries: BTreeSet<Entry>,
     /// Of the note as it was read.
     stamp: Option<FileStamp>,
-    /// What of the note is damaged.
+    /// The damage of the note.
     pub(crate) damage: Option<Damage>,
 }
 
@@ -126,7 +126,7 @@ impl Superseded {
 }
 
 impl Catalog {
-    /// Whether a noted copy lies in some file.
+    /// Returns true if a noted copy lies in some file.
     fn holds_noted(&self) -> bool {
         let records = self.files.values().flat_map(|seen| &seen.records);
         let mut pieces = records.filter(|record| record.rows.is_none());

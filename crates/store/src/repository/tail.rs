@@ -1,21 +1,21 @@
-//! What lies behind the last whole record of a segment that was not closed: a batch that was never ended, and so never
+//! The bytes behind the last whole record of a segment that was not closed: a batch that was never ended, and so never
 //! reported as saved, or one that was damaged since.
 //!
 //! Each batch ends with the list of its records. So a record that is not whole before a whole list is damaged, and what is
 //! left to tell is whether a list that is not whole was never written or is damaged.
 
 use super::batch::batch_index;
-use super::damage::Stretch;
+use super::damage::DamagedRange;
 use super::handle::Handle;
 use super::record::Record;
 use crate::Result;
 use crate::container::{BATCH, IndexRow, Kind, Source, UNIT};
 
-/// What is to be said of the end of a segment.
+/// The findings at the end of a segment.
 #[derive(Debug, Default)]
-pub(super) struct Tail {
-    pub(super) damage: Vec<Stretch>,
-    /// Where what must stay ends.
+pub(super) struct OpenSegmentEnd {
+    pub(super) damage: Vec<DamagedRange>,
+    /// The end of the bytes that must stay.
     pub(super) end: u64,
 }
 
@@ -33,7 +33,7 @@ pub(super) fn classify(
     records: &[Record],
     listed: &[IndexRow],
     end: u64,
-) -> Result<Tail> {
+) -> Result<OpenSegmentEnd> {
     let of_lists = listed.iter().map(|row| row.position).max();
     let pending = records
         .iter()
@@ -41,12 +41,12 @@ pub(super) fn classify(
     let mut pending: Vec<&Record> = pending.collect();
     pending.sort_by_key(|record| record.position);
     let batch = end.next_multiple_of(BATCH);
-    let damaged = |offset, what| Stretch {
+    let damaged = |offset, what| DamagedRange {
         offset,
         record: None,
         what,
     };
-    let mut tail = Tail {
+    let mut tail = OpenSegmentEnd {
         damage: Vec::new(),
         end,
     };
@@ -81,7 +81,7 @@ pub(super) fn classify(
     Ok(tail)
 }
 
-/// Whether bytes are those expected but for a few, and not as they are before all of them are written.
+/// Returns true if bytes are those expected but for a few, and not as they are before all of them are written.
 fn is_changed(expected: &[u8], there: &[u8]) -> bool {
     let mut there = there.to_vec();
     there.resize(expected.len(), 0);

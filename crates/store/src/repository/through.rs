@@ -45,7 +45,7 @@ impl Piece {
         push: &mut (dyn FnMut(u64, &[u8]) -> Result<()> + Send),
     ) -> Result<()> {
         let starts = self.starts();
-        // What of the payload's range is wanted: where it lies there, and where in all regions.
+        // A wanted range of the payload: its place there, and in all regions.
         let wanted = |range: Range<u64>| {
             let regions = self.regions();
             let first =
@@ -87,7 +87,7 @@ impl Piece {
         })
     }
 
-    /// Where each region begins, if each begins where the one before ends.
+    /// Returns the offset of each region, if each begins at the end of the one before.
     pub(super) fn starts(&self) -> Vec<u64> {
         let starts = self.regions().iter().scan(0_u64, |end, region| {
             let start = *end;

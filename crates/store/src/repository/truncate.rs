@@ -41,13 +41,13 @@ impl Truncation {
         (truncation.name() == name).then_some(truncation)
     }
 
-    /// Whether a piece of this number and identity does not count.
+    /// Returns true if a piece of this number and identity does not count.
     #[must_use]
     pub fn hits(self, version: u64, identity: &Identity) -> bool {
         version >= self.from && identity.epoch < self.epoch
     }
 
-    /// Whether all that `other` hits is hit.
+    /// Returns true if all that `other` hits is hit.
     fn covers(self, other: Self) -> bool {
         self.epoch >= other.epoch && self.from <= other.from
     }
@@ -69,7 +69,7 @@ impl Repository {
         self.take_over(from.map(|from| Truncation { epoch, from }))
     }
 
-    /// What runs gave up for good that wrote as this rank; of very many runs, what the last ones did.
+    /// Returns the truncations of runs that wrote as this rank; of very many runs, those of the last ones.
     ///
     /// # Errors
     /// As [`own_pieces`](Self::own_pieces).
@@ -165,14 +165,14 @@ impl Repository {
 }
 
 impl Catalog {
-    /// Whether a later run gave a piece up when it continued from an older version, or noted that another one counts.
+    /// Returns true if a later run gave a piece up when it continued from an older version, or noted that another one counts.
     pub(crate) fn gave_up(&self, version: u64, identity: &Identity) -> bool {
         let mut truncations = self.truncations.iter().chain(&self.unwritten);
         truncations.any(|truncation| truncation.hits(version, identity))
             || self.superseded.has(version, identity)
     }
 
-    /// Whether a piece that does not count stays: it counts again for the next run if this one writes nothing, or another one of
+    /// Returns true if a piece that does not count stays: it counts again for the next run if this one writes nothing, or another one of
     /// its number is being written in its place.
     pub(super) fn must_stay(&self, version: u64, identity: &Identity) -> bool {
         let mut unwritten = self.unwritten.iter();
@@ -182,7 +182,7 @@ impl Catalog {
 }
 
 impl State {
-    /// Whether a later run gave a piece of the rank up.
+    /// Returns true if a later run gave a piece of the rank up.
     pub(super) fn gave_up(&self, rank: u32, version: u64, identity: &Identity) -> bool {
         let catalog = self.catalogs.get(&rank);
         catalog.is_some_and(|catalog| catalog.gave_up(version, identity))

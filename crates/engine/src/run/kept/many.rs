@@ -1,13 +1,13 @@
 //! Many small versions kept at once.
 
-use super::{Form, Kept, NAME};
+use super::{DurableTier, Form, NAME};
 use crate::Version;
 use crate::run::sync::Ordering;
 use tierflow_store::container::RegionInfo;
 use tierflow_store::{Error, Region, Result, Snapshot};
 
-impl Kept {
-    /// Whether [many versions](Self::save_many) may be kept at once. Not those that wait for their turns: who has some of them
+impl DurableTier {
+    /// Returns true if [many versions](Self::save_many) may be kept at once. Not those that wait for their turns: who has some of them
     /// would wait for who has others.
     pub(crate) fn takes_many(&self) -> bool {
         self.directory.is_some() && self.turns.is_none()

@@ -1,10 +1,10 @@
 //! Copies that an engine found and that its plan does not hold: they go once a version of this engine is durable.
 
-use super::Kept;
+use super::DurableTier;
 use crate::Version;
 use tierflow_store::Error;
 
-impl Kept {
+impl DurableTier {
     /// A copy was found that the plan does not hear of: it goes once a version of this engine is durable, or in its way.
     pub(crate) fn found_unfit(&self, version: Version, size: u64) {
         self.unfit.lock().insert(version, size);
