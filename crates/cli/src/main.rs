@@ -52,6 +52,8 @@ enum Action {
     Copy(copy::CopyArguments),
     /// Measure how fast a directory's disk is, by the number of writers
     Calibrate(calibrate::CalibrateArguments),
+    /// Rebuild what lost nodes had of versions that other nodes protect, without the application; exit code 1 if something is lost
+    Rebuild(redundancy::RebuildArguments),
     /// Bring checkpoints from this node to external storage, or ask the agent that does
     Agent(agent::AgentArguments),
     /// Write a completion script for a shell
@@ -95,6 +97,7 @@ fn run(action: Action, output: Output) -> Result<ExitCode> {
         Action::Remove(arguments) => remove::remove(&arguments, output)?,
         Action::Copy(arguments) => copy::copy(&arguments, output)?,
         Action::Calibrate(arguments) => calibrate::calibrate(&arguments, output)?,
+        Action::Rebuild(arguments) => return redundancy::rebuild(&arguments, output),
         Action::Agent(arguments) => agent::agent(&arguments, output)?,
         Action::Completions { shell } => {
             let mut script = Vec::new();

@@ -1,12 +1,14 @@
-//! A node's directory whose versions other nodes protect: `tierflow list` and `tierflow verify` of what lies there.
+//! A node's directory whose versions other nodes protect: `tierflow list` and `tierflow verify` of it, and `tierflow rebuild` of a
+//! group's.
 
 use crate::output::{DamageRow, Output, bytes};
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
+use clap::Args;
 use serde::Serialize;
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use tierflow_redundancy::{Manifest, ParityStore};
+use tierflow_redundancy::{Manifest, NodeDirectories, ParityStore, RebuiltVersion};
 use tierflow_store::{Options, Repository};
 
 /// A rank's part of a version that a set protects.
@@ -20,20 +22,20 @@ struct Protected {
     tolerates: usize,
     /// Bytes of the parity that the rank stores for the others.
     parity_bytes: u64,
-    /// Whether the rank's own piece lies there.
+    /// The rank's own piece lies there.
     has_piece: bool,
-    /// Whether a run gave the version up later.
+    /// A run gave the version up later.
     given_up: bool,
 }
 
 #[derive(Debug, Serialize)]
-struct Listing {
+struct ProtectedListing {
     protected: Vec<Protected>,
     damage: Vec<DamageRow>,
 }
 
 #[derive(Debug, Serialize)]
-struct Verified {
+struct VerifiedNode {
     sound: bool,
     pieces: u64,
     bytes: u64,
@@ -66,7 +68,7 @@ fn ranks(node: &Path) -> Result<Vec<Rank>> {
     ranks.into_iter().collect()
 }
 
-/// Whether this is a directory of a node that redundancy protects, of whose ranks alone no version is whole.
+/// Returns true for a directory of a node that redundancy protects, of whose ranks alone no version is whole.
 pub(crate) fn is_node(directory: &Path) -> bool {
     let whole = || Repository::read_only(directory, Options::default())?.versions();
     let has_ranks = ParityStore::ranks(directory).is_ok_and(|ranks| !ranks.is_empty());
@@ -103,7 +105,7 @@ pub(crate) fn list(node: &Path, output: Output) -> Result<()> {
     }
     protected.sort_by_key(|one| (one.version, one.rank));
     let damage = Repository::read_only(node, Options::default())?.damage();
-    let listing = Listing {
+    let listing = ProtectedListing {
         protected,
         damage: damage.iter().map(DamageRow::from).collect(),
     };
@@ -137,7 +139,7 @@ pub(crate) fn list(node: &Path, output: Output) -> Result<()> {
 pub(crate) fn verify(node: &Path, version: Option<u64>, output: Output) -> Result<ExitCode> {
     let is_meant = |other: u64| version.is_none_or(|version| version == other);
     let scrubbed = Repository::read_only(node, Options::default())?.scrub(version, &|_, _| {})?;
-    let mut verified = Verified {
+    let mut verified = VerifiedNode {
         sound: true,
         pieces: scrubbed.pieces,
         bytes: scrubbed.bytes,
@@ -181,4 +183,80 @@ pub(crate) fn verify(node: &Path, version: Option<u64>, output: Output) -> Resul
     text.extend(verified.damage.iter().map(DamageRow::line));
     output.answer(&verified, &text)?;
     Ok(ExitCode::from(u8::from(!verified.sound)))
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RebuildArguments {
+    /// The directories of the group's nodes that are left, wherever they are mounted; no application may use them
+    #[arg(required = true)]
+    nodes: Vec<PathBuf>,
+    /// A directory for what lost nodes had, to be used in the place of one of them
+    #[arg(long)]
+    into: Option<PathBuf>,
+}
+
+/// A version that a set protected.
+#[derive(Debug, Serialize)]
+struct RebuiltRow {
+    version: u64,
+    /// The ranks of the set.
+    ranks: Vec<u32>,
+    /// The ranks whose piece or parity was lost.
+    lost: Vec<u32>,
+    /// Why it cannot be rebuilt.
+    error: Option<String>,
+}
+
+impl From<&RebuiltVersion> for RebuiltRow {
+    fn from(rebuilt: &RebuiltVersion) -> Self {
+        Self {
+            version: rebuilt.version,
+            ranks: rebuilt.ranks.clone(),
+            lost: rebuilt.lost.iter().map(|lost| lost.rank).collect(),
+            error: rebuilt.error.as_ref().map(ToString::to_string),
+        }
+    }
+}
+
+impl RebuiltRow {
+    /// One line.
+    fn line(&self) -> String {
+        let Self { version, ranks, .. } = self;
+        let ranks = listed(ranks);
+        match (&self.error, self.lost.is_empty()) {
+            (Some(error), _) => format!("version {version} of ranks {ranks}: {error}\n"),
+            (None, true) => format!("version {version} of ranks {ranks}: nothing was lost\n"),
+            (None, false) => {
+                let lost = listed(&self.lost);
+                format!("version {version} of ranks {ranks}: rebuilt of ranks {lost}\n")
+            }
+        }
+    }
+}
+
+fn listed(ranks: &[u32]) -> String {
+    let ranks: Vec<String> = ranks.iter().map(ToString::to_string).collect();
+    ranks.join(", ")
+}
+
+pub(crate) fn rebuild(arguments: &RebuildArguments, output: Output) -> Result<ExitCode> {
+    let found = NodeDirectories::find(&arguments.nodes)?;
+    let missing = found.missing();
+    let spare = match (&arguments.into, arguments.nodes.first()) {
+        (Some(into), _) => into,
+        (None, Some(first)) if missing.is_empty() => first,
+        _ => bail!(
+            "ranks {} have no directory in those that are named: name an empty one for them with --into",
+            listed(&missing)
+        ),
+    };
+    let waiting = output.waiting("rebuilding".to_owned());
+    let rebuilt = found.rebuild(spare)?;
+    waiting.finish_and_clear();
+    let rows: Vec<RebuiltRow> = rebuilt.iter().map(RebuiltRow::from).collect();
+    ensure!(!rows.is_empty(), "redundancy protects no version there");
+    let text: String = rows.iter().map(RebuiltRow::line).collect();
+    let is_whole = rows.iter().all(|row| row.error.is_none());
+    output.answer(&rows, &text)?;
+    Ok(ExitCode::from(u8::from(!is_whole)))
 }

@@ -87,3 +87,58 @@ fn what_a_node_protects_is_listed_and_verified() {
         "{human}"
     );
 }
+
+#[test]
+fn a_lost_node_is_rebuilt_without_the_application() {
+    let home = nodes();
+    let (node0, node1) = (node(home.path(), 0), node(home.path(), 1));
+    let whole = std::fs::read_dir(node1.join("rank-1")).unwrap().count();
+    std::fs::remove_dir_all(&node1).unwrap();
+    let left = node0.to_str().unwrap();
+    let (code, answer) = json(&["rebuild", left]);
+    assert_eq!(code, 2, "{answer}");
+    assert!(
+        answer
+            .as_str()
+            .unwrap()
+            .contains("ranks 1 have no directory"),
+        "{answer}"
+    );
+    let spare = home.path().join("spare");
+    let into = spare.to_str().unwrap();
+    let (code, answer) = json(&["rebuild", left, "--into", into]);
+    assert_eq!((code, &answer[0]["version"]), (0, &json!(3)), "{answer}");
+    assert_eq!(
+        (&answer[0]["lost"], &answer[0]["error"]),
+        (&json!([1]), &json!(null))
+    );
+    assert!(whole > 0);
+    let options = Options::default().rank(1, 2);
+    let repository = Repository::read_only(&spare, options).unwrap();
+    let piece = repository.own_piece(3).unwrap();
+    assert_eq!(piece.read("state").unwrap(), vec![1_u8; 5000]);
+    let (code, answer) = json(&["verify", into]);
+    assert_eq!((code, &answer["pieces"]), (0, &json!(1)), "{answer}");
+    // All is there: nothing more is done.
+    let human = run(&["rebuild", left, into]);
+    assert_eq!(
+        text(&human.stdout),
+        "version 3 of ranks 0, 1: nothing was lost\n"
+    );
+}
+
+#[test]
+fn more_losses_than_the_set_bears_are_said() {
+    let home = nodes();
+    std::fs::remove_dir_all(node(home.path(), 1)).unwrap();
+    let path = node(home.path(), 0);
+    for entry in std::fs::read_dir(path.join("rank-0")).unwrap() {
+        std::fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    let spare = home.path().join("spare");
+    let (left, into) = (path.to_str().unwrap(), spare.to_str().unwrap());
+    let (code, answer) = json(&["rebuild", left, "--into", into]);
+    assert_eq!(code, 1, "{answer}");
+    let error = answer[0]["error"].as_str().unwrap();
+    assert!(error.contains("version 3 cannot be rebuilt"), "{error}");
+}

@@ -31,7 +31,7 @@ pub use manifest::{Digest, Manifest};
 pub use node_protection::NodeProtection;
 pub use parity_store::{ParityStore, Part};
 pub use pieces::Pieces;
-pub use protected::{Membership, Protected};
+pub use protected::{Membership, NodeDirectories, Protected, RebuiltVersion};
 pub use scheme::Redundancy;
 pub use sets::{Member, Set, Sets};
 pub use transport::{Directory, Transport};

@@ -68,10 +68,14 @@ impl Part for Vec<u8> {
 pub struct ParityStore {
     directory: PathBuf,
     truncations: Mutex<Truncations>,
+    /// Directories on this node of ranks that run elsewhere now and have brought all that they held.
+    left: Mutex<Vec<PathBuf>>,
 }
 
-/// Where ranks have theirs in a node's directory.
+/// The name of the directory in a node's directory that has the directories of its ranks.
 const HOME: &str = "redundancy";
+/// The names of the directories in a node's directory that have the pieces of its ranks, up to their numbers.
+pub(crate) const PIECES: &str = "rank-";
 
 impl ParityStore {
     /// Opens a directory, which one process uses at a time. Files that a killed process had not finished are removed.
@@ -94,6 +98,7 @@ impl ParityStore {
         let store = Self {
             directory: directory.to_owned(),
             truncations: Mutex::default(),
+            left: Mutex::default(),
         };
         *store.truncations() = Truncations::of(&store.names()?);
         Ok(store)
@@ -179,6 +184,25 @@ impl ParityStore {
                 let _takes_space = self.remove(version);
             }
         }
+    }
+
+    /// Enters the directories that a rank left in a node's directory, to be removed once a version of this run is protected.
+    pub(crate) fn enter_left(&self, node_local: &Path, rank: u32) {
+        let parity = node_local.join(HOME).join(rank.to_string());
+        let pieces = node_local.join(format!("{PIECES}{rank}"));
+        self.left().extend([parity, pieces]);
+    }
+
+    /// Removes the directories that ranks left. The runs to come take less notice of them than of those that this run wrote to.
+    pub(crate) fn remove_left(&self) {
+        for directory in self.left().drain(..) {
+            // The space is given back by a later run that moves its rank.
+            let _takes_space = std::fs::remove_dir_all(directory);
+        }
+    }
+
+    fn left(&self) -> MutexGuard<'_, Vec<PathBuf>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Opens the directory of a rank beside its versions in a node's directory, where engines have it.

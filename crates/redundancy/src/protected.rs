@@ -1,5 +1,6 @@
 //! A rank's repository on its node, whose versions outlive the node.
 
+mod offline;
 mod pending;
 mod worker;
 
@@ -9,6 +10,7 @@ use crate::wire::{Reader, Writer};
 use crate::{
     Error, Lost, Member, ParityStore, Redundancy, Result, Set, Sets, Transport, TransportCollective,
 };
+pub use offline::{NodeDirectories, RebuiltVersion};
 use pending::PendingVersions;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -119,11 +121,10 @@ impl Protected {
         store.put_nodes(members.iter().map(|member| member.node.as_str()))?;
         for (version, set) in to_rebuild(&all) {
             if set.place_of(member.rank).is_some() {
-                let error = worker.rebuild(version, set)?;
-                match error {
-                    Some(error) => lost.push((version, error)),
+                match worker.rebuild(version, set)? {
+                    Err(error) => lost.push((version, error)),
                     // Its manifest is that of a start that counts now.
-                    None => drop(given_up.remove(&version)),
+                    Ok(_) => drop(given_up.remove(&version)),
                 }
             }
         }

@@ -9,7 +9,7 @@ mod announcement;
 use crate::atomic_file::AtomicFile;
 use crate::exchange::Target;
 use crate::manifest::Digester;
-use crate::parity_store::ranks_in;
+use crate::parity_store::{PIECES, ranks_in};
 use crate::pieces::{Record, RepositorySink};
 use crate::wire::{Reader, Writer};
 use crate::{CHUNK, Error, Manifest, ParityStore, Part, Result, Transport};
@@ -97,14 +97,33 @@ impl Relocation<'_> {
             let truncations = holding.1.truncations.iter().copied();
             self.repository.take_over(truncations)?;
         }
+        let mut has_all = true;
         for transfer in transfers(&holdings) {
             if transfer.from == self.rank {
                 self.send(transfer, others.get(&transfer.to))?;
             } else if transfer.to == self.rank {
-                self.receive(transfer)?;
+                let is_there = self.receive(transfer)?;
+                // Parity is computed anew.
+                has_all &= is_there || transfer.content == Content::Parity;
             }
         }
-        self.transport.flush(self.patience)
+        self.transport.flush(self.patience)?;
+        let have_all = self.gather(collective, &[u8::from(has_all)], |answer| match answer {
+            [answer] => Some(*answer == 1),
+            _ => None,
+        })?;
+        for (rank, other) in &others {
+            if have_all.get(*rank as usize) == Some(&true) && self.is_of_group(other)? {
+                self.store.enter_left(self.path, *rank);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns true if a directory holds pieces of groups of this size alone: others are not sent.
+    fn is_of_group(&self, other: &Other) -> Result<bool> {
+        let pieces = other.repository.own_pieces()?;
+        Ok(pieces.iter().all(|piece| piece.ranks == self.ranks))
     }
 
     fn gather<T>(
@@ -125,7 +144,7 @@ impl Relocation<'_> {
 
     fn site(&self) -> Result<Site> {
         let mut ranks = ParityStore::ranks(self.path).unwrap_or_default();
-        ranks.extend(ranks_in(self.path, "rank-").unwrap_or_default());
+        ranks.extend(ranks_in(self.path, PIECES).unwrap_or_default());
         let epoch = self.repository.last_run()?.epoch;
         Ok(Site::new(self.path, epoch, ranks))
     }
@@ -218,8 +237,8 @@ impl Relocation<'_> {
         }
     }
 
-    /// Sends whether there is a part, its length, and a manifest; then the part's bytes, and their checksum. An empty message ends a
-    /// part that cannot be read.
+    /// Sends 1 if there is a part, its length, and a manifest; then the part's bytes, and their checksum. An empty message ends a part
+    /// that cannot be read.
     fn send_part(&self, to: u32, part: Option<&dyn Part>, manifest: &[u8]) -> Result<()> {
         let length = part.and_then(|part| part.bytes().ok());
         let mut begin = Writer::default();
@@ -244,7 +263,8 @@ impl Relocation<'_> {
         self.transport.send(to, &hash, self.patience)
     }
 
-    fn receive(&self, transfer: Transfer) -> Result<()> {
+    /// Returns true if a piece, or the parity, came as a whole and is written.
+    fn receive(&self, transfer: Transfer) -> Result<bool> {
         let (from, version) = (transfer.from, transfer.version);
         match transfer.content {
             Content::Piece(epoch, sequence) => {
@@ -266,22 +286,23 @@ impl Relocation<'_> {
                         base: None,
                     })?;
                 }
+                Ok(is_there)
             }
             Content::Parity => {
                 let path = self.store.parity_path(version);
-                let (_, manifest) = self.receive_part(from, &mut |length| {
+                let (is_there, manifest) = self.receive_part(from, &mut |length| {
                     Ok(Box::new(AtomicFile::new(&path, length)?))
                 })?;
                 if let Some(manifest) = manifest.filter(|manifest| manifest.version == version) {
                     // Without it, other members know the version.
                     let _known_to_others = self.store.put(&manifest);
                 }
+                Ok(is_there)
             }
         }
-        Ok(())
     }
 
-    /// Says whether the part is there, and returns the manifest that came with it.
+    /// Returns true if the part is there, and the manifest that came with it.
     fn receive_part<'o>(
         &self,
         from: u32,

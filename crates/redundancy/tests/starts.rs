@@ -106,6 +106,43 @@ fn nodes_in_another_order_bring_what_they_have() {
 }
 
 #[test]
+fn directories_that_ranks_left_go_once_a_version_is_durable() {
+    let group = Group::new(Redundancy::Xor { set: 4 });
+    group.run(|rank, engine| go_on(engine, rank, 0));
+    group.place(&["node2", "node0", "node3", "node1"]);
+    let left = || {
+        let pieces = (0..4).map(|rank| format!("node{rank}/rank-{rank}"));
+        let parity = (0..4).map(|rank| format!("node{rank}/redundancy/{rank}"));
+        let all = pieces.chain(parity);
+        let there = all.filter(|path| group.home.path().join(path).exists());
+        there.count()
+    };
+    group.run(|rank, engine| offers(engine, rank, 8));
+    assert_eq!(left(), 8, "a start that writes nothing removes nothing");
+    group.run(|rank, engine| go_on(engine, rank, 8));
+    assert_eq!(left(), 0);
+    group.lose(1);
+    group.run(|rank, engine| offers(engine, rank, 16));
+}
+
+#[test]
+fn a_directory_that_a_group_of_another_size_wrote_to_stays() {
+    let mut group = Group::new(Redundancy::Partner);
+    group.ranks = 2;
+    group.run(|rank, engine| go_on(engine, rank, 0));
+    group.ranks = 4;
+    group.place(&["node1", "node0", "node3", "node2"]);
+    group.run(|rank, engine| {
+        checkpoint(engine, rank, 100);
+        engine.wait().unwrap();
+    });
+    for rank in 0..2 {
+        let left = group.home.path().join(format!("node{rank}/rank-{rank}"));
+        assert!(left.exists(), "{}", left.display());
+    }
+}
+
+#[test]
 fn a_spare_node_may_take_any_place() {
     for scheme in [Redundancy::Xor { set: 4 }, Redundancy::Partner] {
         let group = Group::new(scheme);

@@ -2,7 +2,7 @@
 //! protect the oldest that is in all lists.
 
 use super::pending::PendingVersions;
-use crate::{Error, Exchange, ParityStore, Pieces, Result, Set, Transport};
+use crate::{Error, Exchange, ParityStore, Pieces, Rebuilt, Result, Set, Transport};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,13 +35,17 @@ impl Worker {
         Ok(Pieces::new(&self.repository, self.exchange()?, &self.store))
     }
 
-    /// Rebuilds what the members of a set lost of a version that they protected. Returns the reason if it cannot be rebuilt.
-    pub(super) fn rebuild(&mut self, version: u64, set: Set) -> Result<Option<Error>> {
+    /// Rebuilds what the members of a set lost of a version that they protected. Returns the reason within if it cannot be rebuilt.
+    pub(super) fn rebuild(
+        &mut self,
+        version: u64,
+        set: Set,
+    ) -> Result<std::result::Result<Rebuilt, Error>> {
         self.set = set;
         match self.pieces()?.rebuild(version) {
-            Ok(_) => Ok(None),
+            Ok(rebuilt) => Ok(Ok(rebuilt)),
             Err(error) if error.lost_version().is_some() || matches!(error, Error::Store(_)) => {
-                Ok(Some(error))
+                Ok(Err(error))
             }
             Err(error) => Err(self.leave(error)),
         }
@@ -130,6 +134,7 @@ impl Worker {
                 false
             });
             self.pieces()?.protect_piece(version, &piece)?;
+            self.store.remove_left();
         }
         protecting.done();
         Ok(())

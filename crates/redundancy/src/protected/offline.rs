@@ -1,0 +1,278 @@
+//! Rebuilds without the application: the ranks of a group are threads of one process, over the directories of their nodes.
+
+use super::pending::PendingVersions;
+use super::worker::Worker;
+use crate::inventory::{Inventory, leave_out_given_up, lost_sets, to_rebuild};
+use crate::parity_store::{PIECES, ranks_in};
+use crate::{Error, Lost, ParityStore, Result, Set, Transport};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+use tierflow_store::{Options, Repository};
+
+/// The directories of a group's nodes, as far as they are there, wherever they are mounted.
+///
+/// No application may use them meanwhile.
+#[derive(Debug, Clone)]
+pub struct NodeDirectories {
+    /// The directory of each rank; `None` if no node has one.
+    ranks: Vec<Option<PathBuf>>,
+}
+
+/// A version that a set protected, after [`NodeDirectories::rebuild`].
+#[derive(Debug, Clone)]
+pub struct RebuiltVersion {
+    /// The version.
+    pub version: u64,
+    /// The ranks of the set, or those that are lost if whole sets are.
+    pub ranks: Vec<u32>,
+    /// The members whose piece or parity was lost, and is rebuilt unless there is an `error`.
+    pub lost: Vec<Lost>,
+    /// Why it cannot be rebuilt.
+    pub error: Option<Error>,
+}
+
+/// The size of a group, as its last run had it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Group {
+    /// The last epoch in which pieces were written.
+    epoch: u32,
+    ranks: u32,
+}
+
+/// The number of ranks that a group has at least, by the sets of one of them.
+fn ranks_of_manifests(store: &ParityStore) -> Result<u32> {
+    let mut ranks = 0;
+    for version in store.versions()? {
+        let manifest = store.manifest(version)?;
+        let members = manifest.iter().flat_map(|manifest| &manifest.members);
+        ranks = members.map(|(rank, ..)| rank + 1).fold(ranks, u32::max);
+    }
+    Ok(ranks)
+}
+
+/// A message of another thread is waited for no longer.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// Messages from one rank to another that are not received yet, at most.
+const WINDOW: usize = 32;
+
+impl NodeDirectories {
+    /// Finds the ranks that have pieces or parity in these directories. Of several directories of a rank, the one counts to which its
+    /// last run wrote.
+    ///
+    /// # Errors
+    /// [`Error::Io`] and [`Error::Store`] if a directory cannot be read.
+    pub fn find(nodes: &[impl AsRef<Path>]) -> Result<Self> {
+        let mut found: BTreeMap<u32, (u32, PathBuf)> = BTreeMap::new();
+        let mut group = Group::default();
+        for node in nodes.iter().map(AsRef::as_ref) {
+            let mut ranks = ranks_in(node, PIECES)?;
+            ranks.extend(ParityStore::ranks(node).unwrap_or_default());
+            for rank in ranks {
+                let repository =
+                    Repository::read_only(node, Options::default().rank(rank, rank + 1));
+                let mut last = 0;
+                for piece in repository?.own_pieces()? {
+                    let epoch = piece.identity.epoch;
+                    last = last.max(epoch);
+                    group = group.max(Group {
+                        epoch,
+                        ranks: piece.ranks,
+                    });
+                }
+                if let Some(store) = ParityStore::existing(node, rank)? {
+                    group.ranks = group.ranks.max(ranks_of_manifests(&store)?);
+                }
+                let known = found.get(&rank).map(|(epoch, _)| *epoch);
+                if known.is_none_or(|known| known < last) {
+                    found.insert(rank, (last, node.to_owned()));
+                }
+            }
+        }
+        let ranks = (0..group.ranks).map(|rank| found.remove(&rank).map(|(_, node)| node));
+        Ok(Self {
+            ranks: ranks.collect(),
+        })
+    }
+
+    /// The ranks that have no directory.
+    #[must_use]
+    pub fn missing(&self) -> Vec<u32> {
+        let ranks = (0..).zip(&self.ranks);
+        let missing = ranks.filter(|(_, directory)| directory.is_none());
+        missing.map(|(rank, _)| rank).collect()
+    }
+
+    /// Rebuilds what is lost of the versions that were protected, and names all of these. Ranks [without a directory](Self::missing) get
+    /// theirs in `spare`, to be mounted in the place of a lost node's.
+    ///
+    /// # Errors
+    /// [`Error::Io`] and [`Error::Store`] if a directory cannot be read or written, or an application uses it.
+    pub fn rebuild(&self, spare: &Path) -> Result<Vec<RebuiltVersion>> {
+        std::fs::create_dir_all(spare).map_err(Error::io(spare))?;
+        let (mut workers, mut all) = (Vec::new(), Vec::new());
+        let count = u32::try_from(self.ranks.len()).unwrap_or(u32::MAX);
+        let messages = Arc::new(Messages::default());
+        for (rank, directory) in (0..).zip(&self.ranks) {
+            let directory = directory.as_deref().unwrap_or(spare);
+            let repository = Repository::open(directory, Options::default().rank(rank, count))?;
+            let store = ParityStore::of_rank(directory, rank)?;
+            let pieces = repository.own_pieces()?;
+            let node = directory.display().to_string();
+            all.push(Inventory::of(
+                &store,
+                node,
+                &BTreeSet::new(),
+                (&pieces, count),
+            )?);
+            workers.push(Worker {
+                set: Set {
+                    members: Vec::new(),
+                    tolerates: 0,
+                },
+                rank,
+                start: 0,
+                transport: Arc::new(Threads {
+                    rank,
+                    messages: Arc::clone(&messages),
+                }),
+                repository: Arc::new(repository),
+                store: Arc::new(store),
+                pending: Arc::<PendingVersions>::default(),
+                patience: PATIENCE,
+            });
+        }
+        leave_out_given_up(&mut all, 0);
+        let wanted = to_rebuild(&all);
+        let mut outcome: Vec<RebuiltVersion> = lost_sets(&all)
+            .into_iter()
+            .map(|(version, ranks)| set_lost(version, ranks))
+            .collect();
+        let rebuilt = std::thread::scope(|scope| {
+            let threads: Vec<_> = workers
+                .into_iter()
+                .map(|worker| scope.spawn(|| rebuild_as(worker, &wanted)))
+                .collect();
+            let ended = threads.into_iter().map(|thread| match thread.join() {
+                Ok(rebuilt) => rebuilt,
+                Err(_panic) => Err(Error::io("a thread")(std::io::Error::other("it panicked"))),
+            });
+            ended.collect::<Result<Vec<_>>>()
+        })?;
+        for (at, (version, set)) in wanted.iter().enumerate() {
+            let mut one = RebuiltVersion {
+                version: *version,
+                ranks: set.members.iter().map(|member| member.rank).collect(),
+                lost: Vec::new(),
+                error: None,
+            };
+            for result in rebuilt.iter().filter_map(|rank| rank.get(&at)) {
+                match result {
+                    Ok(lost) => one.lost.clone_from(lost),
+                    Err(error) => one.error = Some(error.clone()),
+                }
+            }
+            outcome.push(one);
+        }
+        outcome.sort_by_key(|one| one.version);
+        Ok(outcome)
+    }
+}
+
+fn set_lost(version: u64, ranks: Vec<u32>) -> RebuiltVersion {
+    let lost: Vec<Lost> = ranks
+        .iter()
+        .map(|rank| Lost {
+            rank: *rank,
+            node: "a node that is not there".to_owned(),
+        })
+        .collect();
+    RebuiltVersion {
+        version,
+        ranks,
+        lost: lost.clone(),
+        error: Some(Error::SetLost { version, lost }),
+    }
+}
+
+/// The results of a rank by the places of the versions in the list.
+type OfRank = BTreeMap<usize, std::result::Result<Vec<Lost>, Error>>;
+
+/// Rebuilds as one rank the versions of its sets.
+fn rebuild_as(mut worker: Worker, wanted: &[(u64, Set)]) -> Result<OfRank> {
+    let mut results = BTreeMap::new();
+    for (at, (version, set)) in wanted.iter().enumerate() {
+        if set.place_of(worker.rank).is_some() {
+            let rebuilt = worker.rebuild(*version, set.clone())?;
+            results.insert(at, rebuilt.map(|rebuilt| rebuilt.lost));
+        }
+    }
+    Ok(results)
+}
+
+/// A rank that sends, and one that receives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Pair {
+    from: u32,
+    to: u32,
+}
+
+/// Messages between threads.
+#[derive(Debug, Default)]
+struct Messages {
+    sent: Mutex<HashMap<Pair, VecDeque<Vec<u8>>>>,
+    changed: Condvar,
+}
+
+impl Messages {
+    /// Calls `attempt` with the messages of a pair of ranks until it answers, or `patience` is over.
+    fn until<T>(
+        &self,
+        pair: Pair,
+        patience: Duration,
+        mut attempt: impl FnMut(&mut VecDeque<Vec<u8>>) -> Option<T>,
+    ) -> Option<T> {
+        let mut answer = None;
+        let sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_timeout_while(sent, patience, |sent| {
+            answer = attempt(sent.entry(pair).or_default());
+            answer.is_none()
+        });
+        drop(waited);
+        self.changed.notify_all();
+        answer
+    }
+}
+
+/// One thread's side of the messages.
+#[derive(Debug)]
+struct Threads {
+    rank: u32,
+    messages: Arc<Messages>,
+}
+
+impl Transport for Threads {
+    fn send(&self, to: u32, message: &[u8], patience: Duration) -> Result<()> {
+        let put = |sent: &mut VecDeque<Vec<u8>>| {
+            (sent.len() < WINDOW).then(|| sent.push_back(message.to_vec()))
+        };
+        let from = self.rank;
+        let sent = self.messages.until(Pair { from, to }, patience, put);
+        sent.ok_or(Error::Absent { rank: to, patience })
+    }
+
+    fn receive(&self, from: u32, patience: Duration) -> Result<Vec<u8>> {
+        let to = self.rank;
+        let pair = Pair { from, to };
+        let received = self.messages.until(pair, patience, VecDeque::pop_front);
+        received.ok_or(Error::Absent {
+            rank: from,
+            patience,
+        })
+    }
+
+    fn is_parallel(&self) -> bool {
+        true
+    }
+}
