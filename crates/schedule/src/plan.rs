@@ -13,6 +13,8 @@ pub struct Plan {
     times: Option<Times>,
     bound: Bound,
     steps: usize,
+    /// Steps whose states went down before they were forgotten in the sweep.
+    sent: Vec<usize>,
 }
 
 impl Plan {
@@ -22,7 +24,7 @@ impl Plan {
         let model = Model::new(machine, steps);
         let mut search = Search::new(&model);
         search.run();
-        Self { actions: search.best, times: search.times, bound: machine.bound(steps), steps: model.steps }
+        Self { actions: search.best, times: search.times, bound: machine.bound(steps), steps: model.steps, sent: Vec::new() }
     }
 
     /// Returns the plan that the bound's linear programme suggests, without replays. Takes milliseconds.
@@ -34,7 +36,20 @@ impl Plan {
         let share = below as f64 / model.steps as f64;
         let dense = model.slots as f64 / (1.0 - share).max(1e-3);
         let shape = Shape::new(&model, below, dense as usize);
-        Self { actions: shape.line(&model).stream(&model), times: None, bound: machine.bound(steps), steps: model.steps }
+        Self { actions: shape.line(&model).stream(&model), times: None, bound: machine.bound(steps), steps: model.steps, sent: Vec::new() }
+    }
+
+    /// A plan whose sweep was done already.
+    pub(crate) fn judged(machine: &Machine, bound: &Bound, steps: usize, actions: Vec<Action>, mut sent: Vec<usize>) -> Self {
+        sent.sort_unstable();
+        let mut plan = Self { actions, times: None, bound: bound.clone(), steps, sent };
+        plan.times = plan.replay(machine);
+        plan
+    }
+
+    fn replay(&self, machine: &Machine) -> Option<Times> {
+        let model = Model::new(machine, self.steps);
+        replay::replay_sent(&model, &self.actions, &|step| self.sent.binary_search(&step).is_ok())
     }
 
     /// The actions, in their order.
@@ -57,8 +72,7 @@ impl Plan {
     /// Returns the time that this plan takes on a machine. `None` if its states do not fit there.
     #[must_use]
     pub fn time_on(&self, machine: &Machine) -> Option<Duration> {
-        let model = Model::new(machine, self.steps);
-        let times = replay::replay(&model, &self.actions)?;
+        let times = self.replay(machine)?;
         Duration::try_from_secs_f64(times.total).ok()
     }
 }

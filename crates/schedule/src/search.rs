@@ -5,7 +5,7 @@ use crate::bound::{self, Optimum};
 use crate::machine::Model;
 use crate::replay::{self, Times};
 use crate::shape::{Line, Shape};
-use crate::{blocking, stream};
+use crate::blocking;
 use std::collections::HashSet;
 
 /// The most actions that a search replays.
@@ -69,6 +69,7 @@ impl<'a> Search<'a> {
         }
         let below = self.optimum.stored() - self.optimum.device;
         let mut starts = Vec::new();
+        let coded = (1000.0 * self.optimum.coded.iter().sum::<f64>() / below.max(1.0)).min(1000.0) as usize;
         for factor in [1.0, 0.97, 0.9, 0.8, 0.65, 0.5, 0.3] {
             let below = (below * factor) as usize;
             let dense = slots as f64 / (1.0 - below as f64 / steps as f64).max(1e-3);
@@ -87,7 +88,7 @@ impl<'a> Search<'a> {
                     break;
                 }
                 for spill in [-1, 0, 3] {
-                    let shape = Shape { spill, ..Shape::new(model, below, last.clamp(1, steps)) };
+                    let shape = Shape { spill, coded, ..Shape::new(model, below, last.clamp(1, steps)) };
                     starts.push((self.shape(shape), shape));
                 }
             }
@@ -108,8 +109,11 @@ impl<'a> Search<'a> {
         let mut step = 0.3;
         while step > 0.01 && !self.is_done(0.7) {
             let mut better = false;
-            for field in 0..6 {
+            for field in 0..7 {
                 for sign in [1, -1] {
+                    if field == 5 && self.model.codec.is_none() {
+                        continue;
+                    }
                     let next = vary(shape, field, step, sign, self.model.steps);
                     let found = self.shape(next);
                     if found < time {
@@ -157,6 +161,7 @@ fn vary(mut shape: Shape, field: usize, step: f64, sign: i32, steps: usize) -> S
         2 => shape.slots = moved(shape.slots).clamp(1, steps),
         3 => shape.spill += sign * ((10.0 * step) as i32).max(1),
         4 => shape.last_spill += sign * ((10.0 * step) as i32).max(1),
+        5 => shape.coded = (shape.coded as i32 + sign * (1000.0 * step) as i32).clamp(0, 1000) as usize,
         _ => shape.tilt = moved(shape.tilt).clamp(200, 3000),
     }
     shape
@@ -178,12 +183,14 @@ impl Dice {
             0 if at > 0 => {
                 line.positions.remove(at);
                 line.inner.remove(at);
+                line.coded.remove(at);
             }
             1 => {
                 let position = self.next(steps);
                 if let Err(index) = line.positions.binary_search(&position) {
                     line.positions.insert(index, position);
                     line.inner.insert(index, line.inner[index - 1]);
+                    line.coded.insert(index, line.coded[index - 1]);
                 }
             }
             2 => {
