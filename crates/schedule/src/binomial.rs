@@ -40,7 +40,11 @@ pub(crate) fn split(steps: usize, slots: usize) -> usize {
     }
     let times = repetitions(steps as f64, slots);
     let most_after = reach(slots - 1, times);
-    let least_before = if times < 2 { 1.0 } else { reach(slots, times - 2) };
+    let least_before = if times < 2 {
+        1.0
+    } else {
+        reach(slots, times - 2)
+    };
     let before = (steps as f64 - most_after).max(least_before);
     (before as usize).clamp(1, steps - 1)
 }
@@ -51,7 +55,11 @@ mod tests {
 
     /// The recurrence that the closed form solves.
     fn table(steps: usize, slots: usize) -> Vec<Vec<f64>> {
-        let mut costs = vec![(0..=steps).map(|n| (n * n.saturating_sub(1) / 2) as f64).collect::<Vec<_>>()];
+        let mut costs = vec![
+            (0..=steps)
+                .map(|n| (n * n.saturating_sub(1) / 2) as f64)
+                .collect::<Vec<_>>(),
+        ];
         for s in 1..slots {
             let mut row = vec![0.0; steps + 1];
             for n in 2..=steps {
@@ -70,7 +78,11 @@ mod tests {
         for slots in 1..=9 {
             for steps in 1..=120 {
                 let least = costs[slots - 1][steps];
-                assert_eq!(forwards(steps as f64, slots), least, "{steps} steps, {slots} slots");
+                assert_eq!(
+                    forwards(steps as f64, slots),
+                    least,
+                    "{steps} steps, {slots} slots"
+                );
                 if slots > 1 && steps > 1 {
                     let k = split(steps, slots);
                     let by_split = k as f64 + costs[slots - 2][steps - k] + costs[slots - 1][k];

@@ -62,8 +62,16 @@ impl Tables {
     pub(crate) fn new(model: &Model, work: usize) -> Option<Self> {
         let steps = model.steps;
         let rooms = (0..model.hops.len()).map(|hop| model.room(hop) as usize);
-        let slots: Vec<usize> = std::iter::once(model.slots).chain(rooms).map(|slots| slots.min(steps)).collect();
-        let pairs: usize = slots.iter().rev().enumerate().map(|(sources, slots)| (sources + 1) * slots).sum();
+        let slots: Vec<usize> = std::iter::once(model.slots)
+            .chain(rooms)
+            .map(|slots| slots.min(steps))
+            .collect();
+        let pairs: usize = slots
+            .iter()
+            .rev()
+            .enumerate()
+            .map(|(sources, slots)| (sources + 1) * slots)
+            .sum();
         if steps.saturating_mul(steps).saturating_mul(pairs) > work {
             return None;
         }
@@ -73,7 +81,9 @@ impl Tables {
                 sum += time(hop);
                 sum
             });
-            std::iter::once(model.copy).chain(below).collect::<Vec<f64>>()
+            std::iter::once(model.copy)
+                .chain(below)
+                .collect::<Vec<f64>>()
         };
         let levels = slots.len();
         let mut tables = Self {
@@ -88,7 +98,11 @@ impl Tables {
         for level in 0..levels {
             for source in level..levels {
                 for free in 0..=tables.slots[level] {
-                    let place = Place { source, level, free };
+                    let place = Place {
+                        source,
+                        level,
+                        free,
+                    };
                     for is_first in [false, true] {
                         let empty = vec![f64::INFINITY; steps + 1];
                         tables.of_mut(is_first, place).push(empty);
@@ -104,7 +118,11 @@ impl Tables {
     }
 
     fn of_mut(&mut self, is_first: bool, place: Place) -> &mut Vec<Vec<f64>> {
-        let tables = if is_first { &mut self.first } else { &mut self.later };
+        let tables = if is_first {
+            &mut self.first
+        } else {
+            &mut self.later
+        };
         &mut tables[place.source][place.level]
     }
 
@@ -115,24 +133,43 @@ impl Tables {
 
     /// The least cost of a span and what is done first for it.
     fn best(&self, is_first: bool, place: Place, steps: usize) -> (f64, Choice) {
-        let Place { source, level, free } = place;
+        let Place {
+            source,
+            level,
+            free,
+        } = place;
         let read = self.read[source];
         if steps == 1 {
             let cost = if is_first { self.forward + read } else { 0.0 };
             return (cost, Choice::Single);
         }
         let mut best = if level > 0 {
-            let faster = Place { source, level: level - 1, free: self.slots[level - 1] };
+            let faster = Place {
+                source,
+                level: level - 1,
+                free: self.slots[level - 1],
+            };
             (self.row(is_first, faster)[steps], Choice::Faster)
         } else {
-            let once_more = if is_first { steps as f64 * self.forward + read } else { 0.0 };
+            let once_more = if is_first {
+                steps as f64 * self.forward + read
+            } else {
+                0.0
+            };
             let again = steps as f64 * (steps - 1) as f64 / 2.0 * self.forward;
-            (once_more + again + (steps - 1) as f64 * read, Choice::Repeat)
+            (
+                once_more + again + (steps - 1) as f64 * read,
+                Choice::Repeat,
+            )
         };
         if free == 0 {
             return best;
         }
-        let saved = Place { source: level, level, free: free - 1 };
+        let saved = Place {
+            source: level,
+            level,
+            free: free - 1,
+        };
         if source > level {
             let cost = self.write[level] + self.row(is_first, saved)[steps];
             if cost < best.0 {
@@ -161,31 +198,72 @@ impl Tables {
 
     pub(crate) fn least(&self) -> Least {
         let cost = |level: usize| {
-            let place = Place { source: level, level, free: self.slots[level] - 1 };
+            let place = Place {
+                source: level,
+                level,
+                free: self.slots[level] - 1,
+            };
             self.write[level] + self.row(true, place)[self.steps]
         };
-        let level = (0..self.slots.len()).min_by(|&a, &b| cost(a).total_cmp(&cost(b))).unwrap_or(0);
-        Least { level, time: cost(level) }
+        let level = (0..self.slots.len())
+            .min_by(|&a, &b| cost(a).total_cmp(&cost(b)))
+            .unwrap_or(0);
+        Least {
+            level,
+            time: cost(level),
+        }
     }
 
     /// The stream of the best schedule, for tiers that need not be waited for.
     pub(crate) fn stream(&self) -> Vec<Action> {
         let mut writer = Writer::default();
         let level = self.least().level;
-        let place = Place { source: level, level, free: self.slots[level] - 1 };
+        let place = Place {
+            source: level,
+            level,
+            free: self.slots[level] - 1,
+        };
         writer.save(0);
-        let mut open = vec![Span { start: 0, end: self.steps, place, is_first: true, stands: true }];
+        let mut open = vec![Span {
+            start: 0,
+            end: self.steps,
+            place,
+            is_first: true,
+            stands: true,
+        }];
         while let Some(span) = open.pop() {
-            let Span { start, end, place, is_first, stands } = span;
+            let Span {
+                start,
+                end,
+                place,
+                is_first,
+                stands,
+            } = span;
             if !stands {
                 writer.restart(start);
             }
-            let faster = |level: usize| Place { level, free: self.slots[level], ..place };
+            let faster = |level: usize| Place {
+                level,
+                free: self.slots[level],
+                ..place
+            };
             match self.best(is_first, place, end - start).1 {
-                Choice::Faster => open.push(Span { place: faster(place.level - 1), stands: true, ..span }),
+                Choice::Faster => open.push(Span {
+                    place: faster(place.level - 1),
+                    stands: true,
+                    ..span
+                }),
                 Choice::Copy => {
-                    let place = Place { source: place.level, free: place.free - 1, ..place };
-                    open.push(Span { place, stands: true, ..span });
+                    let place = Place {
+                        source: place.level,
+                        free: place.free - 1,
+                        ..place
+                    };
+                    open.push(Span {
+                        place,
+                        stands: true,
+                        ..span
+                    });
                 }
                 Choice::Single | Choice::Repeat => {
                     if is_first {
@@ -198,13 +276,28 @@ impl Tables {
                 Choice::Split(steps) => {
                     let middle = start + steps;
                     writer.forward(start, middle);
-                    open.push(Span { end: middle, is_first: false, stands: false, ..span });
+                    open.push(Span {
+                        end: middle,
+                        is_first: false,
+                        stands: false,
+                        ..span
+                    });
                     if end - middle == 1 && !is_first {
                         writer.actions.push(Action::Reverse { step: middle });
                     } else {
                         writer.save(middle);
-                        let place = Place { source: place.level, free: place.free - 1, ..place };
-                        open.push(Span { start: middle, end, place, is_first, stands: true });
+                        let place = Place {
+                            source: place.level,
+                            free: place.free - 1,
+                            ..place
+                        };
+                        open.push(Span {
+                            start: middle,
+                            end,
+                            place,
+                            is_first,
+                            stands: true,
+                        });
                     }
                 }
             }

@@ -30,7 +30,9 @@ impl Online {
     #[must_use]
     pub fn new(machine: &Machine) -> Self {
         let model = Model::new(machine, usize::MAX);
-        let rooms: Vec<usize> = (0..model.hops.len()).map(|hop| model.room(hop) as usize).collect();
+        let rooms: Vec<usize> = (0..model.hops.len())
+            .map(|hop| model.room(hop) as usize)
+            .collect();
         Self {
             slots: model.slots,
             tiers: vec![Vec::new(); rooms.len()],
@@ -57,7 +59,8 @@ impl Online {
             }
         }
         // A state on its way down has its slot until it has arrived.
-        let leaving = usize::from(!self.tiers.is_empty() && (!is_free(0) || self.ring.len() >= self.slots));
+        let leaving =
+            usize::from(!self.tiers.is_empty() && (!is_free(0) || self.ring.len() >= self.slots));
         if self.ring.len() + leaving >= self.slots {
             self.shrink(is_free(0));
         }
@@ -81,12 +84,19 @@ impl Online {
         let tiers: Vec<usize> = self.tiers.iter().rev().map(Vec::len).collect();
         let below: usize = tiers.iter().sum();
         let end = below + self.ring.len();
-        let has_room = self.tiers.first().is_some_and(|tier| tier.len() < self.rooms[0]);
+        let has_room = self
+            .tiers
+            .first()
+            .is_some_and(|tier| tier.len() < self.rooms[0]);
         let first = match self.tiers.first() {
             Some(tier) if is_free => below - tier.len(),
             _ => below,
         };
-        let lost = if is_free && has_room { None } else { self.cheapest(first, end) };
+        let lost = if is_free && has_room {
+            None
+        } else {
+            self.cheapest(first, end)
+        };
         if let Some(index) = lost.filter(|&index| index >= below) {
             if let Some(state) = self.ring.remove(index - below) {
                 self.forget(state);
@@ -117,7 +127,13 @@ impl Online {
 
     /// All stored states in ascending order.
     fn states(&self) -> Vec<usize> {
-        self.tiers.iter().rev().flatten().chain(&self.ring).copied().collect()
+        self.tiers
+            .iter()
+            .rev()
+            .flatten()
+            .chain(&self.ring)
+            .copied()
+            .collect()
     }
 
     /// The index among all stored states, from `first` until `end`, of the state whose loss repeats the fewest steps; among
@@ -132,12 +148,26 @@ impl Online {
         };
         let loss = |index: usize| {
             let (before, here, after) = (at(index - 1), at(index), at(index + 1));
-            let loss = repeated(index - 1, after - before) - repeated(index - 1, here - before) - repeated(index, after - here);
-            (loss, if index < below { after - before } else { usize::MAX })
+            let loss = repeated(index - 1, after - before)
+                - repeated(index - 1, here - before)
+                - repeated(index, after - here);
+            (
+                loss,
+                if index < below {
+                    after - before
+                } else {
+                    usize::MAX
+                },
+            )
         };
         (first.max(1)..end)
             .map(|index| (loss(index), index))
-            .min_by(|a, b| a.0.0.total_cmp(&b.0.0).then(a.0.1.cmp(&b.0.1)).then(a.1.cmp(&b.1)))
+            .min_by(|a, b| {
+                a.0.0
+                    .total_cmp(&b.0.0)
+                    .then(a.0.1.cmp(&b.0.1))
+                    .then(a.1.cmp(&b.1))
+            })
             .map(|(_, index)| index)
     }
 
@@ -155,13 +185,21 @@ impl Online {
         let bound = machine.bound(self.at);
         let slots = [(1, 0), (0, 0), (2, 0), (0, 2), (0, 6), (1, 3)];
         // Of the slowest tier in use, all states, or the older half, or the first alone.
-        let slowest = self.tiers.iter().rfind(|tier| !tier.is_empty()).map_or(0, Vec::len);
+        let slowest = self
+            .tiers
+            .iter()
+            .rfind(|tier| !tier.is_empty())
+            .map_or(0, Vec::len);
         let mut best: Option<Plan> = None;
         let mut kept = vec![slowest, slowest.div_ceil(2), slowest.min(1)];
         kept.dedup();
         for kept in kept {
             for (reserve, spill) in slots {
-                let actions = self.reversal(Reversal { reserve, spill, dropped: kept..slowest });
+                let actions = self.reversal(Reversal {
+                    reserve,
+                    spill,
+                    dropped: kept..slowest,
+                });
                 let plan = Plan::judged(machine, &bound, self.at, actions, self.sent.clone());
                 let time = |plan: &Plan| plan.expected().unwrap_or(Duration::MAX);
                 if best.as_ref().is_none_or(|best| time(&plan) < time(best)) {
@@ -174,7 +212,11 @@ impl Online {
 
     /// The sweep and its reversal.
     fn reversal(&self, choice: Reversal) -> Vec<Action> {
-        let Reversal { reserve, spill, dropped } = choice;
+        let Reversal {
+            reserve,
+            spill,
+            dropped,
+        } = choice;
         let mut writer = self.writer.clone();
         let mut states = self.states();
         let below = states.len() - self.ring.len() - dropped.len();
@@ -182,12 +224,18 @@ impl Online {
             writer.actions.push(Action::Forget { step });
         }
         writer.actions.push(Action::EndForward);
-        let room = self.rooms.iter().fold(self.slots, |sum, room| sum.saturating_add(*room));
+        let room = self
+            .rooms
+            .iter()
+            .fold(self.slots, |sum, room| sum.saturating_add(*room));
         let mut end = self.at;
         for (index, &start) in states.iter().enumerate().rev() {
-            let taken = if index < below { 1 } else { 1 + index - below } + if below > 0 { reserve } else { 0 };
+            let taken = if index < below { 1 } else { 1 + index - below }
+                + if below > 0 { reserve } else { 0 };
             let spilled = if below > 0 { spill } else { 0 };
-            let inner = (self.slots + spilled).saturating_sub(taken).min(room.saturating_sub(index + 1));
+            let inner = (self.slots + spilled)
+                .saturating_sub(taken)
+                .min(room.saturating_sub(index + 1));
             writer.gap(Gap { start, end, inner });
             end = start;
         }

@@ -24,7 +24,13 @@ impl Plan {
         let model = Model::new(machine, steps);
         let mut search = Search::new(&model);
         search.run();
-        Self { actions: search.best, times: search.times, bound: machine.bound(steps), steps: model.steps, sent: Vec::new() }
+        Self {
+            actions: search.best,
+            times: search.times,
+            bound: machine.bound(steps),
+            steps: model.steps,
+            sent: Vec::new(),
+        }
     }
 
     /// Returns the plan that the bound's linear programme suggests, without replays. Takes milliseconds.
@@ -36,20 +42,40 @@ impl Plan {
         let share = below as f64 / model.steps as f64;
         let dense = model.slots as f64 / (1.0 - share).max(1e-3);
         let shape = Shape::new(&model, below, dense as usize);
-        Self { actions: shape.line(&model).stream(&model), times: None, bound: machine.bound(steps), steps: model.steps, sent: Vec::new() }
+        Self {
+            actions: shape.line(&model).stream(&model),
+            times: None,
+            bound: machine.bound(steps),
+            steps: model.steps,
+            sent: Vec::new(),
+        }
     }
 
     /// A plan whose sweep was done already.
-    pub(crate) fn judged(machine: &Machine, bound: &Bound, steps: usize, actions: Vec<Action>, mut sent: Vec<usize>) -> Self {
+    pub(crate) fn judged(
+        machine: &Machine,
+        bound: &Bound,
+        steps: usize,
+        actions: Vec<Action>,
+        mut sent: Vec<usize>,
+    ) -> Self {
         sent.sort_unstable();
-        let mut plan = Self { actions, times: None, bound: bound.clone(), steps, sent };
+        let mut plan = Self {
+            actions,
+            times: None,
+            bound: bound.clone(),
+            steps,
+            sent,
+        };
         plan.times = plan.replay(machine);
         plan
     }
 
     fn replay(&self, machine: &Machine) -> Option<Times> {
         let model = Model::new(machine, self.steps);
-        replay::replay_sent(&model, &self.actions, &|step| self.sent.binary_search(&step).is_ok())
+        replay::replay_sent(&model, &self.actions, &|step| {
+            self.sent.binary_search(&step).is_ok()
+        })
     }
 
     /// The actions, in their order.
@@ -60,7 +86,8 @@ impl Plan {
     /// The time that the plan takes in the replay by which it was chosen. `None` for a plan that was not replayed.
     #[must_use]
     pub fn expected(&self) -> Option<Duration> {
-        self.times.and_then(|times| Duration::try_from_secs_f64(times.total).ok())
+        self.times
+            .and_then(|times| Duration::try_from_secs_f64(times.total).ok())
     }
 
     /// A time that no schedule beats.

@@ -18,7 +18,11 @@ pub(crate) fn replay(model: &Model, actions: &[Action]) -> Option<Times> {
 }
 
 /// Plays a stream. `sent` has the steps whose states go down although they are forgotten in the sweep.
-pub(crate) fn replay_sent(model: &Model, actions: &[Action], sent: &dyn Fn(usize) -> bool) -> Option<Times> {
+pub(crate) fn replay_sent(
+    model: &Model,
+    actions: &[Action],
+    sent: &dyn Fn(usize) -> bool,
+) -> Option<Times> {
     let residency = Residency::new(model, actions, sent)?;
     Player::new(model, actions, &residency).play()
 }
@@ -92,7 +96,11 @@ impl<'a> Player<'a> {
         let mut sweep = 0.0;
         while self.next < self.actions.len() {
             while self.begin_transfers() | self.begin_action() {}
-            let transfers = self.down.iter().chain(&self.up).filter_map(|link| link.until);
+            let transfers = self
+                .down
+                .iter()
+                .chain(&self.up)
+                .filter_map(|link| link.until);
             let soonest = transfers.chain(self.until).min_by(f64::total_cmp)?;
             self.now = soonest;
             for hop in 0..self.down.len() {
@@ -113,7 +121,10 @@ impl<'a> Player<'a> {
                 }
             }
         }
-        Some(Times { total: self.now, sweep })
+        Some(Times {
+            total: self.now,
+            sweep,
+        })
     }
 
     /// Starts the next action if the device is idle and has what the action needs.
@@ -175,7 +186,10 @@ impl<'a> Player<'a> {
             {
                 self.free[hop] -= self.size(hop, version);
                 let link = &mut self.up[hop];
-                link.until = Some(self.now + time.up * self.residency.bytes[version] as f64 / self.model.state as f64);
+                link.until = Some(
+                    self.now
+                        + time.up * self.residency.bytes[version] as f64 / self.model.state as f64,
+                );
                 link.next += 1;
                 any = true;
             }
@@ -185,7 +199,11 @@ impl<'a> Player<'a> {
             {
                 self.free[hop + 1] -= self.size(hop + 1, version);
                 let link = &mut self.down[hop];
-                link.until = Some(self.now + time.down * self.residency.bytes[version] as f64 / self.model.state as f64);
+                link.until = Some(
+                    self.now
+                        + time.down * self.residency.bytes[version] as f64
+                            / self.model.state as f64,
+                );
                 link.next += 1;
                 any = true;
             }

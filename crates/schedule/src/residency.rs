@@ -64,13 +64,17 @@ struct Demand {
     version: Version,
 }
 
-/// The most actions that a transfer up begins ahead of the one that needs it.
-const AHEAD: usize = 1024;
+/// The most actions that a transfer to the device begins ahead of the one that needs it.
+const AHEAD: usize = 2048;
 
 impl Residency {
     /// Returns `None` if the states do not fit into all tiers, or if the stream uses a state that is not stored.
     /// `sent` has the versions that go down although nobody uses them again, as nobody knew.
-    pub(crate) fn new(model: &Model, actions: &[Action], sent: &dyn Fn(usize) -> bool) -> Option<Self> {
+    pub(crate) fn new(
+        model: &Model,
+        actions: &[Action],
+        sent: &dyn Fn(usize) -> bool,
+    ) -> Option<Self> {
         let mut current = vec![usize::MAX; model.steps];
         let mut steps = Vec::new();
         let mut coded = Vec::new();
@@ -80,20 +84,31 @@ impl Residency {
         let mut sweep_end = actions.len();
         for (at, action) in actions.iter().enumerate() {
             match *action {
-                Action::Save { step, coded: is_coded } => {
+                Action::Save {
+                    step,
+                    coded: is_coded,
+                } => {
                     let version = steps.len();
                     *current.get_mut(step)? = version;
                     steps.push(step);
                     coded.push(is_coded);
                     last.push(None);
                     of_action[at] = version;
-                    demands.push(Demand { at, kind: Kind::Put, version });
+                    demands.push(Demand {
+                        at,
+                        kind: Kind::Put,
+                        version,
+                    });
                 }
                 Action::Restart { step } => {
                     let version = *current.get(step)?;
                     *last.get_mut(version)? = Some(at);
                     of_action[at] = version;
-                    demands.push(Demand { at, kind: Kind::Use, version });
+                    demands.push(Demand {
+                        at,
+                        kind: Kind::Use,
+                        version,
+                    });
                 }
                 Action::Forget { step } => {
                     let version = *current.get(step)?;
@@ -115,7 +130,11 @@ impl Residency {
             .collect();
         let mut levels = Vec::new();
         for level in 0..=model.hops.len() {
-            let room = if level == 0 { model.slots as u64 } else { model.hops[level - 1].room };
+            let room = if level == 0 {
+                model.slots as u64
+            } else {
+                model.hops[level - 1].room
+            };
             let tier = Tier {
                 room,
                 bytes: (level > 0).then_some(&bytes[..]),
@@ -137,7 +156,12 @@ impl Residency {
             // A version that only goes down ends its stay there on arrival.
             demands = below;
         }
-        Some(Self { levels, of_action, coded, bytes })
+        Some(Self {
+            levels,
+            of_action,
+            coded,
+            bytes,
+        })
     }
 }
 
@@ -169,7 +193,10 @@ impl Tier<'_> {
         let mut left = vec![0; versions];
         let mut stays: Vec<Stay> = Vec::new();
         let mut below = Vec::new();
-        let mut level = Level { stays: vec![Vec::new(); versions], ..Level::default() };
+        let mut level = Level {
+            stays: vec![Vec::new(); versions],
+            ..Level::default()
+        };
         for &Demand { at, kind, version } in demands {
             let key = (self.steps[version], version);
             let is_resident = residents.contains(&key);
@@ -179,15 +206,28 @@ impl Tier<'_> {
                     if !is_below[version] {
                         return None;
                     }
-                    level.up.push(Transfer { version, due: at, from: left[version] + 1 });
-                    below.push(Demand { at, kind: Kind::Use, version });
+                    level.up.push(Transfer {
+                        version,
+                        due: at,
+                        from: left[version] + 1,
+                    });
+                    below.push(Demand {
+                        at,
+                        kind: Kind::Use,
+                        version,
+                    });
                 }
                 Kind::Use => {}
             }
             if !is_resident {
                 residents.insert(key);
                 used += self.size(version);
-                open[version] = Some(Stay { version, begin: at, end: at, uses: 0 });
+                open[version] = Some(Stay {
+                    version,
+                    begin: at,
+                    end: at,
+                    uses: 0,
+                });
             }
             if let (Kind::Use, Some(stay)) = (kind, &mut open[version]) {
                 stay.uses += 1;
@@ -215,8 +255,16 @@ impl Tier<'_> {
                 let victim = lowest.1;
                 if !is_below[victim] {
                     is_below[victim] = true;
-                    level.down.push(Transfer { version: victim, due: at, from: arrived[victim] + 1 });
-                    below.push(Demand { at, kind: Kind::Put, version: victim });
+                    level.down.push(Transfer {
+                        version: victim,
+                        due: at,
+                        from: arrived[victim] + 1,
+                    });
+                    below.push(Demand {
+                        at,
+                        kind: Kind::Put,
+                        version: victim,
+                    });
                 }
                 leaves = Some(lowest);
             }
@@ -248,7 +296,14 @@ impl Tier<'_> {
         let mut earliest = self.sweep_end;
         for transfer in transfers {
             let size = self.size(transfer.version);
-            let least = earliest.max(transfer.from).max(transfer.due.saturating_sub(AHEAD));
+            let ahead = if self.bytes.is_none() {
+                AHEAD
+            } else {
+                self.actions
+            };
+            let least = earliest
+                .max(transfer.from)
+                .max(transfer.due.saturating_sub(ahead));
             transfer.from = transfer.due;
             while transfer.from > least && load[transfer.from - 1] + size <= self.room {
                 transfer.from -= 1;

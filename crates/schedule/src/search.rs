@@ -1,15 +1,16 @@
 //! Candidates, judged by replay.
 
 use crate::action::Action;
+use crate::blocking;
 use crate::bound::{self, Optimum};
 use crate::machine::Model;
 use crate::replay::{self, Times};
 use crate::shape::{Line, Shape};
-use crate::blocking;
 use std::collections::HashSet;
 
-/// The most actions that a search replays.
-const WORK: usize = 1_000_000;
+/// The most actions that a search replays, and those more for each step.
+const WORK: usize = 800_000;
+const WORK_OF_STEP: usize = 400;
 
 pub(crate) struct Search<'a> {
     model: &'a Model,
@@ -25,7 +26,15 @@ impl<'a> Search<'a> {
     pub(crate) fn new(model: &'a Model) -> Self {
         let optimum = bound::programme(model);
         let least = optimum.least(model);
-        Self { model, optimum, least, best: Vec::new(), times: None, tried: HashSet::new(), work: 0 }
+        Self {
+            model,
+            optimum,
+            least,
+            best: Vec::new(),
+            times: None,
+            tried: HashSet::new(),
+            work: 0,
+        }
     }
 
     fn judge(&mut self, actions: Vec<Action>) -> f64 {
@@ -48,7 +57,11 @@ impl<'a> Search<'a> {
 
     /// The search is over: the bound is met, or the work is done.
     fn is_done(&self, share: f64) -> bool {
-        self.work as f64 > WORK as f64 * share || self.times.is_some_and(|times| times.total <= self.least * 1.0005)
+        let most = WORK + WORK_OF_STEP * self.model.steps;
+        self.work as f64 > most as f64 * share
+            || self
+                .times
+                .is_some_and(|times| times.total <= self.least * 1.0005)
     }
 
     pub(crate) fn run(&mut self) {
@@ -60,16 +73,25 @@ impl<'a> Search<'a> {
         for hop in 0..model.hops.len() {
             rooms += model.room(hop) as usize;
             let room = rooms.min(steps);
-            self.shape(Shape { slots: room, last_spill: (room - slots) as i32, ..Shape::new(model, 0, steps) });
+            self.shape(Shape {
+                slots: room,
+                last_spill: (room - slots) as i32,
+                ..Shape::new(model, 0, steps)
+            });
         }
         let stored = self.optimum.stored() as usize;
-        self.shape(Shape { slots: stored.max(1), last_spill: stored.saturating_sub(slots) as i32, ..Shape::new(model, 0, steps) });
+        self.shape(Shape {
+            slots: stored.max(1),
+            last_spill: stored.saturating_sub(slots) as i32,
+            ..Shape::new(model, 0, steps)
+        });
         if let Some(actions) = blocking::stream(model) {
             self.judge(actions);
         }
         let below = self.optimum.stored() - self.optimum.device;
         let mut starts = Vec::new();
-        let coded = (1000.0 * self.optimum.coded.iter().sum::<f64>() / below.max(1.0)).min(1000.0) as usize;
+        let coded =
+            (1000.0 * self.optimum.coded.iter().sum::<f64>() / below.max(1.0)).min(1000.0) as usize;
         for factor in [1.0, 0.97, 0.9, 0.8, 0.65, 0.5, 0.3] {
             let below = (below * factor) as usize;
             let dense = slots as f64 / (1.0 - below as f64 / steps as f64).max(1e-3);
@@ -88,7 +110,11 @@ impl<'a> Search<'a> {
                     break;
                 }
                 for spill in [-1, 0, 3] {
-                    let shape = Shape { spill, coded, ..Shape::new(model, below, last.clamp(1, steps)) };
+                    let shape = Shape {
+                        spill,
+                        coded,
+                        ..Shape::new(model, below, last.clamp(1, steps))
+                    };
                     starts.push((self.shape(shape), shape));
                 }
             }
@@ -153,7 +179,11 @@ impl<'a> Search<'a> {
 fn vary(mut shape: Shape, field: usize, step: f64, sign: i32, steps: usize) -> Shape {
     let moved = |value: usize| {
         let by = (value as f64 * step).ceil().max(1.0) as usize;
-        if sign > 0 { value + by } else { value.saturating_sub(by) }
+        if sign > 0 {
+            value + by
+        } else {
+            value.saturating_sub(by)
+        }
     };
     match field {
         0 => shape.below = moved(shape.below).min(steps),
@@ -161,7 +191,10 @@ fn vary(mut shape: Shape, field: usize, step: f64, sign: i32, steps: usize) -> S
         2 => shape.slots = moved(shape.slots).clamp(1, steps),
         3 => shape.spill += sign * ((10.0 * step) as i32).max(1),
         4 => shape.last_spill += sign * ((10.0 * step) as i32).max(1),
-        5 => shape.coded = (shape.coded as i32 + sign * (1000.0 * step) as i32).clamp(0, 1000) as usize,
+        5 => {
+            shape.coded =
+                (shape.coded as i32 + sign * (1000.0 * step) as i32).clamp(0, 1000) as usize
+        }
         _ => shape.tilt = moved(shape.tilt).clamp(200, 3000),
     }
     shape
@@ -171,14 +204,21 @@ struct Dice(u64);
 
 impl Dice {
     fn next(&mut self, sides: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % sides.max(1)
     }
 
     fn vary(&mut self, line: &mut Line, steps: usize) {
         let count = line.positions.len();
         let at = self.next(count);
-        let far = if self.next(2) == 0 { count } else { (at + 1 + self.next(10)).min(count) };
+        let far = if self.next(2) == 0 {
+            count
+        } else {
+            (at + 1 + self.next(10)).min(count)
+        };
         match self.next(5) {
             0 if at > 0 => {
                 line.positions.remove(at);
@@ -201,14 +241,22 @@ impl Dice {
                 let up = self.next(2) == 0;
                 let by = 1 + self.next(3);
                 for position in &mut line.positions[at.max(1).min(count)..far] {
-                    *position = if up { *position + by } else { position.saturating_sub(by) };
+                    *position = if up {
+                        *position + by
+                    } else {
+                        position.saturating_sub(by)
+                    };
                 }
             }
             _ if at > 0 => {
                 let up = self.next(2) == 0;
                 let by = 1 + self.next(3);
                 let position = &mut line.positions[at];
-                *position = if up { *position + by } else { position.saturating_sub(by) };
+                *position = if up {
+                    *position + by
+                } else {
+                    position.saturating_sub(by)
+                };
             }
             _ => {}
         }

@@ -37,12 +37,24 @@ pub(crate) struct Line {
 impl Shape {
     /// A line with so many states below, whose last part is `last` steps long.
     pub(crate) fn new(model: &Model, below: usize, last: usize) -> Self {
-        Self { below, last, slots: model.slots, spill: -1, last_spill: 0, tilt: 1000, coded: 0 }
+        Self {
+            below,
+            last,
+            slots: model.slots,
+            spill: -1,
+            last_spill: 0,
+            tilt: 1000,
+            coded: 0,
+        }
     }
 
     pub(crate) fn line(&self, model: &Model) -> Line {
         let steps = model.steps;
-        let last = if self.below == 0 { steps } else { self.last.clamp(1, steps) };
+        let last = if self.below == 0 {
+            steps
+        } else {
+            self.last.clamp(1, steps)
+        };
         let head = steps - last;
         let below = self.below.min(head);
         let free = |taken: usize, spill: i32| model.slots as i64 - taken as i64 + i64::from(spill);
@@ -53,13 +65,15 @@ impl Shape {
             if line.positions.last() != Some(&at) {
                 line.positions.push(at);
                 line.inner.push(free(1, self.spill).max(0) as usize);
-                line.coded.push((index + 1) * self.coded / 1000 > index * self.coded / 1000);
+                line.coded
+                    .push((index + 1) * self.coded / 1000 > index * self.coded / 1000);
             }
         }
         let mut at = head;
         for taken in 1..=self.slots.clamp(1, last) {
             line.positions.push(at);
-            line.inner.push(free(taken, self.last_spill).max(0) as usize);
+            line.inner
+                .push(free(taken, self.last_spill).max(0) as usize);
             line.coded.push(false);
             let left = self.slots - taken;
             if left == 0 || steps - at < 2 {
@@ -74,8 +88,11 @@ impl Shape {
 impl Line {
     pub(crate) fn stream(&self, model: &Model) -> Vec<Action> {
         let room = model.all_room();
-        stream::line(model.steps, &self.positions, &|index| self.coded[index], &|index| {
-            self.inner[index].min(room.saturating_sub(index + 1))
-        })
+        stream::line(
+            model.steps,
+            &self.positions,
+            &|index| self.coded[index],
+            &|index| self.inner[index].min(room.saturating_sub(index + 1)),
+        )
     }
 }

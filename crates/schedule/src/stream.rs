@@ -53,12 +53,20 @@ impl Writer {
             } else {
                 let middle = start + binomial::split(steps, inner + 1);
                 self.forward(start, middle);
-                open.push(Gap { start, end: middle, inner });
+                open.push(Gap {
+                    start,
+                    end: middle,
+                    inner,
+                });
                 if end - middle == 1 {
                     self.actions.push(Action::Reverse { step: middle });
                 } else {
                     self.save(middle);
-                    open.push(Gap { start: middle, end, inner: inner - 1 });
+                    open.push(Gap {
+                        start: middle,
+                        end,
+                        inner: inner - 1,
+                    });
                     stands = true;
                 }
             }
@@ -84,18 +92,27 @@ pub(crate) fn line(
     coded: &dyn Fn(usize) -> bool,
     inner: &dyn Fn(usize) -> usize,
 ) -> Vec<Action> {
-    let mut writer = Writer { actions: Vec::with_capacity(4 * steps) };
+    let mut writer = Writer {
+        actions: Vec::with_capacity(4 * steps),
+    };
     let mut at = 0;
     for (index, &position) in positions.iter().enumerate() {
         writer.forward(at, position);
-        writer.actions.push(Action::Save { step: position, coded: coded(index) });
+        writer.actions.push(Action::Save {
+            step: position,
+            coded: coded(index),
+        });
         at = position;
     }
     writer.forward(at, steps);
     writer.actions.push(Action::EndForward);
     let mut end = steps;
     for (index, &start) in positions.iter().enumerate().rev() {
-        writer.gap(Gap { start, end, inner: inner(index) });
+        writer.gap(Gap {
+            start,
+            end,
+            inner: inner(index),
+        });
         end = start;
     }
     writer.actions

@@ -1,6 +1,6 @@
 //! Plans for machines drawn at random, beside the bound and the best blocking schedule.
 //!
-//! The short form draws a few machines from a fixed seed. `TIERFLOW_SCHEDULE_LONG=1` draws 400 from the clock.
+//! The short form draws a few machines from a fixed seed. `TIERFLOW_SCHEDULE_LONG=400` draws 400 from the clock.
 
 mod dice;
 
@@ -9,11 +9,13 @@ use std::time::Instant;
 use tierflow_schedule::{Machine, Online, Plan};
 
 fn count() -> usize {
-    if dice::is_long() { 400 } else { 24 }
+    dice::long().unwrap_or(24)
 }
 
 fn seconds(plan: &Plan) -> f64 {
-    plan.expected().expect("the plan fits its machine").as_secs_f64()
+    plan.expected()
+        .expect("the plan fits its machine")
+        .as_secs_f64()
 }
 
 /// The ratio to the bound, which nothing is below.
@@ -36,8 +38,16 @@ fn plans(least: f64, copies: bool) -> Summary {
         }
         let plan = Plan::best(&draw.machine, draw.steps);
         let ratio = over_bound(&draw, &plan);
-        let waits = draw.machine.blocking(draw.steps).expect("few steps").as_secs_f64();
-        assert!(seconds(&plan) <= 1.001 * waits, "{} of the best blocking schedule: {draw}", seconds(&plan) / waits);
+        let waits = draw
+            .machine
+            .blocking(draw.steps)
+            .expect("few steps")
+            .as_secs_f64();
+        assert!(
+            seconds(&plan) <= 1.001 * waits,
+            "{} of the best blocking schedule: {draw}",
+            seconds(&plan) / waits
+        );
         blocking.push(waits / plan.bound().time.as_secs_f64());
         if ratio > worst.0 {
             worst = (ratio, draw.to_string());
@@ -45,14 +55,21 @@ fn plans(least: f64, copies: bool) -> Summary {
         ratios.push(ratio);
     }
     let summary = Summary::of(ratios);
-    println!("at least {least} slots, copies {copies}: {summary}; blocking {}; worst: {}", Summary::of(blocking), worst.1);
+    println!(
+        "at least {least} slots, copies {copies}: {summary}; blocking {}; worst: {}",
+        Summary::of(blocking),
+        worst.1
+    );
     summary
 }
 
 #[test]
 fn plans_for_eight_slots_and_more_are_near_the_bound() {
     let summary = plans(8.0, false);
-    assert!(summary.mean <= 1.015 && summary.nine_tenths <= 1.03 && summary.worst <= 1.20, "{summary}");
+    assert!(
+        summary.mean <= 1.015 && summary.nine_tenths <= 1.03 && summary.worst <= 1.20,
+        "{summary}"
+    );
 }
 
 #[test]
@@ -72,7 +89,10 @@ fn copies_are_counted() {
 fn online(draw: &Draw) -> Plan {
     let Draw { machine, steps } = draw;
     let mut rule = Online::new(machine);
-    let used = machine.tiers.iter().filter(|tier| tier.room >= machine.state);
+    let used = machine
+        .tiers
+        .iter()
+        .filter(|tier| tier.room >= machine.state);
     let times: Vec<f64> = used.map(|tier| machine.state as f64 / tier.down).collect();
     let mut until = vec![0.0; times.len()];
     let mut now = 0.0;
@@ -120,7 +140,10 @@ fn wrong_rates_cost_little() {
             tier.up *= 0.75 + 0.5 * dice.share();
         }
         let plan = Plan::best(&wrong, draw.steps);
-        let time = plan.time_on(&draw.machine).expect("the rooms are the same").as_secs_f64();
+        let time = plan
+            .time_on(&draw.machine)
+            .expect("the rooms are the same")
+            .as_secs_f64();
         let bound = draw.machine.bound(draw.steps).time.as_secs_f64();
         assert!(time >= bound * (1.0 - 1e-6));
         ratios.push(time / bound);
@@ -151,7 +174,10 @@ fn a_better_machine_is_not_slower() {
         let before = seconds(&Plan::best(&draw.machine, draw.steps));
         let after = seconds(&Plan::best(&better, draw.steps));
         if after / before > worst.0 {
-            worst = (after / before, format!("change {what} by {by:.2} of {draw}"));
+            worst = (
+                after / before,
+                format!("change {what} by {by:.2} of {draw}"),
+            );
         }
         ratios.push(after / before);
     }
@@ -170,8 +196,16 @@ fn rtm(host: f64, disk: f64) -> Machine {
         state: 128 << 20,
         device: 10_000_000_000,
         tiers: vec![
-            Tier { room: (host * 1e9) as u64, down: 25e9, up: 25e9 },
-            Tier { room: u64::MAX, down: disk * 1e9, up: disk * 1e9 },
+            Tier {
+                room: (host * 1e9) as u64,
+                down: 50e9,
+                up: 50e9,
+            },
+            Tier {
+                room: u64::MAX,
+                down: disk * 1e9,
+                up: disk * 1e9,
+            },
         ],
         copy: 1.5e12,
         codec: None,
@@ -193,7 +227,9 @@ fn long_plans_are_made_soon() {
             "host {host} GB, disk {disk} GB/s: {:.4} of the computation, bound {:.4}; quick {:.4}; planned in {took:?}, quick in {soon:?}",
             seconds(&best) / computed,
             best.bound().time.as_secs_f64() / computed,
-            quick.time_on(&machine).map_or(f64::NAN, |time| time.as_secs_f64() / computed),
+            quick
+                .time_on(&machine)
+                .map_or(f64::NAN, |time| time.as_secs_f64() / computed),
         );
         let ratio = seconds(&best) / best.bound().time.as_secs_f64();
         assert!((1.0..=1.03).contains(&ratio), "{ratio}");
