@@ -117,19 +117,19 @@ impl Repeated {
             } else {
                 low = left;
             }
-            if high - low < 1e-6 * self.steps * self.forward {
+            if high - low < 1e-5 * self.steps * self.forward {
                 break;
             }
         }
-        // All totals of the interval lie above the tangent of its ends, up to its width.
-        total(low).min(total(high)) - (high - low)
+        // The least total of the interval is below those of its ends by a few widths at most.
+        total(low).min(total(high)) - 8.0 * (high - low)
     }
 
     /// The least T2 for a T1, from below.
     fn second(&self, first: f64) -> f64 {
         let computed = self.steps * self.backward;
         let (mut low, mut high) = (computed, computed + self.repeats(0.0, 0.0) * self.forward);
-        for _ in 0..40 {
+        for _ in 0..32 {
             let time = (low + high) / 2.0;
             if computed + self.forward * self.repeats(first, time) > time {
                 low = time;
@@ -152,7 +152,7 @@ impl Repeated {
             0.0,
             (brought - existing).min(second / self.down).min(self.steps),
         );
-        for _ in 0..30 {
+        for _ in 0..24 {
             let (left, right) = (low + (high - low) * 0.4, low + (high - low) * 0.6);
             if steps(left) <= steps(right) {
                 high = right;
@@ -165,7 +165,10 @@ impl Repeated {
 }
 
 /// Solves the programme. Unknowns: states on the device, on each tier plain and coded; the wait `e` beyond the forward
-/// steps in T1; the steps' time `z` that T2 saves. It maximises `z - e`, so that the origin is feasible.
+/// steps in T1; the time `z` that T2 saves. It maximises `z - e`, so that the origin is feasible.
+///
+/// Copies: each reversed step takes a copy from a slot, as the one before it left nothing in the working buffer. A state
+/// that does not exist at T1 is copied to a slot, or computed more than once, unless the next state exists.
 pub(crate) fn programme(model: &Model) -> Optimum {
     let hops = model.hops.len();
     let steps = model.steps as f64;
@@ -186,19 +189,23 @@ pub(crate) fn programme(model: &Model) -> Optimum {
         terms(&mut factors);
         rows.push(simplex::Row { factors, limit });
     };
-    let into = copy.min(1.0);
+    let inner = copy.min(1.0);
+    // T2 without any stored state.
+    let most = steps * (1.0 + back + copy + inner);
     // The computation in T1: each stored state is copied to a slot.
     add(0.0, &mut |row| {
         states().for_each(|state| row[state] = copy);
         (0..hops).for_each(|tier| row[coded(tier)] += encode);
         row[wait] = -1.0;
     });
-    // The computation in T2: each stored state saves a step, less its copy back.
-    add(0.0, &mut |row| {
-        states().for_each(|state| row[state] = into - 1.0);
-        (0..hops).for_each(|tier| row[coded(tier)] += decode);
-        row[saved] = 1.0;
-    });
+    // The computation in T2: each stored state saves a step, and up to two copies of others.
+    for (limit, gain) in [(0.0, 1.0 + 2.0 * inner), (steps * inner, 1.0)] {
+        add(limit, &mut |row| {
+            states().for_each(|state| row[state] = -gain);
+            (0..hops).for_each(|tier| row[coded(tier)] += decode);
+            row[saved] = 1.0;
+        });
+    }
     add(steps, &mut |row| {
         states().for_each(|state| row[state] = 1.0)
     });
@@ -215,7 +222,7 @@ pub(crate) fn programme(model: &Model) -> Optimum {
             through(row, link.down / unit);
             row[wait] = -1.0;
         });
-        add(steps * (1.0 + back), &mut |row| {
+        add(most, &mut |row| {
             through(row, link.up / unit);
             row[saved] = 1.0;
         });
@@ -231,7 +238,7 @@ pub(crate) fn programme(model: &Model) -> Optimum {
     (gain[wait], gain[saved]) = (-1.0, 1.0);
     let found = simplex::maximise(rows, gain);
     Optimum {
-        time: unit * (steps * (2.0 + back) + found[wait] - found[saved]),
+        time: unit * (steps + most + found[wait] - found[saved]),
         device: found[0],
         plain: (0..hops).map(|tier| found[plain(tier)]).collect(),
         coded: (0..hops).map(|tier| found[coded(tier)]).collect(),

@@ -13,6 +13,8 @@ pub struct Plan {
     times: Option<Times>,
     bound: Bound,
     steps: usize,
+    /// Steps whose states went down before they were forgotten in the sweep.
+    sent: Vec<usize>,
 }
 
 impl Plan {
@@ -27,6 +29,7 @@ impl Plan {
             times: search.times,
             bound: machine.bound(steps),
             steps: model.steps,
+            sent: Vec::new(),
         }
     }
 
@@ -44,7 +47,35 @@ impl Plan {
             times: None,
             bound: machine.bound(steps),
             steps: model.steps,
+            sent: Vec::new(),
         }
+    }
+
+    /// A plan whose sweep was done already.
+    pub(crate) fn judged(
+        machine: &Machine,
+        bound: &Bound,
+        steps: usize,
+        actions: Vec<Action>,
+        mut sent: Vec<usize>,
+    ) -> Self {
+        sent.sort_unstable();
+        let mut plan = Self {
+            actions,
+            times: None,
+            bound: bound.clone(),
+            steps,
+            sent,
+        };
+        plan.times = plan.replay(machine);
+        plan
+    }
+
+    fn replay(&self, machine: &Machine) -> Option<Times> {
+        let model = Model::new(machine, self.steps);
+        replay::replay_sent(&model, &self.actions, &|step| {
+            self.sent.binary_search(&step).is_ok()
+        })
     }
 
     /// The actions, in their order.
@@ -68,8 +99,7 @@ impl Plan {
     /// Returns the time that this plan takes on a machine. `None` if its states do not fit there.
     #[must_use]
     pub fn time_on(&self, machine: &Machine) -> Option<Duration> {
-        let model = Model::new(machine, self.steps);
-        let times = replay::replay(&model, &self.actions)?;
+        let times = self.replay(machine)?;
         Duration::try_from_secs_f64(times.total).ok()
     }
 }

@@ -83,10 +83,12 @@ impl<'a> Player<'a> {
     }
 
     fn size(&self, level: usize, version: Version) -> u64 {
-        if level == 0 {
-            1
-        } else {
-            self.residency.bytes[version]
+        let tier = &self.residency.levels[level];
+        match level {
+            0 => 1,
+            // A version that is forgotten on arrival takes the link's time alone.
+            _ if !tier.goes_down[version] && tier.stays[version].iter().all(|&uses| uses == 0) => 0,
+            _ => self.residency.bytes[version],
         }
     }
 

@@ -64,8 +64,8 @@ struct Demand {
     version: Version,
 }
 
-/// The most actions that a transfer up begins ahead of the one that needs it.
-const AHEAD: usize = 1024;
+/// The most actions that a transfer to the device begins ahead of the one that needs it.
+const AHEAD: usize = 2048;
 
 impl Residency {
     /// Returns `None` if the states do not fit into all tiers, or if the stream uses a state that is not stored.
@@ -296,9 +296,14 @@ impl Tier<'_> {
         let mut earliest = self.sweep_end;
         for transfer in transfers {
             let size = self.size(transfer.version);
+            let ahead = if self.bytes.is_none() {
+                AHEAD
+            } else {
+                self.actions
+            };
             let least = earliest
                 .max(transfer.from)
-                .max(transfer.due.saturating_sub(AHEAD));
+                .max(transfer.due.saturating_sub(ahead));
             transfer.from = transfer.due;
             while transfer.from > least && load[transfer.from - 1] + size <= self.room {
                 transfer.from -= 1;

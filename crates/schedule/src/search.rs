@@ -1,15 +1,16 @@
 //! Candidates, judged by replay.
 
 use crate::action::Action;
+use crate::blocking;
 use crate::bound::{self, Optimum};
 use crate::machine::Model;
 use crate::replay::{self, Times};
 use crate::shape::{Line, Shape};
-use crate::{blocking, stream};
 use std::collections::HashSet;
 
-/// The most actions that a search replays.
-const WORK: usize = 1_000_000;
+/// The most actions that a search replays, and those more for each step.
+const WORK: usize = 800_000;
+const WORK_OF_STEP: usize = 400;
 
 pub(crate) struct Search<'a> {
     model: &'a Model,
@@ -56,7 +57,8 @@ impl<'a> Search<'a> {
 
     /// The search is over: the bound is met, or the work is done.
     fn is_done(&self, share: f64) -> bool {
-        self.work as f64 > WORK as f64 * share
+        let most = WORK + WORK_OF_STEP * self.model.steps;
+        self.work as f64 > most as f64 * share
             || self
                 .times
                 .is_some_and(|times| times.total <= self.least * 1.0005)
@@ -88,6 +90,8 @@ impl<'a> Search<'a> {
         }
         let below = self.optimum.stored() - self.optimum.device;
         let mut starts = Vec::new();
+        let coded =
+            (1000.0 * self.optimum.coded.iter().sum::<f64>() / below.max(1.0)).min(1000.0) as usize;
         for factor in [1.0, 0.97, 0.9, 0.8, 0.65, 0.5, 0.3] {
             let below = (below * factor) as usize;
             let dense = slots as f64 / (1.0 - below as f64 / steps as f64).max(1e-3);
@@ -108,6 +112,7 @@ impl<'a> Search<'a> {
                 for spill in [-1, 0, 3] {
                     let shape = Shape {
                         spill,
+                        coded,
                         ..Shape::new(model, below, last.clamp(1, steps))
                     };
                     starts.push((self.shape(shape), shape));
@@ -130,8 +135,11 @@ impl<'a> Search<'a> {
         let mut step = 0.3;
         while step > 0.01 && !self.is_done(0.7) {
             let mut better = false;
-            for field in 0..6 {
+            for field in 0..7 {
                 for sign in [1, -1] {
+                    if field == 5 && self.model.codec.is_none() {
+                        continue;
+                    }
                     let next = vary(shape, field, step, sign, self.model.steps);
                     let found = self.shape(next);
                     if found < time {
@@ -183,6 +191,10 @@ fn vary(mut shape: Shape, field: usize, step: f64, sign: i32, steps: usize) -> S
         2 => shape.slots = moved(shape.slots).clamp(1, steps),
         3 => shape.spill += sign * ((10.0 * step) as i32).max(1),
         4 => shape.last_spill += sign * ((10.0 * step) as i32).max(1),
+        5 => {
+            shape.coded =
+                (shape.coded as i32 + sign * (1000.0 * step) as i32).clamp(0, 1000) as usize
+        }
         _ => shape.tilt = moved(shape.tilt).clamp(200, 3000),
     }
     shape
@@ -211,12 +223,14 @@ impl Dice {
             0 if at > 0 => {
                 line.positions.remove(at);
                 line.inner.remove(at);
+                line.coded.remove(at);
             }
             1 => {
                 let position = self.next(steps);
                 if let Err(index) = line.positions.binary_search(&position) {
                     line.positions.insert(index, position);
                     line.inner.insert(index, line.inner[index - 1]);
+                    line.coded.insert(index, line.coded[index - 1]);
                 }
             }
             2 => {

@@ -21,6 +21,8 @@ pub(crate) struct Shape {
     pub(crate) last_spill: i32,
     /// Thousandths: the exponent of the positions before the last part, 1000 for even ones, less for denser ones behind.
     pub(crate) tilt: usize,
+    /// Thousandths of the states below that go down compressed.
+    pub(crate) coded: usize,
 }
 
 /// Stored states in ascending order, each with the slots for the gap behind it.
@@ -28,6 +30,8 @@ pub(crate) struct Shape {
 pub(crate) struct Line {
     pub(crate) positions: Vec<usize>,
     pub(crate) inner: Vec<usize>,
+    /// The state goes down compressed.
+    pub(crate) coded: Vec<bool>,
 }
 
 impl Shape {
@@ -40,6 +44,7 @@ impl Shape {
             spill: -1,
             last_spill: 0,
             tilt: 1000,
+            coded: 0,
         }
     }
 
@@ -60,6 +65,8 @@ impl Shape {
             if line.positions.last() != Some(&at) {
                 line.positions.push(at);
                 line.inner.push(free(1, self.spill).max(0) as usize);
+                line.coded
+                    .push((index + 1) * self.coded / 1000 > index * self.coded / 1000);
             }
         }
         let mut at = head;
@@ -67,6 +74,7 @@ impl Shape {
             line.positions.push(at);
             line.inner
                 .push(free(taken, self.last_spill).max(0) as usize);
+            line.coded.push(false);
             let left = self.slots - taken;
             if left == 0 || steps - at < 2 {
                 break;
@@ -80,8 +88,11 @@ impl Shape {
 impl Line {
     pub(crate) fn stream(&self, model: &Model) -> Vec<Action> {
         let room = model.all_room();
-        stream::line(model.steps, &self.positions, &|index| {
-            self.inner[index].min(room.saturating_sub(index + 1))
-        })
+        stream::line(
+            model.steps,
+            &self.positions,
+            &|index| self.coded[index],
+            &|index| self.inner[index].min(room.saturating_sub(index + 1)),
+        )
     }
 }

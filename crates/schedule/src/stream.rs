@@ -11,7 +11,7 @@ pub(crate) struct Gap {
     pub(crate) inner: usize,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Writer {
     pub(crate) actions: Vec<Action>,
 }
@@ -84,20 +84,24 @@ impl Writer {
     }
 }
 
-/// The stream that stores `positions` in the sweep, which begin with 0 and ascend. `inner` tells the slots for the states
-/// between the position of that index and the next one.
+/// The stream that stores `positions` in the sweep, which begin with 0 and ascend. `coded` tells of the position of an index
+/// whether it goes down compressed, `inner` the slots for the states between it and the next one.
 pub(crate) fn line(
     steps: usize,
     positions: &[usize],
+    coded: &dyn Fn(usize) -> bool,
     inner: &dyn Fn(usize) -> usize,
 ) -> Vec<Action> {
     let mut writer = Writer {
         actions: Vec::with_capacity(4 * steps),
     };
     let mut at = 0;
-    for &position in positions {
+    for (index, &position) in positions.iter().enumerate() {
         writer.forward(at, position);
-        writer.save(position);
+        writer.actions.push(Action::Save {
+            step: position,
+            coded: coded(index),
+        });
         at = position;
     }
     writer.forward(at, steps);

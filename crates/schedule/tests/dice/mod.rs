@@ -1,0 +1,159 @@
+//! Machines drawn at random, from a seed that is printed. `TIERFLOW_SCHEDULE_SEED` repeats a draw, `TIERFLOW_SCHEDULE_LONG=400`
+//! draws so many from the clock.
+
+#![allow(dead_code, reason = "each test uses a part")]
+
+use std::fmt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tierflow_schedule::{Machine, Tier};
+
+/// The draws of the long form, `None` in the short one.
+pub(crate) fn long() -> Option<usize> {
+    std::env::var("TIERFLOW_SCHEDULE_LONG")
+        .ok()
+        .and_then(|count| count.parse().ok())
+}
+
+/// SplitMix64.
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    /// Drawn from the clock in the long form, from a fixed seed in the short one.
+    pub(crate) fn fresh() -> Self {
+        let asked = std::env::var("TIERFLOW_SCHEDULE_SEED")
+            .ok()
+            .and_then(|seed| seed.parse().ok());
+        let clock = || {
+            SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(1, |now| now.as_nanos() as u64)
+        };
+        let seed = asked.unwrap_or_else(|| {
+            if long().is_some() {
+                clock()
+            } else {
+                20_261_124
+            }
+        });
+        println!("TIERFLOW_SCHEDULE_SEED={seed}");
+        Self(seed)
+    }
+
+    /// From 0 to 1.
+    pub(crate) fn share(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Evenly in the logarithm.
+    pub(crate) fn log(&mut self, low: f64, high: f64) -> f64 {
+        low * (high / low).powf(self.share())
+    }
+}
+
+/// A machine and the steps that it is to reverse.
+#[derive(Clone, Debug)]
+pub(crate) struct Draw {
+    pub(crate) machine: Machine,
+    pub(crate) steps: usize,
+}
+
+impl Draw {
+    /// Steps 60 to 300, at least `least` slots and at most a third of the steps. 15% have no host tier and 15% no disk. Host
+    /// and disk hold at least as many states as the tier above, half of the disks any number. A state takes 0.2 to 20 forward
+    /// steps to the host, 1 to 100 to the disk, and half to twice as long on its way up.
+    pub(crate) fn new(dice: &mut Dice, least: f64) -> Self {
+        let state = 1_000_000u64;
+        let forward = 1e-3;
+        let steps = dice.log(60.0, 300.0);
+        let slots = dice.log(least, (steps / 3.0).max(least)).floor();
+        let host = if dice.share() < 0.15 {
+            0.0
+        } else {
+            dice.log(slots, steps).floor()
+        };
+        let disk = match dice.share() {
+            share if share < 0.15 => 0.0,
+            share if share < 0.575 => 1e9,
+            _ => dice.log(host.max(slots), steps).floor(),
+        };
+        let mut tier = |low, high, room: f64| {
+            let down = dice.log(low, high) * forward;
+            let up = down * dice.log(0.5, 2.0);
+            Tier {
+                room: room as u64 * state,
+                down: state as f64 / down,
+                up: state as f64 / up,
+            }
+        };
+        let tiers = vec![tier(0.2, 20.0, host), tier(1.0, 100.0, disk)];
+        let machine = Machine {
+            forward: Duration::from_secs_f64(forward),
+            backward: Duration::from_secs_f64(forward * (1.0 + 2.0 * dice.share())),
+            state,
+            device: slots as u64 * state,
+            tiers,
+            copy: f64::INFINITY,
+            codec: None,
+        };
+        Self {
+            machine,
+            steps: steps as usize,
+        }
+    }
+}
+
+impl fmt::Display for Draw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let machine = &self.machine;
+        let forward = machine.forward.as_secs_f64();
+        let steps = |rate: f64| machine.state as f64 / rate / forward;
+        write!(
+            f,
+            "{} steps, backward {:.2}, {} slots",
+            self.steps,
+            machine.backward.as_secs_f64() / forward,
+            machine.device / machine.state
+        )?;
+        for tier in &machine.tiers {
+            let room = tier.room / machine.state;
+            write!(
+                f,
+                "; {room} states, down {:.1} up {:.1}",
+                steps(tier.down),
+                steps(tier.up)
+            )?;
+        }
+        Ok(())
+    }
+}
+
+pub(crate) struct Summary {
+    pub(crate) mean: f64,
+    pub(crate) nine_tenths: f64,
+    pub(crate) worst: f64,
+}
+
+impl Summary {
+    pub(crate) fn of(mut ratios: Vec<f64>) -> Self {
+        ratios.sort_by(f64::total_cmp);
+        Self {
+            mean: ratios.iter().sum::<f64>() / ratios.len() as f64,
+            nine_tenths: ratios[ratios.len() * 9 / 10],
+            worst: ratios[ratios.len() - 1],
+        }
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "mean {:.4}, 90% {:.4}, worst {:.4}",
+            self.mean, self.nine_tenths, self.worst
+        )
+    }
+}
