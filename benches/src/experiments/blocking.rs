@@ -28,7 +28,7 @@ struct Shape {
 }
 
 /// Bytes of the caches.
-struct Caches {
+struct CacheBytes {
     device: usize,
     host: usize,
 }
@@ -70,7 +70,7 @@ fn run(run: &mut Run) -> Result<()> {
             history / 3 * 2,
         ),
     ] {
-        let caches = Caches {
+        let caches = CacheBytes {
             device: device_cache,
             host: host_cache,
         };
@@ -135,7 +135,7 @@ fn shot(
     device: &Device,
     field: &Memory,
     shape: &Shape,
-    caches: &Caches,
+    caches: &CacheBytes,
     limit: f64,
 ) -> Result<()> {
     let engine = Engine::builder(device)

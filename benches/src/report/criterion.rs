@@ -1,42 +1,12 @@
 //! Criterion's results as rows.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use serde::Deserialize;
+use serde_json::Value;
 
 use super::Row;
 use super::query::split;
-
-/// `new/benchmark.json`: the names of a bench.
-#[derive(Deserialize)]
-struct Benchmark {
-    group_id: String,
-    function_id: Option<String>,
-    value_str: Option<String>,
-    /// The work of one iteration: `{"Elements": 16}`.
-    #[serde(default)]
-    throughput: Option<BTreeMap<String, serde_json::Value>>,
-}
-
-/// `new/estimates.json`, in nanoseconds.
-#[derive(Deserialize)]
-struct Estimates {
-    median: Estimate,
-}
-
-#[derive(Deserialize)]
-struct Estimate {
-    point_estimate: f64,
-    confidence_interval: Interval,
-}
-
-#[derive(Deserialize)]
-struct Interval {
-    lower_bound: f64,
-    upper_bound: f64,
-}
 
 /// Returns the rows of every bench that criterion kept under `home`, sorted by its path; none when there is no such folder.
 ///
@@ -54,9 +24,10 @@ pub fn rows(home: &Path) -> Result<Vec<Row>> {
     found.sort();
     let mut rows = Vec::new();
     for folder in found {
-        let bench: Benchmark = read(&folder.join("benchmark.json"))?;
-        let estimates: Estimates = read(&folder.join("estimates.json"))?;
-        rows.extend(bench_rows(&bench, &estimates.median));
+        let (bench, estimates) = ("benchmark.json", "estimates.json");
+        let named = || folder.display().to_string();
+        let found = bench_rows(&read(&folder.join(bench))?, &read(&folder.join(estimates))?);
+        rows.extend(found.with_context(named)?);
     }
     // Numbers in their own order, which is not that of the paths. The sort is stable: metrics stay together.
     let key = |row: &Row| {
@@ -70,40 +41,42 @@ pub fn rows(home: &Path) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-fn bench_rows(bench: &Benchmark, median: &Estimate) -> Vec<Row> {
-    let named = [("function", &bench.function_id), ("n", &bench.value_str)];
-    let pairs = named.into_iter().filter_map(|(key, value)| match value {
-        Some(value) if value.contains('=') => Some(value.clone()),
-        value => Some(format!("{key}={}", value.as_ref()?)),
-    });
+/// Returns the rows of a bench by its names and its estimates in nanoseconds; `None` if one lacks.
+fn bench_rows(bench: &Value, estimates: &Value) -> Option<Vec<Row>> {
+    let group = bench["group_id"].as_str()?;
+    let named = [("function", "function_id"), ("n", "value_str")];
+    let pairs = named
+        .into_iter()
+        .filter_map(|(key, field)| match bench[field].as_str()? {
+            value if value.contains('=') => Some(value.to_owned()),
+            value => Some(format!("{key}={value}")),
+        });
     let pairs: Vec<_> = pairs.collect();
     let case = if pairs.is_empty() {
-        bench.group_id.clone()
+        group.to_owned()
     } else {
         pairs.join(", ")
     };
-    let time = median.point_estimate;
-    let interval = &median.confidence_interval;
-    let does = |what: &str| bench.throughput.as_ref()?.get(what)?.as_f64();
+    let median = &estimates["median"];
+    let interval = &median["confidence_interval"];
+    let time = median["point_estimate"].as_f64()?;
+    let does = |what: &str| bench["throughput"][what].as_f64();
     let bytes = does("Bytes").or_else(|| does("BytesDecimal"));
+    let each = does("Elements").map(|elements| time / elements);
     let values = [
         ("time", Some(time), "ns"),
-        ("time min", Some(interval.lower_bound), "ns"),
-        ("time max", Some(interval.upper_bound), "ns"),
+        ("time min", Some(interval["lower_bound"].as_f64()?), "ns"),
+        ("time max", Some(interval["upper_bound"].as_f64()?), "ns"),
         (
             "bandwidth",
             bytes.map(|bytes| bytes * 1e9 / time),
             "bytes/s",
         ),
-        (
-            "time per element",
-            does("Elements").map(|elements| time / elements),
-            "ns",
-        ),
+        ("time per element", each, "ns"),
     ];
     let row = |(metric, value, unit): (&str, Option<f64>, &str)| {
         Some(Row {
-            experiment: format!("bench/{}", bench.group_id),
+            experiment: format!("bench/{group}"),
             case: case.clone(),
             metric: metric.to_owned(),
             value: value.filter(|value| value.is_finite())?,
@@ -112,7 +85,7 @@ fn bench_rows(bench: &Benchmark, median: &Estimate) -> Vec<Row> {
             ratio: None,
         })
     };
-    values.into_iter().filter_map(row).collect()
+    Some(values.into_iter().filter_map(row).collect())
 }
 
 /// Criterion keeps the latest measurement of a bench in its folder `new`.
@@ -129,7 +102,7 @@ fn collect(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T> {
+fn read(path: &Path) -> Result<Value> {
     let json = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
     serde_json::from_str(&json).with_context(|| path.display().to_string())
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tierflow_device::{Choice, open};
 use tierflow_engine::{BuildError, Engine, EngineBuilder, Error, Region, RegionMut, Tier, Version};
 use tierflow_testing::{Process, this_test};
-use tierflow_tier_alloc::{HostGrowth, HostPool, PoolOptions};
+use tierflow_tier_alloc::{Baseline, HostPool, PoolOptions};
 
 const MIB: usize = 1 << 20;
 const SLAB: u64 = 2 << 20;
@@ -171,7 +171,7 @@ fn a_pool_needs_somewhere_to_flush_to_and_memory_that_can_shrink() {
     ));
     let scratch = tempfile::tempdir().unwrap();
     let fixed = builder()
-        .tier(Tier::host(0).pool(&pool).growth(HostGrowth::DirectPin))
+        .tier(Tier::host(0).pool(&pool).growth(Baseline::DirectPin))
         .scratch(scratch.path())
         .build();
     assert!(matches!(fixed, Err(Error::Memory(_))));

@@ -37,7 +37,7 @@ pub use device_arena::{DeviceArena, DeviceGrowth, DeviceOptions, DeviceReport, M
 pub use error::{Error, Result};
 pub use gate::{Gate, Pass};
 #[cfg(feature = "baselines")]
-pub use host_arena::{Figures, Touching};
+pub use host_arena::{Baseline, Figures, Touching};
 pub use host_arena::{
     HostArena, HostGrowth, HostOptions, HostReport, NodeObtained, Numa, Pace, Sample, Transferring,
 };

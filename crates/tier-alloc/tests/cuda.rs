@@ -6,7 +6,9 @@ mod suite;
 use std::time::{Duration, Instant};
 
 use tierflow_device::{Choice, Device, open};
-use tierflow_tier_alloc::{DeviceArena, DeviceGrowth, Error, HostArena, HostGrowth, Ring};
+use tierflow_tier_alloc::{
+    Baseline, DeviceArena, DeviceGrowth, Error, HostArena, HostGrowth, Ring,
+};
 
 const GIB: usize = 1 << 30;
 
@@ -179,13 +181,13 @@ fn the_first_chunks_say_how_large_the_others_are() {
 fn managed_memory_stays_below_half_of_what_is_free() {
     let device = gpu().unwrap();
     let free = device.free_bytes().unwrap() as usize;
-    let too_much = HostArena::start(&device, free / 2 + GIB, HostGrowth::Managed);
+    let too_much = HostArena::start(&device, free / 2 + GIB, Baseline::Managed);
     assert!(matches!(too_much, Err(Error::Device(_))), "{too_much:?}");
-    let one = HostArena::start(&device, free / 3, HostGrowth::Managed).unwrap();
-    let two = HostArena::start(&device, free / 3, HostGrowth::Managed);
+    let one = HostArena::start(&device, free / 3, Baseline::Managed).unwrap();
+    let two = HostArena::start(&device, free / 3, Baseline::Managed);
     assert!(two.is_err(), "two thirds are managed");
     drop(one);
-    HostArena::start(&device, free / 3, HostGrowth::Managed).unwrap();
+    HostArena::start(&device, free / 3, Baseline::Managed).unwrap();
 }
 
 #[test]

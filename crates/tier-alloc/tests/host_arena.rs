@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tierflow_device::{Choice, HostReservation, open};
-use tierflow_tier_alloc::{Error, HostArena, HostGrowth, HostOptions, Pace};
+use tierflow_tier_alloc::{Baseline, Error, HostArena, HostGrowth, HostOptions, Pace};
 
 const MIB: usize = 1 << 20;
 
@@ -242,9 +242,9 @@ fn it_shrinks_and_grows_again_and_keeps_what_it_keeps() {
         bytes.fill(kept as u8);
         before = (limit, kept as u8);
     }
-    let direct = HostArena::start(&device, 2 * MIB, HostGrowth::DirectPin).unwrap();
+    let direct = HostArena::start(&device, 2 * MIB, Baseline::DirectPin).unwrap();
     assert!(matches!(direct.resize(0), Err(Error::Fixed { .. })));
-    let part = HostOptions::from(HostGrowth::DirectPin).begin_with(MIB);
+    let part = HostOptions::from(Baseline::DirectPin).begin_with(MIB);
     let refused = HostArena::start(&device, 2 * MIB, part);
     assert!(matches!(refused, Err(Error::Fixed { .. })));
     let part = HostOptions::from(pieces(4 * MIB, 2)).begin_with(6 * MIB);

@@ -6,7 +6,8 @@ mod suite;
 
 use tierflow_device::{Choice, Device, open};
 use tierflow_tier_alloc::{
-    DeviceArena, DeviceGrowth, DeviceOptions, HostArena, HostGrowth, HostOptions, Numa, Touching,
+    Baseline, DeviceArena, DeviceGrowth, DeviceOptions, HostArena, HostGrowth, HostOptions, Numa,
+    Touching,
 };
 
 const MIB: usize = 1 << 20;
@@ -40,7 +41,7 @@ fn names_are_unique() {
 
 #[test]
 fn touching_pauses_while_something_is_flushed() {
-    let growth = HostGrowth::TouchThenPin {
+    let growth = Baseline::TouchThenPin {
         touching: Touching::Sequential,
     };
     let arena = HostArena::start(&host(), 256 * MIB, growth).unwrap();

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use tierflow_device::HostReservation;
-use tierflow_tier_alloc::{HostArena, HostGrowth, HostReport, Ring, Touching};
+use tierflow_tier_alloc::{Baseline, HostArena, HostGrowth, HostReport, Ring, Touching};
 
 use super::child::{Family, Task, aggregate};
 use super::passes::{Load, Passes, is_here, passes};
@@ -166,11 +166,11 @@ fn cold_against_warm(run: &mut Run, scale: &AllocScale) -> Result<Passes> {
 
 /// Goal 2: blocking of the papers' strategies over `ours`, at least 50 and 4 times for checkpoints, 20 with restores.
 fn against_others(run: &mut Run, scale: &AllocScale, ours: &Passes) -> Result<()> {
-    let touch_then_pin = HostGrowth::TouchThenPin {
+    let touch_then_pin = Baseline::TouchThenPin {
         touching: Touching::Auto,
     };
     let others = [
-        ("DirectAlloc", HostGrowth::DirectPin, 50.0, Some(20.0)),
+        ("DirectAlloc", Baseline::DirectPin, 50.0, Some(20.0)),
         ("IncrementalVmm", touch_then_pin, 4.0, None),
     ];
     for (device, host, checkpoint_goal, total_goal) in others {
@@ -259,7 +259,7 @@ fn while_the_application_runs(run: &mut Run, scale: &AllocScale) -> Result<()> {
         pause: Duration::from_micros(pause),
         touchers,
     };
-    let whole = HostGrowth::TouchThenPin {
+    let whole = Baseline::TouchThenPin {
         touching: Touching::Concurrent,
     };
     let ways = [
@@ -267,8 +267,8 @@ fn while_the_application_runs(run: &mut Run, scale: &AllocScale) -> Result<()> {
         ("Pieces-16MiB-20us-4", pieces(16, 20, 4)),
         ("Pieces-8MiB-20us-8", pieces(8, 20, 8)),
         ("Pieces-32MiB-100us-8", pieces(32, 100, 8)),
-        ("TouchThenPin", whole),
-        ("VmmHost", HostGrowth::vmm_host()),
+        ("TouchThenPin", whole.into()),
+        ("VmmHost", Baseline::VMM_HOST.into()),
     ];
     for (name, growth) in ways {
         if !is_here(growth.name(), scale.is_gpu()) {

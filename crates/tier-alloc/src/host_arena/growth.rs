@@ -8,27 +8,12 @@ use tierflow_device::HostReservation;
 use crate::error::{Error, Result};
 
 #[cfg(feature = "baselines")]
-use super::baselines::Touching;
+use super::baselines::Baseline;
 
 /// How host memory is made fast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HostGrowth {
-    #[cfg(feature = "baselines")]
-    /// All of it in one call before [`HostArena::start`](super::HostArena::start) returns
-    /// (`cuMemHostAlloc`): the baseline of HiPC'22 ("direct pin"). It takes seconds: 2 to 3 GB/s.
-    DirectPin,
-    #[cfg(feature = "baselines")]
-    /// Small pages (4 KiB), set to 0 one after the other by one thread, and pinned as a whole at
-    /// the end (HiPC'22 §V-B, "incremental memset"). Bytes are usable once they are set.
-    IncrementalMemset,
-    #[cfg(feature = "baselines")]
-    /// The paper's own (HiPC'22 §IV): huge pages, touched by one thread with one write each, and
-    /// pinned as a whole at the end. Pinning makes every copy of the process wait.
-    TouchThenPin {
-        /// The behaviour of touching while copies run.
-        touching: Touching,
-    },
     /// Piece by piece in the background: some threads touch pieces, and one pins those that were
     /// touched, with pauses that let the application's copies through. Until a piece is pinned,
     /// copies of it go through a [`Ring`](crate::Ring).
@@ -47,57 +32,18 @@ pub enum HostGrowth {
         /// there are none; four about three times as much, eight five times.
         touchers: usize,
     },
+    /// A strategy to measure the others against.
     #[cfg(feature = "baselines")]
-    /// Pinned memory that the driver makes chunk by chunk on the node next to the device, in the
-    /// background (`cuMemCreate` for `HOST_NUMA`). Bytes are usable once their chunk is there.
-    /// CUDA only.
-    VmmHost {
-        /// Bytes made at once, rounded up to the driver's granularity.
-        chunk: usize,
-    },
-    #[cfg(feature = "baselines")]
-    /// Unified memory (`cuMemAllocManaged`), which the driver moves as either side touches it
-    /// (HiPC'22 §V-B, "UVM"). CUDA only, and no more than half of the device's free memory.
-    Managed,
+    Baseline(Baseline),
 }
 
 impl HostGrowth {
-    /// Every strategy with its usual settings.
-    #[cfg(feature = "baselines")]
-    pub fn all() -> Vec<Self> {
-        let mut all = vec![Self::DirectPin, Self::IncrementalMemset];
-        all.extend(
-            [Touching::Sequential, Touching::Concurrent, Touching::Auto]
-                .map(|touching| Self::TouchThenPin { touching }),
-        );
-        all.extend([Self::default(), Self::vmm_host(), Self::Managed]);
-        all
-    }
-
-    /// [`VmmHost`](Self::VmmHost) in chunks of 64 MiB, 11 ms each.
-    #[cfg(feature = "baselines")]
-    pub fn vmm_host() -> Self {
-        Self::VmmHost { chunk: 64 << 20 }
-    }
-
     /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {
-            #[cfg(feature = "baselines")]
-            Self::DirectPin => "DirectPin",
-            #[cfg(feature = "baselines")]
-            Self::IncrementalMemset => "IncrementalMemset",
-            #[cfg(feature = "baselines")]
-            Self::TouchThenPin { touching } => match touching {
-                Touching::Sequential => "TouchThenPin-Sequential",
-                Touching::Concurrent => "TouchThenPin-Concurrent",
-                Touching::Auto => "TouchThenPin-Auto",
-            },
             Self::Pieces { .. } => "Pieces",
             #[cfg(feature = "baselines")]
-            Self::VmmHost { .. } => "VmmHost",
-            #[cfg(feature = "baselines")]
-            Self::Managed => "Managed",
+            Self::Baseline(baseline) => baseline.name(),
         }
     }
 
@@ -106,7 +52,7 @@ impl HostGrowth {
         match self {
             Self::Pieces { piece, .. } => Some(piece),
             #[cfg(feature = "baselines")]
-            _ => None,
+            Self::Baseline(_) => None,
         }
     }
 
@@ -115,7 +61,7 @@ impl HostGrowth {
         match &mut self {
             Self::Pieces { piece, .. } => *piece = bytes,
             #[cfg(feature = "baselines")]
-            _ => {}
+            Self::Baseline(_) => {}
         }
         self
     }
@@ -123,11 +69,9 @@ impl HostGrowth {
     /// Returns true if the strategy runs on CUDA devices alone.
     pub fn needs_cuda(self) -> bool {
         match self {
-            #[cfg(feature = "baselines")]
-            Self::VmmHost { .. } | Self::Managed => true,
-            #[cfg(feature = "baselines")]
-            Self::DirectPin | Self::IncrementalMemset | Self::TouchThenPin { .. } => false,
             Self::Pieces { .. } => false,
+            #[cfg(feature = "baselines")]
+            Self::Baseline(baseline) => baseline.needs_cuda(),
         }
     }
 }

@@ -25,9 +25,7 @@ use crate::workers::Workers;
 
 use backing::Wanted;
 #[cfg(feature = "baselines")]
-use baselines::{DirectPin, Managed, Memset, TouchThenPin, VmmHost};
-#[cfg(feature = "baselines")]
-pub use baselines::{Figures, Touching};
+pub use baselines::{Baseline, Figures, Touching};
 pub use copies::Transferring;
 use growing::Growing;
 pub use growth::{HostGrowth, HostOptions, Numa, Pace};
@@ -200,31 +198,21 @@ impl HostArena {
     }
 }
 
-/// The strategy of this name, with its settings checked.
+/// Returns the strategy of this name, with its settings checked.
 fn strategy_of(growth: HostGrowth) -> Result<Box<dyn Strategy>> {
-    Ok(match growth {
-        #[cfg(feature = "baselines")]
-        HostGrowth::DirectPin => Box::new(DirectPin),
-        #[cfg(feature = "baselines")]
-        HostGrowth::IncrementalMemset => Box::new(Memset),
-        #[cfg(feature = "baselines")]
-        HostGrowth::TouchThenPin { touching } => Box::new(TouchThenPin { touching }),
+    match growth {
         HostGrowth::Pieces {
             piece,
             pause,
             touchers,
-        } => Box::new(Pieces::new(
+        } => Ok(Box::new(Pieces::new(
             at_least_one(piece, "the piece")?,
             pause,
             at_least_one(touchers, "the number of touchers")?,
-        )),
+        ))),
         #[cfg(feature = "baselines")]
-        HostGrowth::VmmHost { chunk } => Box::new(VmmHost {
-            chunk: at_least_one(chunk, "the chunk")?,
-        }),
-        #[cfg(feature = "baselines")]
-        HostGrowth::Managed => Box::new(Managed),
-    })
+        HostGrowth::Baseline(baseline) => baseline.strategy(),
+    }
 }
 
 fn at_least_one(value: usize, setting: &'static str) -> Result<usize> {

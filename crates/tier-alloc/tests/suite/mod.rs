@@ -5,7 +5,9 @@
 use std::time::Instant;
 
 use tierflow_device::{Device, Kind, Memory};
-use tierflow_tier_alloc::{DeviceArena, DeviceGrowth, Error, HostArena, HostGrowth, Ring};
+use tierflow_tier_alloc::{
+    Baseline, DeviceArena, DeviceGrowth, Error, HostArena, HostGrowth, Ring,
+};
 
 const MIB: usize = 1 << 20;
 
@@ -96,7 +98,7 @@ fn reports(device: &Device, arena: &HostArena, growth: HostGrowth) {
     assert_eq!(report.strategy, growth.name());
     assert_eq!((report.failed.as_ref(), report.finished), (None, true));
     assert_eq!(report.usable, report.capacity);
-    let driver_sees_to_it = growth == HostGrowth::Managed;
+    let driver_sees_to_it = growth == Baseline::Managed.into();
     let touched = if driver_sees_to_it {
         0
     } else {
@@ -116,7 +118,7 @@ fn reports(device: &Device, arena: &HostArena, growth: HostGrowth) {
         assert!(pair[0].pinned <= pair[1].pinned, "{growth}");
     }
     assert!(report.huge_pages.is_none_or(|huge| huge <= report.capacity));
-    if growth == HostGrowth::IncrementalMemset {
+    if growth == Baseline::IncrementalMemset.into() {
         assert_eq!(report.huge_pages, Some(0), "4 KiB pages were asked for");
     }
 }

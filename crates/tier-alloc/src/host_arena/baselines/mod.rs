@@ -1,4 +1,4 @@
-//! The strategies that [`Pieces`](super::HostGrowth::Pieces) is measured against: those of HiPC'22, and the driver's own.
+//! The strategies that [`Pieces`](HostGrowth::Pieces) is measured against: those of HiPC'22, and the driver's own.
 
 mod direct;
 mod measured;
@@ -6,8 +6,114 @@ mod model;
 mod touch_then_pin;
 mod vmm_host;
 
-pub(super) use direct::{DirectPin, Managed};
+use super::at_least_one;
+use super::growth::{HostGrowth, HostOptions};
+use super::strategy::Strategy;
+use crate::error::Result;
+use direct::{DirectPin, Managed};
 pub(super) use measured::{Concurrency, Flush};
 pub use model::{Figures, Touching};
-pub(super) use touch_then_pin::{Memset, TouchThenPin};
-pub(super) use vmm_host::VmmHost;
+use touch_then_pin::{Memset, TouchThenPin};
+use vmm_host::VmmHost;
+
+/// A strategy that [`HostGrowth::Pieces`] is measured against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Baseline {
+    /// All of it in one call before [`HostArena::start`](crate::HostArena::start) returns
+    /// (`cuMemHostAlloc`): the baseline of HiPC'22 ("direct pin"). It takes seconds: 2 to 3 GB/s.
+    DirectPin,
+    /// Small pages (4 KiB), set to 0 one after the other by one thread, and pinned as a whole at
+    /// the end (HiPC'22 §V-B, "incremental memset"). Bytes are usable once they are set.
+    IncrementalMemset,
+    /// The paper's own (HiPC'22 §IV): huge pages, touched by one thread with one write each, and
+    /// pinned as a whole at the end. Pinning makes every copy of the process wait.
+    TouchThenPin {
+        /// The behaviour of touching while copies run.
+        touching: Touching,
+    },
+    /// Pinned memory that the driver makes chunk by chunk on the node next to the device, in the
+    /// background (`cuMemCreate` for `HOST_NUMA`). Bytes are usable once their chunk is there.
+    /// CUDA only.
+    VmmHost {
+        /// Bytes made at once, rounded up to the driver's granularity.
+        chunk: usize,
+    },
+    /// Unified memory (`cuMemAllocManaged`), which the driver moves as either side touches it
+    /// (HiPC'22 §V-B, "UVM"). CUDA only, and no more than half of the device's free memory.
+    Managed,
+}
+
+impl Baseline {
+    /// [`VmmHost`](Self::VmmHost) in chunks of 64 MiB, 11 ms each.
+    pub const VMM_HOST: Self = Self::VmmHost { chunk: 64 << 20 };
+
+    /// Every baseline with its usual settings.
+    pub const ALL: [Self; 7] = [
+        Self::DirectPin,
+        Self::IncrementalMemset,
+        Self::TouchThenPin {
+            touching: Touching::Sequential,
+        },
+        Self::TouchThenPin {
+            touching: Touching::Concurrent,
+        },
+        Self::TouchThenPin {
+            touching: Touching::Auto,
+        },
+        Self::VMM_HOST,
+        Self::Managed,
+    ];
+
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::DirectPin => "DirectPin",
+            Self::IncrementalMemset => "IncrementalMemset",
+            Self::TouchThenPin { touching } => match touching {
+                Touching::Sequential => "TouchThenPin-Sequential",
+                Touching::Concurrent => "TouchThenPin-Concurrent",
+                Touching::Auto => "TouchThenPin-Auto",
+            },
+            Self::VmmHost { .. } => "VmmHost",
+            Self::Managed => "Managed",
+        }
+    }
+
+    pub(super) fn needs_cuda(self) -> bool {
+        matches!(self, Self::VmmHost { .. } | Self::Managed)
+    }
+
+    /// Returns the strategy, with its settings checked.
+    pub(super) fn strategy(self) -> Result<Box<dyn Strategy>> {
+        Ok(match self {
+            Self::DirectPin => Box::new(DirectPin),
+            Self::IncrementalMemset => Box::new(Memset),
+            Self::TouchThenPin { touching } => Box::new(TouchThenPin { touching }),
+            Self::VmmHost { chunk } => Box::new(VmmHost {
+                chunk: at_least_one(chunk, "the chunk")?,
+            }),
+            Self::Managed => Box::new(Managed),
+        })
+    }
+}
+
+impl HostGrowth {
+    /// Returns every strategy with its usual settings.
+    pub fn all() -> Vec<Self> {
+        let baselines = Baseline::ALL.into_iter().map(Self::Baseline);
+        baselines.chain([Self::default()]).collect()
+    }
+}
+
+impl From<Baseline> for HostGrowth {
+    fn from(baseline: Baseline) -> Self {
+        Self::Baseline(baseline)
+    }
+}
+
+impl From<Baseline> for HostOptions {
+    fn from(baseline: Baseline) -> Self {
+        HostGrowth::from(baseline).into()
+    }
+}

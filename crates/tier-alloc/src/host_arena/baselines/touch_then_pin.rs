@@ -20,7 +20,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Bytes touched between two looks at what else goes on: about a millisecond.
 const STEP: usize = 8 << 20;
 
-/// See [`HostGrowth::IncrementalMemset`](crate::HostGrowth::IncrementalMemset).
+/// See [`Baseline::IncrementalMemset`](super::Baseline::IncrementalMemset).
 #[derive(Debug)]
 pub(in crate::host_arena) struct Memset;
 
@@ -49,7 +49,7 @@ fn set_to_zero(reservation: &HostReservation, range: Range<usize>) -> tierflow_d
     Ok(())
 }
 
-/// See [`HostGrowth::TouchThenPin`](crate::HostGrowth::TouchThenPin).
+/// See [`Baseline::TouchThenPin`](super::Baseline::TouchThenPin).
 #[derive(Debug)]
 pub(in crate::host_arena) struct TouchThenPin {
     pub(in crate::host_arena) touching: Touching,

@@ -9,7 +9,7 @@ use crate::host_arena::strategy::Strategy;
 use crate::watermark::End;
 use crate::workers::{Stop, Workers};
 
-/// See [`HostGrowth::VmmHost`](crate::HostGrowth::VmmHost).
+/// See [`Baseline::VmmHost`](super::Baseline::VmmHost).
 #[derive(Debug)]
 pub(in crate::host_arena) struct VmmHost {
     pub(in crate::host_arena) chunk: usize,
