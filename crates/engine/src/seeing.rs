@@ -3,7 +3,7 @@
 use crate::lasting::Damage;
 use crate::metrics::{Evictions, HopMetrics, Metrics, Stalls, TierMetrics};
 use crate::plan::{Statistics, TierId};
-use crate::run::Medium;
+use crate::run::{Medium, direct_metrics};
 use crate::{Engine, Version};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -152,7 +152,7 @@ impl Engine {
                 .shared
                 .tiers
                 .iter()
-                .find_map(|tier| Some(tier.medium.direct()?.metrics())),
+                .find_map(|tier| Some(direct_metrics(tier.medium.straight()?))),
         }
     }
 
