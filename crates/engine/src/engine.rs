@@ -8,7 +8,7 @@ use crate::lasting::{Damage, ProtectionState};
 use crate::plan::{Event, Refusal, Ticket, TierId};
 use crate::region::{self, Region, RegionMut};
 use crate::run::sync::{JoinHandle, sleep};
-use crate::run::{Answer, Grant, Pool, Shared, Sink, Source, start_pool};
+use crate::run::{Answer, Grant, Pieces, Pool, Shared, SourceRegions, TargetRegions, start_pool};
 use crate::{EngineBuilder, Error, Result, Version};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -177,9 +177,11 @@ impl Engine {
         {
             Some(at) => self.write_until(at, ticket, version, (&grant, regions), stream),
             None => {
-                let copied = self.shared.with_lane(|lane| {
-                    let to = (version, grant.pieces.as_slice());
-                    self.shared.copy_in(lane, &Source::new(regions), to, stream)
+                let copied = self.shared.with_context(|context| {
+                    let pieces = grant.pieces.as_slice();
+                    let to = Pieces { version, pieces };
+                    self.shared
+                        .copy_in(context, &SourceRegions::new(regions), to, stream)
                 });
                 self.shared.end_write(version, &grant.pieces, true);
                 let ok = copied.is_ok();
@@ -233,14 +235,19 @@ impl Engine {
                 given,
             });
         }
-        self.read_into((version, expected), Sink::whole(regions), stream, deadline)
+        self.read_into(
+            (version, expected),
+            TargetRegions::whole(regions),
+            stream,
+            deadline,
+        )
     }
 
     /// Reads a version of `size` bytes, or parts of it, which leave it as it is.
     pub(crate) fn read_into(
         &self,
         (version, size): (Version, u64),
-        mut sink: Sink<'_, '_>,
+        mut sink: TargetRegions<'_, '_>,
         stream: Option<&Stream>,
         deadline: Deadline,
     ) -> Result<()> {
@@ -258,7 +265,7 @@ impl Engine {
     fn read_once(
         &self,
         (version, size): (Version, u64),
-        sink: &mut Sink<'_, '_>,
+        sink: &mut TargetRegions<'_, '_>,
         stream: Option<&Stream>,
         deadline: Deadline,
     ) -> Result<bool> {
@@ -294,12 +301,12 @@ impl Engine {
         &self,
         version: Version,
         grant: &Grant,
-        sink: &mut Sink<'_, '_>,
+        sink: &mut TargetRegions<'_, '_>,
         stream: Option<&Stream>,
     ) -> Result<()> {
         let to = (sink, stream);
         self.shared
-            .with_lane(|lane| self.shared.copy_out(lane, version, grant, to))
+            .with_context(|context| self.shared.copy_out(context, version, grant, to))
     }
 
     /// Bytes of `version`: what its regions must add up to.

@@ -2,7 +2,7 @@
 
 use crate::deadline::Deadline;
 use crate::region::{self, UNNAMED};
-use crate::run::Sink;
+use crate::run::TargetRegions;
 use crate::{Engine, Error, RegionMut, Result, Version, Within};
 use hashbrown::HashMap;
 use tierflow_device::Stream;
@@ -112,7 +112,7 @@ impl Engine {
             return Ok(());
         }
         let size = layout.iter().map(|info| info.length).sum();
-        let sink = Sink::parts(&mut regions, &starts);
+        let sink = TargetRegions::parts(&mut regions, &starts);
         self.read_into((version, size), sink, stream, deadline)
     }
 }

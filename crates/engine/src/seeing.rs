@@ -3,7 +3,7 @@
 use crate::lasting::Damage;
 use crate::metrics::{Evictions, HopMetrics, Metrics, Stalls, TierMetrics};
 use crate::plan::{Statistics, TierId};
-use crate::run::Medium;
+use crate::run::{Medium, direct_metrics};
 use crate::{Engine, Version};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -125,10 +125,10 @@ impl Engine {
                     checkpoints: counts.checkpoints,
                     restores: counts.restores,
                     damaged: counts.damaged,
-                    unverified: match &tier.medium {
-                        Medium::Storage(storage, _) => storage.unverified(),
-                        _ => 0,
-                    },
+                    unverified: tier
+                        .medium
+                        .storage()
+                        .map_or(0, |storage| storage.unverified()),
                     evictions: counts.evictions,
                     dropped_prefetches: counts.dropped_prefetches,
                     evicted: Evictions {
@@ -156,7 +156,7 @@ impl Engine {
                 .shared
                 .tiers
                 .iter()
-                .find_map(|tier| Some(tier.medium.direct()?.metrics())),
+                .find_map(|tier| Some(direct_metrics(tier.medium.straight()?))),
         }
     }
 

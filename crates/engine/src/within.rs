@@ -4,7 +4,7 @@ use crate::deadline::{Deadline, Interrupt};
 use crate::error::versions_text;
 use crate::in_place::{ConsumeSlot, ProduceSlot};
 use crate::plan::{Event, Ticket};
-use crate::run::{Grant, Lane, Shared, Sink, Source, work_until};
+use crate::run::{Grant, Pieces, Shared, SourceRegions, TargetRegions, TierContext, work_until};
 use crate::{Engine, Error, Region, RegionMut, Result, Version};
 use std::time::{Duration, Instant};
 use tierflow_device::Stream;
@@ -170,14 +170,15 @@ impl Engine {
         let too_late = report.clone();
         let collected = self
             .shared
-            .with_lane(|lane| lane.collect(&Source::new(regions), stream));
+            .with_context(|context| context.collect(&SourceRegions::new(regions), stream));
         let written = collected.and_then(|bytes| {
             let work = move |shared: &Shared, stop| {
                 let regions = [Region::from(bytes.as_slice())];
-                shared.with_any_lane(|lane| {
-                    lane.stop_by(Some(stop));
-                    let to = (version, pieces.as_slice());
-                    shared.copy_in(lane, &Source::new(&regions), to, None)
+                shared.with_any_context(|context| {
+                    context.stop_by(Some(stop));
+                    let pieces = pieces.as_slice();
+                    let to = Pieces { version, pieces };
+                    shared.copy_in(context, &SourceRegions::new(&regions), to, None)
                 })
             };
             let too_late = move |shared: &Shared| too_late(shared, false, false);
@@ -203,15 +204,15 @@ impl Engine {
         deadline: Instant,
         ticket: Ticket,
         (version, size): (Version, u64),
-        (grant, sink): (Grant, &mut Sink<'_, '_>),
+        (grant, sink): (Grant, &mut TargetRegions<'_, '_>),
         stream: Option<&Stream>,
     ) -> Result<Option<()>> {
         let read = self.fetch_until(deadline, ticket, (version, size), grant);
         let given = match read {
             Ok(None) => return Ok(None),
             Ok(Some(bytes)) => {
-                let give = |lane: &mut Lane| lane.give(sink, (0, &bytes), stream);
-                self.shared.with_lane(give)
+                let give = |context: &mut TierContext| Ok(context.give(sink, 0, &bytes, stream)?);
+                self.shared.with_context(give)
             }
             Err(error) => Err(error),
         };
@@ -231,10 +232,10 @@ impl Engine {
         let work = move |shared: &Shared, stop| {
             let mut bytes = vec![0; usize::try_from(size).unwrap_or(usize::MAX)];
             let mut whole = [RegionMut::from(bytes.as_mut_slice())];
-            let sink = &mut Sink::whole(&mut whole);
-            shared.with_any_lane(|lane| {
-                lane.stop_by(Some(stop));
-                shared.copy_out(lane, version, &grant, (sink, None))
+            let sink = &mut TargetRegions::whole(&mut whole);
+            shared.with_any_context(|context| {
+                context.stop_by(Some(stop));
+                shared.copy_out(context, version, &grant, (sink, None))
             })?;
             Ok(bytes)
         };

@@ -8,15 +8,16 @@ use crate::lasting::{self, OpenHistory};
 use crate::plan::{ExtentSize, PlanConfig, TierConfig, TierId, World};
 use crate::run::sync::unbounded;
 use crate::run::{
-    AHEAD, COMMITTED, Crew, Direct, Direction, DurableTier, Lane, Level, Medium, Pool, Recorder,
-    Shared, Stage, Ways, gathering, hear_turns, start_committer, start_housekeeping, start_opening,
-    start_workers,
+    AHEAD, COMMITTED, Crew, Direction, DurableTier, Level, Medium, Pool, Recorder, Shared, Stage,
+    TierContext, Ways, find_direct, gathering, hear_turns, start_committer, start_housekeeping,
+    start_opening, start_workers,
 };
 use crate::{BuildError, Engine, Error, Result};
 use std::sync::Arc;
 use tierflow_device::Device;
 use tierflow_store::Storage;
 use tierflow_tier_alloc::{DeviceArena, HostArena};
+use tierflow_transfer::{ScratchMedium, Straight};
 
 /// Copies start at multiples of this, in bytes, as direct I/O requires.
 pub(super) const ALIGNMENT: u64 = 4096;
@@ -53,7 +54,7 @@ impl EngineBuilder {
         }
         self.node_local_limit = self.node_local_limit.max(opened.required(ALIGNMENT));
         // Streams come before memory: while the arenas grow, the driver is slow to make anything.
-        let lane = Lane::with_stream(&self.device)?;
+        let context = TierContext::with_stream(&self.device)?;
         let (mut ways, crews) = crews(&self.device, &kinds)?;
         let mut commits = Vec::new();
         let lasts = kinds.iter().any(|kind| kind.lasts());
@@ -109,7 +110,7 @@ impl EngineBuilder {
             (tiers, stage),
             world,
             ways,
-            lane,
+            context,
             Recorder::new(self.timeline),
             (Arc::clone(&opened.empties), Arc::clone(&opened.layouts)),
         ));
@@ -197,11 +198,11 @@ impl EngineBuilder {
     }
 
     /// Returns the direct path between device memory and storage, past the host; `None` if there is none.
-    fn direct(&self, storage: &Arc<dyn Storage>) -> Result<Option<Arc<Direct>>> {
+    fn direct(&self, storage: &Arc<dyn Storage>) -> Result<Option<Arc<Straight>>> {
         if self.device_cache.bytes == 0 {
             return Ok(None);
         }
-        let direct = Direct::find(&self.device, storage, self.direct_io)?;
+        let direct = find_direct(&self.device, storage, self.direct_io)?;
         Ok(direct.map(Arc::new))
     }
 
@@ -211,7 +212,7 @@ impl EngineBuilder {
             return Err(BuildError::NothingBelowPeers.into());
         }
         if let Some(cache) = &self.peer_cache
-            && !cache.memory().device().is_same(&self.device)
+            && !cache.is_of(&self.device)
         {
             return Err(Error::Device(tierflow_device::Invalid::OtherDevice.into()));
         }
@@ -277,7 +278,7 @@ impl EngineBuilder {
                 let scratch = self.scratch.as_ref().ok_or(ABSENT)?;
                 let (storage, limit) = scratch.open()?;
                 let direct = self.direct(&storage)?;
-                return Ok((Medium::Storage(storage, direct), limit));
+                return Ok((Medium::Storage(ScratchMedium::new(storage, direct)), limit));
             }
             Kind::NodeLocal => {
                 let kept = opened.node_local.as_ref().ok_or(ABSENT)?;
@@ -316,9 +317,9 @@ fn crews(device: &Device, kinds: &[Kind]) -> Result<(Ways, Vec<Crew>)> {
                 false => None,
             };
             let make = || match &shared {
-                Some(stream) => Ok(Lane::on(device, Arc::clone(stream))),
-                None if reaches_device => Lane::with_stream(device),
-                None => Ok(Lane::new(device)),
+                Some(stream) => Ok(TierContext::on(device, Arc::clone(stream))),
+                None if reaches_device => TierContext::with_stream(device),
+                None => Ok(TierContext::new(device)),
             };
             let (sender, tasks) = unbounded();
             ways.queues.insert((direction, tier), sender);

@@ -2,7 +2,7 @@
 
 use crate::plan::{Event, Place, Ticket};
 use crate::region::RegionMut;
-use crate::run::{Grant, Sink};
+use crate::run::{Grant, TargetRegions};
 use crate::{Engine, Error, Result, Version};
 use std::ops::Deref;
 use std::sync::Arc;
@@ -96,7 +96,7 @@ impl Call<'_> {
         let size = usize::try_from(size).unwrap_or(usize::MAX);
         let memory = shared.device.alloc(size)?;
         let mut regions = [RegionMut::from(&memory)];
-        let sink = &mut Sink::whole(&mut regions);
+        let sink = &mut TargetRegions::whole(&mut regions);
         self.engine.copy_out(self.version, grant, sink, None)?;
         Ok(memory.lend(0..size)?)
     }
@@ -118,8 +118,8 @@ impl Call<'_> {
         };
         let memory = shared.device.alloc(bytes.len())?;
         let mut regions = [RegionMut::from(&memory)];
-        let sink = &mut Sink::whole(&mut regions);
-        shared.with_lane(|lane| lane.give(sink, (0, &bytes), None))?;
+        let sink = &mut TargetRegions::whole(&mut regions);
+        shared.with_context(|context| Ok(context.give(sink, 0, &bytes, None)?))?;
         Ok(Some(memory.lend(0..bytes.len())?))
     }
 }

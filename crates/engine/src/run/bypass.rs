@@ -1,47 +1,63 @@
-//! How a caller reads from storage what is in no cache, and writes there what goes past all of them: it stands still until
-//! all of it has moved, so the workers of that way help it with its requests while it copies.
+//! Copies between a caller and storage, past all caches. The caller waits until all bytes have moved, so the workers of the link help it
+//! with its requests while it copies.
 
-use super::ends::{Lying, Streams};
+use super::context::TierContext;
+use super::ends::PlacedPiece;
 use super::job::{Direction, Help, Request, Task};
-use super::lane::Stop;
 use super::regions::cuts;
-use super::staging::{STAGED, Staging};
 use super::sync::{Ordering, Sender, unbounded};
 use crate::plan::TierId;
 use crate::{Error, Result};
 use std::sync::Arc;
-use tierflow_device::{ReadLoan, WriteLoan};
+use tierflow_device::{ReadLoan, Stream, WriteLoan};
+use tierflow_transfer::{BUFFER_BYTES, Buffer, StreamChoice};
 
-/// Requests at a time: what it takes to have a disk's bandwidth.
+/// Requests at a time: as many as it takes to have a disk's bandwidth.
 const REQUESTS: usize = 4;
 
 /// Buffers of a call: one for each request, and some that are being copied meanwhile.
-pub(super) const BUFFERS: u64 = REQUESTS as u64 + 2;
+const BUFFERS: u64 = REQUESTS as u64 + 2;
 
-/// Where the workers of a way take their tasks from, if there are any.
-pub(crate) type Crews<'a> = &'a dyn Fn(Direction, TierId) -> Option<Sender<Task>>;
+/// Returns the queue of the workers of a link, if there are any.
+pub(crate) type LinkLookup<'a> = &'a dyn Fn(Direction, TierId) -> Option<Sender<Task>>;
 
-/// Moves a piece of storage through buffers. `prepare` puts what is to be written into a buffer, and `finish` takes
-/// what was read out of it; both are told where in the version it belongs.
+/// A copy of a caller's.
+pub(super) struct Bypass<'b> {
+    /// The piece on storage.
+    pub(super) piece: PlacedPiece<'b>,
+    pub(super) direction: Direction,
+    pub(super) links: LinkLookup<'b>,
+    /// The caller's stream.
+    pub(super) stream: Option<&'b Stream>,
+}
+
+/// Copies a piece of storage through buffers. `prepare` fills a buffer that is to be written, and `finish` empties one that was read. Both
+/// have the offset in the version.
 pub(super) fn bypass(
-    (buffers, mut streams, stop): (Vec<Staging>, Streams<'_>, &Stop),
-    lying: Lying<'_>,
-    (direction, crews): (Direction, Crews<'_>),
-    (mut prepare, mut finish): (
-        impl FnMut(u64, WriteLoan, &mut Streams<'_>) -> Result<()>,
-        impl FnMut(u64, ReadLoan, &mut Streams<'_>) -> Result<()>,
-    ),
+    context: &mut TierContext,
+    copy: Bypass<'_>,
+    mut prepare: impl FnMut(u64, WriteLoan, &mut StreamChoice<'_>) -> tierflow_transfer::Result<()>,
+    mut finish: impl FnMut(u64, ReadLoan, &mut StreamChoice<'_>) -> tierflow_transfer::Result<()>,
 ) -> Result<()> {
-    let place = &lying.piece.place;
-    let storage = lying.medium.storage().ok_or(Error::Internal {
+    let Bypass {
+        piece: placed,
+        direction,
+        links,
+        stream,
+    } = copy;
+    let place = &placed.piece.place;
+    let storage = placed.medium.storage().ok_or(Error::Internal {
         what: "requests of a tier that is not storage",
     })?;
+    let buffers = context.buffers().at_most(BUFFERS, place.size)?;
+    let stop = context.stop();
+    let mut streams = context.streams(stream);
     let (send, requests) = unbounded();
     let (done, answers) = unbounded();
     let help = Help {
         storage: Arc::clone(storage),
         direction,
-        start: lying.piece.start,
+        start: placed.piece.start,
         offset: place.offset,
         requests,
         done,
@@ -49,22 +65,22 @@ pub(super) fn bypass(
     };
     // A single part has moved before a worker comes to help.
     if buffers.len() > 1
-        && let Some(crew) = crews(direction, place.tier)
+        && let Some(workers) = links(direction, place.tier)
     {
         for _ in 0..buffers.len().min(REQUESTS) {
-            // Should they all have gone, the caller does it alone.
-            let _ = crew.send(Task::Help(help.clone()));
+            // Without workers the caller does it alone.
+            let _ = workers.send(Task::Help(help.clone()));
         }
     }
-    let mut parts = cuts(place.size, STAGED);
-    let mut begin = |buffer: Staging, streams: &mut Streams<'_>| {
+    let mut parts = cuts(place.size, BUFFER_BYTES);
+    let mut begin = |buffer: Buffer, streams: &mut StreamChoice<'_>| {
         let Some((from, length)) = parts.next() else {
             return Ok(0);
         };
         if stop.is_set() {
             return Err(Error::Storage(tierflow_store::Error::Cancelled));
         }
-        let at = lying.piece.start + from;
+        let at = placed.piece.start + from;
         prepare(at, buffer.lend_mut(0..length)?, streams)?;
         // There is a receiver: this call's own.
         let _ = send.send(Request { at, length, buffer });
@@ -97,7 +113,7 @@ pub(super) fn bypass(
         if outcome.is_ok() {
             let Request { at, length, buffer } = request;
             outcome = served
-                .and_then(|()| finish(at, buffer.lend(0..length)?, &mut streams))
+                .and_then(|()| Ok(finish(at, buffer.lend(0..length)?, &mut streams)?))
                 .and_then(|()| begin(buffer, &mut streams))
                 .map(|begun| under_way += begun);
         }
@@ -105,7 +121,7 @@ pub(super) fn bypass(
     outcome
 }
 
-/// What the caller does itself while fewer help than a disk can use: a request that no worker took yet, or only takes it back.
+/// Serves a request that no worker took yet, while fewer help than a disk can use; once the call is over, only takes the request back.
 fn mine(help: &Help, is_over: bool) -> Option<(Request, Result<()>)> {
     if !is_over && help.helpers.load(Ordering::Relaxed) >= REQUESTS {
         return None;

@@ -22,18 +22,19 @@ use notices::{AGAIN, Bell, NONE, Notices};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tierflow_device::{Access, Memory};
+use tierflow_device::{Access, Device};
+use tierflow_transfer::MemoryMedium;
 
 /// Memory of other devices that this one reaches.
 pub(crate) trait PeerMemory: std::fmt::Debug + Send + Sync {
-    /// Its bytes, all of them.
-    fn memory(&self) -> &Memory;
+    /// Returns the memory as an end of copies has it.
+    fn medium(&self) -> &MemoryMedium;
 
-    /// Bytes at most.
-    fn capacity(&self) -> usize;
+    /// Returns true if this device reaches the memory.
+    fn is_of(&self, device: &Device) -> bool;
 
     /// Starts the thread that keeps the tier within the bytes that the peers lend.
-    fn start(self: Arc<Self>, shared: &Arc<Shared>, tier: TierId) -> Result<JoinHandle<()>>;
+    fn start(&self, shared: &Arc<Shared>, tier: TierId) -> Result<JoinHandle<()>>;
 }
 
 /// Starts the thread that looks after the peers' memory, if there is a tier of it.

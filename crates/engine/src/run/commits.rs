@@ -1,6 +1,6 @@
 //! Small versions on their way from host memory into a directory that outlives the engine, until they are committed together.
 
-use super::ends::Lying;
+use super::ends::PlacedPiece;
 use super::job::{Job, SMALL};
 use super::medium::{Level, Medium, medium};
 use super::sync::{Mutex, Receiver, Sender, unbounded};
@@ -15,7 +15,7 @@ pub(super) fn may_be_committed(tiers: &[Level], transfer: &Transfer) -> bool {
     let ([from], [to]) = (transfer.from.as_slice(), transfer.to.as_slice()) else {
         return false;
     };
-    let memory = Lying::on(tiers, from);
+    let memory = PlacedPiece::on(tiers, from);
     matches!(transfer.coding, Coding::Plain)
         && from.place.size <= SMALL
         && matches!(memory.medium, Medium::Host(_))

@@ -2,7 +2,7 @@
 
 use super::commits::Gathering;
 use super::core::Shared;
-use super::ends::Lying;
+use super::ends::PlacedPiece;
 use super::job::{Direction, Job, Task};
 use super::medium::medium;
 use super::sync::{Builder, JoinHandle, Mutex, Ordering};
@@ -22,7 +22,7 @@ struct Committer {
     shared: Weak<Shared>,
     gathering: Gathering,
     tier: TierId,
-    /// Held while versions are written: what comes meanwhile is the next group.
+    /// HostBytes while versions are written: what comes meanwhile is the next group.
     turn: Arc<Mutex<()>>,
     row: Option<TimelineLane>,
 }
@@ -114,9 +114,9 @@ fn commit(shared: &Shared, jobs: &[Arc<Job>]) -> Result<()> {
     let kept = kept.ok_or(UNFIT)?;
     let from = jobs.iter().map(|job| {
         let from = job.transfer.from.first().ok_or(UNFIT)?;
-        Ok((job.transfer.version, Lying::on(&shared.tiers, from)))
+        Ok((job.transfer.version, PlacedPiece::on(&shared.tiers, from)))
     });
-    let lend = |job: Result<(_, Lying<'_>)>| {
+    let lend = |job: Result<(_, PlacedPiece<'_>)>| {
         let (version, lying) = job?;
         shared.pending.settle(&lying.piece.place, Access::Read);
         let lent = lying.medium.lend(lying.at(lying.all()))?;

@@ -1,24 +1,23 @@
 //! The plan behind its lock, and the way of its commands to callers and workers.
 
 use super::Stage;
-use super::bypass::Crews;
+use super::bypass::LinkLookup;
 use super::commits;
+use super::context::{Pieces, TierContext, Tiers, TransferError};
 use super::desk::{Answer, Core, Desk, Grant, Ways};
 use super::empties::Empties;
 use super::housekeeping::Housekeeping;
 use super::job::{Direction, Job, Task};
-use super::lane::Lane;
 use super::layouts::Layouts;
 use super::lock::Tray;
-use super::medium::{Level, Medium};
+use super::medium::Level;
 use super::pending::Pending;
 use super::recorder::Recorder;
-use super::regions::{Sink, Source};
+use super::regions::{SourceRegions, TargetRegions};
 use super::sync::{AtomicBool, AtomicU64, JoinHandle, Mutex, Ordering};
 use crate::metrics::CallCounter;
 use crate::plan::{
-    Coding, Event, Executor, Piece, Refusal, Ticket, TierId, Transfer, TransferFailure, TransferId,
-    World,
+    Coding, Event, Executor, Piece, Refusal, Ticket, TierId, Transfer, TransferId, World,
 };
 use crate::{Error, Result, Version};
 use hashbrown::HashMap;
@@ -155,7 +154,7 @@ pub(crate) struct Shared {
     /// The number of the next call.
     pub(super) tickets: AtomicU64,
     /// Lanes of callers, taken for the time of a call.
-    lanes: Mutex<Vec<Lane>>,
+    contexts: Mutex<Vec<TierContext>>,
     /// Threads that do what their callers may have stopped waiting for.
     pub(super) detached: Mutex<Vec<JoinHandle<()>>>,
     /// When the plan's clock began.
@@ -187,11 +186,11 @@ impl Shared {
         (tiers, stage): (Vec<Level>, Option<Box<dyn Stage>>),
         world: World,
         ways: Ways,
-        lane: Lane,
+        context: TierContext,
         recorder: Recorder,
         (empties, layouts): (Arc<Empties>, Arc<Layouts>),
     ) -> Self {
-        let lanes = Mutex::new(vec![lane]);
+        let contexts = Mutex::new(vec![context]);
         Self {
             device,
             tiers,
@@ -200,7 +199,7 @@ impl Shared {
             tray: Tray::default(),
             tickets: AtomicU64::new(1),
             origin: Instant::now(),
-            lanes,
+            contexts,
             detached: Mutex::default(),
             stopping: AtomicBool::new(false),
             checkpoints: CallCounter::default(),
@@ -260,22 +259,23 @@ impl Shared {
     /// Writes a version to where the plan has room for it.
     pub(crate) fn copy_in(
         &self,
-        lane: &mut Lane,
-        source: &Source<'_, '_>,
-        to: (Version, &[Piece]),
+        context: &mut TierContext,
+        source: &SourceRegions<'_, '_>,
+        to: Pieces<'_>,
         stream: Option<&Stream>,
     ) -> Result<()> {
-        let crews: Crews<'_> = &|way, tier| self.crew(way, tier);
-        lane.write(source, (&self.tiers, crews), to, stream)
+        let links: LinkLookup<'_> = &|way, tier| self.crew(way, tier);
+        let levels = &self.tiers;
+        context.write(source, Tiers { levels, links }, to, stream)
     }
 
     /// Reads a version from where it lies, whatever it lies there as.
     pub(crate) fn copy_out(
         &self,
-        lane: &mut Lane,
+        context: &mut TierContext,
         version: Version,
         Grant { pieces, bases }: &Grant,
-        (sink, stream): (&mut Sink<'_, '_>, Option<&Stream>),
+        (sink, stream): (&mut TargetRegions<'_, '_>, Option<&Stream>),
     ) -> Result<()> {
         match (bases, pieces.as_slice()) {
             (Some(bases), [piece]) => {
@@ -285,12 +285,18 @@ impl Shared {
                 let stage = self.stage.as_ref().ok_or(Error::Internal {
                     what: "a difference where none are made",
                 })?;
-                let read = stage.read(lane, &self.tiers, (chain, size), (sink, stream));
-                read.inspect_err(|error| lane.note_stored(chain, error))
+                let read = stage.read(context, &self.tiers, (chain, size), (sink, stream));
+                read.inspect_err(|error| context.note_stored(chain, error))
             }
             (_, pieces) => {
-                let crews: Crews<'_> = &|way, tier| self.crew(way, tier);
-                lane.read(sink, (&self.tiers, crews), (version, pieces), stream)
+                let links: LinkLookup<'_> = &|way, tier| self.crew(way, tier);
+                let levels = &self.tiers;
+                context.read(
+                    sink,
+                    Tiers { levels, links },
+                    Pieces { version, pieces },
+                    stream,
+                )
             }
         }
     }
@@ -301,9 +307,7 @@ impl Shared {
         let mut places = grant.pieces.iter().map(|piece| &piece.place).chain(bases);
         places.any(|place| {
             let tier = self.tiers.get(place.tier.0);
-            tier.is_some_and(|tier| {
-                matches!(tier.medium, Medium::Storage(..) | Medium::DurableTier(_))
-            })
+            tier.is_some_and(|tier| !tier.medium.is_memory())
         })
     }
 
@@ -332,7 +336,7 @@ impl Shared {
     pub(crate) fn clear_up(&self) {
         let ids: Vec<_> = self.lock().desk.carried.keys().copied().collect();
         for id in ids {
-            self.carried(id, Err((TransferFailure::Cancelled, None)));
+            self.carried(id, Err(TransferError::CANCELLED));
         }
         // What the application hinted it will not read any more.
         self.forget_hints();
@@ -374,28 +378,34 @@ impl Shared {
         desk.links.clear();
     }
 
-    /// Runs `copy` with a lane of the caller's own, ahead of the pinning of host memory, which stalls every copy.
-    pub(crate) fn with_lane<T>(&self, copy: impl FnOnce(&mut Lane) -> Result<T>) -> Result<T> {
+    /// Runs `copy` with a context of the caller's own, ahead of the pinning of host memory, which stalls every copy.
+    pub(crate) fn with_context<T>(
+        &self,
+        copy: impl FnOnce(&mut TierContext) -> Result<T>,
+    ) -> Result<T> {
         let _first: Vec<_> = self
             .tiers
             .iter()
             .filter_map(|tier| tier.medium.gate())
             .map(Gate::enter)
             .collect();
-        self.with_any_lane(copy)
+        self.with_any_context(copy)
     }
 
-    /// Runs `copy` with a lane of the caller's own: with storage alone, which holds up nothing else, however long it takes.
-    pub(crate) fn with_any_lane<T>(&self, copy: impl FnOnce(&mut Lane) -> Result<T>) -> Result<T> {
-        let free = self.lanes.lock().pop();
-        let mut lane = match free {
-            Some(lane) => lane,
-            None => Lane::with_stream(&self.device)?,
+    /// Runs `copy` with a context of the caller's own: with storage alone, which holds up nothing else, however long it takes.
+    pub(crate) fn with_any_context<T>(
+        &self,
+        copy: impl FnOnce(&mut TierContext) -> Result<T>,
+    ) -> Result<T> {
+        let free = self.contexts.lock().pop();
+        let mut context = match free {
+            Some(context) => context,
+            None => TierContext::with_stream(&self.device)?,
         };
-        let result = copy(&mut lane);
-        self.tell_damage(&mut lane);
-        lane.stop_by(None);
-        self.lanes.lock().push(lane);
+        let result = copy(&mut context);
+        self.tell_damage(&mut context);
+        context.stop_by(None);
+        self.contexts.lock().push(context);
         result
     }
 }

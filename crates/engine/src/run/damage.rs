@@ -1,14 +1,14 @@
-//! Copies that cannot be read: the lane that reads notes them, the plan hears of them, and others are read in their place.
+//! Copies that cannot be read: the context that reads notes them, the plan hears of them, and the reader takes others.
 
+use super::context::{Pieces, TierContext, TransferError};
 use super::core::Shared;
-use super::lane::{Failed, Lane};
 use super::medium::{Level, medium};
 use super::stage::Links;
-use crate::plan::{Event, Piece, TierId, TransferFailure};
+use crate::plan::{Event, TierId, TransferFailure};
 use crate::{Error, Result, Version};
 use tierflow_store::Error as StoreError;
 
-/// Whether what failed is what lies on storage.
+/// Returns true if the bytes on storage are at fault.
 fn is_damage(error: &Error) -> bool {
     matches!(
         error,
@@ -25,31 +25,32 @@ fn is_damage(error: &Error) -> bool {
     )
 }
 
-impl Lane {
-    /// What a tier has of a version could not be read, if that is what the error says.
+impl TierContext {
+    /// Notes that a tier's copy of a version could not be read, if the error says so.
     pub(super) fn note(&mut self, (version, tier): (Version, TierId), error: &Error) {
         if is_damage(error) {
             self.damaged.push((version, tier));
         }
     }
 
-    /// A version, whose bytes were read, cannot be put together of them. Which one of its chain is damaged is not known: it counts
-    /// as the version's own.
+    /// Notes that a version cannot be put together of the bytes that were read. The damaged one of its chain is not known: the damage
+    /// counts as the version's own.
     pub(super) fn note_stored(&mut self, (version, place, _): Links<'_>, error: &Error) {
         if matches!(error, Error::Damaged(_)) {
             self.note((version, place.tier), error);
         }
     }
 
-    /// The same of a transfer from these places, of which those in memory are not meant.
+    /// Notes the failed source of a transfer from these pieces; memory is never at fault.
     pub(super) fn note_source(
         &mut self,
         tiers: &[Level],
-        (version, from): (Version, &[Piece]),
-        (end, error): &Failed,
+        from: Pieces<'_>,
+        failed: &TransferError,
     ) {
-        if let (TransferFailure::Source, Some(error)) = (end, error) {
-            let stored = from
+        if let (TransferFailure::Source, Some(error)) = (failed.end, &failed.error) {
+            let Pieces { version, pieces } = from;
+            let stored = pieces
                 .iter()
                 .filter(|piece| !medium(tiers, piece).is_memory());
             stored.for_each(|piece| self.note((version, piece.place.tier), error));
@@ -58,9 +59,9 @@ impl Lane {
 }
 
 impl Shared {
-    /// The plan hears of what was noted.
-    pub(super) fn tell_damage(&self, lane: &mut Lane) {
-        for (version, tier) in lane.damaged.drain(..) {
+    /// Tells the plan of the damage that was noted.
+    pub(super) fn tell_damage(&self, context: &mut TierContext) {
+        for (version, tier) in context.damaged.drain(..) {
             self.tell(Event::Damaged { version, tier });
         }
     }

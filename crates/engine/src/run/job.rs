@@ -1,12 +1,11 @@
 //! What workers do: transfers between tiers, and requests of callers.
 
-use super::ends::padded;
-use super::staging::Staging;
 use super::sync::{AtomicBool, AtomicUsize, Ordering, Receiver, Sender};
 use crate::Result;
 use crate::plan::Transfer;
 use std::sync::Arc;
 use tierflow_store::Storage;
+use tierflow_transfer::{Buffer, whole_blocks};
 
 /// Bytes of a transfer that is small: it goes with others.
 pub(super) const SMALL: u64 = 64 << 10;
@@ -41,7 +40,7 @@ pub(crate) struct Job {
 pub(super) struct Request {
     pub(super) at: u64,
     pub(super) length: u64,
-    pub(super) buffer: Staging,
+    pub(super) buffer: Buffer,
 }
 
 /// A caller's requests, for workers that have time. It ends with the call.
@@ -72,7 +71,7 @@ impl Help {
     pub(super) fn serve(&self, Request { at, length, buffer }: &Request) -> Result<()> {
         let (at, whole) = (
             at - self.start + self.offset,
-            padded(&*self.storage, *length),
+            whole_blocks(self.storage.alignment() as u64, *length),
         );
         match self.direction {
             Direction::Up => {

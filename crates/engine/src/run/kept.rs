@@ -5,19 +5,18 @@ mod unfit;
 
 use super::empties::Empties;
 use super::first_write::FirstWrite;
-use super::lane::Stop;
 use super::layouts::{Layout, Layouts};
 use super::sync::{AtomicU64, Mutex, Ordering};
 use super::turns::{OrderObserver, PublishOrder};
 use crate::Version;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 use std::sync::Arc;
 use tierflow_store::container::{Element, RegionInfo};
 use tierflow_store::{
     Error, Piece, PieceInfo, Region, Repository, Result, Retention, Snapshot, Vault,
     last_restorable,
 };
+use tierflow_transfer::Stop;
 
 /// Copies given up are removed so many, or of so many bytes, at a time: small ones share files, which are written anew.
 const REMOVED_AT_ONCE: usize = 256;
@@ -68,12 +67,9 @@ pub(crate) struct DurableTier {
     dropped: Mutex<BTreeMap<Version, u64>>,
     /// How often bytes got here, or were about to.
     moved: Arc<AtomicU64>,
-    /// Held while they are removed: [`Self::dropped`] never is, as the plan's lock is held when it is taken.
+    /// HostBytes while they are removed: [`Self::dropped`] never is, as the plan's lock is held when it is taken.
     removing: Mutex<()>,
 }
-
-/// Takes the bytes of a checkpoint from an offset on.
-pub(crate) type Push<'a> = dyn FnMut(u64, &[u8]) -> Result<()> + Send + 'a;
 
 impl DurableTier {
     pub(crate) fn new(
@@ -211,15 +207,15 @@ impl DurableTier {
         Ok(())
     }
 
-    /// Keeps the copy of another vault, with its checksums.
-    pub(super) fn copy(&self, version: Version, from: &Self, stop: &Stop) -> Result<()> {
+    /// Keeps the piece of another vault, with its checksums.
+    pub(super) fn copy(&self, piece: Piece, stop: &Stop) -> Result<()> {
         let (moved, stopped) = (Arc::clone(&self.moved), stop.clone());
+        let version = piece.version();
         // The closure is called between two blocks.
-        let is_stopped = move || {
+        let piece = piece.unless(move || {
             moved.fetch_add(1, Ordering::Relaxed);
             stopped.is_set()
-        };
-        let piece = from.vault.piece(version)?.unless(is_stopped);
+        });
         let ready = || self.turn(version, stop);
         self.put(version, || self.vault.copy_when(&piece, &ready))
     }
@@ -386,34 +382,6 @@ impl DurableTier {
         }
     }
 
-    /// Fills `bytes` with a version's; every checksum is checked.
-    pub(super) fn restore(&self, version: Version, bytes: &mut [u8], stop: &Stop) -> Result<()> {
-        self.read((version, stop), |piece| {
-            let mut rest = &mut *bytes;
-            let mut regions = Vec::new();
-            for region in piece.regions() {
-                let length = usize::try_from(region.length).unwrap_or(usize::MAX);
-                let Some((first, behind)) = std::mem::take(&mut rest).split_at_mut_checked(length)
-                else {
-                    return Err(longer(piece));
-                };
-                regions.push((region.name.as_str(), first));
-                rest = behind;
-            }
-            piece.restore(&mut regions)
-        })
-    }
-
-    /// Fills parts of a version's bytes, each from its own offset on; the blocks in which they lie are checked.
-    pub(super) fn restore_parts(
-        &self,
-        version: Version,
-        parts: &mut [(u64, &mut [u8])],
-        stop: &Stop,
-    ) -> Result<()> {
-        self.read((version, stop), |piece| piece.restore_range_parts(parts))
-    }
-
     /// Returns the regions of a version as it lies here, with their offsets in the checkpoint.
     pub(crate) fn layout(&self, version: Version) -> Option<Vec<RegionInfo>> {
         let piece = self.vault.piece(version).ok()?;
@@ -424,35 +392,6 @@ impl DurableTier {
             offset += info.length;
         }
         (!layout.is_empty()).then_some(layout)
-    }
-
-    /// Bytes that are kept of a version.
-    pub(super) fn length(&self, version: Version) -> Result<u64> {
-        let piece = self.vault.piece(version)?;
-        Ok(piece.regions().iter().map(|region| region.length).sum())
-    }
-
-    /// Hands those of a version's bytes on to `push` that are wanted, in parts that come in any order; every checksum is checked
-    /// before.
-    pub(super) fn read_through(
-        &self,
-        (version, stop): (Version, &Stop),
-        wants: &(dyn Fn(Range<u64>) -> bool + Sync),
-        push: &mut Push<'_>,
-    ) -> Result<()> {
-        self.read((version, stop), |piece| {
-            piece.read_range_through(wants, &mut *push)
-        })
-    }
-
-    /// Reads or copies a version's piece, which ends between two blocks when it is stopped.
-    fn read(
-        &self,
-        (version, stop): (Version, &Stop),
-        read: impl FnOnce(&Piece) -> Result<()>,
-    ) -> Result<()> {
-        let stop = stop.clone();
-        read(&self.vault.piece(version)?.unless(move || stop.is_set()))
     }
 
     /// A copy was given up.
@@ -480,11 +419,4 @@ impl DurableTier {
         }
         Ok(())
     }
-}
-
-fn longer(piece: &Piece) -> Error {
-    Error::Argument(format!(
-        "version {} has another length than it had when it was found",
-        piece.version()
-    ))
 }

@@ -3,10 +3,9 @@
 //! | file | its question |
 //! |---|---|
 //! | `medium` | what is a tier made of, and how is a part of it lent? |
-//! | `ends` | what are the two ends of a copy? |
-//! | `lane` | how do bytes get from here to there? |
-//! | `staged`, `staging` | through which pinned buffers, where a device and storage meet? |
-//! | `direct` | or straight, past the host's memory? |
+//! | `ends` | which ends has a copy? |
+//! | `context` | which copies make up a transfer, or a call? |
+//! | `direct` | is there a way to the scratch file past the host's memory? |
 //! | `bypass` | how does a caller read from storage, or write there, past all caches? |
 //! | `kept` | how does a tier keep copies under their versions' numbers? |
 //! | `durable` | how do bytes get there and back? |
@@ -44,6 +43,7 @@ mod calls;
 mod capacity;
 mod commits;
 mod committer;
+mod context;
 mod core;
 mod damage;
 mod desk;
@@ -58,7 +58,6 @@ mod first_write;
 mod housekeeping;
 mod job;
 mod kept;
-mod lane;
 mod layouts;
 mod lock;
 mod medium;
@@ -69,8 +68,6 @@ mod regions;
 mod reports;
 mod resize;
 mod stage;
-mod staged;
-mod staging;
 mod suspend;
 pub(crate) mod sync;
 mod together;
@@ -82,20 +79,20 @@ pub(crate) use self::suspend::{Asked, Decided, hear_turns};
 pub(crate) use capacity::{PeerMemory, Pool, start_peers, start_pool};
 pub(crate) use commits::{COMMITTED, gathering};
 pub(crate) use committer::start as start_committer;
+pub(crate) use context::{Pieces, TierContext};
 pub(crate) use desk::{Answer, Grant, Ways};
 pub(crate) use detached::work_until;
-pub(crate) use direct::Direct;
+pub(crate) use direct::{find as find_direct, metrics as direct_metrics};
 pub(crate) use empties::Empties;
 pub(crate) use first_write::FirstWrite;
 pub(crate) use housekeeping::start as start_housekeeping;
 pub(crate) use job::Direction;
 pub(crate) use kept::DurableTier;
-pub(crate) use lane::Lane;
 pub(crate) use layouts::Layouts;
 pub(crate) use medium::{Level, Medium};
 pub(crate) use opening::start as start_opening;
 pub(crate) use recorder::Recorder;
-pub(crate) use regions::{Sink, Source};
+pub(crate) use regions::{SourceRegions, TargetRegions};
 pub(crate) use stage::{Stage, StageOptions};
 pub(crate) use together::AHEAD;
 pub(crate) use worker::{Crew, start as start_workers};

@@ -7,14 +7,14 @@ use std::ops::Range;
 use tierflow_device::{Memory, Part, PartMut, ReadLoan, Stream, WriteLoan};
 
 /// Regions to copy from.
-pub(crate) struct Source<'r, 'a> {
+pub(crate) struct SourceRegions<'r, 'a> {
     regions: &'r [Region<'a>],
     /// Where in the checkpoint each begins.
     starts: Vec<u64>,
 }
 
 /// Regions to copy to: all of the checkpoint, or parts of it.
-pub(crate) struct Sink<'r, 'a> {
+pub(crate) struct TargetRegions<'r, 'a> {
     regions: &'r mut [RegionMut<'a>],
     /// Where in the checkpoint each begins, in ascending order. They do not overlap.
     starts: Cow<'r, [u64]>,
@@ -24,7 +24,7 @@ pub(crate) struct Sink<'r, 'a> {
 /// Bytes of a checkpoint, from an offset on, and memory for as many.
 pub(super) type At<L> = (u64, L);
 
-impl<'r, 'a> Source<'r, 'a> {
+impl<'r, 'a> SourceRegions<'r, 'a> {
     /// The regions of the checkpoint, one after the other.
     pub(crate) fn new(regions: &'r [Region<'a>]) -> Self {
         Self {
@@ -92,7 +92,7 @@ impl<'r, 'a> Source<'r, 'a> {
     }
 }
 
-impl<'r, 'a> Sink<'r, 'a> {
+impl<'r, 'a> TargetRegions<'r, 'a> {
     /// The regions of the checkpoint, one after the other.
     pub(crate) fn whole(regions: &'r mut [RegionMut<'a>]) -> Self {
         let starts = starts(regions.iter().map(RegionMut::len));

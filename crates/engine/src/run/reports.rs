@@ -1,8 +1,9 @@
 //! What workers report to the plan, and ask of it.
 
+use super::context::TransferError;
 use super::core::Shared;
-use crate::plan::{Event, Piece, Stored, TierId, TransferFailure, TransferId};
-use crate::{Error, Version};
+use crate::Version;
+use crate::plan::{Event, Piece, Stored, TierId, TransferId};
 use std::sync::Arc;
 use tierflow_device::Access;
 
@@ -36,16 +37,12 @@ impl Shared {
     }
 
     /// A worker reports how a transfer ended.
-    pub(super) fn carried(
-        &self,
-        id: TransferId,
-        outcome: Result<Option<Stored>, (TransferFailure, Option<Error>)>,
-    ) {
+    pub(super) fn carried(&self, id: TransferId, outcome: Result<Option<Stored>, TransferError>) {
         let mut core = self.lock();
         core.desk.carried.remove(&id);
         let event = match outcome {
             Ok(stored) => Event::TransferDone { id, stored },
-            Err((why, error)) => {
+            Err(TransferError { end: why, error }) => {
                 if let Some(error) = error {
                     core.desk.last_failure = Some(Arc::new(error));
                 }

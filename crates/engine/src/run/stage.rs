@@ -5,11 +5,11 @@
 //! cores do; and so with checkpoints that come up again. What lies there says itself what it is, so that either stage reads what
 //! the other one wrote, the other one's on the host's cores.
 
-use super::ends::Lying;
-use super::lane::{Failed, Lane};
+use super::context::{TierContext, TransferError};
+use super::ends::PlacedPiece;
 use super::layouts::Layout;
 use super::medium::{Level, Medium};
-use super::regions::Sink;
+use super::regions::TargetRegions;
 use crate::kind::Kind;
 use crate::plan::{Overhead, Piece, Place, Stored};
 use crate::{CompressionMetrics, Result, Version};
@@ -70,27 +70,27 @@ pub(crate) trait Stage: std::fmt::Debug + Send + Sync {
     /// Takes a version down. Returns what was stored; `None` if it went as it is.
     fn down(
         &self,
-        lane: &mut Lane,
+        context: &mut TierContext,
         tiers: &[Level],
         descent: &Descent<'_>,
-        ends: (Lying<'_>, Lying<'_>),
-    ) -> std::result::Result<Option<Stored>, Failed>;
+        ends: (PlacedPiece<'_>, PlacedPiece<'_>),
+    ) -> std::result::Result<Option<Stored>, TransferError>;
 
     /// Makes a checkpoint, on a tier that holds it as it is, of what lies below.
     fn up(
         &self,
-        lane: &mut Lane,
+        context: &mut TierContext,
         tiers: &[Level],
         chain: Links<'_>,
-        to: Lying<'_>,
-    ) -> std::result::Result<(), Failed>;
+        to: PlacedPiece<'_>,
+    ) -> std::result::Result<(), TransferError>;
 
     /// Reads a version of `size` bytes that does not lie as it is into the application's regions.
     fn read(
         &self,
-        lane: &mut Lane,
+        context: &mut TierContext,
         tiers: &[Level],
         of: (Links<'_>, u64),
-        to: (&mut Sink<'_, '_>, Option<&Stream>),
+        to: (&mut TargetRegions<'_, '_>, Option<&Stream>),
     ) -> Result<()>;
 }

@@ -1,18 +1,18 @@
 //! Small transfers between host memory and storage, several at a time: a disk takes about as long for a page as for a hundred, so
 //! those that lie side by side on it are one request.
 
+use super::context::TierContext;
 use super::core::Shared;
-use super::ends::{Lying, padded};
+use super::ends::PlacedPiece;
 use super::job::{Job, SMALL, Task};
-use super::lane::Lane;
 use super::medium::Medium;
-use super::staging::STAGED;
 use super::sync::{Ordering, Receiver};
 use crate::plan::{Coding, Place};
 use crate::{Error, Result};
 use std::sync::Arc;
 use tierflow_device::Access;
 use tierflow_store::Storage;
+use tierflow_transfer::{BUFFER_BYTES, whole_blocks};
 
 /// Bytes of small transfers that are begun beyond the workers of a way to or from storage.
 pub(crate) const AHEAD: u64 = 1 << 20;
@@ -23,7 +23,7 @@ const MOST: usize = 64;
 /// A small transfer: where its bytes are in memory, and where on storage.
 struct Small<'j> {
     job: &'j Job,
-    memory: Lying<'j>,
+    memory: PlacedPiece<'j>,
     stored: &'j Place,
 }
 
@@ -59,7 +59,10 @@ fn small<'j>(shared: &'j Shared, job: &'j Job) -> Option<Small<'j>> {
     if !is_as_it_is || from.place.size > SMALL {
         return None;
     }
-    let (source, target) = (Lying::on(&shared.tiers, from), Lying::on(&shared.tiers, to));
+    let (source, target) = (
+        PlacedPiece::on(&shared.tiers, from),
+        PlacedPiece::on(&shared.tiers, to),
+    );
     let (memory, stored) = match (source.medium, target.medium) {
         (Medium::Host(_), Medium::Storage(..)) => (source, &to.place),
         (Medium::Storage(..), Medium::Host(_)) => (target, &from.place),
@@ -76,7 +79,7 @@ fn small<'j>(shared: &'j Shared, job: &'j Job) -> Option<Small<'j>> {
 /// also after a failure, which each is to meet for itself.
 pub(super) fn carry<'j>(
     shared: &'j Shared,
-    lane: &mut Lane,
+    context: &mut TierContext,
     jobs: &'j [Arc<Job>],
     is_down: bool,
 ) -> (Vec<&'j Job>, Vec<&'j Job>) {
@@ -97,12 +100,12 @@ pub(super) fn carry<'j>(
         let end = |small: &Small<'_>| small.stored.offset + small.stored.reserved;
         let begin = first.stored.offset;
         let follows = |pair: &[Small<'_>]| {
-            end(&pair[0]) == pair[1].stored.offset && end(&pair[1]) - begin <= STAGED
+            end(&pair[0]) == pair[1].stored.offset && end(&pair[1]) - begin <= BUFFER_BYTES
         };
         let length = 1 + rest.windows(2).take_while(|pair| follows(pair)).count();
         let (run, behind) = rest.split_at(length);
         rest = behind;
-        let is_done = length > 1 && carry_run(shared, lane, run, is_down).is_ok();
+        let is_done = length > 1 && carry_run(shared, context, run, is_down).is_ok();
         let carried = run.iter().map(|small| small.job);
         match is_done {
             true => done.extend(carried),
@@ -113,17 +116,23 @@ pub(super) fn carry<'j>(
 }
 
 /// Carries transfers that lie side by side on storage.
-fn carry_run(shared: &Shared, lane: &mut Lane, run: &[Small<'_>], is_down: bool) -> Result<()> {
+fn carry_run(
+    shared: &Shared,
+    context: &mut TierContext,
+    run: &[Small<'_>],
+    is_down: bool,
+) -> Result<()> {
     let (Some(first), Some(last)) = (run.first(), run.last()) else {
         return Ok(());
     };
     let storage = storage(shared, first.stored)?;
     let begin = first.stored.offset;
-    let length = last.stored.offset - begin + padded(storage, last.stored.size);
-    let staging = lane.staging.buffer(length)?;
+    let length =
+        last.stored.offset - begin + whole_blocks(storage.alignment() as u64, last.stored.size);
+    let staging = context.buffers().buffer(length)?;
     let _under_way: Vec<_> = run
         .iter()
-        .map(|small| small.memory.medium.fetched_from())
+        .map(|small| small.memory.medium.bytes().fetched_from())
         .collect();
     let within = |small: &Small<'_>| {
         let from = (small.stored.offset - begin) as usize;
@@ -132,7 +141,7 @@ fn carry_run(shared: &Shared, lane: &mut Lane, run: &[Small<'_>], is_down: bool)
     if is_down {
         let mut staged = staging.lend_mut(0..length)?;
         for small in run {
-            let Lying { medium, piece } = small.memory;
+            let PlacedPiece { medium, piece } = small.memory;
             shared.pending.settle(&piece.place, Access::Read);
             let lent = medium.lend(small.memory.at(small.memory.all()))?;
             staged.bytes_mut()?[within(small)].copy_from_slice(lent.bytes()?);
@@ -147,7 +156,7 @@ fn carry_run(shared: &Shared, lane: &mut Lane, run: &[Small<'_>], is_down: bool)
     let mut staged = staging.lend_mut(0..length)?;
     storage.read_at(begin, staged.bytes_mut()?)?;
     for small in run {
-        let Lying { medium, piece } = small.memory;
+        let PlacedPiece { medium, piece } = small.memory;
         shared.pending.settle(&piece.place, Access::Write);
         let mut lent = medium.lend_mut(small.memory.at(small.memory.all()))?;
         let from = &staged.bytes_mut()?[within(small)];

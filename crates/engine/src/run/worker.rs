@@ -1,10 +1,10 @@
 //! The threads between the tiers: each tier has some that flush what leaves it and some that fetch what enters it.
 
+use super::context::{Pieces, TierContext, TransferError};
 use super::core::Shared;
-use super::ends::Lying;
+use super::ends::PlacedPiece;
 use super::job::{Direction, Job, Task};
 use super::kept::Form;
-use super::lane::Lane;
 use super::stage::Descent;
 use super::sync::{Builder, JoinHandle, Ordering, Receiver};
 use super::together::{self, with_followers};
@@ -18,11 +18,11 @@ use tierflow_plan::timeline::{TimelineLane, What};
 /// Ends of transfers that the plan hears of at a time, while other calls wait.
 const REPORTED: usize = 16;
 
-/// The jobs of one way, and the lanes of the workers that share them.
+/// The jobs of one way, and the contexts of the workers that share them.
 pub(crate) struct Crew {
     pub(crate) direction: Direction,
     pub(crate) tier: usize,
-    pub(crate) workers: Vec<Lane>,
+    pub(crate) workers: Vec<TierContext>,
     pub(crate) tasks: Receiver<Task>,
 }
 
@@ -31,7 +31,7 @@ pub(crate) fn start(shared: &Arc<Shared>, crews: Vec<Crew>) -> Result<Vec<JoinHa
     let mut threads = Vec::new();
     for crew in crews {
         let workers = crew.workers.len();
-        for (number, mut lane) in crew.workers.into_iter().enumerate() {
+        for (number, mut context) in crew.workers.into_iter().enumerate() {
             let row = shared
                 .recorder
                 .worker_lane(&row(shared, crew.direction, crew.tier, number));
@@ -51,7 +51,7 @@ pub(crate) fn start(shared: &Arc<Shared>, crews: Vec<Crew>) -> Result<Vec<JoinHa
                         match task {
                             Task::Transfer(job) => {
                                 let (taken, other) = with_followers(&shared, job, &tasks, workers);
-                                carry_all(&shared, &mut lane, &taken, (crew.direction, row));
+                                carry_all(&shared, &mut context, &taken, (crew.direction, row));
                                 next = other;
                             }
                             Task::Help(help) => help.run(),
@@ -83,13 +83,13 @@ fn row(shared: &Shared, direction: Direction, tier: usize, number: usize) -> Str
 /// Carries transfers, small ones together, and reports how they ended.
 fn carry_all(
     shared: &Shared,
-    lane: &mut Lane,
+    context: &mut TierContext,
     jobs: &[Arc<Job>],
     (direction, row): (Direction, Option<TimelineLane>),
 ) {
     let begun = row.map(|_| Instant::now());
     let is_down = direction == Direction::Down;
-    let (done, left) = together::carry(shared, lane, jobs, is_down);
+    let (done, left) = together::carry(shared, context, jobs, is_down);
     let name = if is_down { "flush" } else { "prefetch" };
     for job in &done {
         let version = job.transfer.version;
@@ -110,12 +110,12 @@ fn carry_all(
         shared.have_housekept(below.place.tier);
     }
     for job in left {
-        carry(shared, lane, job, row);
+        carry(shared, context, job, row);
     }
 }
 
 /// Carries a transfer, and reports how it ended.
-fn carry(shared: &Shared, lane: &mut Lane, job: &Job, row: Option<TimelineLane>) {
+fn carry(shared: &Shared, context: &mut TierContext, job: &Job, row: Option<TimelineLane>) {
     let Job {
         transfer,
         turn,
@@ -150,10 +150,10 @@ fn carry(shared: &Shared, lane: &mut Lane, job: &Job, row: Option<TimelineLane>)
     for piece in to {
         shared.pending.settle(&piece.place, Access::Write);
     }
-    let lying = |piece| Lying::on(&shared.tiers, piece);
-    lane.stop_by(Some(Arc::clone(cancelled)));
+    let lying = |piece| PlacedPiece::on(&shared.tiers, piece);
+    context.stop_by(Some(Arc::clone(cancelled)));
     let outcome = if cancelled.load(Ordering::Relaxed) && !matches!(coding, Coding::Encode { .. }) {
-        Err((TransferFailure::Cancelled, None))
+        Err(TransferError::CANCELLED)
     } else {
         match (coding, &shared.stage) {
             (Coding::Encode { base }, Some(stage)) => {
@@ -166,13 +166,13 @@ fn carry(shared: &Shared, lane: &mut Lane, job: &Job, row: Option<TimelineLane>)
                     encoded: &|stored| shared.encoded((*id, *version), target.place.tier, stored),
                 };
                 let ends = (lying(source), lying(target));
-                stage.down(lane, &shared.tiers, &descent, ends)
+                stage.down(context, &shared.tiers, &descent, ends)
             }
             (Coding::Decode { bases }, Some(stage)) => {
                 let chain = (*version, &source.place, bases.as_slice());
-                let up = stage.up(lane, &shared.tiers, chain, lying(target));
-                let failed = up.as_ref().err().and_then(|(_, error)| error.as_ref());
-                failed.inspect(|error| lane.note_stored(chain, error));
+                let up = stage.up(context, &shared.tiers, chain, lying(target));
+                let failed = up.as_ref().err().and_then(|failed| failed.error.as_ref());
+                failed.inspect(|error| context.note_stored(chain, error));
                 up.map(|()| None)
             }
             _ => {
@@ -180,7 +180,11 @@ fn carry(shared: &Shared, lane: &mut Lane, job: &Job, row: Option<TimelineLane>)
                     Coding::Stored { size, base } => Form::Difference { size, base },
                     _ => Form::Whole,
                 };
-                let carried = lane.carry(&shared.tiers, (*version, form), (from, to));
+                let pieces = Pieces {
+                    version: *version,
+                    pieces: from,
+                };
+                let carried = context.carry(&shared.tiers, form, pieces, to);
                 carried.map(|()| None)
             }
         }
@@ -197,10 +201,10 @@ fn carry(shared: &Shared, lane: &mut Lane, job: &Job, row: Option<TimelineLane>)
     if above < below
         && let Some(kept) = lying(target).medium.kept()
     {
-        let failed = matches!(outcome, Err((TransferFailure::Destination, _)));
+        let failed = matches!(&outcome, Err(failed) if failed.end == TransferFailure::Destination);
         kept.end(*version, failed);
     }
-    shared.tell_damage(lane);
+    shared.tell_damage(context);
     shared.carried(*id, outcome);
     if arrived {
         shared.have_housekept(below);

@@ -9,8 +9,9 @@ use crate::{Error, PartError, Result, Tier};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
-use tierflow_device::Memory;
+use tierflow_device::Device;
 use tierflow_peers::PeerCache;
+use tierflow_transfer::MemoryMedium;
 
 impl Tier {
     /// Spare memory of peers, between the device's and the host's: what overflows goes over the links between devices,
@@ -18,7 +19,9 @@ impl Tier {
     /// what lies there was flushed, or given up where a lower copy exists; so it needs a tier below.
     #[must_use]
     pub fn peers(cache: PeerCache) -> Self {
-        Self(AnyTier::Peers(Arc::new(cache)))
+        let medium = MemoryMedium::of_peers(cache.memory().clone());
+        let cache = Arc::new(cache);
+        Self(AnyTier::Peers(Arc::new(Peers { cache, medium })))
     }
 }
 
@@ -31,28 +34,36 @@ impl From<tierflow_peers::Error> for Error {
     }
 }
 
-impl PeerMemory for PeerCache {
-    fn memory(&self) -> &Memory {
-        self.memory()
+impl PeerMemory for Peers {
+    fn medium(&self) -> &MemoryMedium {
+        &self.medium
     }
 
-    fn capacity(&self) -> usize {
-        self.capacity()
+    fn is_of(&self, device: &Device) -> bool {
+        self.cache.memory().device().is_same(device)
     }
 
-    fn start(self: Arc<Self>, shared: &Arc<Shared>, tier: TierId) -> Result<JoinHandle<()>> {
-        let usable = self.usable() as u64;
+    fn start(&self, shared: &Arc<Shared>, tier: TierId) -> Result<JoinHandle<()>> {
+        let cache = Arc::clone(&self.cache);
+        let usable = cache.usable() as u64;
         let join = |wake| {
-            self.wake_by(&wake);
-            Peers(self)
+            cache.wake_by(&wake);
+            PeerLender(cache)
         };
         start_thread(shared, (tier, usable, 0), join, drop)
     }
 }
 
-struct Peers(Arc<PeerCache>);
+/// Memory of peers as a tier.
+#[derive(Debug)]
+struct Peers {
+    cache: Arc<PeerCache>,
+    medium: MemoryMedium,
+}
 
-impl Lender for Peers {
+struct PeerLender(Arc<PeerCache>);
+
+impl Lender for PeerLender {
     fn wait(&mut self, bell: &Bell, limit: Option<Duration>) {
         let recalls = self.0.recalls();
         let recalls: Vec<_> = recalls.iter().map(AsFd::as_fd).collect();

@@ -1,36 +1,39 @@
 //! cuFile, NVIDIA's GPUDirect Storage.
 
-use super::{DirectTarget, StraightError};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use tierflow_device::cuda::{DirectError, DirectFile, DirectFiles, DirectMode};
 use tierflow_device::{Device, ReadLoan, WriteLoan};
 use tierflow_store::Storage;
+use tierflow_transfer::{DirectTarget, Straight, StraightError};
 
-impl From<DirectError> for StraightError {
-    fn from(error: DirectError) -> Self {
-        match error {
-            DirectError::Memory => Self::Memory,
-            error => Self::Failed(error.to_string()),
-        }
+/// A file that cuFile reaches.
+#[derive(Debug)]
+struct CuFile(DirectFile);
+
+fn straight_error(error: DirectError) -> StraightError {
+    match error {
+        DirectError::Memory => StraightError::Memory,
+        error => StraightError::Failed(error.to_string()),
     }
 }
 
-impl DirectTarget for DirectFile {
+impl DirectTarget for CuFile {
     fn read(&self, offset: u64, memory: &mut WriteLoan) -> Result<(), StraightError> {
-        Ok(Self::read(self, offset, memory)?)
+        self.0.read(offset, memory).map_err(straight_error)
     }
 
     fn write(&self, offset: u64, memory: &ReadLoan) -> Result<(), StraightError> {
-        Ok(Self::write(self, offset, memory)?)
+        self.0.write(offset, memory).map_err(straight_error)
     }
 }
 
-/// Opens the file of a storage. Returns it with the name of the library's way there, or the reason why there is none.
+/// Opens the file of a storage, or returns the reason why cuFile does not reach it.
 pub(super) fn open(
     device: &Device,
-    storage: &dyn Storage,
+    storage: &Arc<dyn Storage>,
     is_measured: bool,
-) -> Result<(Box<dyn DirectTarget>, &'static str), String> {
+) -> Result<Straight, String> {
     let files = DirectFiles::open(device).map_err(|error| error.to_string())?;
     if is_measured && files.mode() == DirectMode::Compatibility {
         return Err(
@@ -42,5 +45,7 @@ pub(super) fn open(
     let file = file.ok_or("the storage is not one plain file with direct I/O")?;
     let direct = files.file(file.as_fd());
     let direct = direct.map_err(|error| error.to_string())?;
-    Ok((Box::new(direct), files.mode().name()))
+    let (storage, mode) = (Arc::clone(storage), files.mode().name());
+    let target = Box::new(CuFile(direct));
+    Ok(Straight::open(target, storage, mode, is_measured))
 }

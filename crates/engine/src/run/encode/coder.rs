@@ -14,11 +14,11 @@ pub(super) mod runs;
 pub(super) use runs::Run;
 
 use super::Links;
+use super::stored::StoredBytes;
 use crate::plan::Piece;
-use crate::run::durable::told;
-use crate::run::ends::{Destination, Held, Lying, Origin};
+use crate::run::context::{TierContext, TransferError};
+use crate::run::ends::PlacedPiece;
 use crate::run::kept::Form;
-use crate::run::lane::{Failed, Lane};
 use crate::run::medium::{Level, Medium, to_usize};
 use crate::run::sync::Mutex;
 use crate::{Compression, CompressionMetrics, Error, Result, Version};
@@ -29,6 +29,7 @@ use std::ops::Range;
 use tierflow_codec::{Codec, Decision, Method, Planes};
 use tierflow_device::Error as DeviceError;
 use tierflow_device::{Device, Stream};
+use tierflow_transfer::{HostBytes, MemoryBytes, Source, Target};
 
 /// Tiers have whole pages: of one page or less, nothing is gained.
 const LEAST: u64 = 4097;
@@ -53,7 +54,7 @@ pub(super) enum Input<'a> {
     Bytes(&'a [u8]),
     /// From offset 0 on, and whether that is memory of the engine's own device.
     From {
-        origin: &'a dyn Origin,
+        origin: &'a dyn Source,
         on_device: bool,
     },
 }
@@ -62,8 +63,8 @@ pub(super) enum Input<'a> {
 enum Values<'a> {
     Here(&'a [u8]),
     Read {
-        lane: &'a mut Lane,
-        from: &'a dyn Origin,
+        context: &'a mut TierContext,
+        from: &'a dyn Source,
         part: Vec<u8>,
     },
 }
@@ -80,10 +81,13 @@ impl Values<'_> {
     fn of(&mut self, range: Range<u64>) -> Result<&[u8]> {
         match self {
             Self::Here(all) => Ok(all.get(to_usize(range)).unwrap_or_default()),
-            Self::Read { lane, from, part } => {
+            Self::Read {
+                context,
+                from,
+                part,
+            } => {
                 part.resize(to_usize(0..range.end - range.start).end, 0);
-                let fill = lane.fill(*from, (range.start, part), None);
-                fill.map_err(told)?;
+                context.fill(*from, range.start, part, None)?;
                 Ok(part)
             }
         }
@@ -149,7 +153,7 @@ impl Coder {
     /// smaller, or cannot be encoded, which the log says: that keeps no version from going down.
     pub(super) fn encode(
         &self,
-        lane: &mut Lane,
+        context: &mut TierContext,
         (version, size): (Version, u64),
         input: &Input<'_>,
         (front, runs): (&[u8], &[Run]),
@@ -157,7 +161,7 @@ impl Coder {
         let encoded = match *input {
             Input::Bytes(bytes) => self.encode_on_host(Values::Here(bytes), (front, runs)),
             Input::From { origin, on_device } => {
-                self.encode_from(lane, (origin, on_device, size), (front, runs))
+                self.encode_from(context, (origin, on_device, size), (front, runs))
             }
         };
         let encoded = match encoded {
@@ -175,19 +179,19 @@ impl Coder {
 
     fn encode_from(
         &self,
-        lane: &mut Lane,
-        (from, on_device, size): (&dyn Origin, bool, u64),
+        context: &mut TierContext,
+        (from, on_device, size): (&dyn Source, bool, u64),
         parts: (&[u8], &[Run]),
     ) -> Result<Encoded<'_>> {
         if let Some(kernels) = self.kernels.as_ref().filter(|_| on_device) {
-            let made = kernels.encode(lane, from, parts, &self.predictors)?;
+            let made = kernels.encode(context, from, parts, &self.predictors)?;
             return Ok(Encoded(Containers::OnDevice(made)));
         }
         let lent = from.lend(0..size).transpose()?;
         let values = match lent.as_ref().and_then(|lent| lent.bytes().ok()) {
             Some(bytes) => Values::Here(bytes),
             None => Values::Read {
-                lane,
+                context,
                 from,
                 part: Vec::new(),
             },
@@ -233,10 +237,10 @@ impl Coder {
     /// what is not compressed, and what the device has no memory for.
     pub(super) fn decode(
         &self,
-        lane: &mut Lane,
+        context: &mut TierContext,
         tiers: &[Level],
         ((version, place, bases), size): (Links<'_>, u64),
-        (to, stream): (&mut dyn Destination, Option<&Stream>),
+        (to, stream): (&mut dyn Target, Option<&Stream>),
     ) -> Result<bool> {
         let kernels = self.kernels.as_ref().filter(|_| bases.is_empty());
         let Some(kernels) = kernels else {
@@ -246,8 +250,8 @@ impl Coder {
             start: 0,
             place: *place,
         };
-        let from = Lying::on(tiers, &piece);
-        match kernels.decode(lane, (version, size), from, to, stream) {
+        let from = PlacedPiece::on(tiers, &piece);
+        match kernels.decode(context, (version, size), from, to, stream) {
             Err(error @ Error::Device(DeviceError::OutOfMemory { .. })) => {
                 tracing::warn!(version, %error, "a version is decompressed by the host");
                 Ok(false)
@@ -259,12 +263,12 @@ impl Coder {
     /// Has the device decode containers in host memory to this range of a destination. False if the host is to do it.
     pub(super) fn decode_from_host(
         &self,
-        lane: &mut Lane,
+        context: &mut TierContext,
         containers: &[u8],
-        to: (&mut dyn Destination, Range<u64>),
+        to: (&mut dyn Target, Range<u64>),
     ) -> Result<bool> {
         match &self.kernels {
-            Some(kernels) => kernels.decode_from_host(lane, containers, to),
+            Some(kernels) => kernels.decode_from_host(context, containers, to),
             None => Ok(false),
         }
     }
@@ -297,28 +301,33 @@ impl Encoded<'_> {
         }
     }
 
-    /// Stores it where the version's copy is to lie.
+    /// Stores the containers where the version's copy is to lie.
     pub(super) fn put(
         &self,
-        lane: &mut Lane,
-        to: Lying<'_>,
-        stored: (Version, Form),
-    ) -> std::result::Result<(), Failed> {
+        context: &mut TierContext,
+        to: PlacedPiece<'_>,
+        version: Version,
+        form: Form,
+    ) -> std::result::Result<(), TransferError> {
+        let mut put = |from: &dyn Source| {
+            let length = self.bytes();
+            let stored = StoredBytes {
+                version,
+                form,
+                from,
+                length,
+            };
+            context.put(to, stored)
+        };
         match &self.0 {
-            Containers::OnHost(made) => {
-                let from = Held {
-                    start: 0,
-                    bytes: made.buffer.as_slice(),
-                };
-                lane.put(to, stored, (&from, self.bytes()))
-            }
-            Containers::OnDevice(made) => {
-                let from = Held {
-                    start: 0,
-                    bytes: &made.containers,
-                };
-                lane.put(to, stored, (&from, self.bytes()))
-            }
+            Containers::OnHost(made) => put(&HostBytes {
+                start: 0,
+                bytes: made.buffer.as_slice(),
+            }),
+            Containers::OnDevice(made) => put(&MemoryBytes {
+                start: 0,
+                memory: &made.containers,
+            }),
         }
     }
 }

@@ -3,12 +3,12 @@
 use super::coder::{Coder, Encoded, Input, runs};
 use super::stored;
 use super::{Descent, Links, Stage};
-use crate::plan::{Overhead, Stored, TransferFailure};
-use crate::run::ends::Lying;
+use crate::plan::{Overhead, Stored};
+use crate::run::context::{Pieces, TierContext, TransferError, at_source};
+use crate::run::ends::PlacedPiece;
 use crate::run::kept::Form;
-use crate::run::lane::{Failed, Lane, at_source};
 use crate::run::medium::{Level, Medium};
-use crate::run::regions::Sink;
+use crate::run::regions::TargetRegions;
 use crate::{Compression, CompressionMetrics, Result, Version};
 use std::slice;
 use tierflow_codec::Header;
@@ -35,8 +35,8 @@ impl Compressed {
     /// The containers of a checkpoint, if it becomes smaller.
     fn encode(
         &self,
-        lane: &mut Lane,
-        from: Lying<'_>,
+        context: &mut TierContext,
+        from: PlacedPiece<'_>,
         descent: &Descent<'_>,
     ) -> Option<Encoded<'_>> {
         let size = from.piece.place.size;
@@ -45,11 +45,11 @@ impl Compressed {
         }
         let runs = runs::of(self.coder.how(), (descent.layout)().as_deref(), size);
         let input = Input::From {
-            origin: &from,
+            origin: &from.span(),
             on_device: matches!(from.medium, Medium::Device(_)),
         };
         let of = (descent.version, size);
-        self.coder.encode(lane, of, &input, (&[], &runs))
+        self.coder.encode(context, of, &input, (&[], &runs))
     }
 }
 
@@ -72,19 +72,20 @@ impl Stage for Compressed {
 
     fn down(
         &self,
-        lane: &mut Lane,
+        context: &mut TierContext,
         tiers: &[Level],
         descent: &Descent<'_>,
-        (from, to): (Lying<'_>, Lying<'_>),
-    ) -> std::result::Result<Option<Stored>, Failed> {
-        let stops = (TransferFailure::Cancelled, None);
+        (from, to): (PlacedPiece<'_>, PlacedPiece<'_>),
+    ) -> std::result::Result<Option<Stored>, TransferError> {
+        let stops = TransferError::CANCELLED;
         let (version, size) = (descent.version, from.piece.place.size);
         let below = (descent.below)();
-        lane.stop().look()?;
-        let Some(encoded) = self.encode(lane, from, descent) else {
+        context.stop().look()?;
+        let Some(encoded) = self.encode(context, from, descent) else {
             let to = (descent.encoded)(None).ok_or(stops)?;
-            let (from, to) = (slice::from_ref(from.piece), slice::from_ref(&to));
-            let carry = || lane.carry(tiers, (version, Form::Whole), (from, to));
+            let pieces = slice::from_ref(from.piece);
+            let pieces = Pieces { version, pieces };
+            let carry = || context.carry(tiers, Form::Whole, pieces, slice::from_ref(&to));
             self.coder.send((size, size), below, carry)?;
             return Ok(None);
         };
@@ -93,48 +94,50 @@ impl Stage for Compressed {
             alone: true,
         };
         let piece = (descent.encoded)(Some(stored)).ok_or(stops)?;
-        let to = Lying {
+        let to = PlacedPiece {
             piece: &piece,
             ..to
         };
         let form = Form::Difference { size, base: None };
-        let put = || encoded.put(lane, to, (version, form));
+        let put = || encoded.put(context, to, version, form);
         self.coder.send((size, stored.bytes), below, put)?;
         Ok(Some(stored))
     }
 
     fn up(
         &self,
-        lane: &mut Lane,
+        context: &mut TierContext,
         tiers: &[Level],
         chain: Links<'_>,
-        mut to: Lying<'_>,
-    ) -> std::result::Result<(), Failed> {
+        to: PlacedPiece<'_>,
+    ) -> std::result::Result<(), TransferError> {
         let of = (chain, to.piece.place.size);
         // Elsewhere it is the host that needs the bytes.
         if matches!(to.medium, Medium::Device(_)) {
-            let decoded = self.coder.decode(lane, tiers, of, (&mut to, None));
+            let decoded = self
+                .coder
+                .decode(context, tiers, of, (&mut to.span(), None));
             if decoded.map_err(at_source)? {
                 return Ok(());
             }
         }
-        let stored = stored::fetch_all(lane, tiers, chain).map_err(at_source)?;
-        stored::up(lane, stored, to)
+        let stored = stored::fetch_all(context, tiers, chain).map_err(at_source)?;
+        stored::up(context, stored, to)
     }
 
     fn read(
         &self,
-        lane: &mut Lane,
+        context: &mut TierContext,
         tiers: &[Level],
         of: (Links<'_>, u64),
-        (sink, stream): (&mut Sink<'_, '_>, Option<&Stream>),
+        (sink, stream): (&mut TargetRegions<'_, '_>, Option<&Stream>),
     ) -> Result<()> {
-        if self.coder.decode(lane, tiers, of, (sink, stream))? {
+        if self.coder.decode(context, tiers, of, (sink, stream))? {
             return Ok(());
         }
         let (chain, size) = of;
-        let stored = stored::fetch_all(lane, tiers, chain)?;
-        stored::read(lane, (stored, size), (sink, stream))
+        let stored = stored::fetch_all(context, tiers, chain)?;
+        stored::read(context, (stored, size), (sink, stream))
     }
 }
 

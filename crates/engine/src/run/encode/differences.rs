@@ -11,14 +11,14 @@ mod encoded;
 mod kernels;
 
 use super::line::Line;
-use super::stored::{self, Bytes};
+use super::stored::{self, Bytes, StoredBytes};
 use super::{Descent, Links, Stage};
-use crate::plan::{Overhead, Piece, Stored, TransferFailure};
-use crate::run::ends::{Held, Lying, Origin};
+use crate::plan::{Overhead, Piece, Stored};
+use crate::run::context::{TierContext, TransferError, at_source};
+use crate::run::ends::PlacedPiece;
 use crate::run::kept::Form;
-use crate::run::lane::{Failed, Lane, at_source};
 use crate::run::medium::{Level, Medium};
-use crate::run::regions::Sink;
+use crate::run::regions::TargetRegions;
 use crate::run::sync::Mutex;
 use crate::{BuildError, CompressionMetrics, Error, Result, Version};
 use encoded::{DifferenceCoder, Encoded};
@@ -26,6 +26,7 @@ use kernels::{Begun, Ended, Landing, OnDevice};
 use tierflow_dedup::{Chain, Config, Lineage, Summary, most_stored_bytes};
 use tierflow_device::{Device, ReadLoan, Stream};
 use tierflow_store::container::RegionInfo;
+use tierflow_transfer::{HostBytes, MemoryBytes, Source};
 
 /// Differences that a version is made of, at most: what a restore from a lower tier reads.
 const LONGEST_CHAIN: u32 = 16;
@@ -116,7 +117,7 @@ impl Encoder {
 impl Encodes {
     fn encode<'k>(
         &mut self,
-        lane: &mut Lane,
+        context: &mut TierContext,
         (number, source): (u64, ReadLoan),
         landing: Option<Landing<'k>>,
     ) -> Result<(Summary, Made<'k>)> {
@@ -127,7 +128,7 @@ impl Encodes {
                 Ok((summary, Made::OnHost(difference.into_bytes())))
             }
             (Self::OnDevice(lineage), Some(landing)) => {
-                let ended = lineage.begin(lane, (number, source), landing)?.wait();
+                let ended = lineage.begin(context, (number, source), landing)?.wait();
                 let (result, _) = ended.made.ok_or(Error::Internal {
                     what: "no memory for a difference",
                 })?;
@@ -172,14 +173,14 @@ impl Differences {
     /// Makes the difference of a checkpoint, to what it is to build upon if that serves. Returns where it is to lie, too.
     fn make(
         &self,
-        lane: &mut Lane,
-        from: Lying<'_>,
+        context: &mut TierContext,
+        from: PlacedPiece<'_>,
         descent: &Descent<'_>,
-    ) -> std::result::Result<(Outcome<'_>, Piece), Failed> {
-        let stops = || Err((TransferFailure::Cancelled, None));
+    ) -> std::result::Result<(Outcome<'_>, Piece), TransferError> {
+        let stops = || Err(TransferError::CANCELLED);
         let begins = self.beginning.turn(descent.turn);
         let ends = self.ending.turn(descent.turn);
-        if !begins.comes() || lane.stop().is_set() {
+        if !begins.comes() || context.stop().is_set() {
             return stops();
         }
         let mut begun = None;
@@ -188,7 +189,7 @@ impl Differences {
             let Some(landing) = landing.map_err(at_source)? else {
                 return stops();
             };
-            let making = self.begin(lane, (from, descent), landing);
+            let making = self.begin(context, (from, descent), landing);
             begun = Some(making.map_err(at_source)?);
         }
         drop(begins);
@@ -196,10 +197,10 @@ impl Differences {
         if !ends.comes() {
             return stops();
         }
-        let outcome = self.end(lane, (from, descent), begun);
+        let outcome = self.end(context, (from, descent), begun);
         let mut outcome = outcome.map_err(at_source)?;
         let coder = self.coder.as_ref();
-        if let Some(encoded) = coder.and_then(|coder| coder.encode(lane, descent, &outcome)) {
+        if let Some(encoded) = coder.and_then(|coder| coder.encode(context, descent, &outcome)) {
             outcome.made = Made::Encoded(encoded);
         }
         // In the order in which they were asked for, they lie side by side.
@@ -212,8 +213,8 @@ impl Differences {
     /// Has the device begin to make a difference, unless what it was to build upon is not what was made or begun last.
     fn begin<'k>(
         &self,
-        lane: &mut Lane,
-        (from, descent): (Lying<'_>, &Descent<'_>),
+        context: &mut TierContext,
+        (from, descent): (PlacedPiece<'_>, &Descent<'_>),
         landing: Landing<'k>,
     ) -> Result<Begun<'k>> {
         let mut encoder = self.encoder.lock();
@@ -225,7 +226,7 @@ impl Differences {
             return Ok(Begun::nothing(landing));
         };
         let source = from.medium.lend(from.at(from.all()))?;
-        let begun = lineage.begin(lane, (number, source), landing)?;
+        let begun = lineage.begin(context, (number, source), landing)?;
         encoder.made(descent.version);
         Ok(begun)
     }
@@ -233,8 +234,8 @@ impl Differences {
     /// Looks at what was made, and makes it now, or anew, where that serves. All that were asked for before were looked at.
     fn end<'k>(
         &'k self,
-        lane: &mut Lane,
-        (from, descent): (Lying<'_>, &Descent<'_>),
+        context: &mut TierContext,
+        (from, descent): (PlacedPiece<'_>, &Descent<'_>),
         begun: Option<Ended<'k>>,
     ) -> Result<Outcome<'k>> {
         let mut encoder = self.encoder.lock();
@@ -263,7 +264,7 @@ impl Differences {
             }
             landing = Some(ended.landing);
         }
-        let outcome = self.make_now(&mut encoder, lane, (from, base), landing);
+        let outcome = self.make_now(&mut encoder, context, (from, base), landing);
         match &outcome {
             Ok(_) => encoder.made(descent.version),
             Err(_) => encoder.newest = None,
@@ -274,8 +275,8 @@ impl Differences {
     fn make_now<'k>(
         &'k self,
         encoder: &mut Encoder,
-        lane: &mut Lane,
-        (from, base): (Lying<'_>, Option<Version>),
+        context: &mut TierContext,
+        (from, base): (PlacedPiece<'_>, Option<Version>),
         mut landing: Option<Landing<'k>>,
     ) -> Result<Outcome<'k>> {
         let mut is_alone = base.is_none() || encoder.building_upon(base).is_none();
@@ -290,7 +291,7 @@ impl Differences {
                 });
             };
             let source = from.medium.lend(from.at(from.all()))?;
-            let (summary, made) = encodes.encode(lane, (number, source), landing.take())?;
+            let (summary, made) = encodes.encode(context, (number, source), landing.take())?;
             // Where little was as before, the way back need not lead past what came before.
             if is_alone || is_small(&summary, from) {
                 return Ok(Outcome {
@@ -307,7 +308,7 @@ impl Differences {
     }
 
     /// What makes a difference to nothing.
-    fn begin_anew(&self, encoder: &mut Encoder, from: Lying<'_>) -> Result<()> {
+    fn begin_anew(&self, encoder: &mut Encoder, from: PlacedPiece<'_>) -> Result<()> {
         // It has much memory.
         encoder.newest = None;
         let encodes = match &self.kernels {
@@ -322,7 +323,7 @@ impl Differences {
 }
 
 /// Whether much was as before.
-fn is_small(summary: &Summary, from: Lying<'_>) -> bool {
+fn is_small(summary: &Summary, from: PlacedPiece<'_>) -> bool {
     summary.stored_bytes <= from.piece.place.size / 2
 }
 
@@ -353,14 +354,14 @@ impl Stage for Differences {
 
     fn down(
         &self,
-        lane: &mut Lane,
+        context: &mut TierContext,
         _: &[Level],
         descent: &Descent<'_>,
-        (from, to): (Lying<'_>, Lying<'_>),
-    ) -> std::result::Result<Option<Stored>, Failed> {
-        let (outcome, piece) = self.make(lane, from, descent)?;
+        (from, to): (PlacedPiece<'_>, PlacedPiece<'_>),
+    ) -> std::result::Result<Option<Stored>, TransferError> {
+        let (outcome, piece) = self.make(context, from, descent)?;
         let stored = outcome.stored();
-        let to = Lying {
+        let to = PlacedPiece {
             piece: &piece,
             ..to
         };
@@ -369,18 +370,27 @@ impl Stage for Differences {
             base: descent.base.filter(|_| !stored.alone),
         };
         let mut put = || {
-            let of = (descent.version, form);
-            let mut put = |from: &(dyn Origin + Sync)| lane.put(to, of, (from, stored.bytes));
+            let version = descent.version;
+            let mut put = |from: &dyn Source| {
+                let length = stored.bytes;
+                let stored = StoredBytes {
+                    version,
+                    form,
+                    from,
+                    length,
+                };
+                context.put(to, stored)
+            };
             match &outcome.made {
-                Made::OnHost(bytes) => put(&Held {
+                Made::OnHost(bytes) => put(&HostBytes {
                     start: 0,
                     bytes: bytes.as_slice(),
                 }),
-                Made::OnDevice(landing) => put(&Held {
+                Made::OnDevice(landing) => put(&MemoryBytes {
                     start: 0,
-                    bytes: landing.memory(),
+                    memory: landing.memory(),
                 }),
-                Made::Encoded(encoded) => encoded.put(lane, to, of),
+                Made::Encoded(encoded) => encoded.put(context, to, version, form),
             }
         };
         match &self.coder {
@@ -395,30 +405,30 @@ impl Stage for Differences {
 
     fn up(
         &self,
-        lane: &mut Lane,
+        context: &mut TierContext,
         tiers: &[Level],
         chain: Links<'_>,
-        to: Lying<'_>,
-    ) -> std::result::Result<(), Failed> {
+        to: PlacedPiece<'_>,
+    ) -> std::result::Result<(), TransferError> {
         if let Some(kernels) = &self.kernels
-            && kernels.up(lane, tiers, chain, (to, self.coder.as_ref()))?
+            && kernels.up(context, tiers, chain, (to, self.coder.as_ref()))?
         {
             return Ok(());
         }
-        let stored = stored::fetch_all(lane, tiers, chain).map_err(at_source)?;
-        stored::up(lane, stored, to)
+        let stored = stored::fetch_all(context, tiers, chain).map_err(at_source)?;
+        stored::up(context, stored, to)
     }
 
     /// By the host's cores.
     fn read(
         &self,
-        lane: &mut Lane,
+        context: &mut TierContext,
         tiers: &[Level],
         (chain, size): (Links<'_>, u64),
-        to: (&mut Sink<'_, '_>, Option<&Stream>),
+        to: (&mut TargetRegions<'_, '_>, Option<&Stream>),
     ) -> Result<()> {
-        let stored = stored::fetch_all(lane, tiers, chain)?;
-        stored::read(lane, (stored, size), to)
+        let stored = stored::fetch_all(context, tiers, chain)?;
+        stored::read(context, (stored, size), to)
     }
 }
 

@@ -2,14 +2,15 @@
 
 use super::Links;
 use crate::plan::Piece;
-use crate::run::durable::told;
-use crate::run::ends::{Destination, Held, Lying, Origin};
+use crate::run::context::{TierContext, TransferError, at_source};
+use crate::run::durable::KeptRecord;
+use crate::run::ends::PlacedPiece;
 use crate::run::kept::Form;
-use crate::run::lane::{Failed, Lane, at_destination, at_source};
 use crate::run::medium::Level;
-use crate::run::regions::Sink;
+use crate::run::regions::TargetRegions;
 use crate::{RegionMut, Result, Version};
 use tierflow_device::{ReadLoan, Stream};
+use tierflow_transfer::{Source, SourceRecord, Target as _};
 
 /// The stored bytes of a version, in host memory.
 pub(super) enum Bytes {
@@ -29,7 +30,7 @@ impl AsRef<[u8]> for Bytes {
 
 /// What a version is made of, the oldest first.
 pub(super) fn fetch_all(
-    lane: &mut Lane,
+    context: &mut TierContext,
     tiers: &[Level],
     (version, from, bases): Links<'_>,
 ) -> Result<Vec<Bytes>> {
@@ -40,20 +41,24 @@ pub(super) fn fetch_all(
             start: 0,
             place: *place,
         };
-        fetch(lane, version, Lying::on(tiers, &piece))
+        fetch(context, version, PlacedPiece::on(tiers, &piece))
     })
     .collect()
 }
 
 /// One version's: where they lie, if the host reads that, else a copy.
-pub(super) fn fetch(lane: &mut Lane, version: Version, from: Lying<'_>) -> Result<Bytes> {
-    let fetched = fetch_from(lane, version, from);
-    fetched.inspect_err(|error| lane.note((version, from.piece.place.tier), error))
+pub(super) fn fetch(
+    context: &mut TierContext,
+    version: Version,
+    from: PlacedPiece<'_>,
+) -> Result<Bytes> {
+    let fetched = fetch_from(context, version, from);
+    fetched.inspect_err(|error| context.note((version, from.piece.place.tier), error))
 }
 
-fn fetch_from(lane: &mut Lane, version: Version, from: Lying<'_>) -> Result<Bytes> {
-    lane.stop().look().map_err(told)?;
-    if let Some(lent) = from.lend(from.all()) {
+fn fetch_from(context: &mut TierContext, version: Version, from: PlacedPiece<'_>) -> Result<Bytes> {
+    context.stop().look()?;
+    if let Some(lent) = from.span().lend(from.all()) {
         let lent = lent?;
         if lent.bytes().is_ok() {
             return Ok(Bytes::Lent(lent));
@@ -62,8 +67,8 @@ fn fetch_from(lane: &mut Lane, version: Version, from: Lying<'_>) -> Result<Byte
     let size = from.piece.place.size;
     let mut bytes = vec![0; usize::try_from(size).unwrap_or(usize::MAX)];
     match from.medium.kept() {
-        Some(kept) => kept.restore(version, &mut bytes, &lane.stop())?,
-        None => lane.fill(&from, (0, &mut bytes), None).map_err(told)?,
+        Some(kept) => KeptRecord::whole(kept, version).read_whole(&mut bytes, &context.stop())?,
+        None => context.fill(&from.span(), 0, &mut bytes, None)?,
     }
     Ok(Bytes::Owned(bytes))
 }
@@ -86,36 +91,34 @@ fn decode(stored: Vec<Bytes>, whole: &mut [u8]) -> Result<()> {
 
 /// Brings a version up by the host's cores.
 pub(super) fn up(
-    lane: &mut Lane,
+    context: &mut TierContext,
     stored: Vec<Bytes>,
-    mut to: Lying<'_>,
-) -> std::result::Result<(), Failed> {
-    lane.stop().look()?;
-    if let Some(lent) = to.lend_mut(to.all()) {
-        let mut room = lent.map_err(at_destination)?;
+    to: PlacedPiece<'_>,
+) -> std::result::Result<(), TransferError> {
+    context.stop().look()?;
+    let mut span = to.span();
+    if let Some(lent) = span.lend_mut(to.all()) {
+        let lent = lent.map_err(tierflow_transfer::TransferError::target);
+        let mut room = lent?;
         if let Ok(bytes) = room.bytes_mut() {
             return decode(stored, bytes).map_err(at_source);
         }
     }
     let whole = decoded(stored, to.piece.place.size).map_err(at_source)?;
-    let held = Held {
-        start: 0,
-        bytes: whole.as_slice(),
-    };
-    lane.copy(&held, &mut to, 0..whole.len() as u64, None)
+    Ok(context.give(&mut span, 0, &whole, None)?)
 }
 
 /// Reads a version of `size` bytes into the application's regions by the host's cores.
 pub(super) fn read(
-    lane: &mut Lane,
+    context: &mut TierContext,
     (stored, size): (Vec<Bytes>, u64),
-    (sink, stream): (&mut Sink<'_, '_>, Option<&Stream>),
+    (sink, stream): (&mut TargetRegions<'_, '_>, Option<&Stream>),
 ) -> Result<()> {
     if let Some([RegionMut::Bytes(bytes)]) = sink.all() {
         return decode(stored, bytes);
     }
     let whole = decoded(stored, size)?;
-    lane.give(sink, (0, &whole), stream)
+    Ok(context.give(sink, 0, &whole, stream)?)
 }
 
 fn decoded(stored: Vec<Bytes>, size: u64) -> Result<Vec<u8>> {
@@ -131,20 +134,39 @@ fn decoded(stored: Vec<Bytes>, size: u64) -> Result<Vec<u8>> {
     Ok(whole)
 }
 
-impl Lane {
-    /// Stores `length` bytes of a version where its copy is to lie, in another form than its own.
+/// Encoded bytes of a version, and the form that they are.
+#[derive(Clone, Copy)]
+pub(super) struct StoredBytes<'b> {
+    pub(super) version: Version,
+    pub(super) form: Form,
+    pub(super) from: &'b dyn Source,
+    pub(super) length: u64,
+}
+
+impl TierContext {
+    /// Stores encoded bytes where the version's copy is to lie.
     pub(super) fn put(
         &mut self,
-        mut to: Lying<'_>,
-        (version, form): (Version, Form),
-        (from, length): (&(dyn Origin + Sync), u64),
-    ) -> std::result::Result<(), Failed> {
-        match to.medium.kept() {
-            None => self.copy(from, &mut to, 0..length, None),
+        to: PlacedPiece<'_>,
+        stored: StoredBytes<'_>,
+    ) -> std::result::Result<(), TransferError> {
+        let StoredBytes {
+            version,
+            form,
+            from,
+            length,
+        } = stored;
+        let all = 0..length;
+        Ok(match to.medium.kept() {
+            None => self.copy(from, &mut to.span(), all, None)?,
             Some(kept) => {
-                let pull = |lane: &mut Self, at, into: &mut [u8]| lane.fill(from, (at, into), None);
-                self.save(kept, (version, length, form), pull)
+                let mut record = KeptRecord {
+                    kept,
+                    version,
+                    form,
+                };
+                self.copy(from, &mut record, all, None)?;
             }
-        }
+        })
     }
 }

@@ -5,9 +5,9 @@ mod nvcomp;
 
 use super::predictors::Predictors;
 use super::runs::Run;
-use crate::run::durable::told;
-use crate::run::ends::{Destination, Held, Lying, Origin};
-use crate::run::lane::Lane;
+use crate::run::context::TierContext;
+use crate::run::durable::KeptRecord;
+use crate::run::ends::PlacedPiece;
 use crate::run::medium::{Medium, to_usize};
 use crate::run::sync::Mutex;
 use crate::{Compression, Error, Result, Version};
@@ -15,6 +15,7 @@ use nvcomp::{Nvcomp, NvcompWorking};
 use std::ops::Range;
 use tierflow_codec::{HEADER_BYTES, Header, Method, NvcompCodec, Planes, Predictor, gpu};
 use tierflow_device::{Device, Memory, Place, Stream, WriteLoan};
+use tierflow_transfer::{MemoryBytes, Source, SourceRecord, Target, whole_blocks};
 
 /// What kernels read and write starts at multiples of so many bytes.
 const ALIGNMENT: u64 = 16;
@@ -107,8 +108,8 @@ impl DeviceCodec {
     /// containers.
     pub(super) fn encode(
         &self,
-        lane: &mut Lane,
-        from: &dyn Origin,
+        context: &mut TierContext,
+        from: &dyn Source,
         (front, runs): (&[u8], &[Run]),
         predictors: &Predictors,
     ) -> Result<DeviceContainers<'_>> {
@@ -118,7 +119,7 @@ impl DeviceCodec {
         let containers = at_least(&mut taken.working.containers, &self.device, most)?;
         let longest = runs.iter().map(|run| run.range.end - run.range.start).max();
         let longest = longest.unwrap_or_default();
-        let mut streams = lane.streams(None);
+        let mut streams = context.streams(None);
         let stream = streams.get()?;
         if !front.is_empty() {
             stream.write(front, &mut containers.lend_mut(0..front.len())?)?;
@@ -184,68 +185,64 @@ impl DeviceCodec {
     /// Decodes a version of `size` bytes to where it is to lie. Returns false if it is not compressed, or if the host is to decode it.
     pub(super) fn decode(
         &self,
-        lane: &mut Lane,
+        context: &mut TierContext,
         (version, size): (Version, u64),
-        from: Lying<'_>,
-        to: &mut dyn Destination,
+        from: PlacedPiece<'_>,
+        to: &mut dyn Target,
         theirs: Option<&Stream>,
     ) -> Result<bool> {
         let mut taken = self.take();
         let bytes = from.piece.place.size;
         // Whole blocks of storage are read.
-        let room = Origin::whole(&from, bytes);
+        let room = whole_blocks(from.medium.bytes().block(), bytes);
         let containers = at_least(&mut taken.working.containers, &self.device, room)?;
-        let mut held = Held {
+        let mut held = MemoryBytes {
             start: 0,
-            bytes: &containers,
+            memory: &containers,
         };
-        let mut bring = || match from.medium.kept() {
-            None => lane.copy(&from, &mut held, 0..bytes, theirs).map_err(told),
-            Some(kept) => {
-                let mut stored = vec![0; to_usize(0..bytes).end];
-                kept.restore(version, &mut stored, &lane.stop())?;
-                let stored = Held {
-                    start: 0,
-                    bytes: stored.as_slice(),
-                };
-                let copied = lane.copy(&stored, &mut held, 0..bytes, theirs);
-                copied.map_err(told)
-            }
+        let mut bring = || -> Result<()> {
+            let Some(kept) = from.medium.kept() else {
+                return Ok(context.copy(&from.span(), &mut held, 0..bytes, theirs)?);
+            };
+            let record = KeptRecord::whole(kept, version);
+            let mut stored = vec![0; to_usize(0..bytes).end];
+            record.read_whole(&mut stored, &context.stop())?;
+            Ok(context.give(&mut held, 0, &stored, theirs)?)
         };
         let place = (version, from.piece.place.tier);
-        bring().inspect_err(|error| lane.note(place, error))?;
-        self.decode_brought(lane, &mut taken.working, (bytes, 0..size), to, theirs)
+        bring().inspect_err(|error| context.note(place, error))?;
+        self.decode_brought(context, &mut taken.working, (bytes, 0..size), to, theirs)
     }
 
     /// Decodes containers in host memory to this range of a destination. Returns false if the host is to do it.
     pub(super) fn decode_from_host(
         &self,
-        lane: &mut Lane,
+        context: &mut TierContext,
         containers: &[u8],
-        (to, range): (&mut dyn Destination, Range<u64>),
+        (to, range): (&mut dyn Target, Range<u64>),
     ) -> Result<bool> {
         let mut taken = self.take();
         let bytes = containers.len() as u64;
         let room = at_least(&mut taken.working.containers, &self.device, bytes)?;
         let mut room = room.lend_mut(0..containers.len())?;
-        lane.streams(None).get()?.write(containers, &mut room)?;
+        context.streams(None).get()?.write(containers, &mut room)?;
         drop(room);
-        self.decode_brought(lane, &mut taken.working, (bytes, range), to, None)
+        self.decode_brought(context, &mut taken.working, (bytes, range), to, None)
     }
 
     /// Decodes the first `bytes` of the containers that were brought to this range of a destination.
     fn decode_brought(
         &self,
-        lane: &mut Lane,
+        context: &mut TierContext,
         working: &mut Working,
         (bytes, range): (u64, Range<u64>),
-        to: &mut dyn Destination,
+        to: &mut dyn Target,
         theirs: Option<&Stream>,
     ) -> Result<bool> {
         let containers = working.containers.clone().ok_or(Error::NoMemoryTier)?;
-        let held = Held {
+        let held = MemoryBytes {
             start: 0,
-            bytes: &containers,
+            memory: &containers,
         };
         let (mut at, mut start) = (0, range.start);
         while start < range.end {
@@ -253,7 +250,7 @@ impl DeviceCodec {
             // Too short a rest is no header.
             let rest = to_usize(0..bytes - at).end.min(HEADER_BYTES);
             let front = &mut front[..rest];
-            lane.fill(&held, (at, front), theirs).map_err(told)?;
+            context.fill(&held, at, front, theirs)?;
             if at == 0 && !Header::is_one(front) {
                 return Ok(false);
             }
@@ -267,7 +264,7 @@ impl DeviceCodec {
             let (stored, raw) = header.within(stored, raw)?;
             let container = to_usize(at..at + stored as u64);
             let container = gpu::Origin::device(&containers, container)?;
-            let mut streams = lane.streams(theirs);
+            let mut streams = context.streams(theirs);
             let decode = |stream: &Stream, out| -> Result<()> {
                 if let Some((nvcomp, _)) = self.nvcomp.as_ref().zip(of_nvcomp) {
                     let from = (&header, container);
@@ -283,7 +280,7 @@ impl DeviceCodec {
                     drop(lent);
                     let run = at_least(&mut working.run, &self.device, raw as u64)?;
                     decode(streams.get()?, run.lend_mut(0..raw)?)?;
-                    to.take(start, run.lend(0..raw)?, &mut streams)?;
+                    to.write(start, run.lend(0..raw)?, &mut streams)?;
                 }
             }
             (at, start) = (at + stored as u64, start + raw as u64);

@@ -6,11 +6,8 @@ pub(super) use super::super::coder::Encoded;
 use super::super::Descent;
 use super::super::coder::{Coder, Input, Run};
 use super::super::stored::Bytes;
-use super::{Lane, Made, Outcome};
-use crate::run::durable::told;
-use crate::run::ends::Destination;
-use crate::run::ends::Held;
-use crate::run::lane::Failed;
+use super::{Made, Outcome, TierContext};
+use crate::run::context::TransferError;
 use crate::run::medium::Medium;
 use crate::run::medium::to_usize;
 use crate::{Compression, CompressionMetrics, Result};
@@ -19,6 +16,7 @@ use tierflow_dedup::{HEADER_BYTES, most_stored_bytes};
 use tierflow_device::Device;
 use tierflow_device::{Error as DeviceError, ReadLoan};
 use tierflow_store::container::RegionInfo;
+use tierflow_transfer::{MemoryBytes, Target};
 
 /// What encodes differences, where it pays off.
 #[derive(Debug)]
@@ -34,7 +32,7 @@ impl DifferenceCoder {
     /// The frame of a difference, if it becomes smaller.
     pub(super) fn encode(
         &self,
-        lane: &mut Lane,
+        context: &mut TierContext,
         descent: &Descent<'_>,
         outcome: &Outcome<'_>,
     ) -> Option<Encoded<'_>> {
@@ -46,28 +44,28 @@ impl DifferenceCoder {
         // Whole checkpoints are alike, and what changed is.
         let kind = usize::from(outcome.is_alone);
         let runs = [Run::lossless(HEADER_BYTES as u64..bytes, value, kind)];
-        let encode = |lane: &mut Lane, input: &Input<'_>, header: &[u8]| {
+        let encode = |context: &mut TierContext, input: &Input<'_>, header: &[u8]| {
             let front = Frame::start(header, bytes - header.len() as u64);
             let of = (descent.version, bytes);
-            self.0.encode(lane, of, input, (&front, &runs))
+            self.0.encode(context, of, input, (&front, &runs))
         };
         match &outcome.made {
             Made::OnHost(difference) => {
                 let header = difference.get(..HEADER_BYTES)?;
-                encode(lane, &Input::Bytes(difference), header)
+                encode(context, &Input::Bytes(difference), header)
             }
             Made::OnDevice(landing) => {
-                let held = Held {
+                let held = MemoryBytes {
                     start: 0,
-                    bytes: landing.memory(),
+                    memory: landing.memory(),
                 };
                 let mut header = [0; HEADER_BYTES];
-                lane.fill(&held, (0, &mut header), None).ok()?;
+                context.fill(&held, 0, &mut header, None).ok()?;
                 let input = Input::From {
                     origin: &held,
                     on_device: true,
                 };
-                encode(lane, &input, &header)
+                encode(context, &input, &header)
             }
             Made::Encoded(_) => None,
         }
@@ -78,8 +76,8 @@ impl DifferenceCoder {
         &self,
         (raw, bytes): (u64, u64),
         descent: &Descent<'_>,
-        put: impl FnOnce() -> std::result::Result<(), Failed>,
-    ) -> std::result::Result<(), Failed> {
+        put: impl FnOnce() -> std::result::Result<(), TransferError>,
+    ) -> std::result::Result<(), TransferError> {
         self.0.send((raw, bytes), (descent.below)(), put)
     }
 
@@ -92,7 +90,7 @@ impl DifferenceCoder {
     /// decode them, as where the device has no memory.
     pub(super) fn decode(
         &self,
-        lane: &mut Lane,
+        context: &mut TierContext,
         device: &Device,
         (stored, size): (&mut [Bytes], u64),
     ) -> Result<Vec<Option<ReadLoan>>> {
@@ -115,9 +113,9 @@ impl DifferenceCoder {
             }
             Err(error) => return Err(error.into()),
         };
-        let mut held = Held {
+        let mut held = MemoryBytes {
             start: 0,
-            bytes: &memory,
+            memory: &memory,
         };
         let (mut on_host, mut on_device, mut start) = (Vec::new(), Vec::new(), 0);
         for (stored, length) in stored.iter().zip(lengths) {
@@ -129,8 +127,8 @@ impl DifferenceCoder {
             let frame = Frame::parse(stored.as_ref())?;
             let head = frame.plain();
             let (end, behind) = (start + length, start + head.len() as u64);
-            let to = (&mut held as &mut dyn Destination, behind..end);
-            if !self.0.decode_from_host(lane, frame.containers(), to)? {
+            let to = (&mut held as &mut dyn Target, behind..end);
+            if !self.0.decode_from_host(context, frame.containers(), to)? {
                 return Ok(Vec::new());
             }
             let mut difference = vec![0; to_usize(0..length).end];
@@ -139,7 +137,7 @@ impl DifferenceCoder {
             let what = "its frame is shorter than it";
             let read = difference.get_mut(read);
             let read = read.ok_or(tierflow_codec::Error::Corrupt { what })?;
-            lane.fill(&held, (behind, read), None).map_err(told)?;
+            context.fill(&held, behind, read, None)?;
             on_host.push(Some(Bytes::Owned(difference)));
             on_device.push(Some(memory.lend(to_usize(start..end))?));
             start = end.next_multiple_of(64);

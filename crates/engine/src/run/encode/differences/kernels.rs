@@ -2,8 +2,8 @@
 
 use super::super::stored;
 use super::encoded::{self, DifferenceCoder};
-use super::{Lane, Links, Lying};
-use crate::run::lane::{Failed, at_destination, at_source};
+use super::{Links, PlacedPiece, TierContext};
+use crate::run::context::{TransferError, at_destination, at_source};
 use crate::run::medium::{Level, Medium};
 use crate::run::sync::{AtomicBool, Mutex, Ordering, Watched};
 use crate::{Error, Result};
@@ -180,12 +180,12 @@ impl Lineage {
     /// Makes the device begin the next difference of the lineage.
     pub(super) fn begin<'k>(
         &mut self,
-        lane: &mut Lane,
+        context: &mut TierContext,
         (number, source): (u64, ReadLoan),
         landing: Landing<'k>,
     ) -> Result<Begun<'k>> {
         let out = gpu::Landing::device(&landing.memory, 0..landing.memory.len())?;
-        let mut streams = lane.streams(None);
+        let mut streams = context.streams(None);
         let encoding = self.lineage.encode(streams.get()?, number, source, out);
         Ok(Begun {
             landing,
@@ -216,12 +216,12 @@ impl OnDevice {
     /// the checkpoint is not stored as differences.
     pub(super) fn up(
         &self,
-        lane: &mut Lane,
+        context: &mut TierContext,
         tiers: &[Level],
         (version, place, bases): Links<'_>,
-        (to, coder): (Lying<'_>, Option<&DifferenceCoder>),
-    ) -> std::result::Result<bool, Failed> {
-        let newest = stored::fetch_all(lane, tiers, (version, place, &[]));
+        (to, coder): (PlacedPiece<'_>, Option<&DifferenceCoder>),
+    ) -> std::result::Result<bool, TransferError> {
+        let newest = stored::fetch_all(context, tiers, (version, place, &[]));
         let mut newest = newest.map_err(at_source)?;
         if stored::is_compressed(&newest) {
             return Ok(false);
@@ -231,13 +231,13 @@ impl OnDevice {
         };
         let room = to.medium.lend_mut(to.at(to.all()));
         let room = room.map_err(at_destination)?;
-        let others = |lane: &mut Lane| match bases {
+        let others = |context: &mut TierContext| match bases {
             [] => Ok(Vec::new()),
             [(version, place), bases @ ..] => {
-                stored::fetch_all(lane, tiers, (*version, place, bases))
+                stored::fetch_all(context, tiers, (*version, place, bases))
             }
         };
-        let restored = self.restore(lane, newest, others, (room, coder));
+        let restored = self.restore(context, newest, others, (room, coder));
         restored.map(|()| true).map_err(at_source)
     }
 
@@ -245,9 +245,9 @@ impl OnDevice {
     /// they are not in device memory.
     fn restore(
         &self,
-        lane: &mut Lane,
+        context: &mut TierContext,
         newest: stored::Bytes,
-        others: impl FnOnce(&mut Lane) -> Result<Vec<stored::Bytes>>,
+        others: impl FnOnce(&mut TierContext) -> Result<Vec<stored::Bytes>>,
         (whole, coder): (WriteLoan, Option<&DifferenceCoder>),
     ) -> Result<()> {
         let size = whole.len() as u64;
@@ -256,7 +256,7 @@ impl OnDevice {
         let chain = match self.loaded(&head, None) {
             Some(chain) => chain,
             None => {
-                stored = others(lane)?;
+                stored = others(context)?;
                 stored.push(newest);
                 let chain = Arc::new(Loaded {
                     heads: stored.iter().map(head_of).collect(),
@@ -268,7 +268,7 @@ impl OnDevice {
         // The first thread loads the chain; the others wait.
         let mut resident = chain.resident.lock();
         if resident.is_none() {
-            let loaded = self.load(lane, (stored, size), coder);
+            let loaded = self.load(context, (stored, size), coder);
             if loaded.is_err() {
                 self.chains
                     .lock()
@@ -279,7 +279,7 @@ impl OnDevice {
         let resident_chain = resident.as_mut().ok_or(Error::Internal {
             what: "a chain without versions",
         })?;
-        let restoring = chain.enqueue(resident_chain, lane, &head, whole)?;
+        let restoring = chain.enqueue(resident_chain, context, &head, whole)?;
         drop(resident);
         Ok(restoring.wait().result?)
     }
@@ -300,16 +300,16 @@ impl OnDevice {
     /// Loads the differences of checkpoints of `size` bytes. Without a coder the host decodes the encoded ones.
     fn load(
         &self,
-        lane: &mut Lane,
+        context: &mut TierContext,
         (mut stored, size): (Vec<stored::Bytes>, u64),
         coder: Option<&DifferenceCoder>,
     ) -> Result<gpu::Resident> {
         let mut decoded = match coder {
-            Some(coder) => coder.decode(lane, &self.device, (&mut stored, size))?,
+            Some(coder) => coder.decode(context, &self.device, (&mut stored, size))?,
             None => Vec::new(),
         };
         let (chain, _) = super::chain(stored, size)?;
-        let mut streams = lane.streams(None);
+        let mut streams = context.streams(None);
         let on_device = |at: usize| decoded.get_mut(at)?.take();
         let stream = streams.get()?;
         let loaded = gpu::Resident::load_beside(&self.kernels, stream, &chain, on_device);
@@ -327,7 +327,7 @@ impl Loaded {
     fn enqueue(
         &self,
         resident: &mut gpu::Resident,
-        lane: &mut Lane,
+        context: &mut TierContext,
         head: &[u8],
         whole: WriteLoan,
     ) -> Result<gpu::Restoring> {
@@ -337,7 +337,7 @@ impl Loaded {
             what: "a chain without versions",
         })?;
         drop(numbers);
-        let mut streams = lane.streams(None);
+        let mut streams = context.streams(None);
         Ok(resident.restore(streams.get()?, number, whole))
     }
 }

@@ -1,4 +1,4 @@
-//! Which of two ways the next copy takes.
+//! The choice between two ways by their measured rates.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ const TRIALS: f64 = 0.01;
 /// The weight of a copy in the average of the faster way.
 const WEIGHT: f64 = 0.25;
 
-/// A way from memory of a device to a file, or back.
+/// A way between memory of a device and a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     /// Through pinned buffers.
-    Staged,
-    /// Straight.
+    Buffered,
+    /// By the device's library for files.
     Direct,
 }
 
-/// What copies by one way measured.
+/// Measurements of the copies by one way.
 #[derive(Debug, Clone, Copy, Default)]
 struct Rate {
     copies: u64,
@@ -27,23 +27,23 @@ struct Rate {
 
 /// Takes both ways in turn until both are measured, then the faster one, and the slower one for a small share of the time.
 ///
-/// It has no clock and moves no bytes.
+/// The choice has no clock and moves no bytes.
 #[derive(Debug, Default)]
-pub(super) struct Choice {
-    staged: Rate,
+pub(super) struct RateChoice {
+    buffered: Rate,
     direct: Rate,
     /// Seconds that the slower way may take.
     earned: f64,
 }
 
-impl Choice {
-    /// The way for a copy of so many bytes.
+impl RateChoice {
+    /// Returns the way for a copy of so many bytes.
     pub(super) fn decide(&mut self, bytes: u64) -> Way {
-        let (faster, slower) = match self.staged.copies.min(self.direct.copies) {
-            0 | 1 if self.staged.copies <= self.direct.copies => return Way::Staged,
+        let (faster, slower) = match self.buffered.copies.min(self.direct.copies) {
+            0 | 1 if self.buffered.copies <= self.direct.copies => return Way::Buffered,
             0 | 1 => return Way::Direct,
-            _ if self.direct.rate > self.staged.rate => (Way::Direct, Way::Staged),
-            _ => (Way::Staged, Way::Direct),
+            _ if self.direct.rate > self.buffered.rate => (Way::Direct, Way::Buffered),
+            _ => (Way::Buffered, Way::Direct),
         };
         if bytes as f64 > self.earned * self.of(slower).rate {
             return faster;
@@ -52,12 +52,12 @@ impl Choice {
         slower
     }
 
-    /// A copy took so long.
+    /// Notes the time of a copy.
     pub(super) fn took(&mut self, way: Way, bytes: u64, time: Duration) {
         let seconds = time.as_secs_f64().max(1e-9);
         let other = match way {
-            Way::Staged => self.direct.rate,
-            Way::Direct => self.staged.rate,
+            Way::Buffered => self.direct.rate,
+            Way::Direct => self.buffered.rate,
         };
         let measured = self.of(way);
         let (rate, is_faster) = (bytes as f64 / seconds, measured.rate > other);
@@ -65,7 +65,7 @@ impl Choice {
         measured.rate = match measured.copies {
             // The first makes the buffers that all others use.
             1 => 0.0,
-            // What is used now and then is what it was last.
+            // The rate of a way that is used now and then is its last one.
             copies if copies > 2 && is_faster => measured.rate + WEIGHT * (rate - measured.rate),
             _ => rate,
         };
@@ -76,7 +76,7 @@ impl Choice {
 
     fn of(&mut self, way: Way) -> &mut Rate {
         match way {
-            Way::Staged => &mut self.staged,
+            Way::Buffered => &mut self.buffered,
             Way::Direct => &mut self.direct,
         }
     }
@@ -88,12 +88,13 @@ mod tests {
 
     const BYTES: u64 = 64 << 20;
 
-    /// Copies at so many GB/s by either way: how often the direct one was taken, and how long all took.
-    fn copies(choice: &mut Choice, count: usize, (staged, direct): (f64, f64)) -> (usize, f64) {
+    /// Copies at these rates in GB/s. Returns the number of direct copies, and the seconds of all.
+    fn copies(choice: &mut RateChoice, count: usize, rates: [f64; 2]) -> (usize, f64) {
+        let [buffered, direct] = rates;
         let (mut taken, mut seconds) = (0, 0.0);
         for _ in 0..count {
             let way = choice.decide(BYTES);
-            let rate = if way == Way::Direct { direct } else { staged };
+            let rate = if way == Way::Direct { direct } else { buffered };
             let time = BYTES as f64 / rate / 1e9;
             choice.took(way, BYTES, Duration::from_secs_f64(time));
             taken += usize::from(way == Way::Direct);
@@ -104,19 +105,19 @@ mod tests {
 
     #[test]
     fn both_ways_are_measured_first() {
-        let mut choice = Choice::default();
-        let (taken, _) = copies(&mut choice, 4, (3.0, 6.0));
+        let mut choice = RateChoice::default();
+        let (taken, _) = copies(&mut choice, 4, [3.0, 6.0]);
         assert_eq!(taken, 2);
         assert_eq!(choice.decide(BYTES), Way::Direct);
     }
 
     #[test]
     fn the_first_copy_by_a_way_does_not_count() {
-        let mut choice = Choice::default();
+        let mut choice = RateChoice::default();
         for (way, milliseconds) in [
-            (Way::Staged, 20),
+            (Way::Buffered, 20),
             (Way::Direct, 500),
-            (Way::Staged, 20),
+            (Way::Buffered, 20),
             (Way::Direct, 10),
         ] {
             assert_eq!(choice.decide(BYTES), way);
@@ -127,13 +128,13 @@ mod tests {
 
     #[test]
     fn the_slower_way_costs_little_and_is_not_forgotten() {
-        for (staged, direct) in [(3.0, 1.0), (3.0, 2.9), (2.0, 6.0)] {
-            let mut choice = Choice::default();
+        for (buffered, direct) in [(3.0, 1.0), (3.0, 2.9), (2.0, 6.0)] {
+            let mut choice = RateChoice::default();
             let count = 10_000;
-            let (taken, seconds) = copies(&mut choice, count, (staged, direct));
-            let best = count as f64 * BYTES as f64 / f64::max(staged, direct) / 1e9;
+            let (taken, seconds) = copies(&mut choice, count, [buffered, direct]);
+            let best = count as f64 * BYTES as f64 / f64::max(buffered, direct) / 1e9;
             assert!(seconds < 1.02 * best, "{seconds} s for {best} s");
-            let slower = if direct > staged {
+            let slower = if direct > buffered {
                 count - taken
             } else {
                 taken
@@ -143,19 +144,19 @@ mod tests {
     }
 
     #[test]
-    fn what_has_become_faster_is_taken() {
-        let mut choice = Choice::default();
-        copies(&mut choice, 100, (3.0, 1.0));
+    fn a_way_that_has_become_faster_is_taken() {
+        let mut choice = RateChoice::default();
+        copies(&mut choice, 100, [3.0, 1.0]);
         // One trial of 1 GB/s is paid for after some 300 copies by the other way.
-        copies(&mut choice, 400, (3.0, 6.0));
+        copies(&mut choice, 400, [3.0, 6.0]);
         assert_eq!(choice.decide(BYTES), Way::Direct);
-        let (taken, _) = copies(&mut choice, 100, (3.0, 6.0));
+        let (taken, _) = copies(&mut choice, 100, [3.0, 6.0]);
         assert!(taken >= 98);
     }
 
     #[test]
     fn no_time_at_all_is_no_failure() {
-        let mut choice = Choice::default();
+        let mut choice = RateChoice::default();
         for _ in 0..10 {
             let way = choice.decide(0);
             choice.took(way, 0, Duration::ZERO);

@@ -1,0 +1,298 @@
+//! The copies of one thread: transfers between tiers, and those of callers.
+
+use super::bypass::{Bypass, LinkLookup, bypass};
+use super::durable::KeptRecord;
+use super::ends::PlacedPiece;
+use super::job::Direction;
+use super::kept::Form;
+use super::medium::{Level, medium};
+use super::regions::{SourceRegions, TargetRegions};
+use crate::plan::{Piece, TierId, TransferFailure};
+use crate::{Error, Result, Version};
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use tierflow_device::{Device, Stream};
+use tierflow_transfer::{CopyContext, FailedEnd, Source, StreamChoice, Target};
+
+/// The end of a transfer that failed, and its failure. A cancelled transfer has none, and so has one whose failure was reported before.
+#[derive(Debug)]
+pub(crate) struct TransferError {
+    pub(crate) end: TransferFailure,
+    pub(crate) error: Option<Error>,
+}
+
+impl TransferError {
+    pub(crate) const CANCELLED: Self = Self {
+        end: TransferFailure::Cancelled,
+        error: None,
+    };
+
+    /// The failure as a call returns it.
+    pub(super) fn of_call(self) -> Error {
+        let cancelled = Error::Storage(tierflow_store::Error::Cancelled);
+        self.error.unwrap_or(cancelled)
+    }
+}
+
+impl From<tierflow_transfer::TransferError> for TransferError {
+    fn from(error: tierflow_transfer::TransferError) -> Self {
+        use tierflow_store::Error as StoreError;
+        use tierflow_transfer::Error::Storage;
+        match error {
+            tierflow_transfer::TransferError::Cancelled => Self::CANCELLED,
+            // The version before it failed, and said why.
+            tierflow_transfer::TransferError::Failed {
+                end: FailedEnd::Target,
+                error: Storage(StoreError::OutOfTurn { .. }),
+            } => Self {
+                end: TransferFailure::Destination,
+                error: None,
+            },
+            tierflow_transfer::TransferError::Failed { end, error } => Self {
+                end: match end {
+                    FailedEnd::Source => TransferFailure::Source,
+                    FailedEnd::Target => TransferFailure::Destination,
+                },
+                error: Some(error.into()),
+            },
+        }
+    }
+}
+
+/// A copy of a call ended: the end that failed does not matter.
+impl From<tierflow_transfer::TransferError> for Error {
+    fn from(error: tierflow_transfer::TransferError) -> Self {
+        TransferError::from(error).of_call()
+    }
+}
+
+impl From<tierflow_transfer::Error> for Error {
+    fn from(error: tierflow_transfer::Error) -> Self {
+        use tierflow_transfer::Error as Copy;
+        match error {
+            Copy::Device(error) => Self::Device(error),
+            Copy::Storage(error) => Self::Storage(error),
+            Copy::Arena(error) => error.into(),
+            Copy::Caller(error) => match error.downcast() {
+                Ok(error) => *error,
+                Err(_) => WHOLE_ONLY,
+            },
+            _ => WHOLE_ONLY,
+        }
+    }
+}
+
+impl From<Error> for tierflow_transfer::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Device(error) => Self::Device(error),
+            Error::Storage(error) => Self::Storage(error),
+            error => Self::Caller(Box::new(error)),
+        }
+    }
+}
+
+/// A durable tier is read and written as a whole.
+const WHOLE_ONLY: Error = Error::Internal {
+    what: "a part of a copy that goes as a whole",
+};
+
+/// A failure of the source. Storage that was cancelled did not fail.
+pub(super) fn at_source(error: Error) -> TransferError {
+    tierflow_transfer::TransferError::source(error.into()).into()
+}
+
+/// A failure of the target. Storage that was cancelled did not fail.
+pub(super) fn at_destination(error: Error) -> TransferError {
+    tierflow_transfer::TransferError::target(error.into()).into()
+}
+
+/// The stream and the buffers of one thread, and the damage that it met.
+#[derive(Debug)]
+pub(crate) struct TierContext {
+    copy: CopyContext,
+    /// Copies that could not be read, of which the plan has not heard yet.
+    pub(super) damaged: Vec<(Version, TierId)>,
+}
+
+impl Deref for TierContext {
+    type Target = CopyContext;
+
+    fn deref(&self) -> &CopyContext {
+        &self.copy
+    }
+}
+
+impl DerefMut for TierContext {
+    fn deref_mut(&mut self) -> &mut CopyContext {
+        &mut self.copy
+    }
+}
+
+/// The tiers of an engine, and the workers of each link.
+#[derive(Clone, Copy)]
+pub(crate) struct Tiers<'a> {
+    pub(crate) levels: &'a [Level],
+    pub(crate) links: LinkLookup<'a>,
+}
+
+/// The pieces of a version on one tier.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pieces<'a> {
+    pub(crate) version: Version,
+    pub(crate) pieces: &'a [Piece],
+}
+
+impl TierContext {
+    pub(crate) fn new(device: &Device) -> Self {
+        Self::of(CopyContext::new(device))
+    }
+
+    pub(crate) fn with_stream(device: &Device) -> Result<Self> {
+        Ok(Self::on(device, Arc::new(device.stream()?)))
+    }
+
+    /// Makes a context whose copies run in order with those of all contexts on the same stream.
+    pub(crate) fn on(device: &Device, stream: Arc<Stream>) -> Self {
+        Self::of(CopyContext::on(device, stream))
+    }
+
+    fn of(copy: CopyContext) -> Self {
+        Self {
+            copy,
+            damaged: Vec::new(),
+        }
+    }
+
+    /// Writes the application's regions to these pieces of one tier, on `stream` if the caller brings its own.
+    pub(crate) fn write(
+        &mut self,
+        source: &SourceRegions<'_, '_>,
+        tiers: Tiers<'_>,
+        to: Pieces<'_>,
+        stream: Option<&Stream>,
+    ) -> Result<()> {
+        let Some(first) = to.pieces.first() else {
+            return Ok(());
+        };
+        if let Some(kept) = medium(tiers.levels, first).kept() {
+            let record = KeptRecord::whole(kept, to.version);
+            return self.keep_regions(source, &record, stream);
+        }
+        let mut targets = Vec::new();
+        for piece in to.pieces {
+            let to = PlacedPiece::on(tiers.levels, piece);
+            let mut span = to.span();
+            match span.lend_mut(to.all()) {
+                Some(lent) => targets.push((piece.start, lent?)),
+                None => {
+                    let fill =
+                        |at, memory, stream: &mut StreamChoice<'_>| source.read(at, memory, stream);
+                    let bypassed = Bypass {
+                        piece: to,
+                        direction: Direction::Down,
+                        links: tiers.links,
+                        stream,
+                    };
+                    bypass(self, bypassed, fill, |_, _, _| Ok(()))?;
+                }
+            }
+        }
+        source.copy_to(targets, self.streams(stream).get()?)
+    }
+
+    /// Reads these pieces into the application's regions, on `stream` if the caller brings its own.
+    pub(crate) fn read(
+        &mut self,
+        sink: &mut TargetRegions<'_, '_>,
+        tiers: Tiers<'_>,
+        from: Pieces<'_>,
+        stream: Option<&Stream>,
+    ) -> Result<()> {
+        let Pieces { version, pieces } = from;
+        let mut kept = pieces
+            .iter()
+            .filter_map(|piece| Some((medium(tiers.levels, piece).kept()?, piece.place.tier)));
+        if let Some((kept, tier)) = kept.next() {
+            let record = KeptRecord::whole(kept, version);
+            let brought = self.bring_regions(sink, &record, stream);
+            return brought.inspect_err(|error| self.note((version, tier), error));
+        }
+        let alignment = |piece: &Piece| medium(tiers.levels, piece).bytes().block();
+        let pieces = sink.cut(pieces, alignment);
+        let mut sources = Vec::new();
+        for piece in &*pieces {
+            let from = PlacedPiece::on(tiers.levels, piece);
+            match from.span().lend(from.all()) {
+                Some(lent) => sources.push((piece.start, lent?)),
+                None => {
+                    let take =
+                        |at, memory, stream: &mut StreamChoice<'_>| sink.write(at, memory, stream);
+                    let bypassed = Bypass {
+                        piece: from,
+                        direction: Direction::Up,
+                        links: tiers.links,
+                        stream,
+                    };
+                    let read = bypass(self, bypassed, |_, _, _| Ok(()), take);
+                    let place = (version, piece.place.tier);
+                    read.inspect_err(|error| self.note(place, error))?;
+                }
+            }
+        }
+        sink.copy_from(sources, self.streams(stream).get()?)
+    }
+
+    /// Copies pieces of a version from tiers to one other, until all is there or the context is stopped.
+    pub(super) fn carry(
+        &mut self,
+        tiers: &[Level],
+        form: Form,
+        from: Pieces<'_>,
+        to: &[Piece],
+    ) -> std::result::Result<(), TransferError> {
+        let carried = self.carry_pieces(tiers, form, from, to);
+        carried.inspect_err(|failed| self.note_source(tiers, from, failed))
+    }
+
+    fn carry_pieces(
+        &mut self,
+        tiers: &[Level],
+        form: Form,
+        from: Pieces<'_>,
+        to: &[Piece],
+    ) -> std::result::Result<(), TransferError> {
+        let Pieces { version, pieces } = from;
+        let kept_of =
+            |pieces: &[Piece]| pieces.iter().find_map(|piece| medium(tiers, piece).kept());
+        if let Some(kept) = to.first().and_then(|piece| medium(tiers, piece).kept()) {
+            let mut record = KeptRecord {
+                kept,
+                version,
+                form,
+            };
+            return match kept_of(pieces) {
+                Some(other) => {
+                    let from = KeptRecord::whole(other, version);
+                    Ok(self.copy.copy(&from, &mut record, 0..0, None)?)
+                }
+                None => self.keep_pieces(tiers, pieces, &record),
+            };
+        }
+        if let Some(kept) = kept_of(pieces) {
+            return self.bring(&KeptRecord::whole(kept, version), tiers, to);
+        }
+        for (from, to) in pieces.iter().zip(to) {
+            let (from, to) = (PlacedPiece::on(tiers, from), PlacedPiece::on(tiers, to));
+            let is_flush = from.piece.place.tier < to.piece.place.tier;
+            let (source, mut target) = (from.span(), to.span());
+            let into = target.offset..target.offset + target.bytes;
+            let _under_way = (
+                is_flush.then(|| target.medium.flushed_into(into)),
+                source.medium.fetched_from(),
+            );
+            self.copy.copy(&source, &mut target, from.all(), None)?;
+        }
+        Ok(())
+    }
+}

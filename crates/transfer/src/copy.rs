@@ -1,0 +1,181 @@
+//! The copy of a range, part by part.
+
+use crate::media::{HostBytes, whole_blocks};
+use crate::record::ErrorSlot;
+use crate::route::{MediumKind, Route, route};
+use crate::{CopyContext, Error, Source, Target, TransferError};
+use std::ops::Range;
+use tierflow_device::Stream;
+
+/// Bytes of one part between memories. A copy looks at its stop flag between parts.
+const BETWEEN_MEMORIES: u64 = 64 << 20;
+
+/// Bytes of one part between memory and storage.
+pub(crate) const WITH_STORAGE: u64 = 32 << 20;
+
+pub(crate) type Result<T> = std::result::Result<T, TransferError>;
+
+/// A copy of one range.
+pub(crate) struct Copying<'c> {
+    pub(crate) from: &'c dyn Source,
+    pub(crate) to: &'c mut dyn Target,
+    /// The caller's stream, if the caller brings one.
+    pub(crate) callers: Option<&'c Stream>,
+}
+
+impl CopyContext {
+    /// Copies bytes of a version from one end to the other, until they are there or the context is stopped. Nothing uses either end
+    /// when this returns, whatever happened. A record is copied as a whole: `bytes` are all of it then.
+    ///
+    /// # Errors
+    /// [`TransferError`]: the stop, or the end that failed.
+    pub fn copy(
+        &mut self,
+        from: &dyn Source,
+        to: &mut dyn Target,
+        bytes: Range<u64>,
+        callers: Option<&Stream>,
+    ) -> Result<()> {
+        let route = route(from.kind(), to.kind());
+        if from.record().is_some() || to.record().is_some() {
+            return self.copy_record(from, to, bytes, route == Route::InPlace);
+        }
+        let mut copying = Copying { from, to, callers };
+        let mut at = bytes.start;
+        while at < bytes.end {
+            self.stop().look()?;
+            let rest = at..bytes.end;
+            at += match route {
+                Route::Stream | Route::Arena | Route::Processor | Route::InPlace => {
+                    match self.copy_lent(&mut copying, rest.clone())? {
+                        0 => self.copy_buffered(&mut copying, rest)?,
+                        copied => copied,
+                    }
+                }
+                Route::Straight => self.copy_straight(&mut copying, rest)?,
+                Route::Buffers => self.copy_buffered(&mut copying, rest)?,
+                Route::Verbatim => {
+                    let bytes = bytes.end - bytes.start;
+                    return Err(TransferError::source(Error::PartOfRecord { at, bytes }));
+                }
+            };
+        }
+        Ok(())
+    }
+
+    /// Copies the first of these bytes where one end lends its memory to the other. Returns the number of bytes, and 0 if neither can.
+    fn copy_lent(&mut self, copying: &mut Copying<'_>, bytes: Range<u64>) -> Result<u64> {
+        let Copying { from, to, callers } = copying;
+        if from.before(bytes.start) > 0 {
+            return Ok(0);
+        }
+        let has_blocks = from.block().max(to.block()) > 1;
+        let most = match has_blocks {
+            true => WITH_STORAGE,
+            false => BETWEEN_MEMORIES,
+        };
+        let length = most.min(bytes.end - bytes.start);
+        let (at, mut stream) = (bytes.start, self.streams(*callers));
+        // A host arena knows the fastest way into it and out of it.
+        let is_arenas = from.kind() == MediumKind::Pinned && to.kind() != MediumKind::Pinned;
+        if is_arenas && to.block() == 1 {
+            if let Some(lent) = to.lend_mut(at..at + length) {
+                let lent = lent.map_err(TransferError::target)?;
+                from.read(at, lent, &mut stream)
+                    .map_err(TransferError::source)?;
+                return Ok(length);
+            }
+        }
+        if let Some(lent) = from.lend(at..at + whole_blocks(to.block(), length)) {
+            let lent = lent.map_err(TransferError::source)?;
+            if to.reaches_device() || lent.host_accessible() {
+                to.write(at, lent, &mut stream)
+                    .map_err(TransferError::target)?;
+                return Ok(length);
+            }
+        }
+        if let Some(lent) = to.lend_mut(at..at + whole_blocks(from.block(), length)) {
+            let lent = lent.map_err(TransferError::target)?;
+            if from.reaches_device() || lent.host_accessible() {
+                from.read(at, lent, &mut stream)
+                    .map_err(TransferError::source)?;
+                return Ok(length);
+            }
+        }
+        Ok(0)
+    }
+
+    /// Fills `into` with the bytes from `at` on.
+    ///
+    /// # Errors
+    /// As [`copy`](Self::copy).
+    pub fn fill(
+        &mut self,
+        from: &dyn Source,
+        at: u64,
+        into: &mut [u8],
+        callers: Option<&Stream>,
+    ) -> Result<()> {
+        let range = at..at + into.len() as u64;
+        let mut to = HostBytes {
+            start: at,
+            bytes: into,
+        };
+        self.copy(from, &mut to, range, callers)
+    }
+
+    /// Copies `bytes` of a version, from `at` on, to an end.
+    ///
+    /// # Errors
+    /// As [`copy`](Self::copy).
+    pub fn give(
+        &mut self,
+        to: &mut dyn Target,
+        at: u64,
+        bytes: &[u8],
+        callers: Option<&Stream>,
+    ) -> Result<()> {
+        let range = at..at + bytes.len() as u64;
+        let from = HostBytes { start: at, bytes };
+        self.copy(&from, to, range, callers)
+    }
+
+    /// Copies a record as a whole.
+    fn copy_record(
+        &mut self,
+        from: &dyn Source,
+        to: &mut dyn Target,
+        bytes: Range<u64>,
+        in_place: bool,
+    ) -> Result<()> {
+        let stop = self.stop();
+        let length = bytes.end - bytes.start;
+        match (from.record(), to.record()) {
+            (Some(from), Some(to)) => {
+                let piece = from
+                    .piece()
+                    .map_err(|error| TransferError::source(error.into()))?;
+                to.copy(piece, &stop).map_err(ErrorSlot::of_copy)
+            }
+            (None, Some(record)) => self.write_record(record, length, |context, at, into| {
+                context.fill(from, at, into, None)
+            }),
+            (Some(record), _) => {
+                if in_place
+                    && record.length().is_ok_and(|stored| stored == length)
+                    && let Some(lent) = to.lend_mut(bytes)
+                {
+                    let mut lent = lent.map_err(TransferError::target)?;
+                    if let Ok(into) = lent.bytes_mut() {
+                        let read = record.read_whole(into, &stop);
+                        return read.map_err(|error| TransferError::source(error.into()));
+                    }
+                }
+                self.read_record(record, &|_| true, |context, at, bytes| {
+                    context.give(to, at, bytes, None)
+                })
+            }
+            (None, None) => Ok(()),
+        }
+    }
+}

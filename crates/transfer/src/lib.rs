@@ -1,0 +1,26 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod buffered;
+mod buffers;
+mod context;
+mod copy;
+mod end;
+mod error;
+mod media;
+mod medium;
+mod record;
+mod route;
+mod straight;
+#[doc(hidden)]
+pub mod sync;
+
+pub use buffers::{BUFFER_BYTES, Buffer, BufferPool};
+pub use context::{CopyContext, Stop, StreamChoice};
+pub use end::{Source, Target};
+pub use error::{Error, FailedEnd, Result, TransferError};
+pub use media::{HostBytes, MemoryBytes, MemoryMedium, ScratchMedium, to_usize, whole_blocks};
+pub use medium::{Medium, Span};
+pub use record::{SourceRecord, TargetRecord};
+pub use route::{MediumKind, Route, route};
+pub use straight::{DirectTarget, Straight, StraightError, StraightStatistics, WayBytes};

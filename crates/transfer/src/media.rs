@@ -1,0 +1,277 @@
+//! The media: arenas, memory of other owners, scratch storage, and bytes of the caller's own.
+
+use crate::straight::Straight;
+use crate::{Medium, MediumKind, Result, Source, StreamChoice, Target};
+use std::ops::Range;
+use std::sync::Arc;
+use tierflow_device::{Memory, ReadLoan, WriteLoan};
+use tierflow_store::Storage;
+use tierflow_tier_alloc::{DeviceArena, Gate, HostArena, Transferring};
+
+/// Returns the range as memory is addressed. Offsets come from tables of the memory's own size; one beyond it is out of bounds there.
+#[must_use]
+pub fn to_usize(range: Range<u64>) -> Range<usize> {
+    let clamp = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX);
+    clamp(range.start)..clamp(range.end)
+}
+
+/// Returns `bytes` rounded up to whole blocks.
+#[must_use]
+pub fn whole_blocks(block: u64, bytes: u64) -> u64 {
+    match block {
+        1 => bytes,
+        block => bytes.next_multiple_of(block),
+    }
+}
+
+/// The host's back end has its device memory where the processor reaches it.
+fn kind_of(memory: &Memory) -> MediumKind {
+    match memory.host_accessible() {
+        true => MediumKind::Pageable,
+        false => MediumKind::Device,
+    }
+}
+
+fn range(offset: u64, bytes: usize) -> Range<u64> {
+    offset..offset + bytes as u64
+}
+
+impl Medium for DeviceArena {
+    fn kind(&self) -> MediumKind {
+        kind_of(self.memory())
+    }
+
+    fn capacity(&self) -> Option<u64> {
+        Some(self.capacity() as u64)
+    }
+
+    fn lend(&self, bytes: Range<u64>) -> Option<Result<ReadLoan>> {
+        Some(self.lend(to_usize(bytes)).map_err(Into::into))
+    }
+
+    fn lend_mut(&self, bytes: Range<u64>) -> Option<Result<WriteLoan>> {
+        Some(self.lend_mut(to_usize(bytes)).map_err(Into::into))
+    }
+
+    fn read(&self, offset: u64, into: WriteLoan, stream: &mut StreamChoice<'_>) -> Result<()> {
+        let from = self.lend(to_usize(range(offset, into.len())))?;
+        Ok(stream.get()?.copy_all([(from, into)])?)
+    }
+
+    fn write(&self, offset: u64, from: ReadLoan, stream: &mut StreamChoice<'_>) -> Result<()> {
+        let into = self.lend_mut(to_usize(range(offset, from.len())))?;
+        Ok(stream.get()?.copy_all([(from, into)])?)
+    }
+}
+
+impl Medium for HostArena {
+    fn kind(&self) -> MediumKind {
+        MediumKind::Pinned
+    }
+
+    fn capacity(&self) -> Option<u64> {
+        Some(self.capacity() as u64)
+    }
+
+    fn lend(&self, bytes: Range<u64>) -> Option<Result<ReadLoan>> {
+        Some(self.lend(to_usize(bytes)).map_err(Into::into))
+    }
+
+    fn lend_mut(&self, bytes: Range<u64>) -> Option<Result<WriteLoan>> {
+        Some(self.lend_mut(to_usize(bytes)).map_err(Into::into))
+    }
+
+    /// Copies by the arena's fastest way.
+    fn read(&self, offset: u64, into: WriteLoan, stream: &mut StreamChoice<'_>) -> Result<()> {
+        Ok(self.copy_out(stream.get()?, to_usize(offset..offset).start, into)?)
+    }
+
+    fn write(&self, offset: u64, from: ReadLoan, stream: &mut StreamChoice<'_>) -> Result<()> {
+        Ok(self.copy_in(stream.get()?, from, to_usize(offset..offset).start)?)
+    }
+
+    fn gate(&self) -> Option<&Gate> {
+        Some(self.gate())
+    }
+
+    fn flushed_into(&self, bytes: Range<u64>) -> Option<Transferring<'_>> {
+        Some(self.transferring(to_usize(bytes)))
+    }
+}
+
+/// Memory of another owner, such as peers that lend theirs.
+#[derive(Debug, Clone)]
+pub struct MemoryMedium {
+    memory: Memory,
+    kind: MediumKind,
+}
+
+impl MemoryMedium {
+    /// Memory of other devices that this one reaches.
+    #[must_use]
+    pub fn of_peers(memory: Memory) -> Self {
+        let kind = match kind_of(&memory) {
+            MediumKind::Device => MediumKind::Peer,
+            kind => kind,
+        };
+        Self { memory, kind }
+    }
+}
+
+impl Medium for MemoryMedium {
+    fn kind(&self) -> MediumKind {
+        self.kind
+    }
+
+    fn capacity(&self) -> Option<u64> {
+        Some(self.memory.len() as u64)
+    }
+
+    fn lend(&self, bytes: Range<u64>) -> Option<Result<ReadLoan>> {
+        Some(self.memory.lend(to_usize(bytes)).map_err(Into::into))
+    }
+
+    fn lend_mut(&self, bytes: Range<u64>) -> Option<Result<WriteLoan>> {
+        Some(self.memory.lend_mut(to_usize(bytes)).map_err(Into::into))
+    }
+
+    fn read(&self, offset: u64, into: WriteLoan, stream: &mut StreamChoice<'_>) -> Result<()> {
+        let from = self.memory.lend(to_usize(range(offset, into.len())))?;
+        Ok(stream.get()?.copy_all([(from, into)])?)
+    }
+
+    fn write(&self, offset: u64, from: ReadLoan, stream: &mut StreamChoice<'_>) -> Result<()> {
+        let into = self.memory.lend_mut(to_usize(range(offset, from.len())))?;
+        Ok(stream.get()?.copy_all([(from, into)])?)
+    }
+}
+
+/// Storage in blocks that goes with the process, and the file in it that a device copies to and from by itself.
+#[derive(Debug)]
+pub struct ScratchMedium {
+    storage: Arc<dyn Storage>,
+    straight: Option<Arc<Straight>>,
+}
+
+impl ScratchMedium {
+    /// Storage, and its way past the host's memory if there is one.
+    #[must_use]
+    pub fn new(storage: Arc<dyn Storage>, straight: Option<Arc<Straight>>) -> Self {
+        Self { storage, straight }
+    }
+
+    /// The storage.
+    #[must_use]
+    pub fn storage(&self) -> &Arc<dyn Storage> {
+        &self.storage
+    }
+}
+
+impl Medium for ScratchMedium {
+    fn kind(&self) -> MediumKind {
+        MediumKind::Scratch
+    }
+
+    fn block(&self) -> u64 {
+        self.storage.alignment() as u64
+    }
+
+    fn read(&self, offset: u64, mut into: WriteLoan, _: &mut StreamChoice<'_>) -> Result<()> {
+        Ok(self.storage.read_at(offset, into.bytes_mut()?)?)
+    }
+
+    fn write(&self, offset: u64, from: ReadLoan, _: &mut StreamChoice<'_>) -> Result<()> {
+        Ok(self.storage.write_at(offset, from.bytes()?)?)
+    }
+
+    fn straight(&self) -> Option<&Arc<Straight>> {
+        self.straight.as_ref()
+    }
+}
+
+/// Bytes of the caller's own: those of a version from `start` on. They lend nothing.
+#[derive(Debug)]
+pub struct HostBytes<B> {
+    /// The first byte, in the version.
+    pub start: u64,
+    /// The bytes.
+    pub bytes: B,
+}
+
+impl<B> HostBytes<B> {
+    fn range(&self, at: u64, length: usize) -> Range<usize> {
+        let from = (at - self.start) as usize;
+        from..from + length
+    }
+}
+
+impl Source for HostBytes<&[u8]> {
+    fn kind(&self) -> MediumKind {
+        MediumKind::Pageable
+    }
+
+    fn read(&self, at: u64, mut into: WriteLoan, _: &mut StreamChoice<'_>) -> Result<()> {
+        let into = into.bytes_mut()?;
+        into.copy_from_slice(&self.bytes[self.range(at, into.len())]);
+        Ok(())
+    }
+}
+
+impl Target for HostBytes<&mut [u8]> {
+    fn kind(&self) -> MediumKind {
+        MediumKind::Pageable
+    }
+
+    fn write(&mut self, at: u64, from: ReadLoan, _: &mut StreamChoice<'_>) -> Result<()> {
+        let from = from.bytes()?;
+        let to = self.range(at, from.len());
+        self.bytes[to].copy_from_slice(from);
+        Ok(())
+    }
+}
+
+/// Memory of the caller's own that holds a version from `start` on.
+#[derive(Debug)]
+pub struct MemoryBytes<'m> {
+    /// The first byte, in the version.
+    pub start: u64,
+    /// The memory.
+    pub memory: &'m Memory,
+}
+
+impl MemoryBytes<'_> {
+    fn range(&self, bytes: Range<u64>) -> Range<usize> {
+        to_usize(bytes.start - self.start..bytes.end - self.start)
+    }
+}
+
+impl Source for MemoryBytes<'_> {
+    fn kind(&self) -> MediumKind {
+        kind_of(self.memory)
+    }
+
+    fn lend(&self, bytes: Range<u64>) -> Option<Result<ReadLoan>> {
+        // Bytes of whole blocks may end beyond the memory: then they go through buffers.
+        Some(Ok(self.memory.lend(self.range(bytes)).ok()?))
+    }
+
+    fn read(&self, at: u64, into: WriteLoan, stream: &mut StreamChoice<'_>) -> Result<()> {
+        let from = self.memory.lend(self.range(range(at, into.len())))?;
+        Ok(stream.get()?.copy_all([(from, into)])?)
+    }
+}
+
+impl Target for MemoryBytes<'_> {
+    fn kind(&self) -> MediumKind {
+        kind_of(self.memory)
+    }
+
+    fn lend_mut(&mut self, bytes: Range<u64>) -> Option<Result<WriteLoan>> {
+        Some(Ok(self.memory.lend_mut(self.range(bytes)).ok()?))
+    }
+
+    fn write(&mut self, at: u64, from: ReadLoan, stream: &mut StreamChoice<'_>) -> Result<()> {
+        let into = self.memory.lend_mut(self.range(range(at, from.len())))?;
+        Ok(stream.get()?.copy_all([(from, into)])?)
+    }
+}

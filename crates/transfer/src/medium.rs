@@ -1,0 +1,176 @@
+//! Media, and spans of versions on them.
+
+use crate::straight::Straight;
+use crate::{MediumKind, Result, Source, StreamChoice, Target};
+use std::fmt::Debug;
+use std::ops::Range;
+use std::sync::Arc;
+use tierflow_device::{ReadLoan, Transfer, WriteLoan};
+use tierflow_tier_alloc::{Gate, Pass, Transferring};
+
+/// The bytes of a tier, by their offsets: an arena, memory of peers, scratch storage.
+pub trait Medium: Debug + Send + Sync {
+    /// What reaches the bytes.
+    fn kind(&self) -> MediumKind;
+
+    /// Bytes at most; `None` if only a file system limits them.
+    fn capacity(&self) -> Option<u64> {
+        None
+    }
+
+    /// Bytes of a block.
+    fn block(&self) -> u64 {
+        1
+    }
+
+    /// Lends bytes to be read, if they are memory.
+    fn lend(&self, _bytes: Range<u64>) -> Option<Result<ReadLoan>> {
+        None
+    }
+
+    /// Lends bytes to be written, if they are memory. Waits until they are usable.
+    fn lend_mut(&self, _bytes: Range<u64>) -> Option<Result<WriteLoan>> {
+        None
+    }
+
+    /// Fills `into` with the bytes from `offset` on, and waits.
+    ///
+    /// # Errors
+    /// The failure of the medium.
+    fn read(&self, offset: u64, into: WriteLoan, stream: &mut StreamChoice<'_>) -> Result<()>;
+
+    /// Writes bytes at `offset`, and waits.
+    ///
+    /// # Errors
+    /// The failure of the medium.
+    fn write(&self, offset: u64, from: ReadLoan, stream: &mut StreamChoice<'_>) -> Result<()>;
+
+    /// Returns the file that a device copies to and from by itself.
+    fn straight(&self) -> Option<&Arc<Straight>> {
+        None
+    }
+
+    /// Returns the gate that holds background work of the medium back while somebody copies.
+    fn gate(&self) -> Option<&Gate> {
+        None
+    }
+
+    /// Tells the medium that a flush into these bytes is under way, until the guard is dropped.
+    fn flushed_into(&self, _bytes: Range<u64>) -> Option<Transferring<'_>> {
+        None
+    }
+
+    /// Tells the medium that a prefetch out of it is under way, until the guard is dropped.
+    fn fetched_from(&self) -> Option<Pass<'_>> {
+        self.gate().map(Gate::enter_transfer)
+    }
+}
+
+/// Bytes of a version on a medium.
+#[derive(Debug, Clone, Copy)]
+pub struct Span<'a> {
+    /// The medium.
+    pub medium: &'a dyn Medium,
+    /// The first byte, in the version.
+    pub start: u64,
+    /// The first byte, on the medium.
+    pub offset: u64,
+    /// The number of bytes.
+    pub bytes: u64,
+}
+
+impl Span<'_> {
+    /// Returns all bytes of the span, by their offsets in the version.
+    #[must_use]
+    pub fn all(&self) -> Range<u64> {
+        self.start..self.start + self.bytes
+    }
+
+    /// Returns the offset on the medium of the version's byte `at`.
+    #[must_use]
+    pub fn offset_of(&self, at: u64) -> u64 {
+        at - self.start + self.offset
+    }
+
+    fn on_medium(&self, bytes: Range<u64>) -> Range<u64> {
+        self.offset_of(bytes.start)..self.offset_of(bytes.end)
+    }
+}
+
+impl Source for Span<'_> {
+    fn kind(&self) -> MediumKind {
+        self.medium.kind()
+    }
+
+    fn block(&self) -> u64 {
+        self.medium.block()
+    }
+
+    fn before(&self, at: u64) -> u64 {
+        (at - self.start) % self.medium.block()
+    }
+
+    fn lend(&self, bytes: Range<u64>) -> Option<Result<ReadLoan>> {
+        self.medium.lend(self.on_medium(bytes))
+    }
+
+    fn read(&self, at: u64, into: WriteLoan, stream: &mut StreamChoice<'_>) -> Result<()> {
+        self.medium.read(self.offset_of(at), into, stream)
+    }
+
+    fn begin_read(
+        &self,
+        at: u64,
+        into: WriteLoan,
+        stream: &mut StreamChoice<'_>,
+    ) -> Result<Option<Transfer>> {
+        let bytes = at..at + into.len() as u64;
+        match self
+            .lend(bytes)
+            .filter(|_| self.medium.kind().is_on_device())
+        {
+            Some(lent) => Ok(Some(stream.get()?.copy(lent?, into))),
+            None => self.read(at, into, stream).map(|()| None),
+        }
+    }
+
+    fn straight(&self, at: u64) -> Option<(&Arc<Straight>, u64)> {
+        Some((self.medium.straight()?, self.offset_of(at)))
+    }
+}
+
+impl Target for Span<'_> {
+    fn kind(&self) -> MediumKind {
+        self.medium.kind()
+    }
+
+    fn block(&self) -> u64 {
+        self.medium.block()
+    }
+
+    fn lend_mut(&mut self, bytes: Range<u64>) -> Option<Result<WriteLoan>> {
+        self.medium.lend_mut(self.on_medium(bytes))
+    }
+
+    fn write(&mut self, at: u64, from: ReadLoan, stream: &mut StreamChoice<'_>) -> Result<()> {
+        self.medium.write(self.offset_of(at), from, stream)
+    }
+
+    fn begin_write(
+        &mut self,
+        at: u64,
+        from: ReadLoan,
+        stream: &mut StreamChoice<'_>,
+    ) -> Result<Option<Transfer>> {
+        let bytes = self.on_medium(at..at + from.len() as u64);
+        let is_on_device = self.medium.kind().is_on_device();
+        match is_on_device.then(|| self.medium.lend_mut(bytes)).flatten() {
+            Some(lent) => Ok(Some(stream.get()?.copy(from, lent?))),
+            None => self.write(at, from, stream).map(|()| None),
+        }
+    }
+
+    fn straight(&self, at: u64) -> Option<(&Arc<Straight>, u64)> {
+        Source::straight(self, at)
+    }
+}

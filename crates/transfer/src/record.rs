@@ -1,0 +1,155 @@
+//! Records: versions in durable tiers, read and written as a whole with their checksums.
+
+use crate::context::Stop;
+use crate::{CopyContext, Error, TransferError};
+use parking_lot::Mutex;
+use std::ops::Range;
+use tierflow_store::{Error as StoreError, Piece, Pull, Result as StoreResult};
+
+/// A record that is read.
+pub trait SourceRecord: Sync {
+    /// Returns the stored piece.
+    ///
+    /// # Errors
+    /// Those of the tier.
+    fn piece(&self) -> StoreResult<Piece>;
+
+    /// Returns the bytes of the record.
+    ///
+    /// # Errors
+    /// Those of the tier.
+    fn length(&self) -> StoreResult<u64> {
+        let piece = self.piece()?;
+        Ok(piece.regions().iter().map(|region| region.length).sum())
+    }
+
+    /// Fills `into` with all bytes, and checks every checksum.
+    ///
+    /// # Errors
+    /// Those of the tier; [`StoreError::Cancelled`] once it is stopped.
+    fn read_whole(&self, into: &mut [u8], stop: &Stop) -> StoreResult<()> {
+        let stop = stop.clone();
+        let piece = self.piece()?.unless(move || stop.is_set());
+        let mut rest = into;
+        let mut regions = Vec::new();
+        for region in piece.regions() {
+            let length = usize::try_from(region.length).unwrap_or(usize::MAX);
+            let (first, behind) = std::mem::take(&mut rest)
+                .split_at_mut_checked(length)
+                .ok_or_else(|| longer(&piece))?;
+            regions.push((region.name.as_str(), first));
+            rest = behind;
+        }
+        piece.restore(&mut regions)
+    }
+
+    /// Fills parts of the record, each from its own offset on, and checks the blocks in which they lie.
+    ///
+    /// # Errors
+    /// As [`read_whole`](Self::read_whole).
+    fn read_parts(&self, parts: &mut [(u64, &mut [u8])], stop: &Stop) -> StoreResult<()> {
+        let stop = stop.clone();
+        let piece = self.piece()?.unless(move || stop.is_set());
+        piece.restore_range_parts(parts)
+    }
+}
+
+/// A record that is written.
+pub trait TargetRecord: Sync {
+    /// Writes `bytes`, which `pull` fetches as they are written, and publishes the record.
+    ///
+    /// # Errors
+    /// Those of the tier and of `pull`; [`StoreError::Cancelled`] once it is stopped.
+    fn save(&self, bytes: u64, pull: &Pull<'_>, stop: &Stop) -> StoreResult<()>;
+
+    /// Writes the piece of another tier as it is, with its checksums, and publishes the record.
+    ///
+    /// # Errors
+    /// Those of both tiers; [`StoreError::Cancelled`] once it is stopped.
+    fn copy(&self, piece: Piece, stop: &Stop) -> StoreResult<()>;
+}
+
+fn longer(piece: &Piece) -> StoreError {
+    let version = piece.version();
+    StoreError::Argument(format!(
+        "version {version} has another length than it had when it was found"
+    ))
+}
+
+/// Keeps the failure of a copy while the store returns [`StoreError::Cancelled`] in its place.
+#[derive(Default)]
+pub(crate) struct ErrorSlot(Mutex<Option<TransferError>>);
+
+impl ErrorSlot {
+    fn put(&self, result: Result<(), TransferError>) -> StoreResult<()> {
+        result.map_err(|error| {
+            *self.0.lock() = Some(error);
+            StoreError::Cancelled
+        })
+    }
+
+    /// Returns the copy's failure, or else the store's.
+    fn failure(self, error: StoreError, of_store: fn(Error) -> TransferError) -> TransferError {
+        match self.0.into_inner() {
+            Some(failed) => failed,
+            None => of_store(error.into()),
+        }
+    }
+
+    /// Sorts the failure of a copy between records.
+    pub(crate) fn of_copy(error: StoreError) -> TransferError {
+        match error {
+            StoreError::Damaged { .. } | StoreError::Read { .. } | StoreError::NoVersion { .. } => {
+                TransferError::source(error.into())
+            }
+            error => TransferError::target(error.into()),
+        }
+    }
+}
+
+impl CopyContext {
+    /// Writes a record of which `fill` fetches the bytes from an offset on.
+    ///
+    /// # Errors
+    /// [`TransferError`]
+    pub fn write_record(
+        &mut self,
+        record: &dyn TargetRecord,
+        bytes: u64,
+        fill: impl Fn(&mut Self, u64, &mut [u8]) -> Result<(), TransferError> + Sync,
+    ) -> Result<(), TransferError> {
+        let stop = self.stop();
+        let (context, slot) = (Mutex::new(self), ErrorSlot::default());
+        let pull = |at: u64, into: &mut [u8]| {
+            slot.put(stop.look())?;
+            slot.put(fill(&mut context.lock(), at, into))
+        };
+        let saved = record.save(bytes, &pull, &stop);
+        saved.map_err(|error| slot.failure(error, TransferError::target))
+    }
+
+    /// Hands the bytes of a record on to `give`, in parts that come in any order: those parts of which `wants` says so. Every checksum is
+    /// checked before.
+    ///
+    /// # Errors
+    /// [`TransferError`]
+    pub fn read_record(
+        &mut self,
+        record: &dyn SourceRecord,
+        wants: &(dyn Fn(Range<u64>) -> bool + Sync),
+        mut give: impl FnMut(&mut Self, u64, &[u8]) -> Result<(), TransferError> + Send,
+    ) -> Result<(), TransferError>
+    where
+        Self: Send,
+    {
+        let stop = self.stop();
+        let slot = ErrorSlot::default();
+        let piece = record.piece().map(|piece| {
+            let stop = stop.clone();
+            piece.unless(move || stop.is_set())
+        });
+        let mut push = |at: u64, bytes: &[u8]| slot.put(give(self, at, bytes));
+        let read = piece.and_then(|piece| piece.read_range_through(wants, &mut push));
+        read.map_err(|error| slot.failure(error, TransferError::source))
+    }
+}

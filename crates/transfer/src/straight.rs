@@ -1,0 +1,315 @@
+//! Copies between memory of a device and a file by the device's library for files, past the host's memory, where that is faster.
+//!
+//! A copy that fails there is repeated through pinned buffers. If the buffers can, the library is at fault, and is not used any more;
+//! if they cannot, the storage is at fault.
+
+mod choice;
+#[cfg(test)]
+mod tests;
+
+use crate::buffers::BUFFER_BYTES;
+use crate::context::Stop;
+use crate::copy::{Copying, Result, WITH_STORAGE};
+use crate::media::whole_blocks;
+use crate::{CopyContext, TransferError};
+use choice::{RateChoice, Way};
+use parking_lot::Mutex;
+use std::fmt::Debug;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tierflow_device::{Place, ReadLoan, WriteLoan};
+use tierflow_store::Storage;
+
+/// A file that copies to and from device memory by itself, by offsets in both.
+pub trait DirectTarget: Debug + Send + Sync {
+    /// Fills memory of the device with the bytes at `offset`.
+    ///
+    /// # Errors
+    /// [`StraightError`]
+    fn read(&self, offset: u64, memory: &mut WriteLoan) -> std::result::Result<(), StraightError>;
+
+    /// Writes memory of the device at `offset`.
+    ///
+    /// # Errors
+    /// [`StraightError`]
+    fn write(&self, offset: u64, memory: &ReadLoan) -> std::result::Result<(), StraightError>;
+}
+
+/// The reason why a part did not go straight.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StraightError {
+    /// The memory is not the device's own: the part takes the buffers.
+    Memory,
+    /// The library failed, for this reason.
+    Failed(String),
+}
+
+/// A file and the library that copies there, with what its copies measured.
+#[derive(Debug)]
+pub struct Straight {
+    file: Option<OpenFile>,
+    is_measured: bool,
+    /// The reason why all copies take the buffers, from when on they do.
+    closed: Mutex<Option<String>>,
+    down: DirectionStats,
+    up: DirectionStats,
+    failed: AtomicU64,
+}
+
+#[derive(Debug)]
+struct OpenFile {
+    target: Box<dyn DirectTarget>,
+    /// The storage above the file, which hears of writes past it.
+    storage: Arc<dyn Storage>,
+    mode: &'static str,
+}
+
+/// Bytes that were copied between a device and a file, by way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WayBytes {
+    /// Through pinned buffers.
+    pub buffered: u64,
+    /// By the library.
+    pub direct: u64,
+}
+
+/// A snapshot of a [`Straight`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StraightStatistics {
+    /// The library's own name for its way to the file.
+    pub mode: Option<&'static str>,
+    /// The reason why all copies take the buffers, if they do.
+    pub closed: Option<String>,
+    /// Copies to the file.
+    pub down: WayBytes,
+    /// Copies from the file.
+    pub up: WayBytes,
+    /// Copies that the library failed.
+    pub failed: u64,
+}
+
+/// One direction.
+#[derive(Debug, Default)]
+struct DirectionStats {
+    choice: Mutex<RateChoice>,
+    buffered: AtomicU64,
+    direct: AtomicU64,
+}
+
+impl DirectionStats {
+    fn bytes(&self) -> WayBytes {
+        WayBytes {
+            buffered: self.buffered.load(Ordering::Relaxed),
+            direct: self.direct.load(Ordering::Relaxed),
+        }
+    }
+
+    fn count(&self, way: Way, bytes: u64, time: Option<Duration>) {
+        let counter = match way {
+            Way::Buffered => &self.buffered,
+            Way::Direct => &self.direct,
+        };
+        counter.fetch_add(bytes, Ordering::Relaxed);
+        // Most of the time of a smaller copy is not spent on its bytes.
+        if let Some(time) = time.filter(|_| bytes >= BUFFER_BYTES) {
+            self.choice.lock().took(way, bytes, time);
+        }
+    }
+}
+
+impl Straight {
+    /// A file that `target` reaches, below `storage`. With `is_measured`, large copies take both ways in turn, then the faster one, and
+    /// the slower one now and then; else all go straight.
+    #[must_use]
+    pub fn open(
+        target: Box<dyn DirectTarget>,
+        storage: Arc<dyn Storage>,
+        mode: &'static str,
+        is_measured: bool,
+    ) -> Self {
+        Self {
+            file: Some(OpenFile {
+                target,
+                storage,
+                mode,
+            }),
+            is_measured,
+            ..Self::closed(None)
+        }
+    }
+
+    /// No file: all copies take the buffers, for this reason.
+    #[must_use]
+    pub fn closed(why: Option<String>) -> Self {
+        Self {
+            file: None,
+            is_measured: true,
+            closed: Mutex::new(why),
+            down: DirectionStats::default(),
+            up: DirectionStats::default(),
+            failed: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns the ways that the copies took so far.
+    #[must_use]
+    pub fn statistics(&self) -> StraightStatistics {
+        StraightStatistics {
+            mode: self.file.as_ref().map(|file| file.mode),
+            closed: self.closed.lock().clone(),
+            down: self.down.bytes(),
+            up: self.up.bytes(),
+            failed: self.failed.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Returns the file until the library is closed.
+    fn file(&self) -> Option<&OpenFile> {
+        let file = self.file.as_ref()?;
+        self.closed.lock().is_none().then_some(file)
+    }
+
+    /// Closes the library, which failed where pinned buffers did not.
+    fn close(&self, why: &str) {
+        tracing::warn!(
+            why,
+            "copies between device and file go through pinned buffers from now on"
+        );
+        self.closed.lock().get_or_insert_with(|| why.to_owned());
+    }
+}
+
+/// The end of a copy that went straight in part, or not at all.
+enum NotStraight {
+    /// The memory is not the device's own.
+    Memory,
+    Stopped(TransferError),
+    Failed(String),
+}
+
+/// A copy between a device and a file.
+struct StraightCopy<'c, 'e> {
+    copying: &'c mut Copying<'e>,
+    bytes: Range<u64>,
+    is_down: bool,
+    /// The first of the bytes, in the file.
+    offset: u64,
+}
+
+impl StraightCopy<'_, '_> {
+    /// Returns true if the memory is a device's, and the bytes begin with a block of the file.
+    fn can_be_direct(&mut self) -> bool {
+        let Range { start, end } = self.bytes;
+        let Copying { from, to, .. } = self.copying;
+        let place = match self.is_down {
+            true => {
+                let bytes = whole_blocks(to.block(), end - start);
+                let lent = from.lend(start..start + bytes);
+                lent.map(|lent| lent.map(|lent| lent.place()))
+            }
+            false => {
+                let bytes = whole_blocks(from.block(), end - start);
+                let lent = to.lend_mut(start..start + bytes);
+                lent.map(|lent| lent.map(|lent| lent.place()))
+            }
+        };
+        matches!(place, Some(Ok(Place::Device))) && from.before(start) == 0
+    }
+
+    /// Copies the bytes from `at` on, as many as go at once. Returns the number of bytes.
+    fn part(&mut self, at: u64, file: &dyn DirectTarget) -> std::result::Result<u64, NotStraight> {
+        let length = WITH_STORAGE.min(self.bytes.end - at);
+        let offset = self.offset + (at - self.bytes.start);
+        let Copying { from, to, .. } = self.copying;
+        let copied = if self.is_down {
+            match from.lend(at..at + whole_blocks(to.block(), length)) {
+                Some(Ok(lent)) => file.write(offset, &lent),
+                _ => Err(StraightError::Memory),
+            }
+        } else {
+            match to.lend_mut(at..at + whole_blocks(from.block(), length)) {
+                Some(Ok(mut lent)) => file.read(offset, &mut lent),
+                _ => Err(StraightError::Memory),
+            }
+        };
+        match copied {
+            Ok(()) => Ok(length),
+            Err(StraightError::Memory) => Err(NotStraight::Memory),
+            Err(StraightError::Failed(why)) => Err(NotStraight::Failed(why)),
+        }
+    }
+
+    fn go(&mut self, file: &dyn DirectTarget, stop: &Stop) -> std::result::Result<(), NotStraight> {
+        let mut at = self.bytes.start;
+        while at < self.bytes.end {
+            stop.look().map_err(NotStraight::Stopped)?;
+            at += self.part(at, file)?;
+        }
+        Ok(())
+    }
+}
+
+impl CopyContext {
+    /// Copies the first of these bytes between a device and a file: straight, or through pinned buffers. Returns the number of bytes.
+    pub(crate) fn copy_straight(
+        &mut self,
+        copying: &mut Copying<'_>,
+        bytes: Range<u64>,
+    ) -> Result<u64> {
+        let Copying { from, to, .. } = copying;
+        let (is_down, found) = match (to.straight(bytes.start), from.straight(bytes.start)) {
+            (Some(found), None) => (true, found),
+            (None, Some(found)) => (false, found),
+            _ => return self.copy_buffered(copying, bytes),
+        };
+        let (straight, offset) = (Arc::clone(found.0), found.1);
+        let side = match is_down {
+            true => &straight.down,
+            false => &straight.up,
+        };
+        let length = bytes.end - bytes.start;
+        let mut copy = StraightCopy {
+            copying,
+            bytes: bytes.clone(),
+            is_down,
+            offset,
+        };
+        let file = straight.file().filter(|_| copy.can_be_direct());
+        let way = match file {
+            None => Way::Buffered,
+            Some(_) if !straight.is_measured => Way::Direct,
+            Some(_) if length < BUFFER_BYTES => Way::Buffered,
+            Some(_) => side.choice.lock().decide(length),
+        };
+        let begun = Instant::now();
+        let mut failure = None;
+        if let (Some(file), Way::Direct) = (file, way) {
+            if is_down {
+                let written = whole_blocks(copy.copying.to.block(), length);
+                file.storage.written_past(offset, written);
+            }
+            match copy.go(&*file.target, &self.stop()) {
+                Ok(()) => {
+                    side.count(way, length, Some(begun.elapsed()));
+                    return Ok(length);
+                }
+                Err(NotStraight::Stopped(stopped)) => return Err(stopped),
+                Err(NotStraight::Memory) => {}
+                Err(NotStraight::Failed(why)) => {
+                    straight.failed.fetch_add(1, Ordering::Relaxed);
+                    failure = Some(why);
+                }
+            }
+        }
+        let copied = self.copy_buffered(copying, bytes)?;
+        let is_comparable = file.is_some() && way == Way::Buffered;
+        let time = is_comparable.then(|| begun.elapsed());
+        side.count(Way::Buffered, copied, time);
+        if let Some(why) = failure {
+            straight.close(&why);
+        }
+        Ok(copied)
+    }
+}
