@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, EngineBuilder, Error, Region, RegionMut, Version};
-use tierflow_store::{Result, Vault};
+use tierflow_store::{Options, Repository, Result, Vault};
 use vaults::{Call, Watch, Watched};
 
 const MIB: usize = 1 << 20;

@@ -142,7 +142,7 @@ impl Lane {
                     .is_some_and(|wanted| wanted.start < range.end)
             })
         };
-        let read = kept.read_through((version, &self.stop()), &wants, &mut |at, bytes| {
+        let read = kept.read_through(version, &self.stop(), &wants, &mut |at, bytes| {
             let given = self.give(sink, (at, bytes), stream);
             stash.take(given.map_err(at_destination))
         });
@@ -175,7 +175,7 @@ impl Lane {
         }
         let stash = Stash::default();
         let all = |_| true;
-        let read = kept.read_through((version, &self.stop()), &all, &mut |at, bytes| {
+        let read = kept.read_through(version, &self.stop(), &all, &mut |at, bytes| {
             for (piece, within) in overlaps(to, at, bytes.len()) {
                 let (first, length) = (at + within.start as u64, within.len() as u64);
                 let held = Held {

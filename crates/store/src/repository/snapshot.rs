@@ -2,7 +2,7 @@
 
 use super::Piece;
 use super::encoded::RecordLabel;
-use crate::container::{BLOCK_BYTES, Element, Head, Kind, RegionInfo, UNIT, checksum, round_up};
+use crate::container::{BLOCK_BYTES, Element, Head, RegionInfo, UNIT, checksum, round_up};
 use crate::file::BLOCK;
 use crate::{Error, Result};
 
