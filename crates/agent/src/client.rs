@@ -12,7 +12,8 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierflow_store::{
-    Collective, Damage, Mark, Options, Piece, PieceInfo, Repository, Snapshot, Vault, VersionInfo,
+    Collective, Damage, Identity, Mark, Options, Piece, PieceInfo, Repository, Snapshot, Vault,
+    VersionInfo,
 };
 
 /// The agent says something at least twice a second: silence for so long is a broken connection.
@@ -403,6 +404,17 @@ impl Vault for AgentVault {
 
     fn collective(&self) -> Option<&dyn Collective> {
         Some(self)
+    }
+
+    fn refuses(&self, version: u64, identity: &Identity) -> tierflow_store::Result<bool> {
+        let reader = self.existing()?;
+        Ok(reader.is_some_and(|reader| reader.refuses(version, identity)))
+    }
+
+    fn renumber(&self, run: u64) {
+        if let Some(writer) = &*self.writer.lock() {
+            writer.renumber(run);
+        }
     }
 
     fn remove(&self, versions: &BTreeSet<u64>) -> tierflow_store::Result<()> {

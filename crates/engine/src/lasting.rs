@@ -17,7 +17,7 @@ pub(crate) use nodes::ProtectionState;
 pub use others::read_regions;
 
 use crate::plan::{Event, TierId};
-use crate::run::{DurableTier, Empties, FirstWrite, Layouts, Shared};
+use crate::run::{Directories, DurableTier, Empties, FirstWrite, Layouts, Shared, TierSettings};
 use crate::{BuildError, EngineBuilder, Result, Version};
 use external::Location;
 use runs::{LastWriter, RunMarks, last_run};
@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use survey::CopySelection;
+use survey::{Candidates, CopySelection, Orphan};
 use tierflow_store::{
     Collective, Error as StoreError, Options, Order, Protection, Repository, Retention, Vault,
 };
@@ -242,8 +242,8 @@ impl HistoryOptions {
             },
         };
         let mut local = local.map(Arc::new);
-        let below = (external.as_deref(), directory.is_some());
-        let last = last_run(&order, local.as_deref(), below, &mut damage);
+        let (near, far) = (local.as_deref(), external.as_deref());
+        let last = last_run(&order, near, far, directory.is_some(), &mut damage);
         let runs = RunMarks::new(last, local.as_deref(), directory.as_deref());
         let protected = self.protect(local.as_ref(), external.as_deref())?;
         let lowest = match (&external, local.clone(), &protected) {
@@ -259,34 +259,43 @@ impl HistoryOptions {
                     vault: &*vault,
                     directory: directory.as_deref(),
                 };
-                self.agree(lowest, &mut local, (&protected, &runs), &mut damage)?
+                self.agree(lowest, &mut local, &protected, &runs, &mut damage)?
             }
             None => None,
         };
         let newest = agreed
             .as_ref()
             .and_then(|agreed| agreed.versions.last().copied());
-        let below = (external.is_some(), directory.as_ref());
         let shared = directory
             .clone()
             .filter(|_| group.rank == 0 && group.ranks > 1);
-        let first = FirstWrite::new(order, (local.clone(), directory.clone()), shared);
-        let first = Arc::new(first);
-        let known = (empties.clone(), layouts.clone(), Arc::clone(&first));
-        let protected_for = (protected.as_ref(), group.rank);
-        let nodes = ProtectionState::new(protected_for, below, newest, &mut damage);
-        let alone =
-            |directory: Option<Arc<Repository>>| (directory.filter(|_| group.ranks == 1), builds);
+        let first = Arc::new(FirstWrite::new(
+            order,
+            Directories {
+                node_local: local.clone(),
+                external: directory.clone(),
+                shared,
+            },
+        ));
+        let settings = TierSettings {
+            retention: self.retention,
+            builds,
+            in_order,
+            empties: Arc::clone(&empties),
+            layouts: Arc::clone(&layouts),
+            first: Arc::clone(&first),
+        };
+        let mut nodes = ProtectionState {
+            protected: protected.clone(),
+            is_lowest: external.is_none(),
+            directory: directory.clone(),
+            ..ProtectionState::default()
+        };
+        nodes.name_losses(group.rank, newest, &mut damage);
+        let alone = |directory: Option<Arc<Repository>>| directory.filter(|_| group.ranks == 1);
         let external = external.map(|vault| {
             let directory = alone(directory);
-            Arc::new(DurableTier::new(
-                vault,
-                None,
-                self.retention,
-                directory,
-                in_order,
-                known.clone(),
-            ))
+            Arc::new(DurableTier::new(vault, None, directory, settings.clone()))
         });
         let node_local = local.map(|local| {
             let directory = alone(Some(Arc::clone(&local)));
@@ -294,17 +303,17 @@ impl HistoryOptions {
                 Some(protected) => Arc::clone(protected) as _,
                 None => local,
             };
-            Arc::new(DurableTier::new(
-                vault,
-                external.clone(),
-                self.retention,
-                directory,
-                in_order,
-                known.clone(),
-            ))
+            let below = external.clone();
+            Arc::new(DurableTier::new(vault, below, directory, settings))
         });
-        let tiers = (node_local.as_deref(), external.as_deref());
-        let survey = CopySelection::new(tiers, (&group, agreed.as_ref()), &runs);
+        let found = Candidates {
+            node_local: node_local.as_deref(),
+            external: external.as_deref(),
+            group: &group,
+            agreed: agreed.as_ref(),
+            runs: &runs,
+        };
+        let survey = CopySelection::new(found);
         let mut survey = survey.or_else(|error| match &external {
             // The versions on external storage are known again once that answers.
             Some(_) if node_local.is_some() => {
@@ -314,8 +323,10 @@ impl HistoryOptions {
                     version: None,
                     what: format!("what lies there cannot be listed: {error}"),
                 });
-                let of = (&group, agreed.as_ref());
-                let here = CopySelection::new((node_local.as_deref(), None), of, &runs)?;
+                let here = CopySelection::new(Candidates {
+                    external: None,
+                    ..found
+                })?;
                 // A run elsewhere may have written some of these anew.
                 match last == LastWriter::Elsewhere && !here.is_empty() {
                     true => Err(error),
@@ -330,13 +341,13 @@ impl HistoryOptions {
                 false => ("node-local", self.node_local.as_deref()),
             };
             let path = path.unwrap_or(Path::new(""));
-            let which = (orphan.version, orphan.base);
-            damage.push(Damage::without_base(tier, path, which));
+            let Orphan { version, base, .. } = *orphan;
+            damage.push(Damage::without_base(tier, path, version, base));
         }
         let outdated = std::mem::take(&mut survey.outdated).into_iter();
         first.supersede(outdated.map(|(version, one)| (version, one.identity)));
         if let (Some(external), Some(agreed)) = (&external, &agreed) {
-            // Storage that keeps no notes: they go once a version of this run is durable.
+            // They go once a version of this run is durable.
             let forgotten = agreed.to_remove.iter();
             forgotten.for_each(|(version, bytes)| external.found_unfit(*version, *bytes));
         }

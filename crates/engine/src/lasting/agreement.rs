@@ -56,10 +56,16 @@ struct Near {
 
 impl Near {
     /// Reads the pieces that external storage does not have: a damaged one does not count.
-    fn of(local: &Repository, external: &dyn Vault, runs: &RunMarks) -> Result<Self> {
-        let there = external.pieces()?.into_iter();
-        let there: BTreeMap<Version, Identity> =
-            there.map(|piece| (piece.version, piece.identity)).collect();
+    fn of(
+        local: &Repository,
+        external: &dyn Vault,
+        there: &[PieceInfo],
+        runs: &RunMarks,
+    ) -> Result<Self> {
+        let there: BTreeMap<Version, &Identity> = there
+            .iter()
+            .map(|piece| (piece.version, &piece.identity))
+            .collect();
         let mut near = Self {
             pieces: local.own_pieces()?,
             is_unreadable: local.damage().iter().any(StoreDamage::is_unreadable),
@@ -87,8 +93,7 @@ impl Near {
 
 impl GroupInventory {
     /// Each rank lists its own pieces. Rank 0 looks for versions of other groups, as each of them has a piece of rank 0.
-    fn of(vault: &dyn Vault, near: &Near, group: &Group) -> Result<Self> {
-        let pieces = vault.pieces()?;
+    fn of(vault: &dyn Vault, pieces: &[PieceInfo], near: &Near, group: &Group) -> Result<Self> {
         let is_own = |piece: &&PieceInfo| piece.ranks == group.ranks;
         let whole = match group.rank == 0 && !pieces.iter().all(|piece| is_own(&piece)) {
             true => vault.versions()?,
@@ -213,7 +218,7 @@ fn check(all: &[GroupInventory], common: &BTreeSet<Version>, ranks: u32) -> Resu
 pub(super) struct Agreed {
     /// The versions that all its ranks have.
     pub(super) versions: BTreeSet<Version>,
-    /// Pieces given up on a lowest tier that keeps no notes, with their bytes.
+    /// Pieces given up on a lowest tier that is no directory, with their bytes.
     pub(super) to_remove: Vec<(Version, u64)>,
     /// The lowest tier holds versions of groups of another size.
     has_others: bool,
@@ -249,7 +254,7 @@ pub(super) fn taken(
 }
 
 /// Names the pieces that groups of other sizes left on this rank's storage, and why they are not used: a line for each size.
-fn of_others((tier, pieces): (&'static str, &[PieceInfo]), ranks: u32) -> Vec<Damage> {
+fn of_others(tier: &'static str, pieces: &[PieceInfo], ranks: u32) -> Vec<Damage> {
     let mut others: BTreeMap<u32, Vec<Version>> = BTreeMap::new();
     for piece in pieces.iter().filter(|piece| piece.ranks != ranks) {
         others.entry(piece.ranks).or_default().push(piece.version);
@@ -288,20 +293,22 @@ impl HistoryOptions {
         &self,
         lowest: Lowest<'_>,
         local: &mut Option<Arc<Repository>>,
-        (protected, runs): (&Option<Arc<dyn Protect>>, &RunMarks),
+        protected: &Option<Arc<dyn Protect>>,
+        runs: &RunMarks,
         damage: &mut Vec<Damage>,
     ) -> Result<Option<Agreed>> {
         let (vault, group) = (lowest.vault, self.group());
+        let pieces = vault.pieces()?;
         let near = match (&self.external, &*local) {
-            (Some(_), Some(local)) => Near::of(local, vault, runs)?,
+            (Some(_), Some(local)) => Near::of(local, vault, &pieces, runs)?,
             _ => Near::default(),
         };
         let tier = match self.external {
             Some(_) => "external",
             None => "node-local",
         };
-        damage.extend(of_others((tier, &vault.pieces()?), group.ranks));
-        damage.extend(of_others(("node-local", &near.pieces), group.ranks));
+        damage.extend(of_others(tier, &pieces, group.ranks));
+        damage.extend(of_others("node-local", &near.pieces, group.ranks));
         let collective = self.collective.as_deref().or_else(|| vault.collective());
         let Some(collective) = collective else {
             damage.extend(not_agreed(&near.counting));
@@ -309,7 +316,7 @@ impl HistoryOptions {
         };
         // Nothing is given up on storage that cannot be written: all ranks see the same there.
         let may_write = lowest.directory.is_none_or(|one| !one.is_read_only());
-        let own = GroupInventory::of(vault, &near, &group)?;
+        let own = GroupInventory::of(vault, &pieces, &near, &group)?;
         let mut to_remove = Vec::new();
         let mut give_up = |after, again: Option<u64>| {
             if let Some(drawn) = again {
@@ -323,8 +330,10 @@ impl HistoryOptions {
             }
             if may_write {
                 vault.truncate(after)?;
-                let pieces = vault.pieces()?.into_iter();
-                let above = pieces.filter(|piece| Some(piece.version) > after);
+            }
+            // A directory removes them itself.
+            if lowest.directory.is_none() {
+                let above = pieces.iter().filter(|piece| Some(piece.version) > after);
                 to_remove.extend(above.map(|piece| (piece.version, piece.bytes)));
             }
             let own = local.as_ref().filter(|local| !local.is_read_only());

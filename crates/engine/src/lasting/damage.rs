@@ -23,7 +23,8 @@ impl Damage {
     pub(super) fn without_base(
         tier: &'static str,
         path: &Path,
-        (version, base): (Version, Version),
+        version: Version,
+        base: Version,
     ) -> Self {
         Self {
             tier,

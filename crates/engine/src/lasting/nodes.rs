@@ -14,25 +14,21 @@ pub(crate) struct ProtectionState {
     /// True if versions outlive the engine on the nodes alone.
     pub(super) is_lowest: bool,
     /// Versions that were protected and are lost nevertheless.
-    lost: BTreeMap<Version, StoreError>,
+    pub(super) lost: BTreeMap<Version, StoreError>,
     /// The directory of all ranks' pieces.
     pub(super) directory: Option<Arc<Repository>>,
 }
 
 impl ProtectionState {
-    /// `external`: whether there is storage below, and the directory that it is. `newest`: what all ranks can go on from.
-    pub(super) fn new(
-        (protected, rank): (Option<&Arc<dyn Protect>>, u32),
-        external: (bool, Option<&Arc<Repository>>),
+    /// Names the versions that are lost in `damage`, rank 0 all of them in a line. `newest` is the newest version from which all
+    /// ranks can go on.
+    pub(super) fn name_losses(
+        &mut self,
+        rank: u32,
         newest: Option<Version>,
         damage: &mut Vec<Damage>,
-    ) -> Self {
-        let mut nodes = Self {
-            protected: protected.cloned(),
-            is_lowest: !external.0,
-            lost: BTreeMap::new(),
-            directory: external.1.cloned(),
-        };
+    ) {
+        let protected = self.protected.as_ref();
         let gone = protected.map(|it| it.gone()).unwrap_or_default();
         if let (0, Some(what)) = (rank, losses(&gone)) {
             damage.push(Damage {
@@ -55,9 +51,8 @@ impl ProtectionState {
                 version: Some(version),
                 what: error.to_string(),
             });
-            nodes.lost.insert(version, error);
+            self.lost.insert(version, error);
         }
-        nodes
     }
 
     /// A number that grows with the bytes that other ranks protect.

@@ -62,7 +62,8 @@ impl RunMarks {
 pub(super) fn last_run(
     order: &Order,
     local: Option<&Repository>,
-    (external, keeps_marks): (Option<&dyn Vault>, bool),
+    external: Option<&dyn Vault>,
+    keeps_marks: bool,
     damage: &mut Vec<Damage>,
 ) -> LastWriter {
     let mut mark = |tier, mark: tierflow_store::Result<Mark>| {

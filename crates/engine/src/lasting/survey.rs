@@ -67,6 +67,17 @@ enum BaseState {
 /// The pieces of this rank, by version.
 pub(super) type Found = BTreeMap<Version, FoundCopy>;
 
+/// The tiers of which copies are selected, and what is known of the runs that wrote them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Candidates<'a> {
+    pub(super) node_local: Option<&'a DurableTier>,
+    pub(super) external: Option<&'a DurableTier>,
+    pub(super) group: &'a Group,
+    /// The versions that the ranks of a group agreed on, if they met.
+    pub(super) agreed: Option<&'a Agreed>,
+    pub(super) runs: &'a RunMarks,
+}
+
 /// The copies that count.
 #[derive(Debug, Default)]
 pub(crate) struct CopySelection {
@@ -94,18 +105,21 @@ pub(super) struct Orphan {
 
 impl CopySelection {
     /// Selects the copies that count, of those that the ranks of a group agreed on if they met.
-    pub(super) fn new(
-        (node_local, external): (Option<&DurableTier>, Option<&DurableTier>),
-        (group, agreed): (&Group, Option<&Agreed>),
-        runs: &RunMarks,
-    ) -> Result<Self> {
+    pub(super) fn new(found: Candidates<'_>) -> Result<Self> {
+        let Candidates {
+            node_local,
+            external,
+            group,
+            agreed,
+            runs,
+        } = found;
         let last = runs.last;
         let below = match external {
-            Some(kept) => found(kept, group, agreed)?,
+            Some(kept) => copies(kept, group, agreed)?,
             None => Found::new(),
         };
         let mut here = match node_local {
-            Some(kept) => found(kept, group, agreed)?,
+            Some(kept) => copies(kept, group, agreed)?,
             None => Found::new(),
         };
         let has_met = group.ranks == 1 || agreed.is_some();
@@ -274,7 +288,7 @@ impl CopySelection {
 
 /// The copies on a tier: the pieces in a directory of a rank alone, else those of whole versions. Those of a group of another size
 /// have no piece for each rank of this one. Those of a group that agreed are what it agreed on.
-fn found(kept: &DurableTier, group: &Group, agreed: Option<&Agreed>) -> Result<Found> {
+fn copies(kept: &DurableTier, group: &Group, agreed: Option<&Agreed>) -> Result<Found> {
     let ranks = group.ranks;
     if let Some(agreed) = agreed {
         let pieces = kept.vault().pieces()?.into_iter();

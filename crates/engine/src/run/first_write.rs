@@ -24,18 +24,23 @@ pub(crate) struct FirstWrite {
     unmarked: Mutex<Option<Error>>,
 }
 
+/// The directories of an engine that keep notes and marks.
+#[derive(Debug, Default)]
+pub(crate) struct Directories {
+    pub(crate) node_local: Option<Arc<Repository>>,
+    pub(crate) external: Option<Arc<Repository>>,
+    /// The directory in which this rank lists versions for readers of all ranks' pieces, if it is the one that does.
+    pub(crate) shared: Option<Arc<Repository>>,
+}
+
 impl FirstWrite {
-    pub(crate) fn new(
-        order: Order,
-        (node_local, external): (Option<Arc<Repository>>, Option<Arc<Repository>>),
-        shared: Option<Arc<Repository>>,
-    ) -> Self {
+    pub(crate) fn new(order: Order, directories: Directories) -> Self {
         let writable = |one: &Arc<Repository>| !one.is_read_only();
         Self {
             order,
-            node_local: node_local.filter(writable),
-            external: external.filter(writable),
-            shared: shared.filter(writable),
+            node_local: directories.node_local.filter(writable),
+            external: directories.external.filter(writable),
+            shared: directories.shared.filter(writable),
             ..Self::default()
         }
     }

@@ -38,29 +38,37 @@ pub(super) enum Form {
     Difference { size: u64, base: Option<Version> },
 }
 
+/// The choices that all durable tiers of an engine share, and what they know together.
+#[derive(Debug, Clone)]
+pub(crate) struct TierSettings {
+    pub(crate) retention: Option<Retention>,
+    /// True if the engine's versions build upon others.
+    pub(crate) builds: bool,
+    /// True if versions become durable in the order of their numbers.
+    pub(crate) in_order: bool,
+    /// The versions that are kept without bytes.
+    pub(crate) empties: Arc<Empties>,
+    /// The names of the versions' regions.
+    pub(crate) layouts: Arc<Layouts>,
+    /// Noted before the first change on any of the tiers.
+    pub(crate) first: Arc<FirstWrite>,
+}
+
 /// A vault as a tier.
 #[derive(Debug)]
 pub(crate) struct DurableTier {
     vault: Arc<dyn Vault>,
-    /// The vault below: it may have what versions here build upon.
+    /// The vault below: it may have the bases of versions here.
     below: Option<Arc<DurableTier>>,
-    retention: Option<Retention>,
     /// The vault itself, if it is a directory of a rank of one.
     directory: Option<Arc<Repository>>,
-    /// True if the engine's versions build upon others.
-    builds: bool,
-    /// The versions that are kept without bytes.
-    empties: Arc<Empties>,
-    /// The names of the versions' regions.
-    layouts: Arc<Layouts>,
-    /// If versions become durable here in the order of their numbers.
+    settings: TierSettings,
+    /// The order of publishing, if versions become durable here in the order of their numbers.
     turns: Option<PublishOrder>,
     /// Copies that came since [`Self::outlived`] looked last, and how many it waits for.
     came: Mutex<(usize, usize)>,
     /// Versions known to be sound here: saved by this engine, or read to see.
     sound: Mutex<BTreeSet<Version>>,
-    /// Noted before the first change here or on another tier of the engine.
-    first: Arc<FirstWrite>,
     /// Copies that were found here, are not known to the plan, and go once a version of this engine is durable; with their bytes.
     unfit: Mutex<BTreeMap<Version, u64>>,
     /// Copies given up that are still there, with their bytes.
@@ -75,23 +83,17 @@ impl DurableTier {
     pub(crate) fn new(
         vault: Arc<dyn Vault>,
         below: Option<Arc<Self>>,
-        retention: Option<Retention>,
-        (directory, builds): (Option<Arc<Repository>>, bool),
-        in_order: bool,
-        (empties, layouts, first): (Arc<Empties>, Arc<Layouts>, Arc<FirstWrite>),
+        directory: Option<Arc<Repository>>,
+        settings: TierSettings,
     ) -> Self {
         Self {
             vault,
             below,
-            retention,
             directory,
-            builds,
-            empties,
-            layouts,
-            turns: in_order.then(PublishOrder::default),
+            turns: settings.in_order.then(PublishOrder::default),
+            settings,
             came: Mutex::default(),
             sound: Mutex::default(),
-            first,
             unfit: Mutex::default(),
             dropped: Mutex::default(),
             moved: Arc::new(AtomicU64::new(0)),
@@ -135,11 +137,11 @@ impl DurableTier {
                             .array(info.element, &info.shape)
                     })
                     .collect();
-                self.put_regions((version, None), &regions, stop)
+                self.put_regions(version, None, &regions, stop)
             }
             parts => {
                 let region = Region::pulled(self.name_of(form), length, pull);
-                self.save_one((version, form), region, parts, stop)
+                self.save_one(version, form, region, parts, stop)
             }
         }
     }
@@ -147,7 +149,7 @@ impl DurableTier {
     fn name_of(&self, form: Form) -> &'static str {
         match form {
             Form::Whole => NAME,
-            Form::Difference { .. } if self.builds => DIFFERENCE,
+            Form::Difference { .. } if self.settings.builds => DIFFERENCE,
             Form::Difference { .. } => COMPRESSED,
         }
     }
@@ -160,10 +162,10 @@ impl DurableTier {
         };
         let adopted = || {
             let below = self.below.as_ref();
-            let below = below.filter(|_| self.layouts.may_be_adopted(version))?;
+            let below = below.filter(|_| self.settings.layouts.may_be_adopted(version))?;
             below.layout(version).map(Layout::from)
         };
-        let layout = self.layouts.get(version).or_else(adopted)?;
+        let layout = self.settings.layouts.get(version).or_else(adopted)?;
         let total: u64 = layout.iter().map(|info| info.length).sum();
         (total == size).then_some(layout)
     }
@@ -171,28 +173,30 @@ impl DurableTier {
     /// Keeps the one region that a version is.
     fn save_one<'a>(
         &self,
-        (version, form): (Version, Form),
+        version: Version,
+        form: Form,
         region: Region<'a>,
         parts: Option<&'a [RegionInfo]>,
         stop: &Stop,
     ) -> Result<()> {
         match form {
-            Form::Whole if self.empties.has(version) => {
-                self.put_regions((version, None), &[Region::new(NAME, &[])], stop)
+            Form::Whole if self.settings.empties.has(version) => {
+                self.put_regions(version, None, &[Region::new(NAME, &[])], stop)
             }
-            Form::Whole => self.put_regions((version, None), &[region], stop),
+            Form::Whole => self.put_regions(version, None, &[region], stop),
             Form::Difference { size, base } => {
                 let extent = [size];
                 let region = region.array(Element::Encoded, &extent);
                 let region = region.decoded_to(parts.unwrap_or_default());
-                self.put_regions((version, base), &[region], stop)
+                self.put_regions(version, base, &[region], stop)
             }
         }
     }
 
     fn put_regions(
         &self,
-        (version, base): (Version, Option<Version>),
+        version: Version,
+        base: Option<Version>,
         regions: &[Region<'_>],
         stop: &Stop,
     ) -> Result<()> {
@@ -203,7 +207,7 @@ impl DurableTier {
         };
         let ready = || self.turn(version, stop);
         self.put(version, || self.vault.save_when(&snapshot, &ready))?;
-        self.first.has_written();
+        self.settings.first.has_written();
         Ok(())
     }
 
@@ -272,7 +276,7 @@ impl DurableTier {
     /// Removes given-up copies before a write if they have the same number, or after a write if the disk is full.
     fn put(&self, version: Version, put: impl Fn() -> Result<()>) -> Result<()> {
         self.make_way([version])?;
-        let put = || self.first.note().and_then(|()| put());
+        let put = || self.settings.first.note().and_then(|()| put());
         match put() {
             Err(Error::Full { .. }) if self.make_room() => {
                 self.remove_dropped()?;
@@ -282,7 +286,7 @@ impl DurableTier {
         }?;
         self.came.lock().0 += 1;
         self.moved.fetch_add(1, Ordering::Relaxed);
-        if self.retention.is_some() {
+        if self.settings.retention.is_some() {
             self.sound.lock().insert(version);
         }
         Ok(())
@@ -304,13 +308,13 @@ impl DurableTier {
     /// Gives up what need not stay, on a full disk. Returns true if there is something to remove, or was.
     fn make_room(&self) -> bool {
         self.drop_all_unfit();
-        self.first.make_room() || !self.dropped.lock().is_empty()
+        self.settings.first.make_room() || !self.dropped.lock().is_empty()
     }
 
     /// The versions that are not to be kept any more, as far as the retention tells. Looked for once for so many new ones that
     /// it costs next to nothing. One that can be restored stays: what is known to be damaged is none.
     pub(super) fn outlived(&self, is_known_sound: impl Fn(Version) -> bool) -> Vec<Version> {
-        let Some(retention) = self.retention else {
+        let Some(retention) = self.settings.retention else {
             return Vec::new();
         };
         {
@@ -367,9 +371,9 @@ impl DurableTier {
 
     /// Removes what was given up, once it is worth it.
     pub(super) fn tidy(&self) {
-        let is_unfit = self.first.may_remove() && self.drop_all_unfit();
-        if self.first.may_remove() {
-            self.first.remove_superseded();
+        let is_unfit = self.settings.first.may_remove() && self.drop_all_unfit();
+        if self.settings.first.may_remove() {
+            self.settings.first.remove_superseded();
         }
         let is_much = is_unfit || {
             let dropped = self.dropped.lock();
@@ -404,14 +408,14 @@ impl DurableTier {
         let _one_at_a_time = self.removing.lock();
         let dropped: BTreeSet<Version> = self.dropped.lock().keys().copied().collect();
         if !dropped.is_empty() {
-            match self.first.note() {
+            match self.settings.first.note() {
                 // Removals need no room.
                 Ok(()) | Err(Error::Full { .. }) => {}
                 failed => failed?,
             }
             match &self.directory {
                 // The plan gives none up that are needed here and nowhere else.
-                Some(directory) if self.builds => directory.remove_even_bases(&dropped)?,
+                Some(directory) if self.settings.builds => directory.remove_even_bases(&dropped)?,
                 _ => self.vault.remove(&dropped)?,
             }
             let mut left = self.dropped.lock();

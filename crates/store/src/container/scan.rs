@@ -202,14 +202,14 @@ impl<'s, S: Source + ?Sized> Scanner<'s, S> {
             let looked = record_at(&self.source, at, self.size)?;
             self.is_unreadable = false;
             match looked {
-                Looked::Record(head) => {
+                ScanStep::Record(head) => {
                     // Both fields were checked against the size of the file.
                     self.at += head.record_length();
                     (self.is_damaged, self.step) = (false, BATCH);
                     return Ok(Some(Found::Record(head)));
                 }
-                Looked::Padding => self.at += UNIT as u64,
-                Looked::Nothing(what) => {
+                ScanStep::Padding => self.at += UNIT as u64,
+                ScanStep::Nothing(what) => {
                     self.at = match what {
                         // Space that was set aside may be long.
                         NOTHING => self.source.data_from(at)?.unwrap_or(self.size),
@@ -243,43 +243,43 @@ pub(crate) const UNREADABLE: Invalid = Invalid("it cannot be read");
 /// The fault of zeros at which a batch should start.
 const NOTHING: Invalid = Invalid("nothing was written here");
 
-enum Looked {
+enum ScanStep {
     Record(Box<Head>),
     Padding,
     Nothing(Invalid),
 }
 
-fn record_at<S: Source + ?Sized>(source: &S, at: u64, size: u64) -> Result<Looked, S::Error> {
+fn record_at<S: Source + ?Sized>(source: &S, at: u64, size: u64) -> Result<ScanStep, S::Error> {
     let mut start = [0; UNIT];
     if size - at < UNIT as u64 {
-        return Ok(Looked::Nothing(Invalid("the file is cut off")));
+        return Ok(ScanStep::Nothing(Invalid("the file is cut off")));
     }
     source.read(at, &mut start)?;
     if start == [0; UNIT] {
         return Ok(if at.is_multiple_of(BATCH) {
-            Looked::Nothing(NOTHING)
+            ScanStep::Nothing(NOTHING)
         } else {
-            Looked::Padding
+            ScanStep::Padding
         });
     }
     let length = match Head::length(&start) {
         Ok(length) => length,
-        Err(what) => return Ok(Looked::Nothing(what)),
+        Err(what) => return Ok(ScanStep::Nothing(what)),
     };
     if size - at < length as u64 {
-        return Ok(Looked::Nothing(Invalid("the file is cut off")));
+        return Ok(ScanStep::Nothing(Invalid("the file is cut off")));
     }
     let mut bytes = vec![0; length];
     source.read(at, &mut bytes)?;
     Ok(match Head::decode(&bytes) {
         Ok(head) if head.position != at => {
-            Looked::Nothing(Invalid("the record belongs at another place"))
+            ScanStep::Nothing(Invalid("the record belongs at another place"))
         }
         Ok(head) if head.record_length() > size - at => {
-            Looked::Nothing(Invalid("the file is cut off"))
+            ScanStep::Nothing(Invalid("the file is cut off"))
         }
-        Ok(head) => Looked::Record(Box::new(head)),
-        Err(what) => Looked::Nothing(what),
+        Ok(head) => ScanStep::Record(Box::new(head)),
+        Err(what) => ScanStep::Nothing(what),
     })
 }
 

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 /// The outcome of a look at a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ScanStep {
+enum RefreshResult {
     /// The file is as it was.
     Same,
     /// Something else.
@@ -131,8 +131,8 @@ impl Catalog {
         let mut changed = false;
         for _ in 0..LOOKS {
             let looks = self.look()?;
-            changed |= looks.contains(&ScanStep::Changed);
-            if !looks.contains(&ScanStep::Gone) {
+            changed |= looks.contains(&RefreshResult::Changed);
+            if !looks.contains(&RefreshResult::Gone) {
                 break;
             }
             changed = true;
@@ -144,7 +144,7 @@ impl Catalog {
     }
 
     /// Looks at every file once.
-    fn look(&mut self) -> Result<Vec<ScanStep>> {
+    fn look(&mut self) -> Result<Vec<RefreshResult>> {
         let names = self.directory()?.names()?;
         self.marks = names.iter().filter_map(|name| parse_mark(name)).collect();
         let names_of = names.iter().filter_map(|name| Truncation::parse(name));
@@ -173,11 +173,11 @@ impl Catalog {
         self.files.retain(|name, _| there.contains_key(name));
         // A directory that is read while a file is renamed may show neither name.
         let mut looks = vec![match before == self.files.len() {
-            true => ScanStep::Same,
-            false => ScanStep::Gone,
+            true => RefreshResult::Same,
+            false => RefreshResult::Gone,
         }];
         if is_truncated {
-            looks.push(ScanStep::Changed);
+            looks.push(RefreshResult::Changed);
         }
         for (name, published) in there {
             looks.push(self.look_at(name, published)?);
@@ -186,7 +186,7 @@ impl Catalog {
     }
 
     /// Looks through one file, if it is not the one that was seen.
-    fn look_at(&mut self, name: Name, published: bool) -> Result<ScanStep> {
+    fn look_at(&mut self, name: Name, published: bool) -> Result<RefreshResult> {
         let text = if published {
             name.published()
         } else {
@@ -199,12 +199,12 @@ impl Catalog {
             Err(Error::Refused { path, why }) => {
                 self.files
                     .insert(name, FileEntry::refused(path, why, published));
-                return Ok(ScanStep::Changed);
+                return Ok(RefreshResult::Changed);
             }
             Err(Error::File { path, .. }) => {
                 self.files
                     .insert(name, FileEntry::unreadable(path, name, published));
-                return Ok(ScanStep::Changed);
+                return Ok(RefreshResult::Changed);
             }
             Err(error) => return Err(error),
         };
@@ -213,7 +213,7 @@ impl Catalog {
         // when it begins, or may be that of the one before by a coarse clock.
         let is_same = |seen: &FileEntry| seen.stamp == Some(stamp) && seen.published == published;
         if published && seen.is_some_and(is_same) {
-            return Ok(ScanStep::Same);
+            return Ok(RefreshResult::Same);
         }
         let before = seen
             .filter(|seen| is_same(seen))
@@ -224,7 +224,7 @@ impl Catalog {
             Err(Error::File { path, .. }) => {
                 self.files
                     .insert(name, FileEntry::unreadable(path, name, published));
-                return Ok(ScanStep::Changed);
+                return Ok(RefreshResult::Changed);
             }
             Err(error) => return Err(error),
         };
@@ -262,16 +262,16 @@ impl Catalog {
         let same = before == Some(seen.records.len());
         self.files.insert(name, seen);
         Ok(if same {
-            ScanStep::Same
+            RefreshResult::Same
         } else {
-            ScanStep::Changed
+            RefreshResult::Changed
         })
     }
 
     /// Forgets a file that was removed since the directory was read.
-    fn forget_vanished(&mut self, name: Name) -> ScanStep {
+    fn forget_vanished(&mut self, name: Name) -> RefreshResult {
         self.files.remove(&name);
-        ScanStep::Gone
+        RefreshResult::Gone
     }
 
     /// Takes a record that was just written.

@@ -23,16 +23,16 @@ pub struct Piece {
     source: PieceSource,
     threads: usize,
     older: Option<u64>,
-    stop: Stop,
+    stop: CancelCheck,
 }
 
 /// Says whether a piece is not to be read any further.
 #[derive(Default)]
-struct Stop(Option<Box<dyn Fn() -> bool + Send + Sync>>);
+struct CancelCheck(Option<Box<dyn Fn() -> bool + Send + Sync>>);
 
-impl Debug for Stop {
+impl Debug for CancelCheck {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Stop")
+        f.write_str("CancelCheck")
     }
 }
 
@@ -120,7 +120,7 @@ impl Piece {
                     source: PieceSource::File(handle),
                     threads,
                     older,
-                    stop: Stop::default(),
+                    stop: CancelCheck::default(),
                 })
             }
             Some(Found::Record(_)) => Err(damaged("another record lies in the place of this one")),
@@ -152,7 +152,7 @@ impl Piece {
                     source: PieceSource::Other(Box::new(source), name),
                     threads: threads.max(1),
                     older,
-                    stop: Stop::default(),
+                    stop: CancelCheck::default(),
                 });
             }
             Some(Found::Damage { what, .. }) => what.what(),
@@ -171,7 +171,7 @@ impl Piece {
     #[must_use]
     pub fn unless(self, is_cancelled: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self {
-            stop: Stop(Some(Box::new(is_cancelled))),
+            stop: CancelCheck(Some(Box::new(is_cancelled))),
             ..self
         }
     }

@@ -34,7 +34,7 @@ impl DurableTier {
                 });
                 regions.collect()
             }
-            None if self.empties.has(*version) => vec![Region::new(NAME, &[])],
+            None if self.settings.empties.has(*version) => vec![Region::new(NAME, &[])],
             None => vec![Region::new(NAME, bytes)],
         });
         let regions: Vec<Vec<Region<'_>>> = regions.collect();
@@ -46,12 +46,12 @@ impl DurableTier {
         });
         let snapshots: Vec<Snapshot<'_>> = snapshots.collect();
         self.make_way(versions.iter().map(|(version, _)| *version))?;
-        self.first.note()?;
+        self.settings.first.note()?;
         directory.save_all(&snapshots)?;
-        self.first.has_written();
+        self.settings.first.has_written();
         self.came.lock().0 += versions.len();
         self.moved.fetch_add(1, Ordering::Relaxed);
-        if self.retention.is_some() {
+        if self.settings.retention.is_some() {
             let mut sound = self.sound.lock();
             sound.extend(versions.iter().map(|(version, _)| *version));
         }

@@ -27,6 +27,6 @@ impl DurableTier {
 
     /// Why external storage has no mark of this run, if the mark could not be left.
     pub(crate) fn unmarked(&self) -> Option<Error> {
-        self.first.unmarked()
+        self.settings.first.unmarked()
     }
 }
