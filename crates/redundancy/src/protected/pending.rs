@@ -15,7 +15,7 @@ struct State {
     protecting: Option<u64>,
     /// The error since which nothing is protected any more.
     failure: Option<Error>,
-    /// This rank protects no more.
+    /// The rank protects no more.
     has_ended: bool,
 }
 
@@ -135,7 +135,7 @@ pub(crate) struct Saving<'a> {
 }
 
 impl Saving<'_> {
-    /// It was saved, and is pending.
+    /// Makes the version pending: it was saved.
     pub(crate) fn saved(self) {
         self.versions.change(|state| {
             state.pending.insert(self.version);
@@ -159,7 +159,7 @@ pub(crate) struct ProtectingVersion<'a> {
 }
 
 impl ProtectingVersion<'_> {
-    /// It is not pending any more.
+    /// Ends the version's wait.
     pub(crate) fn done(self) {
         self.versions.change(|state| {
             state.pending.remove(&self.version);
