@@ -1,4 +1,4 @@
-//! The helpers that tests of several crates share: processes that do something beside a test, and are killed.
+//! Helpers of tests of several crates: processes that do something beside a test, and are killed.
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -57,7 +57,7 @@ impl Process {
         }
     }
 
-    /// The process's number.
+    /// The number of the process.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
@@ -71,7 +71,7 @@ impl Process {
         self.reports.recv().expect("it ended without a report")
     }
 
-    /// Returns true if it has ended by itself.
+    /// Returns true if the process has ended by itself.
     ///
     /// # Panics
     /// If the system does not tell.

@@ -18,7 +18,7 @@ use tierflow_store::{
 
 /// The agent says something at least twice a second: silence for so long is a broken connection.
 const SILENCE: Duration = Duration::from_secs(10);
-/// What a started agent may take until it answers.
+/// Time that a started agent may take until it answers.
 const STARTING: Duration = Duration::from_secs(10);
 /// Versions named in one request.
 const VERSIONS_AT_ONCE: usize = 10_000;
@@ -81,7 +81,7 @@ impl Client {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        // It leaves no dead process behind, should it end before this one.
+        // The agent leaves no dead process behind, should it end before this one.
         let _waiter = std::thread::Builder::new()
             .name("tierflow-agent-end".to_owned())
             .spawn(move || child.wait());
@@ -229,7 +229,7 @@ impl Way {
         };
         match vault.client() {
             Ok(client) => vault.clients.lock().push(client),
-            // It is done without.
+            // The agent is done without.
             Err(Error::Absent { .. } | Error::Connection(_) | Error::Failed(_)) => {}
             Err(Error::File { .. }) if vault.program.is_some() => {}
             Err(error) => return Err(error),
@@ -249,7 +249,7 @@ fn absolute(path: &Path) -> Result<String> {
 }
 
 impl AgentVault {
-    /// Whether an agent answers.
+    /// Returns true if an agent answers.
     #[must_use]
     pub fn has_agent(&self) -> bool {
         let client = self.client();

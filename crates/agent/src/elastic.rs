@@ -4,7 +4,7 @@
 //! is tried while pieces wait; it stays if the total bandwidth rose by it, and ends otherwise. From time to time the
 //! other direction is tried.
 
-/// One more thread is kept if it raises the bandwidth by at least this share.
+/// Least gain of bandwidth, in percent, for which another thread is kept.
 const MIN_GAIN_PERCENT: u64 = 5;
 /// Bytes/s are averaged over about this many pieces.
 const WEIGHT: u64 = 4;

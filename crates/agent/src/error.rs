@@ -1,9 +1,9 @@
-//! What can go wrong, sorted by what the caller does next.
+//! Errors, sorted by the caller's next step.
 
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// What every fallible call here returns.
+/// The result of this crate's calls.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why the agent, or a client of it, did not do as asked. Nothing that lies on a disk is affected.
@@ -15,7 +15,7 @@ pub enum Error {
     Absent {
         /// The scratch directory.
         directory: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// An agent is there already: use that one.
@@ -24,10 +24,10 @@ pub enum Error {
         /// The scratch directory.
         directory: PathBuf,
     },
-    /// It was not made by this user's agent: look at it, then remove it.
+    /// Another program than this user's agent made it: look at it, then remove it.
     #[error("{} is refused: {why}; remove it if you do not know it", .path.display())]
     Refused {
-        /// What was refused.
+        /// The path that was refused.
         path: PathBuf,
         /// Why.
         why: &'static str,
@@ -44,11 +44,11 @@ pub enum Error {
     /// A file or directory of the agent's own.
     #[error("{doing} {} failed: {source}", .path.display())]
     File {
-        /// What was tried, as in "making".
+        /// The action that was tried, as in "making".
         doing: &'static str,
-        /// What it was tried on.
+        /// The path that it was tried on.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// Checkpoints could not be read or written.

@@ -1,4 +1,4 @@
-//! One route: its two ends, and how pieces are brought from the one to the other.
+//! A route: its two ends, and the pieces that are brought from one to the other.
 
 mod state;
 
@@ -18,8 +18,8 @@ pub(crate) struct Ends {
 }
 
 impl Ends {
-    /// Whether a piece on the node is to go to external storage, beside what is there. It takes the place of what is older, if
-    /// it is `asked_for` or the last run that went on from there did so on this node.
+    /// Returns true if a piece on the node is to go to external storage. A piece replaces an older one there if it is `asked_for`, or
+    /// if the last run that went on from there did so on this node.
     fn is_wanted(
         &self,
         piece: Identity,
@@ -32,13 +32,13 @@ impl Ends {
         Ok(piece.is_newer_than(there) && (asked_for || self.went_on_here()?))
     }
 
-    /// Whether the last run that went on from external storage did so on this node.
+    /// Returns true if the last run that went on from external storage did so on this node.
     fn went_on_here(&self) -> Result<bool> {
         self.local.was_written_by(&self.external.last_run()?)
     }
 }
 
-/// One route.
+/// A route.
 #[derive(Debug)]
 pub(crate) struct Flow {
     pub(crate) route: Route,

@@ -166,7 +166,7 @@ impl Home {
             .map_err(|source| self.failed("renaming", NEW, source))
     }
 
-    /// Whether the directory is still where it was.
+    /// Returns true if the directory is still at its path.
     pub(crate) fn is_there(&self) -> bool {
         fs::fstat(&self.descriptor).is_ok_and(|stat| stat.st_nlink > 0)
     }

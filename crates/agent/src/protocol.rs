@@ -1,4 +1,4 @@
-//! What client and agent say to each other: frames of JSON, four bytes of length (little-endian) before each.
+//! Messages of client and agent: frames of JSON, four bytes of length (little-endian) before each.
 
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -10,7 +10,7 @@ pub const PROTOCOL: u32 = 1;
 /// A frame has at most this many bytes.
 pub const FRAME_LIMIT: usize = 1 << 20;
 
-/// Which pieces are brought from where to where.
+/// The pieces that are brought, and the two ends of their way.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Route {
@@ -24,13 +24,13 @@ pub struct Route {
     pub ranks: u32,
 }
 
-/// What a client asks for. Each request has one reply, but for [`Reply::Working`] before it.
+/// A client's request. Each has one reply, but for [`Reply::Working`] before it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
     /// The first one: which protocol the client speaks.
     Hello {
-        /// Its version.
+        /// The version of the protocol.
         protocol: u32,
     },
     /// Bring whatever lies, or will lie, at the start of this route to its end, until the connection ends and all is
@@ -55,22 +55,22 @@ pub enum Request {
     Stop,
 }
 
-/// What the agent answers.
+/// The agent's answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Reply {
-    /// Which protocol the agent speaks.
+    /// The protocol that the agent speaks.
     Hello {
-        /// Its version.
+        /// The version of the protocol.
         protocol: u32,
     },
-    /// It is done.
+    /// The request is done.
     Done,
     /// The work goes on; another reply follows. Sent at least every second.
     Working,
-    /// It could not be done.
+    /// The request could not be done.
     Failed {
-        /// Whether it is the piece on the node that cannot be read.
+        /// The piece on the node cannot be read.
         source: bool,
         /// Why.
         message: String,
@@ -83,7 +83,7 @@ pub enum Reply {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Status {
-    /// Its process.
+    /// The agent's process.
     pub process: u32,
     /// Threads that bring pieces at the moment.
     pub threads: usize,
@@ -95,7 +95,7 @@ pub struct Status {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RouteStatus {
-    /// Which.
+    /// The route.
     pub route: Route,
     /// Clients on it.
     pub clients: usize,

@@ -169,7 +169,7 @@ impl Server {
         }
         let idle = self.settings.idle.filter(|_| !is_used);
         let is_idle = idle.is_some_and(|idle| now - shared.idle_since >= idle);
-        // What cannot be brought now is noted, and resumed by the next agent.
+        // Versions that cannot be brought now are noted, and resumed by the next agent.
         let is_stuck = |flow: &Arc<Flow>| {
             let state = flow.state.lock();
             state.trouble.is_some() && state.running.len() == state.hanging.len()

@@ -1,4 +1,4 @@
-//! What a version consists of, whether it lies as it is, as a difference or compressed.
+//! Contents of a version that lies as it is, as a difference or compressed.
 
 use anyhow::{Context, Result, bail, ensure};
 use std::borrow::Cow;
@@ -9,7 +9,7 @@ use tierflow_store::container::{Element, RegionInfo};
 use tierflow_store::veloc::{self, Content, VelocHead};
 use tierflow_store::{Error, Piece};
 
-/// One rank's piece of a version, or of a checkpoint that lies in several.
+/// A rank's piece of a version, or of a checkpoint that lies in several.
 pub(crate) enum PieceContents {
     Plain(Box<Piece>),
     /// Put together from differences: its regions, and their bytes one after the other.
@@ -189,7 +189,7 @@ impl PieceContents {
     }
 }
 
-/// What the regions of a part are called, and their bytes.
+/// The names of a part's regions, and their bytes.
 pub(crate) fn names_of(head: &VelocHead, content: &Content, rank: u32) -> Vec<(String, u64)> {
     match content {
         Content::Memory(regions) => {
@@ -207,7 +207,7 @@ fn found(histories: &[History], version: u64, rank: u32) -> Result<Piece> {
     let mut first: Option<Error> = None;
     for history in histories {
         let piece = history.piece_of(version, rank).or_else(|error| {
-            // What a difference builds upon may lie elsewhere: those are of groups of one.
+            // The base of a difference may lie elsewhere: differences are of groups of one.
             let alone = history.own_piece(version).ok();
             alone.filter(|piece| piece.rank() == (rank, 1)).ok_or(error)
         });

@@ -113,7 +113,7 @@ pub(crate) fn export(arguments: &ExportArguments, output: Output) -> Result<()> 
         let file = created(&path, arguments.force)?;
         let written = archived(file, &contents, &chosen, &bar);
         if written.is_err() {
-            // What is left is no archive.
+            // The rest is no archive.
             let _stays = std::fs::remove_file(&path);
         }
         written.with_context(|| format!("cannot write {}", path.display()))?;

@@ -66,7 +66,7 @@ enum Action {
 /// Lets a write beyond the limit of a file's size fail as one to a full disk does. By default the signal ends the process.
 fn survive_limits() {
     let was_signalled = std::sync::Arc::default();
-    // Where it cannot be had, the system's default stays.
+    // Without a handler, the system's default stays.
     let _registered = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, was_signalled);
 }
 

@@ -16,13 +16,13 @@ const LONGEST_HEAD: u64 = 64 << 20;
 pub(crate) struct Named {
     /// As rank 0 wrote it.
     pub(crate) head: VelocHead,
-    /// Its version is the application's, and its bytes are those of all parts.
+    /// The application's version, and the bytes of all parts.
     pub(crate) info: VersionInfo,
     /// The repository's versions that it lies in.
     pub(crate) numbers: BTreeSet<u64>,
 }
 
-/// What VELOC's interface wrote to a repository.
+/// The checkpoints that VELOC's interface wrote to a repository.
 #[derive(Debug)]
 pub(crate) struct NamedHistory {
     /// By name, in ascending order of versions: all parts of each are there.
@@ -119,7 +119,7 @@ impl NamedHistory {
         }
     }
 
-    /// One checkpoint; the newest of its name if no version is given.
+    /// Returns the checkpoint of a name and version; the newest of its name if no version is given.
     ///
     /// # Errors
     /// If there is none.

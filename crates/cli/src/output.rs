@@ -71,7 +71,7 @@ impl Output {
 /// Ticks of a spinner.
 const TICK: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// Whether the reader of the output is gone, as in `tierflow list | head -1`.
+/// Returns true if the reader of the output is gone, as in `tierflow list | head -1`.
 pub(crate) fn is_closed(error: &anyhow::Error) -> bool {
     let io = error.downcast_ref::<std::io::Error>();
     io.is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
@@ -110,7 +110,7 @@ impl From<&Damage> for DamageRow {
 }
 
 impl DamageRow {
-    /// One line.
+    /// Formats the damage as a line.
     pub(crate) fn line(&self) -> String {
         let version = self
             .version

@@ -81,7 +81,7 @@ fn beyond(
     Ok((given_up.collect(), numbers))
 }
 
-/// Where the newest of these (ascending) is that can be read, all that it needs included.
+/// Finds the newest of these (ascending) that can be read with all that it needs.
 fn newest_sound(
     history: &History,
     names: &NamedHistory,

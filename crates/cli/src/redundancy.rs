@@ -219,7 +219,7 @@ impl From<&RebuiltVersion> for RebuiltRow {
 }
 
 impl RebuiltRow {
-    /// One line.
+    /// Formats the row as a line.
     fn line(&self) -> String {
         let Self { version, ranks, .. } = self;
         let ranks = listed(ranks);

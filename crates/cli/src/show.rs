@@ -155,7 +155,7 @@ pub(crate) fn list(directory: &Path, output: Output) -> Result<()> {
     output.answer(&listings, &whole)
 }
 
-/// What there is in a place, and the same in words.
+/// Lists the repositories of a place, as values and in words.
 fn listed(directory: &Path, output: Output) -> Result<(Listing, String)> {
     let directory = located(directory)?;
     let history = opened(&directory, output)?;
@@ -261,7 +261,7 @@ struct Contained {
     position: u64,
     bytes: u64,
     regions: Vec<Region>,
-    /// What encoded regions become, if that is known.
+    /// The decoded form of encoded regions, if that is known.
     decoded: Vec<Region>,
 }
 
@@ -362,7 +362,7 @@ pub(crate) fn show(arguments: &ShowArguments, output: Output) -> Result<()> {
     output.answer(&contents, &text)
 }
 
-/// What a checkpoint of VELOC's consists of, and the same in words.
+/// Describes the contents of a checkpoint of VELOC's, as values and in words.
 fn named_contents(history: &History, named: &Named) -> Result<(Contents, String)> {
     let (name, version, ranks) = (&named.head.name, named.head.version, named.info.ranks);
     let mut text = format!("{name:?} version {version}, {ranks} rank(s)\n");

@@ -1,4 +1,4 @@
-//! What comes out as files: regions as they lie, and those that differences become.
+//! Exported files: regions as they lie, and regions that differences become.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod running;
@@ -116,7 +116,7 @@ fn differences_are_exported_whole() {
         "{shown}"
     );
 
-    // What it builds upon lies in another directory alone.
+    // The base lies in another directory alone.
     let near = directory.path().join("near");
     let near = near.to_str().unwrap();
     assert_eq!(json(&["copy", home, near, "9"]).0, 0);

@@ -1,4 +1,4 @@
-//! What VELOC's interface wrote, by the names that the application gave it.
+//! Checkpoints of VELOC's interface, by the names that the application gave them.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod running;

@@ -11,7 +11,7 @@ use std::thread::{Builder, JoinHandle};
 
 /// Bytes of a write past the page cache.
 const WRITE: usize = 4 << 20;
-/// What direct I/O asks of addresses.
+/// Direct I/O takes addresses that are multiples of this.
 const BLOCK: usize = 4096;
 /// Threads that write: with the block that is filled meanwhile, four are in memory.
 const WRITERS: usize = 3;

@@ -14,7 +14,7 @@ pub fn xor_into(into: &mut [u8], other: &[u8]) {
 
 /// A code over `data` shards of which any `parity` may be lost, with room to work in that is used again.
 ///
-/// One parity shard is the exclusive or of the data; more are those of a Reed-Solomon code over GF(2¹⁶)
+/// Encodes a single parity shard as the exclusive or of the data, and several by a Reed-Solomon code over GF(2¹⁶)
 /// ([`reed_solomon_simd`]).
 pub struct Code {
     data: usize,
@@ -121,7 +121,7 @@ impl Code {
             (_, 1) => {
                 let mut lost = vec![0; bytes];
                 xor_all(&mut lost, there().copied());
-                // One is lost at most.
+                // At most one shard is lost.
                 wanted
                     .iter()
                     .map(|index| (*index, std::mem::take(&mut lost)))

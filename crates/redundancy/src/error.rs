@@ -1,4 +1,4 @@
-//! What can go wrong, sorted by what the caller does next.
+//! Errors, sorted by the caller's next step.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// A member whose part or parity is missing, or does not have the checksum that was protected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lost {
-    /// Its rank in the group.
+    /// The member's rank in the group.
     pub rank: u32,
-    /// Its failure domain: its node, unless the user names another.
+    /// The member's failure domain: its node, unless the user names another.
     pub node: String,
 }
 
@@ -24,9 +24,9 @@ pub enum Error {
     /// Choose another scheme.
     #[error("{scheme}: {why}")]
     Scheme {
-        /// What was chosen.
+        /// The scheme that was chosen.
         scheme: String,
-        /// What is wrong with it, and what would be right.
+        /// The reason, and a scheme that is possible.
         why: String,
     },
     /// Restart from an older version, or from external storage: more is lost than the code tolerates.
@@ -103,7 +103,7 @@ pub enum Error {
     Transport {
         /// The other rank.
         rank: u32,
-        /// Its message.
+        /// The transport's message.
         why: String,
     },
     /// See what the repository says.
@@ -112,9 +112,9 @@ pub enum Error {
     /// See to the storage.
     #[error("{}: {source}", .path.display())]
     Io {
-        /// What was read or written.
+        /// The path that was read or written.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: Arc<std::io::Error>,
     },
 }

@@ -15,7 +15,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
 use std::time::Duration;
 
-/// One member's side of its set's collective calls.
+/// A member's side of its set's collective calls.
 ///
 /// Every member of the set makes the same calls in the same order, each in a thread or process of its own. Each holds a few rows in
 /// memory at most, each of [`CHUNK`](crate::CHUNK) bytes times the members of the set.
@@ -29,12 +29,12 @@ pub struct Exchange<'a> {
     start: u64,
 }
 
-/// What [`Exchange::rebuild`] did.
+/// The result of [`Exchange::rebuild`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rebuilt {
-    /// Whether this member's part was rebuilt.
+    /// This member's part was rebuilt.
     pub part: bool,
-    /// Whether the parity that it stores was.
+    /// The parity that this member stores was rebuilt.
     pub parity: bool,
     /// The members that had lost something.
     pub lost: Vec<Lost>,
@@ -284,7 +284,7 @@ impl<'a> Exchange<'a> {
             if committed.parity.is_ok() && !is_known {
                 self.store.put(&manifest)?;
             }
-            // That this member could not write is its own error: the others have what they need.
+            // The error of writing is this member's alone: the others have what they need.
             self.done(version, true)?;
             return committed.part.and(committed.parity).map(|()| rebuilt);
         }
@@ -342,7 +342,7 @@ impl<'a> Exchange<'a> {
     }
 }
 
-/// One member's state while it protects a version.
+/// A member's state while it protects a version.
 struct Protecting<'p> {
     code: Code,
     part: &'p dyn Part,

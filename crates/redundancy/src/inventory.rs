@@ -1,4 +1,5 @@
-//! What the ranks of a group gather from each other at a start: the node of each, its versions, and those that its sets protected.
+//! Inventories, which the ranks of a group gather from each other at a start: the node of each, its versions, and those that its sets
+//! protected.
 
 use crate::truncations::Truncation;
 use crate::wire::{Reader, Writer};
@@ -6,17 +7,17 @@ use crate::{Member, ParityStore, Result, Set};
 use std::collections::{BTreeMap, BTreeSet};
 use tierflow_store::PieceInfo;
 
-/// What one rank has.
+/// The versions and manifests of a rank.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Inventory {
-    /// Its failure domain: its node, unless the user names another.
+    /// The rank's failure domain: its node, unless the user names another.
     pub(crate) node: String,
     /// The versions of which its piece is on storage that outlives the nodes.
     elsewhere: Vec<u64>,
     /// The versions of which its piece is on its node, readable or not.
     own: Vec<u64>,
     protected: Vec<ProtectedBySet>,
-    /// What runs gave up, as far as it knows.
+    /// Truncations of all runs, as far as the rank knows them.
     truncations: Vec<Truncation>,
 }
 

@@ -1,4 +1,4 @@
-//! Where the bytes of a set's parts lie in its rows.
+//! The places of a set's parts in its rows.
 //!
 //! A set of n members that tolerates the loss of p of them has rows of n shards of the same length. Of row r, members r, r + 1, … r + p - 1
 //! (modulo n) store the parity, and the d = n - p others have the next bytes of their part each. So every member reads and writes
@@ -14,18 +14,18 @@ const UNIT: u64 = 64;
 pub enum Place {
     /// The next bytes of its part.
     Data {
-        /// Its index among the row's data shards.
+        /// The shard's index among the row's data shards.
         shard: usize,
-        /// Where they begin in the part.
+        /// The offset of its first byte in the part.
         offset: u64,
         /// How many they are; the shard's other bytes are 0.
         bytes: usize,
     },
     /// Parity that it stores.
     Parity {
-        /// Its index among the row's parity shards.
+        /// The shard's index among the row's parity shards.
         shard: usize,
-        /// Where it begins in the member's parity.
+        /// The offset of its first byte in the member's parity.
         offset: u64,
     },
 }
@@ -39,10 +39,10 @@ pub struct Layout {
     most: u64,
 }
 
-/// One shard of each member, all of the same length.
+/// A shard of each member, all of the same length.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
-    /// Its number; those that would have no bytes are left out.
+    /// The row's number. Rows without bytes are left out.
     pub number: u64,
     /// Bytes of each shard.
     pub bytes: usize,

@@ -36,7 +36,7 @@ impl Digester {
     }
 }
 
-/// What a set protected of a version. Every member stores it, so that each knows what another lost.
+/// The lengths and checksums of all that a set protected of a version. Every member stores it, to know what another lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Manifest {
     /// The version.
@@ -53,7 +53,7 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// Whether it is of these members, in this order, with as much parity.
+    /// Returns true if the manifest is of these members, in this order, with as much parity.
     #[must_use]
     pub fn is_of(&self, set: &Set) -> bool {
         let ranks = self.members.iter().map(|(rank, ..)| *rank);
@@ -103,7 +103,7 @@ impl Manifest {
         to.0
     }
 
-    /// What [`Manifest::encode`] wrote; `None` for anything else.
+    /// Decodes the bytes of [`Manifest::encode`]; `None` for others.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (content, hash) = bytes.split_last_chunk::<8>()?;

@@ -16,7 +16,7 @@ pub struct NodeProtection {
 }
 
 impl Redundancy {
-    /// This scheme, among ranks that send each other messages over `transport`.
+    /// Applies this scheme among ranks that send each other messages over `transport`.
     #[must_use]
     pub fn over(self, transport: Arc<dyn Transport>) -> NodeProtection {
         NodeProtection {

@@ -17,16 +17,16 @@ const NODES: &str = "nodes";
 
 /// A member's own part of a version, which is durable on its node. A call reads it once, from its start to its end.
 pub trait Part: Sync {
-    /// Its length in bytes.
+    /// Returns the length in bytes.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn bytes(&self) -> std::io::Result<u64>;
 
     /// Fills `into` with its bytes from `offset` on, all of which are within it.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> std::io::Result<()>;
 }
 
@@ -122,7 +122,7 @@ impl ParityStore {
         ranks_in(&node_local.join(HOME), "")
     }
 
-    /// Whether a run that this rank took part in gave up what this manifest is of.
+    /// Returns true if a run of this rank gave up the version of this manifest.
     #[must_use]
     pub fn gave_up(&self, manifest: &Manifest) -> bool {
         let truncations = self.truncations();
@@ -130,7 +130,7 @@ impl ParityStore {
         known.any(|known| known.hits(manifest.version, manifest.start))
     }
 
-    /// Whether the parity that a rank stores here is what a manifest says. All of it is read.
+    /// Returns true if the parity that a rank stores here has the checksum of a manifest. All of it is read.
     ///
     /// # Errors
     /// [`Error::Io`] if it cannot be read.
@@ -157,7 +157,7 @@ impl ParityStore {
         Ok(digester.finish() == expected)
     }
 
-    /// What runs gave up, and this one will.
+    /// The truncations of all runs, and this run's.
     pub(crate) fn truncations(&self) -> MutexGuard<'_, Truncations> {
         self.truncations
             .lock()
@@ -180,7 +180,7 @@ impl ParityStore {
             let start = self.manifest(version).ok().flatten();
             let start = start.map_or(0, |manifest| manifest.start);
             if truncation.hits(version, start) {
-                // It does not count, and is overwritten where its number is used again.
+                // The version does not count, and is overwritten where its number is used again.
                 let _takes_space = self.remove(version);
             }
         }

@@ -2,14 +2,14 @@
 
 use crate::Place;
 
-/// One value for a member's part of a version, and one for the parity that it stores.
+/// A value for a member's part of a version, and a value for the parity that it stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct PartAndParity<T> {
     pub(crate) part: T,
     pub(crate) parity: T,
 }
 
-/// Whether a member has both as they were protected.
+/// Flags: a member has its part, and its parity, as they were protected.
 pub(crate) type Intact = PartAndParity<bool>;
 
 impl<T> PartAndParity<T> {

@@ -30,7 +30,7 @@ fn payload_start(head: &Head) -> u64 {
 
 /// A repository whose pieces are protected.
 ///
-/// Its calls are collective, as those of [`Exchange`] are. At a restart, the members gather the
+/// All calls are collective, as those of [`Exchange`] are. At a restart, the members gather the
 /// [`versions`](Exchange::versions) that were protected and rebuild each of them; then every member has its pieces.
 #[derive(Debug)]
 pub struct Pieces<'a> {
@@ -119,7 +119,7 @@ impl<'a> Pieces<'a> {
         let part = record.as_ref().map(|record| record as &dyn Part);
         let path = self.store.piece_path(version);
         let Some(piece) = &piece else {
-            // It is copied while it is rebuilt.
+            // The piece is copied while it is rebuilt.
             return std::thread::scope(|scope| {
                 self.exchange.rebuild_to(version, part, &mut |bytes| {
                     let sink = RepositorySink::start(scope, self.repository, path.clone(), bytes)?;

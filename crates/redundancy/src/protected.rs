@@ -25,11 +25,11 @@ use worker::Worker;
 /// How a rank takes part in its group's redundancy.
 #[derive(Debug, Clone)]
 pub struct Membership {
-    /// Its rank, counted from 0.
+    /// The rank, counted from 0.
     pub rank: u32,
     /// How many ranks the group has.
     pub ranks: u32,
-    /// Its failure domain: its node, or another one, such as a rack.
+    /// The rank's failure domain: its node, or another one, such as a rack.
     pub node: String,
     /// How its versions are protected.
     pub scheme: Redundancy,
@@ -58,7 +58,7 @@ pub struct Protected {
     /// How many members may be lost by the scheme.
     wanted: usize,
     lost: Vec<(u64, Error)>,
-    /// What any set lost.
+    /// The versions that some set lost.
     gone: Vec<Gone>,
     collective: TransportCollective,
     patience: Duration,
@@ -123,7 +123,7 @@ impl Protected {
             if set.place_of(member.rank).is_some() {
                 match worker.rebuild(version, set)? {
                     Err(error) => lost.push((version, error)),
-                    // Its manifest is that of a start that counts now.
+                    // The manifest is now that of a start that counts.
                     Ok(_) => drop(given_up.remove(&version)),
                 }
             }
@@ -190,7 +190,7 @@ impl Protected {
         ))
     }
 
-    /// Whether the application has to call [`Protected::protect`] for anything to be protected.
+    /// Returns true if nothing is protected but in the application's calls of [`Protected::protect`].
     #[must_use]
     pub fn is_driven(&self) -> bool {
         self.driven.is_some()
@@ -202,7 +202,7 @@ impl Protected {
         self.pending.failure()
     }
 
-    /// Whether a version in the repository is not waiting to be protected. In a set of one none is.
+    /// Returns true if a version in the repository does not wait to be protected. In a set of one, none does.
     #[must_use]
     pub fn is_protected(&self, version: u64) -> bool {
         !self.pending.is_pending(version)
@@ -267,7 +267,7 @@ fn set_losses(all: &[Inventory], members: &[Member], store: &ParityStore) -> Vec
         .collect()
 }
 
-/// What the sets of all ranks lost, the same for each of them.
+/// Gathers the losses of all ranks' sets. All ranks get the same.
 fn gone(
     lost: &[(u64, Error)],
     (rank, patience): (u32, Duration),
@@ -329,7 +329,7 @@ impl Vault for Protected {
         if self.set.tolerates == 0 {
             return Vault::save_when(&*self.repository, snapshot, ready);
         }
-        // It is pending before it is in the repository: it must not count as protected in between.
+        // The version is pending before it is in the repository: it must not count as protected in between.
         let saving = self.pending.saving(snapshot.version);
         Vault::save_when(&*self.repository, snapshot, ready)?;
         saving.saved();

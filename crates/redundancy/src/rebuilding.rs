@@ -1,4 +1,4 @@
-//! One pass over the rows of a version of which something is lost: every member reads what it has once, computes its checksum and
+//! Rebuilding in one pass over the rows of a version: every member reads once what it has, computes its checksum and
 //! sends the shards that others decode from, while lost shards are decoded, summed and written.
 //!
 //! | thread | does |
@@ -56,7 +56,7 @@ impl Sink for AtomicFile {
     }
 }
 
-/// What each member does for a row. The first member whose shard is lost decodes all that are.
+/// The members' roles for a row. The first member whose shard is lost decodes all that are.
 #[derive(Debug)]
 struct Roles {
     /// The shards that are decoded from, as many as the row has data shards, and the members that send them.
@@ -96,7 +96,7 @@ impl Roles {
         self.lost.iter().any(|(_, other)| *other == member)
     }
 
-    /// Whether one member sends another a shard.
+    /// Returns true if one member sends another a shard.
     fn sends(&self, from: usize, to: usize) -> bool {
         match self.decoder() == Some(to) {
             true => self.is_source(from),
@@ -115,13 +115,13 @@ pub(crate) fn shards(layout: &Layout, row: u64, intact: &[Intact]) -> Vec<(usize
     data.chain(parity).collect()
 }
 
-/// One member's side of the pass.
+/// A member's side of the pass.
 pub(crate) struct Pass<'p> {
     exchange: &'p Exchange<'p>,
     layout: &'p Layout,
     /// By the number of a row modulo the members of the set.
     roles: Vec<Roles>,
-    /// What was protected of this member.
+    /// The digests of this member's part and parity when they were protected.
     wanted: PartAndParity<Digest>,
 }
 
@@ -131,7 +131,7 @@ struct Output<'s, 'o> {
     writer: ScopedJoinHandle<'s, Written<'o>>,
 }
 
-/// What that thread wrote: its digest, the sink, and the first error of the sink.
+/// The digest of the bytes that the thread wrote, the sink, and the first error of the sink.
 struct Written<'o> {
     digest: Digest,
     sink: Box<dyn Sink + 'o>,
@@ -421,7 +421,7 @@ fn output<'s, 'o: 's>(
         let (mut digest, mut written) = (Digester::default(), Ok(()));
         for chunk in made {
             digest.update(&chunk);
-            // This member's error is reported at the end: the pass goes on for the others.
+            // The error is reported at the end: the pass goes on for the others.
             if written.is_ok() {
                 written = sink.write(chunk);
             }

@@ -19,9 +19,9 @@ use std::path::Path;
 use std::time::Duration;
 use tierflow_store::{Collective, Identity, Options, Repository};
 
-/// One rank's side of the collective call that finds out where the ranks' directories are, and sends what they hold.
+/// A rank's side of the collective call that finds the ranks' directories and sends their contents.
 pub(crate) struct Relocation<'a> {
-    /// Where this rank's node keeps the directories of its ranks.
+    /// The directory on this rank's node that has the directories of its ranks.
     pub(crate) path: &'a Path,
     pub(crate) rank: u32,
     pub(crate) ranks: u32,
@@ -33,7 +33,7 @@ pub(crate) struct Relocation<'a> {
     pub(crate) patience: Duration,
 }
 
-/// What is sent of a version.
+/// A part of a version that is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Content {
     /// The rank's piece, of this epoch and sequence.
@@ -73,7 +73,7 @@ impl Relocation<'_> {
         let mine = misplaced.iter().filter(|one| one.reader == self.rank);
         let mut others = BTreeMap::new();
         for one in mine {
-            // What cannot be opened is as if it were not there.
+            // A directory that cannot be opened is as if it were not there.
             if let Ok(other) = self.other(one.rank) {
                 others.insert(one.rank, other);
             }
@@ -351,7 +351,7 @@ fn sources(holdings: &[Vec<Holding>], rank: u32) -> Vec<(u32, &Holding)> {
     sources.collect()
 }
 
-/// What is sent, in the order in which all ranks do it.
+/// The transfers of all ranks, in the order in which they make them.
 fn transfers(holdings: &[Vec<Holding>]) -> Vec<Transfer> {
     let mut transfers = Vec::new();
     for (to, own) in (0_u32..).zip(holdings) {
@@ -424,7 +424,7 @@ mod tests {
             sent,
             [(2, 1, 5, piece), (2, 1, 4, parity), (2, 1, 5, parity)]
         );
-        // Its own directory is the last one.
+        // The rank's own directory is the last one.
         let all = [vec![bare(0), bare(1)], vec![last]];
         assert!(transfers(&all).is_empty());
     }

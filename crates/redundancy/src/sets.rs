@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 /// A rank of a group, and its failure domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// Its rank in the group.
+    /// The rank in the group.
     pub rank: u32,
-    /// Its failure domain: its node, or another one that the user names, such as a rack.
+    /// The failure domain: the rank's node, or another one that the user names, such as a rack.
     pub node: String,
 }
 
@@ -31,7 +31,7 @@ impl Set {
 
 /// The sets of a group.
 ///
-/// They are as few as the scheme's size of a set allows, and at least as many as the fullest node has members, as no two of a
+/// The sets are as few as the scheme's size allows, and at least as many as the fullest node has members, as no two of a
 /// node may be in one set. Members are assigned to them round-robin, node by node, the fullest first. So the sizes of two sets
 /// differ by 1 at most, and every rank computes the same sets.
 #[derive(Debug, Clone, PartialEq, Eq)]

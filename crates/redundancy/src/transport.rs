@@ -25,13 +25,13 @@ pub trait Transport: Debug + Send + Sync {
     /// [`Error::Absent`] if there is none within `patience`; a later call receives it.
     fn receive(&self, from: u32, patience: Duration) -> Result<Vec<u8>>;
 
-    /// Whether a background thread may send and receive while the application computes. Not with an MPI that was initialised without
+    /// Returns true if a background thread may send and receive while the application computes. Not with an MPI that was initialised without
     /// `MPI_THREAD_MULTIPLE`: messages are then sent only within calls that all ranks of the application make.
     fn is_concurrent(&self) -> bool {
         true
     }
 
-    /// Whether several threads may receive at the same time, each from another rank, while another sends. A rebuild then receives from
+    /// Returns true if several threads may receive at the same time, each from another rank, while another sends. A rebuild then receives from
     /// all sending members in parallel.
     fn is_parallel(&self) -> bool {
         false

@@ -1,5 +1,5 @@
-//! What a run of the application gave up when it went on from an older version, as far as redundancy protects it: a file in each
-//! rank's parity store, named by the start and the first version.
+//! Truncations: a run that goes on from an older version gives up what redundancy protects of newer ones, by a file in each rank's parity
+//! store, named by the start and the first version.
 
 use crate::{Error, Result};
 use std::collections::BTreeSet;
@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// What was protected in earlier starts than `start`, of versions from `from` on, does not count.
+/// Versions from `from` on that were protected in earlier starts than `start` do not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Truncation {
     /// The start that went on from an older version.
@@ -50,16 +50,16 @@ impl Truncation {
 /// The truncations of one rank.
 #[derive(Debug, Default)]
 pub(crate) struct Truncations {
-    /// Those that count, some of which are on the disk.
+    /// The truncations that count, some of which are on the disk.
     known: BTreeSet<Truncation>,
-    /// This run's, until it begins to write a version of its own.
+    /// The truncation of this run, until it begins to write a version of its own.
     unwritten: Option<Truncation>,
     /// The one whose versions may still be there.
     untidy: Option<Truncation>,
 }
 
 impl Truncations {
-    /// Those that are on the disk.
+    /// Reads the truncations that are on the disk from their names.
     pub(crate) fn of(names: &[String]) -> Self {
         let known = names.iter().filter_map(|name| Truncation::parse(name));
         Self {
@@ -101,7 +101,7 @@ impl Truncations {
             old.extend(self.known.pop_first());
         }
         for old in old.into_iter().filter(|old| *old != new) {
-            // It hits nothing that others do not.
+            // The file hits nothing that others do not.
             let _of_no_use = remove(&directory.join(old.name()));
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! Numbers and texts as bytes, one after the other.
 
-/// What is written.
+/// Bytes of a message that is written.
 #[derive(Debug, Default)]
 pub(crate) struct Writer(pub(crate) Vec<u8>);
 
@@ -25,7 +25,7 @@ impl Writer {
     }
 }
 
-/// What is left to be read; `None` once it is not what was written.
+/// The rest of a message. Its methods return `None` for bytes that no [`Writer`] wrote.
 #[derive(Debug)]
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 

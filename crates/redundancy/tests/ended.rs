@@ -65,7 +65,7 @@ impl Group {
         self.home.join(format!("node{rank}/part{version}"))
     }
 
-    /// One body of all ranks; rank 1 ends after so many messages, and how long do the others wait for it?
+    /// Runs a body as all ranks. Rank 1 ends after so many messages, and the others wait for it as long as is said.
     fn live<T: Send>(
         &self,
         session: u64,
@@ -150,7 +150,7 @@ fn what_was_protected_before_stays_so() {
         // The others hear what it still said, and then nothing.
         let protected = group.protect(2, 2, (messages, Duration::from_millis(200)));
         assert!(protected.iter().any(Result::is_err));
-        // Its node goes with it.
+        // The node goes with the rank.
         std::fs::remove_dir_all(home.path().join("node1")).unwrap();
         for rebuilt in group.rebuild(3, 1) {
             rebuilt.unwrap();
@@ -161,7 +161,7 @@ fn what_was_protected_before_stays_so() {
             rebuilt == 0 || rebuilt == RANKS as usize,
             "after {messages} messages: {newer:?}"
         );
-        // What some rank was told is protected, is.
+        // A version that some rank was told to be protected is.
         assert!(rebuilt > 0 || protected.iter().all(Result::is_err));
     }
 }

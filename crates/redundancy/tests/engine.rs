@@ -125,7 +125,7 @@ fn what_starts_anew_counts_rather_than_what_was_brought_back() {
         (0..4).for_each(|version| checkpoint(engine, rank, version));
         engine.wait().unwrap();
     });
-    // What rank 1 lost is brought back, and is of no use without that of ranks 2 and 3.
+    // The versions that rank 1 lost are brought back, and are of no use without that of ranks 2 and 3.
     for (rank, by) in [(1, "node1b"), (2, "node2b"), (3, "node3b")] {
         group.replace(rank, by);
     }
@@ -157,7 +157,7 @@ fn more_losses_name_the_newest_version_on_external_storage() {
     let mut group = Group::new(Redundancy::Xor { set: 4 });
     group.has_external = true;
     group.run(|rank, engine| go_on(engine, rank, 0));
-    // What follows never comes to external storage, which is out of order.
+    // Later versions never come to external storage, which is out of order.
     let external = group.home.path().join("external");
     let (away, waits) = (group.home.path().join("away"), Barrier::new(RANKS as usize));
     group.run(|rank, engine| {

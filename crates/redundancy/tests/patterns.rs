@@ -280,7 +280,7 @@ fn what_is_written_later_takes_the_place_of_what_was() {
     let store = ParityStore::open(&group.node(1).join("parity")).unwrap();
     assert_eq!(store.versions().unwrap(), [5]);
     store.remove(5).unwrap();
-    // What a process that was killed left.
+    // Files that a killed process left.
     let left = group
         .node(1)
         .join("parity/00000000000000000005.parity.part");

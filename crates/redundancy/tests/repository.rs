@@ -90,7 +90,7 @@ impl Nodes {
         }
     }
 
-    /// What all ranks do when they start again.
+    /// Starts all ranks again.
     fn restart(&mut self) -> Vec<Result<Vec<Rebuilt>>> {
         self.run(|rank, repository, pieces| {
             let versions = pieces.versions()?;
@@ -230,7 +230,7 @@ fn what_turns_out_to_be_damaged_while_another_is_rebuilt_is_rebuilt_with_it() {
         let lost: Vec<u32> = rebuilt[0].lost.iter().map(|lost| lost.rank).collect();
         assert_eq!(lost, [0, 2]);
     }
-    // One more than it tolerates, of which the last is not known to be lost before it is read.
+    // More losses than the set tolerates, by one that is not known before the part is read.
     std::fs::remove_dir_all(nodes.node(1)).unwrap();
     std::fs::remove_dir_all(nodes.node(3)).unwrap();
     damage(&nodes.node(2));

@@ -1,4 +1,4 @@
-//! What a start finds where nodes are missing, come back, or have other places in the list of hosts.
+//! Starts where nodes are missing, come back, or have other places in the list of hosts.
 
 #![allow(
     clippy::unwrap_used,
@@ -53,7 +53,7 @@ fn what_a_run_went_on_without_does_not_come_back() {
         engine.wait().unwrap();
     });
     (0..3).for_each(|node| group.mount(&format!("node{node}")));
-    // What it wrote lies with rank 3 and the partner that is left of its parity alone.
+    // The versions of that run lie with rank 3 and the partner that is left of its parity alone.
     group.run(|_, engine| assert!(engine.latest(None).is_none_or(|newest| newest < 3)));
 }
 
@@ -85,7 +85,7 @@ fn what_one_rank_gave_up_no_rank_offers() {
     group.run(|rank, engine| offers(engine, rank, 8));
 }
 
-/// What is noted in a rank's directory to be given up.
+/// The truncations that are noted in a rank's directory.
 fn truncations(directory: &Path) -> BTreeSet<String> {
     let names = std::fs::read_dir(directory).into_iter().flatten();
     let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());

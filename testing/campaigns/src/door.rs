@@ -33,7 +33,7 @@ const FIRST: u64 = 70_001;
 const BLOCK: usize = 2048;
 const SIGTERM: i32 = 15;
 
-/// Returns the content of a run's version: blocks that begin with the run, the version and their place, and are the same else.
+/// The bytes of a version of a run: blocks that begin with the run, the version and their place, and are the same else.
 fn content(run: u64, version: u64, size: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(size + BLOCK);
     for block in 0..size.div_ceil(BLOCK) as u64 {
@@ -99,13 +99,13 @@ impl Options {
     }
 }
 
-/// Prints a line at once: the next action may be the last.
+/// Writes a line at once: the next action may be the last.
 fn report(line: impl Display) {
     let line = format!("{line}\n");
     std::io::stdout().write_all(line.as_bytes()).unwrap();
 }
 
-/// Reports an error that an application can go on after.
+/// Prints an error that the application can go on after.
 fn told<T>(what: impl Display, result: Result<T, Error>) -> Option<T> {
     match result {
         Ok(value) => Some(value),

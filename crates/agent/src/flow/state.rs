@@ -105,7 +105,7 @@ impl State {
         }
     }
 
-    /// Whether a client waits for a version.
+    /// Returns true if a client waits for a version.
     pub(super) fn is_asked_for(&self, version: u64) -> bool {
         self.watchers.contains_key(&version)
     }
@@ -117,7 +117,7 @@ impl State {
         Some(outcome)
     }
 
-    /// One client waits for a version no longer.
+    /// Ends the wait of a client for a version.
     pub(crate) fn unwatch(&mut self, version: u64) {
         if let Some(watchers) = self.watchers.get_mut(&version) {
             *watchers -= 1;
@@ -137,7 +137,7 @@ impl State {
     /// The next version to bring, unless the route pauses.
     pub(crate) fn next(&mut self, now: Instant, patience: Duration) -> Option<u64> {
         let is_paused = self.paused_until.is_some_and(|until| now < until);
-        // What a client asks for is tried once, even during a pause.
+        // A version that a client asks for is tried once, even during a pause.
         let is_asked_for = |version: &&u64| {
             self.watchers.contains_key(version) && !self.outcomes.contains_key(version)
         };

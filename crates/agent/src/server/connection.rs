@@ -1,4 +1,4 @@
-//! One client of the agent: its requests and the replies. Nothing here blocks: bytes are read as they come, and what takes
+//! The connection of a client: its requests and the replies. Nothing here blocks: bytes are read as they come, and what takes
 //! longer is done by other threads.
 
 use super::Server;
@@ -24,7 +24,7 @@ pub(super) struct Removal {
     pub(super) versions: BTreeSet<u64>,
 }
 
-/// What a client waits for.
+/// An outcome that a client waits for.
 enum Waits {
     ForNothing,
     /// A version to be published; when it was last told that the agent works.
@@ -33,7 +33,7 @@ enum Waits {
     ForRemoval,
 }
 
-/// One client.
+/// A client.
 pub(super) struct Connection {
     server: Arc<Server>,
     stream: UnixStream,
@@ -45,7 +45,7 @@ pub(super) struct Connection {
     output: Vec<u8>,
     /// When bytes were last received from it or taken by it.
     last_progress: Instant,
-    /// It has closed its end: it sends nothing more.
+    /// The client has closed its end: it sends nothing more.
     is_closed: bool,
     /// The connection is closed once the output is sent.
     is_ending: bool,
@@ -81,7 +81,7 @@ impl Connection {
         !self.output.is_empty()
     }
 
-    /// Whether another request may be read: they are answered one after the other.
+    /// Returns true if another request may be read: requests are answered one after the other.
     pub(super) fn may_ask(&self) -> bool {
         !self.is_ending && matches!(self.waits, Waits::ForNothing)
     }
@@ -106,7 +106,7 @@ impl Connection {
             }
         }
         if self.is_closed {
-            // Its requests are still answered; outcomes that it waits for are not sent.
+            // The client's requests are still answered; outcomes that it waits for are not sent.
             self.is_ending = true;
         }
         self.tell()?;
@@ -243,7 +243,7 @@ impl Connection {
 
     fn refuse(&mut self, error: &Error) {
         self.is_ending = true;
-        // It may be the connection that broke.
+        // The connection may have broken.
         let _unheard = self.say(&failed(error));
     }
 

@@ -15,19 +15,19 @@ pub(crate) enum Step {
     Shard = 2,
     /// Digests of a member's part and of the parity that it stores.
     Parity = 3,
-    /// Its manifest of a version, if it has one.
+    /// A member's manifest of a version, if it has one.
     Manifest = 4,
-    /// What it still has of a version.
+    /// Flags: the member has its part, and its parity, of a version.
     Intact = 5,
-    /// That it is done, and whether it succeeded.
+    /// The end of a call: 1 if the member succeeded.
     Done = 6,
     /// The versions of which it has manifests, or unprotected pieces.
     Versions = 7,
     /// The versions that wait to be protected.
     Ready = 8,
-    /// That it takes part in no more calls.
+    /// The end of all calls of a member.
     Left = 9,
-    /// Whether what it read and rebuilt has the right checksums.
+    /// Flags: the bytes that a member read and rebuilt have the right checksums.
     Right = 10,
 }
 
@@ -36,7 +36,7 @@ const POLL: Duration = Duration::from_millis(100);
 /// Bytes of number and step, behind those of a message.
 pub(super) const TRAILER: usize = 9;
 
-/// What every member sends to every other.
+/// A value that every member sends to every other.
 pub(super) trait Message: Clone {
     fn encode(&self) -> Vec<u8>;
     fn decode(bytes: &[u8]) -> Option<Self>;
@@ -242,7 +242,7 @@ impl Exchange<'_> {
         self.all(Step::Ready, 0, &mine.to_vec())
     }
 
-    /// Whether all members have a version.
+    /// Returns true if all members have a version.
     pub(crate) fn all_have(&self, version: u64, has: bool) -> Result<bool> {
         let all = self.all(Step::Intact, version, &has)?;
         Ok(all.into_iter().all(|has| has))

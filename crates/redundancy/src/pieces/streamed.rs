@@ -27,7 +27,7 @@ struct BufferState {
     /// Bytes of the head, and the offset of the payload, once the head was read. Bytes of the payload are read once, those before
     /// it several times.
     payload: Option<(u64, u64)>,
-    /// Whether the record has the checksum that was protected, once that is known.
+    /// True if the record has the checksum that was protected; `None` until that is known.
     is_right: Option<bool>,
     /// The copying thread reads no more.
     is_closed: bool,
@@ -160,7 +160,7 @@ impl Source for BufferSource {
             });
             let Some((chunk, skip)) = within else {
                 if at < state.end || state.is_right == Some(false) {
-                    // It was read and freed, or will not be written.
+                    // The block was read and freed, or will not be written.
                     return Err(tierflow_store::Error::Cancelled);
                 }
                 state.waiting_reads += 1;
@@ -244,7 +244,7 @@ impl Sink for RepositorySink<'_> {
 
 impl Drop for RepositorySink<'_> {
     fn drop(&mut self) {
-        // What was copied so far is given up.
+        // The copy is given up.
         let _cancelled = self.end(false);
     }
 }

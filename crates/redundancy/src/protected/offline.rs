@@ -245,7 +245,7 @@ impl Messages {
     }
 }
 
-/// One thread's side of the messages.
+/// A thread's side of the messages.
 #[derive(Debug)]
 struct Threads {
     rank: u32,

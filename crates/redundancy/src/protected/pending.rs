@@ -16,7 +16,7 @@ struct State {
     protecting: Option<u64>,
     /// The error since which nothing is protected any more.
     failure: Option<Error>,
-    /// This rank protects no more.
+    /// The rank protects no more.
     has_ended: bool,
 }
 
@@ -147,7 +147,7 @@ pub(crate) struct Saving<'a> {
 }
 
 impl Saving<'_> {
-    /// It was saved, and is pending.
+    /// Makes the version pending: it was saved.
     pub(crate) fn saved(self) {
         self.versions.change(|state| {
             state.pending.insert(self.version);
@@ -171,7 +171,7 @@ pub(crate) struct ProtectingVersion<'a> {
 }
 
 impl ProtectingVersion<'_> {
-    /// It is not pending any more.
+    /// Ends the version's wait.
     pub(crate) fn done(self) {
         self.versions.go_on();
         self.versions.change(|state| {

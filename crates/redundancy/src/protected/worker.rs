@@ -11,7 +11,7 @@ use tierflow_store::Repository;
 /// The time between two rounds in which no version was in all lists.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// One rank's side of the rounds.
+/// A rank's side of the rounds.
 #[derive(Debug)]
 pub(super) struct Worker {
     pub(super) set: Set,
@@ -93,7 +93,7 @@ impl Worker {
         let _sent = self.exchange().and_then(|exchange| exchange.leave());
     }
 
-    /// One round; `false` if this rank ends.
+    /// Protects a version in a round of the set. Returns false if this rank ends.
     fn round(&self, mine: &[u64]) -> Result<bool> {
         let has_ended = || self.pending.has_ended();
         let Some(all) = self.exchange()?.ready(mine, &has_ended)? else {
@@ -106,7 +106,7 @@ impl Worker {
         Ok(true)
     }
 
-    /// One round in calls of the applications of all members, in which all versions are protected that are in all lists.
+    /// Protects the versions that are in the lists of all members, in calls of their applications.
     pub(super) fn protect_all(&self) -> Result<()> {
         if let Some(error) = self.pending.failure() {
             return Err(error);

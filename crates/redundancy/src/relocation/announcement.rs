@@ -1,4 +1,4 @@
-//! What ranks tell each other about the directories on their nodes.
+//! Announcements of ranks to each other about the directories on their nodes.
 
 use crate::truncations::Truncation;
 use crate::wire::{Reader, Writer};
@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Where a rank runs.
+/// The node directory of a rank that runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Site {
-    /// What the directory of its node is told by.
+    /// Identifies the node's directory: machine, device and inode.
     place: String,
     /// The last epoch in which it wrote there.
     pub(super) epoch: u32,
@@ -85,17 +85,17 @@ pub(super) fn misplaced(sites: &[Site]) -> BTreeSet<Misplaced> {
     found
 }
 
-/// What a directory holds of a rank.
+/// The contents of a rank's directory.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Holding {
     pub(super) rank: u32,
     /// The pieces, with their epochs and sequences.
     pub(super) pieces: Vec<(u64, (u32, u64))>,
-    /// What its runs gave up in the repository.
+    /// Truncations of the rank's runs in the repository.
     pub(super) truncations: Vec<tierflow_store::Truncation>,
     /// The versions that have manifests, and the starts that protected them.
     pub(super) manifests: Vec<(u64, u64)>,
-    /// What its runs gave up of what was protected.
+    /// Truncations of the rank's runs in the parity store.
     pub(super) forgotten: Vec<Truncation>,
     /// The versions that the rank has elsewhere, in ascending order.
     pub(super) elsewhere: Vec<u64>,

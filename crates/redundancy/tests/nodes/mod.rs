@@ -50,7 +50,7 @@ pub(crate) struct Group {
     pub(crate) hosts: Mutex<Vec<String>>,
     pub(crate) has_external: bool,
     pub(crate) is_driven: bool,
-    /// Whether engines are not built where versions are lost.
+    /// Engines are not built where versions are lost.
     pub(crate) refuses: bool,
     pub(crate) runs: AtomicU64,
 }
@@ -119,15 +119,15 @@ impl Group {
     /// The node of a name is not there, and what is made under its path lies elsewhere.
     pub(crate) fn unmount(&self, node: &str) {
         let path = self.home.path();
-        // It may not have been used yet.
+        // The node may not have been used yet.
         std::fs::create_dir_all(path.join(node)).unwrap();
         std::fs::rename(path.join(node), path.join(format!("{node}.away"))).unwrap();
     }
 
-    /// It is there again.
+    /// Brings the node of a name back.
     pub(crate) fn mount(&self, node: &str) {
         let path = self.home.path();
-        // What was made under its path is hidden by it.
+        // The mount hides all that was made under its path.
         let _there_is_none = std::fs::remove_dir_all(path.join(node));
         std::fs::rename(path.join(format!("{node}.away")), path.join(node)).unwrap();
     }
@@ -138,7 +138,7 @@ impl Group {
         *self.hosts.lock().unwrap() = hosts.collect();
     }
 
-    /// One run of the application, of all its ranks.
+    /// Runs the application once, with all its ranks.
     pub(crate) fn run<T: Send>(&self, body: impl Fn(u32, &Engine) -> T + Sync) -> Vec<T> {
         self.threads(|rank, run| body(rank, &self.open(rank, run)))
     }

@@ -16,7 +16,7 @@ pub(crate) enum Door {
 const ALL: [Door; 4] = [Door::Rust, Door::C, Door::Veloc, Door::Python];
 
 impl Door {
-    /// Those that are asked for and can be run. Of the others it is said that they are not run.
+    /// The doors that are asked for and can be run. The others are named on the standard error.
     pub(crate) fn runnable() -> Vec<Self> {
         let asked: String = variable("TIERFLOW_DOORS", String::new());
         let is_asked = |door: &Self| {

@@ -10,15 +10,20 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// Nothing is known to fail.
-const KNOWN: Known = &[];
+/// Rust warns of the versions that a suspension gave up; the other doors do not hand that on.
+const KNOWN: Known = &[
+    ("C suspend", Kind::Silent, "C12"),
+    ("C notice", Kind::Silent, "C12"),
+    ("Python suspend", Kind::Silent, "C12"),
+    ("Python notice", Kind::Silent, "C12"),
+];
 
 /// Ends that every door has. Signals have their default action.
 const ENDS: [&str; 9] = [
     "return", "close", "close", "fail", "exit", "term", "int", "kill", "exec",
 ];
 
-/// What a history is made of.
+/// The options of a history, and the actions of its starts.
 struct History {
     options: Vec<String>,
     starts: Vec<Vec<String>>,
@@ -142,9 +147,11 @@ impl Course<'_> {
             report.durable.extend(report.took.keys());
         }
         let had_notice = actions.iter().any(|action| action.starts_with("notice"));
+        let was_suspended = actions.iter().any(|action| action.starts_with("s:"));
         let mute = is_mute(self.door, &end) && !had_notice;
         for (is, what) in [
             (options.len() > self.options.len() + 1, "with"),
+            (was_suspended && !had_notice, "suspend"),
             (had_notice, "notice"),
         ] {
             if is {
@@ -207,12 +214,12 @@ impl Course<'_> {
                 None => tell(Kind::Silent, format!("version {version}")),
             }
         }
-        // What was lost once is not to be found again.
+        // Versions that were lost once are not to be found again.
         self.durable
             .retain(|version, _| found.whole.contains_key(version));
     }
 
-    /// What a process finds that begins now.
+    /// Starts a process, and returns what it finds.
     fn check<'a>(&'a self, more: impl Iterator<Item = &'a u64>) -> Report {
         let mut options = self.options.clone();
         options.push("run=0".to_owned());

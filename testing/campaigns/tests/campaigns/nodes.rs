@@ -1,4 +1,4 @@
-//! One rank or two, on two nodes that share external storage, with limits, differences, disks that are full, directories that are
+//! Histories of a rank or two, on two nodes that share external storage, with limits, differences, disks that are full, directories that are
 //! not named or cannot be listed, nodes that are lost and ranks that change places: no version that was said to be durable is lost,
 //! and no start removes or changes what lies there.
 
@@ -19,7 +19,7 @@ enum Place {
     /// The option is forgotten.
     NoExternal,
     NoNode,
-    /// What is named is no directory: it cannot be listed.
+    /// The path is no directory: it cannot be listed.
     Unlisted,
     /// Every write of the process says that the disk is full.
     Full,
@@ -33,7 +33,7 @@ struct History<'a> {
     limited: bool,
     differences: bool,
     starts: u64,
-    /// What each rank was told to be durable, and all ranks were.
+    /// The versions that all ranks were told to be durable, as each rank wrote them.
     durable: BTreeMap<u64, Vec<Written>>,
     tally: &'a Tally,
 }

@@ -19,7 +19,7 @@ impl Server {
     pub(crate) fn start(root: &Path, port: u16) -> Option<Self> {
         let mut command = Command::new(interpreter());
         command.arg(script("s3.py")).arg(port.to_string()).arg(root);
-        // It ends when its input does.
+        // The server ends when its input does.
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().ok()?;
         let mut line = String::new();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// Nothing is known to fail.
 const KNOWN: Known = &[];
 
-/// What a process has at a time.
+/// The resources of a process at a time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sample {
     kib: u64,

@@ -1,4 +1,4 @@
-//! One start of a door's program, and what it reported.
+//! Starts of a door's program, and their reports.
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,25 +12,25 @@ use std::time::{Duration, Instant};
 /// A program that takes longer than this hangs: closing waits a minute for storage.
 const PATIENCE: Duration = Duration::from_secs(200);
 
-/// What is known of a version: who wrote it, and how many bytes.
+/// The run that wrote a version, and how many bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Written {
     pub(crate) run: u64,
     pub(crate) size: u64,
 }
 
-/// What a start reported.
+/// The report of a start.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     /// Bytes of the versions that were taken in.
     pub(crate) took: BTreeMap<u64, u64>,
-    /// Those that were said to be durable.
+    /// Versions that were said to be durable.
     pub(crate) durable: BTreeSet<u64>,
     /// Closing succeeded.
     pub(crate) closed: bool,
-    /// Those that came back whole.
+    /// Versions that came back whole.
     pub(crate) whole: BTreeMap<u64, Written>,
-    /// Those that did not, and why.
+    /// Versions that did not come back whole, and why.
     pub(crate) missing: BTreeMap<u64, String>,
     pub(crate) damage: Vec<String>,
     /// Ends of a fork's child that should have been without an error.
@@ -73,7 +73,7 @@ impl Report {
         self.status?.signal()
     }
 
-    /// Whether its standard error names a version, alone or within a range such as `70001 to 70009` or `70001–70009`.
+    /// Returns true if the standard error names a version, alone or within a range such as `70001 to 70009` or `70001–70009`.
     pub(crate) fn names(&self, version: u64) -> bool {
         let mut before: Option<u64> = None;
         let mut between = String::new();
@@ -148,7 +148,7 @@ impl Start {
         }
     }
 
-    /// Whether it has ended.
+    /// Returns true if the program has ended.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()
     }
@@ -174,7 +174,7 @@ impl Start {
             }
         }
         self.report.hung = self.child.try_wait().unwrap().is_none();
-        // What it left behind holds its output open.
+        // Processes that it left behind hold its output open.
         self.kill_all();
         self.report.status = self.child.wait().ok();
         self.report.errors = self.errors.join().unwrap();

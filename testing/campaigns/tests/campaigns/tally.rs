@@ -1,10 +1,10 @@
-//! What a campaign found, counted.
+//! The findings of a campaign, counted.
 
 use super::draws::variable;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-/// What may go wrong.
+/// The kinds of failures.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Kind {
     /// A version that was said to be durable did not come back.
@@ -25,7 +25,7 @@ pub(crate) enum Kind {
     Grown,
 }
 
-/// What is known to fail, until it is mended: where (as `Tally::count` says it, or its beginning), what, and the item of the issue.
+/// Known failures, until they are mended: the place (as `Tally::count` says it, or its beginning), the kind, and the item of the issue.
 pub(crate) type Known = &'static [(&'static str, Kind, &'static str)];
 
 #[derive(Debug, Default)]
