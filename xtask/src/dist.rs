@@ -203,8 +203,11 @@ fn place(package: &str, target: &crate::cargo::Target, is_test: bool) -> Option<
         } else {
             format!("tests/{package}.{name}")
         }
-    } else if target.is("example") || (target.is("bin") && package == name) {
-        // A package that is one program is an example: `examples/rtm`.
+    } else if target.is("example")
+        || target
+            .src_path
+            .ends_with(format!("examples/{name}/src/main.rs"))
+    {
         format!("examples/{name}")
     } else if target.is("bin") {
         format!("bin/{name}")
@@ -275,8 +278,9 @@ mod tests {
             Some("tests/tierflow-evict.oracle".into())
         );
         assert_eq!(at("many", "example", false), Some("examples/many".into()));
-        let rtm = place("rtm", &target("rtm", "bin"), false);
-        assert_eq!(rtm, Some("examples/rtm".into()));
+        let mut rtm = target("rtm", "bin");
+        rtm.src_path = "here/examples/rtm/src/main.rs".into();
+        assert_eq!(place("rtm", &rtm, false), Some("examples/rtm".into()));
         assert_eq!(at("scores", "bench", true), Some("benches/scores".into()));
         assert_eq!(
             at("experiments", "bin", false),

@@ -34,12 +34,12 @@ pub(crate) fn run(write: bool) -> Result<()> {
     let (most, mut now) = read_and_count(&workspace, &files)?;
     println!("{} are left", now.still.values().sum::<usize>());
     if !write {
-        let complaints = complaints(&workspace, &files)?;
+        let complaints = risen(&most.still, &now.still);
         ensure!(complaints.is_empty(), "{}", complaints.join("\n"));
         return Ok(());
     }
     for (name, count) in &mut now.still {
-        *count = most.still.get(name).map_or(*count, |most| *most.min(count));
+        *count = most.still.get(name).map_or(0, |most| *most.min(count));
     }
     let text = toml::to_string_pretty(&now)?;
     std::fs::write(workspace.workspace_root.join(FILE), text).context(FILE)

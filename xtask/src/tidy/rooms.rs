@@ -29,17 +29,15 @@ const ROOMS: &[(&str, &[&str])] = &[
         ],
     ),
     ("tierflow-sim", &["tierflow-plan"]),
-    // The engine in its tests.
+    // These three have the engine in their tests.
     (
         "tierflow-objects",
         &["tierflow-store", "tierflow-device", "tierflow-engine"],
     ),
-    // The engine in its tests.
     (
         "tierflow-agent",
         &["tierflow-store", "tierflow-device", "tierflow-engine"],
     ),
-    // The engine in its tests.
     (
         "tierflow-redundancy",
         &["tierflow-store", "tierflow-device", "tierflow-engine"],
