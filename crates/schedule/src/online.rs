@@ -107,9 +107,10 @@ impl Online {
             let state = self.tiers[0].remove(index - first);
             self.forget(state);
         }
-        if let (Some(tier), Some(oldest)) = (self.tiers.first_mut(), self.ring.pop_front()) {
-            tier.push(oldest);
-            self.sent.push(oldest);
+        if is_free && (has_room || lost.is_some()) {
+            let oldest = self.ring.pop_front();
+            self.tiers[0].extend(oldest);
+            self.sent.extend(oldest);
             self.begun[0] += 1;
         }
     }
