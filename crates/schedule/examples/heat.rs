@@ -70,8 +70,16 @@ fn main() {
         state: 1 << 20,
         device: 8 << 20,
         tiers: vec![
-            Tier { room: 64 << 20, down: 5e9, up: 5e9 },
-            Tier { room: u64::MAX, down: 1e9, up: 1e9 },
+            Tier {
+                room: 64 << 20,
+                down: 5e9,
+                up: 5e9,
+            },
+            Tier {
+                room: u64::MAX,
+                down: 1e9,
+                up: 1e9,
+            },
         ],
         copy: 1e11,
         codec: None,
@@ -82,8 +90,15 @@ fn main() {
         .iter()
         .zip(by_storing_all(first))
         .all(|(a, b)| a.to_bits() == b.to_bits());
-    println!("expected {:?}, at least {:?}", plan.expected(), plan.bound().time);
-    println!("the best schedule that waits for its transfers: {:?}", machine.blocking(STEPS));
+    println!(
+        "expected {:?}, at least {:?}",
+        plan.expected(),
+        plan.bound().time
+    );
+    println!(
+        "the best schedule that waits for its transfers: {:?}",
+        machine.blocking(STEPS)
+    );
     println!("equal to the gradient of stored states, to the bit: {equal}");
     if !equal {
         std::process::exit(1);

@@ -20,7 +20,10 @@ fn run(actions: impl Iterator<Item = Action>, steps: usize) {
             }
             Action::Save { step, .. } => {
                 assert_eq!(work, Some(step));
-                assert!(step < steps && stored.insert(step), "{step} is stored already");
+                assert!(
+                    step < steps && stored.insert(step),
+                    "{step} is stored already"
+                );
             }
             Action::EndForward => {
                 assert!(!is_swept && work == Some(steps));
@@ -114,14 +117,33 @@ fn a_codec_is_used_where_it_pays() {
         backward: Duration::from_millis(2),
         state: 1_000_000,
         device: 10_000_000,
-        tiers: vec![Tier { room: 30_000_000, down: 2e8, up: 2e8 }],
+        tiers: vec![Tier {
+            room: 30_000_000,
+            down: 2e8,
+            up: 2e8,
+        }],
         copy: f64::INFINITY,
-        codec: Some(Codec { ratio, encode: Duration::from_micros(50), decode: Duration::from_micros(50) }),
+        codec: Some(Codec {
+            ratio,
+            encode: Duration::from_micros(50),
+            decode: Duration::from_micros(50),
+        }),
     };
     let coded = Plan::best(&machine(4.0), 200);
     let plain = Plan::best(&machine(1.0), 200);
-    assert!(coded.actions().any(|action| matches!(action, Action::Save { coded: true, .. })));
-    assert!(!plain.actions().any(|action| matches!(action, Action::Save { coded: true, .. })));
+    assert!(
+        coded
+            .actions()
+            .any(|action| matches!(action, Action::Save { coded: true, .. }))
+    );
+    assert!(
+        !plain
+            .actions()
+            .any(|action| matches!(action, Action::Save { coded: true, .. }))
+    );
     let ratio = coded.expected().unwrap().as_secs_f64() / coded.bound().time.as_secs_f64();
-    assert!(coded.expected() < plain.expected() && ratio < 1.05, "{ratio}");
+    assert!(
+        coded.expected() < plain.expected() && ratio < 1.05,
+        "{ratio}"
+    );
 }

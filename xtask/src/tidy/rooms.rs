@@ -7,6 +7,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("tierflow-lifecycle", &[]),
     ("tierflow-evict", &[]),
     ("tierflow-placement", &[]),
+    ("tierflow-schedule", &[]),
     ("tierflow-timeline", &[]),
     ("tierflow-device", &[]),
     ("tierflow-local-stores", &["tierflow-store"]),
@@ -120,7 +121,11 @@ const BINDINGS: &[&str] = &[
 ];
 
 /// Those that may use crates of others in their tests alone.
-const ALONE: &[&str] = &["tierflow-lifecycle", "tierflow-timeline"];
+const ALONE: &[&str] = &[
+    "tierflow-lifecycle",
+    "tierflow-schedule",
+    "tierflow-timeline",
+];
 
 /// What tests of every crate may share. It is not published, so nothing else may.
 const TESTING: &str = "tierflow-testing";
