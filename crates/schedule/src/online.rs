@@ -184,16 +184,14 @@ impl Online {
             self.step(&[]);
         }
         let bound = machine.bound(self.at);
-        let slots = [(1, 0), (0, 0), (2, 0), (0, 2), (0, 6), (1, 3)];
-        // Of the slowest tier in use, all states, or the older half, or the first alone.
-        let slowest = self
-            .tiers
-            .iter()
-            .rfind(|tier| !tier.is_empty())
-            .map_or(0, Vec::len);
-        let mut best: Option<Plan> = None;
-        let mut kept = vec![slowest, slowest.div_ceil(2), slowest.min(1)];
+        let slots = [(1, 0), (0, 0), (2, 0), (0, 2), (0, 6), (0, 20), (1, 3)];
+        // Of the slowest tier in use, all states, or the oldest ones.
+        let slowest = self.tiers.iter().rfind(|tier| !tier.is_empty());
+        let slowest = slowest.map_or(0, Vec::len);
+        let mut kept: Vec<usize> = (0..=4).map(|part| slowest - slowest * part / 4).collect();
+        kept[4] = slowest.min(1);
         kept.dedup();
+        let mut best: Option<Plan> = None;
         for kept in kept {
             for (reserve, spill) in slots {
                 let actions = self.reversal(Reversal {
