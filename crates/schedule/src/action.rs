@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// One thing that a solver does. The stream of them is that of `checkpoint_schedules`, with times left to the tiers below.
+/// An action of a solver. The stream of them is that of `checkpoint_schedules`, with times left to the tiers below.
 ///
 /// The solver has one working buffer, which holds the state of one step. A stored state enters a slot on the device; its
 /// way to the tiers below and back is the business of the engine.

@@ -20,7 +20,7 @@ impl Machine {
     }
 }
 
-/// Where a span stands: its first state is stored on `source`, `free` slots are left on `level`, which is `source` or a
+/// The place of a span: its first state is stored on `source`, `free` slots are left on `level`, which is `source` or a
 /// faster one, and all slots of levels that are faster still.
 #[derive(Clone, Copy)]
 struct Place {
@@ -29,7 +29,7 @@ struct Place {
     free: usize,
 }
 
-/// What is done with a span next.
+/// The next decision about a span.
 enum Choice {
     Single,
     /// No slots are left.

@@ -62,7 +62,7 @@ impl Optimum {
     /// The larger one of the two bounds, in seconds.
     pub(crate) fn least(&self, model: &Model) -> f64 {
         let steps = model.steps as f64;
-        // One step more than with Revolve's turn: the sweep goes to the end.
+        // The sweep goes to the end, one step farther than Revolve's turn.
         let forwards = binomial::forwards(steps, model.all_room()) + 1.0;
         let counted = forwards * model.forward + steps * model.backward;
         let hops = (0..model.hops.len()).map(|hop| Repeated::new(model, hop).least());

@@ -46,7 +46,7 @@ pub struct Codec {
     pub decode: Duration,
 }
 
-/// One hop down, in seconds and bytes.
+/// A hop down, in seconds and bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hop {
     pub(crate) room: u64,

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 /// The rule for a sweep whose length and whose links' rates nobody knows.
 ///
-/// Each state enters a ring of slots on the device. The oldest state of a full ring goes down if the link is free, else it
-/// is forgotten. A full lower tier forgets the state whose neighbours are nearest. The first state always stays.
+/// Each state enters a ring of slots on the device. The oldest state of a full ring goes down if the link is idle and the
+/// tier below has room. Otherwise the rule forgets the state whose loss repeats the fewest steps. The first state always
+/// stays.
 #[derive(Clone, Debug)]
 pub struct Online {
     slots: usize,
@@ -81,22 +82,12 @@ impl Online {
 
     /// Makes room in the ring.
     fn shrink(&mut self, is_free: bool) {
-        let tiers: Vec<usize> = self.tiers.iter().rev().map(Vec::len).collect();
-        let below: usize = tiers.iter().sum();
+        let below: usize = self.tiers.iter().map(Vec::len).sum();
         let end = below + self.ring.len();
-        let has_room = self
-            .tiers
-            .first()
-            .is_some_and(|tier| tier.len() < self.rooms[0]);
-        let first = match self.tiers.first() {
-            Some(tier) if is_free => below - tier.len(),
-            _ => below,
-        };
-        let lost = if is_free && has_room {
-            None
-        } else {
-            self.cheapest(first, end)
-        };
+        let open = self.tiers.first().filter(|_| is_free).map(Vec::len);
+        let has_room = open.is_some_and(|states| states < self.rooms[0]);
+        let first = below - open.unwrap_or(0);
+        let lost = (!has_room).then(|| self.cheapest(first, end)).flatten();
         if let Some(index) = lost.filter(|&index| index >= below) {
             if let Some(state) = self.ring.remove(index - below) {
                 self.forget(state);
@@ -107,9 +98,10 @@ impl Online {
             let state = self.tiers[0].remove(index - first);
             self.forget(state);
         }
-        if let (Some(tier), Some(oldest)) = (self.tiers.first_mut(), self.ring.pop_front()) {
-            tier.push(oldest);
-            self.sent.push(oldest);
+        if has_room || lost.is_some() {
+            let oldest = self.ring.pop_front();
+            self.tiers[0].extend(oldest);
+            self.sent.extend(oldest);
             self.begun[0] += 1;
         }
     }
@@ -183,16 +175,14 @@ impl Online {
             self.step(&[]);
         }
         let bound = machine.bound(self.at);
-        let slots = [(1, 0), (0, 0), (2, 0), (0, 2), (0, 6), (1, 3)];
-        // Of the slowest tier in use, all states, or the older half, or the first alone.
-        let slowest = self
-            .tiers
-            .iter()
-            .rfind(|tier| !tier.is_empty())
-            .map_or(0, Vec::len);
-        let mut best: Option<Plan> = None;
-        let mut kept = vec![slowest, slowest.div_ceil(2), slowest.min(1)];
+        let slots = [(1, 0), (0, 0), (2, 0), (0, 2), (0, 6), (0, 20), (1, 3)];
+        // Of the slowest tier in use, all states, or the oldest ones.
+        let slowest = self.tiers.iter().rfind(|tier| !tier.is_empty());
+        let slowest = slowest.map_or(0, Vec::len);
+        let mut kept: Vec<usize> = (0..=4).map(|part| slowest - slowest * part / 4).collect();
+        kept[4] = slowest.min(1);
         kept.dedup();
+        let mut best: Option<Plan> = None;
         for kept in kept {
             for (reserve, spill) in slots {
                 let actions = self.reversal(Reversal {
@@ -233,7 +223,9 @@ impl Online {
             let taken = if index < below { 1 } else { 1 + index - below }
                 + if below > 0 { reserve } else { 0 };
             let spilled = if below > 0 { spill } else { 0 };
-            let inner = (self.slots + spilled)
+            let inner = self
+                .slots
+                .saturating_add(spilled)
                 .saturating_sub(taken)
                 .min(room.saturating_sub(index + 1));
             writer.gap(Gap { start, end, inner });

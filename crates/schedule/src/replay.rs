@@ -4,7 +4,7 @@ use crate::action::Action;
 use crate::machine::Model;
 use crate::residency::{Residency, Transfer, Version};
 
-/// What a stream takes, in seconds.
+/// Times of a stream, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Times {
     pub(crate) total: f64,
@@ -27,7 +27,7 @@ pub(crate) fn replay_sent(
     Player::new(model, actions, &residency).play()
 }
 
-/// One version on one tier.
+/// A version on a tier.
 #[derive(Clone, Copy, Default)]
 struct Copy {
     is_present: bool,

@@ -1,4 +1,4 @@
-//! Which states a stream of actions has on which tier: by Belady's rule, which for reversals is that of a stack.
+//! The states that a stream of actions has on each tier: by Belady's rule, which for reversals is that of a stack.
 //!
 //! The state of the highest step is used first. A full tier therefore gives up the lowest step that it holds. Nothing here
 //! depends on time; the replay adds it.
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 /// The index of a `Save` among those of the stream.
 pub(crate) type Version = usize;
 
-/// One transfer over a hop, in the order in which the stream needs it.
+/// A transfer over a hop. Lists have them in the order in which the stream needs them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transfer {
     pub(crate) version: Version,
@@ -165,7 +165,7 @@ impl Residency {
     }
 }
 
-/// One tier, and what its rule needs.
+/// A tier, with the versions' steps and last uses.
 struct Tier<'a> {
     room: u64,
     /// `None` on the device, where each version takes one slot.

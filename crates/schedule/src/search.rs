@@ -22,6 +22,13 @@ pub(crate) struct Search<'a> {
     work: usize,
 }
 
+/// A shape with the seconds that its stream takes.
+#[derive(Clone, Copy)]
+struct Start {
+    time: f64,
+    shape: Shape,
+}
+
 impl<'a> Search<'a> {
     pub(crate) fn new(model: &'a Model) -> Self {
         let optimum = bound::programme(model);
@@ -115,23 +122,26 @@ impl<'a> Search<'a> {
                         coded,
                         ..Shape::new(model, below, last.clamp(1, steps))
                     };
-                    starts.push((self.shape(shape), shape));
+                    starts.push(Start {
+                        time: self.shape(shape),
+                        shape,
+                    });
                 }
             }
         }
-        starts.sort_by(|a, b| a.0.total_cmp(&b.0));
-        starts.dedup_by_key(|start| start.1);
+        starts.sort_by(|a, b| a.time.total_cmp(&b.time));
+        starts.dedup_by_key(|start| start.shape);
         let mut best = starts[0];
         for start in starts.into_iter().take(4) {
             let found = self.climb(start);
-            if found.0 < best.0 {
+            if found.time < best.time {
                 best = found;
             }
         }
-        self.polish(best.1.line(model));
+        self.polish(best.shape.line(model));
     }
 
-    fn climb(&mut self, (mut time, mut shape): (f64, Shape)) -> (f64, Shape) {
+    fn climb(&mut self, mut best: Start) -> Start {
         let mut step = 0.3;
         while step > 0.01 && !self.is_done(0.7) {
             let mut better = false;
@@ -140,10 +150,10 @@ impl<'a> Search<'a> {
                     if field == 5 && self.model.codec.is_none() {
                         continue;
                     }
-                    let next = vary(shape, field, step, sign, self.model.steps);
-                    let found = self.shape(next);
-                    if found < time {
-                        (time, shape, better) = (found, next, true);
+                    let next = vary(best.shape, field, step, sign, self.model.steps);
+                    let time = self.shape(next);
+                    if time < best.time {
+                        (best, better) = (Start { time, shape: next }, true);
                     }
                 }
             }
@@ -151,7 +161,7 @@ impl<'a> Search<'a> {
                 step /= 2.0;
             }
         }
-        (time, shape)
+        best
     }
 
     /// Moves single positions, and ranges of them, at random.

@@ -274,7 +274,7 @@ impl Small {
     }
 
     fn wait(&self, mut s: State, time: u32) -> State {
-        let mut ends = |busy: &mut Busy| {
+        let ends = |busy: &mut Busy| {
             let ends = busy.left > 0 && busy.left == time;
             busy.left = busy.left.saturating_sub(time);
             let index = busy.index;

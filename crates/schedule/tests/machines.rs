@@ -2,6 +2,8 @@
 //!
 //! The short form draws a few machines from a fixed seed. `TIERFLOW_SCHEDULE_LONG=400` draws 400 from the clock.
 
+#![allow(clippy::expect_used, reason = "helpers of tests")]
+
 mod dice;
 
 use dice::{Dice, Draw, Summary};

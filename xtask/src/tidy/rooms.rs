@@ -7,6 +7,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("tierflow-lifecycle", &[]),
     ("tierflow-evict", &[]),
     ("tierflow-placement", &[]),
+    ("tierflow-schedule", &[]),
     ("tierflow-device", &[]),
     ("tierflow-peers", &["tierflow-device", "tierflow-placement"]),
     ("tierflow-tier-alloc", &["tierflow-device"]),
@@ -114,7 +115,7 @@ const BINDINGS: &[&str] = &[
 ];
 
 /// Crates that may use others' crates in their tests alone.
-const ALONE: &[&str] = &["tierflow-lifecycle"];
+const ALONE: &[&str] = &["tierflow-lifecycle", "tierflow-schedule"];
 
 /// The helpers of every crate's tests. The crate is not published, so nothing else may use it.
 const TESTING: &str = "tierflow-testing";
