@@ -72,7 +72,8 @@ impl Inventory {
         store: &ParityStore,
         node: String,
         elsewhere: &BTreeSet<u64>,
-        (pieces, ranks): (&[PieceInfo], u32),
+        pieces: &[PieceInfo],
+        ranks: u32,
     ) -> Result<Self> {
         let (own, others): (Vec<&PieceInfo>, Vec<_>) =
             pieces.iter().partition(|piece| piece.ranks == ranks);

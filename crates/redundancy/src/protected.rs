@@ -84,8 +84,8 @@ impl Protected {
     ) -> Result<Self> {
         let store = Arc::new(store);
         let pieces = repository.own_pieces()?;
-        let pieces = (pieces.as_slice(), member.ranks);
-        let mine = Inventory::of(&store, member.node.clone(), elsewhere, pieces)?;
+        let node = member.node.clone();
+        let mine = Inventory::of(&store, node, elsewhere, &pieces, member.ranks)?;
         let gathered = collective.all_gather(&mine.encode(), member.patience)?;
         let all: Option<Vec<Inventory>> = gathered
             .iter()
@@ -130,7 +130,7 @@ impl Protected {
         }
         worker.set = set.clone();
         worker.protect_rest(&given_up, elsewhere)?;
-        let gone = gone(&lost, (member.rank, member.patience), collective)?;
+        let gone = gone(&lost, member.rank, member.patience, collective)?;
         // Versions from before are protected in one start, and this run's in the next, as it may give up the former.
         let own_start = start.saturating_add(1);
         worker.start = own_start;
@@ -270,7 +270,8 @@ fn set_losses(all: &[Inventory], members: &[Member], store: &ParityStore) -> Vec
 /// Gathers the losses of all ranks' sets. All ranks get the same.
 fn gone(
     lost: &[(u64, Error)],
-    (rank, patience): (u32, Duration),
+    rank: u32,
+    patience: Duration,
     collective: &dyn Collective,
 ) -> Result<Vec<Gone>> {
     let mut mine = Writer::default();

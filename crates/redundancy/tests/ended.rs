@@ -69,7 +69,8 @@ impl Group {
     fn live<T: Send>(
         &self,
         session: u64,
-        (messages, patience): (u64, Duration),
+        messages: u64,
+        patience: Duration,
         call: impl Fn(u32, &Exchange<'_>) -> Result<T> + Sync,
     ) -> Vec<Result<T>> {
         std::thread::scope(|scope| {
@@ -98,15 +99,21 @@ impl Group {
         })
     }
 
-    fn protect(&self, session: u64, version: u64, ending: (u64, Duration)) -> Vec<Result<()>> {
-        self.live(session, ending, |rank, exchange| {
+    fn protect(
+        &self,
+        session: u64,
+        version: u64,
+        messages: u64,
+        patience: Duration,
+    ) -> Vec<Result<()>> {
+        self.live(session, messages, patience, |rank, exchange| {
             std::fs::write(self.path(rank, version), part(rank, version)).unwrap();
             exchange.protect(version, &part(rank, version)).map(drop)
         })
     }
 
     fn rebuild(&self, session: u64, version: u64) -> Vec<Result<()>> {
-        self.live(session, (u64::MAX, PATIENCE), |rank, exchange| {
+        self.live(session, u64::MAX, PATIENCE, |rank, exchange| {
             let path = self.path(rank, version);
             let own = std::fs::read(&path).ok();
             let own = own.as_ref().map(|own| own as &dyn Part);
@@ -135,7 +142,7 @@ fn group(home: &Path) -> Group {
 fn what_was_protected_before_stays_so() {
     let home = tempfile::tempdir().unwrap();
     let whole = group(home.path());
-    for protected in whole.protect(1, 1, (u64::MAX, PATIENCE)) {
+    for protected in whole.protect(1, 1, u64::MAX, PATIENCE) {
         protected.unwrap();
     }
     // Each message of a version is the last one once.
@@ -144,11 +151,11 @@ fn what_was_protected_before_stays_so() {
     for messages in 0..all {
         let home = tempfile::tempdir().unwrap();
         let group = group(home.path());
-        for protected in group.protect(1, 1, (u64::MAX, PATIENCE)) {
+        for protected in group.protect(1, 1, u64::MAX, PATIENCE) {
             protected.unwrap();
         }
         // The others hear what it still said, and then nothing.
-        let protected = group.protect(2, 2, (messages, Duration::from_millis(200)));
+        let protected = group.protect(2, 2, messages, Duration::from_millis(200));
         assert!(protected.iter().any(Result::is_err));
         // The node goes with the rank.
         std::fs::remove_dir_all(home.path().join("node1")).unwrap();

@@ -147,7 +147,7 @@ impl Exchange<'_> {
     fn receive(&self, member: usize, step: Step, number: u64) -> Result<Vec<u8>> {
         let rank = self.rank_of(member);
         let message = self.transport.receive(rank, self.patience)?;
-        content(rank, message, (step, number))
+        content(rank, message, step, number)
     }
 
     /// Receives a row's shard of a member.
@@ -177,7 +177,7 @@ impl Exchange<'_> {
                 message => break message?,
             }
         };
-        let message = content(rank, message, (Step::Shard, row.number))?;
+        let message = content(rank, message, Step::Shard, row.number)?;
         self.of_length(member, message, row.bytes)
     }
 
@@ -231,7 +231,7 @@ impl Exchange<'_> {
                     message => break message?,
                 }
             };
-            let bytes = content(rank, message, (Step::Ready, 0))?;
+            let bytes = content(rank, message, Step::Ready, 0)?;
             all.push(Message::decode(&bytes).ok_or(Error::Message { rank })?);
         }
         Ok(Some(all))
@@ -279,7 +279,7 @@ fn trailer(step: Step, number: u64) -> [u8; TRAILER] {
 }
 
 /// The bytes of a message, whose trailer must be of this step and number.
-fn content(rank: u32, mut message: Vec<u8>, (step, number): (Step, u64)) -> Result<Vec<u8>> {
+fn content(rank: u32, mut message: Vec<u8>, step: Step, number: u64) -> Result<Vec<u8>> {
     let bytes = message.len().checked_sub(TRAILER);
     let bytes = bytes.ok_or(Error::Message { rank })?;
     let trailing = message.get(bytes..).unwrap_or_default();

@@ -120,12 +120,8 @@ impl NodeDirectories {
             let store = ParityStore::of_rank(directory, rank)?;
             let pieces = repository.own_pieces()?;
             let node = directory.display().to_string();
-            all.push(Inventory::of(
-                &store,
-                node,
-                &BTreeSet::new(),
-                (&pieces, count),
-            )?);
+            let elsewhere = BTreeSet::new();
+            all.push(Inventory::of(&store, node, &elsewhere, &pieces, count)?);
             workers.push(Worker {
                 set: Set {
                     members: Vec::new(),
