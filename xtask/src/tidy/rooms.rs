@@ -12,6 +12,10 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("tierflow-local-stores", &["tierflow-store"]),
     ("tierflow-peers", &["tierflow-device", "tierflow-placement"]),
     ("tierflow-tier-alloc", &["tierflow-device"]),
+    (
+        "tierflow-transfer",
+        &["tierflow-device", "tierflow-tier-alloc", "tierflow-store"],
+    ),
     ("tierflow-dedup", &["tierflow-device"]),
     ("tierflow-codec", &["tierflow-device"]),
     ("tierflow-store", &[]),
@@ -30,6 +34,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "tierflow-objects",
             "tierflow-peers",
             "tierflow-timeline",
+            "tierflow-transfer",
         ],
     ),
     ("tierflow-sim", &["tierflow-plan", "tierflow-timeline"]),
