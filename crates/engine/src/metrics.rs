@@ -1,11 +1,11 @@
-//! What the engine measured; the book's chapter *Seeing what the cache does* is the guide to it.
+//! Measurements of the engine; the book's chapter *Seeing what the cache does* is the guide to them.
 
 use crate::plan::PrefetchDistance;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// One kind of blocking call, added up.
+/// Sums over one kind of blocking call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Calls {
     /// Calls that succeeded.
@@ -106,7 +106,7 @@ pub struct HopMetrics {
 /// instead of checkpoints.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CompressionMetrics {
-    /// Whether it is on: off where it does not shorten the way to the tiers below.
+    /// True while compression is on. It is off where it does not shorten the way to the tiers below.
     pub is_on: bool,
     /// Bytes of checkpoints that were compressed.
     pub compressed: u64,
@@ -158,7 +158,7 @@ pub struct Metrics {
     pub produce: Calls,
     /// Calls of `consume`: versions lent in place.
     pub consume: Calls,
-    /// What calls waited for.
+    /// Reasons for which calls waited.
     pub stalls: Stalls,
     /// How far ahead of the restores prefetching was, in versions.
     pub prefetch_distance: PrefetchDistance,

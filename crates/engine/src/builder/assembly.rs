@@ -48,7 +48,7 @@ impl EngineBuilder {
         let consumes = self.after_restore == crate::plan::AfterRestore::Discard;
         let opened = self.lasting.open(self.differs(), consumes)?;
         if opened.node_local.is_none() && self.lasting.node_local.take().is_some() {
-            // It is left out, and named in the engine's damage.
+            // The directory is left out, and named in the engine's damage.
             kinds = self.kinds();
         }
         self.node_local_limit = self.node_local_limit.max(opened.required(ALIGNMENT));
@@ -64,7 +64,7 @@ impl EngineBuilder {
             let (medium, limit) = self.make(kind, &opened)?;
             let capacity = medium.capacity().unwrap_or(limit);
             let tier = Level { kind, medium };
-            // What waits for its turn has a worker of its own: it may wait for what would have none.
+            // A version that waits for its turn has a worker of its own: it may wait for one that would have none.
             let takes_many = tier.medium.kept().is_some_and(Kept::takes_many);
             if takes_many {
                 let (theirs, gathering) = gathering();
@@ -136,7 +136,7 @@ impl EngineBuilder {
         Ok(engine)
     }
 
-    /// That what was chosen can be.
+    /// Checks the options that concern no other tier.
     fn check(&self) -> Result<()> {
         let caches = [
             ("device", self.device_cache.bytes),
@@ -186,7 +186,7 @@ impl EngineBuilder {
         }
     }
 
-    /// That what is to go straight from tier to tier has both of them.
+    /// Checks that an engine with straight copies has both of their tiers.
     fn check_direct(&self) -> Result<()> {
         let has_both = self.device_cache.bytes > 0 && self.scratch.is_some();
         if self.direct_io == crate::DirectIo::Always && !has_both {
@@ -205,7 +205,7 @@ impl EngineBuilder {
         Ok(direct.map(Arc::new))
     }
 
-    /// That the peer cache is this device's, and has a tier below.
+    /// Checks that the peer cache is this device's, and has a tier below.
     fn check_peers(&self, kinds: &[Kind]) -> Result<()> {
         if kinds.last() == Some(&Kind::Peers) {
             return Err(BuildError::NothingBelowPeers.into());

@@ -36,20 +36,20 @@ struct Landings {
     is_closed: bool,
 }
 
-/// One of them, until this is dropped.
+/// Room for one difference, until this is dropped.
 pub(super) struct Landing<'k> {
     memory: Memory,
     of: &'k Watched<Landings>,
 }
 
-/// What makes differences, one upon the other, until one fails.
+/// Makes differences, one upon the other, until one fails.
 #[derive(Debug)]
 pub(super) struct Lineage {
     lineage: gpu::Lineage,
     validity: Validity,
 }
 
-/// Whether what a lineage makes is of use.
+/// Tells whether the differences of a lineage are of use.
 #[derive(Debug, Clone)]
 pub(super) struct Validity(Arc<AtomicBool>);
 
@@ -59,7 +59,7 @@ pub(super) struct Begun<'k> {
     making: Option<(gpu::Encoding, Validity)>,
 }
 
-/// What came of it, if it was begun.
+/// The made difference, if it was begun.
 pub(super) struct Ended<'k> {
     pub(super) landing: Landing<'k>,
     pub(super) made: Option<(Result<Summary>, Validity)>,
@@ -89,7 +89,7 @@ impl OnDevice {
         needs_kernels.then(load).transpose()
     }
 
-    /// What makes differences of checkpoints of `len` bytes.
+    /// Makes a lineage for checkpoints of `len` bytes.
     pub(super) fn lineage(&self, config: Config, len: u64) -> Result<Lineage> {
         Ok(Lineage {
             lineage: gpu::Lineage::new(&self.kernels, config, len)?,
@@ -137,7 +137,7 @@ impl Landings {
                     self.all += 1;
                     self.free.push(memory);
                 }
-                // One is enough.
+                // One landing is enough.
                 Err(DeviceError::OutOfMemory { .. }) if self.all > 0 => break,
                 Err(error) => return Err(error.into()),
             }
@@ -195,7 +195,7 @@ impl Lineage {
 }
 
 impl<'k> Begun<'k> {
-    /// What is not begun yet.
+    /// Returns a difference that is not begun yet.
     pub(super) fn nothing(landing: Landing<'k>) -> Self {
         let making = None;
         Self { landing, making }
@@ -265,7 +265,7 @@ impl OnDevice {
                 self.loaded(&head, Some(&chain)).unwrap_or(chain)
             }
         };
-        // Who comes first loads it; the others wait.
+        // The first thread loads the chain; the others wait.
         let mut resident = chain.resident.lock();
         if resident.is_none() {
             let loaded = self.load(context, (stored, size), coder);
@@ -317,7 +317,7 @@ impl OnDevice {
     }
 }
 
-/// What tells what was stored of a version from others.
+/// Returns the bytes that tell a version's stored form from others.
 fn head_of(stored: &stored::Bytes) -> Vec<u8> {
     gpu::head(encoded::plain(stored.as_ref())).to_vec()
 }
