@@ -142,12 +142,12 @@ impl Compression {
         self.always
     }
 
-    /// Whether some values may come back changed.
+    /// Returns true if some values may come back changed.
     pub(crate) fn has_bounds(&self) -> bool {
         !self.bounds.is_empty()
     }
 
-    /// That the bounds can be kept.
+    /// Checks that the bounds can be kept.
     pub(crate) fn check(&self) -> Result<()> {
         for bound in self.bounds.values() {
             Bounded::new(*bound).map_err(BuildError::reduction)?;
@@ -155,7 +155,7 @@ impl Compression {
         Ok(())
     }
 
-    /// That the regions with bounds have values that can be rounded.
+    /// Checks that the regions with bounds have values that can be rounded.
     pub(crate) fn check_regions(&self, version: Version, layout: &[RegionInfo]) -> Result<()> {
         let refused = |region: &&RegionInfo| {
             self.bounds.contains_key(&region.name) && self.of(region).1.is_none()
@@ -172,12 +172,12 @@ impl Compression {
         }
     }
 
-    /// What bytes without a type are taken for.
+    /// Returns the type of bytes without one.
     pub(crate) fn value(&self) -> Value {
         self.value
     }
 
-    /// What a region is taken for, and its bound.
+    /// Returns the type of a region, and its bound.
     pub(crate) fn of(&self, region: &RegionInfo) -> (Value, Option<Bound>) {
         let value = value_of(region.element).unwrap_or(self.value);
         let bound = self.bounds.get(&region.name).copied();
@@ -222,7 +222,7 @@ impl FromStr for Compression {
 }
 
 impl Compression {
-    /// One of nvCOMP's codecs.
+    /// Takes one of nvCOMP's codecs.
     fn nvcomp_text(self, name: &str) -> std::result::Result<Self, BadCompression> {
         let known = NvcompCodec::ALL;
         let codec = known.into_iter().find(|codec| codec.name() == name);
@@ -256,7 +256,7 @@ impl Compression {
     }
 }
 
-/// What types are called.
+/// The names of types.
 const VALUES: &[(&str, Value)] = &[
     ("i8", Value::I8),
     ("i16", Value::I16),

@@ -11,6 +11,10 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("tierflow-device", &[]),
     ("tierflow-peers", &["tierflow-device", "tierflow-placement"]),
     ("tierflow-tier-alloc", &["tierflow-device"]),
+    (
+        "tierflow-transfer",
+        &["tierflow-device", "tierflow-tier-alloc", "tierflow-store"],
+    ),
     ("tierflow-dedup", &["tierflow-device"]),
     ("tierflow-codec", &["tierflow-device"]),
     ("tierflow-store", &[]),
@@ -27,6 +31,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "tierflow-store",
             "tierflow-objects",
             "tierflow-peers",
+            "tierflow-transfer",
         ],
     ),
     ("tierflow-sim", &["tierflow-plan"]),

@@ -48,7 +48,7 @@ pub(crate) fn start_peers(shared: &Arc<Shared>) -> Result<Option<JoinHandle<()>>
     found.map(start).transpose()
 }
 
-/// Who decides how much of a tier is used.
+/// The owner of a tier's memory, who decides how much of it is used.
 trait Lender: Send + 'static {
     /// Sleeps until it may have something to say, the bell rings, or the time is over.
     fn wait(&mut self, bell: &Bell, limit: Option<Duration>);
@@ -62,16 +62,16 @@ trait Lender: Send + 'static {
     /// Takes back all beyond the first `kept` bytes, which are not in use. Returns the bytes that may be used from now on.
     ///
     /// # Errors
-    /// It is to be offered again.
+    /// The memory is to be offered again.
     fn take_back(&mut self, shared: &Shared, kept: u64) -> Result<u64>;
 }
 
-/// What lies beyond the limit.
+/// The state of the memory beyond the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Beyond {
     /// No memory.
     Nothing,
-    /// What the plan is emptying.
+    /// Memory that the plan is emptying.
     Leaving,
     /// Empty memory, which is to be given back.
     Empty,
@@ -82,7 +82,7 @@ struct Keeper<L> {
     notices: Arc<Notices>,
     /// Bytes of the tier.
     capacity: u64,
-    /// What the plan was told last.
+    /// The limit that the plan was told last.
     limit: u64,
     beyond: Beyond,
     lender: L,
@@ -143,7 +143,7 @@ impl<L: Lender> Keeper<L> {
                 self.beyond = Beyond::Empty;
             }
             if let Err(error) = self.look(&shared) {
-                // What it has, it goes on having.
+                // The tier keeps the memory that it has.
                 shared.lock().desk.last_failure = Some(Arc::new(error));
             }
             drop(shared);

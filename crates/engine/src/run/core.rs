@@ -134,20 +134,20 @@ impl Executor for Clerk<'_> {
     }
 }
 
-/// What became of the caches' sizes so far.
+/// Changes of the caches' sizes so far.
 #[derive(Debug, Default)]
 pub(super) struct Resized {
-    /// Whether a cache was resized.
+    /// True once a cache was resized.
     pub(super) is: bool,
     /// Bytes of memory that tiers have beyond their limits: who wanted them back lost patience, and copies may lie there.
     pub(super) owed: HashMap<usize, u64>,
 }
 
-/// What callers and workers share.
+/// State that callers and workers share.
 pub(crate) struct Shared {
     pub(crate) device: Device,
     pub(crate) tiers: Vec<Level>,
-    /// What becomes of versions that leave the fastest tier, if anything does.
+    /// The stage that encodes versions for lower tiers.
     pub(crate) stage: Option<Box<dyn Stage>>,
     pub(super) core: Mutex<Core>,
     pub(super) tray: Tray,
@@ -170,13 +170,13 @@ pub(crate) struct Shared {
     pub(crate) hinting: Mutex<()>,
     /// Versions without bytes.
     pub(crate) empties: Arc<Empties>,
-    /// What regions are called.
+    /// The names of regions.
     pub(crate) layouts: Arc<Layouts>,
     /// Locked while a cache is resized.
     pub(super) resized: Mutex<Resized>,
-    /// What streams still do on slots that were given back.
+    /// Work of streams on slots that were given back.
     pub(crate) pending: Pending,
-    /// What was kept and is to go.
+    /// Kept versions that are to go.
     pub(super) housekeeping: Arc<Housekeeping>,
 }
 
@@ -301,7 +301,7 @@ impl Shared {
         }
     }
 
-    /// Whether some of these places lie in storage, which may take any time.
+    /// Returns true if some of these places lie in storage, which may take any time.
     pub(crate) fn reaches_storage(&self, grant: &Grant) -> bool {
         let bases = grant.bases.iter().flatten().map(|(_, place)| place);
         let mut places = grant.pieces.iter().map(|piece| &piece.place).chain(bases);
@@ -325,7 +325,7 @@ impl Shared {
         }
     }
 
-    /// What makes a version that the plan does not know unreadable, if it lies on some tier.
+    /// Returns the damage of a version that the plan does not know, if it lies on some tier.
     pub(crate) fn damage_of(&self, version: Version) -> Option<tierflow_store::Error> {
         let kept = self.tiers.iter().filter_map(|tier| tier.medium.kept());
         kept.filter_map(|kept| kept.vault().piece(version).err())
@@ -338,7 +338,7 @@ impl Shared {
         for id in ids {
             self.carried(id, Err(TransferError::CANCELLED));
         }
-        // What the application hinted it will not read any more.
+        // The application will not read the versions that it hinted.
         self.forget_hints();
         let kept = || self.tiers.iter().filter_map(|tier| tier.medium.kept());
         if self.has_begun() {
@@ -346,7 +346,7 @@ impl Shared {
             self.housekeep(true);
         }
         for kept in kept() {
-            // What is still there is found, and can be given up, by the next engine.
+            // The next engine finds the versions that are still there, and can give them up.
             let _still_there = kept.remove_dropped();
         }
     }

@@ -1,4 +1,4 @@
-//! What workers do: transfers between tiers, and requests of callers.
+//! Tasks of workers: transfers between tiers, and requests of callers.
 
 use super::sync::{AtomicBool, AtomicUsize, Ordering, Receiver, Sender};
 use crate::Result;
@@ -26,7 +26,7 @@ pub(crate) enum Task {
     Help(Help),
 }
 
-/// One transfer, and the flag that stops it.
+/// A transfer, and the flag that stops it.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(super) transfer: Transfer,

@@ -9,14 +9,14 @@ use tierflow_device::{Memory, Part, PartMut, ReadLoan, Stream, WriteLoan};
 /// Regions to copy from.
 pub(crate) struct SourceRegions<'r, 'a> {
     regions: &'r [Region<'a>],
-    /// Where in the checkpoint each begins.
+    /// Offsets in the checkpoint at which the regions begin.
     starts: Vec<u64>,
 }
 
 /// Regions to copy to: all of the checkpoint, or parts of it.
 pub(crate) struct TargetRegions<'r, 'a> {
     regions: &'r mut [RegionMut<'a>],
-    /// Where in the checkpoint each begins, in ascending order. They do not overlap.
+    /// Offsets in the checkpoint at which the regions begin, in ascending order. The regions do not overlap.
     starts: Cow<'r, [u64]>,
     is_whole: bool,
 }
@@ -60,7 +60,7 @@ impl<'r, 'a> SourceRegions<'r, 'a> {
                         Part::Loan(memory.lend(of.start + within.start..of.start + within.end)?)
                     }
                     Region::Bytes(bytes) => Part::Bytes(&bytes[within]),
-                    // It is plain.
+                    // The region is plain.
                     Region::Named(_) => Part::Bytes(&[]),
                 };
                 Ok((at, part))
@@ -230,7 +230,7 @@ impl<'r, 'a> TargetRegions<'r, 'a> {
 /// A region, of which parts are taken in ascending order.
 enum Room<'r> {
     Memory(&'r Memory, Range<usize>),
-    /// What is behind the bytes that were taken or passed over, and how many these are.
+    /// The bytes behind those that were taken or passed over, and the number of the latter.
     Bytes(&'r mut [u8], usize),
 }
 
@@ -266,7 +266,7 @@ const NOT_ASCENDING: Error = Error::Internal {
     what: "pieces of a version that do not ascend",
 };
 
-/// Where each of these lengths begins, one after the other.
+/// Returns the offsets at which runs of these lengths begin, one after the other.
 fn starts(lengths: impl ExactSizeIterator<Item = usize>) -> Vec<u64> {
     let begin = lengths.scan(0, |end, length| {
         let begin = *end;

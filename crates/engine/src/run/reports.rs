@@ -1,4 +1,4 @@
-//! What workers report to the plan, and ask of it.
+//! Reports of workers to the plan, and their questions to it.
 
 use super::context::TransferError;
 use super::core::Shared;

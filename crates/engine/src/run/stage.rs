@@ -24,11 +24,11 @@ pub(crate) type Links<'a> = (Version, &'a Place, &'a [(Version, Place)]);
 #[cfg_attr(not(feature = "stage"), expect(dead_code))]
 pub(crate) struct Descent<'a> {
     pub(super) version: Version,
-    /// What it is to build upon.
+    /// The version that it is to build upon.
     pub(super) base: Option<Version>,
     /// How many began their way before it.
     pub(super) turn: u64,
-    /// What its regions are called.
+    /// The names of its regions.
     pub(super) layout: &'a dyn Fn() -> Option<Layout>,
     /// Bytes/s of the slowest way between the tiers below, of those that were used.
     pub(super) below: &'a dyn Fn() -> Option<f64>,
@@ -51,7 +51,7 @@ pub(crate) trait StageOptions: Any + Send {
     fn make(&self, device: &Device, fastest: &Medium) -> Result<Option<Box<dyn Stage>>>;
 }
 
-/// What becomes of checkpoints on tiers that do not hold them as they are.
+/// Encodes checkpoints for tiers that do not hold them as they are.
 pub(crate) trait Stage: std::fmt::Debug + Send + Sync {
     /// The most bytes by which what it makes is larger than the checkpoint.
     fn overhead(&self) -> Overhead;
@@ -59,7 +59,7 @@ pub(crate) trait Stage: std::fmt::Debug + Send + Sync {
     /// Versions that one is made of, at most: what a restore from a lower tier reads.
     fn longest_chain(&self) -> u32;
 
-    /// That the regions of a checkpoint can be stored as was asked for.
+    /// Checks that the regions of a checkpoint can be stored in the chosen way.
     fn check(&self, version: Version, layout: &[RegionInfo]) -> Result<()>;
 
     fn metrics(&self) -> Option<CompressionMetrics>;

@@ -70,7 +70,7 @@ pub(crate) fn start(shared: &Arc<Shared>, crews: Vec<Crew>) -> Result<Vec<JoinHa
     Ok(threads)
 }
 
-/// What a worker's row in a time line is called.
+/// Returns the name of a worker's row in a time line.
 fn row(shared: &Shared, direction: Direction, tier: usize, number: usize) -> String {
     let name = |tier: usize| shared.tiers.get(tier).map_or("", |tier| tier.kind.name());
     let number = number + 1;

@@ -45,7 +45,7 @@ pub(super) struct Coder {
     predictors: Predictors,
     /// For memory that only the device reads.
     kernels: Option<DeviceCodec>,
-    /// What the host encodes to.
+    /// Buffers of the host's containers.
     buffers: Mutex<Vec<Vec<u8>>>,
 }
 
@@ -59,7 +59,7 @@ pub(super) enum Input<'a> {
     },
 }
 
-/// What the host's cores encode.
+/// The bytes that the host's cores encode.
 enum Values<'a> {
     Here(&'a [u8]),
     Read {
@@ -94,7 +94,7 @@ impl Values<'_> {
     }
 }
 
-/// What was made of them.
+/// The containers of an input.
 pub(super) struct Encoded<'s>(Containers<'s>);
 
 enum Containers<'s> {
@@ -143,7 +143,7 @@ impl Coder {
         &self.how
     }
 
-    /// Whether so many bytes are worth to be encoded.
+    /// Returns true if so many bytes are worth to be encoded.
     pub(super) fn is_worth_it(&self, size: u64) -> bool {
         let decide = || self.measured.decide(size) != Decision::Bypass;
         size >= LEAST && (self.how.is_always() || decide())
@@ -215,7 +215,7 @@ impl Coder {
         let part = values.part();
         for run in runs.iter().flat_map(|run| run.cut(part)) {
             let encoding = &self.measured.encoding;
-            // What is read first is read for this.
+            // The time to read the values counts, too.
             let (values, reading) = encoding.time(|| values.of(run.range.clone()));
             let values = values?;
             let method = match run.bounded()? {

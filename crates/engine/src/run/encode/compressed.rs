@@ -141,7 +141,7 @@ impl Stage for Compressed {
     }
 }
 
-/// Whether these bytes are a compressed checkpoint.
+/// Returns true if these bytes are a compressed checkpoint.
 pub(super) fn is_compressed(stored: &[u8]) -> bool {
     Header::is_one(stored)
 }

@@ -37,17 +37,17 @@ pub(crate) struct Differences {
     config: Config,
     /// For memory that only the device reads.
     kernels: Option<OnDevice>,
-    /// What encodes them, if that was asked for.
+    /// The coder of the differences, if the builder has one.
     coder: Option<DifferenceCoder>,
     encoder: Mutex<Encoder>,
-    /// Those to be begun, and those to be looked at when they are made.
+    /// The order in which differences begin, and that in which they end.
     beginning: Line,
     ending: Line,
 }
 
 #[derive(Debug, Default)]
 struct Encoder {
-    /// What the next difference may be made by, and the version that it then builds upon.
+    /// The lineage of the next difference, and the version that it builds upon.
     newest: Option<(Encodes, Option<Version>)>,
     /// The number of the next difference: versions come in any order, those of a lineage do not.
     next: u64,
@@ -66,11 +66,11 @@ enum Made<'k> {
     Encoded(Encoded<'k>),
 }
 
-/// What came of a version.
+/// The encoded form of a version.
 struct Outcome<'k> {
     made: Made<'k>,
     summary: Summary,
-    /// It builds upon nothing.
+    /// The version builds upon nothing.
     is_alone: bool,
 }
 
@@ -88,7 +88,7 @@ impl Outcome<'_> {
 }
 
 impl Encoder {
-    /// What makes a difference to that.
+    /// Returns the lineage that builds upon `base`.
     fn building_upon(&mut self, base: Option<Version>) -> Option<&mut Encodes> {
         let (encodes, newest) = self.newest.as_mut()?;
         (base == *newest).then_some(encodes)
@@ -156,7 +156,7 @@ impl Differences {
         })
     }
 
-    /// They are encoded before they go down.
+    /// Has the differences encoded before they go down.
     ///
     /// # Errors
     /// [`Error::Device`] for kernels that cannot be loaded.
@@ -292,7 +292,7 @@ impl Differences {
             };
             let source = from.medium.lend(from.at(from.all()))?;
             let (summary, made) = encodes.encode(context, (number, source), landing.take())?;
-            // Where little was as before, the way back need not lead past what came before.
+            // A large difference builds upon nothing: a restore then reads it alone.
             if is_alone || is_small(&summary, from) {
                 return Ok(Outcome {
                     made,
@@ -307,9 +307,9 @@ impl Differences {
         }
     }
 
-    /// What makes a difference to nothing.
+    /// Starts a lineage that builds upon nothing.
     fn begin_anew(&self, encoder: &mut Encoder, from: PlacedPiece<'_>) -> Result<()> {
-        // It has much memory.
+        // The old lineage has much memory.
         encoder.newest = None;
         let encodes = match &self.kernels {
             Some(kernels) => {
@@ -322,7 +322,7 @@ impl Differences {
     }
 }
 
-/// Whether much was as before.
+/// Returns true if much was as before.
 fn is_small(summary: &Summary, from: PlacedPiece<'_>) -> bool {
     summary.stored_bytes <= from.piece.place.size / 2
 }

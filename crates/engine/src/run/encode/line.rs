@@ -1,9 +1,9 @@
-//! What is done one after the other, in an order that was settled before.
+//! A sequence of threads, in an order that was settled before.
 
 use crate::run::sync::Watched;
 use std::collections::BTreeSet;
 
-/// Those that have not had their turn yet: turns are numbered from 0 on, each is one's, and who has one takes it or leaves.
+/// Lets threads run in the order of their numbers, from 0. Each number is used or given up exactly once.
 #[derive(Debug, Default)]
 pub(super) struct Line {
     standing: Watched<Standing>,
@@ -12,7 +12,7 @@ pub(super) struct Line {
 #[derive(Debug, Default)]
 struct Standing {
     next: u64,
-    /// Those behind the next that left.
+    /// Numbers behind the next one that were given up.
     left: BTreeSet<u64>,
     is_closed: bool,
 }

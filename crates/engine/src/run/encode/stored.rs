@@ -1,4 +1,4 @@
-//! What lies below the stage: bytes that say themselves what they are, and the host's way to make checkpoints of them.
+//! Stored bytes below the stage, which name their format, and the host's way to make checkpoints of them.
 
 use super::Links;
 use crate::plan::Piece;
@@ -28,7 +28,7 @@ impl AsRef<[u8]> for Bytes {
     }
 }
 
-/// What a version is made of, the oldest first.
+/// Returns the stored bytes that make up a version, the oldest first.
 pub(super) fn fetch_all(
     context: &mut TierContext,
     tiers: &[Level],
@@ -46,7 +46,7 @@ pub(super) fn fetch_all(
     .collect()
 }
 
-/// One version's: where they lie, if the host reads that, else a copy.
+/// Returns the stored bytes of one version: where they lie, if the host reads that, else a copy.
 pub(super) fn fetch(
     context: &mut TierContext,
     version: Version,
@@ -73,12 +73,12 @@ fn fetch_from(context: &mut TierContext, version: Version, from: PlacedPiece<'_>
     Ok(Bytes::Owned(bytes))
 }
 
-/// Whether it is a compressed version, and not differences.
+/// Returns true for a compressed version, false for differences.
 pub(super) fn is_compressed(stored: &[Bytes]) -> bool {
     matches!(stored, [one] if super::compressed::is_compressed(one.as_ref()))
 }
 
-/// Makes the checkpoint of what it is made of.
+/// Makes the checkpoint of its stored bytes.
 fn decode(stored: Vec<Bytes>, whole: &mut [u8]) -> Result<()> {
     if let [one] = stored.as_slice()
         && is_compressed(&stored)

@@ -34,7 +34,7 @@ impl Default for Measured {
 }
 
 impl Measured {
-    /// Whether to compress a checkpoint of so many bytes.
+    /// Decides whether to compress a checkpoint of so many bytes.
     pub(super) fn decide(&self, bytes: u64) -> Decision {
         self.governor.lock().decide(bytes)
     }

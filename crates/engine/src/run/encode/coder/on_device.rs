@@ -17,7 +17,7 @@ use tierflow_codec::{HEADER_BYTES, Header, Method, NvcompCodec, Planes, Predicto
 use tierflow_device::{Device, Memory, Place, Stream, WriteLoan};
 use tierflow_transfer::{MemoryBytes, Source, SourceRecord, Target, whole_blocks};
 
-/// What kernels read and write starts at multiples of so many bytes.
+/// Alignment of the memory that kernels read and write.
 const ALIGNMENT: u64 = 16;
 
 /// Memory is taken in multiples of so many bytes: checkpoints of nearly one size work in the same.
@@ -288,7 +288,7 @@ impl DeviceCodec {
         Ok(true)
     }
 
-    /// Whether its kernels write there.
+    /// Returns true if the kernels write there.
     fn reaches(&self, memory: &WriteLoan) -> bool {
         memory.place() == Place::Device
             && memory.device().is_same(&self.device)

@@ -9,7 +9,7 @@ use tierflow_codec::Planes;
 /// Checkpoints after which it is found anew, at most: twice as many as the last time, to begin with.
 const ANEW: u64 = 64;
 
-/// What was found, by the kind of the run and its type.
+/// The predictors found, by the kind of the run and its type.
 #[derive(Debug, Default)]
 pub(super) struct Predictors(Mutex<HashMap<(usize, u8), Chosen>>);
 

@@ -18,7 +18,7 @@ use tierflow_device::{Error as DeviceError, ReadLoan};
 use tierflow_store::container::RegionInfo;
 use tierflow_transfer::{MemoryBytes, Target};
 
-/// What encodes differences, where it pays off.
+/// The coder of differences, where encoding pays off.
 #[derive(Debug)]
 pub(super) struct DifferenceCoder(Coder);
 
@@ -151,7 +151,7 @@ impl DifferenceCoder {
     }
 }
 
-/// What most bytes of a checkpoint are taken for.
+/// Returns the type that most bytes of a checkpoint have.
 fn prevailing(how: &Compression, layout: Option<&[RegionInfo]>) -> Value {
     let mut all = Value::ALL.map(|value| (value, 0));
     for region in layout.unwrap_or_default() {

@@ -11,7 +11,7 @@ pub(super) struct Nvcomp {
     library: gpu::Nvcomp,
 }
 
-/// What one transfer at a time works in.
+/// The working memory of one transfer at a time.
 pub(super) type NvcompWorking = Option<gpu::NvcompCoder>;
 
 impl Nvcomp {
