@@ -78,13 +78,14 @@ impl CopyContext {
         let (at, mut stream) = (bytes.start, self.streams(*callers));
         // A host arena knows the fastest way into it and out of it.
         let is_arenas = from.kind() == MediumKind::Pinned && to.kind() != MediumKind::Pinned;
-        if is_arenas && to.block() == 1 {
-            if let Some(lent) = to.lend_mut(at..at + length) {
-                let lent = lent.map_err(TransferError::target)?;
-                from.read(at, lent, &mut stream)
-                    .map_err(TransferError::source)?;
-                return Ok(length);
-            }
+        if is_arenas
+            && to.block() == 1
+            && let Some(lent) = to.lend_mut(at..at + length)
+        {
+            let lent = lent.map_err(TransferError::target)?;
+            from.read(at, lent, &mut stream)
+                .map_err(TransferError::source)?;
+            return Ok(length);
         }
         if let Some(lent) = from.lend(at..at + whole_blocks(to.block(), length)) {
             let lent = lent.map_err(TransferError::source)?;

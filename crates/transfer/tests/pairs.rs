@@ -2,6 +2,8 @@
 //!
 //! `cargo test -p tierflow-transfer --test pairs -- --ignored` has the pairs with a device, on an NVIDIA GPU.
 
+#![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used)]
+
 use std::ops::Range;
 use std::sync::Arc;
 use tierflow_device::{Choice, Device, Memory, ReadLoan, WriteLoan, open};
@@ -89,7 +91,7 @@ impl TargetRecord for Record<'_> {
 enum Place {
     Medium(Box<dyn Medium>),
     /// Records of this kind. An object store keeps them as a directory does, as far as copies go.
-    Records(Repository, MediumKind),
+    Records(Box<Repository>, MediumKind),
 }
 
 /// The end of a copy of the version of this number.
@@ -165,7 +167,7 @@ fn place(device: &Device, kind: MediumKind, home: &std::path::Path) -> Option<Pl
         }
         MediumKind::Directory | MediumKind::Objects => {
             let repository = Repository::open(&directory, Default::default()).unwrap();
-            return Some(Place::Records(repository, kind));
+            return Some(Place::Records(Box::new(repository), kind));
         }
     };
     Some(Place::Medium(medium))
