@@ -157,9 +157,10 @@ impl EngineBuilder {
     }
 
     /// Sets whether copies between device memory and the [scratch](Self::scratch) file bypass host memory by cuFile; by
-    /// default [`Measured`](crate::DirectIo::Measured). An engine with both looks for cuFile when it is built, where
-    /// the loader finds libraries (`LD_LIBRARY_PATH`). Opening cuFile takes a few tenths of a second, and writes a
-    /// `cufile.log` to the working directory.
+    /// default [`Measured`](crate::DirectIo::Measured). The loader looks for cuFile where it finds libraries
+    /// (`LD_LIBRARY_PATH`): before the first large copy between the two, or, with
+    /// [`Always`](crate::DirectIo::Always), when the engine is built. Opening cuFile takes a few tenths of a second, and
+    /// writes a `cufile.log` to the working directory.
     #[must_use]
     pub fn direct_io(mut self, how: crate::DirectIo) -> Self {
         self.direct_io = how;

@@ -23,4 +23,6 @@ pub use media::{HostBytes, MemoryBytes, MemoryMedium, ScratchMedium, to_usize, w
 pub use medium::{Medium, Span};
 pub use record::{SourceRecord, TargetRecord};
 pub use route::{MediumKind, Route, route};
-pub use straight::{DirectTarget, Straight, StraightError, StraightStatistics, WayBytes};
+pub use straight::{
+    DirectTarget, OpenFile, Opener, Straight, StraightError, StraightStatistics, WayBytes,
+};

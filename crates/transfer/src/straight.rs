@@ -16,8 +16,8 @@ use choice::{RateChoice, Way};
 use parking_lot::Mutex;
 use std::fmt::Debug;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tierflow_device::{Place, ReadLoan, WriteLoan};
 use tierflow_store::Storage;
@@ -46,10 +46,14 @@ pub enum StraightError {
     Failed(String),
 }
 
+/// Opens the library and the file. The error is the reason why the library does not reach the file.
+pub type Opener = Box<dyn FnOnce() -> std::result::Result<OpenFile, String> + Send>;
+
 /// A file and the library that copies there, with what its copies measured.
-#[derive(Debug)]
 pub struct Straight {
-    file: Option<OpenFile>,
+    /// Set before the first copy that could go straight, or at once.
+    file: OnceLock<Option<OpenFile>>,
+    opener: Mutex<Option<Opener>>,
     is_measured: bool,
     /// The reason why all copies take the buffers, from when on they do.
     closed: Mutex<Option<String>>,
@@ -58,12 +62,25 @@ pub struct Straight {
     failed: AtomicU64,
 }
 
+impl Debug for Straight {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut fields = formatter.debug_struct("Straight");
+        fields.field("file", &self.file.get());
+        fields
+            .field("statistics", &self.statistics())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A file that the library has opened.
 #[derive(Debug)]
-struct OpenFile {
-    target: Box<dyn DirectTarget>,
+pub struct OpenFile {
+    /// The file as the library copies it.
+    pub target: Box<dyn DirectTarget>,
     /// The storage above the file, which hears of writes past it.
-    storage: Arc<dyn Storage>,
-    mode: &'static str,
+    pub storage: Arc<dyn Storage>,
+    /// The library's own name for its way to the file.
+    pub mode: &'static str,
 }
 
 /// Bytes that were copied between a device and a file, by way.
@@ -120,33 +137,30 @@ impl DirectionStats {
 }
 
 impl Straight {
-    /// A file that `target` reaches, below `storage`. With `is_measured`, large copies take both ways in turn, then the faster one, and
-    /// the slower one now and then; else all go straight.
+    /// Copies large parts by both ways in turn, then by the faster one, and by the slower one now and then. `opener` runs before
+    /// the first copy that could go straight, as opening a library may take tenths of a second. If it fails, all copies take
+    /// the buffers.
     #[must_use]
-    pub fn open(
-        target: Box<dyn DirectTarget>,
-        storage: Arc<dyn Storage>,
-        mode: &'static str,
-        is_measured: bool,
-    ) -> Self {
+    pub fn measured(opener: Opener) -> Self {
         Self {
-            file: Some(OpenFile {
-                target,
-                storage,
-                mode,
-            }),
-            is_measured,
-            ..Self::closed(None)
+            file: OnceLock::new(),
+            opener: Mutex::new(Some(opener)),
+            is_measured: true,
+            closed: Mutex::new(None),
+            down: DirectionStats::default(),
+            up: DirectionStats::default(),
+            failed: AtomicU64::new(0),
         }
     }
 
-    /// No file: all copies take the buffers, for this reason.
+    /// Copies all parts straight to and from `file`.
     #[must_use]
-    pub fn closed(why: Option<String>) -> Self {
+    pub fn always(file: OpenFile) -> Self {
         Self {
-            file: None,
-            is_measured: true,
-            closed: Mutex::new(why),
+            file: OnceLock::from(Some(file)),
+            opener: Mutex::default(),
+            is_measured: false,
+            closed: Mutex::new(None),
             down: DirectionStats::default(),
             up: DirectionStats::default(),
             failed: AtomicU64::new(0),
@@ -157,7 +171,11 @@ impl Straight {
     #[must_use]
     pub fn statistics(&self) -> StraightStatistics {
         StraightStatistics {
-            mode: self.file.as_ref().map(|file| file.mode),
+            mode: self
+                .file
+                .get()
+                .and_then(Option::as_ref)
+                .map(|file| file.mode),
             closed: self.closed.lock().clone(),
             down: self.down.bytes(),
             up: self.up.bytes(),
@@ -165,10 +183,19 @@ impl Straight {
         }
     }
 
-    /// Returns the file until the library is closed.
+    /// Returns true until the library is closed.
+    fn is_open(&self) -> bool {
+        self.closed.lock().is_none()
+    }
+
+    /// Returns the file, which the first call opens; `None` once the library is closed.
     fn file(&self) -> Option<&OpenFile> {
-        let file = self.file.as_ref()?;
-        self.closed.lock().is_none().then_some(file)
+        let opened = self.file.get_or_init(|| {
+            let opener = self.opener.lock().take()?;
+            let closed = |why: String| *self.closed.lock() = Some(why);
+            opener().map_err(closed).ok()
+        });
+        opened.as_ref().filter(|_| self.is_open())
     }
 
     /// Closes the library, which failed where pinned buffers did not.
@@ -276,11 +303,12 @@ impl CopyContext {
             is_down,
             offset,
         };
-        let file = straight.file().filter(|_| copy.can_be_direct());
+        let is_long = !straight.is_measured || length >= BUFFER_BYTES;
+        let can_be_direct = straight.is_open() && is_long && copy.can_be_direct();
+        let file = can_be_direct.then(|| straight.file()).flatten();
         let way = match file {
             None => Way::Buffered,
             Some(_) if !straight.is_measured => Way::Direct,
-            Some(_) if length < BUFFER_BYTES => Way::Buffered,
             Some(_) => side.choice.lock().decide(length),
         };
         let begun = Instant::now();

@@ -9,23 +9,28 @@ use cufile::open;
 use std::sync::Arc;
 use tierflow_device::Device;
 use tierflow_store::Storage;
+#[cfg(not(feature = "cuda"))]
+use tierflow_transfer::OpenFile;
 use tierflow_transfer::{Straight, StraightStatistics};
 
-/// Looks for a direct way, if one is wanted.
+/// Returns the direct way that the builder asks for. A measured one is opened at its first use.
 pub(crate) fn find(
     device: &Device,
     storage: &Arc<dyn Storage>,
     how: DirectIo,
 ) -> crate::Result<Option<Straight>> {
-    let is_measured = match how {
-        DirectIo::Measured => true,
-        DirectIo::Always => false,
-        DirectIo::Never => return Ok(None),
-    };
-    match open(device, storage, is_measured) {
-        Ok(straight) => Ok(Some(straight)),
-        Err(why) if is_measured => Ok(Some(Straight::closed(Some(why)))),
-        Err(why) => Err(BuildError::DirectIo { why }.into()),
+    match how {
+        DirectIo::Never => Ok(None),
+        DirectIo::Measured => {
+            let (device, storage) = (device.clone(), Arc::clone(storage));
+            let opener = move || open(&device, &storage, true);
+            Ok(Some(Straight::measured(Box::new(opener))))
+        }
+        DirectIo::Always => {
+            let opened = open(device, storage, false);
+            let file = opened.map_err(|why| BuildError::DirectIo { why })?;
+            Ok(Some(Straight::always(file)))
+        }
     }
 }
 
@@ -53,6 +58,6 @@ pub(crate) fn metrics(straight: &Straight) -> DirectMetrics {
 
 /// Says that the build has no library to open.
 #[cfg(not(feature = "cuda"))]
-fn open(_: &Device, _: &Arc<dyn Storage>, _: bool) -> Result<Straight, String> {
+fn open(_: &Device, _: &Arc<dyn Storage>, _: bool) -> Result<OpenFile, String> {
     Err("this build is without CUDA: enable the feature `cuda` of tierflow-engine".to_owned())
 }

@@ -15,6 +15,8 @@ enum Fault {
     None,
     Fails,
     NotReached,
+    /// The library cannot be opened.
+    Missing,
     /// The fake sets the flag that stops its copy.
     Stops,
 }
@@ -36,7 +38,7 @@ impl Fake {
     fn asked(&self) -> std::result::Result<(), StraightError> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         match self.fault {
-            Fault::None => Ok(()),
+            Fault::None | Fault::Missing => Ok(()),
             Fault::Fails => Err(failed()),
             Fault::NotReached => Err(StraightError::Memory),
             Fault::Stops => {
@@ -169,8 +171,20 @@ impl Rig {
             stop: Arc::clone(&stop),
             asked: Arc::clone(&asked),
         });
-        let straight = Straight::open(fake, Arc::clone(&storage), "nvidia-fs", is_measured);
-        let straight = Arc::new(straight);
+        let is_missing = matches!(fault, Fault::Missing);
+        let file = OpenFile {
+            target: fake,
+            storage: Arc::clone(&storage),
+            mode: "nvidia-fs",
+        };
+        let opener = move || match is_missing {
+            true => Err(WHY.to_owned()),
+            false => Ok(file),
+        };
+        let straight = Arc::new(match is_measured {
+            true => Straight::measured(Box::new(opener)),
+            false => Straight::always(opener().unwrap()),
+        });
         let scratch = ScratchMedium::new(storage, Some(Arc::clone(&straight)));
         let mut context = CopyContext::new(&device);
         context.stop_by(Some(stop));
@@ -248,6 +262,17 @@ fn where_it_is_measured_both_ways_come_in_turn() {
     let found = rig.straight.statistics();
     let twice = bytes(2 * SIZE, 2 * SIZE);
     assert_eq!((found.down, found.up), (twice, twice));
+}
+
+#[test]
+fn a_library_is_opened_by_the_first_copy_and_a_missing_one_is_named() {
+    let mut rig = Rig::new(Fault::Missing, true);
+    assert_eq!(rig.straight.statistics().closed, None);
+    assert!(rig.round_trip());
+    let found = rig.straight.statistics();
+    assert_eq!((found.down, found.up), (bytes(SIZE, 0), bytes(SIZE, 0)));
+    assert_eq!((found.mode, found.failed), (None, 0));
+    assert_eq!(found.closed, Some(WHY.to_owned()));
 }
 
 #[test]

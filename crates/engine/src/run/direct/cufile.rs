@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tierflow_device::cuda::{DirectError, DirectFile, DirectFiles, DirectMode};
 use tierflow_device::{Device, ReadLoan, WriteLoan};
 use tierflow_store::Storage;
-use tierflow_transfer::{DirectTarget, Straight, StraightError};
+use tierflow_transfer::{DirectTarget, OpenFile, StraightError};
 
 /// A file that cuFile reaches.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(super) fn open(
     device: &Device,
     storage: &Arc<dyn Storage>,
     is_measured: bool,
-) -> Result<Straight, String> {
+) -> Result<OpenFile, String> {
     let files = DirectFiles::open(device).map_err(|error| error.to_string())?;
     if is_measured && files.mode() == DirectMode::Compatibility {
         return Err(
@@ -45,7 +45,9 @@ pub(super) fn open(
     let file = file.ok_or("the storage is not one plain file with direct I/O")?;
     let direct = files.file(file.as_fd());
     let direct = direct.map_err(|error| error.to_string())?;
-    let (storage, mode) = (Arc::clone(storage), files.mode().name());
-    let target = Box::new(CuFile(direct));
-    Ok(Straight::open(target, storage, mode, is_measured))
+    Ok(OpenFile {
+        target: Box::new(CuFile(direct)),
+        storage: Arc::clone(storage),
+        mode: files.mode().name(),
+    })
 }
