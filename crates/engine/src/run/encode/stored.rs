@@ -157,16 +157,17 @@ impl TierContext {
             length,
         } = stored;
         let all = 0..length;
-        Ok(match to.medium.kept() {
-            None => self.copy(from, &mut to.span(), all, None)?,
+        let put = match to.medium.kept() {
+            None => self.copy(from, &mut to.span(), all, None),
             Some(kept) => {
                 let mut record = KeptRecord {
                     kept,
                     version,
                     form,
                 };
-                self.copy(from, &mut record, all, None)?;
+                self.copy(from, &mut record, all, None)
             }
-        })
+        };
+        Ok(put?)
     }
 }
