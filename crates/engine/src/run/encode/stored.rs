@@ -2,8 +2,9 @@
 
 use super::Links;
 use crate::plan::Piece;
-use crate::run::context::{TierContext, TransferError, at_source};
+use crate::run::context::{TierContext, TransferError};
 use crate::run::durable::KeptRecord;
+use crate::run::encode::at_source;
 use crate::run::ends::PlacedPiece;
 use crate::run::kept::Form;
 use crate::run::medium::Level;
