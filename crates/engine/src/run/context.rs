@@ -97,16 +97,6 @@ const WHOLE_ONLY: Error = Error::Internal {
     what: "a part of a copy that goes as a whole",
 };
 
-/// A failure of the source. Storage that was cancelled did not fail.
-pub(super) fn at_source(error: Error) -> TransferError {
-    tierflow_transfer::TransferError::source(error.into()).into()
-}
-
-/// A failure of the target. Storage that was cancelled did not fail.
-pub(super) fn at_destination(error: Error) -> TransferError {
-    tierflow_transfer::TransferError::target(error.into()).into()
-}
-
 /// The stream and the buffers of one thread, and the damage that it met.
 #[derive(Debug)]
 pub(crate) struct TierContext {

@@ -14,7 +14,9 @@ use super::stage::{Descent, Links, Stage};
 use compressed::Compressed;
 use differences::Differences;
 
+use super::context::TransferError;
 use crate::{BuildError, Error, PartError};
+use tierflow_transfer::{TransferError as CopyError, to_usize};
 
 impl BuildError {
     pub(crate) fn reduction(error: impl std::error::Error + Send + Sync + 'static) -> Self {
@@ -38,4 +40,14 @@ impl From<tierflow_codec::Error> for Error {
             error => Self::Damaged(PartError::new(error)),
         }
     }
+}
+
+/// A failure of the source. Storage that was cancelled did not fail.
+fn at_source(error: Error) -> TransferError {
+    CopyError::source(error.into()).into()
+}
+
+/// A failure of the target. Storage that was cancelled did not fail.
+fn at_destination(error: Error) -> TransferError {
+    CopyError::target(error.into()).into()
 }

@@ -12,8 +12,6 @@ use tierflow_store::Storage;
 use tierflow_tier_alloc::{DeviceArena, Gate, HostArena};
 use tierflow_transfer::{Medium as Bytes, MediumKind, ScratchMedium, Straight, StreamChoice};
 
-pub(super) use tierflow_transfer::to_usize;
-
 /// A tier: its kind and its medium.
 #[derive(Debug)]
 pub(crate) struct Level {

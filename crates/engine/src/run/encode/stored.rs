@@ -2,8 +2,9 @@
 
 use super::Links;
 use crate::plan::Piece;
-use crate::run::context::{TierContext, TransferError, at_source};
+use crate::run::context::{TierContext, TransferError};
 use crate::run::durable::KeptRecord;
+use crate::run::encode::at_source;
 use crate::run::ends::PlacedPiece;
 use crate::run::kept::Form;
 use crate::run::medium::Level;
@@ -157,16 +158,17 @@ impl TierContext {
             length,
         } = stored;
         let all = 0..length;
-        Ok(match to.medium.kept() {
-            None => self.copy(from, &mut to.span(), all, None)?,
+        let put = match to.medium.kept() {
+            None => self.copy(from, &mut to.span(), all, None),
             Some(kept) => {
                 let mut record = KeptRecord {
                     kept,
                     version,
                     form,
                 };
-                self.copy(from, &mut record, all, None)?;
+                self.copy(from, &mut record, all, None)
             }
-        })
+        };
+        Ok(put?)
     }
 }

@@ -3,7 +3,8 @@
 use super::super::stored;
 use super::encoded::{self, DifferenceCoder};
 use super::{Links, PlacedPiece, TierContext};
-use crate::run::context::{TransferError, at_destination, at_source};
+use crate::run::context::TransferError;
+use crate::run::encode::{at_destination, at_source};
 use crate::run::medium::{Level, Medium};
 use crate::run::sync::{AtomicBool, Mutex, Ordering, Watched};
 use crate::{Error, Result};
