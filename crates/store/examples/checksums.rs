@@ -28,7 +28,7 @@ fn transfer(storage: &dyn Storage, threads: usize) -> tierflow_store::Result<Tim
     let all = |is_write: bool| {
         let begun = Instant::now();
         let work = move |first: usize| {
-            let mut memory: Vec<u8> = (0..BLOCK + 4096).map(|at| (at * at >> 7) as u8).collect();
+            let mut memory: Vec<u8> = (0..BLOCK + 4096).map(|at| ((at * at) >> 7) as u8).collect();
             let block = aligned(&mut memory);
             (first..BLOCKS).step_by(threads).try_for_each(|at| {
                 let offset = (at * BLOCK) as u64;

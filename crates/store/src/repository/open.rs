@@ -281,7 +281,8 @@ fn close(directory: &Directory, catalog: &Catalog, name: Name) -> Result<()> {
     segment::close_left(directory, name, seen)
 }
 
-#[cfg(all(test, feature = "testing"))]
+#[cfg(test)]
+#[cfg(feature = "testing")]
 mod tests {
     use super::*;
     use crate::{Faults, Region, Snapshot};

@@ -221,7 +221,7 @@ pub(super) fn prune_rank(
         match name {
             Name::Alone(_) => {
                 let size = seen.records.iter().map(|record| record.record_length).sum();
-                let (from, to) = (name.published(), name.unpublished());
+                let (from, to) = (name.published(), owned.spares.next_name());
                 retired.extend(owned.spares.retire(&from, &to, size)?);
             }
             Name::Segment(_) | Name::Twin(_) => {

@@ -7,6 +7,7 @@
 use super::directory::Directory;
 use crate::Result;
 use crate::file::File;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// No more spares are kept.
@@ -15,6 +16,8 @@ const MOST: usize = 2;
 /// The spares of one rank.
 #[derive(Debug)]
 pub(crate) struct SpareFiles {
+    /// Counts the files that were retired.
+    retired: AtomicU64,
     directory: Directory,
     /// Names and sizes.
     names: Mutex<Vec<(String, u64)>>,
@@ -23,6 +26,7 @@ pub(crate) struct SpareFiles {
 impl SpareFiles {
     pub(crate) fn new(directory: Directory) -> Self {
         Self {
+            retired: AtomicU64::new(0),
             directory,
             names: Mutex::default(),
         }
@@ -30,6 +34,13 @@ impl SpareFiles {
 
     fn names(&self) -> std::sync::MutexGuard<'_, Vec<(String, u64)>> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns a name for a file without readers. It is not that under which a piece of the file's number is written: another
+    /// thread may be writing one.
+    pub(super) fn next_name(&self) -> String {
+        let number = self.retired.fetch_add(1, Ordering::Relaxed);
+        format!("x{number:020}.tmp")
     }
 
     /// Takes the name of a file of `size` bytes away from its readers. What is returned is for [`put`](Self::put), once the
