@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 const LOOKS: u32 = 8;
 
 /// A patience that counts from when bytes moved last.
-pub(crate) struct Patience {
+pub(crate) struct ProgressPatience {
     length: Duration,
     seen: u64,
     since: Instant,
 }
 
-impl Patience {
+impl ProgressPatience {
     pub(crate) fn new(engine: &Engine, length: Duration) -> Self {
         Self {
             length,
@@ -61,7 +61,7 @@ impl Engine {
         patience: Duration,
         wait: impl Fn(&Within<'_>) -> Result<()>,
     ) -> Result<()> {
-        let mut moving = Patience::new(self, patience);
+        let mut moving = ProgressPatience::new(self, patience);
         loop {
             match wait(&self.within(patience / LOOKS)) {
                 Err(Error::TimedOut { .. }) if moving.is_over(self) => {

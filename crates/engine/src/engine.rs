@@ -1,7 +1,7 @@
 //! The front door.
 
 use crate::caught::Panicked;
-use crate::closing::Patience;
+use crate::closing::ProgressPatience;
 use crate::deadline::Deadline;
 use crate::kind::Kind;
 use crate::lasting::{Damage, ProtectionState};
@@ -470,7 +470,7 @@ impl Drop for Engine {
             return;
         }
         self.shared.stop();
-        let mut patience = Patience::new(self, self.patience);
+        let mut patience = ProgressPatience::new(self, self.patience);
         let mut hangs = false;
         let detached = self.shared.take_threads();
         let workers = std::mem::take(&mut self.workers);

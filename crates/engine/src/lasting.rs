@@ -411,7 +411,7 @@ pub(crate) fn adopt(
         return Err(BuildError::NoDifferences { why }.into());
     }
     let tier_of = |kept: &Option<Arc<DurableTier>>| {
-        let is_it = |tier: &crate::run::Level| {
+        let is_it = |tier: &crate::run::TierState| {
             let kept = kept.as_deref().map(std::ptr::from_ref);
             kept.is_some() && tier.medium.kept().map(std::ptr::from_ref) == kept
         };

@@ -47,12 +47,12 @@ pub enum TransferError {
     /// The copy was stopped.
     #[error("the copy was stopped")]
     Cancelled,
-    /// One end failed.
+    /// An end of the copy failed.
     #[error("{}: {error}", match end { FailedEnd::Source => "reading", FailedEnd::Target => "writing" })]
     Failed {
         /// The end that failed.
         end: FailedEnd,
-        /// Its failure.
+        /// The failure of that end.
         #[source]
         error: Error,
     },

@@ -10,7 +10,7 @@ use tierflow_tier_alloc::{Gate, Pass, Transferring};
 
 /// The bytes of a tier, by their offsets: an arena, memory of peers, scratch storage.
 pub trait Medium: Debug + Send + Sync {
-    /// What reaches the bytes.
+    /// Returns the kind: the means that reach the bytes.
     fn kind(&self) -> MediumKind;
 
     /// Bytes at most; `None` if only a file system limits them.

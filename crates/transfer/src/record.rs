@@ -11,13 +11,13 @@ pub trait SourceRecord: Sync {
     /// Returns the stored piece.
     ///
     /// # Errors
-    /// Those of the tier.
+    /// The tier's errors.
     fn piece(&self) -> StoreResult<Piece>;
 
     /// Returns the bytes of the record.
     ///
     /// # Errors
-    /// Those of the tier.
+    /// The tier's errors.
     fn length(&self) -> StoreResult<u64> {
         let piece = self.piece()?;
         Ok(piece.regions().iter().map(|region| region.length).sum())
@@ -26,7 +26,7 @@ pub trait SourceRecord: Sync {
     /// Fills `into` with all bytes, and checks every checksum.
     ///
     /// # Errors
-    /// Those of the tier; [`StoreError::Cancelled`] once it is stopped.
+    /// The tier's errors; [`StoreError::Cancelled`] once it is stopped.
     fn read_whole(&self, into: &mut [u8], stop: &Stop) -> StoreResult<()> {
         let stop = stop.clone();
         let piece = self.piece()?.unless(move || stop.is_set());
@@ -59,13 +59,13 @@ pub trait TargetRecord: Sync {
     /// Writes `bytes`, which `pull` fetches as they are written, and publishes the record.
     ///
     /// # Errors
-    /// Those of the tier and of `pull`; [`StoreError::Cancelled`] once it is stopped.
+    /// The tier's and those of `pull`; [`StoreError::Cancelled`] once it is stopped.
     fn save(&self, bytes: u64, pull: &Pull<'_>, stop: &Stop) -> StoreResult<()>;
 
     /// Writes the piece of another tier as it is, with its checksums, and publishes the record.
     ///
     /// # Errors
-    /// Those of both tiers; [`StoreError::Cancelled`] once it is stopped.
+    /// Errors of both tiers; [`StoreError::Cancelled`] once it is stopped.
     fn copy(&self, piece: Piece, stop: &Stop) -> StoreResult<()>;
 }
 

@@ -1,6 +1,6 @@
 //! The table of routes.
 
-/// One end of a copy, by what reaches its bytes.
+/// An end of a copy, by the means that reach its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MediumKind {
     /// Memory of the device, which only the device reaches.

@@ -107,7 +107,7 @@ pub struct StraightStatistics {
     pub failed: u64,
 }
 
-/// One direction.
+/// Copies in a direction.
 #[derive(Debug, Default)]
 struct DirectionStats {
     choice: Mutex<RateChoice>,

@@ -2,9 +2,9 @@
 //!
 //! 1. Observe: the shot over the true model, recorded by the receivers.
 //! 2. Forward: the shot over the smooth model. Subtracting its record from the observed one leaves the reflections; its
-//! wavefield is checkpointed every few steps.
+//!    wavefield is checkpointed every few steps.
 //! 3. Backward: the receivers send the reflections back, last sample first. At every checkpointed step the source's
-//! wavefield is restored; a reflector is where the two coincide.
+//!    wavefield is restored; a reflector is where the two coincide.
 //!
 //! In an order other than the reverse one there is nothing to correlate with: 2. is followed by
 //! reading the history in that order for the source illumination, which 3. computes on its way.

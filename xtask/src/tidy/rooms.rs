@@ -35,7 +35,7 @@ const ROOMS: &[(&str, &[&str])] = &[
         ],
     ),
     ("tierflow-sim", &["tierflow-plan"]),
-    // These three have the engine in their tests.
+    // The engine is in the tests of the next three.
     (
         "tierflow-objects",
         &["tierflow-store", "tierflow-device", "tierflow-engine"],

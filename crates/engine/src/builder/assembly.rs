@@ -8,9 +8,9 @@ use crate::lasting::{self, OpenHistory};
 use crate::plan::{ExtentSize, PlanConfig, TierConfig, TierId, World};
 use crate::run::sync::unbounded;
 use crate::run::{
-    AHEAD, COMMITTED, Crew, Direction, DurableTier, Level, Medium, Pool, Recorder, Shared, Stage,
-    TierContext, Ways, find_direct, gathering, hear_turns, start_committer, start_housekeeping,
-    start_opening, start_workers,
+    AHEAD, COMMITTED, Crew, Direction, DurableTier, Medium, Pool, Recorder, Shared, Stage,
+    TierContext, TierState, Ways, find_direct, gathering, hear_turns, start_committer,
+    start_housekeeping, start_opening, start_workers,
 };
 use crate::{BuildError, Engine, Error, Result};
 use std::sync::Arc;
@@ -64,7 +64,7 @@ impl EngineBuilder {
         for (index, &kind) in kinds.iter().enumerate() {
             let (medium, limit) = self.make(kind, &opened)?;
             let capacity = medium.capacity().unwrap_or(limit);
-            let tier = Level { kind, medium };
+            let tier = TierState { kind, medium };
             // A save that waits for its turn has its own worker, as it may wait for a save that would find no worker.
             let takes_many = tier.medium.kept().is_some_and(DurableTier::takes_many);
             if takes_many {
@@ -180,7 +180,7 @@ impl EngineBuilder {
     }
 
     /// Makes the stage between the tiers that hold versions as they are and those below.
-    fn stage(&self, fastest: Option<&Level>) -> Result<Option<Box<dyn Stage>>> {
+    fn stage(&self, fastest: Option<&TierState>) -> Result<Option<Box<dyn Stage>>> {
         match self.stage.as_ref().zip(fastest) {
             Some((stage, tier)) => stage.make(&self.device, &tier.medium),
             None => Ok(None),

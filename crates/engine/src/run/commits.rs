@@ -2,7 +2,7 @@
 
 use super::ends::PlacedPiece;
 use super::job::{Job, SMALL};
-use super::medium::{Level, Medium, medium};
+use super::medium::{Medium, TierState, medium};
 use super::sync::{Mutex, Receiver, Sender, unbounded};
 use crate::plan::{Coding, Transfer};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub(crate) const COMMITTED: u64 = 8 << 20;
 
 /// Returns true if a transfer moves one small piece of host memory as it is, into a directory that takes many at once.
-pub(super) fn may_be_committed(tiers: &[Level], transfer: &Transfer) -> bool {
+pub(super) fn may_be_committed(tiers: &[TierState], transfer: &Transfer) -> bool {
     let ([from], [to]) = (transfer.from.as_slice(), transfer.to.as_slice()) else {
         return false;
     };

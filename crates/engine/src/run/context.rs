@@ -5,7 +5,7 @@ use super::durable::KeptRecord;
 use super::ends::PlacedPiece;
 use super::job::Direction;
 use super::kept::Form;
-use super::medium::{Level, medium};
+use super::medium::{TierState, medium};
 use super::regions::{SourceRegions, TargetRegions};
 use crate::plan::{Piece, TierId, TransferFailure};
 use crate::{Error, Result, Version};
@@ -122,7 +122,7 @@ impl DerefMut for TierContext {
 /// The tiers of an engine, and the workers of each link.
 #[derive(Clone, Copy)]
 pub(crate) struct Tiers<'a> {
-    pub(crate) levels: &'a [Level],
+    pub(crate) levels: &'a [TierState],
     pub(crate) links: LinkLookup<'a>,
 }
 
@@ -236,7 +236,7 @@ impl TierContext {
     /// Copies pieces of a version from tiers to one other, until all is there or the context is stopped.
     pub(super) fn carry(
         &mut self,
-        tiers: &[Level],
+        tiers: &[TierState],
         form: Form,
         from: Pieces<'_>,
         to: &[Piece],
@@ -247,7 +247,7 @@ impl TierContext {
 
     fn carry_pieces(
         &mut self,
-        tiers: &[Level],
+        tiers: &[TierState],
         form: Form,
         from: Pieces<'_>,
         to: &[Piece],

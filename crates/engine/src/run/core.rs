@@ -10,7 +10,7 @@ use super::housekeeping::Housekeeping;
 use super::job::{Direction, Job, Task};
 use super::layouts::Layouts;
 use super::lock::Tray;
-use super::medium::Level;
+use super::medium::TierState;
 use super::pending::Pending;
 use super::recorder::Recorder;
 use super::regions::{SourceRegions, TargetRegions};
@@ -30,7 +30,7 @@ use tierflow_tier_alloc::Gate;
 /// Does what the plan says: hands transfers to workers, and answers to those who wait for them.
 struct Clerk<'a> {
     desk: &'a mut Desk,
-    tiers: &'a [Level],
+    tiers: &'a [TierState],
 }
 
 impl Clerk<'_> {
@@ -146,7 +146,7 @@ pub(super) struct Resized {
 /// State that callers and workers share.
 pub(crate) struct Shared {
     pub(crate) device: Device,
-    pub(crate) tiers: Vec<Level>,
+    pub(crate) tiers: Vec<TierState>,
     /// The stage that encodes versions for lower tiers.
     pub(crate) stage: Option<Box<dyn Stage>>,
     pub(super) core: Mutex<Core>,
@@ -183,7 +183,7 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(
         device: Device,
-        (tiers, stage): (Vec<Level>, Option<Box<dyn Stage>>),
+        (tiers, stage): (Vec<TierState>, Option<Box<dyn Stage>>),
         world: World,
         ways: Ways,
         context: TierContext,
@@ -246,7 +246,7 @@ impl Shared {
             let name = |tier| {
                 self.tiers
                     .get(tier)
-                    .map_or("tier", |tier: &Level| tier.kind.name())
+                    .map_or("tier", |tier: &TierState| tier.kind.name())
             };
             let evictions = world.plan_mut().take_evictions();
             self.recorder.evicted(&evictions, name);

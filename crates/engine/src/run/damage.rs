@@ -2,7 +2,7 @@
 
 use super::context::{Pieces, TierContext, TransferError};
 use super::core::Shared;
-use super::medium::{Level, medium};
+use super::medium::{TierState, medium};
 use super::stage::Links;
 use crate::plan::{Event, TierId, TransferFailure};
 use crate::{Error, Result, Version};
@@ -44,7 +44,7 @@ impl TierContext {
     /// Notes the failed source of a transfer from these pieces; memory is never at fault.
     pub(super) fn note_source(
         &mut self,
-        tiers: &[Level],
+        tiers: &[TierState],
         from: Pieces<'_>,
         failed: &TransferError,
     ) {

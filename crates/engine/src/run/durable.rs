@@ -3,7 +3,7 @@
 use super::context::{TierContext, TransferError};
 use super::ends::PlacedPiece;
 use super::kept::{DurableTier, Form};
-use super::medium::Level;
+use super::medium::TierState;
 use super::regions::{SourceRegions, TargetRegions};
 use crate::plan::Piece;
 use crate::{RegionMut, Result, Version};
@@ -112,7 +112,7 @@ impl TierContext {
     /// Keeps a version that lies on tiers of memory and scratch storage, in the form that it has there.
     pub(super) fn keep_pieces(
         &mut self,
-        tiers: &[Level],
+        tiers: &[TierState],
         from: &[Piece],
         record: &KeptRecord<'_>,
     ) -> std::result::Result<(), TransferError> {
@@ -162,7 +162,7 @@ impl TierContext {
     pub(super) fn bring(
         &mut self,
         record: &KeptRecord<'_>,
-        tiers: &[Level],
+        tiers: &[TierState],
         to: &[Piece],
     ) -> std::result::Result<(), TransferError> {
         if let [piece] = to {

@@ -1,6 +1,6 @@
 //! The ends of the engine's copies: a piece on a tier, and the application's regions. Offsets are those in the version.
 
-use super::medium::{Level, Medium, medium};
+use super::medium::{Medium, TierState, medium};
 use super::regions::{SourceRegions, TargetRegions};
 use crate::plan::Piece;
 use std::ops::Range;
@@ -15,7 +15,7 @@ pub(crate) struct PlacedPiece<'a> {
 }
 
 impl<'a> PlacedPiece<'a> {
-    pub(super) fn on(tiers: &'a [Level], piece: &'a Piece) -> Self {
+    pub(super) fn on(tiers: &'a [TierState], piece: &'a Piece) -> Self {
         let medium = medium(tiers, piece);
         Self { medium, piece }
     }

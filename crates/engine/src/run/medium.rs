@@ -14,7 +14,7 @@ use tierflow_transfer::{Medium as Bytes, MediumKind, ScratchMedium, Straight, St
 
 /// A tier: its kind and its medium.
 #[derive(Debug)]
-pub(crate) struct Level {
+pub(crate) struct TierState {
     pub(crate) kind: Kind,
     pub(crate) medium: Medium,
 }
@@ -123,6 +123,6 @@ impl Bytes for DurableTier {
 }
 
 /// Returns the medium of a piece: the plan names only tiers that exist.
-pub(super) fn medium<'a>(tiers: &'a [Level], piece: &Piece) -> &'a Medium {
+pub(super) fn medium<'a>(tiers: &'a [TierState], piece: &Piece) -> &'a Medium {
     &tiers[piece.place.tier.0].medium
 }

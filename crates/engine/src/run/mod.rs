@@ -89,7 +89,7 @@ pub(crate) use housekeeping::start as start_housekeeping;
 pub(crate) use job::Direction;
 pub(crate) use kept::{DurableTier, TierSettings};
 pub(crate) use layouts::Layouts;
-pub(crate) use medium::{Level, Medium};
+pub(crate) use medium::{Medium, TierState};
 pub(crate) use opening::start as start_opening;
 pub(crate) use recorder::Recorder;
 pub(crate) use regions::{SourceRegions, TargetRegions};

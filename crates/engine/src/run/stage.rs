@@ -8,7 +8,7 @@
 use super::context::{TierContext, TransferError};
 use super::ends::PlacedPiece;
 use super::layouts::Layout;
-use super::medium::{Level, Medium};
+use super::medium::{Medium, TierState};
 use super::regions::TargetRegions;
 use crate::kind::Kind;
 use crate::plan::{Overhead, Piece, Place, Stored};
@@ -71,7 +71,7 @@ pub(crate) trait Stage: std::fmt::Debug + Send + Sync {
     fn down(
         &self,
         context: &mut TierContext,
-        tiers: &[Level],
+        tiers: &[TierState],
         descent: &Descent<'_>,
         ends: (PlacedPiece<'_>, PlacedPiece<'_>),
     ) -> std::result::Result<Option<Stored>, TransferError>;
@@ -80,7 +80,7 @@ pub(crate) trait Stage: std::fmt::Debug + Send + Sync {
     fn up(
         &self,
         context: &mut TierContext,
-        tiers: &[Level],
+        tiers: &[TierState],
         chain: Links<'_>,
         to: PlacedPiece<'_>,
     ) -> std::result::Result<(), TransferError>;
@@ -89,7 +89,7 @@ pub(crate) trait Stage: std::fmt::Debug + Send + Sync {
     fn read(
         &self,
         context: &mut TierContext,
-        tiers: &[Level],
+        tiers: &[TierState],
         of: (Links<'_>, u64),
         to: (&mut TargetRegions<'_, '_>, Option<&Stream>),
     ) -> Result<()>;

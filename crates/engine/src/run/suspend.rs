@@ -2,7 +2,7 @@
 
 use super::core::Shared;
 use super::desk::{Answer, Later};
-use super::medium::Level;
+use super::medium::TierState;
 use crate::Version;
 use crate::deadline::Deadline;
 use crate::plan::{Event, Plan, Scope};
@@ -51,7 +51,7 @@ impl Shared {
     /// What the next run needs to go on from a version: those before it, too, where versions build upon others, or are durable
     /// in the order of their numbers.
     fn scope(&self, plan: &Plan) -> Scope {
-        let is_in_order = |tier: &Level| {
+        let is_in_order = |tier: &TierState| {
             tier.medium
                 .kept()
                 .is_some_and(super::kept::DurableTier::is_in_order)

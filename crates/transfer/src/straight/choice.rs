@@ -147,7 +147,7 @@ mod tests {
     fn a_way_that_has_become_faster_is_taken() {
         let mut choice = RateChoice::default();
         copies(&mut choice, 100, [3.0, 1.0]);
-        // One trial of 1 GB/s is paid for after some 300 copies by the other way.
+        // A trial of 1 GB/s is paid for after some 300 copies by the other way.
         copies(&mut choice, 400, [3.0, 6.0]);
         assert_eq!(choice.decide(BYTES), Way::Direct);
         let (taken, _) = copies(&mut choice, 100, [3.0, 6.0]);

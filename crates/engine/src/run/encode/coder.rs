@@ -20,7 +20,7 @@ use crate::run::context::{TierContext, TransferError};
 use crate::run::encode::to_usize;
 use crate::run::ends::PlacedPiece;
 use crate::run::kept::Form;
-use crate::run::medium::{Level, Medium};
+use crate::run::medium::{Medium, TierState};
 use crate::run::sync::Mutex;
 use crate::{Compression, CompressionMetrics, Error, Result, Version};
 use measured::Measured;
@@ -239,7 +239,7 @@ impl Coder {
     pub(super) fn decode(
         &self,
         context: &mut TierContext,
-        tiers: &[Level],
+        tiers: &[TierState],
         ((version, place, bases), size): (Links<'_>, u64),
         (to, stream): (&mut dyn Target, Option<&Stream>),
     ) -> Result<bool> {

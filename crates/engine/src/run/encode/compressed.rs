@@ -8,7 +8,7 @@ use crate::run::context::{Pieces, TierContext, TransferError};
 use crate::run::encode::at_source;
 use crate::run::ends::PlacedPiece;
 use crate::run::kept::Form;
-use crate::run::medium::{Level, Medium};
+use crate::run::medium::{Medium, TierState};
 use crate::run::regions::TargetRegions;
 use crate::{Compression, CompressionMetrics, Result, Version};
 use std::slice;
@@ -74,7 +74,7 @@ impl Stage for Compressed {
     fn down(
         &self,
         context: &mut TierContext,
-        tiers: &[Level],
+        tiers: &[TierState],
         descent: &Descent<'_>,
         (from, to): (PlacedPiece<'_>, PlacedPiece<'_>),
     ) -> std::result::Result<Option<Stored>, TransferError> {
@@ -108,7 +108,7 @@ impl Stage for Compressed {
     fn up(
         &self,
         context: &mut TierContext,
-        tiers: &[Level],
+        tiers: &[TierState],
         chain: Links<'_>,
         to: PlacedPiece<'_>,
     ) -> std::result::Result<(), TransferError> {
@@ -129,7 +129,7 @@ impl Stage for Compressed {
     fn read(
         &self,
         context: &mut TierContext,
-        tiers: &[Level],
+        tiers: &[TierState],
         of: (Links<'_>, u64),
         (sink, stream): (&mut TargetRegions<'_, '_>, Option<&Stream>),
     ) -> Result<()> {

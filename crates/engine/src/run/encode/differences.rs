@@ -18,7 +18,7 @@ use crate::run::context::{TierContext, TransferError};
 use crate::run::encode::at_source;
 use crate::run::ends::PlacedPiece;
 use crate::run::kept::Form;
-use crate::run::medium::{Level, Medium};
+use crate::run::medium::{Medium, TierState};
 use crate::run::regions::TargetRegions;
 use crate::run::sync::Mutex;
 use crate::{BuildError, CompressionMetrics, Error, Result, Version};
@@ -356,7 +356,7 @@ impl Stage for Differences {
     fn down(
         &self,
         context: &mut TierContext,
-        _: &[Level],
+        _: &[TierState],
         descent: &Descent<'_>,
         (from, to): (PlacedPiece<'_>, PlacedPiece<'_>),
     ) -> std::result::Result<Option<Stored>, TransferError> {
@@ -407,7 +407,7 @@ impl Stage for Differences {
     fn up(
         &self,
         context: &mut TierContext,
-        tiers: &[Level],
+        tiers: &[TierState],
         chain: Links<'_>,
         to: PlacedPiece<'_>,
     ) -> std::result::Result<(), TransferError> {
@@ -424,7 +424,7 @@ impl Stage for Differences {
     fn read(
         &self,
         context: &mut TierContext,
-        tiers: &[Level],
+        tiers: &[TierState],
         (chain, size): (Links<'_>, u64),
         to: (&mut TargetRegions<'_, '_>, Option<&Stream>),
     ) -> Result<()> {

@@ -7,7 +7,7 @@ use crate::run::durable::KeptRecord;
 use crate::run::encode::at_source;
 use crate::run::ends::PlacedPiece;
 use crate::run::kept::Form;
-use crate::run::medium::Level;
+use crate::run::medium::TierState;
 use crate::run::regions::TargetRegions;
 use crate::{RegionMut, Result, Version};
 use tierflow_device::{ReadLoan, Stream};
@@ -32,7 +32,7 @@ impl AsRef<[u8]> for Bytes {
 /// Returns the stored bytes that make up a version, the oldest first.
 pub(super) fn fetch_all(
     context: &mut TierContext,
-    tiers: &[Level],
+    tiers: &[TierState],
     (version, from, bases): Links<'_>,
 ) -> Result<Vec<Bytes>> {
     let oldest_first = bases.iter().rev().map(|(version, place)| (*version, place));

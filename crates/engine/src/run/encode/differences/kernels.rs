@@ -5,7 +5,7 @@ use super::encoded::{self, DifferenceCoder};
 use super::{Links, PlacedPiece, TierContext};
 use crate::run::context::TransferError;
 use crate::run::encode::{at_destination, at_source};
-use crate::run::medium::{Level, Medium};
+use crate::run::medium::{Medium, TierState};
 use crate::run::sync::{AtomicBool, Mutex, Ordering, Watched};
 use crate::{Error, Result};
 use std::sync::Arc;
@@ -218,7 +218,7 @@ impl OnDevice {
     pub(super) fn up(
         &self,
         context: &mut TierContext,
-        tiers: &[Level],
+        tiers: &[TierState],
         (version, place, bases): Links<'_>,
         (to, coder): (PlacedPiece<'_>, Option<&DifferenceCoder>),
     ) -> std::result::Result<bool, TransferError> {
