@@ -55,23 +55,21 @@ impl Engine {
     /// [`Error::Lost`](crate::Error::Lost) names the versions that were not durable although nothing moved for the
     /// [`closing_patience`](crate::EngineBuilder::closing_patience), and why: the engine is ended nevertheless. To be able to do
     /// something about it, call [`Within::settle`] before.
-    pub fn close(mut self) -> Result<()> {
-        let settled = self.while_moving(self.patience, |within| within.wait_settled());
-        let settled = settled.and(self.protect_if_driven());
-        settled.map_err(|cause| {
-            let error = self.lost(cause);
-            self.has_named_lost = matches!(error, Error::Lost { .. });
-            error
-        })
+    pub fn close(self) -> Result<()> {
+        let settled = self.within(self.patience).settle();
+        settled.map_err(|cause| self.lost(cause))
     }
 
-    /// Names the versions that end with the engine although it has storage that outlives it.
-    pub(crate) fn warn_of_lost(&self) {
-        let lost = match self.has_named_lost || !self.shared.lasts() {
-            true => Vec::new(),
-            false => self.not_durable(),
-        };
+    /// Names in a warning ([`tracing`]) the versions that are lost if the engine ends now although it has storage that outlives it.
+    /// Dropping the engine does so. A version that an error or a warning named is not named again.
+    pub fn warn_of_lost(&self) {
+        if !self.shared.lasts() {
+            return;
+        }
+        let mut lost = self.not_durable();
+        lost.retain(|version| !self.named_lost.lock().contains(version));
         if !lost.is_empty() {
+            self.named_lost.lock().extend(&lost);
             let versions = versions_text(&lost);
             tracing::warn!("{versions} lost, as the engine ended before that was durable");
         }
@@ -98,21 +96,17 @@ impl Engine {
     }
 
     /// The error of an engine that ends though it [could not settle](Within::settle): it names the versions that are lost by that,
-    /// if there are any.
+    /// if there are any, those that a suspension gave up among them.
     #[must_use]
     pub fn lost(&self, cause: Error) -> Error {
-        let given_up = |version: &Version| match self.shared.suspended_for() {
-            Some(chosen) => *version != chosen,
-            None => false,
-        };
-        let mut versions = self.not_durable();
-        versions.retain(|version| !given_up(version));
-        match versions.is_empty() {
-            true => cause,
-            false => Error::Lost {
-                versions,
-                cause: Box::new(cause),
-            },
+        let versions = self.not_durable();
+        if versions.is_empty() {
+            return cause;
+        }
+        self.named_lost.lock().extend(&versions);
+        Error::Lost {
+            versions,
+            cause: Box::new(cause),
         }
     }
 
@@ -362,12 +356,16 @@ impl<'engine> Within<'engine> {
         self.engine.wait_until(self.deadline())
     }
 
-    /// Waits as [`Engine::close`] does, and leaves the engine open: if it fails, mend what is wrong and settle again.
+    /// Waits as [`Engine::close`] does, and leaves the engine open: if it fails, mend what is wrong and settle again. The patience
+    /// counts from when bytes last got to a tier that outlives the engine.
     ///
     /// # Errors
     /// As [`Engine::wait_for`].
     pub fn settle(&self) -> Result<()> {
-        let waited = self.wait_settled();
+        let interrupt = self.interrupt;
+        let waited = self.engine.while_moving(self.patience, |within| {
+            Within { interrupt, ..*within }.wait_settled()
+        });
         waited.and(self.engine.protect_if_driven())
     }
 

@@ -10,14 +10,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// Rust warns of every version that is lost. C and VELOC name nothing when a program ends without closing, and no other door
-/// names the versions that a suspension gave up.
-const KNOWN: Known = &[
-    ("C ", Kind::Silent, "C11, C12"),
-    ("Veloc ", Kind::Silent, "C11, C12"),
-    ("Python suspend", Kind::Silent, "C12"),
-    ("Python notice", Kind::Silent, "C12"),
-];
+/// VELOC names nothing when a program ends without closing.
+const KNOWN: Known = &[("Veloc ", Kind::Silent, "C11, C12")];
 
 /// Ends that every door has. Signals have their default action.
 const ENDS: [&str; 9] = [
