@@ -39,9 +39,17 @@ pub struct Row {
     pub reference: Option<f64>,
     /// `value / reference`.
     pub ratio: Option<f64>,
+    /// The command, the machine and the time, on the row that ends a cell of an experiment in pieces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
 }
 
 impl Row {
+    /// Returns true if a quick run measured the row.
+    pub fn is_quick(&self) -> bool {
+        self.case.starts_with("run=quick")
+    }
+
     /// Compares the value with `reference`, which has the same unit. A reference that nothing can be
     /// compared with (zero, not finite) is left out.
     pub fn against(&mut self, reference: f64) {
@@ -118,7 +126,10 @@ pub fn write(folder: &Path, rows: &[Row], facts: &[String]) -> Result<()> {
 /// When the file cannot be written.
 pub fn write_rows(path: &Path, rows: &[Row]) -> Result<()> {
     let json = serde_json::to_string_pretty(rows)? + "\n";
-    std::fs::write(path, json).with_context(|| format!("cannot write {}", path.display()))
+    // A run that is ended from outside leaves the file as it was, or as it is now.
+    let beside = path.with_extension("new");
+    let written = std::fs::write(&beside, json).and_then(|()| std::fs::rename(&beside, path));
+    written.with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Reads rows that [`write_rows`] wrote.
@@ -155,6 +166,7 @@ mod tests {
                 unit: "bytes/s".into(),
                 reference: None,
                 ratio: None,
+                origin: None,
             };
             2
         ];

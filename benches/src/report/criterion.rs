@@ -83,6 +83,7 @@ fn bench_rows(bench: &Value, estimates: &Value) -> Option<Vec<Row>> {
             unit: unit.to_owned(),
             reference: None,
             ratio: None,
+            origin: None,
         })
     };
     Some(values.into_iter().filter_map(row).collect())
