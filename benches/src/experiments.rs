@@ -119,7 +119,8 @@ impl Run {
     /// When `path` is there and holds no rows.
     pub fn writing_to(mut self, path: &Path) -> Result<Self> {
         if path.exists() {
-            let is_own = |row: &Row| row.experiment == self.experiment && row.is_quick() == self.quick;
+            let is_own =
+                |row: &Row| row.experiment == self.experiment && row.is_quick() == self.quick;
             let mut rows = crate::report::read_rows(path)?;
             rows.retain(is_own);
             let finished = rows.iter().rposition(|row| row.metric == CELL_TOOK);
@@ -321,7 +322,11 @@ mod tests {
     }
 
     /// Measures these cells in one piece of a run, the second of which fails if `fails`. Returns the names of the cells measured.
-    fn piece(path: &Path, time: Option<Duration>, fails: bool) -> Result<(Vec<&'static str>, usize)> {
+    fn piece(
+        path: &Path,
+        time: Option<Duration>,
+        fails: bool,
+    ) -> Result<(Vec<&'static str>, usize)> {
         let mut run = Run::new("copy", false).writing_to(path)?.within(time);
         let mut measured = Vec::new();
         for (name, seconds) in [("n=1", 1), ("n=2", 5), ("n=3", 1)] {

@@ -89,7 +89,7 @@ enum Action {
         /// Files of rows as JSON
         #[arg(required = true)]
         rows: Vec<PathBuf>,
-        /// Facts that the pages state of the rows: the machine, the date, whether they are quick ones
+        /// Facts that the page states of the rows: the machine, the date, whether they are quick ones
         #[arg(long = "from", required = true)]
         facts: Vec<String>,
         /// The folder for report.json and the pages
@@ -117,10 +117,15 @@ enum Action {
 fn main() -> Result<()> {
     match Cli::parse().command {
         Action::List { names } => list(names),
-        Action::Run { name, quick, minutes, out } => {
+        Action::Run {
+            name,
+            quick,
+            minutes,
+            out,
+        } => {
             let time = minutes.map(|minutes| Duration::try_from_secs_f64(60.0 * minutes));
             run(named(&name)?, quick, time.transpose()?, &out)?;
-        },
+        }
         Action::Child { index } => tierflow_benches::experiments::alloc::child(index)?,
         Action::Client { client, pooled } => {
             tierflow_benches::experiments::clients::client(&client, pooled)?;
@@ -148,9 +153,10 @@ fn main() -> Result<()> {
             all(&chosen, quick, criterion.as_deref(), &out)?;
         }
         Action::Report { rows, facts, out } => {
-            let rows = read_all(&rows)?;
+            let rows = rows.iter().map(|path| report::read_kept(path));
+            let rows = rows.collect::<Result<Vec<_>>>()?.concat();
             report::write(&out, &rows, &facts)?;
-            print!("{}", report::compared(&rows)?);
+            print!("{}", report::index(&rows)?);
         }
         Action::Keep {
             report,
@@ -269,10 +275,7 @@ fn all(
     }
     report::write(out, &rows, &facts)?;
     print!("{}", report::table(&rows));
-    println!(
-        "\n{0}/index.html\n{0}/report.html\n{0}/report.json",
-        out.display()
-    );
+    println!("\n{0}/index.html\n{0}/report.json", out.display());
     if !failed.is_empty() {
         bail!("failed, and so not in the report: {}", failed.join(", "));
     }

@@ -31,7 +31,10 @@ pub(crate) struct Awaited {
 enum Evictable {
     Now,
     /// The expected wait. `at_once`: the copy may go without it, and would have to be fetched again.
-    After { bytes: u64, at_once: bool },
+    After {
+        bytes: u64,
+        at_once: bool,
+    },
     Never,
 }
 

@@ -31,7 +31,13 @@ pub(super) fn run(run: &mut Run) -> Result<()> {
 
 impl Goals<'_> {
     /// Plays a workload with the engine's own policy and reports it beside its bound and its simulation.
-    fn compare(&mut self, machine: &Machine, case: &str, way: Way, workload: &Workload) -> Result<()> {
+    fn compare(
+        &mut self,
+        machine: &Machine,
+        case: &str,
+        way: Way,
+        workload: &Workload,
+    ) -> Result<()> {
         let hardware = self.hardware_of(machine, way, workload);
         let expected = std::time::Duration::from_nanos(workload.compute_ns()) * 3 / 2;
         self.run.cell(case, expected, |run| {
@@ -81,8 +87,13 @@ fn report(
             .against(bound);
         let simulation = Simulation::new(hardware.clone()).policy(|| Residency);
         let simulated = simulation.run(workloads)?.blocking_ns() as f64;
-        run.value(case, &format!("blocking, beside its simulation{rates}"), "ns", blocking)?
-            .against(simulated);
+        run.value(
+            case,
+            &format!("blocking, beside its simulation{rates}"),
+            "ns",
+            blocking,
+        )?
+        .against(simulated);
     }
     Ok(())
 }

@@ -18,11 +18,14 @@ use crate::experiments::Run;
 /// Restores that are summed up in one point of Figure 7.
 const PARTS: usize = 12;
 
-/// The approaches of Figures 5 to 8. Those without a disk stand beside UVM, whose history lies in memory.
-const MAIN: [Way; 4] = [Way::Uvm, Way::Score, Way::Tierflow, Way::TierflowInMemory];
+/// The approaches that stand beside UVM, whose history lies in memory.
+const IN_MEMORY: [Way; 3] = [Way::Uvm, Way::ScoreInMemory, Way::TierflowInMemory];
+
+/// The approaches with all three tiers.
+const WITH_DISK: [Way; 2] = [Way::Score, Way::Tierflow];
 
 /// The approaches that are compared in the hardest cell only.
-const OTHERS: [Way; 3] = [Way::ScoreInMemory, Way::Lru, Way::Fifo];
+const OTHERS: [Way; 2] = [Way::Lru, Way::Fifo];
 
 /// The rate of a disk that is expected when the time of a cell is foreseen.
 const DISK_BYTES_PER_S: u64 = 1_500_000_000;
@@ -68,38 +71,41 @@ pub(super) fn run(run: &mut Run) -> Result<()> {
         waits,
     };
     for waits in [false, true] {
-        hpdc.all_hints(hardest(waits), &MAIN)?;
+        hpdc.all_hints(hardest(waits), &IN_MEMORY)?;
+        hpdc.all_hints(hardest(waits), &WITH_DISK)?;
     }
     let sequential = Shape {
         sizes: "uniform",
         order: "sequential",
         ..hardest(false)
     };
-    hpdc.all_hints(sequential, &MAIN)?;
+    hpdc.all_hints(sequential, &IN_MEMORY)?;
+    hpdc.all_hints(sequential, &WITH_DISK)?;
     hpdc.all_hints(hardest(false), &OTHERS)?;
-    let usual = hpdc.machine.clone();
-    for hints in ["all", "none"] {
-        let shape = Shape {
-            hints,
-            ..hardest(false)
-        };
-        for percent in [50, 200, 400] {
-            let bytes = usual.scale.device * percent / 100;
-            hpdc.by_cache(shape, bytes)?;
+    for ways in [&IN_MEMORY[..], &WITH_DISK] {
+        let usual = hpdc.machine.scale;
+        for hints in ["all", "none"] {
+            let shape = Shape {
+                hints,
+                ..hardest(false)
+            };
+            for percent in [50, 200, 400] {
+                hpdc.by_cache(shape, usual.device * percent / 100, ways)?;
+            }
+            for percent in [50, 200, 300] {
+                hpdc.by_interval(shape, usual.interval * percent / 100, ways)?;
+            }
         }
-        for percent in [50, 200, 300] {
-            hpdc.by_interval(shape, usual.scale.interval * percent / 100)?;
-        }
-    }
-    for waits in [false, true] {
-        for sizes in ["uniform", "variable"] {
-            for order in ["irregular", "reverse", "sequential"] {
-                let shape = Shape {
-                    sizes,
-                    order,
-                    ..hardest(waits)
-                };
-                hpdc.all_hints(shape, &MAIN)?;
+        for waits in [false, true] {
+            for sizes in ["uniform", "variable"] {
+                for order in ["irregular", "reverse", "sequential"] {
+                    let shape = Shape {
+                        sizes,
+                        order,
+                        ..hardest(waits)
+                    };
+                    hpdc.all_hints(shape, ways)?;
+                }
             }
         }
     }
@@ -129,23 +135,33 @@ impl Hpdc<'_> {
         let is_point = !shape.waits
             && (shape.sizes, shape.order) == ("variable", "irregular")
             && shape.hints != "single";
-        let by = (self.by_cache_case(shape, way, machine.scale.device), self.by_interval_case(shape, way, machine.scale.interval));
-        self.measure(&machine, shape, &case, way, machine.scale.interval, |run, played| {
-            report(run, &case, played)?;
-            if is_point {
-                report(run, &by.0, played)?;
-                report(run, &by.1, played)?;
-            }
-            match (shape.sizes, shape.order, shape.waits) {
-                ("uniform", "sequential", false) => by_iteration(run, &case, played),
-                _ => Ok(()),
-            }
-        })
+        let by = (
+            self.by_cache_case(shape, way, machine.scale.device),
+            self.by_interval_case(shape, way, machine.scale.interval),
+        );
+        self.measure(
+            &machine,
+            shape,
+            &case,
+            way,
+            machine.scale.interval,
+            |run, played| {
+                report(run, &case, played)?;
+                if is_point {
+                    report(run, &by.0, played)?;
+                    report(run, &by.1, played)?;
+                }
+                match (shape.sizes, shape.order, shape.waits) {
+                    ("uniform", "sequential", false) => by_iteration(run, &case, played),
+                    _ => Ok(()),
+                }
+            },
+        )
     }
 
-    fn by_cache(&mut self, shape: Shape, bytes: u64) -> Result<()> {
+    fn by_cache(&mut self, shape: Shape, bytes: u64, ways: &[Way]) -> Result<()> {
         let machine = self.machine.with_device_cache(bytes);
-        for way in MAIN {
+        for &way in ways {
             let case = self.by_cache_case(shape, way, bytes);
             let interval = machine.scale.interval;
             self.measure(&machine, shape, &case, way, interval, |run, played| {
@@ -155,9 +171,9 @@ impl Hpdc<'_> {
         Ok(())
     }
 
-    fn by_interval(&mut self, shape: Shape, interval: Duration) -> Result<()> {
+    fn by_interval(&mut self, shape: Shape, interval: Duration, ways: &[Way]) -> Result<()> {
         let machine = self.machine.clone();
-        for way in MAIN {
+        for &way in ways {
             let case = self.by_interval_case(shape, way, interval);
             self.measure(&machine, shape, &case, way, interval, |run, played| {
                 report(run, &case, played)
@@ -173,7 +189,10 @@ impl Hpdc<'_> {
 
     fn by_interval_case(&self, shape: Shape, way: Way, interval: Duration) -> String {
         let (case, ms) = (self.named(shape), interval.as_secs_f64() * 1e3);
-        format!("{case}, approach={}, compute interval in ms={ms}", way.name())
+        format!(
+            "{case}, approach={}, compute interval in ms={ms}",
+            way.name()
+        )
     }
 
     fn named(&self, shape: Shape) -> String {
@@ -185,7 +204,9 @@ impl Hpdc<'_> {
         } = shape;
         let restores = if waits { "after flushes" } else { "at once" };
         let versions = self.machine.scale.versions;
-        format!("versions={versions}, restores={restores}, sizes={sizes}, order={order}, hints={hints}")
+        format!(
+            "versions={versions}, restores={restores}, sizes={sizes}, order={order}, hints={hints}"
+        )
     }
 
     /// Plays a history as a cell of the run.
@@ -207,8 +228,14 @@ impl Hpdc<'_> {
             _ => &self.sizes.variable,
         };
         let shot = Shot {
-            order: ORDERS.into_iter().find(|one| one.0 == shape.order).map_or(Order::Sequential, |one| one.1),
-            hints: HINTS.into_iter().find(|one| one.0 == shape.hints).map_or(Hints::None, |one| one.1),
+            order: ORDERS
+                .into_iter()
+                .find(|one| one.0 == shape.order)
+                .map_or(Order::Sequential, |one| one.1),
+            hints: HINTS
+                .into_iter()
+                .find(|one| one.0 == shape.hints)
+                .map_or(Hints::None, |one| one.1),
             wait: shape.waits,
             compute_ns: interval.as_nanos() as u64,
             ..machine.scale.shot(sizes.clone())
@@ -220,13 +247,16 @@ impl Hpdc<'_> {
             false => Duration::ZERO,
         };
         let expected = compute * 3 / 2 + Duration::from_secs(1) + flushed;
-        self.run.cell(case, expected, |run| report(run, &play(machine, way, &workload)?))
+        self.run.cell(case, expected, |run| {
+            report(run, &play(machine, way, &workload)?)
+        })
     }
 }
 
 /// Reports the rates that Figures 5, 6 and 8 show, and the times that they are made of.
 fn report(run: &mut Run, case: &str, played: &Played) -> Result<()> {
-    let rate = |times: u64, took: Duration| (times * played.bytes) as f64 / took.as_secs_f64().max(1e-9);
+    let rate =
+        |times: u64, took: Duration| (times * played.bytes) as f64 / took.as_secs_f64().max(1e-9);
     let rates = [
         ("rate of checkpoints", rate(1, played.checkpoints)),
         ("rate of restores", rate(1, played.restores)),
