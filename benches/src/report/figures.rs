@@ -24,7 +24,7 @@ pub(crate) struct Figures {
     #[serde(rename = "paper")]
     pub(crate) papers: Vec<Paper>,
     /// Tables of Markdown files, by name: a line for each value.
-    lines: BTreeMap<String, Vec<Line>>,
+    lines: BTreeMap<String, Vec<TableLine>>,
 }
 
 /// A paper, or a talk.
@@ -54,13 +54,13 @@ pub(crate) struct Figure {
     #[serde(default, skip_serializing)]
     pub(crate) rows: Vec<Query>,
     #[serde(default, rename = "claim", skip_serializing)]
-    pub(crate) claims: Vec<Claim>,
+    pub(crate) claims: Vec<Statement>,
 }
 
 /// A number of the paper's prose.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Claim {
+pub(crate) struct Statement {
     /// The paper's sentence, and its place.
     says: String,
     paper: f64,
@@ -80,7 +80,7 @@ pub(crate) struct Claim {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line {
+struct TableLine {
     what: String,
     of: Query,
 }
@@ -157,7 +157,7 @@ pub(crate) fn markdown<const N: usize>(
     format!("| {} |\n{rule}", header.join(" | ")) + &lines.collect::<String>()
 }
 
-impl Claim {
+impl Statement {
     fn unit(&self) -> &str {
         self.unit.as_deref().unwrap_or("×")
     }
@@ -293,8 +293,8 @@ fn with_tables(text: &str, table: &dyn Fn(&str) -> Result<String>) -> Result<Str
 }
 
 /// Returns a table with a line for each query: the value of its row, or from the least to the largest of its rows' values.
-fn of_lines(lines: &[Line], rows: &[Row]) -> Result<String> {
-    let line = |Line { what, of }: &Line| {
+fn of_lines(lines: &[TableLine], rows: &[Row]) -> Result<String> {
+    let line = |TableLine { what, of }: &TableLine| {
         let points = of.points(rows);
         ensure!(
             points.iter().all(|point| !point.row.is_quick()),
@@ -375,14 +375,14 @@ mod tests {
                 format!("experiment = 'alloc'\nkeep = ['who=baseline']\nover = ['who={who}']");
             Some(toml::from_str(&query).unwrap())
         };
-        let claim = Claim {
+        let claim = Statement {
             paper: 10.0,
             theirs: query("theirs"),
             ours: query("ours"),
             why: "another disk".to_owned(),
-            ..Claim::default()
+            ..Statement::default()
         };
-        let verdict = |claim: &Claim, rows: &[Row]| claim.judge(rows).verdict;
+        let verdict = |claim: &Statement, rows: &[Row]| claim.judge(rows).verdict;
         assert_eq!(
             verdict(&claim, &rows(false, 8.5, 20.0)),
             "reproduced; ours reaches the paper's number"
@@ -396,7 +396,7 @@ mod tests {
             "no verdict: theirs is a quick run; ours is a quick run"
         );
         assert_eq!(verdict(&claim, &[]), "not run: no kept row of alloc");
-        let other = Claim {
+        let other = Statement {
             other_work: Some("one GPU".to_owned()),
             ..claim
         };
@@ -404,7 +404,7 @@ mod tests {
             verdict(&other, &rows(false, 8.0, 20.0)),
             "not the same work: one GPU"
         );
-        let less = Claim {
+        let less = Statement {
             less: true,
             other_work: None,
             ..other
