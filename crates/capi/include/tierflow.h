@@ -227,6 +227,15 @@ int tf_restore_rank(tf_engine engine, uint64_t version, uint32_t rank, const tf_
 int tf_hint(tf_engine engine, const uint64_t *versions, size_t count);
 int tf_forget_hints(tf_engine engine);
 
+/* Withdraws the hints of these versions alone: several users of one engine each name the versions that they hinted. */
+int tf_forget_hints_of(tf_engine engine, const uint64_t *versions, size_t count);
+
+/*
+ * Reserves `count` consecutive numbers for new versions, from `first` on: above all that versions of this engine have or had, that
+ * hints name, and that other calls returned. So several users of one engine choose numbers that never meet.
+ */
+int tf_reserve(tf_engine engine, uint64_t count, uint64_t *first);
+
 /* Lets prefetching begin; the first restore does, too. */
 int tf_prefetch_start(tf_engine engine);
 

@@ -2,7 +2,7 @@
  * VELOC's client API by a group of processes: a rank that comes late, as many versions as are to be kept, and what a rank
  * opens and reads however many there are.
  *
- *   ranks DIRECTORY late|kept|opened RANKS
+ *   ranks DIRECTORY late|kept|opened|resized RANKS
  *   ranks DIRECTORY many VERSIONS
  */
 #define _GNU_SOURCE
@@ -67,6 +67,13 @@ static void a_history(void)
     CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
 }
 
+static void the_newest(void)
+{
+    shared_places("");
+    CHECK(VELOC_Restart_test("heat", 0) == 10);
+    CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
+}
+
 /* A rank comes when the others have given up. They do as programs do that find no checkpoint: they start over. */
 static void one_is_late(void)
 {
@@ -116,6 +123,33 @@ static void the_others_stay(void)
     CHECK(VELOC_Restart("heat", 11) == VELOC_SUCCESS && is_set(11));
     CHECK(VELOC_Restart("heat", 5) == VELOC_SUCCESS && is_set(205));
     CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
+}
+
+/* A group of another size is told what there is, by one rank in a line. */
+static void another_size(void)
+{
+    char path[5000];
+    snprintf(path, sizeof path, "%s/errors", directory);
+    CHECK(freopen(path, "a", stderr) != NULL);
+    shared_places("");
+    CHECK(VELOC_Restart_test("heat", 0) == VELOC_FAILURE);
+    /* Each rank reads what a rank of that group wrote: not collective, though it be the one of its own number. */
+    CHECK(VELOC_Restart_test_rank("heat", 0, own_rank) == 10);
+    CHECK(VELOC_Restart_begin_rank("heat", 10, own_rank) == VELOC_SUCCESS);
+    CHECK(VELOC_Recover_mem() == VELOC_SUCCESS && is_set(10) && VELOC_Restart_end(1) == VELOC_SUCCESS);
+    CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
+}
+
+static void it_is_said_once(void)
+{
+    char path[5000], line[2][5000];
+    FILE *errors;
+    snprintf(path, sizeof path, "%s/errors", directory);
+    errors = fopen(path, "r");
+    CHECK(errors != NULL && fgets(line[0], sizeof line[0], errors) != NULL);
+    CHECK(strstr(line[0], "version 10 of \"heat\" is of 3 ranks and not used") != NULL);
+    CHECK(fgets(line[1], sizeof line[1], errors) == NULL);
+    fclose(errors);
 }
 
 /* Each rank has a node of its own, and nothing else. */
@@ -278,6 +312,12 @@ int main(int argc, char **argv)
         run_ranks(ranks, nothing_is_lost, NULL);
         run_ranks(ranks, never_asked, NULL);
         run_ranks(ranks, the_others_stay, NULL);
+    } else if (strcmp(argv[2], "resized") == 0) {
+        run_ranks(ranks, a_history, NULL);
+        run_ranks(ranks - 1, another_size, NULL);
+        it_is_said_once();
+        /* Nor is it said to those who use it. */
+        run_ranks(ranks, the_newest, NULL);
     } else if (strcmp(argv[2], "kept") == 0) {
         run_ranks(ranks, nodes_fill, NULL);
         run_ranks(ranks, nodes_have_two, NULL);
