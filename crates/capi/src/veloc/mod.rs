@@ -9,6 +9,8 @@ mod head;
 mod history;
 mod housekeeping;
 mod keeping;
+mod losses;
+mod other_groups;
 mod restart;
 mod writing;
 

@@ -43,31 +43,37 @@ pub(crate) fn is_over() -> bool {
     BEGUN.elapsed().as_secs() >= variable("TIERFLOW_SECONDS", u64::MAX)
 }
 
-/// Room for a history among those of all campaigns that run, given back when this is dropped.
+/// Room for a history among those of all campaigns that run, which get it in turn; given back when this is dropped.
 struct Room;
 
-static RUNNING: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
+/// Histories that asked for room, and those that gave it back.
+struct Turns {
+    asked: usize,
+    ended: usize,
+}
+
+static TURNS: (Mutex<Turns>, Condvar) = (Mutex::new(Turns { asked: 0, ended: 0 }), Condvar::new());
 
 fn most_at_a_time() -> usize {
-    variable(
-        "TIERFLOW_JOBS",
-        available_parallelism().map_or(2, usize::from),
-    )
+    let cores = available_parallelism().map_or(2, usize::from);
+    variable("TIERFLOW_JOBS", cores)
 }
 
 impl Room {
     fn wait() -> Self {
-        let is_full = |running: &mut usize| *running >= most_at_a_time();
-        let running = RUNNING.0.lock().unwrap();
-        *RUNNING.1.wait_while(running, is_full).unwrap() += 1;
+        let mut turns = TURNS.0.lock().unwrap();
+        let (turn, most) = (turns.asked, most_at_a_time());
+        turns.asked += 1;
+        let is_early = |turns: &mut Turns| turn >= turns.ended + most;
+        drop(TURNS.1.wait_while(turns, is_early).unwrap());
         Self
     }
 }
 
 impl Drop for Room {
     fn drop(&mut self) {
-        *RUNNING.0.lock().unwrap() -= 1;
-        RUNNING.1.notify_one();
+        TURNS.0.lock().unwrap().ended += 1;
+        TURNS.1.notify_all();
     }
 }
 
