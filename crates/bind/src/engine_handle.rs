@@ -227,10 +227,15 @@ impl EngineHandle {
     /// [`Error::Lost`] names the versions that were not durable by then. They are gone when the last one that holds the engine lets
     /// go of it, which is not told again.
     pub fn end(&self, until: Until<'_>) -> tierflow_engine::Result<()> {
-        self.close(until).map_err(|cause| {
-            self.engine.state.store(ENDED, Ordering::Release);
-            self.engine.lost(cause)
-        })
+        self.close(until).map_err(|cause| self.give_up(cause))
+    }
+
+    /// Closes the engine for good, without waiting and without a call of other ranks. Returns [`Error::Lost`], which names the versions
+    /// that are lost by that, or the cause if none is.
+    #[must_use]
+    pub fn give_up(&self, cause: Error) -> Error {
+        self.engine.state.store(ENDED, Ordering::Release);
+        self.engine.lost(cause)
     }
 
     /// Has the version that can be durable by the deadline become so, or the one that is asked for: see [`Engine::suspend`].
@@ -290,7 +295,7 @@ fn tell_of_start(engine: &Engine) {
     let (versions, damage) = (engine.versions(), engine.damage());
     match versions.last() {
         Some(newest) => {
-            tracing::info!("opened with {} versions, the newest is {newest}", versions.len());
+            tracing::info!("opened; versions held: {}, the newest {newest}", versions.len());
         }
         None => tracing::info!("opened without versions"),
     }

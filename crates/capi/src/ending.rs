@@ -3,7 +3,9 @@
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::{Arc, Once};
 
-use tierflow_bind::{Level, LevelFilter, LogSink, end_of_process, log_to, to_standard_error};
+use tierflow_bind::{
+    Level, LevelFilter, LogSink, at_exit, end_of_process, log_to, to_standard_error,
+};
 
 use crate::failure::{Failure, status};
 
@@ -40,15 +42,14 @@ pub(crate) fn prepare() {
         log_to(level, Arc::new(to_standard_error));
     });
     EXIT.call_once(|| {
-        // SAFETY: a function that does not unwind, in a library that is there until the process exits or the function was called.
-        if unsafe { libc::atexit(at_exit) } != 0 {
+        if !at_exit(end_of_program) {
             let text = "the end of this process will not wait for engines that are not closed: atexit failed";
             to_standard_error(Level::Error, text);
         }
     });
 }
 
-extern "C" fn at_exit() {
+extern "C" fn end_of_program() {
     // The process exits, whether or not this works.
     let _ended_or_not = std::panic::catch_unwind(|| end_of_process(None));
 }
