@@ -82,6 +82,7 @@ int tf_options_new(tf_options *options);
  *   group_patience    how long the ranks of a group wait for each other; 300
  *   redundancy        none | partner | xor:8 | rs:8+2: what other ranks of the group keep of node_local, so that it outlives
  *                     nodes: copies in pairs, one parity in sets of 8, 2 parities in sets of 10
+ *   refuse_losses     true | false: whether no rank's engine is opened where more is lost than redundancy bears
  *   failure_domain    what this rank fails together with, such as its rack; the name of the host
  *   exchange          directory that all nodes see, by which redundancy passes, if not by the group's send and receive
  *   closing_patience  how long closing waits for storage; 60

@@ -46,7 +46,7 @@ impl Engine {
                           host_pool_directory=None, scratch=None, storage_limit=None, direct_io=None, \
                           node_local=None, node_local_limit=None, external=None, rank=0, ranks=1, run=0, \
                           group=None, group_patience=None, redundancy=None, failure_domain=None, \
-                          exchange=None, retention=None, keep_newest=None, keep_every=None, \
+                          refuse_losses=False, exchange=None, retention=None, keep_newest=None, keep_every=None, \
                           keep_younger_than=None, durable_in_order=None, after_restore='keep', flush=None, \
                           policy=None, dedup=None, compress=None, timeline=0, evict_while_growing=False, \
                           closing_patience=60.0)"

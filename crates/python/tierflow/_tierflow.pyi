@@ -199,6 +199,7 @@ class Engine:
         group_patience: float | None = None,
         redundancy: Redundancy | str | None = None,
         failure_domain: str | None = None,
+        refuse_losses: bool = False,
         exchange: _Path | None = None,
         retention: Retention | int | None = None,
         keep_newest: int | None = None,

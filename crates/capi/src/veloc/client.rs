@@ -12,6 +12,7 @@ use super::foretold::Foretold;
 use super::history::History;
 use super::housekeeping::Housekeeping;
 use super::keeping::Keeping;
+use super::losses::lost_with_nodes;
 use super::other_groups::{GROUP, unused};
 use super::restart::Reading;
 use super::writing::Writing;
@@ -149,6 +150,11 @@ impl Client {
         let is_first = group.as_ref().is_some_and(|group| group.rank == 0);
         if let Some(unused) = place.filter(|_| is_first).and_then(|place| unused(place)) {
             eprintln!("tierflow: {unused}");
+        }
+        if let (Some(group), Some(node), true) = (&group, &config.options.node_local, is_first) {
+            let lost = lost_with_nodes(&core.engine, node, (0, group.ranks));
+            lost.into_iter()
+                .for_each(|lost| eprintln!("tierflow: {lost}"));
         }
         let history = Arc::new(Mutex::new(history));
         let keeping = Arc::new(Keeping::new(&core, &history, config.max_versions, patience));

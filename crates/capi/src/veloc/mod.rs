@@ -9,6 +9,7 @@ mod head;
 mod history;
 mod housekeeping;
 mod keeping;
+mod losses;
 mod other_groups;
 mod restart;
 mod writing;
