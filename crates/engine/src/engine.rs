@@ -10,6 +10,7 @@ use crate::run::sync::{JoinHandle, sleep};
 use crate::run::{Grant, Pool, Shared, TargetRegions, start_pool};
 use crate::{EngineBuilder, Error, Result, Version};
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use tierflow_device::{Device, Stream};
@@ -118,11 +119,24 @@ impl Engine {
         }
     }
 
-    /// Withdraws all hints given so far: the application will do something else. Those given after this count.
-    pub fn forget_hints(&self) {
+    /// Withdraws the hints of these versions, or all hints given so far: the application will do something else. Hints given
+    /// after this count. Several users of one engine each name the versions that they hinted.
+    pub fn forget_hints(&self, versions: Option<&[Version]>) {
         if self.at_home().is_ok() {
-            self.shared.forget_hints();
+            self.shared.forget_hints(versions);
         }
+    }
+
+    /// Reserves `count` consecutive numbers for new versions: above those that versions of this engine have or had, that hints
+    /// name, and that other calls of this method returned. So several users of one engine choose numbers that never meet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoNumbers`] if so many numbers are not left below [`Version::MAX`].
+    pub fn reserve(&self, count: u64) -> Result<Range<Version>> {
+        self.at_home()?;
+        let reserved = self.shared.reserve(count);
+        reserved.ok_or(Error::NoNumbers { count })
     }
 
     /// Lets prefetching begin. The first restore begins it, too: call this to begin earlier.
