@@ -3,12 +3,12 @@
 use crate::media::{HostBytes, whole_blocks};
 use crate::record::ErrorSlot;
 use crate::route::{MediumKind, Route, route};
-use crate::{CopyContext, Error, Source, Target, TransferError};
+use crate::{CopyContext, Error, FailedEnd, Source, Target, TransferError, UnderWay};
 use std::ops::Range;
 use tierflow_device::Stream;
 
 /// Bytes of one part between memories. A copy looks at its stop flag between parts.
-const BETWEEN_MEMORIES: u64 = 64 << 20;
+pub const PART_BYTES: u64 = 64 << 20;
 
 /// Bytes of one part between memory and storage.
 pub(crate) const WITH_STORAGE: u64 = 32 << 20;
@@ -36,6 +36,24 @@ impl CopyContext {
         bytes: Range<u64>,
         callers: Option<&Stream>,
     ) -> Result<()> {
+        let mut under_way = UnderWay::default();
+        self.begin_copy(from, to, bytes, callers, &mut under_way)?;
+        under_way.finish()
+    }
+
+    /// Starts [`copy`](Self::copy), and leaves its last parts to `under_way` if a device makes them alone. All copies of one
+    /// `under_way` are of one stream. Nothing uses either end when `under_way` is finished or dropped.
+    ///
+    /// # Errors
+    /// As [`copy`](Self::copy), also of parts that were under way before.
+    pub fn begin_copy(
+        &mut self,
+        from: &dyn Source,
+        to: &mut dyn Target,
+        bytes: Range<u64>,
+        callers: Option<&Stream>,
+        under_way: &mut UnderWay,
+    ) -> Result<()> {
         let route = route(from.kind(), to.kind());
         if from.record().is_some() || to.record().is_some() {
             return self.copy_record(from, to, bytes, route == Route::InPlace);
@@ -47,7 +65,8 @@ impl CopyContext {
             let rest = at..bytes.end;
             at += match route {
                 Route::Stream | Route::Arena | Route::Processor | Route::InPlace => {
-                    match self.copy_lent(&mut copying, rest.clone())? {
+                    under_way.make_room()?;
+                    match self.begin_lent(&mut copying, rest.clone(), under_way)? {
                         0 => self.copy_buffered(&mut copying, rest)?,
                         copied => copied,
                     }
@@ -63,8 +82,14 @@ impl CopyContext {
         Ok(())
     }
 
-    /// Copies the first of these bytes where one end lends its memory to the other. Returns the number of bytes, and 0 if neither can.
-    fn copy_lent(&mut self, copying: &mut Copying<'_>, bytes: Range<u64>) -> Result<u64> {
+    /// Starts copying the first of these bytes where one end lends its memory to the other. Returns the number of bytes, and 0 if
+    /// neither can.
+    fn begin_lent(
+        &mut self,
+        copying: &mut Copying<'_>,
+        bytes: Range<u64>,
+        under_way: &mut UnderWay,
+    ) -> Result<u64> {
         let Copying { from, to, callers } = copying;
         if from.before(bytes.start) > 0 {
             return Ok(0);
@@ -72,7 +97,7 @@ impl CopyContext {
         let has_blocks = from.block().max(to.block()) > 1;
         let most = match has_blocks {
             true => WITH_STORAGE,
-            false => BETWEEN_MEMORIES,
+            false => PART_BYTES,
         };
         let length = most.min(bytes.end - bytes.start);
         let (at, mut stream) = (bytes.start, self.streams(*callers));
@@ -82,24 +107,23 @@ impl CopyContext {
             && to.block() == 1
             && let Some(lent) = to.lend_mut(at..at + length)
         {
-            let lent = lent.map_err(TransferError::target)?;
-            from.read(at, lent, &mut stream)
-                .map_err(TransferError::source)?;
+            let begun = from.begin_read(at, lent.map_err(TransferError::target)?, &mut stream);
+            under_way.add(FailedEnd::Source, begun.map_err(TransferError::source)?);
             return Ok(length);
         }
         if let Some(lent) = from.lend(at..at + whole_blocks(to.block(), length)) {
             let lent = lent.map_err(TransferError::source)?;
             if to.reaches_device() || lent.host_accessible() {
-                to.write(at, lent, &mut stream)
-                    .map_err(TransferError::target)?;
+                let begun = to.begin_write(at, lent, &mut stream);
+                under_way.add(FailedEnd::Target, begun.map_err(TransferError::target)?);
                 return Ok(length);
             }
         }
         if let Some(lent) = to.lend_mut(at..at + whole_blocks(from.block(), length)) {
             let lent = lent.map_err(TransferError::target)?;
             if from.reaches_device() || lent.host_accessible() {
-                from.read(at, lent, &mut stream)
-                    .map_err(TransferError::source)?;
+                let begun = from.begin_read(at, lent, &mut stream);
+                under_way.add(FailedEnd::Source, begun.map_err(TransferError::source)?);
                 return Ok(length);
             }
         }

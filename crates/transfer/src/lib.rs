@@ -14,8 +14,10 @@ mod route;
 mod straight;
 #[doc(hidden)]
 pub mod sync;
+mod under_way;
 
 pub use buffers::{BUFFER_BYTES, Buffer, BufferPool};
+pub use copy::PART_BYTES;
 pub use context::{CopyContext, Stop, StreamChoice};
 pub use end::{Source, Target};
 pub use error::{Error, FailedEnd, Result, TransferError};
@@ -26,3 +28,4 @@ pub use route::{MediumKind, Route, route};
 pub use straight::{
     DirectTarget, OpenFile, Opener, Straight, StraightError, StraightStatistics, WayBytes,
 };
+pub use under_way::UnderWay;

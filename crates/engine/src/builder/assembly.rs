@@ -3,7 +3,7 @@
 use super::{EngineBuilder, UNLIMITED};
 use crate::caught::Caught;
 use crate::flush::Flush;
-use crate::kind::{Kind, depth};
+use crate::kind::{Kind, depth, workers};
 use crate::lasting::{self, OpenHistory};
 use crate::plan::{ExtentSize, PlanConfig, TierConfig, TierId, World};
 use crate::run::sync::unbounded;
@@ -323,7 +323,7 @@ fn crews(device: &Device, kinds: &[Kind]) -> Result<(Ways, Vec<Crew>)> {
             };
             let (sender, tasks) = unbounded();
             ways.queues.insert((direction, tier), sender);
-            let workers = (0..depth(kind)).map(|_| make());
+            let workers = (0..workers(kind)).map(|_| make());
             let workers = workers.collect::<Result<_>>()?;
             crews.push(Crew {
                 direction,
