@@ -22,6 +22,9 @@ use tierflow_transfer::{ScratchMedium, Straight};
 /// Copies start at multiples of this, in bytes, as direct I/O requires.
 pub(super) const ALIGNMENT: u64 = 4096;
 
+/// Bytes of one transfer between memories, at most: 0.6 ms of a fast link, so that workers and plan are never waited for.
+const LARGEST_PART: u64 = 32 << 20;
+
 /// Bytes of the device cache that are usable before other memory begins to grow.
 const FIRST_CHUNK: usize = 256 << 20;
 
@@ -79,6 +82,10 @@ impl EngineBuilder {
                 small: match kind {
                     Kind::Storage => AHEAD,
                     _ if takes_many => COMMITTED,
+                    _ => 0,
+                },
+                part: match &tier.medium {
+                    medium if medium.is_memory() => part_bytes(&configs, capacity),
                     _ => 0,
                 },
                 eager: kind.lasts() || (is_eager && index + 1 == kinds.len()),
@@ -296,6 +303,14 @@ impl EngineBuilder {
 const ABSENT: Error = Error::Internal {
     what: "a tier that was not asked for",
 };
+
+/// Returns the bytes of one transfer between a tier of memory and those above: few enough that those under way both ways have at most
+/// a quarter of the smallest.
+fn part_bytes(above: &[TierConfig], capacity: u64) -> u64 {
+    let capacities = above.iter().map(|tier| tier.capacity);
+    let smallest = capacities.fold(capacity, u64::min);
+    (smallest / 32).min(LARGEST_PART)
+}
 
 /// Makes as many workers for each link into and out of a tier as the plan may have transfers on it.
 fn crews(device: &Device, kinds: &[Kind]) -> Result<(Ways, Vec<Crew>)> {

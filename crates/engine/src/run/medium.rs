@@ -73,7 +73,7 @@ impl Medium {
         self.bytes().gate()
     }
 
-    pub(super) fn is_memory(&self) -> bool {
+    pub(crate) fn is_memory(&self) -> bool {
         self.bytes().kind().is_memory()
     }
 
