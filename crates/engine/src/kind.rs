@@ -6,9 +6,6 @@ const STORAGE_WORKERS: usize = 4;
 /// Workers per direction between memories.
 const MEMORY_WORKERS: usize = 2;
 
-/// Transfers that a worker has a device complete at a time: the next one is begun before the first one has ended.
-pub(crate) const BEGUN: usize = 2;
-
 /// What a tier is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -39,20 +36,11 @@ impl Kind {
     }
 }
 
-/// Returns the threads that carry into a tier from above, and those that carry out of it upwards.
-pub(crate) fn workers(kind: Kind) -> usize {
+/// Transfers at a time into a tier from above, and out of it upwards. Storage profits from several requests at a time; a
+/// DMA engine does one after the other, and is to find the next when it is done with one.
+pub(crate) fn depth(kind: Kind) -> usize {
     match kind {
         Kind::Storage | Kind::NodeLocal | Kind::External => STORAGE_WORKERS,
         Kind::Device | Kind::Peers | Kind::Host => MEMORY_WORKERS,
-    }
-}
-
-/// Returns the transfers at a time into a tier from above, and out of it upwards. Storage profits from several requests at a
-/// time. A copy engine makes one copy after the other: it has the next one before a worker has learnt of the end of the last, and
-/// the plan has given out a new one.
-pub(crate) fn depth(kind: Kind) -> usize {
-    match kind {
-        Kind::Storage | Kind::NodeLocal | Kind::External => workers(kind),
-        Kind::Device | Kind::Peers | Kind::Host => workers(kind) * BEGUN,
     }
 }

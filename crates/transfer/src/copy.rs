@@ -3,11 +3,12 @@
 use crate::media::{HostBytes, whole_blocks};
 use crate::record::ErrorSlot;
 use crate::route::{MediumKind, Route, route};
-use crate::{CopyContext, Error, FailedEnd, Source, Target, TransferError, UnderWay};
+use crate::under_way::UnderWay;
+use crate::{CopyContext, Error, FailedEnd, Source, Target, TransferError};
 use std::ops::Range;
 use tierflow_device::Stream;
 
-/// Bytes of one part between memories. A copy looks at its stop flag between parts.
+/// Bytes of one part between memories, of which a device has two at a time. A copy looks at its stop flag between parts.
 pub const PART_BYTES: u64 = 64 << 20;
 
 /// Bytes of one part between memory and storage.
@@ -36,29 +37,12 @@ impl CopyContext {
         bytes: Range<u64>,
         callers: Option<&Stream>,
     ) -> Result<()> {
-        let mut under_way = UnderWay::default();
-        self.begin_copy(from, to, bytes, callers, &mut under_way)?;
-        under_way.finish()
-    }
-
-    /// Starts [`copy`](Self::copy), and leaves its last parts to `under_way` if a device makes them alone. All copies of one
-    /// `under_way` are of one stream. Nothing uses either end when `under_way` is finished or dropped.
-    ///
-    /// # Errors
-    /// As [`copy`](Self::copy), also of parts that were under way before.
-    pub fn begin_copy(
-        &mut self,
-        from: &dyn Source,
-        to: &mut dyn Target,
-        bytes: Range<u64>,
-        callers: Option<&Stream>,
-        under_way: &mut UnderWay,
-    ) -> Result<()> {
         let route = route(from.kind(), to.kind());
         if from.record().is_some() || to.record().is_some() {
             return self.copy_record(from, to, bytes, route == Route::InPlace);
         }
         let mut copying = Copying { from, to, callers };
+        let mut under_way = UnderWay::default();
         let mut at = bytes.start;
         while at < bytes.end {
             self.stop().look()?;
@@ -66,7 +50,7 @@ impl CopyContext {
             at += match route {
                 Route::Stream | Route::Arena | Route::Processor | Route::InPlace => {
                     under_way.make_room()?;
-                    match self.begin_lent(&mut copying, rest.clone(), under_way)? {
+                    match self.begin_lent(&mut copying, rest.clone(), &mut under_way)? {
                         0 => self.copy_buffered(&mut copying, rest)?,
                         copied => copied,
                     }
@@ -79,7 +63,7 @@ impl CopyContext {
                 }
             };
         }
-        Ok(())
+        under_way.finish()
     }
 
     /// Starts copying the first of these bytes where one end lends its memory to the other. Returns the number of bytes, and 0 if

@@ -28,4 +28,3 @@ pub use route::{MediumKind, Route, route};
 pub use straight::{
     DirectTarget, OpenFile, Opener, Straight, StraightError, StraightStatistics, WayBytes,
 };
-pub use under_way::UnderWay;

@@ -15,20 +15,14 @@ pub(crate) fn settle(transfer: Option<Transfer>) -> crate::Result<()> {
 
 /// The parts of a copy that a device still makes, the oldest first. Dropping them waits for the device.
 #[derive(Debug, Default)]
-pub struct UnderWay(VecDeque<(FailedEnd, Transfer)>);
+pub(crate) struct UnderWay(VecDeque<(FailedEnd, Transfer)>);
 
 impl UnderWay {
-    /// Returns true if the device makes no part any more, so that [`finish`](Self::finish) returns at once.
-    #[must_use]
-    pub fn is_done(&self) -> bool {
-        self.0.iter().all(|(_, transfer)| transfer.is_done())
-    }
-
     /// Waits until all parts are made.
     ///
     /// # Errors
     /// [`TransferError::Failed`]: the end that failed.
-    pub fn finish(&mut self) -> Result<()> {
+    pub(crate) fn finish(&mut self) -> Result<()> {
         self.wait_for_all_but(0)
     }
 
@@ -50,5 +44,43 @@ impl UnderWay {
             ended.map_err(|error| TransferError::of(end, error))?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use super::*;
+    use std::time::Duration;
+    use tierflow_device::host;
+
+    #[test]
+    fn a_device_has_two_parts_and_the_third_waits_for_the_first() {
+        let device = host::open(host::Options::default()).unwrap();
+        let (stream, ends) = host::late_stream(&device).unwrap();
+        let (from, to) = (device.alloc(3).unwrap(), device.alloc(3).unwrap());
+        let part = |at| {
+            let (from, to) = (from.lend(at..at + 1), to.lend_mut(at..at + 1));
+            Some(stream.copy(from.unwrap(), to.unwrap()))
+        };
+        let mut under_way = UnderWay::default();
+        for at in 0..MOST {
+            under_way.make_room().unwrap();
+            under_way.add(FailedEnd::Target, part(at));
+        }
+        assert!(to.lend_mut(0..1).is_err(), "the device writes there");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(5));
+                assert!(ends.reach_next());
+            });
+            under_way.make_room().unwrap();
+        });
+        assert!(to.lend_mut(0..1).is_ok() && to.lend_mut(1..2).is_err());
+        under_way.add(FailedEnd::Target, part(MOST));
+        while ends.reach_next() {}
+        under_way.finish().unwrap();
+        assert!(to.lend_mut(0..3).is_ok());
     }
 }

@@ -3,7 +3,7 @@
 use super::{EngineBuilder, UNLIMITED};
 use crate::caught::Caught;
 use crate::flush::Flush;
-use crate::kind::{Kind, depth, workers};
+use crate::kind::{Kind, depth};
 use crate::lasting::{self, OpenHistory};
 use crate::plan::{ExtentSize, PlanConfig, TierConfig, TierId, World};
 use crate::run::sync::unbounded;
@@ -17,13 +17,10 @@ use std::sync::Arc;
 use tierflow_device::Device;
 use tierflow_store::Storage;
 use tierflow_tier_alloc::{DeviceArena, HostArena};
-use tierflow_transfer::{ScratchMedium, Straight};
+use tierflow_transfer::{PART_BYTES, ScratchMedium, Straight};
 
 /// Copies start at multiples of this, in bytes, as direct I/O requires.
 pub(super) const ALIGNMENT: u64 = 4096;
-
-/// Bytes of one transfer between memories, at most: 0.6 ms of a fast link, so that workers and plan are never waited for.
-const LARGEST_PART: u64 = 32 << 20;
 
 /// Bytes of the device cache that are usable before other memory begins to grow.
 const FIRST_CHUNK: usize = 256 << 20;
@@ -304,12 +301,12 @@ const ABSENT: Error = Error::Internal {
     what: "a tier that was not asked for",
 };
 
-/// Returns the bytes of one transfer between a tier of memory and those above: few enough that those under way both ways have at most
-/// a quarter of the smallest.
+/// Returns the bytes of one transfer between a tier of memory and those above: so many that the link is busy with the next one for
+/// longer than a worker and the plan need, and so few that those under way both ways have a quarter of the smallest at most.
 fn part_bytes(above: &[TierConfig], capacity: u64) -> u64 {
     let capacities = above.iter().map(|tier| tier.capacity);
     let smallest = capacities.fold(capacity, u64::min);
-    (smallest / 32).min(LARGEST_PART)
+    (smallest / 16).min(PART_BYTES)
 }
 
 /// Makes as many workers for each link into and out of a tier as the plan may have transfers on it.
@@ -338,7 +335,7 @@ fn crews(device: &Device, kinds: &[Kind]) -> Result<(Ways, Vec<Crew>)> {
             };
             let (sender, tasks) = unbounded();
             ways.queues.insert((direction, tier), sender);
-            let workers = (0..workers(kind)).map(|_| make());
+            let workers = (0..depth(kind)).map(|_| make());
             let workers = workers.collect::<Result<_>>()?;
             crews.push(Crew {
                 direction,

@@ -12,8 +12,7 @@ use crate::{Error, Result, Version};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use tierflow_device::{Device, Stream};
-use tierflow_tier_alloc::{Pass, Transferring};
-use tierflow_transfer::{CopyContext, FailedEnd, Source, StreamChoice, Target, UnderWay};
+use tierflow_transfer::{CopyContext, FailedEnd, Source, StreamChoice, Target};
 
 /// The end of a transfer that failed, and its failure. A cancelled transfer has none, and so has one whose failure was reported before.
 #[derive(Debug)]
@@ -242,42 +241,18 @@ impl TierContext {
         from: Pieces<'_>,
         to: &[Piece],
     ) -> std::result::Result<(), TransferError> {
-        let mut begun = self.begin_carry(tiers, form, from, to)?;
-        self.end_carry(tiers, from, &mut begun)
+        let carried = self.carry_pieces(tiers, form, from, to);
+        carried.inspect_err(|failed| self.note_source(tiers, from, failed))
     }
 
-    /// Starts to copy pieces of a version, and leaves the last parts to a device that makes them alone.
-    pub(super) fn begin_carry<'t>(
-        &mut self,
-        tiers: &'t [TierState],
-        form: Form,
-        from: Pieces<'_>,
-        to: &[Piece],
-    ) -> std::result::Result<PiecesUnderWay<'t>, TransferError> {
-        let begun = self.begin_pieces(tiers, form, from, to);
-        begun.inspect_err(|failed| self.note_source(tiers, from, failed))
-    }
-
-    /// Waits until the pieces are there.
-    pub(super) fn end_carry(
+    fn carry_pieces(
         &mut self,
         tiers: &[TierState],
-        from: Pieces<'_>,
-        begun: &mut PiecesUnderWay<'_>,
-    ) -> std::result::Result<(), TransferError> {
-        let ended = begun.parts.finish().map_err(TransferError::from);
-        ended.inspect_err(|failed| self.note_source(tiers, from, failed))
-    }
-
-    fn begin_pieces<'t>(
-        &mut self,
-        tiers: &'t [TierState],
         form: Form,
         from: Pieces<'_>,
         to: &[Piece],
-    ) -> std::result::Result<PiecesUnderWay<'t>, TransferError> {
+    ) -> std::result::Result<(), TransferError> {
         let Pieces { version, pieces } = from;
-        let mut begun = PiecesUnderWay::default();
         let kept_of =
             |pieces: &[Piece]| pieces.iter().find_map(|piece| medium(tiers, piece).kept());
         if let Some(kept) = to.first().and_then(|piece| medium(tiers, piece).kept()) {
@@ -286,46 +261,28 @@ impl TierContext {
                 version,
                 form,
             };
-            match kept_of(pieces) {
+            return match kept_of(pieces) {
                 Some(other) => {
                     let from = KeptRecord::whole(other, version);
-                    self.copy.copy(&from, &mut record, 0..0, None)?;
+                    Ok(self.copy.copy(&from, &mut record, 0..0, None)?)
                 }
-                None => self.keep_pieces(tiers, pieces, &record)?,
-            }
-            return Ok(begun);
+                None => self.keep_pieces(tiers, pieces, &record),
+            };
         }
         if let Some(kept) = kept_of(pieces) {
-            self.bring(&KeptRecord::whole(kept, version), tiers, to)?;
-            return Ok(begun);
+            return self.bring(&KeptRecord::whole(kept, version), tiers, to);
         }
         for (from, to) in pieces.iter().zip(to) {
-            let (first, second) = (medium(tiers, from).bytes(), medium(tiers, to).bytes());
-            begun.fetches.extend(first.fetched_from());
-            if from.place.tier < to.place.tier {
-                let into = to.place.offset..to.place.offset + to.place.size;
-                begun.flushes.extend(second.flushed_into(into));
-            }
             let (from, to) = (PlacedPiece::on(tiers, from), PlacedPiece::on(tiers, to));
-            let (source, mut target, parts) = (from.span(), to.span(), &mut begun.parts);
-            self.copy
-                .begin_copy(&source, &mut target, from.all(), None, parts)?;
+            let is_flush = from.piece.place.tier < to.piece.place.tier;
+            let (source, mut target) = (from.span(), to.span());
+            let into = target.offset..target.offset + target.bytes;
+            let _under_way = (
+                is_flush.then(|| target.medium.flushed_into(into)),
+                source.medium.fetched_from(),
+            );
+            self.copy.copy(&source, &mut target, from.all(), None)?;
         }
-        Ok(begun)
-    }
-}
-
-/// Pieces of a version whose last parts a device still copies. The media know of them until this is dropped.
-#[derive(Debug, Default)]
-pub(super) struct PiecesUnderWay<'t> {
-    parts: UnderWay,
-    flushes: Vec<Transferring<'t>>,
-    fetches: Vec<Pass<'t>>,
-}
-
-impl PiecesUnderWay<'_> {
-    /// Returns true if nothing is under way any more.
-    pub(super) fn is_done(&self) -> bool {
-        self.parts.is_done()
+        Ok(())
     }
 }

@@ -1,9 +1,8 @@
 //! Tasks of workers: transfers between tiers, and requests of callers.
 
-use super::context::Pieces;
 use super::sync::{AtomicBool, AtomicUsize, Ordering, Receiver, Sender};
 use crate::Result;
-use crate::plan::{Piece, Transfer};
+use crate::plan::Transfer;
 use std::sync::Arc;
 use tierflow_store::Storage;
 use tierflow_transfer::{Buffer, whole_blocks};
@@ -34,29 +33,6 @@ pub(crate) struct Job {
     /// How many that encode were begun before it.
     pub(super) turn: u64,
     pub(super) cancelled: Arc<AtomicBool>,
-}
-
-impl Job {
-    /// Returns the pieces that are copied.
-    pub(super) fn source(&self) -> Pieces<'_> {
-        Pieces {
-            version: self.transfer.version,
-            pieces: &self.transfer.from,
-        }
-    }
-
-    pub(super) fn bytes(&self) -> u64 {
-        self.transfer.from.iter().map(|piece| piece.place.size).sum()
-    }
-
-    /// Returns the name of the transfer in reports.
-    pub(super) fn name(&self) -> &'static str {
-        let tier = |pieces: &[Piece]| pieces.first().map(|piece| piece.place.tier);
-        match tier(&self.transfer.from) < tier(&self.transfer.to) {
-            true => "flush",
-            false => "prefetch",
-        }
-    }
 }
 
 /// A part of a version that is read or written at once, and the buffer that it goes through.

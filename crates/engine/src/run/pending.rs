@@ -78,11 +78,6 @@ impl Pending {
         }
     }
 
-    /// Returns true if [`settle`](Self::settle) would return at once.
-    pub(super) fn is_settled(&self, place: &Place, access: Access) -> bool {
-        self.before(place, access).is_none_or(|work| work.is_over())
-    }
-
     /// Returns some work that must be over before the bytes at `place` are read or written.
     fn before(&self, place: &Place, access: Access) -> Option<Arc<Work>> {
         if self.count.load(Ordering::Acquire) == 0 {

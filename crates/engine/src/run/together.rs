@@ -22,7 +22,7 @@ const MOST: usize = 64;
 
 /// A small transfer: where its bytes are in memory, and where on storage.
 struct Small<'j> {
-    job: &'j Arc<Job>,
+    job: &'j Job,
     memory: PlacedPiece<'j>,
     stored: &'j Place,
 }
@@ -37,7 +37,7 @@ pub(super) fn with_followers(
 ) -> (Vec<Arc<Job>>, Option<Task>) {
     let most = MOST.min(1 + tasks.len().div_ceil(workers));
     let mut taken = vec![first];
-    let is_small = |job: &Arc<Job>| small(shared, job).is_some();
+    let is_small = |job: &Job| small(shared, job).is_some();
     while taken.len() < most && taken.last().is_some_and(|job| is_small(job)) {
         match tasks.try_recv() {
             Ok(Task::Transfer(job)) => taken.push(job),
@@ -50,7 +50,7 @@ pub(super) fn with_followers(
 
 /// What a job moves, if it is one small piece between host memory and storage, as it is. The processor copies it, so what lies on
 /// a device goes the way of all others.
-fn small<'j>(shared: &'j Shared, job: &'j Arc<Job>) -> Option<Small<'j>> {
+fn small<'j>(shared: &'j Shared, job: &'j Job) -> Option<Small<'j>> {
     let transfer = &job.transfer;
     let ([from], [to]) = (transfer.from.as_slice(), transfer.to.as_slice()) else {
         return None;
@@ -82,7 +82,7 @@ pub(super) fn carry<'j>(
     context: &mut TierContext,
     jobs: &'j [Arc<Job>],
     is_down: bool,
-) -> (Vec<&'j Arc<Job>>, Vec<&'j Arc<Job>>) {
+) -> (Vec<&'j Job>, Vec<&'j Job>) {
     let (mut done, mut left) = (Vec::new(), Vec::new());
     if let [job] = jobs {
         return (done, vec![job]);
@@ -91,7 +91,7 @@ pub(super) fn carry<'j>(
     for job in jobs {
         match small(shared, job).filter(|_| !job.cancelled.load(Ordering::Relaxed)) {
             Some(small) => all.push(small),
-            None => left.push(job),
+            None => left.push(&**job),
         }
     }
     all.sort_unstable_by_key(|small| small.stored.offset);

@@ -1,6 +1,6 @@
 //! The threads between the tiers: each tier has some that flush what leaves it and some that fetch what enters it.
 
-use super::context::{PiecesUnderWay, TierContext, TransferError};
+use super::context::{Pieces, TierContext, TransferError};
 use super::core::Shared;
 use super::ends::PlacedPiece;
 use super::job::{Direction, Job, Task};
@@ -8,15 +8,12 @@ use super::kept::Form;
 use super::stage::Descent;
 use super::sync::{Builder, JoinHandle, Ordering, Receiver};
 use super::together::{self, with_followers};
-use crate::kind::BEGUN;
-use crate::plan::{Coding, Stored, Transfer, TransferFailure};
+use crate::plan::{Coding, Transfer, TransferFailure};
 use crate::{Error, Result};
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 use tierflow_device::Access;
 use tierflow_plan::timeline::{TimelineLane, What};
-use tierflow_transfer::PART_BYTES;
 
 /// Ends of transfers that the plan hears of at a time, while other calls wait.
 const REPORTED: usize = 16;
@@ -49,29 +46,15 @@ pub(crate) fn start(shared: &Arc<Shared>, crews: Vec<Crew>) -> Result<Vec<JoinHa
                     let Some(shared) = shared.upgrade().filter(|s| !s.is_stopping()) else {
                         return;
                     };
-                    let mut worker = Worker {
-                        shared: &shared,
-                        context: &mut context,
-                        direction: crew.direction,
-                        row,
-                        begun: VecDeque::new(),
-                    };
                     let mut next = Some(task);
-                    while next.is_some() || worker.end_oldest() {
-                        next = match next {
-                            Some(Task::Transfer(job)) => {
+                    while let Some(task) = next.take() {
+                        match task {
+                            Task::Transfer(job) => {
                                 let (taken, other) = with_followers(&shared, job, &tasks, workers);
-                                worker.carry_all(&taken);
-                                other
+                                carry_all(&shared, &mut context, &taken, (crew.direction, row));
+                                next = other;
                             }
-                            Some(Task::Help(help)) => {
-                                help.run();
-                                None
-                            }
-                            None => None,
-                        };
-                        if next.is_none() && worker.begun.len() < BEGUN {
-                            next = tasks.try_recv().ok();
+                            Task::Help(help) => help.run(),
                         }
                     }
                 }
@@ -97,190 +80,133 @@ fn row(shared: &Shared, direction: Direction, tier: usize, number: usize) -> Str
     }
 }
 
-/// A transfer whose last parts a device still copies.
-struct Begun<'s> {
-    job: Arc<Job>,
-    pieces: PiecesUnderWay<'s>,
-    /// The time at which it was begun, for a time line.
-    at: Option<Instant>,
-    _span: tracing::Span,
-}
-
-/// A thread that carries transfers of one link.
-struct Worker<'s> {
-    shared: &'s Shared,
-    context: &'s mut TierContext,
-    direction: Direction,
-    row: Option<TimelineLane>,
-    /// Transfers that a device completes, the oldest first.
-    begun: VecDeque<Begun<'s>>,
-}
-
-impl Worker<'_> {
-    /// Carries transfers, small ones together, and reports how they ended.
-    fn carry_all(&mut self, jobs: &[Arc<Job>]) {
-        let Self { shared, row, .. } = *self;
-        let at = row.map(|_| Instant::now());
-        let is_down = self.direction == Direction::Down;
-        let (done, left) = together::carry(shared, self.context, jobs, is_down);
-        for job in &done {
-            self.record(job.name(), job, at);
-        }
-        for reported in done.chunks(REPORTED) {
-            shared.delivered(reported.iter().map(|job| job.transfer.id));
-        }
-        let below = done.first().and_then(|job| job.transfer.to.first());
-        if let Some(below) = below.filter(|_| is_down) {
-            shared.have_housekept(below.place.tier);
-        }
-        for job in left {
-            self.carry(job);
-        }
-    }
-
-    /// Carries a transfer, or leaves its last parts to a device.
-    fn carry(&mut self, job: &Arc<Job>) {
-        let shared = self.shared;
-        let Job {
-            transfer,
-            turn,
-            cancelled,
-        } = &**job;
-        let Transfer {
-            id,
-            version,
-            from,
-            to,
-            coding,
-        } = transfer;
-        let (Some(source), Some(target)) = (from.first(), to.first()) else {
-            return;
-        };
-        let name = job.name();
-        let span = tracing::debug_span!(
-            "transfer",
-            name,
-            version,
-            bytes = job.bytes(),
-            from = source.place.tier.0,
-            to = target.place.tier.0
-        );
-        let _entered = span.enter();
-        let at = self.row.map(|_| Instant::now());
-        let reads = from.iter().map(|piece| (&piece.place, Access::Read));
-        let writes = to.iter().map(|piece| (&piece.place, Access::Write));
-        let is_free = |(place, access)| shared.pending.is_settled(place, access);
-        if job.bytes() > PART_BYTES || !reads.clone().chain(writes.clone()).all(is_free) {
-            // This takes its time. The others are reported when they end.
-            while self.end_oldest() {}
-        }
-        reads
-            .chain(writes)
-            .for_each(|(place, access)| shared.pending.settle(place, access));
-        let lying = |piece| PlacedPiece::on(&shared.tiers, piece);
-        let context = &mut *self.context;
-        context.stop_by(Some(Arc::clone(cancelled)));
-        let is_encoding = matches!(coding, Coding::Encode { .. });
-        let outcome = if cancelled.load(Ordering::Relaxed) && !is_encoding {
-            Err(TransferError::CANCELLED)
-        } else {
-            match (coding, &shared.stage) {
-                (Coding::Encode { base }, Some(stage)) => {
-                    let descent = Descent {
-                        version: *version,
-                        base: *base,
-                        turn: *turn,
-                        layout: &|| shared.layouts.get(*version),
-                        below: &|| shared.slowest_below(target.place.tier),
-                        encoded: &|stored| {
-                            shared.encoded((*id, *version), target.place.tier, stored)
-                        },
-                    };
-                    let ends = (lying(source), lying(target));
-                    stage.down(context, &shared.tiers, &descent, ends)
-                }
-                (Coding::Decode { bases }, Some(stage)) => {
-                    let chain = (*version, &source.place, bases.as_slice());
-                    let up = stage.up(context, &shared.tiers, chain, lying(target));
-                    let failed = up.as_ref().err().and_then(|failed| failed.error.as_ref());
-                    failed.inspect(|error| context.note_stored(chain, error));
-                    up.map(|()| None)
-                }
-                _ => {
-                    let form = match *coding {
-                        Coding::Stored { size, base } => Form::Difference { size, base },
-                        _ => Form::Whole,
-                    };
-                    match context.begin_carry(&shared.tiers, form, job.source(), to) {
-                        Ok(mut pieces) if pieces.is_done() => {
-                            let ended = context.end_carry(&shared.tiers, job.source(), &mut pieces);
-                            ended.map(|()| None)
-                        }
-                        Ok(pieces) => {
-                            let (job, span) = (Arc::clone(job), span.clone());
-                            let begun = Begun {
-                                job,
-                                pieces,
-                                at,
-                                _span: span,
-                            };
-                            return self.begun.push_back(begun);
-                        }
-                        Err(failed) => Err(failed),
-                    }
-                }
-            }
-        };
-        self.report(job, outcome, at);
-    }
-
-    /// Waits for the transfer that was begun first, and reports how it ended. Returns false if there is none.
-    fn end_oldest(&mut self) -> bool {
-        let Some(mut begun) = self.begun.pop_front() else {
-            return false;
-        };
-        let Begun { job, pieces, at, .. } = &mut begun;
-        let ended = self
-            .context
-            .end_carry(&self.shared.tiers, job.source(), pieces);
-        self.report(job, ended.map(|()| None), *at);
-        true
-    }
-
-    /// Reports how a transfer ended.
-    fn report(
-        &mut self,
-        job: &Job,
-        outcome: std::result::Result<Option<Stored>, TransferError>,
-        at: Option<Instant>,
-    ) {
-        let shared = self.shared;
-        let arrived = outcome.is_ok();
-        self.record(if arrived { job.name() } else { "given up" }, job, at);
-        let below = job.transfer.to.first().filter(|_| self.direction == Direction::Down);
-        if let Some(below) = below
-            && let Some(kept) = PlacedPiece::on(&shared.tiers, below).medium.kept()
-        {
-            let failed =
-                matches!(&outcome, Err(failed) if failed.end == TransferFailure::Destination);
-            kept.end(job.transfer.version, failed);
-        }
-        shared.tell_damage(self.context);
-        shared.carried(job.transfer.id, outcome);
-        if let Some(below) = below.filter(|_| arrived) {
-            shared.have_housekept(below.place.tier);
-        }
-    }
-
-    /// Writes a transfer into the time line.
-    fn record(&self, name: &'static str, job: &Job, at: Option<Instant>) {
+/// Carries transfers, small ones together, and reports how they ended.
+fn carry_all(
+    shared: &Shared,
+    context: &mut TierContext,
+    jobs: &[Arc<Job>],
+    (direction, row): (Direction, Option<TimelineLane>),
+) {
+    let begun = row.map(|_| Instant::now());
+    let is_down = direction == Direction::Down;
+    let (done, left) = together::carry(shared, context, jobs, is_down);
+    let name = if is_down { "flush" } else { "prefetch" };
+    for job in &done {
+        let version = job.transfer.version;
         let what = What {
             name,
-            version: Some(job.transfer.version),
-            bytes: job.bytes(),
+            version: Some(version),
+            bytes: job.transfer.from.iter().map(|piece| piece.place.size).sum(),
         };
-        if let Some(at) = at {
-            self.shared.recorder.worked(self.row, what, at);
+        if let Some(begun) = begun {
+            shared.recorder.worked(row, what, begun);
         }
+    }
+    for reported in done.chunks(REPORTED) {
+        shared.delivered(reported.iter().map(|job| job.transfer.id));
+    }
+    let below = done.first().and_then(|job| job.transfer.to.first());
+    if let Some(below) = below.filter(|_| is_down) {
+        shared.have_housekept(below.place.tier);
+    }
+    for job in left {
+        carry(shared, context, job, row);
+    }
+}
+
+/// Carries a transfer, and reports how it ended.
+fn carry(shared: &Shared, context: &mut TierContext, job: &Job, row: Option<TimelineLane>) {
+    let Job {
+        transfer,
+        turn,
+        cancelled,
+    } = job;
+    let Transfer {
+        id,
+        version,
+        from,
+        to,
+        coding,
+    } = transfer;
+    let (Some(source), Some(target)) = (from.first(), to.first()) else {
+        return;
+    };
+    let (above, below) = (source.place.tier, target.place.tier);
+    let name = if above < below { "flush" } else { "prefetch" };
+    let bytes = from.iter().map(|piece| piece.place.size).sum();
+    let span = tracing::debug_span!(
+        "transfer",
+        name,
+        version,
+        bytes,
+        from = above.0,
+        to = below.0
+    );
+    let _span = span.entered();
+    let begun = row.map(|_| Instant::now());
+    for piece in from {
+        shared.pending.settle(&piece.place, Access::Read);
+    }
+    for piece in to {
+        shared.pending.settle(&piece.place, Access::Write);
+    }
+    let lying = |piece| PlacedPiece::on(&shared.tiers, piece);
+    context.stop_by(Some(Arc::clone(cancelled)));
+    let outcome = if cancelled.load(Ordering::Relaxed) && !matches!(coding, Coding::Encode { .. }) {
+        Err(TransferError::CANCELLED)
+    } else {
+        match (coding, &shared.stage) {
+            (Coding::Encode { base }, Some(stage)) => {
+                let descent = Descent {
+                    version: *version,
+                    base: *base,
+                    turn: *turn,
+                    layout: &|| shared.layouts.get(*version),
+                    below: &|| shared.slowest_below(target.place.tier),
+                    encoded: &|stored| shared.encoded((*id, *version), target.place.tier, stored),
+                };
+                let ends = (lying(source), lying(target));
+                stage.down(context, &shared.tiers, &descent, ends)
+            }
+            (Coding::Decode { bases }, Some(stage)) => {
+                let chain = (*version, &source.place, bases.as_slice());
+                let up = stage.up(context, &shared.tiers, chain, lying(target));
+                let failed = up.as_ref().err().and_then(|failed| failed.error.as_ref());
+                failed.inspect(|error| context.note_stored(chain, error));
+                up.map(|()| None)
+            }
+            _ => {
+                let form = match *coding {
+                    Coding::Stored { size, base } => Form::Difference { size, base },
+                    _ => Form::Whole,
+                };
+                let pieces = Pieces {
+                    version: *version,
+                    pieces: from,
+                };
+                let carried = context.carry(&shared.tiers, form, pieces, to);
+                carried.map(|()| None)
+            }
+        }
+    };
+    let what = What {
+        name: if outcome.is_ok() { name } else { "given up" },
+        version: Some(*version),
+        bytes,
+    };
+    if let Some(begun) = begun {
+        shared.recorder.worked(row, what, begun);
+    }
+    let arrived = outcome.is_ok();
+    if above < below
+        && let Some(kept) = lying(target).medium.kept()
+    {
+        let failed = matches!(&outcome, Err(failed) if failed.end == TransferFailure::Destination);
+        kept.end(*version, failed);
+    }
+    shared.tell_damage(context);
+    shared.carried(*id, outcome);
+    if arrived {
+        shared.have_housekept(below);
     }
 }
