@@ -71,9 +71,8 @@ impl<'c> SortedCopies<'c> {
             sorted.alone.extend(copies);
             return sorted;
         }
-        let is_within = |copy: &Copy| {
-            copy.src_place == Place::Device && copy.dst_place == Place::Device
-        };
+        let is_within =
+            |copy: &Copy| copy.src_place == Place::Device && copy.dst_place == Place::Device;
         let is_long = |copy: &&Copy| is_within(copy) && copy.len > SHORT_BYTES;
         let longest = match copies.iter().filter(is_long).count() >= MIN_LONG {
             true => MOST_BYTES,

@@ -1,10 +1,10 @@
 //! Cutting versions into extents, and joining these again.
 
 use super::Ledger;
-use crate::{TierId, Version};
 use crate::config::ExtentSize;
 use crate::order::ExtentId;
 use crate::record::{Extent, Replica};
+use crate::{TierId, Version};
 
 /// The most extents, approximately, into which a version is cut. A gap shorter than one of them, less than a hundredth
 /// of the version's bytes, is lost to it.
