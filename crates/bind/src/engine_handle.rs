@@ -1,6 +1,7 @@
 //! An engine, what its calls share, and how it ends.
 
 use std::any::Any;
+use std::borrow::Borrow;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
@@ -114,8 +115,8 @@ pub struct EngineHandle {
     _beside: Option<Arc<dyn Any + Send + Sync>>,
 }
 
-impl AsRef<Engine> for EngineHandle {
-    fn as_ref(&self) -> &Engine {
+impl Borrow<Engine> for EngineHandle {
+    fn borrow(&self) -> &Engine {
         &self.engine
     }
 }
@@ -212,8 +213,15 @@ impl EngineHandle {
     /// engine ends when the last one that holds it lets go of it. Closing it again does nothing.
     ///
     /// # Errors
-    /// Errors of [`Within::settle`](tierflow_engine::Within::settle): the engine stays open, and may be closed again.
+    /// The causes of [`Call::settle`](tierflow_engine::Call::settle): the engine stays open, and may be closed again.
     pub fn close(&self, until: Until<'_>) -> tierflow_engine::Result<()> {
+        self.settle(until).map_err(|error| match error {
+            Error::Lost { cause, .. } => *cause,
+            error => error,
+        })
+    }
+
+    fn settle(&self, until: Until<'_>) -> tierflow_engine::Result<()> {
         if self.engine.state.load(Ordering::Acquire) == OPENED {
             until.of(&self.engine).settle()?;
             self.engine.state.store(CLOSED, Ordering::Release);
@@ -227,30 +235,24 @@ impl EngineHandle {
     /// [`Error::Lost`] names the versions that were not durable by then. They are gone when the last one that holds the engine lets
     /// go of it, which is not told again.
     pub fn end(&self, until: Until<'_>) -> tierflow_engine::Result<()> {
-        self.close(until).map_err(|cause| self.give_up(cause))
-    }
-
-    /// Closes the engine for good, without waiting and without a call of other ranks. Returns [`Error::Lost`], which names the versions
-    /// that are lost by that, or the cause if none is.
-    #[must_use]
-    pub fn give_up(&self, cause: Error) -> Error {
-        self.engine.state.store(ENDED, Ordering::Release);
-        self.engine.lost(cause)
+        let ended = self.settle(until);
+        if let Err(error) = &ended {
+            self.engine.mark_named(error);
+            self.engine.state.store(ENDED, Ordering::Release);
+        }
+        ended
     }
 
     /// Has the version that can be durable by the deadline become so, or the one that is asked for: see [`Engine::suspend`].
     ///
     /// # Errors
-    /// As [`Engine::suspend_to`].
+    /// As [`Engine::suspend`].
     pub fn suspend(
         self: &Arc<Self>,
         version: Option<Version>,
         deadline: Instant,
     ) -> tierflow_engine::Result<Suspension> {
-        let suspended = match version {
-            Some(version) => self.engine.suspend_to(version, deadline)?,
-            None => self.engine.suspend(deadline)?,
-        };
+        let suspended = self.engine.suspend(version, deadline)?;
         Ok(Suspension {
             version: suspended.version(),
             newest: suspended.newest(),
@@ -285,7 +287,7 @@ impl Suspension {
         };
         let closed = || Failure::new(Status::Closed, "the engine is closed: build another one");
         let handle = self.engine.upgrade().ok_or_else(closed)?;
-        let suspended = handle.engine.suspend_to(version, self.deadline)?;
+        let suspended = handle.engine.suspend(Some(version), self.deadline)?;
         Ok(suspended.wait_unless(interrupt)?)
     }
 }
@@ -295,7 +297,10 @@ fn tell_of_start(engine: &Engine) {
     let (versions, damage) = (engine.versions(), engine.damage());
     match versions.last() {
         Some(newest) => {
-            tracing::info!("opened; versions held: {}, the newest {newest}", versions.len());
+            tracing::info!(
+                "opened; versions held: {}, the newest {newest}",
+                versions.len()
+            );
         }
         None => tracing::info!("opened without versions"),
     }

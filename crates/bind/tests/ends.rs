@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use tierflow_bind::{
-    Door, EngineHandle, Failure, Level, LevelFilter, Options, OrderAfter, Slot, SlotEnd, Status, Until,
-    end_of_process, log_to,
+    Door, EngineHandle, Failure, Level, LevelFilter, Options, OrderAfter, Slot, SlotEnd, Status,
+    Until, end_of_process, log_to,
 };
 
 const MIB: usize = 1 << 20;
@@ -104,12 +104,24 @@ fn engines_end_as_they_say() {
     engine.wait(Until::default()).unwrap();
     std::fs::remove_dir_all(place("suspended")).unwrap();
     (2..5).for_each(|version| produce(&engine, version));
-    assert_eq!(engine.suspend(None, Instant::now()).unwrap().version, Some(1));
+    assert_eq!(
+        engine.suspend(None, Instant::now()).unwrap().version,
+        Some(1)
+    );
     end_of_process(None);
     drop(engine);
     let lines = std::mem::take(&mut *lines.lock().unwrap());
     let named = "versions 2 to 4 are lost, as the engine ended before that was durable";
-    assert!(lines.contains(&(Level::Warn, named.to_owned())), "{lines:?}");
-    assert_eq!(lines.iter().filter(|(_, text)| text.contains("lost")).count(), 1);
+    assert!(
+        lines.contains(&(Level::Warn, named.to_owned())),
+        "{lines:?}"
+    );
+    assert_eq!(
+        lines
+            .iter()
+            .filter(|(_, text)| text.contains("lost"))
+            .count(),
+        1
+    );
     assert!(LOST.lock().unwrap().is_empty());
 }

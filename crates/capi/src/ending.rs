@@ -55,7 +55,11 @@ extern "C" fn end_of_program() {
 }
 
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn tf_log(level: c_int, line: Option<LogLine>, context: *mut c_void) -> c_int {
+pub(crate) extern "C" fn tf_log(
+    level: c_int,
+    line: Option<LogLine>,
+    context: *mut c_void,
+) -> c_int {
     status(|| {
         let known = usize::try_from(level).ok().and_then(|at| LEVELS.get(at));
         let unknown = || Failure::argument(format!("{level} is no tf_log_level"));
@@ -70,7 +74,10 @@ pub(crate) extern "C" fn tf_log(level: c_int, line: Option<LogLine>, context: *m
             })
         });
         LOG.call_once(|| ());
-        log_to(most, to_callback.unwrap_or_else(|| Arc::new(to_standard_error)));
+        log_to(
+            most,
+            to_callback.unwrap_or_else(|| Arc::new(to_standard_error)),
+        );
         Ok(())
     })
 }

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use tierflow_engine::Error;
+use tierflow_bind::Until;
 
 use super::client::Client;
 use crate::api::close;
@@ -37,7 +38,7 @@ impl Client {
         let waited = self.housekeeping.wait_while_moving(patience);
         let ended = self.name_lost(waited);
         // The engine names the same versions by numbers that the program does not know.
-        let _told_above = self.core.give_up(Error::Interrupted);
+        let _told_above = self.core.handle().end(Until::patience(Duration::ZERO));
         ended
     }
 
