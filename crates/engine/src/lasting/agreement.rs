@@ -313,7 +313,7 @@ impl HistoryOptions {
         if let (Some(local), Some(node), None) = (&*local, &self.node_local, protected) {
             damage.extend(left_by_other_rank(local, node, &group));
         }
-        let collective = self.collective.as_deref().or_else(|| vault.collective());
+        let collective = group.collective.as_deref().or_else(|| vault.collective());
         let Some(collective) = collective else {
             damage.extend(not_agreed(&near.counting));
             return Ok(None);
@@ -347,7 +347,7 @@ impl HistoryOptions {
             }
             Ok(())
         };
-        let patience = self.group_patience;
+        let patience = group.patience;
         let agreed = agree(collective, own, &group, patience, &mut give_up)?;
         Ok(Some(Agreed {
             to_remove,
