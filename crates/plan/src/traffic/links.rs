@@ -14,7 +14,7 @@ mod write_back;
 pub(crate) use suspended::Suspension;
 
 use super::{Purpose, Traffic};
-use crate::config::{ExtentSize, TierConfig};
+use crate::config::TierConfig;
 use crate::ledger::{KeepReason, Ledger, Outlook, RoomBytes, RoomRequest, Urgency};
 use crate::order::{ExtentId, Point, Position};
 use crate::record::{Extent, Replica};
@@ -195,7 +195,7 @@ impl Traffic {
             End::Back => ledger.cut_back(id, most).map(|at| len - at),
         };
         let part = part.filter(|_| is_divisible && most < len).unwrap_or(len);
-        let ExtentSize { least, most } = ledger.extents;
+        let (least, most) = (ledger.extents.least, ledger.part(from, to));
         let wanted = match is_divisible && part >= most.saturating_add(least) {
             true => most,
             false => part,
