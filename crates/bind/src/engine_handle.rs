@@ -12,6 +12,7 @@ use tierflow_device::Device;
 use tierflow_engine::{Engine, Error, Version};
 
 use crate::failure::{Failure, Outcome, Status};
+use crate::logger::lines_of_rank;
 use crate::options::Options;
 use crate::process::PerProcess;
 use crate::streams::{Order, Streams};
@@ -27,14 +28,17 @@ pub struct Door {
     pub detached: fn(&mut (dyn FnMut() + Send)),
     /// Tells which versions were lost when an engine ended that was not closed.
     pub lost: fn(&Failure),
+    /// The ranks of a group can still send each other messages when the process ends.
+    pub ranks_meet_at_end: bool,
 }
 
 impl Default for Door {
-    /// Losses are told on standard error.
+    /// Losses are errors in the log.
     fn default() -> Self {
         Self {
             detached: |run| run(),
-            lost: |failure| eprintln!("tierflow: {failure}"),
+            lost: |failure| tracing::error!("{failure}"),
+            ranks_meet_at_end: false,
         }
     }
 }
@@ -105,6 +109,8 @@ pub struct EngineHandle {
     /// Its streams.
     pub streams: Streams,
     closing_patience: Duration,
+    /// Redundancy passes by functions of the application's.
+    passes_by_group: bool,
     /// A value that outlives the engine, such as the group that it calls: the last field.
     _beside: Option<Arc<dyn Any + Send + Sync>>,
 }
@@ -122,7 +128,10 @@ impl EngineHandle {
     /// Errors of the options, of the device, and of building the engine.
     pub fn open(options: Options, door: Door) -> Outcome<Arc<Self>> {
         let (closing_patience, beside) = (options.closing_patience, options.beside.clone());
+        let passes_by_group = options.redundancy.is_some() && options.exchange.is_none();
+        lines_of_rank(options.ranks.rank, options.ranks.ranks);
         let (device, engine) = options.build()?;
+        tell_of_start(&engine);
         let handle = Arc::new(Self {
             engine: OpenEngine {
                 engine: Some(engine),
@@ -133,6 +142,7 @@ impl EngineHandle {
             streams: Streams::new(device.clone()),
             device,
             closing_patience,
+            passes_by_group,
             _beside: beside,
         });
         let mut open = OPEN.get().lock();
@@ -226,7 +236,8 @@ impl EngineHandle {
     /// go of it, which is not told again.
     pub fn end(&self, until: Until<'_>) -> tierflow_engine::Result<()> {
         let ended = self.settle(until);
-        if ended.is_err() {
+        if let Err(error) = &ended {
+            self.engine.mark_named(error);
             self.engine.state.store(ENDED, Ordering::Release);
         }
         ended
@@ -281,22 +292,45 @@ impl Suspension {
     }
 }
 
-/// Ends all engines of this process that are still there, each within its closing patience, or until it is interrupted. Returns what
-/// was lost.
-#[must_use]
-pub fn end_of_process(interrupt: Option<&(dyn Fn() -> bool + Sync)>) -> Vec<Failure> {
+/// Writes to the log what a start found: the versions held, and what of the storage cannot be used.
+fn tell_of_start(engine: &Engine) {
+    let (versions, damage) = (engine.versions(), engine.damage());
+    match versions.last() {
+        Some(newest) => {
+            tracing::info!(
+                "opened; versions held: {}, the newest {newest}",
+                versions.len()
+            );
+        }
+        None => tracing::info!("opened without versions"),
+    }
+    let all: Vec<String> = damage.iter().map(ToString::to_string).collect();
+    if !all.is_empty() {
+        tracing::warn!("not all of the storage can be used: {}", all.join("; "));
+    }
+}
+
+/// Ends all engines of this process that are still there, each within its closing patience, or until it is interrupted. What is lost by
+/// that is told by [`Door::lost`], and what a suspension gave up by the log. An engine whose redundancy passes by the functions of a
+/// group that cannot meet any more is not waited for.
+pub fn end_of_process(interrupt: Option<&(dyn Fn() -> bool + Sync)>) {
     let open = std::mem::take(&mut *OPEN.get().lock());
-    let open = open.into_iter().filter_map(|engine| engine.upgrade());
-    let ended = open.map(|engine| {
-        let patience = engine.closing_patience;
-        engine.end(Until {
-            patience,
-            interrupt,
-        })
-    });
-    let lost = ended.filter_map(|ended| match ended {
-        Err(error @ Error::Lost { .. }) => Some(Failure::from(error)),
-        _ => None,
-    });
-    lost.collect()
+    for handle in open.iter().filter_map(Weak::upgrade) {
+        let door = handle.engine.door;
+        let can_wait = door.ranks_meet_at_end || !handle.passes_by_group;
+        let mut ended = Ok(());
+        (door.detached)(&mut || {
+            if can_wait {
+                let patience = handle.closing_patience;
+                ended = handle.end(Until {
+                    patience,
+                    interrupt,
+                });
+            }
+        });
+        if let Err(error @ Error::Lost { .. }) = ended {
+            (door.lost)(&error.into());
+        }
+        handle.engine.warn_of_lost();
+    }
 }

@@ -3,6 +3,7 @@
 
 mod engine_handle;
 mod failure;
+mod logger;
 mod options;
 mod process;
 mod slot;
@@ -11,6 +12,7 @@ mod until;
 
 pub use engine_handle::{Door, EngineHandle, OpenEngine, Suspension, end_of_process};
 pub use failure::{Failure, Outcome, Status, System};
+pub use logger::{Level, LevelFilter, LogSink, log_to, to_standard_error};
 pub use options::{Doors, Growth, Kind, OPTIONS, OptionInfo, Options, Pool, Ranks, Value, parse};
 pub use process::{PerProcess, at_exit};
 pub use slot::{OrderAfter, Slot, SlotEnd};

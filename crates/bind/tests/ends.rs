@@ -4,9 +4,11 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use tierflow_bind::{
-    Door, EngineHandle, Failure, Options, OrderAfter, Slot, SlotEnd, Status, Until, end_of_process,
+    Door, EngineHandle, Failure, Level, LevelFilter, Options, OrderAfter, Slot, SlotEnd, Status,
+    Until, end_of_process, log_to,
 };
 
 const MIB: usize = 1 << 20;
@@ -83,11 +85,43 @@ fn engines_end_as_they_say() {
     std::fs::remove_dir_all(place("loses")).unwrap();
     produce(&waits, 1);
     produce(&loses, 5);
-    let told = end_of_process(None);
+    end_of_process(None);
+    let told = std::mem::take(&mut *LOST.lock().unwrap());
     assert_eq!(told.len(), 1);
-    assert!(told[0].text.starts_with("version 5 is lost"), "{told:?}");
+    assert!(told[0].starts_with("version 5 is lost"), "{told:?}");
     assert!(waits.engine.is_durable(1));
-    assert!(end_of_process(None).is_empty());
+    end_of_process(None);
     drop((waits, loses));
     assert!(LOST.lock().unwrap().is_empty(), "it was told before");
+
+    // The versions that a suspension gave up are named in the log, once.
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let written = Arc::clone(&lines);
+    let sink = move |level, text: &str| written.lock().unwrap().push((level, text.to_owned()));
+    log_to(LevelFilter::Warn, Arc::new(sink));
+    let engine = open(&place("suspended"));
+    produce(&engine, 1);
+    engine.wait(Until::default()).unwrap();
+    std::fs::remove_dir_all(place("suspended")).unwrap();
+    (2..5).for_each(|version| produce(&engine, version));
+    assert_eq!(
+        engine.suspend(None, Instant::now()).unwrap().version,
+        Some(1)
+    );
+    end_of_process(None);
+    drop(engine);
+    let lines = std::mem::take(&mut *lines.lock().unwrap());
+    let named = "versions 2 to 4 are lost, as the engine ended before that was durable";
+    assert!(
+        lines.contains(&(Level::Warn, named.to_owned())),
+        "{lines:?}"
+    );
+    assert_eq!(
+        lines
+            .iter()
+            .filter(|(_, text)| text.contains("lost"))
+            .count(),
+        1
+    );
+    assert!(LOST.lock().unwrap().is_empty());
 }

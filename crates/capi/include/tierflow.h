@@ -39,6 +39,25 @@ const char *tf_error_message(void);
 /* The release of the library, such as "0.1.0". */
 const char *tf_version(void);
 
+/* ---- the log -------------------------------------------------------------------------------------------------------- */
+
+enum tf_log_level {
+    TF_LOG_OFF = 0,
+    TF_LOG_ERROR = 1, /* versions that are lost */
+    TF_LOG_WARN = 2,  /* versions that a suspension gave up, storage that cannot be used, ways that are slower than asked for */
+    TF_LOG_INFO = 3,  /* what each start found */
+    TF_LOG_DEBUG = 4
+};
+
+/* Writes a line of the log, which names the rank and the host if there are several. Called from any thread; `line` is good until it returns. */
+typedef void (*tf_log_line)(void *context, int level, const char *line);
+
+/*
+ * Has what the library tells, up to a tf_log_level, written by this function from now on; NULL: to standard error. Without this call,
+ * warnings and errors go to standard error, or what the variable TIERFLOW_LOG says: off, error, warn, info or debug.
+ */
+int tf_log(int level, tf_log_line line, void *context);
+
 /* ---- options -------------------------------------------------------------------------------------------------------- */
 
 typedef uint64_t tf_options;
@@ -157,8 +176,11 @@ int tf_open(tf_options options, const tf_group *group, tf_engine *engine);
 
 /*
  * Waits until what was taken in lies on the lowest tier, if that outlives the engine, and ends the engine; what a suspension gave up
- * is not waited for. If it fails, the engine stays open: mend what is wrong and close it again, or give up what is not durable
- * with tf_end(). TF_ARGUMENT: slots are still lent, or other threads are in a call.
+ * is not waited for, and named in the log. If it fails, the engine stays open: mend what is wrong and close it again, or give up what
+ * is not durable with tf_end(). TF_ARGUMENT: slots are still lent, or other threads are in a call.
+ *
+ * An engine that is open when the process exits waits as this does, and names in the log what is lost; where its redundancy passes by the
+ * functions of its tf_group, it does not wait, as MPI may be over by then. Close it before MPI_Finalize.
  */
 int tf_close(tf_engine engine);
 

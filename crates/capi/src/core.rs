@@ -42,6 +42,7 @@ impl Core {
             }
             options.beside = Some(Arc::clone(group) as _);
         }
+        crate::ending::prepare();
         let handle = EngineHandle::open(options, Door::default())?;
         Ok(Self { handle, group })
     }

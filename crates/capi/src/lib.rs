@@ -3,6 +3,7 @@
 
 mod api;
 mod core;
+mod ending;
 mod failure;
 mod ffi;
 mod group;

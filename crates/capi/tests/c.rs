@@ -5,7 +5,8 @@
 
 mod support;
 
-use support::{build, must, program};
+use support::{build, must, program, told};
+use tierflow_objects::History;
 
 fn run(compiler: &str, standard: &str, source: &str) {
     run_with(compiler, standard, source, &[]);
@@ -31,6 +32,33 @@ fn what_lasts_and_groups_serve_c() {
 #[test]
 fn a_job_that_has_to_go_is_served_in_c() {
     run("cc", "-std=c99", "suspend.c");
+}
+
+#[test]
+fn an_engine_that_nobody_closed_ends_with_the_process_and_names_what_is_lost() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = ["-std=c99", "-pedantic", "-D_POSIX_C_SOURCE=200809L"];
+    let built = build("cc", &options, "unclosed.c", directory.path());
+    let errors = |what: &str| {
+        let home = directory.path().join(what);
+        std::fs::create_dir(&home).unwrap();
+        let ended = program(&built).arg(home).arg(what).output().unwrap();
+        assert!(ended.status.success(), "{}", told(&ended));
+        String::from_utf8(ended.stderr).unwrap()
+    };
+    assert_eq!(errors("whole"), "");
+    let kept = History::open(directory.path().join("whole/run")).unwrap();
+    let kept = kept.versions().unwrap();
+    let kept: Vec<u64> = kept.iter().map(|info| info.version).collect();
+    assert_eq!(kept, (41..61).collect::<Vec<u64>>());
+    let lost = "versions 42 to 60 are lost, as the engine ended before that was durable";
+    let told = errors("lost");
+    assert!(told.starts_with(&format!("tierflow: {lost}")), "{told}");
+    assert_eq!(told.matches("42 to 60").count(), 1, "{told}");
+    let told = errors("callback");
+    let start = "mine 3: opened without versions\n";
+    assert!(told.starts_with(start), "{told}");
+    assert!(told.contains(&format!("mine 1: {lost}")), "{told}");
 }
 
 #[test]

@@ -34,7 +34,7 @@ use tierflow_device::{Access, Stream};
 pub struct Call<'a> {
     pub(crate) engine: &'a Engine,
     stream: Option<&'a Stream>,
-    patience: Option<Duration>,
+    pub(crate) patience: Option<Duration>,
     interrupt: Option<Interrupt<'a>>,
 }
 

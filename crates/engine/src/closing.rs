@@ -42,29 +42,9 @@ impl Engine {
     /// [`Error::Lost`] names the versions that were not durable although nothing moved for the
     /// [`closing_patience`](crate::EngineBuilder::closing_patience), and why: the engine is ended nevertheless. To be able to do
     /// something about it, call [`Call::settle`] before.
-    pub fn close(mut self) -> Result<()> {
-        let settled = self.settle_while_moving(self.patience);
-        let settled = settled.and(self.protect_if_driven());
-        settled.map_err(|cause| {
-            let error = self.lost(cause);
-            self.has_named_lost = matches!(error, Error::Lost { .. });
-            error
-        })
-    }
-
-    /// Waits as [`Call::settle`] does, as long as bytes get to tiers that outlive the engine: `patience` counts from the
-    /// last that did.
-    fn settle_while_moving(&self, patience: Duration) -> Result<()> {
-        let mut moving = ProgressPatience::new(self, patience);
-        loop {
-            match self.call().within(patience / LOOKS).wait_settled() {
-                Err(Error::TimedOut { .. }) if moving.is_over(self) => {
-                    return Err(Error::TimedOut { patience });
-                }
-                Err(Error::TimedOut { .. }) => {}
-                waited => return waited,
-            }
-        }
+    pub fn close(self) -> Result<()> {
+        let settled = self.call().within(self.patience).settle();
+        settled.inspect_err(|error| self.mark_named(error))
     }
 
     /// Returns a number that grows with the bytes that get to tiers that outlive the engine, and with those that other
@@ -76,15 +56,25 @@ impl Engine {
         moved.wrapping_add(self.nodes.progress())
     }
 
-    /// Names the versions that end with the engine although it has storage that outlives it.
-    pub(crate) fn warn_of_lost(&self) {
-        let lost = match self.has_named_lost || !self.shared.lasts() {
-            true => Vec::new(),
-            false => self.not_durable(),
-        };
+    /// Names in a warning ([`tracing`]) the versions that are lost if the engine ends now although it has storage that outlives it.
+    /// Dropping the engine does so. A version that was named is not named again.
+    pub fn warn_of_lost(&self) {
+        if !self.shared.lasts() {
+            return;
+        }
+        let mut lost = self.not_durable();
+        lost.retain(|version| !self.named_lost.lock().contains(version));
         if !lost.is_empty() {
+            self.named_lost.lock().extend(&lost);
             let versions = versions_text(&lost);
             tracing::warn!("{versions} lost, as the engine ended before that was durable");
+        }
+    }
+
+    /// Has the versions that an [`Error::Lost`] names not named again: the application was told.
+    pub fn mark_named(&self, error: &Error) {
+        if let Error::Lost { versions, .. } = error {
+            self.named_lost.lock().extend(versions);
         }
     }
 
@@ -109,14 +99,9 @@ impl Engine {
     }
 
     /// Returns the error of an engine that ends though it could not settle. It names the versions that are lost by that, if
-    /// there are any.
+    /// there are any, those that a suspension gave up among them.
     fn lost(&self, cause: Error) -> Error {
-        let given_up = |version: &Version| match self.shared.suspended_for() {
-            Some(chosen) => *version != chosen,
-            None => false,
-        };
-        let mut versions = self.not_durable();
-        versions.retain(|version| !given_up(version));
+        let versions = self.not_durable();
         match versions.is_empty() {
             true => cause,
             false => Error::Lost {
@@ -128,15 +113,32 @@ impl Engine {
 }
 
 impl Call<'_> {
-    /// Waits as [`Engine::close`] does, and leaves the engine open: if it fails, mend the cause and settle again.
+    /// Waits as [`Engine::close`] does, and leaves the engine open: if it fails, mend the cause and settle again. The patience counts
+    /// from when bytes last got to a tier that outlives the engine.
     ///
     /// # Errors
     /// [`Error::Lost`] names the versions that would be lost if the engine ended now, and has the cause: an error of
     /// [`Call::wait`] or [`Engine::protect`]. The cause itself if no version would be lost.
     pub fn settle(self) -> Result<()> {
-        let waited = self.wait_settled();
+        let waited = self.settle_while_moving();
         let settled = waited.and(self.engine.protect_if_driven());
         settled.map_err(|cause| self.engine.lost(cause))
+    }
+
+    fn settle_while_moving(self) -> Result<()> {
+        let Some(patience) = self.patience else {
+            return self.wait_settled();
+        };
+        let mut moving = ProgressPatience::new(self.engine, patience);
+        loop {
+            match self.within(patience / LOOKS).wait_settled() {
+                Err(Error::TimedOut { .. }) if moving.is_over(self.engine) => {
+                    return Err(Error::TimedOut { patience });
+                }
+                Err(Error::TimedOut { .. }) => {}
+                waited => return waited,
+            }
+        }
     }
 
     /// Waits until what is to outlive the engine lies on the lowest tier.

@@ -6,7 +6,7 @@ use crate::deadline::Deadline;
 use crate::kind::Kind;
 use crate::lasting::{Damage, ProtectionState};
 use crate::plan::{Event, Refusal, TierId};
-use crate::run::sync::{JoinHandle, sleep};
+use crate::run::sync::{JoinHandle, Mutex, sleep};
 use crate::run::{Grant, Pool, Shared, TargetRegions, start_pool};
 use crate::{EngineBuilder, Error, Result, Version};
 use std::collections::BTreeSet;
@@ -48,8 +48,8 @@ pub struct Engine {
     pub(crate) policy_panic: Panicked,
     /// Numbers that a group of another size used, where versions outlive the engine.
     pub(crate) taken: BTreeSet<Version>,
-    /// An error named the versions that end with the engine.
-    pub(crate) has_named_lost: bool,
+    /// Versions that an error or a warning named as lost with the engine.
+    pub(crate) named_lost: Mutex<Vec<Version>>,
     /// The part of a pool that was the engine's. Last: it is another's when this is dropped, and the memory is gone by
     /// then.
     lease: Option<Lease>,
@@ -86,7 +86,7 @@ impl Engine {
             nodes: ProtectionState::default(),
             policy_panic: Panicked::default(),
             taken: BTreeSet::new(),
-            has_named_lost: false,
+            named_lost: Mutex::default(),
             lease: None,
         }
     }

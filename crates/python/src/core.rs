@@ -8,6 +8,7 @@ use tierflow_bind::{Door, EngineHandle, Failure, Options};
 
 use crate::errors;
 use crate::ffi::detached::detached;
+use crate::logging;
 use crate::order::Order;
 use crate::patience::watched;
 
@@ -25,7 +26,12 @@ impl Deref for Core {
 
 impl Core {
     pub(crate) fn open(py: Python<'_>, options: Options) -> PyResult<Self> {
-        let door = Door { detached, lost };
+        let door = Door {
+            detached,
+            lost,
+            ranks_meet_at_end: true,
+        };
+        logging::follow_level(py)?;
         let opened = py.detach(|| EngineHandle::open(options, door));
         opened
             .map(Self)
@@ -60,8 +66,7 @@ fn lost(failure: &Failure) {
 /// Ends the engines that are still there when the interpreter ends, and warns of what is lost by that.
 #[pyfunction]
 pub(crate) fn end_of_process(py: Python<'_>) -> PyResult<()> {
-    let (lost, raised) =
+    let ((), raised) =
         watched(|interrupt| py.detach(|| tierflow_bind::end_of_process(Some(interrupt))));
-    lost.iter().for_each(|failure| errors::warn(py, failure));
     raised.map_or(Ok(()), Err)
 }

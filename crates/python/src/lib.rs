@@ -26,6 +26,7 @@ mod engine;
 mod errors;
 mod ffi;
 mod group;
+mod logging;
 mod metrics;
 mod options;
 mod order;
@@ -61,6 +62,8 @@ mod _tierflow {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let end = wrap_pyfunction!(crate::core::end_of_process, module)?;
+        // Imported first, it ends last.
+        module.py().import("logging")?;
         let at_exit = module.py().import("atexit")?;
         at_exit.call_method1("register", (end,))?;
         Ok(())

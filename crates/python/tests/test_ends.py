@@ -135,6 +135,29 @@ def test_what_was_given_up_is_not_waited_for(tmp_path: pathlib.Path) -> None:
     assert len(before) < 12
 
 
+@pytest.mark.parametrize("end", ["", "engine.close()", "with engine:\n    pass", "with engine:\n    sys.exit()"])
+def test_what_a_suspension_gave_up_is_named(tmp_path: pathlib.Path, end: str) -> None:
+    program = f"take_in(range(1, 13))\nassert engine.suspend(60, version=12).wait()\n{end}"
+    ended = ends(tmp_path, program, "-W", "error")
+    assert ended.returncode == 0, ended.stderr
+    kept = set(durable(tmp_path))
+    assert 12 in kept
+    lost = set(range(1, 13)) - kept
+    assert (named(ended.stderr) if lost else set()) == lost
+    assert ended.stderr.count("lost") == bool(lost), ended.stderr
+
+
+def test_the_log_is_pythons_at_the_level_asked_for(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    options = {"device": "host", "host_cache": "1MiB", "external": tmp_path}
+    with caplog.at_level("WARNING", logger="tierflow"), tierflow.Engine(**options) as engine:
+        engine.checkpoint(7, b"0")
+    assert caplog.records == []
+    with caplog.at_level("INFO", logger="tierflow"), tierflow.Engine(**options):
+        pass
+    lines = [(record.levelname, record.name, record.getMessage()) for record in caplog.records]
+    assert lines == [("INFO", "tierflow", "opened; versions held: 1, the newest 7")]
+
+
 def test_the_version_of_a_suspension_is_waited_for(tmp_path: pathlib.Path) -> None:
     field = np.ones(8 << 20, "u1")
     engine = tierflow.Engine(device="host", host_cache="256MiB", external=tmp_path)

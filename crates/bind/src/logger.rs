@@ -1,0 +1,70 @@
+//! The log: the crates' events ([`tracing`]), handed to the logger of a language as lines of text.
+
+use std::sync::{Arc, Once};
+
+use log::{Log, Metadata, Record};
+use parking_lot::RwLock;
+use rustix::system::uname;
+
+pub use log::{Level, LevelFilter};
+
+/// Writes a line of the log.
+pub type LogSink = dyn Fn(Level, &str) + Send + Sync;
+
+/// The logger of this process.
+struct Logger {
+    sink: RwLock<Option<Arc<LogSink>>>,
+    /// The rank of this process and its host, as each line begins with them; nothing if it is alone.
+    rank: RwLock<String>,
+}
+
+static LOGGER: Logger = Logger {
+    sink: RwLock::new(None),
+    rank: RwLock::new(String::new()),
+};
+static INSTALLED: Once = Once::new();
+
+impl Log for Logger {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        // Spans have a target of their own.
+        metadata.target().starts_with("tierflow")
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if self.enabled(record.metadata()) {
+            let text = format!("{}{}", self.rank.read(), record.args());
+            // The sink may call a language that logs, too.
+            let sink = self.sink.read().clone();
+            if let Some(sink) = sink {
+                sink(record.level(), &text);
+            }
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// Has events of this level and above written by `sink` from now on: a line for each. Another library that has the process's logger
+/// keeps it.
+pub fn log_to(most: LevelFilter, sink: Arc<LogSink>) {
+    INSTALLED.call_once(|| {
+        // Another logger has the events, then.
+        let _ours_or_anothers = log::set_logger(&LOGGER);
+    });
+    *LOGGER.sink.write() = Some(sink);
+    log::set_max_level(most);
+}
+
+/// Writes a line to the standard error: the log of a language that has no logger.
+pub fn to_standard_error(_: Level, text: &str) {
+    eprintln!("tierflow: {text}");
+}
+
+/// Has each line begin with this rank and its host, if there are others.
+pub(crate) fn lines_of_rank(rank: u32, ranks: u32) {
+    if ranks > 1 {
+        let host = uname();
+        let host = host.nodename().to_string_lossy();
+        *LOGGER.rank.write() = format!("rank {rank} of {ranks} on {host}: ");
+    }
+}

@@ -1,0 +1,49 @@
+//! The log of the crates, as Python's logger `tierflow`.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use tierflow_bind::{Level, LevelFilter, log_to, to_standard_error};
+
+/// The levels of Python's `logging`, and those of the crates.
+const LEVELS: [(u32, LevelFilter); 4] = [
+    (10, LevelFilter::Debug),
+    (20, LevelFilter::Info),
+    (30, LevelFilter::Warn),
+    (50, LevelFilter::Error),
+];
+
+fn logger(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    py.import("logging")?
+        .call_method1("getLogger", ("tierflow",))
+}
+
+/// Has the log written from the level on that the logger has now.
+pub(crate) fn follow_level(py: Python<'_>) -> PyResult<()> {
+    let asked: u32 = logger(py)?.call_method0("getEffectiveLevel")?.extract()?;
+    let level = LEVELS.iter().find(|(level, _)| asked <= *level);
+    let level = level.map_or(LevelFilter::Off, |(_, level)| *level);
+    log_to(level, Arc::new(write));
+    Ok(())
+}
+
+/// Writes a line, on whatever thread. An exception that is on its way stays so.
+fn write(level: Level, text: &str) {
+    let written = Python::try_attach(|py| {
+        let on_its_way = PyErr::take(py);
+        let method = match level {
+            Level::Error => "error",
+            Level::Warn => "warning",
+            Level::Info => "info",
+            _ => "debug",
+        };
+        let written = logger(py).and_then(|logger| logger.call_method1(method, ("%s", text)));
+        if let Some(error) = on_its_way {
+            error.restore(py);
+        }
+        written.is_ok()
+    });
+    if written != Some(true) {
+        to_standard_error(level, text);
+    }
+}
