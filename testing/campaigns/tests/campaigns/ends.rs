@@ -254,3 +254,31 @@ fn no_end_of_a_program_loses_a_durable_version_or_another_one_silently() {
     });
     tally.end(KNOWN);
 }
+
+/// A closing that takes longer than its patience while storage takes bytes all the time.
+#[test]
+fn closing_waits_as_long_as_bytes_move() {
+    let Some(server) = s3::shared() else { return };
+    let close = |door: Door| {
+        let home = tempfile::tempdir().unwrap();
+        let node = home.path().join("node");
+        // A version takes two seconds, and four are under way at a time.
+        let options = [
+            format!("node_local={}", node.display()),
+            format!("external=s3://slow-500000/{door:?}"),
+            "closing_patience=5".to_owned(),
+            "run=1".to_owned(),
+        ];
+        let mut actions = vec!["c:1000000".to_owned(); 16];
+        actions.push("close".to_owned());
+        let mut command = door.command(&options, &actions);
+        command.envs(server.environment());
+        let report = Start::of(command).end();
+        assert!(report.closed, "{door:?}: {report:?}");
+    };
+    std::thread::scope(|scope| {
+        for door in Door::runnable() {
+            scope.spawn(move || close(door));
+        }
+    });
+}
