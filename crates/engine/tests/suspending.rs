@@ -97,10 +97,11 @@ fn the_newest_version_goes_past_the_tiers_between_and_another_engine_goes_on() {
 }
 
 #[test]
-fn closing_waits_for_the_version_that_was_chosen_and_for_no_other() {
+fn closing_waits_for_the_version_that_was_chosen_and_names_all_that_are_lost() {
     let external = tempfile::tempdir().unwrap();
     let repository = Repository::open(external.path(), Options::default()).unwrap();
-    let slow = Arc::new(Slow::new(repository, 200 * MIB as u64, &Sizes::default()));
+    let sizes: Sizes = Arc::new(Mutex::new((1..6).map(|v| (v, MIB)).collect()));
+    let slow = Arc::new(Slow::new(repository, 200 * MIB as u64, &sizes));
     let engine = builder()
         .host_cache(64 * MIB)
         .tier(Tier::vault(Arc::clone(&slow) as _))
@@ -115,7 +116,7 @@ fn closing_waits_for_the_version_that_was_chosen_and_for_no_other() {
     assert_eq!(engine.suspend(Some(4), far).unwrap().version(), Some(4));
     let error = engine.close().unwrap_err();
     assert!(
-        matches!(&error, Error::Lost { versions, .. } if *versions == [4]),
+        matches!(&error, Error::Lost { versions, .. } if *versions == [1, 2, 3, 4, 5]),
         "{error}"
     );
     slow.halt(false);
