@@ -19,7 +19,7 @@ use tierflow_plan::{AfterRestore, Version};
 /// | latency | 3–30 µs, 20–500 µs |
 /// | time of computing | from a half of a version's time to the host to twice its time to the disk |
 /// | sizes | equal, growing, shrinking, random, of two sizes, or over three orders of magnitude |
-/// | program | shots, of which all or a part is read; versions that are read again and again, some more often than others; binomial checkpointing |
+/// | program | shots, of which all or a part is read, a quarter of them after a wait for the disk; versions that are read again and again, some more often than others; binomial checkpointing |
 /// | hints | half of the cells all, a quarter none, the others one ahead, late, in parts or wrong |
 #[must_use]
 pub fn wide_cells(seed: u64, count: usize) -> Vec<Cell> {
@@ -79,6 +79,7 @@ enum Program {
         percent: usize,
         keep: bool,
         passes: usize,
+        wait: bool,
     },
     /// Between two writes, `reads` versions are read again; `recent` percent of these are among the newest tenth.
     /// The oldest version is dropped when more than a half of all are held.
@@ -185,6 +186,7 @@ impl WideParameters {
             percent,
             keep,
             passes,
+            wait,
             ..
         } = self.program
         else {
@@ -197,6 +199,7 @@ impl WideParameters {
         let mut shot = Shot {
             order,
             hints: self.hints,
+            wait,
             passes,
             after_restore: if keep {
                 AfterRestore::Keep
@@ -287,9 +290,10 @@ impl fmt::Display for WideParameters {
                 percent,
                 keep,
                 passes,
+                wait,
             } => write!(
                 f,
-                "shots={count} read={percent}% keep={keep} passes={passes} order={}",
+                "shots={count} read={percent}% keep={keep} passes={passes} wait={wait} order={}",
                 order_name(*order)
             ),
             Program::Again { reads, recent } => write!(f, "again={reads} recent={recent}%"),
@@ -305,6 +309,7 @@ fn program(random: &mut CellRandom, versions: usize, seed: u64) -> Program {
     let order = any_order(random, seed);
     let percent = [100, 100, 60, 20][random.below(4)];
     let (keep, passes) = [(false, 1), (false, 1), (true, 1), (true, 2)][random.below(4)];
+    let wait = random.below(4) == 0;
     let (reads, recent) = (1 + random.below(4), [0, 50, 90][random.below(3)]);
     let slots = random.logarithmic(2, versions as u64) as usize;
     match random.below(8) {
@@ -314,6 +319,7 @@ fn program(random: &mut CellRandom, versions: usize, seed: u64) -> Program {
             percent,
             keep,
             passes,
+            wait,
         },
         4..6 => Program::Again { reads, recent },
         _ => Program::Revolve { slots },

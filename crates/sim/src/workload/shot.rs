@@ -112,6 +112,18 @@ mod tests {
     }
 
     #[test]
+    fn a_shot_drops_at_its_end_what_it_does_not_read() {
+        let shot = Shot {
+            unread: HashSet::from([1]),
+            ..Shot::new(vec![1, 2, 3], 5)
+        };
+        let workload = shot.workload();
+        workload.validate(0).unwrap();
+        assert_eq!(workload.restores(), [2, 0]);
+        assert_eq!(workload.ops.last(), Some(&Op::Drop(1)));
+    }
+
+    #[test]
     fn what_is_kept_may_be_restored_again() {
         let shot = Shot {
             passes: 2,
