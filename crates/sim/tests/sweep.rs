@@ -117,7 +117,10 @@ fn every_kind_is_drawn() {
 #[test]
 fn wide_cells_depend_on_their_seed_alone_and_cover_every_kind() {
     assert_eq!(wide_cells(5, 20)[..10], wide_cells(5, 10));
-    let names: Vec<_> = wide_cells(5, 400).into_iter().map(|cell| cell.name).collect();
+    let names: Vec<_> = wide_cells(5, 400)
+        .into_iter()
+        .map(|cell| cell.name)
+        .collect();
     let distinct: HashSet<_> = names.iter().chain(&wide_names(6)).cloned().collect();
     assert_eq!(distinct.len(), 800);
     assert!(names.iter().all(|name| !name.contains(',')));
@@ -142,7 +145,10 @@ fn wide_cells_depend_on_their_seed_alone_and_cover_every_kind() {
 }
 
 fn wide_names(seed: u64) -> Vec<String> {
-    wide_cells(seed, 400).into_iter().map(|cell| cell.name).collect()
+    wide_cells(seed, 400)
+        .into_iter()
+        .map(|cell| cell.name)
+        .collect()
 }
 
 #[test]
