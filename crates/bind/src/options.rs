@@ -12,8 +12,8 @@ use tierflow_dedup::Tree;
 use tierflow_device::{Choice, Device, open};
 use tierflow_engine::plan::{Fifo, Lru, Residency, Score};
 use tierflow_engine::{
-    AfterRestore, BadCompression, Compression, DirectIo, Engine, EngineBuilder, Flush, Retention,
-    Tier,
+    AfterRestore, BadCompression, Compression, DirectIo, Engine, EngineBuilder, Flush, Group,
+    Retention, Tier,
 };
 use tierflow_peers::{Part, PeerCache};
 use tierflow_redundancy::{Directory, Error, NodeProtection, Redundancy, Transport};
@@ -133,6 +133,7 @@ pub struct Options {
     pub ranks: Ranks,
     pub group_patience: Duration,
     pub redundancy: Option<Redundancy>,
+    pub refuse_losses: bool,
     pub failure_domain: Option<String>,
     pub exchange: Option<PathBuf>,
     pub closing_patience: Duration,
@@ -170,6 +171,7 @@ impl Default for Options {
             ranks: Ranks::default(),
             group_patience: Duration::from_secs(300),
             redundancy: None,
+            refuse_losses: false,
             failure_domain: None,
             exchange: None,
             closing_patience: Duration::from_secs(60),
@@ -256,6 +258,7 @@ impl Options {
                     scheme => Some(scheme.parse().map_err(|error: Error| error.to_string())?),
                 }
             }
+            "refuse_losses" => self.refuse_losses = value.flag()?,
             "failure_domain" => self.failure_domain = Some(value.text()?.to_owned()),
             "exchange" => self.exchange = Some(value.path()?),
             "closing_patience" => self.closing_patience = value.duration()?,
@@ -337,12 +340,13 @@ impl Options {
             rank, ranks, run, ..
         } = self.ranks;
         if (rank, ranks, run) != (0, 1, 0) || self.ranks.collective.is_some() {
-            builder = builder.group(rank, ranks, run);
-        }
-        if let Some(collective) = &self.ranks.collective {
-            builder = builder
-                .group_patience(self.group_patience)
-                .collective(Arc::clone(collective));
+            let mut group = Group::new(rank, ranks, run).refuse_losses(self.refuse_losses);
+            if let Some(collective) = &self.ranks.collective {
+                group = group
+                    .patience(self.group_patience)
+                    .collective(Arc::clone(collective));
+            }
+            builder = builder.group(group);
         }
         if let Some(scheme) = self.redundancy {
             builder = builder.redundancy(self.protection(scheme)?);

@@ -12,7 +12,7 @@ use home::{Home, home};
 use std::sync::Arc;
 use std::time::Duration;
 use tierflow_device::{Choice, open};
-use tierflow_engine::{BuildError, Engine, EngineBuilder, Error, Region};
+use tierflow_engine::{BuildError, Engine, EngineBuilder, Error, Group, Region, Tier};
 use tierflow_store::{Error as StoreError, Faults, Options, Repository, Retention};
 
 fn content(run: u64, rank: u32, version: u64) -> Vec<u8> {
@@ -38,7 +38,9 @@ fn builder(home: &Home, node: &str, rank: u32, ranks: u32, run: u64) -> EngineBu
     let builder = Engine::builder(&device)
         .host_cache(8 << 20)
         .node_local(near);
-    builder.external(&home.far).group(rank, ranks, run)
+    builder
+        .external(&home.far)
+        .group(Group::new(rank, ranks, run))
 }
 
 fn group(home: &Home, node: &str, ranks: u32, run: u64) -> Vec<Engine> {
@@ -133,7 +135,8 @@ fn a_restart_that_never_began_costs_nothing() {
     far.remove(&(2..4).collect()).unwrap();
     drop(far);
     // Rank 1 is never started on the other nodes.
-    let lonely = builder(&home, "b", 0, 2, 2).group_patience(Duration::from_millis(20));
+    let lonely = builder(&home, "b", 0, 2, 2);
+    let lonely = lonely.group(Group::new(0, 2, 2).patience(Duration::from_millis(20)));
     let error = lonely.build().unwrap_err();
     assert!(
         matches!(&error, Error::Storage(StoreError::Absent { ranks, .. }) if *ranks == [1]),
@@ -149,7 +152,9 @@ fn a_group_without_external_storage_meets_on_its_node() {
     let build = |run: u64| {
         together(3, |rank| {
             let builder = Engine::builder(&device).host_cache(8 << 20);
-            let builder = builder.node_local(&home.near).group(rank, 3, run);
+            let builder = builder
+                .node_local(&home.near)
+                .group(Group::new(rank, 3, run));
             builder.retention(Retention::newest(5)).build().unwrap()
         })
     };
@@ -257,13 +262,11 @@ fn what_cannot_be_read_now_is_not_given_up() {
                 options = options.faults(Arc::clone(&faults));
             }
             let far = Arc::new(Repository::open(&home.far, options).unwrap());
-            let builder = Engine::builder(&device)
-                .host_cache(1 << 20)
-                .group(rank, 2, 2);
             let met = Member(Arc::clone(&all), rank as usize);
-            builder
-                .external_vault(far)
-                .collective(Arc::new(met))
+            Engine::builder(&device)
+                .host_cache(1 << 20)
+                .group(Group::new(rank, 2, 2).collective(Arc::new(met)))
+                .tier(Tier::vault(far))
                 .build()
         })
     };
@@ -299,7 +302,7 @@ fn a_group_agrees_over_whatever_connects_it() {
         together(3, |rank| {
             let of = Member(Arc::clone(&all), rank as usize);
             builder(&home, "a", rank, 3, run)
-                .collective(Arc::new(of))
+                .group(Group::new(rank, 3, run).collective(Arc::new(of)))
                 .build()
                 .unwrap()
         })
@@ -317,14 +320,14 @@ fn a_rank_with_nothing_to_save_takes_part() {
             together(3, |rank| {
                 let builder = Engine::builder(&open(Choice::Host).unwrap());
                 let builder = builder.host_cache(cache).external(&far);
-                builder.group(rank, 3, run).build().unwrap()
+                builder.group(Group::new(rank, 3, run)).build().unwrap()
             })
         };
         let first = build(1);
         for version in 0..4 {
             checkpoint(&first[0], 1, 0, version);
             first[1].checkpoint(version, &[]).unwrap();
-            let within = first[2].within(Duration::from_secs(60));
+            let within = first[2].call().within(Duration::from_secs(60));
             within
                 .checkpoint(version, &[Region::from([].as_slice())])
                 .unwrap();
@@ -337,7 +340,7 @@ fn a_rank_with_nothing_to_save_takes_part() {
                 assert_eq!(engine.restore_size(2).unwrap(), 0);
                 engine.restore(2, &mut []).unwrap();
                 assert!(restored(engine, 3).unwrap().is_empty());
-                assert!(engine.consume(1).is_err());
+                assert!(engine.call().consume(1).is_err());
             }
         };
         check(&first);

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use tierflow_bind::Slot;
 use tierflow_device::Kind;
-use tierflow_engine::Version;
+use tierflow_engine::{Cache, Version};
 
 use self::named::Checkpointed;
 use crate::array::{Arrays, Use};
@@ -46,7 +46,7 @@ impl Engine {
                           host_pool_directory=None, scratch=None, storage_limit=None, direct_io=None, \
                           node_local=None, node_local_limit=None, external=None, rank=0, ranks=1, run=0, \
                           group=None, group_patience=None, redundancy=None, failure_domain=None, \
-                          exchange=None, retention=None, keep_newest=None, keep_every=None, \
+                          refuse_losses=False, exchange=None, retention=None, keep_newest=None, keep_every=None, \
                           keep_younger_than=None, durable_in_order=None, after_restore='keep', flush=None, \
                           policy=None, dedup=None, compress=None, timeline=0, evict_while_growing=False, \
                           closing_patience=60.0)"
@@ -90,12 +90,8 @@ impl Engine {
         let what = Checkpointed::new(py, &given, named::names_of(names)?)?;
         let regions = what.regions(given.regions());
         let done = patience.spend(py, |py, patience| {
-            Ok(py.detach(|| match order.stream() {
-                Some(stream) => patience
-                    .of(&core.engine)
-                    .checkpoint_on(stream, version, &regions),
-                None => patience.of(&core.engine).checkpoint(version, &regions),
-            }))
+            let call = patience.of(&core.engine).on(order.stream());
+            Ok(py.detach(|| call.checkpoint(version, &regions)))
         });
         drop(order);
         done
@@ -174,9 +170,22 @@ impl Engine {
         self.detached(py, |engine| engine.hint(order))
     }
 
-    /// Withdraws all hints given so far. Those given after this count.
-    fn forget_hints(&self, py: Python<'_>) -> PyResult<()> {
-        self.detached(py, tierflow_engine::Engine::forget_hints)
+    /// Withdraws the hints of `versions`, or all hints given so far. Hints given after this count. Several users of one engine
+    /// each name the versions that they hinted.
+    #[pyo3(signature = (versions = None))]
+    fn forget_hints(&self, py: Python<'_>, versions: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let versions = versions.map(|versions| patience::all_of(py, versions));
+        let versions = versions.transpose()?;
+        self.detached(py, |engine| engine.forget_hints(versions.as_deref()))
+    }
+
+    /// Reserves `count` consecutive numbers for new versions, as a range: above all that versions of this engine have or had,
+    /// that hints name, and that other calls returned. So several users of one engine choose numbers that never meet.
+    fn reserve<'py>(&self, py: Python<'py>, count: u64) -> PyResult<Bound<'py, PyAny>> {
+        let reserved = self.detached(py, |engine| engine.reserve(count))?;
+        let reserved = reserved.or_raise(py)?;
+        let range = py.import("builtins")?.getattr("range")?;
+        range.call1((reserved.start, reserved.end))
     }
 
     /// Lets prefetching begin, before the first restore does.
@@ -298,7 +307,7 @@ impl Engine {
     fn resize_device_cache(&self, py: Python<'_>, bytes: Bytes, timeout: f64) -> PyResult<u64> {
         let patience = options::duration(py, Some(timeout))?.unwrap_or(Duration::MAX);
         let resized = self.detached(py, |engine| {
-            let resized = engine.resize_device_cache(bytes.to_usize(), patience);
+            let resized = engine.resize(Cache::Device, bytes.to_usize(), patience);
             resized.map(|()| metrics::limit_of(engine, "device"))
         });
         resized?.or_raise(py)
@@ -309,7 +318,7 @@ impl Engine {
     fn resize_host_cache(&self, py: Python<'_>, bytes: Bytes, timeout: f64) -> PyResult<u64> {
         let patience = options::duration(py, Some(timeout))?.unwrap_or(Duration::MAX);
         let resized = self.detached(py, |engine| {
-            let resized = engine.resize_host_cache(bytes.to_usize(), patience);
+            let resized = engine.resize(Cache::Host, bytes.to_usize(), patience);
             resized.map(|()| metrics::limit_of(engine, "host"))
         });
         resized?.or_raise(py)

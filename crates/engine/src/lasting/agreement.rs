@@ -309,7 +309,7 @@ impl HistoryOptions {
         };
         damage.extend(of_others(tier, &pieces, group.ranks));
         damage.extend(of_others("node-local", &near.pieces, group.ranks));
-        let collective = self.collective.as_deref().or_else(|| vault.collective());
+        let collective = group.collective.as_deref().or_else(|| vault.collective());
         let Some(collective) = collective else {
             damage.extend(not_agreed(&near.counting));
             return Ok(None);
@@ -343,7 +343,7 @@ impl HistoryOptions {
             }
             Ok(())
         };
-        let patience = self.group_patience;
+        let patience = group.patience;
         let agreed = agree(collective, own, &group, patience, &mut give_up)?;
         Ok(Some(Agreed {
             to_remove,

@@ -14,7 +14,7 @@ mod write_back;
 pub(crate) use suspended::Suspension;
 
 use super::{Purpose, Traffic};
-use crate::config::{ExtentSize, TierConfig};
+use crate::config::TierConfig;
 use crate::ledger::{KeepReason, Ledger, Outlook, RoomBytes, RoomRequest, Urgency};
 use crate::order::{ExtentId, Point, Position};
 use crate::record::{Extent, Replica};
@@ -122,7 +122,11 @@ impl Traffic {
             return false;
         }
         let byte = id.1;
-        let target = outlook.target(Point { position, byte });
+        // In the papers' caches, all that is hinted is fetched into the fastest tier.
+        let target = match &ledger.windows {
+            Some(_) => TierId::FASTEST,
+            None => outlook.target(Point { position, byte }),
+        };
         let request = RoomRequest {
             urgency: Urgency::Ranked,
             position,
@@ -186,7 +190,7 @@ impl Traffic {
             End::Back => ledger.cut_back(id, most).map(|at| len - at),
         };
         let part = part.filter(|_| is_divisible && most < len).unwrap_or(len);
-        let ExtentSize { least, most } = ledger.extents;
+        let (least, most) = (ledger.extents.least, ledger.part(from, to));
         let wanted = match is_divisible && part >= most.saturating_add(least) {
             true => most,
             false => part,
