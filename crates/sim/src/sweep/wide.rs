@@ -69,7 +69,7 @@ impl fmt::Display for Rates {
     }
 }
 
-/// What the application does with its versions.
+/// The use that an application makes of its versions.
 #[derive(Debug, Clone, Copy)]
 enum Program {
     /// Shots one after the other. `percent` of the versions of each are read, the others are dropped at its end.
