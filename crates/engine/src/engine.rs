@@ -1,6 +1,6 @@
 //! The front door.
 
-use crate::caught::Panicked;
+use crate::caught::PolicyPanic;
 use crate::closing::ProgressPatience;
 use crate::deadline::Deadline;
 use crate::kind::Kind;
@@ -45,7 +45,7 @@ pub struct Engine {
     pub(crate) damage: Vec<Damage>,
     /// What other ranks keep of the versions on this node.
     pub(crate) nodes: ProtectionState,
-    pub(crate) policy_panic: Panicked,
+    pub(crate) policy_panic: PolicyPanic,
     /// Numbers that a group of another size used, where versions outlive the engine.
     pub(crate) taken: BTreeSet<Version>,
     /// An error named the versions that end with the engine.
@@ -84,7 +84,7 @@ impl Engine {
             keeper: None,
             damage: Vec::new(),
             nodes: ProtectionState::default(),
-            policy_panic: Panicked::default(),
+            policy_panic: PolicyPanic::default(),
             taken: BTreeSet::new(),
             has_named_lost: false,
             lease: None,

@@ -2,7 +2,7 @@
 
 use crate::deadline::{Deadline, Interrupt};
 use crate::plan::Refusal;
-use crate::run::{Answer, Asked, Decided};
+use crate::run::{Answer, SuspendChoice, SuspendTicket};
 use crate::{Engine, Error, Result, Version};
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ pub struct Suspension<'engine> {
     version: Option<Version>,
     newest: Option<Version>,
     expected: Option<Duration>,
-    asked: Option<Asked>,
+    asked: Option<SuspendTicket>,
     deadline: Instant,
 }
 
@@ -62,7 +62,7 @@ impl Engine {
         self.at_home()?;
         self.outlasts("suspend")?;
         let newest = self.latest(None);
-        let Decided {
+        let SuspendChoice {
             version,
             expected,
             asked,

@@ -93,6 +93,41 @@ fn a_number_of_the_run_that_is_used_again_mixes_nothing() {
 }
 
 #[test]
+fn ranks_on_each_others_nodes_are_told_what_lies_there() {
+    let home = home();
+    let on = |nodes: [&str; 2], run| {
+        let all = InMemory::new(2);
+        together(2, |rank| {
+            let near = home.near.with_extension(nodes[rank as usize]);
+            let builder = Engine::builder(&open(Choice::Host).unwrap());
+            let met = Arc::new(Member(Arc::clone(&all), rank as usize));
+            let builder = builder.host_cache(8 << 20).node_local(near);
+            let own = Group::new(rank, 2, run).collective(met);
+            builder.group(own).build().unwrap()
+        })
+    };
+    let told = |engine: &Engine| {
+        let damage = engine.damage().into_iter();
+        damage.map(|damage| damage.to_string()).collect::<Vec<_>>()
+    };
+    let first = on(["a", "b"], 1);
+    assert!(first.iter().all(|engine| told(engine).is_empty()));
+    write(&first, 1, 0, &[3, 3]);
+    drop(first);
+    let swapped = on(["b", "a"], 2);
+    assert_eq!(latest(&swapped), [None; 2]);
+    for (rank, engine) in (0..).zip(&swapped) {
+        let told = told(engine);
+        let words = format!("versions up to 2 of rank {} lie on this node", 1 - rank);
+        assert!(told.len() == 1 && told[0].contains(&words), "{told:?}");
+    }
+    drop(swapped);
+    let back = on(["a", "b"], 3);
+    assert_eq!(latest(&back), [Some(2); 2]);
+    assert!(back.iter().all(|engine| told(engine).is_empty()));
+}
+
+#[test]
 fn a_node_that_was_left_brings_nothing_back() {
     let home = home();
     write(&group(&home, "a", 2, 1), 1, 0, &[3, 3]);

@@ -1,7 +1,7 @@
 //! Builds an engine from its options: tiers, plan, workers.
 
 use super::{EngineBuilder, UNLIMITED};
-use crate::caught::Caught;
+use crate::caught::GuardedPolicy;
 use crate::flush::Flush;
 use crate::kind::{Kind, depth};
 use crate::lasting::{self, OpenHistory};
@@ -93,7 +93,7 @@ impl EngineBuilder {
         }
         let stage = self.stage(tiers.first())?;
         let below = TierId(self.whole_on(&kinds) - 1);
-        let (policy, policy_panic) = Caught::new(self.policy);
+        let (policy, policy_panic) = GuardedPolicy::new(self.policy);
         let mut world = World::new(PlanConfig {
             tiers: configs,
             after_restore: self.after_restore,

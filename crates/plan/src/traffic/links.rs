@@ -118,7 +118,12 @@ impl Traffic {
             return false;
         };
         let position = ledger.order.position(key);
-        if position >= pressure.fetched_before {
+        // In the papers' caches, versions without a hint are read when they are asked for.
+        let before = match &ledger.windows {
+            Some(_) => pressure.fetched_before.min(Position::UNKNOWN),
+            None => pressure.fetched_before,
+        };
+        if position >= before {
             return false;
         }
         let byte = id.1;
