@@ -4,10 +4,11 @@
 //! in an error has its message in place of the time lost. `TIERFLOW_TRACES` names a folder of recorded sizes, one CSV
 //! file with the columns `version,bytes` for each shot, in place of the made-up ones. With `TIERFLOW_CHECK=1` every
 //! event is followed by a check of the plan's invariants. `TIERFLOW_CELLS` restricts the sweep to the cells whose names
-//! contain it. After `TIERFLOW_SECONDS` no further cell is begun. `TIERFLOW_TIMELINE` names a file for the timeline of
+//! contain it. `TIERFLOW_WIDE=1` draws wide cells. After `TIERFLOW_SECONDS` no further cell is begun. `TIERFLOW_TIMELINE` names a file for the timeline of
 //! each run, which the next run overwrites: use it with one cell and one policy.
 //!
-//! If figures of the seed were recorded in `data/`, the summary compares with them.
+//! The first policy is compared with the best of the others. If figures of the seed were recorded in `data/`, the
+//! summary compares with them, too.
 
 use std::collections::{BTreeMap, HashMap};
 use std::error::Error;
@@ -22,7 +23,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tierflow_plan::timeline::Timeline;
 use tierflow_plan::{Fifo, Lru, Residency, Score};
-use tierflow_sim::sweep::{Cell, Ratios, cells_with};
+use tierflow_sim::sweep::{Cell, Ratios, cells_with, wide_cells};
 use tierflow_sim::{
     Hardware, Outcome, Simulation, Stalls, UNLIMITED, Workload, fluid_bound, sizes_from_csv,
 };
@@ -64,17 +65,52 @@ fn run() -> Result<(), Box<dyn Error>> {
     };
     let policies = arguments.map(named).collect::<Result<Vec<_>, _>>()?;
     let seed = seed.parse()?;
-    let mut cells = cells_with(seed, count.parse()?, &recorded()?);
+    let count = count.parse()?;
+    let is_wide = std::env::var_os("TIERFLOW_WIDE").is_some_and(|wide| wide == "1");
+    let mut cells = match is_wide {
+        true => wide_cells(seed, count),
+        false => cells_with(seed, count, &recorded()?),
+    };
     if let Ok(part) = std::env::var("TIERFLOW_CELLS") {
         cells.retain(|cell| cell.name.contains(&part));
     }
-    let baseline = Baseline::of(seed)?;
+    let baseline = match is_wide {
+        true => Baseline::default(),
+        false => Baseline::of(seed)?,
+    };
     let ran = run_all(&cells, &policies);
     write_rows(&cells, &policies, &ran)?;
     for (at, (policy, _)) in policies.iter().enumerate() {
         summarise(&cells, policy, &outcomes(&ran, at), &baseline);
     }
+    compare(&cells, &policies, &ran);
     Ok(())
+}
+
+/// Prints how often the first policy is behind the best of the others.
+fn compare(cells: &[Cell], policies: &[NamedPolicy], ran: &[Result<Ran, String>]) {
+    let Some(((first, _), others @ [_, ..])) = policies.split_first() else {
+        return;
+    };
+    let mut kinds: BTreeMap<&str, Ratios<'_>> = BTreeMap::new();
+    for (cell, ran) in cells.iter().zip(ran) {
+        let lost = |policy| Some(outcome(ran, policy).ok()?.1.lost_ns().max(1) as f64);
+        let best = (1..=others.len()).filter_map(lost).min_by(f64::total_cmp);
+        if let (Some(own), Some(best)) = (lost(0), best) {
+            let kind = kinds.entry(cell.hints.name()).or_default();
+            kind.take(own / best, &cell.name);
+        }
+    }
+    eprintln!("{first} over the best of the others:");
+    for (kind, ratios) in kinds {
+        let (worst, cell) = ratios.worst().unwrap_or_default();
+        eprintln!(
+            "  {kind:8} {:4} cells, geometric mean {:.3}, behind by more than 2% in {:.1}%, worst {worst:.3} in {cell}",
+            ratios.count(),
+            ratios.geometric_mean(),
+            100.0 * ratios.share_above(1.02),
+        );
+    }
 }
 
 fn recorded() -> Result<Vec<Vec<u64>>, Box<dyn Error>> {
@@ -305,9 +341,11 @@ fn summarise(cells: &[Cell], policy: &str, outcomes: &Outcomes<'_>, baseline: &B
     eprintln!("{policy}: {failed} failed, {below} below the bound; lost over the bound:");
     for (kind, Kind { bound, .. }) in &kinds {
         eprintln!(
-            "  {kind:8} {:4} cells, geometric mean {:.3}, 99th percentile {:.3}, worst {:.3}",
+            "  {kind:8} {:4} cells, geometric mean {:.3}, mean {:.3}, within 1.10 {:.1}%, 99th percentile {:.3}, worst {:.3}",
             bound.count(),
             bound.geometric_mean(),
+            bound.mean(),
+            100.0 * (1.0 - bound.share_above(1.10)),
             bound.percentile(99),
             bound.worst().map_or(0.0, |(ratio, _)| ratio),
         );

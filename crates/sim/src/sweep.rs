@@ -19,8 +19,10 @@
 mod random;
 mod ratios;
 mod shape;
+mod wide;
 
 pub use ratios::Ratios;
+pub use wide::wide_cells;
 
 use crate::hardware::{Hardware, Link};
 use crate::workload::{Hints, Mistake, Mistakes, Order, Shot, Workload};
@@ -97,7 +99,7 @@ impl Parameters {
         let megabytes = 4_000 + random.below(96_001) as u64;
         let seed = random.below(1 << 20) as u64;
         let shape = Shape::ALL[random.below(Shape::ALL.len())].among(recorded, seed);
-        let order = order(&mut random, seed);
+        let order = any_order(&mut random, seed);
         let hints = hints(&mut random, seed);
         let shots = [1, 1, 2, 3][random.below(4)];
         let wait = random.below(2) == 1;
@@ -214,31 +216,22 @@ impl fmt::Display for Parameters {
              versions={versions} bytes={megabytes}MB sizes={shape} shots={shots} wait={wait} keep={keep} passes={passes} \
              seed={seed} "
         )?;
-        match order {
-            Order::Sequential => write!(f, "order=sequential "),
-            Order::Reverse => write!(f, "order=reverse "),
-            Order::Irregular(_) => write!(f, "order=irregular "),
-            Order::ReverseBlocks(length) => write!(f, "order=reverse-blocks({length}) "),
-            Order::IrregularBlocks { length, .. } => write!(f, "order=irregular-blocks({length}) "),
-            Order::Strides(step) => write!(f, "order=strides({step}) "),
-        }?;
-        let name = hints.name();
-        match hints {
-            Hints::None | Hints::Single | Hints::All => write!(f, "hints={name}"),
-            Hints::Late(percent) => write!(f, "hints={name}({percent}%)"),
-            Hints::Parts(parts) => write!(f, "hints={name}({parts})"),
-            Hints::Wrong(Mistakes { percent, kind, .. }) => {
-                let kind = match kind {
-                    Mistake::Misplaced => "misplaced",
-                    Mistake::Unwritten => "unwritten",
-                };
-                write!(f, "hints={name}({percent}% {kind})")
-            }
-        }
+        write!(f, "order={} hints={hints}", order_name(*order))
     }
 }
 
-fn order(random: &mut CellRandom, seed: u64) -> Order {
+fn order_name(order: Order) -> String {
+    match order {
+        Order::Sequential => "sequential".to_owned(),
+        Order::Reverse => "reverse".to_owned(),
+        Order::Irregular(_) => "irregular".to_owned(),
+        Order::ReverseBlocks(length) => format!("reverse-blocks({length})"),
+        Order::IrregularBlocks { length, .. } => format!("irregular-blocks({length})"),
+        Order::Strides(step) => format!("strides({step})"),
+    }
+}
+
+fn any_order(random: &mut CellRandom, seed: u64) -> Order {
     let length = [4, 8, 16, 32][random.below(4)];
     let orders = [
         Order::Sequential,

@@ -77,6 +77,28 @@ impl Workload {
         self
     }
 
+    /// Adds hints about the restores. Prefetching begins with the first restore.
+    #[must_use]
+    pub fn hinted(self, hints: Hints) -> Self {
+        let order = self.restores();
+        let hint = |versions: Vec<_>| (!versions.is_empty()).then_some(Op::Hint(versions));
+        let mut ops = Vec::new();
+        ops.extend(hint(hints.at_first(&order)));
+        let mut restored = 0;
+        for op in self.ops {
+            let is_restore = matches!(op, Op::Restore(_));
+            if is_restore && restored == 0 {
+                ops.extend(hint(hints.after(0, &order)));
+            }
+            ops.push(op);
+            if is_restore {
+                restored += 1;
+                ops.extend(hint(hints.after(restored, &order)));
+            }
+        }
+        Self { ops, ..self }
+    }
+
     /// Sum of the checkpoints' bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use proptest::prelude::*;
+use std::collections::HashSet;
 use tierflow_plan::{AfterRestore, ExtentSize, Fifo, Lru, Residency, Score};
 use tierflow_sim::{
     Bound, Error, Hardware, Hints, Hop, Link, Mistake, Mistakes, Op, Order, Outcome, Schedule,
@@ -102,6 +103,7 @@ fn shot() -> impl Strategy<Value = Shot> {
                 wait,
                 coupled,
                 passes,
+                unread: HashSet::new(),
                 after_restore,
             },
         )

@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 use tierflow_plan::{AfterRestore, Fifo, Lru};
-use tierflow_sim::sweep::{Cell, cells, cells_with};
+use tierflow_sim::sweep::{Cell, cells, cells_with, wide_cells};
 use tierflow_sim::{Error, Op, Simulation, fluid_bound};
 
 /// FNV-1a (Fowler, Noll and Vo) over 64-bit words.
@@ -115,6 +115,43 @@ fn every_kind_is_drawn() {
 }
 
 #[test]
+fn wide_cells_depend_on_their_seed_alone_and_cover_every_kind() {
+    assert_eq!(wide_cells(5, 20)[..10], wide_cells(5, 10));
+    let names: Vec<_> = wide_cells(5, 400)
+        .into_iter()
+        .map(|cell| cell.name)
+        .collect();
+    let distinct: HashSet<_> = names.iter().chain(&wide_names(6)).cloned().collect();
+    assert_eq!(distinct.len(), 800);
+    assert!(names.iter().all(|name| !name.contains(',')));
+    for word in [
+        "sizes=thousandfold",
+        "sizes=bimodal",
+        "+shared",
+        "read=20%",
+        "keep=true passes=2 wait=true",
+        "again=4",
+        "recent=90%",
+        "revolve=2 ",
+        "hints=all",
+        "hints=none",
+        "hints=single",
+        "hints=late(",
+        "hints=parts(",
+        "hints=wrong(",
+    ] {
+        assert!(names.iter().any(|name| name.contains(word)), "{word}");
+    }
+}
+
+fn wide_names(seed: u64) -> Vec<String> {
+    wide_cells(seed, 400)
+        .into_iter()
+        .map(|cell| cell.name)
+        .collect()
+}
+
+#[test]
 fn recorded_sizes_take_the_place_of_made_up_ones() {
     let recorded = [vec![1, 2, 3], vec![5, 4]];
     let (made_up, with) = (cells(5, 60), cells_with(5, 60, &recorded));
@@ -144,7 +181,7 @@ fn no_run_goes_below_the_bound() {
         hardware,
         workload,
         ..
-    } in cells(3, count())
+    } in cells(3, count()).into_iter().chain(wide_cells(3, count()))
     {
         let workloads = [workload];
         let bound = fluid_bound(&hardware, &workloads).unwrap();
@@ -163,5 +200,5 @@ fn no_run_goes_below_the_bound() {
             }
         }
     }
-    assert!(ran > count() * 2);
+    assert!(ran > count() * 4);
 }

@@ -23,6 +23,13 @@ impl<'a> Ratios<'a> {
         (logarithms / self.0.len().max(1) as f64).exp()
     }
 
+    /// Returns the arithmetic mean; 0 if there are no cells.
+    #[must_use]
+    pub fn mean(&self) -> f64 {
+        let sum: f64 = self.0.iter().map(|(ratio, _)| ratio).sum();
+        sum / self.0.len().max(1) as f64
+    }
+
     /// Returns the least ratio that is not exceeded by `percent` of the cells or more; 0 if there are none.
     #[must_use]
     pub fn percentile(&self, percent: u8) -> f64 {
@@ -65,6 +72,7 @@ mod tests {
         two.take(2.0, "a");
         two.take(8.0, "b");
         assert!((two.geometric_mean() - 4.0).abs() < 1e-12);
+        assert_eq!(two.mean(), 5.0);
         assert_eq!(two.count(), 2);
         assert_eq!((two.percentile(50), two.percentile(51)), (2.0, 8.0));
     }

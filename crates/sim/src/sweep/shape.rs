@@ -19,6 +19,8 @@ pub(super) enum Shape {
     Random,
     /// Small ones, and ones that are eight times as large: a tenth to a half of all.
     Bimodal,
+    /// From a thousandth of the largest on, each octave as likely as any other.
+    Thousandfold,
 }
 
 impl Shape {
@@ -29,6 +31,16 @@ impl Shape {
         Self::Shrinking,
         Self::Random,
         Self::Bimodal,
+    ];
+
+    /// The shapes of wide cells.
+    pub(super) const WIDE: [Self; 6] = [
+        Self::Uniform,
+        Self::Growing,
+        Self::Shrinking,
+        Self::Random,
+        Self::Bimodal,
+        Self::Thousandfold,
     ];
 
     /// Takes one of the recorded shots in place of made-up sizes, if there are any.
@@ -71,6 +83,9 @@ impl Shape {
                     .map(|_| size(random.below(100) < large))
                     .collect()
             }
+            Self::Thousandfold => (0..count)
+                .map(|_| random.logarithmic(1_000, 1_000_000) as f64)
+                .collect(),
         };
         let sum: f64 = weights.iter().sum();
         let bytes = weights.iter().map(|weight| total as f64 * weight / sum);
@@ -88,6 +103,7 @@ impl fmt::Display for Shape {
             Self::Shrinking => write!(f, "shrinking"),
             Self::Random => write!(f, "random"),
             Self::Bimodal => write!(f, "bimodal"),
+            Self::Thousandfold => write!(f, "thousandfold"),
         }
     }
 }

@@ -99,6 +99,25 @@ impl Hints {
     }
 }
 
+/// The name and its parameters, as in a cell's name.
+impl std::fmt::Display for Hints {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = self.name();
+        match self {
+            Self::None | Self::Single | Self::All => write!(f, "{name}"),
+            Self::Late(percent) => write!(f, "{name}({percent}%)"),
+            Self::Parts(parts) => write!(f, "{name}({parts})"),
+            Self::Wrong(Mistakes { percent, kind, .. }) => {
+                let kind = match kind {
+                    Mistake::Misplaced => "misplaced",
+                    Mistake::Unwritten => "unwritten",
+                };
+                write!(f, "{name}({percent}% {kind})")
+            }
+        }
+    }
+}
+
 impl Mistakes {
     fn in_place_of(self, order: &[Version]) -> Vec<Version> {
         let mut hints = order.to_vec();

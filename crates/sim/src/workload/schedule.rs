@@ -76,34 +76,23 @@ impl Schedule {
     /// kept until the schedule drops them. A hinted version may be written much later.
     #[must_use]
     pub fn workload(&self, bytes: u64, step_ns: u64, hints: Hints) -> Workload {
-        let reads = self.ops.iter().filter(|entry| entry.0 == Action::Read);
-        let order: Vec<_> = reads.map(|entry| entry.1).collect();
-        let hint = |versions: Vec<_>| (!versions.is_empty()).then_some(Op::Hint(versions));
-        // Prefetching begins with the first read, as there are enough writes to do before.
-        let mut ops: Vec<_> = hint(hints.at_first(&order)).into_iter().collect();
-        let mut restored = 0;
+        let mut ops = Vec::new();
         let mut now = 0;
         for &Entry(action, version, _, _, clock) in &self.ops {
             if clock > now {
                 ops.push(Op::Compute((clock - now).saturating_mul(step_ns)));
                 now = clock;
             }
-            match action {
-                Action::Write => ops.push(Op::Checkpoint { version, bytes }),
-                Action::Drop => ops.push(Op::Drop(version)),
-                Action::Read => {
-                    if restored == 0 {
-                        ops.extend(hint(hints.after(0, &order)));
-                    }
-                    restored += 1;
-                    ops.push(Op::Restore(version));
-                    ops.extend(hint(hints.after(restored, &order)));
-                }
-            }
+            ops.push(match action {
+                Action::Write => Op::Checkpoint { version, bytes },
+                Action::Drop => Op::Drop(version),
+                Action::Read => Op::Restore(version),
+            });
         }
         Workload {
             ops,
             after_restore: AfterRestore::Keep,
         }
+        .hinted(hints)
     }
 }

@@ -1,7 +1,8 @@
 //! A shot: a forward pass that checkpoints, and passes that restore everything (HPDC'23 §5.3 has one).
 
 use super::{Hints, Op, Order, Workload};
-use tierflow_plan::AfterRestore;
+use std::collections::HashSet;
+use tierflow_plan::{AfterRestore, Version};
 
 /// A shot: checkpoint everything, then restore everything.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub struct Shot {
     /// Number of times that everything is restored, each time in the same order. More than 1 is for versions that are
     /// kept.
     pub passes: usize,
+    /// Versions that are never restored. They are dropped at the end.
+    pub unread: HashSet<Version>,
     /// The fate of restored versions.
     pub after_restore: AfterRestore,
 }
@@ -37,6 +40,7 @@ impl Shot {
             wait: false,
             coupled: false,
             passes: 1,
+            unread: HashSet::new(),
             after_restore: AfterRestore::Discard,
         }
     }
@@ -44,7 +48,9 @@ impl Shot {
     /// Returns the shot, call by call.
     #[must_use]
     pub fn workload(&self) -> Workload {
-        let order = self.order.of(self.sizes.len() as u64).repeat(self.passes);
+        let mut order = self.order.of(self.sizes.len() as u64);
+        order.retain(|version| !self.unread.contains(version));
+        let order = order.repeat(self.passes);
         let hint = |versions: Vec<_>| (!versions.is_empty()).then_some(Op::Hint(versions));
         let mut ops = Vec::new();
         ops.extend(hint(self.hints.at_first(&order)));
@@ -62,6 +68,9 @@ impl Shot {
             ops.extend(hint(self.hints.after(restored, &order)));
             ops.push(Op::Compute(self.compute_ns));
         }
+        let versions = 0..self.sizes.len() as u64;
+        let unread = versions.filter(|version| self.unread.contains(version));
+        ops.extend(unread.map(Op::Drop));
         Workload {
             ops,
             after_restore: self.after_restore,
@@ -100,6 +109,18 @@ mod tests {
             assert_eq!(workload.restores(), [2, 1, 0]);
             assert_eq!(workload.barriers(), 6);
         }
+    }
+
+    #[test]
+    fn a_shot_drops_at_its_end_what_it_does_not_read() {
+        let shot = Shot {
+            unread: HashSet::from([1]),
+            ..Shot::new(vec![1, 2, 3], 5)
+        };
+        let workload = shot.workload();
+        workload.validate(0).unwrap();
+        assert_eq!(workload.restores(), [2, 0]);
+        assert_eq!(workload.ops.last(), Some(&Op::Drop(1)));
     }
 
     #[test]
