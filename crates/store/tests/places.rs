@@ -88,3 +88,23 @@ fn what_another_wrote_under_the_name_is_not_written_over() {
     let aside = home.path().join("rank-0/v00000000000000000002.damaged");
     assert_eq!(fs::read(aside).unwrap(), b"theirs");
 }
+
+#[test]
+fn others_see_whether_a_rank_has_a_writer() {
+    let home = tempfile::tempdir().unwrap();
+    let first = Repository::open(home.path(), Options::default().rank(1, 2)).unwrap();
+    save(&first, 1, 100);
+    let seen = |rank: u32| {
+        let options = Options::default().rank(rank, 2);
+        Repository::read_only(home.path(), options)
+            .unwrap()
+            .has_writer()
+            .unwrap()
+    };
+    assert!(first.has_writer().unwrap());
+    assert!(seen(1) && !seen(0));
+    drop(first);
+    assert!(!seen(1));
+    // Looking leaves no lock behind.
+    Repository::open(home.path(), Options::default().rank(1, 2)).unwrap();
+}

@@ -309,10 +309,6 @@ impl HistoryOptions {
         };
         damage.extend(of_others(tier, &pieces, group.ranks));
         damage.extend(of_others("node-local", &near.pieces, group.ranks));
-        // Redundancy has brought them to where their ranks are.
-        if let (Some(local), Some(node), None) = (&*local, &self.node_local, protected) {
-            damage.extend(left_by_other_rank(local, node, &group));
-        }
         let collective = group.collective.as_deref().or_else(|| vault.collective());
         let Some(collective) = collective else {
             damage.extend(not_agreed(&near.counting));
@@ -349,6 +345,10 @@ impl HistoryOptions {
         };
         let patience = group.patience;
         let agreed = agree(collective, own, &group, patience, &mut give_up)?;
+        // Redundancy has brought them to where their ranks are. All ranks have their nodes by now.
+        if let (Some(local), Some(node), None) = (&*local, &self.node_local, protected) {
+            damage.extend(left_by_other_rank(local, node, &group));
+        }
         Ok(Some(Agreed {
             to_remove,
             ..agreed

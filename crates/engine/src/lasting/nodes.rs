@@ -90,6 +90,10 @@ pub(super) fn left_by_other_rank(local: &Repository, node: &Path, group: &Group)
     let newest_of = |rank: u32| {
         let options = Options::default().rank(rank, group.ranks);
         let other = Repository::read_only(node, options).ok()?;
+        // That rank runs on this node, too.
+        if other.has_writer().ok()? {
+            return None;
+        }
         let pieces = other.own_pieces().ok()?.into_iter();
         let newest = pieces.filter(|piece| piece.ranks == group.ranks);
         Some((rank, newest.map(|piece| piece.version).max()?))

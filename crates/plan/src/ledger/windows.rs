@@ -100,12 +100,14 @@ impl Ledger {
         let at = windows.awaited.iter().position(is_same);
         if let Some(awaited) = at.and_then(|at| windows.awaited.get(at)) {
             let fragments = space.fragments_in(awaited.window.clone());
+            // A cache that shrank meanwhile has a part of the window, or nothing.
+            let is_whole = fragments.iter().map(|fragment| fragment.bytes).sum::<u64>() >= bytes;
             let evictable = self.evictable(tier, &fragments, request);
-            if evictable.iter().all(|copy| copy.may_go(request.urgency)) {
+            if is_whole && evictable.iter().all(|copy| copy.may_go(request.urgency)) {
                 self.windows.as_mut()?.awaited.retain(|one| !is_same(one));
                 return Some(fragments);
             }
-            if !evictable.contains(&Evictable::Never) {
+            if is_whole && !evictable.contains(&Evictable::Never) {
                 return None;
             }
         }

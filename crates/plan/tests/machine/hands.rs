@@ -166,6 +166,9 @@ impl Hands {
     }
 
     pub(super) fn forget(&mut self, version: Version) {
+        // A number that is free again is another version's, which no wait before it was for.
+        let awaited = self.awaited.values_mut();
+        awaited.for_each(|all| all.retain(|one| *one != version));
         if self.held.remove(&version).is_some() && !self.adopted.remove(&version) {
             self.gone.insert(version);
         }

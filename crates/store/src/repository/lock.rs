@@ -71,6 +71,26 @@ impl Directory {
         }
     }
 
+    /// Returns true if the lock is held.
+    pub(crate) fn has_writer(&self) -> Result<bool> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let shared = FlockOperation::NonBlockingLockShared;
+        let file = match fs::openat(&*self.descriptor, LOCK, flags, Mode::empty()) {
+            // Where there was no room for the file, the directory is locked.
+            Err(Errno::NOENT) => fs::openat(&*self.descriptor, ".", FOLDER, Mode::empty())
+                .map_err(|source| self.failed_opening(".", source))?,
+            opened => opened.map_err(|source| self.failed_opening(LOCK, source))?,
+        };
+        match fs::flock(&file, shared) {
+            Ok(()) => {
+                let _closing_does_it_too = fs::flock(&file, FlockOperation::Unlock);
+                Ok(false)
+            }
+            Err(Errno::WOULDBLOCK) => Ok(true),
+            Err(source) => Err(self.failed("looking at the lock of", LOCK, source)),
+        }
+    }
+
     /// Checks that what is written here is found by its path, and by this process's lock: neither this directory nor one above
     /// it was renamed or replaced, and the lock is still the one that was taken.
     ///

@@ -332,6 +332,23 @@ impl Repository {
         self.owned.is_empty()
     }
 
+    /// Returns true if a process, this one or another, has this rank's directory open to write: it holds the lock.
+    ///
+    /// # Errors
+    /// As [`versions`](Self::versions), and [`Error::File`] if the lock cannot be looked at.
+    pub fn has_writer(&self) -> Result<bool> {
+        if !self.is_read_only() {
+            return Ok(true);
+        }
+        match self.top.sub(&rank_name(self.options.rank), false) {
+            Err(Error::File {
+                source: rustix::io::Errno::NOENT,
+                ..
+            }) => Ok(false),
+            directory => directory?.has_writer(),
+        }
+    }
+
     /// The ranks that have a directory here, in ascending order; none where nothing was ever saved.
     ///
     /// # Errors
