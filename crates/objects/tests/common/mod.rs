@@ -31,7 +31,12 @@ pub(crate) fn numbers(vault: &dyn Vault) -> Vec<u64> {
 
 /// A vault of a rank of one.
 pub(crate) fn objects(store: &Arc<dyn ObjectStore>) -> Objects {
-    Objects::new(Arc::clone(store), "runs/7", Settings::default()).unwrap()
+    open(store, "runs/7", Settings::default())
+}
+
+/// The vault of a rank.
+pub(crate) fn open(store: &Arc<dyn ObjectStore>, prefix: &str, settings: Settings) -> Objects {
+    Objects::new(Arc::clone(store), prefix, settings).unwrap()
 }
 
 /// Changes the bytes of an object.
