@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod blobs;
 mod collective;
 #[cfg(feature = "testing")]
 pub mod conformance;
@@ -23,6 +24,7 @@ mod vault;
 pub mod veloc;
 mod verified;
 
+pub use blobs::{BlobStamp, Blobs, Put, Written};
 pub use collective::Collective;
 pub use error::Error;
 #[cfg(feature = "testing")]

@@ -3,6 +3,7 @@
 use super::damage::Damage;
 use super::directory::{Directory, FileStamp};
 use super::identity::Mark;
+use super::lagging::Begun;
 use super::record::{Name, Record, is_aside, parse_mark};
 use super::seen::FileEntry;
 use super::superseded::Superseded;
@@ -50,14 +51,35 @@ pub(crate) struct Catalog {
     pub(super) being_written: BTreeSet<u64>,
     /// Damaged files that were put aside.
     aside: Vec<String>,
+    /// True if each file is a blob of one record.
+    pub(super) is_of_blobs: bool,
+    /// The highest epoch and sequence of blobs, removed ones included.
+    pub(super) seen: (u32, u64),
+    /// The epochs of the pieces in blobs.
+    pub(super) epochs: BTreeSet<u32>,
+    /// The version from which this run goes on, in blobs.
+    pub(super) begun: Option<Begun>,
+    /// True if there are pieces that do not count, as this run was not offered them.
+    pub(super) has_hidden: bool,
 }
 
 impl Catalog {
     pub(crate) fn new(directory: Directory, rank: u32) -> Self {
         Self {
-            path: directory.path().to_path_buf(),
             identity: directory.identity(),
+            path: directory.path().to_path_buf(),
             directory: Some(directory),
+            is_of_blobs: false,
+            ..Self::of_blobs(PathBuf::new(), rank)
+        }
+    }
+
+    /// The catalog of a rank's blobs, which `path` names in errors.
+    pub(super) fn of_blobs(path: PathBuf, rank: u32) -> Self {
+        Self {
+            path,
+            identity: None,
+            directory: None,
             rank,
             files: BTreeMap::new(),
             pieces: BTreeMap::new(),
@@ -69,6 +91,11 @@ impl Catalog {
             is_untidy: false,
             being_written: BTreeSet::new(),
             aside: Vec::new(),
+            is_of_blobs: true,
+            seen: (0, 0),
+            epochs: BTreeSet::new(),
+            begun: None,
+            has_hidden: false,
         }
     }
 
@@ -324,20 +351,25 @@ impl Catalog {
 
     /// Finds the records that count.
     pub(crate) fn sort(&mut self) {
+        self.has_hidden = false;
         self.pieces.clear();
         self.manifests.clear();
         let files = std::mem::take(&mut self.files);
-        for record in files.values().flat_map(|seen| &seen.records) {
-            self.take(record);
+        let records = || files.values().flat_map(|seen| &seen.records);
+        if self.is_of_blobs {
+            let pieces = records().filter(|record| record.manifest.is_none());
+            self.epochs = pieces.map(|piece| piece.identity.epoch).collect();
         }
+        records().for_each(|record| self.take(record));
         self.files = files;
     }
 
-    fn take(&mut self, record: &Record) {
-        if record.rows.is_none() && self.gave_up(record.version, &record.identity) {
+    pub(super) fn take(&mut self, record: &Record) {
+        if record.manifest.is_none() && self.gave_up(record.version, &record.identity) {
+            self.has_hidden |= self.was_not_offered(record.version, &record.identity);
             return;
         }
-        let versions = match record.rows {
+        let versions = match record.manifest {
             None => &mut self.pieces,
             Some(_) => &mut self.manifests,
         };
@@ -349,6 +381,9 @@ impl Catalog {
 
     /// The highest epoch, the highest sequence and the highest number of a segment in use.
     pub(crate) fn highest(&self) -> (u32, u64, u64) {
+        if self.is_of_blobs {
+            return (self.seen.0, self.seen.1, 0);
+        }
         let records = || self.files.values().flat_map(|seen| &seen.records);
         let epoch = records().map(|record| record.identity.epoch).max();
         let sequence = records().map(|record| record.identity.sequence).max();

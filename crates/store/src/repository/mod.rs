@@ -3,6 +3,7 @@
 mod aligned;
 mod alone;
 mod batch;
+mod blobs;
 mod catalog;
 mod damage;
 mod directory;
@@ -10,15 +11,20 @@ mod encoded;
 mod handle;
 mod heads;
 mod identity;
+mod indexes;
+mod lagging;
+mod listing;
 mod lock;
 mod meeting;
 mod open;
+mod parallel;
 mod piece;
 mod prune;
 mod record;
 mod rename;
 mod restorable;
 mod retention;
+mod rows;
 mod save;
 mod scrub;
 mod seen;
@@ -45,17 +51,18 @@ pub use snapshot::{Pull, Ready, Region, Snapshot};
 pub use truncate::Truncation;
 
 use crate::container::ManifestRow;
-use crate::{Error, Result};
+use crate::{Blobs, Error, Result};
 use catalog::Catalog;
 use directory::Directory;
+use listing::{AHEAD, BlobName, Listing};
 use lock::Lock;
-use record::Record;
+use record::{Record, sum_of};
 use segment::Packer;
 use spare::SpareFiles;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU32, AtomicU64};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 
 /// A directory that holds the versions of one history, written by the ranks of a group: threads, processes, or hosts
 /// that share it.
@@ -65,20 +72,31 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 /// may open for writing meanwhile; any number of them may read.
 #[derive(Debug)]
 pub struct Repository {
-    top: Directory,
+    top: Top,
     options: Options,
     /// The number of the run that writes.
     run: AtomicU64,
     /// The ranks that this process writes.
     owned: BTreeMap<u32, Owned>,
     state: Mutex<State>,
+    /// Blobs were removed.
+    removed: Condvar,
+    /// Held while heads are written into indexes of blobs.
+    indexing: Mutex<()>,
+}
+
+/// The place of a repository.
+#[derive(Debug)]
+enum Top {
+    Directory(Directory),
+    Blobs(Arc<dyn Blobs>),
 }
 
 /// The state with which a process writes as a rank.
 #[derive(Debug)]
 struct Owned {
-    packer: Packer,
-    spares: SpareFiles,
+    /// In a directory.
+    files: Option<OwnedFiles>,
     order: Order,
     /// The epoch that was marked here.
     marked: AtomicU32,
@@ -87,8 +105,32 @@ struct Owned {
     /// Read while a batch is written and entered into the catalog, written while segments are rewritten: what is on
     /// the disk and not yet known must not be left out.
     gate: RwLock<()>,
+}
+
+/// The files with which a process writes as a rank.
+#[derive(Debug)]
+struct OwnedFiles {
+    packer: Packer,
+    spares: SpareFiles,
     /// Held until the packer has closed its segment.
     lock: Lock,
+}
+
+impl Owned {
+    fn of_blobs(order: &Order) -> Self {
+        Self {
+            files: None,
+            order: order.clone(),
+            marked: AtomicU32::new(0),
+            is_settled: Mutex::default(),
+            gate: RwLock::default(),
+        }
+    }
+
+    fn files(&self) -> Result<&OwnedFiles> {
+        let missing = || Error::Argument("blobs have no files: name a directory".to_owned());
+        self.files.as_ref().ok_or_else(missing)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -100,6 +142,19 @@ struct State {
     saved: BTreeSet<u64>,
     /// Entries that have the name of a rank's directory and are none.
     refused: BTreeMap<u32, Damage>,
+    /// What lists of blobs say.
+    listing: Listing,
+    /// Versions in blobs whose writes failed, though they may have been executed.
+    unconfirmed: BTreeSet<u64>,
+    /// Versions that are being removed from blobs.
+    removing: BTreeSet<u64>,
+}
+
+/// The place of a piece.
+enum PiecePlace {
+    Directory(Directory),
+    /// A blob, by its name and size.
+    Blob(String, u64),
 }
 
 /// A whole version.
@@ -137,7 +192,7 @@ pub struct PieceInfo {
 }
 
 /// Finds where a piece lies; once more, with `true`, after looking again.
-type Find<'a> = dyn Fn(&mut State, bool) -> Result<(Directory, Record)> + 'a;
+type Find<'a> = dyn Fn(&mut State, bool) -> Result<(PiecePlace, Record)> + 'a;
 
 /// Returns the decoded bytes of pieces of so many bytes, and so many once they are decoded.
 pub(crate) fn decoded(pieces: impl Iterator<Item = (u64, Option<u64>)>) -> Option<u64> {
@@ -155,6 +210,22 @@ fn rank_name(rank: u32) -> String {
 }
 
 impl Repository {
+    /// The directory above those of the ranks, if the versions lie in one.
+    fn directories(&self) -> Option<&Directory> {
+        match &self.top {
+            Top::Directory(directory) => Some(directory),
+            Top::Blobs(_) => None,
+        }
+    }
+
+    /// The blobs, if the versions lie in some.
+    fn blobs(&self) -> Option<&dyn Blobs> {
+        match &self.top {
+            Top::Directory(_) => None,
+            Top::Blobs(blobs) => Some(&**blobs),
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -237,11 +308,11 @@ impl Repository {
     fn look_for_piece(&self, version: u64, find: &Find<'_>) -> Result<Piece> {
         const LOOKS: usize = 8;
         let mut state = self.state();
-        let (mut directory, mut record) = find(&mut state, false)?;
+        let (mut place, mut record) = find(&mut state, false)?;
         for _ in 1..LOOKS {
             let older = state.older(Some(version));
             drop(state);
-            let opened = Piece::open(&directory, &record, self.options.threads, older);
+            let opened = self.open_record(&place, &record, older);
             if !matches!(
                 opened,
                 Err(Error::Damaged { .. } | Error::NoVersion { .. } | Error::Read { .. })
@@ -253,11 +324,45 @@ impl Repository {
             if found.1.is_at(&record) {
                 return opened;
             }
-            (directory, record) = found;
+            (place, record) = found;
         }
         let older = state.older(Some(version));
         drop(state);
-        Piece::open(&directory, &record, self.options.threads, older)
+        self.open_record(&place, &record, older)
+    }
+
+    /// Opens the piece of a record.
+    fn open_record(
+        &self,
+        place: &PiecePlace,
+        record: &Record,
+        older: Option<u64>,
+    ) -> Result<Piece> {
+        let (name, size) = match place {
+            PiecePlace::Directory(directory) => {
+                return Piece::open(directory, record, self.options.threads, older);
+            }
+            PiecePlace::Blob(name, size) => (name, *size),
+        };
+        let missing = Error::NoVersion {
+            version: record.version,
+            older,
+        };
+        let Some(blobs) = self.blobs() else {
+            return Err(missing);
+        };
+        let source = blobs.open(name, size, AHEAD)?.ok_or(missing)?;
+        let path = blobs.shown(name);
+        let piece = Piece::elsewhere(source, path.clone(), self.options.threads, older)?;
+        match piece.info().identity == record.identity {
+            true => Ok(piece),
+            false => Err(Error::Damaged {
+                path,
+                offset: 0,
+                what: "another record lies in the place of this one",
+                older,
+            }),
+        }
     }
 
     /// Returns this rank's pieces, oldest version first, whether or not those of all others are there.
@@ -280,7 +385,10 @@ impl Repository {
         let rank = self.options.rank;
         let find = |state: &mut State, again: bool| {
             if again || state.piece(rank, version).is_none() {
-                self.refresh_rank(state, rank)?;
+                match self.blobs() {
+                    Some(blobs) => state.list(blobs)?,
+                    None => drop(self.refresh_rank(state, rank)?),
+                }
             }
             let found = self.found(state, rank, version)?;
             found.ok_or_else(|| state.missing(version))
@@ -326,6 +434,12 @@ impl Repository {
         Ok(own.map_or_else(Marks::default, |catalog| Marks(catalog.marks.clone())))
     }
 
+    /// Returns true if the versions lie in blobs, in which ranks cannot meet.
+    #[must_use]
+    pub fn is_of_blobs(&self) -> bool {
+        self.blobs().is_some()
+    }
+
     /// Returns true if it was opened for reading alone.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
@@ -339,7 +453,17 @@ impl Repository {
     pub fn ranks(&self) -> Result<Vec<u32>> {
         let mut state = self.state();
         self.refresh(&mut state)?;
-        Ok(state.catalogs.keys().copied().collect())
+        let is_there = |catalog: &&Catalog| !catalog.is_of_blobs || !catalog.files.is_empty();
+        let there = state.catalogs.values().filter(is_there);
+        Ok(there.map(|catalog| catalog.rank).collect())
+    }
+
+    /// Returns true if nothing was ever saved here.
+    ///
+    /// # Errors
+    /// As [`versions`](Self::versions).
+    pub fn is_empty(&self) -> Result<bool> {
+        Ok(self.ranks()?.is_empty() && self.damage().is_empty())
     }
 
     /// Returns the damage that is known without reading payloads; [`scrub`](Self::scrub) reads all.
@@ -352,7 +476,11 @@ impl Repository {
 
     /// Looks at what changed in the directories of other ranks. Those of its own this process changes itself.
     fn refresh(&self, state: &mut State) -> Result<()> {
-        for name in self.top.names()? {
+        let top = match &self.top {
+            Top::Directory(top) => top,
+            Top::Blobs(blobs) => return state.list(&**blobs),
+        };
+        for name in top.names()? {
             let rank = name
                 .strip_prefix("rank-")
                 .and_then(|rank| rank.parse().ok());
@@ -381,6 +509,17 @@ impl Repository {
 
     /// Says whether the rank has a directory.
     fn refresh_rank(&self, state: &mut State, rank: u32) -> Result<bool> {
+        let top = match &self.top {
+            Top::Directory(top) => top,
+            Top::Blobs(blobs) => {
+                // Only this process writes those of its rank.
+                let is_own = self.owned.contains_key(&rank) && self.options.ranks == 1;
+                if !(is_own && state.listing.is_listed) {
+                    state.list(&**blobs)?;
+                }
+                return Ok(state.catalogs.contains_key(&rank));
+            }
+        };
         if self.owned.contains_key(&rank) {
             // Only this process writes there, but what could not be read may be readable now.
             if let Some(catalog) = state.catalogs.get_mut(&rank) {
@@ -388,7 +527,7 @@ impl Repository {
             }
             return Ok(true);
         }
-        let directory = match self.top.sub(&rank_name(rank), false) {
+        let directory = match top.sub(&rank_name(rank), false) {
             Err(Error::File {
                 source: rustix::io::Errno::NOENT,
                 ..
@@ -412,18 +551,30 @@ impl Repository {
     }
 
     /// The place of a piece.
-    fn found(&self, state: &State, rank: u32, version: u64) -> Result<Option<(Directory, Record)>> {
+    fn found(
+        &self,
+        state: &State,
+        rank: u32,
+        version: u64,
+    ) -> Result<Option<(PiecePlace, Record)>> {
         let Some(catalog) = state.catalogs.get(&rank) else {
             return Ok(None);
         };
         let Some(record) = catalog.pieces.get(&version).cloned() else {
             return Ok(None);
         };
-        let directory = match catalog.directory() {
-            Ok(directory) => directory.clone(),
-            Err(_) => self.top.sub(&rank_name(rank), false)?,
+        let place = match (catalog.directory(), self.directories()) {
+            (Ok(directory), _) => PiecePlace::Directory(directory.clone()),
+            (Err(_), Some(top)) => PiecePlace::Directory(top.sub(&rank_name(rank), false)?),
+            (Err(_), None) => {
+                let name = record.file;
+                let file = catalog.files.get(&name);
+                let blob = file.and_then(|file| file.blob);
+                let size = blob.map_or(record.record_length, |blob| blob.stamp.size);
+                PiecePlace::Blob(BlobName { rank, name }.text(), size)
+            }
         };
-        Ok(Some((directory, record)))
+        Ok(Some((place, record)))
     }
 }
 
@@ -433,10 +584,11 @@ impl Heads for State {
     }
 
     fn has_manifest(&self, version: u64, rows: &[ManifestRow]) -> bool {
+        let sum = sum_of(rows.iter().copied());
         let mut catalogs = self.catalogs.values();
         catalogs.any(|catalog| {
             let manifest = catalog.manifests.get(&version);
-            manifest.and_then(|manifest| manifest.rows.as_deref()) == Some(rows)
+            manifest.and_then(|manifest| manifest.manifest) == Some(sum)
         })
     }
 

@@ -3,7 +3,8 @@
 use super::damage::{CHECKSUM, Damage, DamagedRange};
 use super::directory::FileStamp;
 use super::handle::Handle;
-use super::record::{Name, Record};
+use super::listing::BlobEntry;
+use super::record::{Name, Record, sum_of};
 use super::tail;
 use crate::container::{Found, Head, IndexRow, Kind, Row, Scanner, Source, UNREADABLE};
 use crate::container::{damaged_block, rows};
@@ -21,6 +22,8 @@ pub(crate) struct FileEntry {
     pub(super) end: u64,
     pub(crate) records: Vec<Record>,
     pub(crate) damage: Vec<Damage>,
+    /// What lists say of it, of a blob.
+    pub(super) blob: Option<BlobEntry>,
     /// True if some of it could not be read: it may be readable another time.
     pub(crate) is_unreadable: bool,
     /// The end of the bytes that must stay, of a segment that was not closed.
@@ -86,7 +89,7 @@ impl FileEntry {
             // A published file is whole, or was; lists are read now, so they are checked now.
             match damaged_block(&handle.plain, &head) {
                 Ok(None) if head.kind == Kind::Manifest => {
-                    record.rows = Some(list(&handle.plain, &head)?);
+                    record.manifest = Some(sum_of(list(&handle.plain, &head)?));
                     self.records.push(record);
                 }
                 Ok(None) => {
@@ -118,7 +121,7 @@ impl FileEntry {
                     self.damage.push(damage(self.end, None, what));
                 }
             }
-            Name::Alone(version) => {
+            Name::Alone(version) | Name::Manifest(version) => {
                 self.records.retain(|record| record.version == version);
                 if self.records.is_empty() && self.damage.is_empty() {
                     let what = "it does not hold the version that its name says";
@@ -216,7 +219,7 @@ impl FileEntry {
             match head.kind {
                 Kind::Piece => self.records.push(record),
                 Kind::Manifest => {
-                    record.rows = Some(list(&handle.plain, &head)?);
+                    record.manifest = Some(sum_of(list(&handle.plain, &head)?));
                     self.records.push(record);
                 }
                 Kind::Index => {
