@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tierflow_store::container::checksum;
 use tierflow_store::{
-    BlobStamp, Blobs, ByteSource, Encoded, Error, Options, Put, Ready, Repository, Result, Written,
+    BlobStamp, Blobs, ByteSource, Encoded, Options, Put, Ready, Repository, Result, Written,
 };
 
 /// How versions are kept in an object store.
@@ -85,7 +85,7 @@ impl ObjectBlobs {
     /// yet.
     ///
     /// # Errors
-    /// [`Error::Remote`] if no thread can be started.
+    /// [`Error::Remote`](tierflow_store::Error::Remote) if no thread can be started.
     pub fn new(
         store: Arc<dyn ObjectStore>,
         prefix: impl Into<Path>,
@@ -101,8 +101,8 @@ impl ObjectBlobs {
     /// variables of the [`object_store`] crate say how to get there, and with which credentials. The list is asked for once.
     ///
     /// # Errors
-    /// [`Error::Argument`] for a URL that is none, for credentials or a bucket that the store does not accept, and without the
-    /// feature `cloud`; [`Error::Remote`] if it cannot be reached.
+    /// [`Error::Argument`](tierflow_store::Error::Argument) for a URL that is none, for credentials or a bucket that the store does not accept, and without the
+    /// feature `cloud`; [`Error::Remote`](tierflow_store::Error::Remote) if it cannot be reached.
     pub fn open(url: &str, patience: Duration) -> Result<Self> {
         #[cfg(feature = "cloud")]
         return crate::cloud::open(url, patience);
@@ -110,7 +110,7 @@ impl ObjectBlobs {
         {
             let _unused = patience;
             let scheme = url.split("://").next().unwrap_or_default();
-            Err(Error::Argument(format!(
+            Err(tierflow_store::Error::Argument(format!(
                 "{scheme}:// URLs need object stores, with which this program was not built: add the feature `cloud` of \
                  tierflow-objects, or `objects` of tierflow-engine"
             )))
@@ -131,7 +131,7 @@ impl ObjectBlobs {
 /// Opens the versions under a prefix of a store, as one rank of their group. Nothing is asked yet.
 ///
 /// # Errors
-/// [`Error::Argument`] for a rank outside the group; [`Error::Remote`] if no thread can be started.
+/// [`Error::Argument`](tierflow_store::Error::Argument) for a rank outside the group; [`Error::Remote`](tierflow_store::Error::Remote) if no thread can be started.
 pub fn repository(
     store: Arc<dyn ObjectStore>,
     prefix: impl Into<Path>,

@@ -3,8 +3,8 @@
 mod client;
 mod crypto;
 
-use crate::remote::{Remote, message};
 use crate::ObjectBlobs;
+use crate::remote::{Remote, message};
 use client::Connector;
 use crypto::Graviola;
 use object_store::aws::AmazonS3Builder;

@@ -64,9 +64,7 @@ fn written() -> BTreeMap<String, (u64, Vec<u8>)> {
         save(vault, 6, length_of(number, 6));
     }
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let all: Vec<_> = runtime
-        .block_on(store.list(None).try_collect())
-        .unwrap();
+    let all: Vec<_> = runtime.block_on(store.list(None).try_collect()).unwrap();
     let wanted = all.into_iter().filter(|meta| {
         let path = meta.location.as_ref();
         // The first rank's index has rows of the others alone, but for a few.
@@ -78,7 +76,8 @@ fn written() -> BTreeMap<String, (u64, Vec<u8>)> {
         !others.iter().any(|start| path.starts_with(start))
     });
     let read = |meta: object_store::ObjectMeta| {
-        let bytes = runtime.block_on(async { store.get(&meta.location).await.unwrap().bytes().await });
+        let bytes =
+            runtime.block_on(async { store.get(&meta.location).await.unwrap().bytes().await });
         let tag = meta.e_tag.unwrap().trim_matches('"').parse().unwrap();
         (meta.location.to_string(), (tag, bytes.unwrap().to_vec()))
     };
@@ -111,7 +110,10 @@ fn timeless(record: &[u8]) -> Option<Vec<u8>> {
     let Found::Record(head) = found? else {
         return None;
     };
-    assert!(record.starts_with(&head.encode().unwrap()), "the head says all");
+    assert!(
+        record.starts_with(&head.encode().unwrap()),
+        "the head says all"
+    );
     let mut payload = record[head.length as usize..].to_vec();
     let region = head.regions[0].offset as usize;
     let words = payload[region..].as_chunks_mut::<8>().0;
@@ -124,10 +126,15 @@ fn timeless(record: &[u8]) -> Option<Vec<u8>> {
     };
     for row in words[..length].chunks_mut(row) {
         let is_piece = head.kind != Kind::Index || row[3][0] & 1 == 0;
-        let times = times.iter().skip(usize::from(head.kind == Kind::Index && is_piece));
+        let times = times
+            .iter()
+            .skip(usize::from(head.kind == Kind::Index && is_piece));
         times.for_each(|time| row[*time] = [0; 8]);
     }
-    let mut head = Head { created: 0, ..*head };
+    let mut head = Head {
+        created: 0,
+        ..*head
+    };
     if head.kind != Kind::Piece {
         head.blocks.fill(0);
     }

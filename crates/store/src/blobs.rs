@@ -61,13 +61,8 @@ pub trait Blobs: Debug + Send + Sync {
     ///
     /// # Errors
     /// As [`list`](Self::list), what `ready` fails with, and what fetching the record's bytes fails with.
-    fn put(
-        &self,
-        name: &str,
-        record: &Encoded<'_>,
-        how: Put,
-        ready: &Ready<'_>,
-    ) -> Result<Written>;
+    fn put(&self, name: &str, record: &Encoded<'_>, how: Put, ready: &Ready<'_>)
+    -> Result<Written>;
 
     /// Writes a blob without bytes, whose name says everything.
     ///

@@ -23,7 +23,7 @@ use std::collections::BTreeSet;
 use std::panic::resume_unwind;
 use std::time::{Duration, Instant};
 use tierflow_objects::Settings;
-use tierflow_store::{Repository, Vault};
+use tierflow_store::Repository;
 use writer::{Load, contents};
 
 fn main() {

@@ -1,8 +1,9 @@
 //! A repository over [`Blobs`]: writing its records, and removing them. Everything else is as in a directory.
 
+use super::blob_names::{BlobName, index_name, note_name};
 use super::encoded::Encoded;
 use super::identity::Identity;
-use super::listing::{BlobName, ROWS, Rows, head, index_name, note_name};
+use super::listing::{ROWS, Rows, head};
 use super::record::{Name, Record, sum_of};
 use super::snapshot::{Region, Snapshot};
 use super::truncate::Truncation;
@@ -149,9 +150,8 @@ impl Repository {
         if !there.is_some_and(|there| there.is_same(&identity)) {
             self.reserve(version, identity.base, Some(identity))?;
             let record = Encoded::copy(piece, sequence + 1);
-            let put = record.and_then(|record| {
-                self.put_piece(blobs, &record, ready, Origin::Copied)
-            });
+            let put =
+                record.and_then(|record| self.put_piece(blobs, &record, ready, Origin::Copied));
             self.release([version]);
             put?;
         }
@@ -203,7 +203,9 @@ impl Repository {
             }
             // A damaged piece is written over, too.
             let files = &state.catalog_of(blobs, rank).files;
-            let is_damaged = files.get(&name.name).is_some_and(|file| !file.damage.is_empty());
+            let is_damaged = files
+                .get(&name.name)
+                .is_some_and(|file| !file.damage.is_empty());
             match there.is_some() || is_damaged {
                 true => Put::Replace,
                 false => Put::Absent,
@@ -358,12 +360,18 @@ impl Repository {
                     name: kind(*version),
                 });
                 let unknown = names.filter(|name| !known.contains(name));
-                going.extend(unknown.map(|name| Going { class: 1, name, bytes: 0 }));
+                going.extend(unknown.map(|name| Going {
+                    class: 1,
+                    name,
+                    bytes: 0,
+                }));
             }
             let saving: BTreeSet<u64> = state.saving.keys().copied().collect();
             going.retain(|one| one.name.name.version().is_none_or(|v| !saving.contains(&v)));
             going.sort_unstable();
-            state.removing.extend(going.iter().filter_map(|one| one.name.name.version()));
+            state
+                .removing
+                .extend(going.iter().filter_map(|one| one.name.name.version()));
             going
         };
         let mut bytes = 0;
@@ -430,7 +438,10 @@ impl State {
             }
         }
         // A damaged blob has no record.
-        let damaged = catalog.files.iter().filter(|(_, file)| file.records.is_empty());
+        let damaged = catalog
+            .files
+            .iter()
+            .filter(|(_, file)| file.records.is_empty());
         for (name, _) in damaged {
             if name.version().is_some_and(|version| !stays(version)) {
                 let name = BlobName { rank, name: *name };
@@ -450,5 +461,7 @@ fn find(blobs: &dyn Blobs, name: BlobName) -> Result<Option<Identity>> {
         return Ok(None);
     };
     let there = head(blobs, (name, stamp))?;
-    Ok(there.and_then(std::result::Result::ok).map(|record| record.identity))
+    Ok(there
+        .and_then(std::result::Result::ok)
+        .map(|record| record.identity))
 }

@@ -1,5 +1,6 @@
 //! The catalogs of blobs: which blobs there are, by lists that may lag, and what their heads say.
 
+use super::blob_names::{BlobName, Parsed};
 use super::catalog::Catalog;
 use super::damage::Damage;
 use super::indexes::{BATCH, Indexes, MOST_ROWS};
@@ -7,7 +8,6 @@ use super::parallel::in_parallel;
 use super::record::{Name, Record, sum_of};
 use super::rows::{ROW, of_rows, to_row};
 use super::seen::FileEntry;
-use super::truncate::Truncation;
 use super::{Piece, State, rank_name};
 use crate::container::{Kind, rows};
 use crate::{BlobStamp, Blobs, Error, Result};
@@ -23,59 +23,6 @@ pub(super) const AHEAD: u64 = 16 << 10;
 
 /// The name of an index's region.
 pub(super) const ROWS: &str = "heads";
-
-/// A blob of a rank, by its name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct BlobName {
-    pub(super) rank: u32,
-    pub(super) name: Name,
-}
-
-impl BlobName {
-    pub(super) fn text(self) -> String {
-        format!("{}/{}", rank_name(self.rank), self.name.published())
-    }
-}
-
-/// The name of an index of a rank, which the rank wrote as its record of this epoch and sequence.
-pub(super) fn index_name(rank: u32, (epoch, sequence): (u32, u64)) -> String {
-    format!("{}/index-{epoch:010}-{sequence:020}.tfi", rank_name(rank))
-}
-
-/// The name of the blob that stands for a truncation of a rank.
-pub(super) fn note_name(rank: u32, truncation: Truncation) -> String {
-    format!("{}/{}", rank_name(rank), truncation.name())
-}
-
-/// What a name of a blob stands for. Blobs with names of other forms are not of the history.
-#[derive(Debug, PartialEq, Eq)]
-enum Parsed {
-    Record(BlobName),
-    /// Of a rank.
-    Index(u32),
-    /// Of a rank.
-    Note(u32, Truncation),
-}
-
-impl Parsed {
-    fn of(text: &str) -> Option<Self> {
-        let (directory, file) = text.split_once('/')?;
-        let rank: u32 = directory.strip_prefix("rank-")?.parse().ok()?;
-        let is_exact = |name: String| name == text;
-        if let Some(numbers) = file.strip_prefix("index-") {
-            let (epoch, sequence) = numbers.strip_suffix(".tfi")?.split_once('-')?;
-            let order = (epoch.parse().ok()?, sequence.parse().ok()?);
-            return is_exact(index_name(rank, order)).then_some(Self::Index(rank));
-        }
-        if let Some(truncation) = Truncation::parse(file) {
-            let is_exact = is_exact(note_name(rank, truncation));
-            return is_exact.then_some(Self::Note(rank, truncation));
-        }
-        let name = Name::parse_blob(file)?;
-        let name = BlobName { rank, name };
-        is_exact(name.text()).then_some(Self::Record(name))
-    }
-}
 
 /// What is known of a blob beside its record.
 #[derive(Debug, Clone, Copy)]
@@ -131,7 +78,8 @@ impl State {
         })?;
         there.sort_unstable_by_key(|(name, _): &Listed| *name);
         self.correct(&mut there, blobs)?;
-        let is_there = |name: &BlobName| there.binary_search_by_key(name, |(name, _)| *name).is_ok();
+        let is_there =
+            |name: &BlobName| there.binary_search_by_key(name, |(name, _)| *name).is_ok();
         let known = self.names();
         let lost: Vec<BlobName> = known.filter(|name| !is_there(name)).collect();
         let mut changed: BTreeSet<u32> = lost.iter().map(|name| name.rank).collect();
@@ -298,13 +246,7 @@ impl State {
         self.listing.without_row.push(name);
     }
 
-    fn replace(
-        &mut self,
-        blobs: &dyn Blobs,
-        name: BlobName,
-        content: Content,
-        entry: BlobEntry,
-    ) {
+    fn replace(&mut self, blobs: &dyn Blobs, name: BlobName, content: Content, entry: BlobEntry) {
         self.listing.indexes.add_live(entry.index);
         let mut file = FileEntry {
             published: true,
@@ -431,7 +373,11 @@ pub(super) fn head(blobs: &dyn Blobs, (name, stamp): Listed) -> Result<Option<Co
     }
 }
 
-fn record(blobs: &dyn Blobs, BlobName { rank, name }: BlobName, size: u64) -> Result<Option<Record>> {
+fn record(
+    blobs: &dyn Blobs,
+    BlobName { rank, name }: BlobName,
+    size: u64,
+) -> Result<Option<Record>> {
     let text = BlobName { rank, name }.text();
     let Some(source) = blobs.open(&text, size, AHEAD)? else {
         return Ok(None);
@@ -471,33 +417,5 @@ fn index(blobs: &dyn Blobs, rank: u32, path: &str, size: u64) -> Result<Vec<u8>>
     match rows {
         Err(error @ Error::Remote(_)) => Err(error),
         rows => Ok(rows.unwrap_or_default()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_read_as_they_are_written() {
-        for (rank, name) in [(0, Name::Alone(3)), (12, Name::Manifest(u64::MAX))] {
-            let name = BlobName { rank, name };
-            assert_eq!(Parsed::of(&name.text()), Some(Parsed::Record(name)));
-        }
-        assert_eq!(Parsed::of(&index_name(5, (2, 77))), Some(Parsed::Index(5)));
-        let truncation = Truncation { epoch: 7, from: 42 };
-        let parsed = Parsed::of(&note_name(5, truncation));
-        assert_eq!(parsed, Some(Parsed::Note(5, truncation)));
-        for other in [
-            "rank-0/v3.tfc",
-            "rank-00/v00000000000000000003.tfc",
-            "rank-0/v00000000000000000003.txt",
-            "rank-0/s00000000000000000003.tfs",
-            "rank-0/index-1-2.tfi",
-            "rank-0/deep/v00000000000000000003.tfc",
-            "v00000000000000000003.tfc",
-        ] {
-            assert_eq!(Parsed::of(other), None, "{other}");
-        }
     }
 }

@@ -3,6 +3,7 @@
 mod aligned;
 mod alone;
 mod batch;
+mod blob_names;
 mod blobs;
 mod catalog;
 mod damage;
@@ -14,6 +15,7 @@ mod identity;
 mod indexes;
 mod lagging;
 mod listing;
+mod locate;
 mod lock;
 mod meeting;
 mod open;
@@ -31,6 +33,7 @@ mod seen;
 mod segment;
 mod snapshot;
 mod spare;
+mod state;
 mod superseded;
 mod tail;
 mod threads;
@@ -38,29 +41,28 @@ mod through;
 mod truncate;
 
 pub use damage::Damage;
-pub use encoded::{Encoded, RecordLabel};
-pub use heads::{Heads, PieceEntry};
+pub use encoded::Encoded;
+use heads::Heads;
 pub use identity::{Identity, Mark, Marks, Order, left_behind};
 pub use open::Options;
 pub use piece::{ByteSource, Piece};
 pub use prune::Pruned;
-pub use restorable::{can_be_restored, last_restorable};
+pub use restorable::last_restorable;
 pub use retention::{Retention, with_bases};
 pub use scrub::Scrubbed;
 pub use snapshot::{Pull, Ready, Region, Snapshot};
+use state::State;
+pub(crate) use state::decoded;
+pub use state::{PieceInfo, VersionInfo};
 pub use truncate::Truncation;
 
-use crate::container::ManifestRow;
 use crate::{Blobs, Error, Result};
 use catalog::Catalog;
 use directory::Directory;
-use listing::{AHEAD, BlobName, Listing};
 use lock::Lock;
-use record::{Record, sum_of};
 use segment::Packer;
 use spare::SpareFiles;
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -131,77 +133,6 @@ impl Owned {
         let missing = || Error::Argument("blobs have no files: name a directory".to_owned());
         self.files.as_ref().ok_or_else(missing)
     }
-}
-
-#[derive(Debug, Default)]
-struct State {
-    catalogs: BTreeMap<u32, Catalog>,
-    /// The versions that are being saved, each with the version that it is a difference against.
-    saving: BTreeMap<u64, Option<u64>>,
-    /// The versions that this process saved: their checksums were made of the bytes that were handed to the disk.
-    saved: BTreeSet<u64>,
-    /// Entries that have the name of a rank's directory and are none.
-    refused: BTreeMap<u32, Damage>,
-    /// What lists of blobs say.
-    listing: Listing,
-    /// Versions in blobs whose writes failed, though they may have been executed.
-    unconfirmed: BTreeSet<u64>,
-    /// Versions that are being removed from blobs.
-    removing: BTreeSet<u64>,
-}
-
-/// The place of a piece.
-enum PiecePlace {
-    Directory(Directory),
-    /// A blob, by its name and size.
-    Blob(String, u64),
-}
-
-/// A whole version.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct VersionInfo {
-    /// The number of the version.
-    pub version: u64,
-    /// How many pieces it consists of.
-    pub ranks: u32,
-    /// The bytes of the regions of all its pieces.
-    pub bytes: u64,
-    /// The bytes once they are decoded, if some are [`Encoded`](crate::container::Element::Encoded).
-    pub decoded: Option<u64>,
-    /// When its first rank wrote it, in nanoseconds since 1970 by that one's clock.
-    pub created: u64,
-    /// The run of the application that wrote it.
-    pub run: u64,
-    /// The version that it is a difference against.
-    pub base: Option<u64>,
-}
-
-/// The piece of one rank, as far as its head tells.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PieceInfo {
-    /// The version.
-    pub version: u64,
-    /// How many pieces it consists of.
-    pub ranks: u32,
-    /// The identity of the piece, wherever it is copied.
-    pub identity: Identity,
-    /// The bytes of its regions.
-    pub bytes: u64,
-    /// The bytes once they are decoded, if some are [`Encoded`](crate::container::Element::Encoded).
-    pub decoded: Option<u64>,
-}
-
-/// Finds where a piece lies; once more, with `true`, after looking again.
-type Find<'a> = dyn Fn(&mut State, bool) -> Result<(PiecePlace, Record)> + 'a;
-
-/// Returns the decoded bytes of pieces of so many bytes, and so many once they are decoded.
-pub(crate) fn decoded(pieces: impl Iterator<Item = (u64, Option<u64>)>) -> Option<u64> {
-    let (mut sum, mut is_any) = (0_u64, false);
-    for (bytes, decoded) in pieces {
-        sum = sum.saturating_add(decoded.unwrap_or(bytes));
-        is_any |= decoded.is_some();
-    }
-    is_any.then_some(sum)
 }
 
 /// The directory of a rank.
@@ -279,90 +210,6 @@ impl Repository {
             }
         };
         self.open_piece(version, &find)
-    }
-
-    /// Opens what `find` finds. Should it not be there any more, it is looked up again: the writer moves the
-    /// records that stay when versions are removed.
-    fn open_piece(&self, version: u64, find: &Find<'_>) -> Result<Piece> {
-        match self.look_for_piece(version, find) {
-            Err(Error::Damaged {
-                path,
-                offset,
-                what,
-                older: None,
-            }) if self.options.ranks > 1 => {
-                let mut state = self.state();
-                // The pieces of other ranks tell which older version is whole.
-                let _as_far_as_it_goes = self.refresh(&mut state);
-                Err(Error::Damaged {
-                    path,
-                    offset,
-                    what,
-                    older: state.older(Some(version)),
-                })
-            }
-            opened => opened,
-        }
-    }
-
-    fn look_for_piece(&self, version: u64, find: &Find<'_>) -> Result<Piece> {
-        const LOOKS: usize = 8;
-        let mut state = self.state();
-        let (mut place, mut record) = find(&mut state, false)?;
-        for _ in 1..LOOKS {
-            let older = state.older(Some(version));
-            drop(state);
-            let opened = self.open_record(&place, &record, older);
-            if !matches!(
-                opened,
-                Err(Error::Damaged { .. } | Error::NoVersion { .. } | Error::Read { .. })
-            ) {
-                return opened;
-            }
-            state = self.state();
-            let found = find(&mut state, true)?;
-            if found.1.is_at(&record) {
-                return opened;
-            }
-            (place, record) = found;
-        }
-        let older = state.older(Some(version));
-        drop(state);
-        self.open_record(&place, &record, older)
-    }
-
-    /// Opens the piece of a record.
-    fn open_record(
-        &self,
-        place: &PiecePlace,
-        record: &Record,
-        older: Option<u64>,
-    ) -> Result<Piece> {
-        let (name, size) = match place {
-            PiecePlace::Directory(directory) => {
-                return Piece::open(directory, record, self.options.threads, older);
-            }
-            PiecePlace::Blob(name, size) => (name, *size),
-        };
-        let missing = Error::NoVersion {
-            version: record.version,
-            older,
-        };
-        let Some(blobs) = self.blobs() else {
-            return Err(missing);
-        };
-        let source = blobs.open(name, size, AHEAD)?.ok_or(missing)?;
-        let path = blobs.shown(name);
-        let piece = Piece::elsewhere(source, path.clone(), self.options.threads, older)?;
-        match piece.info().identity == record.identity {
-            true => Ok(piece),
-            false => Err(Error::Damaged {
-                path,
-                offset: 0,
-                what: "another record lies in the place of this one",
-                older,
-            }),
-        }
     }
 
     /// Returns this rank's pieces, oldest version first, whether or not those of all others are there.
@@ -548,81 +395,5 @@ impl Repository {
         }
         state.catalogs.insert(rank, catalog);
         refreshed.map(|()| true)
-    }
-
-    /// The place of a piece.
-    fn found(
-        &self,
-        state: &State,
-        rank: u32,
-        version: u64,
-    ) -> Result<Option<(PiecePlace, Record)>> {
-        let Some(catalog) = state.catalogs.get(&rank) else {
-            return Ok(None);
-        };
-        let Some(record) = catalog.pieces.get(&version).cloned() else {
-            return Ok(None);
-        };
-        let place = match (catalog.directory(), self.directories()) {
-            (Ok(directory), _) => PiecePlace::Directory(directory.clone()),
-            (Err(_), Some(top)) => PiecePlace::Directory(top.sub(&rank_name(rank), false)?),
-            (Err(_), None) => {
-                let name = record.file;
-                let file = catalog.files.get(&name);
-                let blob = file.and_then(|file| file.blob);
-                let size = blob.map_or(record.record_length, |blob| blob.stamp.size);
-                PiecePlace::Blob(BlobName { rank, name }.text(), size)
-            }
-        };
-        Ok(Some((place, record)))
-    }
-}
-
-impl Heads for State {
-    fn listed(&self, version: u64, rank: u32) -> Option<PieceEntry> {
-        Some(self.piece(rank, version)?.listed())
-    }
-
-    fn has_manifest(&self, version: u64, rows: &[ManifestRow]) -> bool {
-        let sum = sum_of(rows.iter().copied());
-        let mut catalogs = self.catalogs.values();
-        catalogs.any(|catalog| {
-            let manifest = catalog.manifests.get(&version);
-            manifest.and_then(|manifest| manifest.manifest) == Some(sum)
-        })
-    }
-
-    fn candidates(&self, before: Option<u64>) -> Box<dyn DoubleEndedIterator<Item = u64> + '_> {
-        let below = before.map_or(Bound::Unbounded, Bound::Excluded);
-        // Every version has a rank 0.
-        let first = self.catalogs.get(&0).into_iter();
-        let versions =
-            first.flat_map(move |catalog| catalog.pieces.range((Bound::Unbounded, below)));
-        Box::new(versions.map(|(version, _)| *version))
-    }
-}
-
-impl State {
-    fn piece(&self, rank: u32, version: u64) -> Option<&Record> {
-        self.catalogs.get(&rank)?.pieces.get(&version)
-    }
-
-    /// Why a version is not there. A head that was damaged since it was published tells more than that there is none.
-    fn missing(&self, version: u64) -> Error {
-        let older = self.older(Some(version));
-        match self.damage_of(version) {
-            Some(damage) => Error::Damaged {
-                path: damage.path,
-                offset: damage.offset,
-                what: damage.what,
-                older,
-            },
-            None => Error::NoVersion { version, older },
-        }
-    }
-
-    fn damage_of(&self, version: u64) -> Option<Damage> {
-        let mut damage = self.catalogs.values().flat_map(Catalog::damage);
-        damage.find(|damage| damage.version == Some(version))
     }
 }

@@ -147,8 +147,12 @@ impl Repository {
         ranks: impl IntoIterator<Item = u32>,
     ) -> Result<Self> {
         let places = BTreeMap::new();
-        let mut repository =
-            Self::assembled(Top::Directory(top.clone()), options, places, State::default());
+        let mut repository = Self::assembled(
+            Top::Directory(top.clone()),
+            options,
+            places,
+            State::default(),
+        );
         let mut state = State::default();
         let order = repository.options.order.clone().unwrap_or_default();
         for rank in ranks {

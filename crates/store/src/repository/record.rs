@@ -47,7 +47,9 @@ impl Name {
 
     /// Parses the name of a blob of a rank that has a version.
     pub(crate) fn parse_blob(text: &str) -> Option<Self> {
-        let piece = text.strip_suffix(".tfm").map(|start| format!("{start}.tfc"));
+        let piece = text
+            .strip_suffix(".tfm")
+            .map(|start| format!("{start}.tfc"));
         match (Self::parse(piece.as_deref().unwrap_or(text))?, piece) {
             ((Self::Alone(version), _), Some(_)) => Some(Self::Manifest(version)),
             ((name @ Self::Alone(_), _), None) => Some(name),

@@ -368,7 +368,12 @@ impl Repository {
 
     /// Keeps other threads from saving this version and from pruning its base. The base may be saved later: what
     /// a crash keeps from being saved is not found by readers. A `copy` may replace an older piece.
-    pub(super) fn reserve(&self, version: u64, base: Option<u64>, copy: Option<Identity>) -> Result<()> {
+    pub(super) fn reserve(
+        &self,
+        version: u64,
+        base: Option<u64>,
+        copy: Option<Identity>,
+    ) -> Result<()> {
         self.wait_for_removal(version);
         let mut state = self.state();
         if self.blobs().is_some() {
