@@ -7,8 +7,8 @@ use super::units::human;
 use super::{Row, Spread};
 
 /// Colours of Okabe and Ito, which colour-blind readers can tell apart.
-const COLORS: [&str; 7] = [
-    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000",
+const COLORS: [&str; 8] = [
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#f0e442", "#000000",
 ];
 
 /// An axis whose ends are farther apart than this is logarithmic.
@@ -100,19 +100,22 @@ pub(crate) fn chart(query: &Query, rows: &[Row]) -> Option<Chart> {
             .last()?
             .split_once('=')
     };
-    let axis = query.across.as_deref().or_else(|| Some(last()?.0))?;
-    let mut labels: Vec<&str> = Vec::new();
+    let axis = match query.across.is_empty() {
+        true => vec![last()?.0.to_owned()],
+        false => query.across.clone(),
+    };
+    let mut labels: Vec<String> = Vec::new();
     let mut curves: Vec<(String, Vec<(usize, Spread)>)> = Vec::new();
     for point in &points {
-        let (mut x, mut name) = ("", Vec::new());
+        let (mut x, mut name) = (Vec::new(), Vec::new());
         for pair in pairs(&point.row.case).filter(|pair| !common.contains(pair)) {
             match pair.split_once('=') {
-                Some((key, value)) if key == axis => x = value,
+                Some((key, value)) if axis.iter().any(|own| own == key) => x.push(value),
                 _ => name.push(pair),
             }
         }
         name.extend((query.metrics.len() > 1).then_some(&*point.row.metric));
-        let at = place(&mut labels, x);
+        let at = place(&mut labels, x.join(", "));
         let name = name.join(", ");
         match curves.iter_mut().find(|(own, _)| *own == name) {
             Some((_, values)) => values.push((at, point.value)),
@@ -165,7 +168,10 @@ pub(crate) fn chart(query: &Query, rows: &[Row]) -> Option<Chart> {
     let decades =
         (up.low.max(1e-12).log10().ceil() as i32)..=(up.high.max(1e-12).log10().floor() as i32);
     match up.is_log {
-        true => ticks.extend(decades.map(|power| 10_f64.powi(power))),
+        true => {
+            let is_apart = |&tick: &f64| UP.iter().all(|end| (up.at(tick) - end).abs() > 14.0);
+            ticks.extend(decades.map(|power| 10_f64.powi(power)).filter(is_apart));
+        }
         false => ticks.push(up.low.midpoint(up.high)),
     }
     let kind = if query.simulated { " (simulated)" } else { "" };
@@ -176,12 +182,12 @@ pub(crate) fn chart(query: &Query, rows: &[Row]) -> Option<Chart> {
             query.metrics.join(", "),
             common.join(", ")
         ),
-        axis: axis.to_owned(),
+        axis: axis.join(", "),
         bars,
         x: labels
             .iter()
             .zip(xs)
-            .map(|(label, x)| ((*label).to_owned(), x))
+            .map(|(label, x)| (label.clone(), x))
             .collect(),
         y: ticks
             .into_iter()
@@ -192,7 +198,7 @@ pub(crate) fn chart(query: &Query, rows: &[Row]) -> Option<Chart> {
 }
 
 /// Returns the place of `name` in `names`. A new one is added at their end.
-fn place<'a>(names: &mut Vec<&'a str>, name: &'a str) -> usize {
+fn place(names: &mut Vec<String>, name: String) -> usize {
     let found = names.iter().position(|own| *own == name);
     found.unwrap_or_else(|| {
         names.push(name);

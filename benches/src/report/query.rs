@@ -23,8 +23,8 @@ pub(crate) struct Query {
     pub(crate) ratio: bool,
     /// Of several values, the smallest counts, not the largest.
     pub(crate) least: bool,
-    /// The key across a chart; without it, the key of the last pair.
-    pub(crate) across: Option<String>,
+    /// The keys across a chart; without them, the key of the last pair.
+    pub(crate) across: Vec<String>,
     /// The machine of the kept report, where several have the experiment.
     pub(crate) machine: Option<String>,
     /// No byte was moved: the values are simulated or predicted.

@@ -99,7 +99,7 @@ impl Scale {
     /// Sizes of the recorded shots, or made-up ones, scaled to this one.
     fn variable(&self, shots: usize) -> Result<Vec<Vec<u64>>> {
         let smaller = (128 << 20) / self.version;
-        let shots = inputs::shots(shots, self.versions)?.items.into_iter();
+        let shots = inputs::shots(shots, self.versions)?.sizes.into_iter();
         let scaled = shots.map(|sizes| sizes.iter().map(|size| (size / smaller).max(8)).collect());
         Ok(scaled.collect())
     }

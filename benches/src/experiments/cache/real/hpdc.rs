@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::Result;
 use tierflow_sim::{Hints, Order, Shot};
 
-use super::super::{HINTS, ORDERS};
+use super::super::{HINTS, ORDERS, inputs};
 use super::play::{Played, play};
 use super::{Machine, Way};
 use crate::experiments::Run;
@@ -43,6 +43,8 @@ struct Shape {
 struct Sizes {
     uniform: Vec<u64>,
     variable: Vec<u64>,
+    /// The origin of the sizes that vary.
+    traces: &'static str,
 }
 
 struct Hpdc<'a> {
@@ -57,6 +59,7 @@ pub(super) fn run(run: &mut Run) -> Result<()> {
     let sizes = Sizes {
         uniform: machine.scale.uniform(),
         variable: machine.scale.variable(1)?.swap_remove(0),
+        traces: inputs::shots(1, machine.scale.versions)?.origin,
     };
     let mut hpdc = Hpdc {
         run,
@@ -132,7 +135,8 @@ impl Hpdc<'_> {
     fn cell(&mut self, shape: Shape, way: Way) -> Result<()> {
         let machine = self.machine.clone();
         let case = format!("{}, approach={}", self.named(shape), way.name());
-        let is_point = !shape.waits
+        let is_point = !OTHERS.contains(&way)
+            && !shape.waits
             && (shape.sizes, shape.order) == ("variable", "irregular")
             && shape.hints != "single";
         let by = (
@@ -203,9 +207,9 @@ impl Hpdc<'_> {
             waits,
         } = shape;
         let restores = if waits { "after flushes" } else { "at once" };
-        let versions = self.machine.scale.versions;
+        let (versions, traces) = (self.machine.scale.versions, self.sizes.traces);
         format!(
-            "versions={versions}, restores={restores}, sizes={sizes}, order={order}, hints={hints}"
+            "versions={versions}, traces={traces}, restores={restores}, sizes={sizes}, order={order}, hints={hints}"
         )
     }
 
