@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tierflow_store::container::checksum;
 use tierflow_store::{
-    BlobStamp, Blobs, ByteSource, Encoded, Options, Put, Ready, Repository, Result, Written,
+    BlobStamp, Blobs, ByteSource, Encoded, Options, PutRule, Ready, Repository, Result, Written,
 };
 
 /// How versions are kept in an object store.
@@ -210,7 +210,7 @@ impl Blobs for ObjectBlobs {
         &self,
         name: &str,
         record: &Encoded<'_>,
-        how: Put,
+        how: PutRule,
         ready: &Ready<'_>,
     ) -> Result<Written> {
         let put = self.remote.put(&self.path(name), record, how, ready)?;

@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tierflow_store::container::Source;
-use tierflow_store::{Encoded, Error, Put, Ready, Result};
+use tierflow_store::{Encoded, Error, PutRule, Ready, Result};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinSet;
 
@@ -180,10 +180,10 @@ impl Remote {
         &self,
         path: &Path,
         record: &Encoded<'_>,
-        how: Put,
+        how: PutRule,
         ready: &Ready<'_>,
     ) -> Result<Option<Option<String>>> {
-        let overwrite = how == Put::Replace;
+        let overwrite = how == PutRule::Replace;
         let length = record.head().record_length();
         if length > PART {
             if !overwrite && self.head(path)?.is_some() {

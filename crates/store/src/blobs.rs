@@ -17,8 +17,8 @@ pub struct BlobStamp {
 
 /// The blobs over which a record may be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Put {
-    /// None: the name is free.
+pub enum PutRule {
+    /// No blob: the name is free.
     Absent,
     /// The one that has the name.
     Replace,
@@ -27,7 +27,7 @@ pub enum Put {
 /// The outcome of a [put](Blobs::put).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
-    /// Another blob has the name, and [`Put::Absent`] was asked for.
+    /// Another blob has the name, and [`PutRule::Absent`] was asked for.
     Taken,
     /// The record is there; with its tag, 0 if the place did not say it.
     Done(u64),
@@ -61,8 +61,13 @@ pub trait Blobs: Debug + Send + Sync {
     ///
     /// # Errors
     /// As [`list`](Self::list), what `ready` fails with, and what fetching the record's bytes fails with.
-    fn put(&self, name: &str, record: &Encoded<'_>, how: Put, ready: &Ready<'_>)
-    -> Result<Written>;
+    fn put(
+        &self,
+        name: &str,
+        record: &Encoded<'_>,
+        how: PutRule,
+        ready: &Ready<'_>,
+    ) -> Result<Written>;
 
     /// Writes a blob without bytes, whose name says everything.
     ///

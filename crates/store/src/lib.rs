@@ -24,7 +24,7 @@ mod vault;
 pub mod veloc;
 mod verified;
 
-pub use blobs::{BlobStamp, Blobs, Put, Written};
+pub use blobs::{BlobStamp, Blobs, PutRule, Written};
 pub use collective::Collective;
 pub use error::Error;
 #[cfg(feature = "testing")]

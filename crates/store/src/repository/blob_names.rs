@@ -27,13 +27,13 @@ pub(super) fn note_name(rank: u32, truncation: Truncation) -> String {
     format!("{}/{}", rank_name(rank), truncation.name())
 }
 
-/// What a name of a blob stands for. Blobs with names of other forms are not of the history.
+/// The meaning of a blob's name. Blobs with names of other forms are not of the history.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Parsed {
     Record(BlobName),
-    /// Of a rank.
+    /// The index of a rank.
     Index(u32),
-    /// Of a rank.
+    /// The note of a rank.
     Note(u32, Truncation),
 }
 

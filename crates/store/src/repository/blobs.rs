@@ -9,7 +9,7 @@ use super::snapshot::{Region, Snapshot};
 use super::truncate::Truncation;
 use super::{Heads, Options, Owned, Piece, Repository, State};
 use crate::container::{Kind, ManifestRow, encode_rows};
-use crate::{BlobStamp, Blobs, Error, Put, Ready, Result, Written};
+use crate::{BlobStamp, Blobs, Error, PutRule, Ready, Result, Written};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
 
@@ -18,14 +18,14 @@ const AT_ONCE: &Ready<'static> = &|| Ok(());
 
 /// How a piece comes.
 #[derive(Debug, Clone, Copy)]
-enum Origin {
+enum Arrival {
     /// As a new one, under a number that is to be free.
     Saved,
     /// As another place has it: an older one gives way.
     Copied,
 }
 
-impl Origin {
+impl Arrival {
     /// Refuses to let a piece take the place of another one of a whole version, unless it may. Sequences of one epoch say nothing: a
     /// list that lagged may have given two runs the same epoch.
     fn may_replace(self, version: u64, there: &Identity, identity: &Identity) -> Result<()> {
@@ -121,7 +121,7 @@ impl Repository {
             own.begin(label.epoch);
         }
         let record = Encoded::new(snapshot, label)?;
-        self.put_piece(blobs, &record, ready, Origin::Saved)
+        self.put_piece(blobs, &record, ready, Arrival::Saved)
     }
 
     /// Copies a piece to a blob.
@@ -151,7 +151,7 @@ impl Repository {
             self.reserve(version, identity.base, Some(identity))?;
             let record = Encoded::copy(piece, sequence + 1);
             let put =
-                record.and_then(|record| self.put_piece(blobs, &record, ready, Origin::Copied));
+                record.and_then(|record| self.put_piece(blobs, &record, ready, Arrival::Copied));
             self.release([version]);
             put?;
         }
@@ -172,14 +172,14 @@ impl Repository {
         Ok(())
     }
 
-    /// Puts a piece where there is none, one that `origin` lets it replace, or one of a version that never became whole. If this run
+    /// Puts a piece where there is none, one that `arrival` lets it replace, or one of a version that never became whole. If this run
     /// has already written the same bytes there, an earlier answer was lost: that is a success.
     fn put_piece(
         &self,
         blobs: &dyn Blobs,
         record: &Encoded<'_>,
         ready: &Ready<'_>,
-        origin: Origin,
+        arrival: Arrival,
     ) -> Result<()> {
         let (head, rank) = (record.head(), self.options.rank);
         let (version, identity) = (head.version, Identity::of(head));
@@ -199,7 +199,7 @@ impl Repository {
                     state.unconfirmed.remove(&version);
                     return Ok(());
                 }
-                origin.may_replace(version, &there, &identity)?;
+                arrival.may_replace(version, &there, &identity)?;
             }
             // A damaged piece is written over, too.
             let files = &state.catalog_of(blobs, rank).files;
@@ -207,8 +207,8 @@ impl Repository {
                 .get(&name.name)
                 .is_some_and(|file| !file.damage.is_empty());
             match there.is_some() || is_damaged {
-                true => Put::Replace,
-                false => Put::Absent,
+                true => PutRule::Replace,
+                false => PutRule::Absent,
             }
         };
         let put = |how| {
@@ -222,7 +222,7 @@ impl Repository {
         };
         let mut written = put(how)?;
         if written == Written::Taken {
-            // There is one that the list does not have.
+            // A blob is there that the list does not have.
             let was_not_offered = |there: &Identity| {
                 let state = self.state();
                 let own = state.catalogs.get(&rank);
@@ -231,11 +231,11 @@ impl Repository {
             match find(blobs, name)? {
                 Some(there) if has_same_bytes(&there, &identity) => return Ok(()),
                 Some(there) if was_not_offered(&there) => self.note_hidden(blobs, None)?,
-                Some(there) => origin.may_replace(version, &there, &identity)?,
+                Some(there) => arrival.may_replace(version, &there, &identity)?,
                 // The blob is damaged, or was removed meanwhile.
                 None => {}
             }
-            written = put(Put::Replace)?;
+            written = put(PutRule::Replace)?;
         }
         self.enter_written(blobs, name, Record::new(name.name, 0, head), written);
         Ok(())
@@ -290,7 +290,7 @@ impl Repository {
             rank: self.options.rank,
             name: Name::Manifest(version),
         };
-        let written = blobs.put(&name.text(), &record, Put::Replace, AT_ONCE)?;
+        let written = blobs.put(&name.text(), &record, PutRule::Replace, AT_ONCE)?;
         let known = Record {
             manifest: Some(sum_of(rows.iter().copied())),
             ..Record::new(name.name, 0, record.head())
@@ -331,7 +331,7 @@ impl Repository {
             };
             let record = Encoded::new(&snapshot, label)?;
             let path = index_name(rank, (label.epoch, label.sequence));
-            blobs.put(&path, &record, Put::Replace, AT_ONCE)?;
+            blobs.put(&path, &record, PutRule::Replace, AT_ONCE)?;
             self.state().add_index(path, rank, part);
         }
         Ok(())

@@ -3,7 +3,7 @@
 use super::damage::Damage;
 use super::directory::{Directory, FileStamp};
 use super::identity::Mark;
-use super::lagging::Begun;
+use super::lagging::OwnTruncation;
 use super::record::{Name, Record, is_aside, parse_mark};
 use super::seen::FileEntry;
 use super::superseded::Superseded;
@@ -58,7 +58,7 @@ pub(crate) struct Catalog {
     /// The epochs of the pieces in blobs.
     pub(super) epochs: BTreeSet<u32>,
     /// The version from which this run goes on, in blobs.
-    pub(super) begun: Option<Begun>,
+    pub(super) begun: Option<OwnTruncation>,
     /// True if there are pieces that do not count, as this run was not offered them.
     pub(super) has_hidden: bool,
 }

@@ -11,7 +11,7 @@ use super::truncate::Truncation;
 
 /// The version from which the run of this process goes on, in blobs.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Begun {
+pub(super) struct OwnTruncation {
     truncation: Truncation,
     is_noted: bool,
     /// True if this run wrote a piece, so that its epoch is known.
@@ -53,7 +53,7 @@ impl Catalog {
             .begun
             .is_some_and(|own| own.has_begun && own.truncation.epoch >= epoch);
         if let (Some(from), false) = (from, is_known) {
-            self.begun = Some(Begun {
+            self.begun = Some(OwnTruncation {
                 truncation: Truncation { epoch, from },
                 is_noted: false,
                 has_begun: true,
@@ -71,7 +71,7 @@ impl Catalog {
     /// The group goes on from an older version: later pieces of earlier runs do not count. Nothing of it is noted before
     /// this run has written a piece.
     pub(super) fn go_on_from(&mut self, truncation: Truncation) {
-        self.begun = Some(Begun {
+        self.begun = Some(OwnTruncation {
             truncation,
             is_noted: false,
             has_begun: false,

@@ -24,7 +24,7 @@ pub(super) const AHEAD: u64 = 16 << 10;
 /// The name of an index's region.
 pub(super) const ROWS: &str = "heads";
 
-/// What is known of a blob beside its record.
+/// The state of a blob, beside its record.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BlobEntry {
     pub(super) stamp: BlobStamp,
@@ -40,7 +40,7 @@ type Content = std::result::Result<Record, (u64, &'static str)>;
 /// A blob as it was listed.
 type Listed = (BlobName, BlobStamp);
 
-/// What was listed, of all ranks.
+/// The list of blobs of all ranks.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
     /// True if the blobs were ever listed.

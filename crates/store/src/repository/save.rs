@@ -415,7 +415,7 @@ impl Repository {
         };
         let mut state = self.state();
         let (others, before) = match self.blobs() {
-            // One list has the pieces of all.
+            // A single list has the pieces of all.
             Some(blobs) => {
                 state.list(blobs)?;
                 (0..0, 0..0)

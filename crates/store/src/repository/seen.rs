@@ -22,7 +22,7 @@ pub(crate) struct FileEntry {
     pub(super) end: u64,
     pub(crate) records: Vec<Record>,
     pub(crate) damage: Vec<Damage>,
-    /// What lists say of it, of a blob.
+    /// The state in lists, of a blob.
     pub(super) blob: Option<BlobEntry>,
     /// True if some of it could not be read: it may be readable another time.
     pub(crate) is_unreadable: bool,

@@ -1,4 +1,4 @@
-//! What a repository knows: the catalogs of its ranks, and which versions they make.
+//! The state of a repository: the catalogs of its ranks, and which versions they make.
 
 use super::catalog::Catalog;
 use super::damage::Damage;
@@ -20,7 +20,7 @@ pub(super) struct State {
     pub(super) saved: BTreeSet<u64>,
     /// Entries that have the name of a rank's directory and are none.
     pub(super) refused: BTreeMap<u32, Damage>,
-    /// What lists of blobs say.
+    /// The list of blobs.
     pub(super) listing: Listing,
     /// Versions in blobs whose writes failed, though they may have been executed.
     pub(super) unconfirmed: BTreeSet<u64>,
