@@ -264,8 +264,8 @@ fn measured_folder() -> Result<TempDir> {
 /// Waits until all memory of the engine's caches is there: memory that is still being touched is another measurement.
 fn wait_grown(engine: &Engine) {
     let is_grown = || {
-        let device = engine.device_arena_report();
-        let host = engine.host_arena_report();
+        let device = engine.reports().device;
+        let host = engine.reports().host;
         device.is_none_or(|device| device.finished) && host.is_none_or(|host| host.finished)
     };
     while !is_grown() {

@@ -110,7 +110,7 @@ fn engine(folder: &Path, lasting: Duration) -> Result<(f64, f64)> {
         .build()?;
     side_by_side(lasting, |version, content| {
         engine.checkpoint(version, &[tierflow_engine::Region::from(content)])?;
-        Ok(engine.wait_version(version)?)
+        Ok(engine.call().wait_version(version)?)
     })
 }
 

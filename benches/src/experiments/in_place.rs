@@ -57,7 +57,7 @@ fn one_size(
     for round in 0..rounds {
         *version += 1;
         let begun = Instant::now();
-        let slot = engine.produce(*version, size)?;
+        let slot = engine.call().produce(*version, size)?;
         let lent = begun.elapsed();
         // The application's own work would be here.
         let begun = Instant::now();
@@ -69,7 +69,7 @@ fn one_size(
             note(&mut ordered, lent + begun.elapsed());
         }
         let begun = Instant::now();
-        let slot = engine.consume(*version)?;
+        let slot = engine.call().consume(*version)?;
         drop(slot);
         note(&mut consumed, begun.elapsed());
         engine.discard(*version)?;

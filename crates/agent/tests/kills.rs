@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 use tierflow_agent::Way;
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Engine, Region, RegionMut, Retention};
+use tierflow_engine::{Engine, Region, RegionMut, Retention, Tier};
 use tierflow_store::{Options, Repository};
 use tierflow_testing::{Process, this_test};
 
@@ -35,7 +35,7 @@ fn child() {
     let engine = Engine::builder(&device)
         .host_cache(8 << 20)
         .node_local(&near)
-        .external_vault(vault)
+        .tier(Tier::vault(vault))
         .retention(Retention::newest(NEWEST))
         .build()
         .unwrap();

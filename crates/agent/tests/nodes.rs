@@ -31,7 +31,7 @@ fn engine(home: &Home, limit: u64) -> Engine {
     Engine::builder(&device)
         .host_cache(8 << 20)
         .tier(Tier::node_local(&home.near).limit(limit))
-        .external_vault(vault.open().unwrap())
+        .tier(Tier::vault(vault.open().unwrap()))
         .build()
         .unwrap()
 }

@@ -1,6 +1,7 @@
 //! An engine, what its calls share, and how it ends.
 
 use std::any::Any;
+use std::borrow::Borrow;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
@@ -108,8 +109,8 @@ pub struct EngineHandle {
     _beside: Option<Arc<dyn Any + Send + Sync>>,
 }
 
-impl AsRef<Engine> for EngineHandle {
-    fn as_ref(&self) -> &Engine {
+impl Borrow<Engine> for EngineHandle {
+    fn borrow(&self) -> &Engine {
         &self.engine
     }
 }
@@ -202,8 +203,15 @@ impl EngineHandle {
     /// engine ends when the last one that holds it lets go of it. Closing it again does nothing.
     ///
     /// # Errors
-    /// Errors of [`Within::settle`](tierflow_engine::Within::settle): the engine stays open, and may be closed again.
+    /// The causes of [`Call::settle`](tierflow_engine::Call::settle): the engine stays open, and may be closed again.
     pub fn close(&self, until: Until<'_>) -> tierflow_engine::Result<()> {
+        self.settle(until).map_err(|error| match error {
+            Error::Lost { cause, .. } => *cause,
+            error => error,
+        })
+    }
+
+    fn settle(&self, until: Until<'_>) -> tierflow_engine::Result<()> {
         if self.engine.state.load(Ordering::Acquire) == OPENED {
             until.of(&self.engine).settle()?;
             self.engine.state.store(CLOSED, Ordering::Release);
@@ -217,25 +225,23 @@ impl EngineHandle {
     /// [`Error::Lost`] names the versions that were not durable by then. They are gone when the last one that holds the engine lets
     /// go of it, which is not told again.
     pub fn end(&self, until: Until<'_>) -> tierflow_engine::Result<()> {
-        self.close(until).map_err(|cause| {
+        let ended = self.settle(until);
+        if ended.is_err() {
             self.engine.state.store(ENDED, Ordering::Release);
-            self.engine.lost(cause)
-        })
+        }
+        ended
     }
 
     /// Has the version that can be durable by the deadline become so, or the one that is asked for: see [`Engine::suspend`].
     ///
     /// # Errors
-    /// As [`Engine::suspend_to`].
+    /// As [`Engine::suspend`].
     pub fn suspend(
         self: &Arc<Self>,
         version: Option<Version>,
         deadline: Instant,
     ) -> tierflow_engine::Result<Suspension> {
-        let suspended = match version {
-            Some(version) => self.engine.suspend_to(version, deadline)?,
-            None => self.engine.suspend(deadline)?,
-        };
+        let suspended = self.engine.suspend(version, deadline)?;
         Ok(Suspension {
             version: suspended.version(),
             newest: suspended.newest(),
@@ -270,7 +276,7 @@ impl Suspension {
         };
         let closed = || Failure::new(Status::Closed, "the engine is closed: build another one");
         let handle = self.engine.upgrade().ok_or_else(closed)?;
-        let suspended = handle.engine.suspend_to(version, self.deadline)?;
+        let suspended = handle.engine.suspend(Some(version), self.deadline)?;
         Ok(suspended.wait_unless(interrupt)?)
     }
 }

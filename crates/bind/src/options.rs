@@ -12,8 +12,8 @@ use tierflow_dedup::Tree;
 use tierflow_device::{Choice, Device, open};
 use tierflow_engine::plan::{Fifo, Lru, Residency, Score};
 use tierflow_engine::{
-    AfterRestore, BadCompression, Compression, DirectIo, Engine, EngineBuilder, Flush, Retention,
-    Tier,
+    AfterRestore, BadCompression, Compression, DirectIo, Engine, EngineBuilder, Flush, Group,
+    Retention, Tier,
 };
 use tierflow_peers::{Part, PeerCache};
 use tierflow_redundancy::{Directory, Error, NodeProtection, Redundancy, Transport};
@@ -340,17 +340,16 @@ impl Options {
             rank, ranks, run, ..
         } = self.ranks;
         if (rank, ranks, run) != (0, 1, 0) || self.ranks.collective.is_some() {
-            builder = builder.group(rank, ranks, run);
-        }
-        if let Some(collective) = &self.ranks.collective {
-            builder = builder
-                .group_patience(self.group_patience)
-                .collective(Arc::clone(collective));
+            let mut group = Group::new(rank, ranks, run).refuse_losses(self.refuse_losses);
+            if let Some(collective) = &self.ranks.collective {
+                group = group
+                    .patience(self.group_patience)
+                    .collective(Arc::clone(collective));
+            }
+            builder = builder.group(group);
         }
         if let Some(scheme) = self.redundancy {
-            builder = builder
-                .redundancy(self.protection(scheme)?)
-                .refuse_losses(self.refuse_losses);
+            builder = builder.redundancy(self.protection(scheme)?);
         }
         Ok((device, builder.build()?))
     }

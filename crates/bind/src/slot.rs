@@ -43,7 +43,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Room for a version: see [`tierflow_engine::Engine::produce`].
+    /// Room for a version: see [`tierflow_engine::Call::produce`].
     ///
     /// # Errors
     /// As there.
@@ -60,7 +60,7 @@ impl Slot {
         })
     }
 
-    /// The cached copy of a version: see [`tierflow_engine::Engine::consume`].
+    /// The cached copy of a version: see [`tierflow_engine::Call::consume`].
     ///
     /// # Errors
     /// As there.

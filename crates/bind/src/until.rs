@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use tierflow_engine::{Engine, Within};
+use tierflow_engine::{Call, Engine};
 
 /// When a call stops waiting: when its patience is over, or when `interrupt` says so, which is asked every 50 ms. The call keeps
 /// its place in the queue. The default waits as long as it takes.
@@ -37,13 +37,12 @@ impl<'a> Until<'a> {
         }
     }
 
-    /// The engine for one call.
-    #[must_use]
-    pub fn of(self, engine: &'a Engine) -> Within<'a> {
-        let within = engine.within(self.patience);
+    /// Begins a call of the engine that waits so long.
+    pub fn of(self, engine: &'a Engine) -> Call<'a> {
+        let call = engine.call().within(self.patience);
         match self.interrupt {
-            Some(interrupt) => within.unless(interrupt),
-            None => within,
+            Some(interrupt) => call.unless(interrupt),
+            None => call,
         }
     }
 }

@@ -238,7 +238,7 @@ impl Reservation {
         if range.is_empty() {
             return Err(Invalid::Empty.into());
         }
-        // This loan keeps others from being made until the range is out of the ledger.
+        // The loan keeps others from being made until the range is out of the ledger.
         let alone = self.memory.lend_mut(range.clone())?;
         let mut chunks = self.memory.chunks().lock();
         let overlaps =

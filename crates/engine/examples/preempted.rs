@@ -44,7 +44,7 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
         std::thread::sleep(Duration::from_millis(20));
         engine.checkpoint(step, &[Region::from(state.as_slice())])?;
         if let Some(deadline) = notice.deadline() {
-            let suspension = engine.suspend(deadline)?;
+            let suspension = engine.suspend(None, deadline)?;
             println!(
                 "step {step}: has to go; version {:?} of {:?} will be durable in {:?}",
                 suspension.version(),

@@ -6,14 +6,14 @@ pub(crate) mod tier;
 pub use tier::{DeviceCache, HostCache, NodeLocal, ScratchTier, Tier};
 
 use crate::flush::Flush;
-use crate::lasting::{Group, HistoryOptions};
+use crate::lasting::HistoryOptions;
 use crate::plan::AfterRestore;
 use crate::run::{PeerMemory, StageOptions};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tierflow_device::Device;
 use tierflow_plan::{Policy, Residency};
-use tierflow_store::{Retention, Storage, Vault};
+use tierflow_store::Retention;
 
 /// Limit of a file tier without one of its own, in bytes: the file system sets the real limit.
 const UNLIMITED: u64 = 1 << 60;
@@ -75,13 +75,6 @@ impl EngineBuilder {
         self.tier(Tier::scratch(directory))
     }
 
-    /// Adds storage of your own as the lowest tier, instead of a scratch directory. Its
-    /// [alignment](tierflow_store::Storage::alignment) is a power of two of at most 4096 bytes.
-    #[must_use]
-    pub fn storage(self, storage: Arc<dyn Storage>) -> Self {
-        self.tier(Tier::storage(storage))
-    }
-
     /// Adds a directory of this node, made if missing, in which versions outlive the process: the next engine on the
     /// directory finds them. One process at a time writes there for each rank.
     #[must_use]
@@ -100,28 +93,6 @@ impl EngineBuilder {
     #[must_use]
     pub fn external(self, directory: impl Into<PathBuf>) -> Self {
         self.tier(Tier::external(directory))
-    }
-
-    /// Adds external storage of another kind, which keeps the pieces of the engine's own rank.
-    #[must_use]
-    pub fn external_vault(self, vault: Arc<dyn Vault>) -> Self {
-        self.tier(Tier::vault(vault))
-    }
-
-    /// Makes the engine keep the pieces of one `rank`, counted from 0, of `ranks`. Ranks are threads, processes or
-    /// hosts that share the external storage. A durable version counts only if every rank has written its piece, in the
-    /// same `run` of the application (a job's number, a new one after each restart).
-    ///
-    /// [`EngineBuilder::build`] is then collective: each rank calls it, in a thread or process of its own. It returns
-    /// when all ranks have agreed on the versions that every rank can restore, so [`latest`](crate::Engine::latest) is
-    /// the same for all. All ranks give up newer versions, whose numbers are free again. The ranks meet in the
-    /// directory on external storage, or in the node-local one if there is no other; see
-    /// [`collective`](Self::collective). Over a vault without a [way to meet](Vault::collective), each rank decides for
-    /// itself, and the results may differ.
-    #[must_use]
-    pub fn group(mut self, rank: u32, ranks: u32, run: u64) -> Self {
-        self.lasting.group = Some(Group { rank, ranks, run });
-        self
     }
 
     /// Sets the durable versions to keep as new ones reach the lowest tier; by default all. The engine discards the
@@ -168,7 +139,7 @@ impl EngineBuilder {
     }
 
     /// Sets the policy, which predicts the order in which versions are used; by default [`Residency`]. The engine stops
-    /// asking a policy that panics: see [`Engine::policy_panic`](crate::Engine::policy_panic).
+    /// asking a policy that panics: see [`Metrics::policy_panic`](crate::Metrics::policy_panic).
     #[must_use]
     pub fn policy(mut self, policy: impl Policy + 'static) -> Self {
         self.policy = Box::new(policy);

@@ -7,22 +7,22 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 
 /// The message of a policy's first panic; empty before one.
-pub(crate) type Panicked = Arc<OnceLock<String>>;
+pub(crate) type PolicyPanic = Arc<OnceLock<String>>;
 
 /// Asks a policy until it panics, and [`Residency`] from then on. The plan is locked while a policy is asked, by any
 /// caller or worker.
 #[derive(Debug)]
-pub(crate) struct Caught {
+pub(crate) struct GuardedPolicy {
     policy: Box<dyn Policy>,
     /// The policy's first answer, which the plan relies on.
     follows_hints: bool,
     name: &'static str,
-    panicked: Panicked,
+    panicked: PolicyPanic,
 }
 
-impl Caught {
-    pub(crate) fn new(policy: Box<dyn Policy>) -> (Self, Panicked) {
-        let panicked = Panicked::default();
+impl GuardedPolicy {
+    pub(crate) fn new(policy: Box<dyn Policy>) -> (Self, PolicyPanic) {
+        let panicked = PolicyPanic::default();
         let follows = caught(&panicked, || policy.follows_hints());
         let name = caught(&panicked, || policy.name());
         let caught = Self {
@@ -35,7 +35,7 @@ impl Caught {
     }
 }
 
-impl Policy for Caught {
+impl Policy for GuardedPolicy {
     fn standing(&self, usage: &Usage) -> Standing {
         let asked = match self.panicked.get() {
             Some(_) => None,
@@ -51,7 +51,7 @@ impl Policy for Caught {
     fn windows(&self) -> Option<Box<dyn evict::Policy + Send>> {
         let windows = caught(&self.panicked, || self.policy.windows()).flatten()?;
         let panicked = Arc::clone(&self.panicked);
-        Some(Box::new(CaughtWindows { windows, panicked }))
+        Some(Box::new(GuardedWindows { windows, panicked }))
     }
 
     fn name(&self) -> &'static str {
@@ -61,12 +61,12 @@ impl Policy for Caught {
 
 /// Chooses windows for a guarded policy until either panics; then [`evict::Score`] does.
 #[derive(Debug)]
-struct CaughtWindows {
+struct GuardedWindows {
     windows: Box<dyn evict::Policy + Send>,
-    panicked: Panicked,
+    panicked: PolicyPanic,
 }
 
-impl evict::Policy for CaughtWindows {
+impl evict::Policy for GuardedWindows {
     fn choose_victims(&mut self, candidates: &Candidates, size: u64) -> Option<Window> {
         if self.panicked.get().is_none()
             && let Some(chosen) = caught(&self.panicked, || {

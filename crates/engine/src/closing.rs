@@ -1,6 +1,7 @@
 //! How an engine ends: it waits as long as bytes get to where they outlive it.
 
-use crate::{Engine, Error, Result, Within};
+use crate::error::versions_text;
+use crate::{Call, Engine, Error, Result, Version};
 use std::time::{Duration, Instant};
 
 /// How many times in its patience a wait looks for progress.
@@ -33,43 +34,137 @@ impl ProgressPatience {
 }
 
 impl Engine {
-    /// A number that grows with the bytes that get to tiers that outlive the engine, and with those that other ranks
-    /// [protect](crate::EngineBuilder::redundancy): as long as it does, nothing hangs.
-    #[must_use]
-    pub fn progress(&self) -> u64 {
-        self.moved()
-    }
-
-    fn moved(&self) -> u64 {
-        let kept = self.shared.tiers.iter();
-        let kept = kept.filter_map(|tier| tier.medium.kept());
-        let moved: u64 = kept.map(|kept| kept.moved()).sum();
-        moved.wrapping_add(self.nodes.progress())
-    }
-
-    /// [`Engine::wait`], as long as bytes get to tiers that outlive the engine: `patience` counts from the last that did.
+    /// Ends the engine once every version taken in lies on the lowest tier, where that outlives the engine, and is
+    /// [protected](Engine::protect); after [`Engine::suspend`], once the version chosen there does. Dropping it ends it, too, without
+    /// waiting. In both cases a warning ([`tracing`]) names the versions that are lost and that no error names.
     ///
     /// # Errors
-    /// As [`Engine::wait`]; [`Error::TimedOut`] when nothing has moved for so long.
-    pub fn wait_while_moving(&self, patience: Duration) -> Result<()> {
-        self.while_moving(patience, |within| within.wait())
+    /// [`Error::Lost`] names the versions that were not durable although nothing moved for the
+    /// [`closing_patience`](crate::EngineBuilder::closing_patience), and why: the engine is ended nevertheless. To be able to do
+    /// something about it, call [`Call::settle`] before.
+    pub fn close(mut self) -> Result<()> {
+        let settled = self.settle_while_moving(self.patience);
+        let settled = settled.and(self.protect_if_driven());
+        settled.map_err(|cause| {
+            let error = self.lost(cause);
+            self.has_named_lost = matches!(error, Error::Lost { .. });
+            error
+        })
     }
 
-    /// Repeats a wait as long as bytes get to tiers that outlive the engine: `patience` counts from the last that did.
-    pub(crate) fn while_moving(
-        &self,
-        patience: Duration,
-        wait: impl Fn(&Within<'_>) -> Result<()>,
-    ) -> Result<()> {
+    /// Waits as [`Call::settle`] does, as long as bytes get to tiers that outlive the engine: `patience` counts from the
+    /// last that did.
+    fn settle_while_moving(&self, patience: Duration) -> Result<()> {
         let mut moving = ProgressPatience::new(self, patience);
         loop {
-            match wait(&self.within(patience / LOOKS)) {
+            match self.call().within(patience / LOOKS).wait_settled() {
                 Err(Error::TimedOut { .. }) if moving.is_over(self) => {
                     return Err(Error::TimedOut { patience });
                 }
                 Err(Error::TimedOut { .. }) => {}
                 waited => return waited,
             }
+        }
+    }
+
+    /// Returns a number that grows with the bytes that get to tiers that outlive the engine, and with those that other
+    /// ranks protect.
+    pub(crate) fn moved(&self) -> u64 {
+        let kept = self.shared.tiers.iter();
+        let kept = kept.filter_map(|tier| tier.medium.kept());
+        let moved: u64 = kept.map(|kept| kept.moved()).sum();
+        moved.wrapping_add(self.nodes.progress())
+    }
+
+    /// Names the versions that end with the engine although it has storage that outlives it.
+    pub(crate) fn warn_of_lost(&self) {
+        let lost = match self.has_named_lost || !self.shared.lasts() {
+            true => Vec::new(),
+            false => self.not_durable(),
+        };
+        if !lost.is_empty() {
+            let versions = versions_text(&lost);
+            tracing::warn!("{versions} lost, as the engine ended before that was durable");
+        }
+    }
+
+    /// Protects with the other ranks where that is done in calls alone: also after an error, as the others count on this call.
+    fn protect_if_driven(&self) -> Result<()> {
+        match self.is_driven() {
+            true => self.protect(),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns the versions that would be lost if the engine ended now, in ascending order: held, and not
+    /// [durable](Engine::is_durable). An engine that has taken no version in loses none: the versions that it found stay
+    /// where they are.
+    fn not_durable(&self) -> Vec<Version> {
+        let mut versions = match self.at_home() {
+            Ok(()) if self.shared.has_begun() => self.versions(),
+            _ => Vec::new(),
+        };
+        versions.retain(|version| !self.is_durable(*version));
+        versions
+    }
+
+    /// Returns the error of an engine that ends though it could not settle. It names the versions that are lost by that, if
+    /// there are any.
+    fn lost(&self, cause: Error) -> Error {
+        let given_up = |version: &Version| match self.shared.suspended_for() {
+            Some(chosen) => *version != chosen,
+            None => false,
+        };
+        let mut versions = self.not_durable();
+        versions.retain(|version| !given_up(version));
+        match versions.is_empty() {
+            true => cause,
+            false => Error::Lost {
+                versions,
+                cause: Box::new(cause),
+            },
+        }
+    }
+}
+
+impl Call<'_> {
+    /// Waits as [`Engine::close`] does, and leaves the engine open: if it fails, mend the cause and settle again.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] names the versions that would be lost if the engine ended now, and has the cause: an error of
+    /// [`Call::wait`] or [`Engine::protect`]. The cause itself if no version would be lost.
+    pub fn settle(self) -> Result<()> {
+        let waited = self.wait_settled();
+        let settled = waited.and(self.engine.protect_if_driven());
+        settled.map_err(|cause| self.engine.lost(cause))
+    }
+
+    /// Waits until what is to outlive the engine lies on the lowest tier.
+    fn wait_settled(self) -> Result<()> {
+        let engine = self.engine;
+        engine.at_home()?;
+        let lowest = engine.shared.tiers.last();
+        match lowest.and_then(|tier| tier.medium.kept()) {
+            None => Ok(()),
+            Some(_) => match engine.shared.suspended_for() {
+                Some(version) => self.wait_suspended(version),
+                None if !engine.shared.has_begun() => Ok(()),
+                None => self.wait(),
+            },
+        }
+    }
+
+    /// Waits for the version of a suspension, and leaves it suspended.
+    fn wait_suspended(self, version: Version) -> Result<()> {
+        let (engine, deadline) = (self.engine, self.deadline());
+        if engine.is_durable(version) || engine.restore_size(version).is_err() {
+            return Ok(());
+        }
+        let by = deadline.at().unwrap_or_else(Instant::now);
+        let suspension = engine.suspend(Some(version), by)?;
+        match suspension.wait_until(deadline)? {
+            true => Ok(()),
+            false => Err(deadline.passed()),
         }
     }
 }

@@ -1,19 +1,19 @@
 //! The front door.
 
-use crate::caught::Panicked;
+use crate::caught::PolicyPanic;
 use crate::closing::ProgressPatience;
 use crate::deadline::Deadline;
 use crate::kind::Kind;
 use crate::lasting::{Damage, ProtectionState};
-use crate::plan::{Event, Refusal, Ticket, TierId};
-use crate::region::{self, Region, RegionMut};
+use crate::plan::{Event, Refusal, TierId};
 use crate::run::sync::{JoinHandle, sleep};
-use crate::run::{Answer, Grant, Pieces, Pool, Shared, SourceRegions, TargetRegions, start_pool};
+use crate::run::{Grant, Pool, Shared, TargetRegions, start_pool};
 use crate::{EngineBuilder, Error, Result, Version};
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use tierflow_device::{Access, Device, Stream};
+use std::time::Duration;
+use tierflow_device::{Device, Stream};
 use tierflow_tier_alloc::Lease;
 
 /// A checkpoint cache over a device arena, a host arena and scratch storage.
@@ -24,7 +24,7 @@ use tierflow_tier_alloc::Lease;
 ///
 /// # What a call sees
 /// Bytes are copied when the call is made. Work given to a CUDA stream before must be over by then:
-/// [`Engine::checkpoint_on`] and [`Engine::restore_on`] order the copy after the work of a stream of the caller's.
+/// [`Call::on`](crate::Call::on) orders the copy after the work of a stream of the caller's.
 ///
 /// # After a fork
 /// The engine stays with the process that built it, whose threads carry its transfers. In a child process, calls that can
@@ -45,7 +45,7 @@ pub struct Engine {
     pub(crate) damage: Vec<Damage>,
     /// What other ranks keep of the versions on this node.
     pub(crate) nodes: ProtectionState,
-    pub(crate) policy_panic: Panicked,
+    pub(crate) policy_panic: PolicyPanic,
     /// Numbers that a group of another size used, where versions outlive the engine.
     pub(crate) taken: BTreeSet<Version>,
     /// An error named the versions that end with the engine.
@@ -53,6 +53,15 @@ pub struct Engine {
     /// The part of a pool that was the engine's. Last: it is another's when this is dropped, and the memory is gone by
     /// then.
     lease: Option<Lease>,
+}
+
+/// A cache that [`Engine::resize`] changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cache {
+    /// The cache in device memory.
+    Device,
+    /// The cache in host memory.
+    Host,
 }
 
 impl Engine {
@@ -75,7 +84,7 @@ impl Engine {
             keeper: None,
             damage: Vec::new(),
             nodes: ProtectionState::default(),
-            policy_panic: Panicked::default(),
+            policy_panic: PolicyPanic::default(),
             taken: BTreeSet::new(),
             has_named_lost: false,
             lease: None,
@@ -110,190 +119,32 @@ impl Engine {
         }
     }
 
+    /// Withdraws the hints of these versions, or all hints given so far: the application will do something else. Hints given
+    /// after this count. Several users of one engine each name the versions that they hinted.
+    pub fn forget_hints(&self, versions: Option<&[Version]>) {
+        if self.at_home().is_ok() {
+            self.shared.forget_hints(versions);
+        }
+    }
+
+    /// Reserves `count` consecutive numbers for new versions: above those that versions of this engine have or had, that hints
+    /// name, and that other calls of this method returned. So several users of one engine choose numbers that never meet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoNumbers`] if so many numbers are not left below [`Version::MAX`].
+    pub fn reserve(&self, count: u64) -> Result<Range<Version>> {
+        self.at_home()?;
+        let reserved = self.shared.reserve(count);
+        reserved.ok_or(Error::NoNumbers { count })
+    }
+
     /// Lets prefetching begin. The first restore begins it, too: call this to begin earlier.
     pub fn prefetch_start(&self) {
         if self.at_home().is_err() {
             return;
         }
         self.shared.tell(Event::PrefetchStart);
-    }
-
-    /// Takes in the bytes of `regions`, one after the other, as `version`. A rank of a group may have none. Returns as
-    /// soon as they are copied to the fastest tier that can hold them; the regions may be changed at once.
-    ///
-    /// # Errors
-    /// [`Error::Region`], [`Error::NamedRegion`], [`Error::Empty`], [`Error::VersionUsed`], [`Error::TooLarge`]: mend the call.
-    /// [`Error::NoRoom`]: restore or discard versions, then call again. [`Error::Device`], [`Error::Memory`], [`Error::Storage`]: the copy failed. In
-    /// each case the version was not taken in and its number is still free.
-    pub fn checkpoint(&self, version: Version, regions: &[Region<'_>]) -> Result<()> {
-        self.write(version, regions, None, Deadline::default())
-    }
-
-    /// [`Engine::checkpoint`], ordered after the work given to `stream` so far.
-    ///
-    /// # Errors
-    /// As [`Engine::checkpoint`].
-    pub fn checkpoint_on(
-        &self,
-        stream: &Stream,
-        version: Version,
-        regions: &[Region<'_>],
-    ) -> Result<()> {
-        self.write(version, regions, Some(stream), Deadline::default())
-    }
-
-    pub(crate) fn write(
-        &self,
-        version: Version,
-        regions: &[Region<'_>],
-        stream: Option<&Stream>,
-        deadline: Deadline,
-    ) -> Result<()> {
-        let begun = Instant::now();
-        let size = region::total(regions)?;
-        let layout = region::layout(version, regions)?;
-        if let (Some(stage), Some(layout)) = (&self.shared.stage, &layout) {
-            stage.check(version, layout)?;
-        }
-        let _span = tracing::debug_span!("checkpoint", version, size).entered();
-        self.is_free(version)?;
-        let is_empty = size == 0 && self.shared.empties.are_allowed();
-        let size = size.max(u64::from(is_empty));
-        let (ticket, grant) = self.ask((version, size), deadline, |ticket| Event::Checkpoint {
-            ticket,
-            version,
-            size,
-        })?;
-        let Some(grant) = grant else { return Ok(()) };
-        self.shared.empties.note(version, is_empty);
-        self.shared.note_layout(version, layout);
-        let granted = self.moment();
-        for piece in &grant.pieces {
-            self.shared.pending.settle(&piece.place, Access::Write);
-        }
-        let copied = match deadline
-            .at()
-            .filter(|_| self.shared.reaches_storage(&grant))
-        {
-            Some(at) => self.write_until(at, ticket, version, (&grant, regions), stream),
-            None => {
-                let copied = self.shared.with_context(|context| {
-                    let pieces = grant.pieces.as_slice();
-                    let to = Pieces { version, pieces };
-                    self.shared
-                        .copy_in(context, &SourceRegions::new(regions), to, stream)
-                });
-                self.shared.end_write(version, &grant.pieces, true);
-                let ok = copied.is_ok();
-                self.shared.tell(Event::Written { ticket, ok });
-                copied.map(Some)
-            }
-        };
-        let copied = copied.and_then(|copied| copied.ok_or_else(|| deadline.passed()));
-        self.copied("checkpoint", version, size, granted);
-        copied?;
-        self.shared.checkpoints.add(size, begun.elapsed());
-        self.shared.have_housekept_after(&grant.pieces);
-        Ok(())
-    }
-
-    /// Brings `version` back into `regions`, one after the other, and counts it as consumed.
-    ///
-    /// # Errors
-    /// [`Error::Region`], [`Error::Unknown`], [`Error::Discarded`], [`Error::SizeMismatch`]: mend the call.
-    /// [`Error::Device`], [`Error::Storage`]: the copy failed; the regions are unspecified, and the version is still held and unconsumed.
-    pub fn restore(&self, version: Version, regions: &mut [RegionMut<'_>]) -> Result<()> {
-        self.read(version, regions, None, Deadline::default())
-    }
-
-    /// [`Engine::restore`], ordered after the work given to `stream` so far.
-    ///
-    /// # Errors
-    /// As [`Engine::restore`].
-    pub fn restore_on(
-        &self,
-        stream: &Stream,
-        version: Version,
-        regions: &mut [RegionMut<'_>],
-    ) -> Result<()> {
-        self.read(version, regions, Some(stream), Deadline::default())
-    }
-
-    pub(crate) fn read(
-        &self,
-        version: Version,
-        regions: &mut [RegionMut<'_>],
-        stream: Option<&Stream>,
-        deadline: Deadline,
-    ) -> Result<()> {
-        let given = region::total_mut(&*regions)?;
-        let expected = self.restore_size(version)?;
-        if given != expected {
-            return Err(Error::SizeMismatch {
-                version,
-                expected,
-                given,
-            });
-        }
-        self.read_into(
-            (version, expected),
-            TargetRegions::whole(regions),
-            stream,
-            deadline,
-        )
-    }
-
-    /// Reads a version of `size` bytes, or parts of it, which leave it as it is.
-    pub(crate) fn read_into(
-        &self,
-        (version, size): (Version, u64),
-        mut sink: TargetRegions<'_, '_>,
-        stream: Option<&Stream>,
-        deadline: Deadline,
-    ) -> Result<()> {
-        let begun = Instant::now();
-        let _span = tracing::debug_span!("restore", version, size).entered();
-        let read = || self.read_once((version, size), &mut sink, stream, deadline);
-        let is_read = self.shared.read_sound(version, read)?;
-        if is_read {
-            self.shared.restores.add(sink.len(), begun.elapsed());
-        }
-        Ok(())
-    }
-
-    /// The same, from the copies that the plan chooses. False for a version without bytes.
-    fn read_once(
-        &self,
-        (version, size): (Version, u64),
-        sink: &mut TargetRegions<'_, '_>,
-        stream: Option<&Stream>,
-        deadline: Deadline,
-    ) -> Result<bool> {
-        let (ticket, grant) = self.ask_at_home((version, size), deadline, |ticket| {
-            Event::Restore { ticket, version }
-        })?;
-        let Some(grant) = grant else {
-            return Ok(false);
-        };
-        let granted = self.moment();
-        for piece in &grant.pieces {
-            self.shared.pending.settle(&piece.place, Access::Read);
-        }
-        let copied = match deadline
-            .at()
-            .filter(|_| self.shared.reaches_storage(&grant))
-        {
-            Some(at) => self.read_until(at, ticket, (version, size), (grant, sink), stream),
-            None => {
-                let copied = self.copy_out(version, &grant, sink, stream);
-                let ok = copied.is_ok() && sink.is_whole();
-                self.shared.tell(Event::Read { ticket, ok });
-                copied.map(Some)
-            }
-        };
-        let copied = copied.and_then(|copied| copied.ok_or_else(|| deadline.passed()));
-        self.copied("restore", version, sink.len(), granted);
-        copied.map(|()| true)
     }
 
     /// Reads a version from where it lies, whatever it lies there as.
@@ -338,59 +189,8 @@ impl Engine {
     /// [`Error::Unknown`] or [`Error::Discarded`].
     pub fn discard(&self, version: Version) -> Result<()> {
         let drop = |ticket| Event::Drop { ticket, version };
-        self.ask((version, 0), Deadline::default(), drop)?;
+        self.ask(version, 0, Deadline::default(), drop)?;
         Ok(())
-    }
-
-    /// Waits until every version taken in before lies on the lowest tier: where that outlives the engine, they are there to stay.
-    ///
-    /// # Errors
-    /// [`Error::Stalled`] if some cannot get there.
-    pub fn wait(&self) -> Result<()> {
-        self.wait_until(Deadline::default())
-    }
-
-    /// [`Engine::wait`], for so long at most.
-    ///
-    /// # Errors
-    /// As [`Engine::wait`]; [`Error::TimedOut`] when the time is over. The versions are still on their way.
-    pub fn wait_for(&self, patience: Duration) -> Result<()> {
-        self.wait_until(Deadline::after(patience))
-    }
-
-    pub(crate) fn wait_until(&self, deadline: Deadline) -> Result<()> {
-        let version = None;
-        self.at_home()?;
-        // What is taken in later is not waited for.
-        let taken_in = self.to_protect(version);
-        self.ask_at_home((0, 0), deadline, |ticket| Event::Wait { ticket, version })?;
-        self.wait_protected(&taken_in, deadline)
-    }
-
-    /// Asks the plan: the place to copy to or from, or nothing to copy.
-    pub(crate) fn ask(
-        &self,
-        (version, size): (Version, u64),
-        deadline: Deadline,
-        event: impl FnOnce(Ticket) -> Event,
-    ) -> Result<(Ticket, Option<Grant>)> {
-        self.at_home()?;
-        self.ask_at_home((version, size), deadline, event)
-    }
-
-    /// [`ask`](Self::ask), by a call that has looked already whether this is the engine's process: each look is a system call.
-    pub(crate) fn ask_at_home(
-        &self,
-        (version, size): (Version, u64),
-        deadline: Deadline,
-        event: impl FnOnce(Ticket) -> Event,
-    ) -> Result<(Ticket, Option<Grant>)> {
-        let (ticket, answer) = self.shared.ask(deadline, event);
-        match answer.ok_or_else(|| deadline.passed())? {
-            Answer::Copy(grant) => Ok((ticket, Some(grant))),
-            Answer::Done(Ok(())) => Ok((ticket, None)),
-            Answer::Done(Err(refusal)) => Err(self.refused(version, size, refusal)),
-        }
     }
 
     /// That no group of another size used this number.
@@ -401,55 +201,36 @@ impl Engine {
         }
     }
 
-    pub(crate) fn refused(&self, version: Version, size: u64, refusal: Refusal) -> Error {
-        let cause = || self.shared.lock().last_failure();
-        match refusal {
-            Refusal::Empty => Error::Empty { version },
-            Refusal::VersionUsed => Error::VersionUsed { version },
-            Refusal::Unknown => Error::Unknown { version },
-            Refusal::Discarded => Error::Discarded { version },
-            Refusal::TooLarge { largest } => Error::TooLarge {
-                version,
-                size,
-                largest,
-            },
-            Refusal::NoRoom => Error::NoRoom {
-                version,
-                cause: cause(),
-            },
-            Refusal::Stalled { versions } => Error::Stalled {
-                versions,
-                cause: cause(),
-            },
-        }
-    }
-
-    /// Leaves the device cache its first `bytes` bytes and gives the other memory back to the device, for another phase of
-    /// the application, say; or takes it again, up to what the engine was built with. With 0 the cache is out of use and
-    /// everybody goes past it.
+    /// Leaves a cache its first `bytes` bytes and gives the other memory back, for another phase of the application, say;
+    /// or takes it again, up to the size that the engine was built with. With 0 the cache is out of use, and all copies go
+    /// past it. A host cache that is part of a pool is as large as the pool lets it be.
     ///
     /// A smaller cache is emptied first: copies that lie on a lower tier are given up, the others flushed, and slots that
     /// are lent are waited for. Chunks are given back whole, so some bytes more may stay mapped.
+    ///
+    /// ```
+    /// # fn main() -> tierflow_engine::Result<()> {
+    /// # use tierflow_engine::{Cache, Engine};
+    /// # use std::time::Duration;
+    /// # let device = tierflow_device::open(tierflow_device::Choice::Host)?;
+    /// # let engine = Engine::builder(&device).host_cache(8 << 20).scratch(std::env::temp_dir()).build()?;
+    /// engine.resize(Cache::Host, 0, Duration::from_secs(10))?;
+    /// // The application uses the memory; later the cache takes it again.
+    /// engine.resize(Cache::Host, 8 << 20, Duration::from_secs(10))?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`Error::TimedOut`] if that takes longer than `patience`: nothing new goes there meanwhile; call again to wait on,
     /// or with what it had to have it all back. [`Error::NotResizable`]; [`Error::Memory`] if its memory cannot be given
     /// back in parts, or is not to be had again.
-    pub fn resize_device_cache(&self, bytes: usize, patience: Duration) -> Result<()> {
-        self.resize(Kind::Device, bytes, patience)
-    }
-
-    /// [`Engine::resize_device_cache`], of the host cache. One that is part of a pool is as large as the pool lets it be.
-    ///
-    /// # Errors
-    /// As [`Engine::resize_device_cache`].
-    pub fn resize_host_cache(&self, bytes: usize, patience: Duration) -> Result<()> {
-        self.resize(Kind::Host, bytes, patience)
-    }
-
-    fn resize(&self, kind: Kind, bytes: usize, patience: Duration) -> Result<()> {
-        self.at_home()?;
+    pub fn resize(&self, cache: Cache, bytes: usize, patience: Duration) -> Result<()> {
+        let kind = match cache {
+            Cache::Device => Kind::Device,
+            Cache::Host => Kind::Host,
+        };
         let cache = kind.name();
+        self.at_home()?;
         let not = |why| Error::NotResizable { cache, why };
         if kind == Kind::Host && self.keeper.is_some() {
             return Err(not("it is part of a pool, which decides how large it is"));

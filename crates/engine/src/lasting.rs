@@ -3,9 +3,9 @@
 mod agreement;
 mod damage;
 mod external;
+mod group;
 mod nodes;
-mod others;
-mod peek;
+mod piece;
 mod protect;
 mod runs;
 mod survey;
@@ -13,8 +13,9 @@ mod survey;
 use agreement::Lowest;
 pub use damage::Damage;
 pub(crate) use external::External;
+pub use group::Group;
 pub(crate) use nodes::ProtectionState;
-pub use others::read_regions;
+pub use piece::{read_piece, read_regions};
 
 use crate::plan::{Event, TierId};
 use crate::run::{Directories, DurableTier, Empties, FirstWrite, Layouts, Shared, TierSettings};
@@ -27,7 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use survey::{Candidates, CopySelection, Orphan};
 use tierflow_store::{
-    Collective, Error as StoreError, Options, Order, Protection, Repository, Retention, Vault,
+    Error as StoreError, Options, Order, Protection, Repository, Retention, Vault,
 };
 
 /// The places in which versions are kept beyond the engine's life, as the application chose them.
@@ -41,14 +42,8 @@ pub(crate) struct HistoryOptions {
     pub(crate) retention: Option<Retention>,
     /// True if versions become durable in the order of their numbers, if that was chosen.
     pub(crate) in_order: Option<bool>,
-    /// How the group's ranks meet, if not in a directory that they share.
-    pub(crate) collective: Option<Arc<dyn Collective>>,
     /// Keeps the versions of the node-local directory though the node is lost.
     pub(crate) protection: Option<Arc<dyn Protection>>,
-    /// True if an engine is not built where more is lost than that bears.
-    pub(crate) refuses_losses: bool,
-    /// How long they wait for each other.
-    pub(crate) group_patience: Duration,
     /// How long dropping the engine waits for what is under way.
     pub(crate) closing: Duration,
     /// The faults in front of the I/O of both directories.
@@ -64,10 +59,7 @@ impl Default for HistoryOptions {
             group: None,
             retention: None,
             in_order: None,
-            collective: None,
             protection: None,
-            refuses_losses: false,
-            group_patience: Duration::from_secs(300),
             closing: Duration::from_secs(60),
             #[cfg(feature = "testing")]
             faults: Arc::default(),
@@ -102,41 +94,6 @@ impl EngineBuilder {
         self.lasting.faults = faults;
         self
     }
-
-    /// How the ranks of a [`group`](Self::group) find out from which versions all of them can go on: by their
-    /// application's own network, say. Unless you say otherwise, in the directory on external storage that they share, or the
-    /// node-local one if there is no other.
-    #[must_use]
-    pub fn collective(mut self, collective: Arc<dyn Collective>) -> Self {
-        self.lasting.collective = Some(collective);
-        self
-    }
-
-    /// How long the ranks of a [`group`](Self::group) wait for each other when their engines are built; five minutes unless
-    /// you say otherwise.
-    #[must_use]
-    pub fn group_patience(mut self, patience: Duration) -> Self {
-        self.lasting.group_patience = patience;
-        self
-    }
-}
-
-/// Whose pieces of which versions an engine writes.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Group {
-    pub(crate) rank: u32,
-    pub(crate) ranks: u32,
-    pub(crate) run: u64,
-}
-
-impl Default for Group {
-    fn default() -> Self {
-        Self {
-            rank: 0,
-            ranks: 1,
-            run: 0,
-        }
-    }
 }
 
 /// An open history: the tiers that outlive the engine, and the copies that count there.
@@ -159,24 +116,24 @@ pub(crate) struct OpenHistory {
 
 impl HistoryOptions {
     pub(crate) fn group(&self) -> Group {
-        self.group.unwrap_or_default()
+        self.group.clone().unwrap_or_default()
     }
 
     /// Checks that the choices go together.
     pub(crate) fn check(&self) -> Result<()> {
-        let Group { rank, ranks, .. } = self.group();
+        let group = self.group();
+        let (rank, ranks) = (group.rank, group.ranks);
         if rank >= ranks {
             return Err(BuildError::NoRank { rank, ranks }.into());
         }
         if self.protection.is_some() {
-            protect::check(self.node_local.is_some(), self.group)?;
+            protect::check(self.node_local.is_some(), self.group.as_ref())?;
         }
         if self.node_local.is_some() || self.external.is_some() {
             return Ok(());
         }
         let chosen = [
             (self.group.is_some(), "group"),
-            (self.collective.is_some(), "collective"),
             (self.retention.is_some(), "retention"),
             (self.in_order == Some(true), "durable_in_order"),
             (self.protection.is_some(), "redundancy"),
@@ -215,7 +172,7 @@ impl HistoryOptions {
         let empties = Arc::new(Empties::new(group.ranks > 1));
         let layouts = Arc::<Layouts>::default();
         let mut damage = Vec::new();
-        let found = self.external.as_ref().map(|external| external.find(group));
+        let found = self.external.as_ref().map(|external| external.find(&group));
         let (external, directory): (Option<Arc<dyn Vault>>, _) = match found.transpose()? {
             Some(Location::Directory(path)) => {
                 let opened = open_to_write_or_read("external", &path, &options, &mut damage)?;

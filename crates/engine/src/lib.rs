@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod builder;
+mod call;
 mod caught;
 mod closing;
 #[cfg(feature = "stage")]
@@ -11,7 +12,6 @@ mod direct_io;
 mod engine;
 mod error;
 mod flush;
-mod in_place;
 mod kind;
 mod lasting;
 mod metrics;
@@ -20,29 +20,29 @@ mod notice;
 mod region;
 mod run;
 mod seeing;
+mod slot;
 mod suspending;
 pub mod volume;
-mod within;
 
 pub use builder::{DeviceCache, EngineBuilder, HostCache, NodeLocal, ScratchTier, Tier};
+pub use call::Call;
 #[cfg(feature = "stage")]
 pub use compression::{BadCompression, Bound, CompressedTiers, Compression, NvcompCodec, Value};
 pub use direct_io::DirectIo;
-pub use engine::Engine;
+pub use engine::{Cache, Engine};
 pub use error::{BuildError, Error, PartError, Result};
 pub use flush::Flush;
-pub use in_place::{ConsumeSlot, ProduceSlot};
-pub use lasting::{Damage, read_regions};
+pub use lasting::{Damage, Group, read_piece, read_regions};
 pub use metrics::{
-    Calls, CompressionMetrics, DirectMetrics, Evictions, HopMetrics, Metrics, Stalls, TierMetrics,
-    WayBytes,
+    Calls, CompressionMetrics, DirectMetrics, Evictions, HopMetrics, Metrics, Reports, Stalls,
+    TierMetrics, WayBytes,
 };
 pub use notice::Notice;
 pub use region::{Named, Region, RegionMut};
+pub use slot::{ConsumeSlot, ProduceSlot};
 pub use suspending::Suspension;
 pub use tierflow_plan as plan;
 pub use tierflow_plan::timeline::{Timeline, TimelineLane, What};
 pub use tierflow_plan::{AfterRestore, PrefetchDistance, Version};
 pub use tierflow_store::Retention;
 pub use tierflow_store::container::{Element, RegionInfo};
-pub use within::Within;

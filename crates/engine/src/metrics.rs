@@ -4,6 +4,7 @@ use crate::plan::PrefetchDistance;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tierflow_tier_alloc::{DeviceReport, HostReport};
 
 /// Totals of one kind of blocking call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -167,6 +168,12 @@ pub struct Metrics {
     pub prefetch_distance: PrefetchDistance,
     /// Versions discarded because the [retention](crate::EngineBuilder::retention) does not keep them.
     pub pruned: u64,
+    /// A number that grows with the bytes that get to tiers that outlive the engine, and with those that other ranks
+    /// [protect](crate::EngineBuilder::redundancy): as long as it does, nothing hangs.
+    pub progress: u64,
+    /// The message of the [`policy`](crate::EngineBuilder::policy)'s panic, if it panicked. The engine then stopped
+    /// asking it and went on with [`Residency`](crate::plan::Residency).
+    pub policy_panic: Option<String>,
     /// Tiers, fastest first.
     pub tiers: Vec<TierMetrics>,
     /// Hops, in the order of their first use.
@@ -175,6 +182,15 @@ pub struct Metrics {
     pub compression: Option<CompressionMetrics>,
     /// `None` if the engine does not look for a direct path between device memory and the scratch file.
     pub direct: Option<DirectMetrics>,
+}
+
+/// Growth of the caches in memory: see [`Engine::reports`](crate::Engine::reports).
+#[derive(Debug, Clone, Default)]
+pub struct Reports {
+    /// The device cache, if there is one.
+    pub device: Option<DeviceReport>,
+    /// The host cache, if there is one: the bytes touched and pinned, and why not more.
+    pub host: Option<HostReport>,
 }
 
 impl fmt::Display for Metrics {

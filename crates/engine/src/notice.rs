@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 ///     state[0] += 1;
 ///     engine.checkpoint(step, &[Region::from(&state[..])])?;
 ///     if let Some(deadline) = notice.deadline() {
-///         let suspension = engine.suspend(deadline)?;
+///         let suspension = engine.suspend(None, deadline)?;
 ///         println!("goes on from {:?}", suspension.version());
 ///         suspension.wait()?;
 ///         break;

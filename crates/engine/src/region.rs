@@ -1,6 +1,7 @@
 //! The application's memory in a checkpoint or a restore.
 
 use crate::{Error, Result, Version};
+use hashbrown::HashMap;
 use std::ops::Range;
 use tierflow_device::Memory;
 use tierflow_store::container::{Element, RegionInfo};
@@ -16,7 +17,7 @@ use tierflow_store::container::{Element, RegionInfo};
 /// engine.checkpoint(1, &[grid, Region::from(&seed[..]).named("seed")])?;
 /// // A restore may take all regions, or named ones.
 /// let mut back = [0; 16];
-/// engine.restore_regions(1, &mut [("seed", RegionMut::from(&mut back[..]))])?;
+/// engine.call().restore_regions(1, &mut [("seed", RegionMut::from(&mut back[..]))])?;
 /// assert_eq!(back, seed);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -141,6 +142,49 @@ pub(crate) fn layout(version: Version, regions: &[Region<'_>]) -> Result<Option<
         }),
         None => Ok(Some(layout)),
     }
+}
+
+/// Returns the regions that have bytes, in the order of their offsets in the checkpoint, which come with them.
+///
+/// # Errors
+/// [`Error::NamedRegion`] for a name that `layout` does not have, or has with another length; [`Error::Region`].
+pub(crate) fn by_name<'r>(
+    version: Version,
+    layout: &[RegionInfo],
+    regions: &'r mut [(&str, RegionMut<'_>)],
+) -> Result<Vec<(u64, RegionMut<'r>)>> {
+    let refused = |name: &str, why: String| Error::NamedRegion {
+        version,
+        name: name.to_owned(),
+        why,
+    };
+    let mut names: Vec<&str> = regions.iter().map(|(name, _)| *name).collect();
+    names.sort_unstable();
+    if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(refused(pair[0], "it is asked for twice".to_owned()));
+    }
+    total_mut(regions.iter().map(|(_, region)| region))?;
+    let known: HashMap<&str, &RegionInfo> = layout
+        .iter()
+        .map(|info| (info.name.as_str(), info))
+        .collect();
+    let mut targets = Vec::with_capacity(regions.len());
+    for (name, region) in regions {
+        let info = known.get(name).ok_or_else(|| {
+            let names: Vec<_> = layout.iter().map(|info| info.name.as_str()).collect();
+            refused(name, format!("there is none, but {}", names.join(", ")))
+        })?;
+        let (held, given) = (info.length, region.len() as u64);
+        if held != given {
+            let why = format!("it has {held} bytes, and the memory for it {given}");
+            return Err(refused(name, why));
+        }
+        if given > 0 {
+            targets.push((info.offset, region.reborrow()));
+        }
+    }
+    targets.sort_by_key(|(offset, _)| *offset);
+    Ok(targets)
 }
 
 impl<'a> Region<'a> {

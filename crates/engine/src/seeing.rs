@@ -1,7 +1,7 @@
 //! Reports of an engine's state.
 
 use crate::lasting::Damage;
-use crate::metrics::{Evictions, HopMetrics, Metrics, Stalls, TierMetrics};
+use crate::metrics::{Evictions, HopMetrics, Metrics, Reports, Stalls, TierMetrics};
 use crate::plan::{Statistics, TierId};
 use crate::run::{Medium, direct_metrics};
 use crate::{Engine, Version};
@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tierflow_plan::timeline::Timeline;
 use tierflow_store::Gone;
-use tierflow_tier_alloc::{DeviceReport, HostReport};
 
 impl Engine {
     /// Returns the newest version held; with `before`, the newest with a smaller number. A new engine on the
@@ -33,6 +32,16 @@ impl Engine {
         let mut versions: Vec<_> = self.shared.lock().plan().versions().collect();
         versions.sort_unstable();
         versions
+    }
+
+    /// Returns true if `version`, and every version that it builds upon, lies on the lowest tier, whole, and others keep
+    /// [redundancy](crate::EngineBuilder::redundancy) of them if that is on the node: where it outlives the engine, it is
+    /// there to stay.
+    #[must_use]
+    pub fn is_durable(&self, version: Version) -> bool {
+        let is_settled = self.shared.lock().plan().is_settled(version);
+        let chain = self.to_protect(Some(version));
+        is_settled && chain.into_iter().all(|version| self.is_protected(version))
     }
 
     /// Returns the time, if a time line is kept.
@@ -69,29 +78,18 @@ impl Engine {
         timeline.write(std::io::BufWriter::new(file))
     }
 
-    /// Reports the growth of the device cache, if there is one.
+    /// Reports the growth of the caches in memory. Counting huge pages costs milliseconds.
     #[must_use]
-    pub fn device_arena_report(&self) -> Option<DeviceReport> {
-        self.shared
-            .tiers
-            .iter()
-            .find_map(|tier| match &tier.medium {
-                Medium::Device(arena) => Some(arena.report()),
-                _ => None,
-            })
-    }
-
-    /// Reports the growth of the host cache, if there is one: the bytes touched and pinned, and why not more. Counting
-    /// huge pages costs milliseconds.
-    #[must_use]
-    pub fn host_arena_report(&self) -> Option<HostReport> {
-        self.shared
-            .tiers
-            .iter()
-            .find_map(|tier| match &tier.medium {
-                Medium::Host(arena) => Some(arena.report()),
-                _ => None,
-            })
+    pub fn reports(&self) -> Reports {
+        let mut reports = Reports::default();
+        for tier in &self.shared.tiers {
+            match &tier.medium {
+                Medium::Device(arena) => reports.device = Some(arena.report()),
+                Medium::Host(arena) => reports.host = Some(arena.report()),
+                _ => {}
+            }
+        }
+        reports
     }
 
     /// Returns all measurements so far.
@@ -116,6 +114,8 @@ impl Engine {
             },
             prefetch_distance,
             pruned,
+            progress: self.moved(),
+            policy_panic: self.policy_panic.get().cloned(),
             tiers: std::iter::zip(&self.shared.tiers, tiers)
                 .map(|(tier, counts)| TierMetrics {
                     name: tier.kind.name(),
@@ -159,13 +159,6 @@ impl Engine {
                 .iter()
                 .find_map(|tier| Some(direct_metrics(tier.medium.straight()?))),
         }
-    }
-
-    /// Returns the message of the [`policy`](crate::EngineBuilder::policy)'s panic, if it panicked. The engine then
-    /// stopped asking it and went on with [`Residency`](crate::plan::Residency).
-    #[must_use]
-    pub fn policy_panic(&self) -> Option<&str> {
-        self.policy_panic.get().map(String::as_str)
     }
 
     /// Returns the known damage of durable storage, without reading versions. Files that could not be read when the

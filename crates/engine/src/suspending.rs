@@ -2,7 +2,7 @@
 
 use crate::deadline::{Deadline, Interrupt};
 use crate::plan::Refusal;
-use crate::run::{Answer, Asked, Decided};
+use crate::run::{Answer, SuspendChoice, SuspendTicket};
 use crate::{Engine, Error, Result, Version};
 use std::time::{Duration, Instant};
 
@@ -13,13 +13,13 @@ pub struct Suspension<'engine> {
     version: Option<Version>,
     newest: Option<Version>,
     expected: Option<Duration>,
-    asked: Option<Asked>,
+    asked: Option<SuspendTicket>,
     deadline: Instant,
 }
 
 impl Engine {
-    /// Makes the newest version durable that can be by `deadline`, when the job has to end. Returns at once, with that
-    /// version. [`Suspension::wait`] waits for it; then end the process. An ordinary restart continues elsewhere.
+    /// Makes the version `to` durable, or without one the newest that can be by `deadline`, when the job has to end.
+    /// Returns at once, with that version. [`Suspension::wait`] waits for it; then end the process. An ordinary restart continues elsewhere.
     ///
     /// The version goes directly from its tier to the lowest one, and nothing else moves: the engine drops prefetches,
     /// flushes under way or waiting, and copies of other versions. The choice depends on sizes, on transfers under way,
@@ -29,13 +29,14 @@ impl Engine {
     ///
     /// If versions are [durable in order](crate::EngineBuilder::durable_in_order), or are stored as differences, all
     /// versions before the chosen one become durable, too. Each rank of a group chooses for itself: agree on the least
-    /// of their versions, and call [`Engine::suspend_to`] on all.
+    /// of their versions, and suspend to that on all, even if it cannot be durable in time.
     ///
     /// If the job need not end after all, go on: once the version is durable, the next checkpoint, restore or wait
     /// resumes all that was dropped. [`Engine::close`] waits for the chosen version, and for nothing that was dropped.
     ///
     /// # Errors
-    /// [`Error::NothingLasts`] if the engine has no durable tier; [`Error::OtherProcess`].
+    /// [`Error::NothingLasts`] if the engine has no durable tier; [`Error::Unknown`] and [`Error::Discarded`] for `to`;
+    /// [`Error::OtherProcess`].
     ///
     /// ```
     /// # fn main() -> tierflow_engine::Result<()> {
@@ -47,36 +48,25 @@ impl Engine {
     /// # let state = [0_u8; 4096];
     /// engine.checkpoint(7, &[Region::from(&state[..])])?;
     /// // The batch system says that this job has 60 s left.
-    /// let suspension = engine.suspend(Instant::now() + Duration::from_secs(60))?;
+    /// let suspension = engine.suspend(None, Instant::now() + Duration::from_secs(60))?;
     /// println!("{:?} will be durable in {:?}", suspension.version(), suspension.expected());
     /// assert!(suspension.wait()?);
     /// # drop(engine);
     /// # let _ = std::fs::remove_dir_all(directory);
     /// # Ok(()) }
     /// ```
-    pub fn suspend(&self, deadline: Instant) -> Result<Suspension<'_>> {
-        self.suspend_or_to(None, deadline)
-    }
-
-    /// As [`Engine::suspend`], for this version, even if it cannot be durable in time: for the ranks of a group that
-    /// agreed on it.
-    ///
-    /// # Errors
-    /// As [`Engine::suspend`]; [`Error::Unknown`], [`Error::Discarded`].
-    pub fn suspend_to(&self, version: Version, deadline: Instant) -> Result<Suspension<'_>> {
-        self.restore_size(version)?;
-        self.suspend_or_to(Some(version), deadline)
-    }
-
-    fn suspend_or_to(&self, version: Option<Version>, deadline: Instant) -> Result<Suspension<'_>> {
+    pub fn suspend(&self, to: Option<Version>, deadline: Instant) -> Result<Suspension<'_>> {
+        if let Some(version) = to {
+            self.restore_size(version)?;
+        }
         self.at_home()?;
         self.outlasts("suspend")?;
         let newest = self.latest(None);
-        let Decided {
+        let SuspendChoice {
             version,
             expected,
             asked,
-        } = self.shared.suspend(version, deadline);
+        } = self.shared.suspend(to, deadline);
         tracing::info!(?version, ?newest, ?expected, "suspended");
         Ok(Suspension {
             engine: self,

@@ -12,7 +12,7 @@ use home::{Home, home};
 use std::sync::Arc;
 use std::time::Duration;
 use tierflow_device::{Choice, open};
-use tierflow_engine::{BuildError, Engine, EngineBuilder, Error, Region};
+use tierflow_engine::{BuildError, Engine, EngineBuilder, Error, Group, Region, Tier};
 use tierflow_store::{Error as StoreError, Faults, Options, Repository, Retention};
 
 fn content(run: u64, rank: u32, version: u64) -> Vec<u8> {
@@ -38,7 +38,9 @@ fn builder(home: &Home, node: &str, rank: u32, ranks: u32, run: u64) -> EngineBu
     let builder = Engine::builder(&device)
         .host_cache(8 << 20)
         .node_local(near);
-    builder.external(&home.far).group(rank, ranks, run)
+    builder
+        .external(&home.far)
+        .group(Group::new(rank, ranks, run))
 }
 
 fn group(home: &Home, node: &str, ranks: u32, run: u64) -> Vec<Engine> {
@@ -91,6 +93,41 @@ fn a_number_of_the_run_that_is_used_again_mixes_nothing() {
 }
 
 #[test]
+fn ranks_on_each_others_nodes_are_told_what_lies_there() {
+    let home = home();
+    let on = |nodes: [&str; 2], run| {
+        let all = InMemory::new(2);
+        together(2, |rank| {
+            let near = home.near.with_extension(nodes[rank as usize]);
+            let builder = Engine::builder(&open(Choice::Host).unwrap());
+            let met = Arc::new(Member(Arc::clone(&all), rank as usize));
+            let builder = builder.host_cache(8 << 20).node_local(near);
+            let own = Group::new(rank, 2, run).collective(met);
+            builder.group(own).build().unwrap()
+        })
+    };
+    let told = |engine: &Engine| {
+        let damage = engine.damage().into_iter();
+        damage.map(|damage| damage.to_string()).collect::<Vec<_>>()
+    };
+    let first = on(["a", "b"], 1);
+    assert!(first.iter().all(|engine| told(engine).is_empty()));
+    write(&first, 1, 0, &[3, 3]);
+    drop(first);
+    let swapped = on(["b", "a"], 2);
+    assert_eq!(latest(&swapped), [None; 2]);
+    for (rank, engine) in (0..).zip(&swapped) {
+        let told = told(engine);
+        let words = format!("versions up to 2 of rank {} lie on this node", 1 - rank);
+        assert!(told.len() == 1 && told[0].contains(&words), "{told:?}");
+    }
+    drop(swapped);
+    let back = on(["a", "b"], 3);
+    assert_eq!(latest(&back), [Some(2); 2]);
+    assert!(back.iter().all(|engine| told(engine).is_empty()));
+}
+
+#[test]
 fn a_node_that_was_left_brings_nothing_back() {
     let home = home();
     write(&group(&home, "a", 2, 1), 1, 0, &[3, 3]);
@@ -133,7 +170,8 @@ fn a_restart_that_never_began_costs_nothing() {
     far.remove(&(2..4).collect()).unwrap();
     drop(far);
     // Rank 1 is never started on the other nodes.
-    let lonely = builder(&home, "b", 0, 2, 2).group_patience(Duration::from_millis(20));
+    let lonely = builder(&home, "b", 0, 2, 2);
+    let lonely = lonely.group(Group::new(0, 2, 2).patience(Duration::from_millis(20)));
     let error = lonely.build().unwrap_err();
     assert!(
         matches!(&error, Error::Storage(StoreError::Absent { ranks, .. }) if *ranks == [1]),
@@ -149,7 +187,9 @@ fn a_group_without_external_storage_meets_on_its_node() {
     let build = |run: u64| {
         together(3, |rank| {
             let builder = Engine::builder(&device).host_cache(8 << 20);
-            let builder = builder.node_local(&home.near).group(rank, 3, run);
+            let builder = builder
+                .node_local(&home.near)
+                .group(Group::new(rank, 3, run));
             builder.retention(Retention::newest(5)).build().unwrap()
         })
     };
@@ -257,13 +297,11 @@ fn what_cannot_be_read_now_is_not_given_up() {
                 options = options.faults(Arc::clone(&faults));
             }
             let far = Arc::new(Repository::open(&home.far, options).unwrap());
-            let builder = Engine::builder(&device)
-                .host_cache(1 << 20)
-                .group(rank, 2, 2);
             let met = Member(Arc::clone(&all), rank as usize);
-            builder
-                .external_vault(far)
-                .collective(Arc::new(met))
+            Engine::builder(&device)
+                .host_cache(1 << 20)
+                .group(Group::new(rank, 2, 2).collective(Arc::new(met)))
+                .tier(Tier::vault(far))
                 .build()
         })
     };
@@ -299,7 +337,7 @@ fn a_group_agrees_over_whatever_connects_it() {
         together(3, |rank| {
             let of = Member(Arc::clone(&all), rank as usize);
             builder(&home, "a", rank, 3, run)
-                .collective(Arc::new(of))
+                .group(Group::new(rank, 3, run).collective(Arc::new(of)))
                 .build()
                 .unwrap()
         })
@@ -317,14 +355,14 @@ fn a_rank_with_nothing_to_save_takes_part() {
             together(3, |rank| {
                 let builder = Engine::builder(&open(Choice::Host).unwrap());
                 let builder = builder.host_cache(cache).external(&far);
-                builder.group(rank, 3, run).build().unwrap()
+                builder.group(Group::new(rank, 3, run)).build().unwrap()
             })
         };
         let first = build(1);
         for version in 0..4 {
             checkpoint(&first[0], 1, 0, version);
             first[1].checkpoint(version, &[]).unwrap();
-            let within = first[2].within(Duration::from_secs(60));
+            let within = first[2].call().within(Duration::from_secs(60));
             within
                 .checkpoint(version, &[Region::from([].as_slice())])
                 .unwrap();
@@ -337,7 +375,7 @@ fn a_rank_with_nothing_to_save_takes_part() {
                 assert_eq!(engine.restore_size(2).unwrap(), 0);
                 engine.restore(2, &mut []).unwrap();
                 assert!(restored(engine, 3).unwrap().is_empty());
-                assert!(engine.consume(1).is_err());
+                assert!(engine.call().consume(1).is_err());
             }
         };
         check(&first);

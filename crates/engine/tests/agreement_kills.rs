@@ -13,7 +13,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Engine, Region, RegionMut};
+use tierflow_engine::{Engine, Group, Region, RegionMut};
 use tierflow_testing::{Process, this_test};
 
 const CHILD: &str = "TIERFLOW_AGREEMENT_START";
@@ -50,7 +50,7 @@ fn rank() {
         .node_local(path("TIERFLOW_NEAR"))
         .external(path("TIERFLOW_FAR"))
         // A job that is queued again has the number that it had.
-        .group(rank, ranks, start / 2)
+        .group(Group::new(rank, ranks, start / 2))
         .build()
         .unwrap();
     assert!(engine.damage().is_empty());

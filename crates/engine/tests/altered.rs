@@ -94,12 +94,12 @@ fn named(engine: &Engine, version: Version) -> Result<Vec<u8>> {
     middle.fill(0);
     end.fill(0);
     let mut regions = [("b", RegionMut::from(middle)), ("c", RegionMut::from(end))];
-    engine.restore_regions(version, &mut regions)?;
+    engine.call().restore_regions(version, &mut regions)?;
     Ok(bytes)
 }
 
 fn in_place(engine: &Engine, version: Version) -> Result<Vec<u8>> {
-    let slot = engine.consume(version)?;
+    let slot = engine.call().consume(version)?;
     Ok(slot.bytes()?.to_vec())
 }
 
@@ -187,7 +187,8 @@ fn fill(engine: &Engine, length: usize) {
 fn the_only_copy_is_an_error_and_never_wrong_bytes() {
     for route in &ROUTES {
         let rig = Rig::new();
-        let builder = Engine::builder(&open(Choice::Host).unwrap()).storage(rig.storage());
+        let builder =
+            Engine::builder(&open(Choice::Host).unwrap()).tier(Tier::storage(rig.storage()));
         let engine = (route.builder)(builder).build().unwrap();
         fill(&engine, route.length);
         rig.lies.store(true, Relaxed);
@@ -222,7 +223,8 @@ fn the_only_copy_is_an_error_and_never_wrong_bytes() {
 fn the_copy_below_is_read_instead() {
     for route in &ROUTES {
         let rig = Rig::new();
-        let builder = Engine::builder(&open(Choice::Host).unwrap()).storage(rig.storage());
+        let builder =
+            Engine::builder(&open(Choice::Host).unwrap()).tier(Tier::storage(rig.storage()));
         let builder = builder.external(rig.external());
         let engine = (route.builder)(builder).build().unwrap();
         fill(&engine, route.length);

@@ -6,7 +6,7 @@ mod vaults;
 
 use std::sync::{Arc, Condvar, Mutex};
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Engine, Region};
+use tierflow_engine::{Engine, Region, Tier};
 use tierflow_store::{Error, Result};
 use vaults::{Call, Watch, Watched};
 
@@ -62,7 +62,7 @@ fn a_version_discarded_on_its_way_is_not_published() {
         let device = open(Choice::Host).unwrap();
         let engine = Engine::builder(&device)
             .host_cache(16 << 20)
-            .external_vault(Arc::clone(&vault) as _);
+            .tier(Tier::vault(Arc::clone(&vault) as _));
         let engine = engine.build().unwrap();
         let bytes = vec![7; length];
         let regions = [Region::from(bytes.as_slice())];

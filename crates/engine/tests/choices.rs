@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{
-    BuildError, Engine, EngineBuilder, Error, Region, RegionMut, Retention, Tier,
+    BuildError, Engine, EngineBuilder, Error, Group, Region, RegionMut, Retention, Tier,
 };
 use tierflow_store::{Faults, Faulty, Scratch};
 
@@ -18,7 +18,7 @@ fn builder() -> EngineBuilder {
 #[test]
 fn what_is_about_lasting_versions_needs_some() {
     let cases = [
-        (builder().group(0, 1, 5), "group"),
+        (builder().group(Group::new(0, 1, 5)), "group"),
         (builder().retention(Retention::newest(2)), "retention"),
         (builder().durable_in_order(true), "durable_in_order"),
     ];
@@ -56,7 +56,10 @@ fn ranks_are_counted_from_0() {
     let directory = tempfile::tempdir().unwrap();
     for (rank, ranks) in [(5, 3), (3, 3), (0, 0)] {
         let builder = builder().host_cache(1 << 20).external(directory.path());
-        let error = builder.group(rank, ranks, 1).build().unwrap_err();
+        let error = builder
+            .group(Group::new(rank, ranks, 1))
+            .build()
+            .unwrap_err();
         assert!(
             matches!(error, Error::Build(BuildError::NoRank { .. })),
             "{error}"
@@ -102,7 +105,9 @@ fn no_room_says_why_and_what_is_so() {
     let faults = Arc::<Faults>::default();
     let scratch = Scratch::open(directory.path()).unwrap();
     let storage = Faulty::new(scratch, Arc::clone(&faults));
-    let builder = builder().host_cache(1 << 20).storage(Arc::new(storage));
+    let builder = builder()
+        .host_cache(1 << 20)
+        .tier(Tier::storage(Arc::new(storage)));
     let engine = builder.build().unwrap();
     faults.full.store(true, Relaxed);
     let bytes = vec![1; 256 << 10];

@@ -95,7 +95,7 @@ fn two_engines_have_half_of_the_pool_each_once_both_want_it() {
         done.store(true, Ordering::Relaxed);
     });
     wait_until("the first gave its memory back", || {
-        let touched = one.host_arena_report().unwrap().touched as u64;
+        let touched = one.reports().host.unwrap().touched as u64;
         touched <= POOL / 2
     });
     assert_restores(&two, 2, 0..50);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Engine, Error, Region};
+use tierflow_engine::{Engine, Error, Group, Region, Tier};
 use tierflow_store::{
     Gone, OnNode, Piece, PieceInfo, Protect, Protection, Repository, Result, Snapshot, Vault,
     VersionInfo,
@@ -48,7 +48,7 @@ fn close(hangs: bool) -> (tierflow_engine::Result<()>, Duration, usize) {
     let slow = Watched::new(external.path(), Slow { hangs });
     let engine = Engine::builder(&open(Choice::Host).unwrap())
         .node_local(node.path())
-        .external_vault(slow.clone())
+        .tier(Tier::vault(slow.clone()))
         .closing_patience(PATIENCE)
         .build()
         .unwrap();
@@ -174,7 +174,7 @@ fn other_ranks_that_are_slow_are_waited_for_as_long_as_bytes_move() {
     let node = tempfile::tempdir().unwrap();
     let engine = Engine::builder(&open(Choice::Host).unwrap())
         .node_local(node.path())
-        .group(0, 1, 1)
+        .group(Group::new(0, 1, 1))
         .redundancy(OfSlowNodes)
         .closing_patience(PATIENCE)
         .build()

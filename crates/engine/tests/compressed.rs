@@ -12,7 +12,7 @@ use tierflow_dedup::Tree;
 use tierflow_device::{Choice, Device, open};
 use tierflow_engine::{
     AfterRestore, Bound, BuildError, Compression, CompressionMetrics, Element, Engine,
-    EngineBuilder, Error, Flush, Region, RegionMut, Value, Version,
+    EngineBuilder, Error, Flush, Group, Region, RegionMut, Tier, Value, Version, read_regions,
 };
 use tierflow_store::{Faults, Faulty, Scratch};
 
@@ -121,7 +121,10 @@ fn a_region_with_a_bound_comes_back_within_it_and_the_others_as_they_were() {
         // A single region can be read.
         let mut wave = vec![0; SIZE];
         let region = ("wave", RegionMut::from(wave.as_mut_slice()));
-        engine.restore_regions(version, &mut [region]).unwrap();
+        engine
+            .call()
+            .restore_regions(version, &mut [region])
+            .unwrap();
         let back = restored(&engine, version).unwrap();
         assert!(back[..head.len()] == head && back[head.len() + SIZE..] == tail);
         assert!(back[head.len()..head.len() + SIZE] == wave);
@@ -294,7 +297,7 @@ fn ranks_of_a_group_compress_each_for_itself() {
                     let engine = Engine::builder(&host())
                         .host_cache(2 * SIZE)
                         .external(directory)
-                        .group(rank as u32, 3, number)
+                        .group(Group::new(rank as u32, 3, number))
                         .compress(Compression::lossless(Value::F32))
                         .build()
                         .unwrap();
@@ -313,10 +316,11 @@ fn ranks_of_a_group_compress_each_for_itself() {
         // The versions of another rank, which are compressed on its storage.
         let mut other = vec![0; sizes[2]];
         let region = ("checkpoint", other.as_mut_slice());
-        engine.restore_rank(5, 2, &mut [region]).unwrap();
+        let piece = engine.piece(5, Some(2)).unwrap();
+        read_regions(&piece, &mut [region]).unwrap();
         assert!(other == of(2, 5));
         let region = ("checkpoint", &mut other[1..]);
-        assert!(engine.restore_rank(5, 2, &mut [region]).is_err());
+        assert!(read_regions(&piece, &mut [region]).is_err());
     });
 }
 
@@ -330,7 +334,7 @@ fn a_disk_that_fails_costs_no_version_that_lies_elsewhere() {
     );
     let engine = Engine::builder(&host())
         .host_cache(4 * SIZE)
-        .storage(Arc::new(storage))
+        .tier(Tier::storage(Arc::new(storage)))
         .flush(Flush::Eager)
         .compress(Compression::lossless(Value::F32))
         .build()

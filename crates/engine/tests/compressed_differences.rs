@@ -16,7 +16,7 @@ use tierflow_dedup::{Config, Lineage, Method, Tree};
 use tierflow_device::{Choice, Device, open};
 use tierflow_engine::{
     AfterRestore, Bound, BuildError, Compression, CompressionMetrics, Element, Engine,
-    EngineBuilder, Error, Flush, Region, RegionMut, Value, Version,
+    EngineBuilder, Error, Flush, Region, RegionMut, Tier, Value, Version,
 };
 use tierflow_store::{Faults, Faulty, Options, Repository, Scratch};
 
@@ -124,7 +124,10 @@ fn regions_of_several_types_and_sizes_come_back_together_and_one_by_one() {
     for version in versions.rev() {
         let mut alone = vec![0; 40_000];
         let region = ("wave", RegionMut::from(alone.as_mut_slice()));
-        engine.restore_regions(version, &mut [region]).unwrap();
+        engine
+            .call()
+            .restore_regions(version, &mut [region])
+            .unwrap();
         assert!(alone == wave(version));
         let whole = [head(version), state(version), wave(version)].concat();
         assert_restores(&engine, version, &whole);
@@ -265,7 +268,10 @@ fn a_disk_that_fails_ends_a_chain_and_loses_nothing() {
     let scratch = Scratch::open(directory.path()).unwrap();
     let engine = Engine::builder(&host())
         .host_cache(8 * SIZE)
-        .storage(Arc::new(Faulty::new(scratch, Arc::clone(&faults))))
+        .tier(Tier::storage(Arc::new(Faulty::new(
+            scratch,
+            Arc::clone(&faults),
+        ))))
         .flush(Flush::Eager)
         .dedup(chunks())
         .compress(always())

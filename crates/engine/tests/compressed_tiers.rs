@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use tierflow_dedup::Tree;
 use tierflow_device::{Choice, Device, open};
 use tierflow_engine::{
-    BuildError, CompressedTiers, Compression, Engine, EngineBuilder, Error, Flush, Tier, Value,
-    Version,
+    BuildError, Cache, CompressedTiers, Compression, Engine, EngineBuilder, Error, Flush, Tier,
+    Value, Version,
 };
 use tierflow_peers::{Part, PeerCache};
 use tierflow_store::{Faults, Faulty, Scratch};
@@ -103,9 +103,9 @@ fn the_tiers_above_hold_versions_as_they_are_and_those_below_hold_less() {
             || (0..20).for_each(|version| assert_restores(&engine, version, &field(version, SIZE)));
         // From wherever they lie, without the device cache, and from storage alone.
         restore_all();
-        engine.resize_device_cache(0, patience).unwrap();
+        engine.resize(Cache::Device, 0, patience).unwrap();
         restore_all();
-        engine.resize_host_cache(0, patience).unwrap();
+        engine.resize(Cache::Host, 0, patience).unwrap();
         restore_all();
     }
 }
@@ -164,7 +164,7 @@ fn a_disk_that_cannot_be_read_keeps_its_versions_from_going_further_down() {
     let storage = Faulty::new(storage, Arc::clone(&faults));
     let engine = Engine::builder(&host())
         .host_cache(SIZE)
-        .storage(Arc::new(storage))
+        .tier(Tier::storage(Arc::new(storage)))
         .external(directory.path().join("external"))
         .compress(on(CompressedTiers::External))
         .build()

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use tierflow_device::{Choice, Device, Memory, Stream, open};
-use tierflow_engine::{AfterRestore, Engine, Region, RegionMut, Tier, Version};
+use tierflow_engine::{AfterRestore, Cache, Engine, Region, RegionMut, Tier, Version};
 use tierflow_tier_alloc::{HostPool, PoolOptions};
 
 const MIB: usize = 1 << 20;
@@ -174,7 +174,7 @@ fn consumed_in_place_through_all_tiers() {
     let size = |version: Version| 1 + (version as usize * 7_919_000) % (6 * MIB);
     engine.hint((0..120).rev());
     for version in 0..120 {
-        let mut slot = engine.produce(version, size(version)).unwrap();
+        let mut slot = engine.call().produce(version, size(version)).unwrap();
         let source = device.alloc(size(version)).unwrap();
         let mut field = source.lend_mut(0..size(version)).unwrap();
         stream
@@ -184,7 +184,7 @@ fn consumed_in_place_through_all_tiers() {
         slot.commit();
     }
     for version in (0..120).rev() {
-        let slot = engine.consume(version).unwrap();
+        let slot = engine.call().consume(version).unwrap();
         let mut bytes = vec![0; size(version)];
         stream.read(&slot, &mut bytes).unwrap();
         assert!(bytes == content(version, size(version)), "{version}");
@@ -230,7 +230,7 @@ fn two_engines_share_a_pool_of_pinned_memory() {
                 for version in versions.rev() {
                     application.assert_restores(&engine, version, 16 * MIB - 4096);
                 }
-                println!("client {client}: {:?}", engine.host_arena_report().unwrap());
+                println!("client {client}: {:?}", engine.reports().host.unwrap());
             });
         }
     });
@@ -255,12 +255,12 @@ fn device_memory_is_lent_to_another_phase() {
     let before = device.free_bytes().unwrap();
     let patience = std::time::Duration::from_secs(60);
     let begun = std::time::Instant::now();
-    engine.resize_device_cache(128 * MIB, patience).unwrap();
+    engine.resize(Cache::Device, 128 * MIB, patience).unwrap();
     println!("given back after {:?}", begun.elapsed());
     assert!(device.free_bytes().unwrap() - before >= 2 << 30);
     (0..60).for_each(|version| application.assert_restores(&engine, version, 16 * MIB));
     let begun = std::time::Instant::now();
-    engine.resize_device_cache(usize::MAX, patience).unwrap();
+    engine.resize(Cache::Device, usize::MAX, patience).unwrap();
     println!("back again after {:?}", begun.elapsed());
     (0..60).for_each(|version| application.assert_restores(&engine, version, 16 * MIB));
 }

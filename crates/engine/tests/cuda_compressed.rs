@@ -180,7 +180,10 @@ fn a_bounded_field_comes_back_within_its_bound_and_by_any_regions() {
         // Twice the same: to ordinary memory, alone, and to the device.
         let mut alone = vec![0; SIZE];
         let region = ("wave", RegionMut::from(alone.as_mut_slice()));
-        engine.restore_regions(version, &mut [region]).unwrap();
+        engine
+            .call()
+            .restore_regions(version, &mut [region])
+            .unwrap();
         let back = bench.restored(&engine, version);
         // The device cache may hold one of them as it was.
         let truth = values(&field(version));
@@ -241,7 +244,10 @@ fn the_host_reads_what_the_device_compressed_and_the_other_way_round() {
         for version in 0..8 {
             let mut back = vec![0; SIZE];
             let region = ("wave", RegionMut::from(back.as_mut_slice()));
-            engine.restore_regions(version, &mut [region]).unwrap();
+            engine
+                .call()
+                .restore_regions(version, &mut [region])
+                .unwrap();
             assert!(back == field(version));
         }
         for version in 8..12 {
@@ -358,7 +364,10 @@ fn nvcomp_compresses_what_any_build_with_its_codecs_reads() {
         for version in 0..VERSIONS {
             let mut back = vec![0; SIZE];
             let region = ("wave", RegionMut::from(back.as_mut_slice()));
-            engine.restore_regions(version, &mut [region]).unwrap();
+            engine
+                .call()
+                .restore_regions(version, &mut [region])
+                .unwrap();
             assert!(back == field(version), "{codec}, {version}");
         }
     }

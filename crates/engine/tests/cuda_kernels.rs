@@ -71,7 +71,7 @@ fn slots_are_ordered_after_kernels_that_nobody_waited_for() {
     let count = 24;
     let mut commits = Vec::new();
     for version in 0..count {
-        let slot = engine.produce(version, MIB).unwrap();
+        let slot = engine.call().produce(version, MIB).unwrap();
         late_fill(&stream, slot.address(), version as u32 + 1);
         let begun = std::time::Instant::now();
         slot.commit_after(&stream).unwrap();
@@ -81,7 +81,7 @@ fn slots_are_ordered_after_kernels_that_nobody_waited_for() {
     println!("commit_after: median {:?}", commits[commits.len() / 2]);
     let mut bytes = vec![0; MIB];
     for version in (0..count).rev() {
-        let slot = engine.consume(version).unwrap();
+        let slot = engine.call().consume(version).unwrap();
         stream.read(&slot, &mut bytes).unwrap();
         let words = bytes.chunks_exact(4);
         let word = (version as u32 + 1).to_le_bytes();
@@ -91,7 +91,7 @@ fn slots_are_ordered_after_kernels_that_nobody_waited_for() {
     // Discarded or given up at once, and written anew by another stream: the first kernel must be over by then.
     let others = device.stream().unwrap();
     for version in count..count + 8 {
-        let slot = engine.produce(version, MIB).unwrap();
+        let slot = engine.call().produce(version, MIB).unwrap();
         late_fill(&stream, slot.address(), 77);
         if version % 2 == 0 {
             slot.commit_after(&stream).unwrap();
@@ -99,10 +99,10 @@ fn slots_are_ordered_after_kernels_that_nobody_waited_for() {
         } else {
             slot.give_up_after(&stream).unwrap();
         }
-        let mut slot = engine.produce(1000 + version, 4 * MIB).unwrap();
+        let mut slot = engine.call().produce(1000 + version, 4 * MIB).unwrap();
         slot.fill(&others, 5).unwrap();
         slot.commit();
-        let slot = engine.consume(1000 + version).unwrap();
+        let slot = engine.call().consume(1000 + version).unwrap();
         let mut bytes = vec![0; 4 * MIB];
         others.read(&slot, &mut bytes).unwrap();
         assert!(bytes.iter().all(|&byte| byte == 5));

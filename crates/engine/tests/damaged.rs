@@ -8,7 +8,7 @@ use history::restored;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Compression, Engine, EngineBuilder, Error, Region, Value, Version};
+use tierflow_engine::{Compression, Engine, EngineBuilder, Error, Region, Tier, Value, Version};
 use tierflow_store::{Error as StoreError, Faults, Faulty, Scratch};
 
 const LENGTH: usize = 100_000;
@@ -25,7 +25,7 @@ fn builder(directory: &std::path::Path, faults: &Arc<Faults>) -> EngineBuilder {
     let scratch = Faulty::new(Scratch::open(directory).unwrap(), Arc::clone(faults));
     Engine::builder(&open(Choice::Host).unwrap())
         .host_cache(2 * LENGTH.next_multiple_of(4096))
-        .storage(Arc::new(scratch))
+        .tier(Tier::storage(Arc::new(scratch)))
 }
 
 fn checkpoint_all(engine: &Engine) {
@@ -63,7 +63,7 @@ fn what_a_scratch_file_does_not_give_back_comes_from_below() {
     assert!(scratch > 0 && below == 0);
     // In place, too, and however often.
     for version in 0..VERSIONS {
-        let slot = engine.consume(version).unwrap();
+        let slot = engine.call().consume(version).unwrap();
         assert!(slot.bytes().unwrap() == content(version), "{version}");
     }
     // Prefetches read the other copy, too.
@@ -95,7 +95,7 @@ fn what_cannot_be_put_together_comes_from_below() {
     engine.hint(0..VERSIONS);
     engine.prefetch_start();
     for version in 0..VERSIONS {
-        let slot = engine.consume(version).unwrap();
+        let slot = engine.call().consume(version).unwrap();
         assert!(slot.bytes().unwrap() == content(version), "{version}");
     }
     let [_, scratch, below] = damaged(&engine)[..] else {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Engine, EngineBuilder, Error, Region, RegionMut, Version};
+use tierflow_engine::{Engine, EngineBuilder, Error, Region, RegionMut, Tier, Version};
 use tierflow_store::{Options, Repository, Result, Vault};
 use vaults::{Call, Watch, Watched};
 
@@ -86,7 +86,7 @@ fn engine(cache: usize) -> (Engine, Arc<Watched<Hanging>>, tempfile::TempDir) {
 
 fn over(vault: &Arc<Watched<Hanging>>, cache: usize) -> Engine {
     let builder: EngineBuilder = Engine::builder(&open(Choice::Host).unwrap()).host_cache(cache);
-    builder.external_vault(vault.clone()).build().unwrap()
+    builder.tier(Tier::vault(vault.clone())).build().unwrap()
 }
 
 /// Such an engine over so many versions that lie in the vault, and nowhere else yet.
@@ -119,7 +119,7 @@ fn a_restore_from_storage_that_hangs() {
     for version in 0..6 {
         let mut bytes = vec![77; MIB];
         let regions = &mut [RegionMut::from(bytes.as_mut_slice())];
-        match engine.within(SHORT).restore(version, regions) {
+        match engine.call().within(SHORT).restore(version, regions) {
             Ok(()) => assert!(bytes == content(version, MIB)),
             Err(Error::TimedOut { patience: SHORT }) => {
                 timed_out.push(version);
@@ -135,13 +135,18 @@ fn a_restore_from_storage_that_hangs() {
         let mut bytes = vec![0; MIB];
         let regions = &mut [RegionMut::from(bytes.as_mut_slice())];
         engine
+            .call()
             .within(Duration::MAX)
             .restore(version, regions)
             .unwrap();
         assert!(bytes == content(version, MIB));
     }
     checkpoint(&engine, 6, MIB);
-    engine.within(Duration::from_secs(60)).wait().unwrap();
+    engine
+        .call()
+        .within(Duration::from_secs(60))
+        .wait()
+        .unwrap();
     assert!(restored(&engine, 6).unwrap() == content(6, MIB));
 }
 
@@ -151,7 +156,11 @@ fn a_checkpoint_that_goes_straight_to_storage_that_hangs() {
     vault.hold([3]);
     let bytes = content(3, 5 * MIB);
     let regions = [Region::from(bytes.as_slice())];
-    let error = engine.within(SHORT).checkpoint(3, &regions).unwrap_err();
+    let error = engine
+        .call()
+        .within(SHORT)
+        .checkpoint(3, &regions)
+        .unwrap_err();
     assert!(matches!(error, Error::TimedOut { .. }), "{error}");
     // Others get past it.
     checkpoint(&engine, 4, MIB / 2);
@@ -161,6 +170,7 @@ fn a_checkpoint_that_goes_straight_to_storage_that_hangs() {
     // The number is free once the save has ended.
     loop {
         match engine
+            .call()
             .within(Duration::from_secs(60))
             .checkpoint(3, &regions)
         {
@@ -172,7 +182,11 @@ fn a_checkpoint_that_goes_straight_to_storage_that_hangs() {
     assert!(restored(&engine, 3).unwrap() == bytes);
     // A version that arrives too late is not kept.
     vault.hold([9]);
-    let error = engine.within(SHORT).checkpoint(9, &regions).unwrap_err();
+    let error = engine
+        .call()
+        .within(SHORT)
+        .checkpoint(9, &regions)
+        .unwrap_err();
     assert!(matches!(error, Error::TimedOut { .. }), "{error}");
     vault.release(9);
     drop((engine, vault));
@@ -187,23 +201,31 @@ fn room_that_does_not_come() {
     let (engine, vault, _kept) = engine(2 * MIB);
     vault.hold(0..100);
     (0..2).for_each(|version| checkpoint(&engine, version, MIB));
-    let error = engine.within(SHORT).produce(2, MIB).unwrap_err();
+    let error = engine.call().within(SHORT).produce(2, MIB).unwrap_err();
     assert!(matches!(error, Error::TimedOut { .. }), "{error}");
     let bytes = content(2, MIB);
     let regions = [Region::from(bytes.as_slice())];
-    let error = engine.within(SHORT).checkpoint(2, &regions).unwrap_err();
+    let error = engine
+        .call()
+        .within(SHORT)
+        .checkpoint(2, &regions)
+        .unwrap_err();
     assert!(matches!(error, Error::TimedOut { .. }), "{error}");
     assert_eq!(engine.versions(), [0, 1]);
     let patience = Duration::from_secs(60);
-    let interrupted = engine.within(patience).unless(&|| true);
+    let interrupted = engine.call().within(patience).unless(&|| true);
     let error = interrupted.checkpoint(2, &regions).unwrap_err();
     assert!(matches!(error, Error::Interrupted), "{error}");
-    let interrupted = engine.within(SHORT).unless(&|| false);
+    let interrupted = engine.call().within(SHORT).unless(&|| false);
     let error = interrupted.checkpoint(2, &regions).unwrap_err();
     assert!(matches!(error, Error::TimedOut { .. }), "{error}");
     vault.release_all();
-    engine.within(patience).checkpoint(2, &regions).unwrap();
-    let mut slot = engine.within(patience).produce(3, MIB).unwrap();
+    engine
+        .call()
+        .within(patience)
+        .checkpoint(2, &regions)
+        .unwrap();
+    let mut slot = engine.call().within(patience).produce(3, MIB).unwrap();
     slot.bytes_mut().unwrap().fill(9);
     slot.commit();
     engine.wait().unwrap();
@@ -218,7 +240,10 @@ fn an_interruption_is_not_for_what_has_begun() {
     let bytes = content(3, 5 * MIB);
     std::thread::scope(|scope| {
         let writing = scope.spawn(|| {
-            let call = engine.within(Duration::from_secs(60)).unless(&|| true);
+            let call = engine
+                .call()
+                .within(Duration::from_secs(60))
+                .unless(&|| true);
             call.checkpoint(3, &[Region::from(bytes.as_slice())])
         });
         vault.wait_until_it_came(3);
@@ -258,24 +283,24 @@ fn one_version_is_waited_for() {
     vault.hold([1, 3]);
     (0..4).for_each(|version| checkpoint(&engine, version, MIB));
     for version in [0, 2] {
-        engine.wait_version(version).unwrap();
+        engine.call().wait_version(version).unwrap();
         assert!(engine.is_durable(version));
     }
     assert!(!engine.is_durable(1) && !engine.is_durable(3) && !engine.is_durable(7));
-    let error = engine.within(SHORT).wait_version(1).unwrap_err();
+    let error = engine.call().within(SHORT).wait_version(1).unwrap_err();
     assert!(matches!(error, Error::TimedOut { .. }), "{error}");
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| engine.wait_version(1));
+        let waiting = scope.spawn(|| engine.call().wait_version(1));
         vault.release(1);
         waiting.join().unwrap().unwrap();
         // A version that is discarded meanwhile.
-        let waiting = scope.spawn(|| engine.wait_version(3));
+        let waiting = scope.spawn(|| engine.call().wait_version(3));
         engine.discard(3).unwrap();
         let error = waiting.join().unwrap().unwrap_err();
         assert!(matches!(error, Error::Discarded { version: 3 }), "{error}");
     });
     assert!(engine.is_durable(1) && !engine.is_durable(3));
-    let error = engine.wait_version(7).unwrap_err();
+    let error = engine.call().wait_version(7).unwrap_err();
     assert!(matches!(error, Error::Unknown { version: 7 }), "{error}");
     vault.release_all();
     engine.wait().unwrap();
@@ -315,7 +340,7 @@ fn closing_tells_whether_all_is_durable() {
         let device = open(Choice::Host).unwrap();
         let builder = Engine::builder(&device).host_cache(16 * MIB);
         let builder = builder.closing_patience(if hangs { SHORT } else { Duration::MAX });
-        let engine = builder.external_vault(vault.clone()).build().unwrap();
+        let engine = builder.tier(Tier::vault(vault.clone())).build().unwrap();
         checkpoint(&engine, if hangs { 9 } else { 10 }, MIB);
         engine.close()
     };
@@ -345,13 +370,13 @@ fn a_version_lent_from_storage_that_hangs() {
     let (engine, vault, _kept) = cold(2 * MIB, 4, MIB);
     // Both that have room in the cache are lent, so there is none for others.
     let patience = Duration::from_secs(60);
-    let slots = [0, 1].map(|version| engine.within(patience).consume(version).unwrap());
+    let slots = [0, 1].map(|version| engine.call().within(patience).consume(version).unwrap());
     vault.hold([2]);
-    let error = engine.within(SHORT).consume(2).unwrap_err();
+    let error = engine.call().within(SHORT).consume(2).unwrap_err();
     assert!(matches!(error, Error::TimedOut { .. }), "{error}");
     assert!(engine.versions().contains(&2));
     vault.release_all();
-    let slot = engine.within(patience).consume(2).unwrap();
+    let slot = engine.call().within(patience).consume(2).unwrap();
     assert!(slot.bytes().unwrap() == content(2, MIB));
     assert!(slots[1].bytes().unwrap() == content(1, MIB));
 }
@@ -376,7 +401,7 @@ fn a_wait_that_looks_after_signals_keeps_its_place() {
             let bytes = content(10, 4 * MIB);
             let regions = [Region::from(bytes.as_slice())];
             let count = || asked.fetch_add(1, Ordering::SeqCst) == usize::MAX;
-            let call = engine.within(Duration::from_secs(60)).unless(&count);
+            let call = engine.call().within(Duration::from_secs(60)).unless(&count);
             call.checkpoint(10, &regions).unwrap();
             large_is_in.store(true, Ordering::SeqCst);
         });
@@ -387,7 +412,7 @@ fn a_wait_that_looks_after_signals_keeps_its_place() {
         });
         // Room for the small one, and not for the large one.
         (0..2).for_each(|version| vault.release(version));
-        (0..2).for_each(|version| engine.wait_version(version).unwrap());
+        (0..2).for_each(|version| engine.call().wait_version(version).unwrap());
         asks_again(6);
         let overtaken = small_is_in.load(Ordering::SeqCst);
         vault.release_all();

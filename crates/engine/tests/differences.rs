@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use tierflow_dedup::Tree;
 use tierflow_device::{Choice, Device, open};
 use tierflow_engine::{
-    AfterRestore, BuildError, Engine, EngineBuilder, Error, Flush, Region, RegionMut, Version,
+    AfterRestore, BuildError, Engine, EngineBuilder, Error, Flush, Group, Region, RegionMut, Tier,
+    Version,
 };
 use tierflow_store::{Faults, Faulty, Options, Repository, Scratch};
 
@@ -147,14 +148,14 @@ fn in_place_the_whole_bytes_are_lent() {
     let directory = tempfile::tempdir().unwrap();
     let engine = tiers(&directory).build().unwrap();
     for version in 0..8 {
-        let mut slot = engine.produce(version, SIZE).unwrap();
+        let mut slot = engine.call().produce(version, SIZE).unwrap();
         slot.bytes_mut().unwrap().copy_from_slice(&content(version));
         slot.commit();
     }
     engine.wait().unwrap();
     // Some are brought to the cache, and some have to be lent outside of it.
     let slots: Vec<_> = (0..8)
-        .map(|version| engine.consume(version).unwrap())
+        .map(|version| engine.call().consume(version).unwrap())
         .collect();
     assert!(slots.iter().any(|slot| !slot.is_cached()));
     for (slot, version) in slots.iter().zip(0..) {
@@ -172,7 +173,10 @@ fn a_disk_that_fails_ends_a_chain_and_loses_nothing() {
     let scratch = Scratch::open(directory.path()).unwrap();
     let engine = Engine::builder(&host())
         .host_cache(8 * SIZE)
-        .storage(Arc::new(Faulty::new(scratch, Arc::clone(&faults))))
+        .tier(Tier::storage(Arc::new(Faulty::new(
+            scratch,
+            Arc::clone(&faults),
+        ))))
         .flush(Flush::Eager)
         .dedup(Tree { chunk: 64 })
         .build()
@@ -207,7 +211,7 @@ fn where_there_can_be_no_differences_the_builder_says_why() {
     let of_a_group = Engine::builder(&host())
         .host_cache(4 * MIB)
         .external(directory.path())
-        .group(0, 2, 1);
+        .group(Group::new(0, 2, 1));
     assert!(matches!(
         build(of_a_group),
         Err(Error::Build(BuildError::NoDifferences { .. }))
@@ -215,7 +219,7 @@ fn where_there_can_be_no_differences_the_builder_says_why() {
     let repository = Repository::open(directory.path().join("vault"), Options::default());
     let vault = Engine::builder(&host())
         .host_cache(4 * MIB)
-        .external_vault(Arc::new(repository.unwrap()));
+        .tier(Tier::vault(Arc::new(repository.unwrap())));
     assert!(matches!(
         build(vault),
         Err(Error::Build(BuildError::NoDifferences { .. }))

@@ -260,7 +260,7 @@ fn faulty_engine(faults: &Arc<Faults>) -> (Engine, tempfile::TempDir) {
     let engine = Engine::builder(&host())
         .device_cache(MIB)
         .host_cache(MIB)
-        .storage(Arc::new(storage))
+        .tier(Tier::storage(Arc::new(storage)))
         .after_restore(AfterRestore::Discard)
         .build()
         .unwrap();
@@ -423,7 +423,8 @@ fn a_cache_may_evict_before_all_of_it_is_mapped() {
         checkpoint(&engine, 0, MIB).unwrap();
         let mut version = 1;
         while engine
-            .device_arena_report()
+            .reports()
+            .device
             .is_some_and(|device| !device.finished)
         {
             checkpoint(&engine, version, 4096).unwrap();

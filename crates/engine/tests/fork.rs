@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Engine, Error, Region, RegionMut};
+use tierflow_engine::{Cache, Engine, Error, Region, RegionMut};
 use tierflow_tier_alloc::{HostArena, HostGrowth, HostPool, PoolOptions};
 
 const MIB: usize = 1 << 20;
@@ -76,11 +76,11 @@ fn a_fork_of_the_process_leaves_the_engine_alone() {
             engine.checkpoint(11, &[Region::from(&memory)]),
             engine.restore(3, &mut [RegionMut::from(back.as_mut_slice())]),
             engine.wait(),
-            engine.wait_for(Duration::from_secs(60)),
+            engine.call().within(Duration::from_secs(60)).wait(),
             engine.discard(3),
-            engine.produce(12, MIB).map(drop),
-            engine.consume(3).map(drop),
-            engine.resize_host_cache(MIB, Duration::from_secs(60)),
+            engine.call().produce(12, MIB).map(drop),
+            engine.call().consume(3).map(drop),
+            engine.resize(Cache::Host, MIB, Duration::from_secs(60)),
         ];
         let all_told = told.into_iter().all(other);
         engine.hint([3, 2, 1]);
@@ -123,7 +123,7 @@ fn a_slot_in_a_fork_is_the_parents() {
         .host_cache(4 * MIB)
         .build()
         .unwrap();
-    let mut slot = Some(engine.produce(1, MIB).unwrap());
+    let mut slot = Some(engine.call().produce(1, MIB).unwrap());
     let answer = in_child(Duration::from_secs(20), || {
         slot.take().is_some_and(|mut slot| {
             let wrote = slot.bytes_mut().is_ok_and(|bytes| {
@@ -138,7 +138,7 @@ fn a_slot_in_a_fork_is_the_parents() {
     let mut slot = slot.take().unwrap();
     slot.bytes_mut().unwrap().fill(4);
     slot.commit();
-    let slot = engine.consume(1).unwrap();
+    let slot = engine.call().consume(1).unwrap();
     assert!(slot.bytes().unwrap().iter().all(|&byte| byte == 4));
 }
 

@@ -54,12 +54,12 @@ fn a_difference_whose_base_is_held_back_is_not_durable() {
     while far() != [1] {
         std::thread::sleep(Duration::from_millis(1));
     }
-    let soon = engine.within(Duration::from_millis(50));
+    let soon = engine.call().within(Duration::from_millis(50));
     let waited = soon.wait_version(1);
     assert!(matches!(waited, Err(Error::TimedOut { .. })), "{waited:?}");
     assert!(!engine.is_durable(1));
     let suspend = |patience| {
-        let suspension = engine.suspend_to(1, Instant::now() + patience).unwrap();
+        let suspension = engine.suspend(Some(1), Instant::now() + patience).unwrap();
         suspension.wait().unwrap()
     };
     assert!(!suspend(Duration::from_millis(50)));

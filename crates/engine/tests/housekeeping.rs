@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Engine, Retention};
+use tierflow_engine::{Engine, Retention, Tier};
 use tierflow_store::Result;
 use vaults::{Call, Watch, Watched};
 
@@ -60,7 +60,7 @@ fn hanging(of_lists: bool) -> (Arc<Watched<Hanging>>, Engine, tempfile::TempDir)
     let vault = Watched::new(kept.path(), hanging);
     let engine = Engine::builder(&open(Choice::Host).unwrap())
         .host_cache(16 << 20)
-        .external_vault(Arc::clone(&vault) as _)
+        .tier(Tier::vault(Arc::clone(&vault) as _))
         .retention(Retention::newest(1))
         .build()
         .unwrap();
@@ -78,7 +78,7 @@ fn a_wait_does_not_stand_behind_removals() {
                 checkpoint(&engine, version, &content(version, 300_000));
                 version += 1;
             }
-            engine.wait_for(PATIENCE)
+            engine.call().within(PATIENCE).wait()
         };
         while !vault.is_met.load(Ordering::Relaxed) {
             some_more().unwrap();
@@ -109,7 +109,7 @@ fn a_wait_ends_though_checkpoints_go_on() {
                 checkpoint(&engine, version, &content(version, 100_000));
             }
         });
-        let waits = (0..10).map(|_| engine.wait_for(PATIENCE));
+        let waits = (0..10).map(|_| engine.call().within(PATIENCE).wait());
         let waits: Vec<_> = waits.collect();
         is_over.store(true, Ordering::Relaxed);
         waits.into_iter().for_each(|wait| wait.unwrap());

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, SystemTime};
 use tierflow_device::{Choice, open};
-use tierflow_engine::{AfterRestore, Engine, EngineBuilder, Error, Region, RegionMut};
+use tierflow_engine::{AfterRestore, Engine, EngineBuilder, Error, Region, RegionMut, Tier};
 use tierflow_store::{Error as StoreError, Result};
 use tierflow_testing::{Process, this_test};
 use vaults::{Call, Watch, Watched};
@@ -74,7 +74,7 @@ fn what_fails_is_not_overtaken() {
         let vault = Watched::new(&home.far, Unlucky::default());
         let builder = builder().durable_in_order(in_order);
         let engine = builder
-            .external_vault(Arc::clone(&vault) as _)
+            .tier(Tier::vault(Arc::clone(&vault) as _))
             .build()
             .unwrap();
         (0..4).for_each(|version| checkpoint(&engine, version));

@@ -31,7 +31,7 @@ fn is_of(version: Version, bytes: &[u8]) -> bool {
 }
 
 fn produce(engine: &Engine, version: Version, size: usize) {
-    let mut slot = engine.produce(version, size).unwrap();
+    let mut slot = engine.call().produce(version, size).unwrap();
     fill(&mut slot);
     slot.commit();
 }
@@ -57,12 +57,12 @@ fn what_was_written_in_place_is_read_in_place() {
         .device_cache(4 * MIB)
         .build()
         .unwrap();
-    let mut slot = engine.produce(1, 1000).unwrap();
+    let mut slot = engine.call().produce(1, 1000).unwrap();
     assert_eq!((slot.version(), slot.len()), (1, 1000));
     fill(&mut slot);
     let written = slot.address();
     slot.commit();
-    let slot = engine.consume(1).unwrap();
+    let slot = engine.call().consume(1).unwrap();
     assert_eq!(
         (slot.version(), slot.address()),
         (1, written),
@@ -100,11 +100,14 @@ fn a_history_larger_than_the_caches_comes_back_in_place() {
                 produce(&engine, version, size(version));
             }
             for version in (0..count).rev() {
-                let slot = engine.consume(version).unwrap();
+                let slot = engine.call().consume(version).unwrap();
                 assert_eq!(slot.len(), size(version));
                 assert!(is_of(version, slot.bytes().unwrap()), "version {version}");
             }
-            assert!(matches!(engine.consume(3), Err(Error::Discarded { .. })));
+            assert!(matches!(
+                engine.call().consume(3),
+                Err(Error::Discarded { .. })
+            ));
             wait_empty(&engine);
         }
     }
@@ -113,14 +116,17 @@ fn a_history_larger_than_the_caches_comes_back_in_place() {
 #[test]
 fn a_slot_that_is_dropped_was_never_there() {
     let engine = Engine::builder(&host()).host_cache(MIB).build().unwrap();
-    let mut slot = engine.produce(5, MIB).unwrap();
+    let mut slot = engine.call().produce(5, MIB).unwrap();
     fill(&mut slot);
     assert!(engine.versions().is_empty());
     assert!(matches!(engine.restore_size(5), Err(Error::Unknown { .. })));
-    assert!(matches!(engine.consume(5), Err(Error::Unknown { .. })));
+    assert!(matches!(
+        engine.call().consume(5),
+        Err(Error::Unknown { .. })
+    ));
     assert!(matches!(engine.discard(5), Err(Error::Unknown { .. })));
     assert!(matches!(
-        engine.produce(5, 1),
+        engine.call().produce(5, 1),
         Err(Error::VersionUsed { .. })
     ));
     drop(slot);
@@ -128,8 +134,11 @@ fn a_slot_that_is_dropped_was_never_there() {
     assert_eq!(engine.versions(), [5]);
     // Neither is one that is never given back; only its room is gone.
     let small = Engine::builder(&host()).host_cache(MIB).build().unwrap();
-    std::mem::forget(small.produce(1, MIB).unwrap());
-    assert!(matches!(small.produce(2, 1), Err(Error::NoRoom { .. })));
+    std::mem::forget(small.call().produce(1, MIB).unwrap());
+    assert!(matches!(
+        small.call().produce(2, 1),
+        Err(Error::NoRoom { .. })
+    ));
     drop(small);
 }
 
@@ -143,23 +152,29 @@ fn nobody_waits_for_a_slot() {
         .after_restore(AfterRestore::Discard)
         .build()
         .unwrap();
-    let first = engine.produce(1, MIB).unwrap();
-    let mut second = engine.produce(2, MIB).unwrap();
-    assert!(matches!(engine.produce(3, MIB), Err(Error::NoRoom { .. })));
+    let first = engine.call().produce(1, MIB).unwrap();
+    let mut second = engine.call().produce(2, MIB).unwrap();
+    assert!(matches!(
+        engine.call().produce(3, MIB),
+        Err(Error::NoRoom { .. })
+    ));
     let field: Vec<u8> = (0..MIB).map(|at| byte(3, at)).collect();
     engine
         .checkpoint(3, &[Region::from(field.as_slice())])
         .unwrap();
     // There is no room for it in the cache.
-    let copy = engine.consume(3).unwrap();
+    let copy = engine.call().consume(3).unwrap();
     assert!(!copy.is_cached() && is_of(3, copy.bytes().unwrap()));
     copy.give_back();
     assert!(restores(&engine, 3, MIB), "it was given back unconsumed");
     fill(&mut second);
     second.commit();
     engine.wait().unwrap();
-    let held = engine.consume(2).unwrap();
-    assert!(matches!(engine.produce(4, MIB), Err(Error::NoRoom { .. })));
+    let held = engine.call().consume(2).unwrap();
+    assert!(matches!(
+        engine.call().produce(4, MIB),
+        Err(Error::NoRoom { .. })
+    ));
     drop(first);
     produce(&engine, 4, MIB);
     assert!(is_of(2, held.bytes().unwrap()));
@@ -181,27 +196,27 @@ fn slots_are_ordered_with_the_work_of_streams() {
         .unwrap();
     let field = device.alloc(MIB).unwrap();
     for version in 0..20_u64 {
-        let mut slot = engine.produce(version, MIB).unwrap();
+        let mut slot = engine.call().produce(version, MIB).unwrap();
         slot.fill(&stream, version as u8).unwrap();
         slot.commit_after(&stream).unwrap();
     }
     for version in (0..20_u64).rev() {
-        let slot = engine.consume(version).unwrap();
+        let slot = engine.call().consume(version).unwrap();
         let mut to = field.lend_mut(0..MIB).unwrap();
         stream.copy_now(&slot, &mut to).unwrap();
         slot.finish_after(&stream).unwrap();
         assert!(to.bytes().unwrap().iter().all(|&b| b == version as u8));
     }
-    let mut slot = engine.produce(20, MIB).unwrap();
+    let mut slot = engine.call().produce(20, MIB).unwrap();
     slot.fill(&stream, 7).unwrap();
     slot.give_up_after(&stream).unwrap();
-    let mut slot = engine.produce(20, MIB).unwrap();
+    let mut slot = engine.call().produce(20, MIB).unwrap();
     slot.copy_from(&stream, &field.lend(0..MIB).unwrap())
         .unwrap();
     slot.commit();
-    let slot = engine.consume(20).unwrap();
+    let slot = engine.call().consume(20).unwrap();
     slot.give_back_after(&stream).unwrap();
-    let slot = engine.consume(20).unwrap();
+    let slot = engine.call().consume(20).unwrap();
     assert!(slot.bytes().unwrap().iter().all(|&b| b == 0));
     drop(slot);
     wait_empty(&engine);
@@ -225,7 +240,7 @@ fn threads_produce_and_consume_at_the_same_time() {
                 let versions = thread * 100..thread * 100 + 30;
                 engine.hint(versions.clone().rev());
                 for version in versions.clone() {
-                    match engine.produce(version, size) {
+                    match engine.call().produce(version, size) {
                         Ok(mut slot) => {
                             fill(&mut slot);
                             slot.commit();
@@ -240,7 +255,7 @@ fn threads_produce_and_consume_at_the_same_time() {
                     }
                 }
                 for version in versions.rev() {
-                    let slot = engine.consume(version).unwrap();
+                    let slot = engine.call().consume(version).unwrap();
                     assert!(is_of(version, slot.bytes().unwrap()));
                 }
             });
@@ -256,17 +271,26 @@ fn what_cannot_be_lent_is_refused() {
         .scratch(directory.path())
         .build()
         .unwrap();
-    assert!(matches!(files.produce(0, 1), Err(Error::NoMemoryTier)));
-    assert!(matches!(files.consume(0), Err(Error::NoMemoryTier)));
+    assert!(matches!(
+        files.call().produce(0, 1),
+        Err(Error::NoMemoryTier)
+    ));
+    assert!(matches!(files.call().consume(0), Err(Error::NoMemoryTier)));
     let engine = Engine::builder(&host())
         .device_cache(MIB)
         .host_cache(4 * MIB)
         .build()
         .unwrap();
-    assert!(matches!(engine.produce(0, 0), Err(Error::Empty { .. })));
-    let large = engine.produce(0, 2 * MIB);
+    assert!(matches!(
+        engine.call().produce(0, 0),
+        Err(Error::Empty { .. })
+    ));
+    let large = engine.call().produce(0, 2 * MIB);
     assert!(matches!(large, Err(Error::TooLarge { largest, .. }) if largest == MIB as u64));
-    assert!(matches!(engine.consume(0), Err(Error::Unknown { .. })));
+    assert!(matches!(
+        engine.call().consume(0),
+        Err(Error::Unknown { .. })
+    ));
 }
 
 #[test]
@@ -277,21 +301,27 @@ fn a_slot_may_hold_its_engine_and_no_other() {
         Arc::new(engine.unwrap())
     };
     let (one, other) = (engine(), engine());
-    let slot = one.produce(1, 1000).unwrap();
+    let slot = one.call().produce(1, 1000).unwrap();
     let slot = slot.owned(Arc::clone(&other));
     assert!(matches!(slot, Err(Error::OtherEngine { version: 1 })));
     // Given up, its number is free.
     let mut slot = one
+        .call()
         .produce(1, 1000)
         .unwrap()
         .owned(Arc::clone(&one))
         .unwrap();
     slot.bytes_mut().unwrap().fill(7);
     slot.commit();
-    let slot = one.consume(1).unwrap().owned(Arc::clone(&other));
+    let slot = one.call().consume(1).unwrap().owned(Arc::clone(&other));
     assert!(matches!(slot, Err(Error::OtherEngine { version: 1 })));
     // Given back, it was not consumed.
-    let slot = one.consume(1).unwrap().owned(Arc::clone(&one)).unwrap();
+    let slot = one
+        .call()
+        .consume(1)
+        .unwrap()
+        .owned(Arc::clone(&one))
+        .unwrap();
     // In another thread, and with no other handle of the engine.
     let last = Arc::downgrade(&one);
     drop(one);

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tierflow_device::{Choice, Device, Memory, open};
 use tierflow_engine::{
-    AfterRestore, Engine, EngineBuilder, Error, Region, RegionMut, Tier, Version,
+    AfterRestore, Engine, EngineBuilder, Error, Group, Region, RegionMut, Tier, Version,
 };
 use tierflow_store::{Error as StoreError, Faults, Options, Repository};
 use vaults::{Gate, Watched};
@@ -306,7 +306,7 @@ fn a_version_of_a_group_counts_when_all_pieces_do() {
         groups::together(3, |rank| {
             let near = home.near.with_extension(format!("host{rank}"));
             let builder = builder().node_local(near).external(&home.far);
-            builder.group(rank, 3, run).build().unwrap()
+            builder.group(Group::new(rank, 3, run)).build().unwrap()
         })
     };
     let write = |rank: &Engine, versions: std::ops::Range<u64>| {
@@ -337,7 +337,7 @@ fn storage_that_fails_is_named_and_used_again_when_it_is_well() {
     let far = Arc::new(Repository::open(&home.far, options).unwrap());
     let engine = builder()
         .node_local(&home.near)
-        .external_vault(far)
+        .tier(Tier::vault(far))
         .build()
         .unwrap();
     for switch in [
@@ -373,20 +373,28 @@ fn storage_that_hangs_blocks_nobody_longer_than_asked() {
     let vault = Watched::new(&home.far, Gate::default());
     let engine = builder()
         .node_local(&home.near)
-        .external_vault(vault.clone())
+        .tier(Tier::vault(vault.clone()))
         .build()
         .unwrap();
     vault.halt();
     for version in 0..3 {
         checkpoint(&engine, version, length_of(version));
     }
-    let error = engine.wait_for(Duration::from_millis(50)).unwrap_err();
+    let error = engine
+        .call()
+        .within(Duration::from_millis(50))
+        .wait()
+        .unwrap_err();
     assert!(matches!(error, Error::TimedOut { .. }), "{error}");
     // Checkpoints and restores go on meanwhile.
     checkpoint(&engine, 3, length_of(3));
     (0..4).for_each(|version| assert_restores(&engine, version, length_of(version)));
     vault.resume();
-    engine.wait_for(Duration::from_secs(60)).unwrap();
+    engine
+        .call()
+        .within(Duration::from_secs(60))
+        .wait()
+        .unwrap();
     assert_eq!(listed(&home.far), [0, 1, 2, 3]);
 }
 
@@ -396,7 +404,7 @@ fn storage_that_hangs_does_not_keep_an_application_from_its_end() {
     let vault = Watched::new(&home.far, Gate::default());
     let engine = builder()
         .node_local(&home.near)
-        .external_vault(vault.clone())
+        .tier(Tier::vault(vault.clone()))
         .closing_patience(Duration::from_millis(50))
         .build()
         .unwrap();

@@ -164,7 +164,10 @@ fn come_back(device: &Device, builder: &dyn Fn() -> EngineBuilder, (seed, count)
         let names = chosen.iter().map(|at| names[*at].as_str());
         let mut targets: Vec<_> = names.zip(targets).collect();
         targets.reverse();
-        engine.restore_regions(version, &mut targets).unwrap();
+        engine
+            .call()
+            .restore_regions(version, &mut targets)
+            .unwrap();
     }
     for (number, place) in places.iter().enumerate() {
         let expected = match chosen.binary_search(&number).is_ok() {

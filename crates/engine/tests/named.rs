@@ -83,6 +83,7 @@ fn assert_all_come_back(engine: &Engine, device: &Device, version: Version) {
         let mut bytes = vec![0xAA; expected.len()];
         let region = RegionMut::from(bytes.as_mut_slice());
         engine
+            .call()
             .restore_regions(version, &mut [(name, region)])
             .unwrap();
         assert!(bytes == *expected, "{name} of version {version}");
@@ -94,7 +95,7 @@ fn assert_all_come_back(engine: &Engine, device: &Device, version: Version) {
         ("temperature", RegionMut::Memory(&memory, 10..memory.len())),
         ("seed", RegionMut::from(seed.as_mut_slice())),
     ];
-    let patient = engine.within(Duration::from_secs(100));
+    let patient = engine.call().within(Duration::from_secs(100));
     patient.restore_regions(version, &mut some).unwrap();
     assert!(seed == expected[1] && velocity == expected[3], "{version}");
     let mut temperature = vec![0; expected[0].len()];
@@ -234,7 +235,7 @@ fn large_regions_pass_through_what_is_staged_at_a_time() {
             for (index, name) in names.iter().enumerate() {
                 let memory = device.alloc(lengths[index]).unwrap();
                 let mut region = [(*name, RegionMut::from(&memory))];
-                engine.restore_regions(1, &mut region).unwrap();
+                engine.call().restore_regions(1, &mut region).unwrap();
                 let mut bytes = vec![0; memory.len()];
                 let loan = memory.lend(0..memory.len()).unwrap();
                 device.stream().unwrap().read(&loan, &mut bytes).unwrap();
@@ -276,7 +277,7 @@ fn what_has_no_names_is_one_region_and_numbers_forget_theirs() {
         );
         let mut back = vec![0; 2 * bytes.len()];
         let mut named = [("checkpoint", RegionMut::from(back.as_mut_slice()))];
-        engine.restore_regions(version, &mut named).unwrap();
+        engine.call().restore_regions(version, &mut named).unwrap();
         assert!(back == [bytes.clone(), bytes.clone()].concat());
     }
     drop(engine);
@@ -296,7 +297,7 @@ fn what_has_no_names_is_one_region_and_numbers_forget_theirs() {
     let engine = host().1.external(&home.far).build().unwrap();
     let mut y = [0];
     let mut named = [("y", RegionMut::from(&mut y[..]))];
-    engine.restore_regions(7, &mut named).unwrap();
+    engine.call().restore_regions(7, &mut named).unwrap();
     assert_eq!(y, [9]);
 }
 
@@ -341,12 +342,12 @@ fn names_that_cannot_be_are_refused_before_anything_happens() {
             (*name, RegionMut::from(&mut bytes[..length]))
         };
         let mut regions = [region(), region()];
-        let error = engine.restore_regions(1, &mut regions).unwrap_err();
+        let error = engine.call().restore_regions(1, &mut regions).unwrap_err();
         assert!(
             matches!(error, Error::NamedRegion { version: 1, .. }),
             "{error}"
         );
     }
-    let error = engine.restore_regions(2, &mut []).unwrap_err();
+    let error = engine.call().restore_regions(2, &mut []).unwrap_err();
     assert!(matches!(error, Error::Unknown { version: 2 }), "{error}");
 }

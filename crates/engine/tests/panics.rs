@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tierflow_device::{Choice, open};
 use tierflow_engine::plan::{Policy, Score, Standing, Usage, evict};
-use tierflow_engine::{Engine, Error, Region};
+use tierflow_engine::{Engine, Error, Region, Tier};
 use tierflow_store::{
     Error as StoreError, Options, Piece, Repository, Result, Scratch, Snapshot, Storage, Vault,
     VersionInfo,
@@ -103,7 +103,9 @@ fn engine(cache: usize) -> (Engine, Arc<Switches>, tempfile::TempDir) {
     let scratch = Scratch::open(directory.path()).unwrap();
     let storage = Arc::new(Panicking(scratch, Arc::clone(&switches)));
     let device = open(Choice::Host).unwrap();
-    let builder = Engine::builder(&device).host_cache(cache).storage(storage);
+    let builder = Engine::builder(&device)
+        .host_cache(cache)
+        .tier(Tier::storage(storage));
     (builder.build().unwrap(), switches, directory)
 }
 
@@ -118,7 +120,7 @@ fn writing_in_the_background() {
     for version in 0..3 {
         checkpoint(&engine, version, MIB).unwrap();
     }
-    let error = engine.wait_for(patience()).unwrap_err();
+    let error = engine.call().within(patience()).wait().unwrap_err();
     let Error::Stalled {
         versions: 3,
         cause: Some(cause),
@@ -136,7 +138,7 @@ fn writing_in_the_background() {
         }
     }
     switches.writes.store(false, Relaxed);
-    engine.wait_for(patience()).unwrap();
+    engine.call().within(patience()).wait().unwrap();
     assert!(restore(&engine, 1).unwrap() == content(1, MIB));
 }
 
@@ -165,7 +167,7 @@ fn reading_in_the_background() {
     for version in 0..12 {
         checkpoint(&engine, version, MIB).unwrap();
     }
-    engine.wait_for(patience()).unwrap();
+    engine.call().within(patience()).wait().unwrap();
     switches.reads.store(true, Relaxed);
     engine.hint(0..12);
     engine.prefetch_start();
@@ -192,22 +194,22 @@ fn vaults() {
         let far = Repository::open(home.path(), Options::default()).unwrap();
         let far = Arc::new(Panicking(far, Arc::clone(&switches)));
         let builder = Engine::builder(&device).host_cache(2 * MIB);
-        builder.external_vault(far).build()
+        builder.tier(Tier::vault(far)).build()
     };
     let engine = build().unwrap();
     switches.writes.store(true, Relaxed);
     checkpoint(&engine, 0, MIB).unwrap();
-    let error = engine.wait_for(patience()).unwrap_err();
+    let error = engine.call().within(patience()).wait().unwrap_err();
     assert!(
         matches!(&error, Error::Stalled { cause: Some(cause), .. } if is_panic(cause, "no writing")),
         "{error}"
     );
     switches.writes.store(false, Relaxed);
-    engine.wait_for(patience()).unwrap();
+    engine.call().within(patience()).wait().unwrap();
     for version in 1..6 {
         checkpoint(&engine, version, MIB).unwrap();
     }
-    engine.wait_for(patience()).unwrap();
+    engine.call().within(patience()).wait().unwrap();
     switches.reads.store(true, Relaxed);
     let failed = (0..6).filter(|version| restore(&engine, *version).is_err());
     assert!(failed.count() >= 4);
@@ -322,7 +324,7 @@ fn windows() {
             assert_eq!(restore(&engine, version).unwrap(), content(version, MIB));
         }
         assert!(windows.asked.load(Relaxed) > 1, "windows are chosen by it");
-        assert_eq!(engine.policy_panic().is_some(), left == 2);
+        assert_eq!(engine.metrics().policy_panic.is_some(), left == 2);
     }
 }
 
@@ -356,11 +358,12 @@ fn policies() {
                         let bytes = content(version, MIB / 2);
                         let regions = [Region::from(bytes.as_slice())];
                         engine
+                            .call()
                             .within(patience())
                             .checkpoint(version, &regions)
                             .unwrap();
                     }
-                    engine.wait_for(patience()).unwrap();
+                    engine.call().within(patience()).wait().unwrap();
                     for version in versions() {
                         assert!(restore(engine, version).unwrap() == content(version, MIB / 2));
                     }
@@ -368,6 +371,6 @@ fn policies() {
             }
         });
         let expected = (good < FAR).then_some(message);
-        assert_eq!(engine.policy_panic(), expected, "{good}");
+        assert_eq!(engine.metrics().policy_panic.as_deref(), expected, "{good}");
     }
 }

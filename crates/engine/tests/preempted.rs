@@ -47,7 +47,7 @@ fn job() {
             .checkpoint(step, &[Region::from(state.as_slice())])
             .unwrap();
         if let Some(deadline) = notice.deadline() {
-            let suspension = engine.suspend(deadline).unwrap();
+            let suspension = engine.suspend(None, deadline).unwrap();
             let version = suspension.version();
             assert!(suspension.wait().unwrap());
             println!("gone {}", version.unwrap());

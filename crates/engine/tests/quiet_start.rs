@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Engine, EngineBuilder, Region, Version};
+use tierflow_engine::{Engine, EngineBuilder, Group, Region, Tier, Version};
 use tierflow_store::{
     Error, Faults, Options, Piece, PieceInfo, Repository, Result, Snapshot, Vault, VersionInfo,
 };
@@ -41,7 +41,7 @@ fn builder(home: &Home, rank: u32, ranks: u32, run: u64) -> EngineBuilder {
     let builder = builder.node_local(near(home, rank)).external(&home.far);
     match ranks {
         1 => builder,
-        ranks => builder.group(rank, ranks, run),
+        ranks => builder.group(Group::new(rank, ranks, run)),
     }
 }
 
@@ -51,7 +51,12 @@ fn group(home: &Home, ranks: u32, run: u64, faults: &Arc<Faults>) -> Vec<Engine>
     together(ranks, |rank| {
         let builder = builder(home, rank, ranks, run).faults(Arc::clone(faults));
         let member = Arc::new(Member(Arc::clone(&all), rank as usize));
-        builder.collective(member).build().unwrap()
+        let own = Group::new(rank, ranks, run).collective(member);
+        let builder = match ranks {
+            1 => builder,
+            _ => builder.group(own),
+        };
+        builder.build().unwrap()
     })
 }
 
@@ -183,7 +188,7 @@ fn a_groups_start_that_ends_anywhere_changes_no_decision() {
             if goes_on {
                 for (rank, engine) in (0..).zip(&engines) {
                     checkpoint(engine, 2, rank, 5);
-                    let _it_may_be_stopped = engine.wait_for(Duration::from_secs(60));
+                    let _it_may_be_stopped = engine.call().within(Duration::from_secs(60)).wait();
                 }
             }
             drop(engines);
@@ -257,9 +262,9 @@ fn storage_without_notes_is_changed_by_the_first_version_and_not_before() {
             let far = Repository::open(&home.far, options).unwrap();
             let far = Arc::new(Counted(far, Arc::clone(&changes)));
             let builder = Engine::builder(&open(Choice::Host).unwrap()).host_cache(1 << 20);
-            let builder = builder.node_local(near(&home, rank)).external_vault(far);
+            let builder = builder.node_local(near(&home, rank)).tier(Tier::vault(far));
             let member = Arc::new(Member(Arc::clone(&all), rank as usize));
-            let builder = builder.group(rank, 2, run).collective(member);
+            let builder = builder.group(Group::new(rank, 2, run).collective(member));
             builder.build().unwrap()
         })
     };

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 use tierflow_device::{Choice, host, open};
-use tierflow_engine::{Engine, Error, Region, RegionMut, Tier, Version};
+use tierflow_engine::{Cache, Engine, Error, Region, RegionMut, Tier, Version};
 use tierflow_tier_alloc::{DeviceGrowth, HostPool, PoolOptions};
 
 const MIB: usize = 1 << 20;
@@ -47,27 +47,27 @@ fn memory_is_given_back_and_taken_again_and_nothing_is_lost() {
     }
     assert_eq!(used(&engine), [30, 0, 0]);
     assert_eq!(device.free_bytes().unwrap(), 32 << 20);
-    engine.resize_device_cache(8 * MIB, LONG).unwrap();
+    engine.resize(Cache::Device, 8 * MIB, LONG).unwrap();
     assert_eq!(device.free_bytes().unwrap(), 56 << 20);
     assert_eq!(engine.metrics().tiers[0].limit, 8 << 20);
     // The application has it for something else.
     let field = device.alloc(40 << 20).unwrap();
-    let full = engine.resize_device_cache(32 * MIB, LONG);
+    let full = engine.resize(Cache::Device, 32 * MIB, LONG);
     assert!(matches!(full, Err(Error::Device(_))), "{full:?}");
-    engine.resize_host_cache(0, LONG).unwrap();
-    let host = engine.host_arena_report().unwrap();
+    engine.resize(Cache::Host, 0, LONG).unwrap();
+    let host = engine.reports().host.unwrap();
     assert_eq!(host.touched, 0);
     (0..30).for_each(|version| assert_restores(&engine, version));
     for version in 30..60 {
         checkpoint(&engine, version);
     }
     drop(field);
-    engine.resize_device_cache(usize::MAX, LONG).unwrap();
-    engine.resize_host_cache(usize::MAX, LONG).unwrap();
+    engine.resize(Cache::Device, usize::MAX, LONG).unwrap();
+    engine.resize(Cache::Host, usize::MAX, LONG).unwrap();
     assert_eq!(device.free_bytes().unwrap(), 32 << 20);
     (0..60).for_each(|version| assert_restores(&engine, version));
     checkpoint(&engine, 60);
-    engine.resize_device_cache(0, LONG).unwrap();
+    engine.resize(Cache::Device, 0, LONG).unwrap();
     assert_eq!(device.free_bytes().unwrap(), 64 << 20);
     (0..61).for_each(|version| assert_restores(&engine, version));
 }
@@ -81,14 +81,17 @@ fn a_slot_that_is_lent_is_waited_for_and_no_longer_than_wanted() {
         .scratch(scratch.path())
         .build()
         .unwrap();
-    let mut slot = engine.produce(1, MIB).unwrap();
+    let mut slot = engine.call().produce(1, MIB).unwrap();
     let short = Duration::from_millis(20);
-    let late = engine.resize_device_cache(0, short);
+    let late = engine.resize(Cache::Device, 0, short);
     assert!(matches!(late, Err(Error::TimedOut { .. })));
     slot.bytes_mut().unwrap().fill(1);
     slot.commit();
-    engine.resize_device_cache(0, LONG).unwrap();
-    assert!(matches!(engine.produce(2, MIB), Err(Error::NoRoom { .. })));
+    engine.resize(Cache::Device, 0, LONG).unwrap();
+    assert!(matches!(
+        engine.call().produce(2, MIB),
+        Err(Error::NoRoom { .. })
+    ));
     assert_restores(&engine, 1);
 }
 
@@ -102,18 +105,18 @@ fn memory_that_was_not_given_back_in_time_stays_until_it_is_empty() {
         .build()
         .unwrap();
     (0..3).for_each(|version| checkpoint(&engine, version));
-    let mut slot = engine.produce(3, MIB).unwrap();
+    let mut slot = engine.call().produce(3, MIB).unwrap();
     let short = Duration::from_millis(20);
     for bytes in [0, 2 * MIB, MIB] {
-        let late = engine.resize_device_cache(bytes, short);
+        let late = engine.resize(Cache::Device, bytes, short);
         assert!(matches!(late, Err(Error::TimedOut { .. })), "{late:?}");
     }
     slot.bytes_mut().unwrap().fill(3);
     slot.commit();
-    engine.resize_device_cache(2 * MIB, LONG).unwrap();
+    engine.resize(Cache::Device, 2 * MIB, LONG).unwrap();
     assert_eq!(device.free_bytes().unwrap(), 6 << 20);
     (0..4).for_each(|version| assert_restores(&engine, version));
-    engine.resize_device_cache(4 * MIB, LONG).unwrap();
+    engine.resize(Cache::Device, 4 * MIB, LONG).unwrap();
     assert_eq!(device.free_bytes().unwrap(), 4 << 20);
     (0..4).for_each(|version| assert_restores(&engine, version));
 }
@@ -129,8 +132,8 @@ fn what_cannot_be_resized_is_refused_and_goes_on_as_it_is() {
         .build()
         .unwrap();
     for refused in [
-        engine.resize_host_cache(0, LONG),
-        engine.resize_device_cache(0, LONG),
+        engine.resize(Cache::Host, 0, LONG),
+        engine.resize(Cache::Device, 0, LONG),
     ] {
         assert!(matches!(refused, Err(Error::NotResizable { .. })));
     }
@@ -140,7 +143,7 @@ fn what_cannot_be_resized_is_refused_and_goes_on_as_it_is() {
         .build()
         .unwrap();
     checkpoint(&direct, 1);
-    let refused = direct.resize_device_cache(MIB, LONG);
+    let refused = direct.resize(Cache::Device, MIB, LONG);
     assert!(matches!(refused, Err(Error::Memory(_))));
     assert_eq!(direct.metrics().tiers[0].limit, 4 << 20);
     assert_restores(&direct, 1);

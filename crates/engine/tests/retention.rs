@@ -10,7 +10,7 @@ use history::{checkpoint, content, damage, listed, restored};
 use home::home;
 use std::time::{Duration, Instant};
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Engine, EngineBuilder, Error, Retention, Version};
+use tierflow_engine::{Engine, EngineBuilder, Error, Group, Retention, Version};
 use tierflow_store::{Options, Repository};
 
 /// Bytes that get a file of their own.
@@ -81,7 +81,9 @@ fn ranks_that_keep_a_version_longer_leave_nothing_behind() {
     let ranks = groups::together(2, |rank| {
         let near = home.near.with_extension(rank.to_string());
         let engine = builder().node_local(near).external(&home.far);
-        let engine = engine.group(rank, 2, 1).retention(Retention::newest(2));
+        let engine = engine
+            .group(Group::new(rank, 2, 1))
+            .retention(Retention::newest(2));
         engine.build().unwrap()
     });
     ranks[0].hint([3]);

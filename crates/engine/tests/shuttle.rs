@@ -19,7 +19,7 @@ use std::time::Duration;
 use store::Store;
 use tierflow_device::{Choice, open};
 use tierflow_engine::plan::AfterRestore;
-use tierflow_engine::{Engine, Error, Flush, RegionMut, Tier, Version};
+use tierflow_engine::{Cache, Engine, Error, Flush, RegionMut, Tier, Version};
 use tierflow_tier_alloc::{DeviceGrowth, HostPool, PoolOptions};
 
 /// Bytes of a page, which tiers are aligned to and parts of transfers have.
@@ -52,7 +52,7 @@ fn grown(how: DeviceGrowth, pages: usize, store: &Arc<Store>, after: AfterRestor
     let device = open(Choice::Host).unwrap();
     Engine::builder(&device)
         .tier(Tier::device(pages * PAGE).growth(how))
-        .storage(Arc::clone(store) as _)
+        .tier(Tier::storage(Arc::clone(store) as _))
         .flush(Flush::Eager)
         .after_restore(after)
         .build()
@@ -136,7 +136,7 @@ fn a_cache_shrinks_and_grows_in_use() {
         let resizer = thread::spawn(move || {
             for pages in [1, 4, 0, 3] {
                 let patience = Duration::from_secs(1);
-                match theirs.resize_device_cache(pages * PAGE, patience) {
+                match theirs.resize(Cache::Device, pages * PAGE, patience) {
                     // A call that timed out may be repeated.
                     Ok(()) | Err(Error::TimedOut { .. }) => {}
                     Err(error) => panic!("{error}"),
@@ -166,7 +166,7 @@ fn lent_bytes_are_nobody_elses() {
         let theirs = Arc::clone(&engine);
         let lender = thread::spawn(move || {
             for version in 0..3 {
-                let mut slot = theirs.produce(version, PAGE).unwrap();
+                let mut slot = theirs.call().produce(version, PAGE).unwrap();
                 thread::yield_now();
                 slot.bytes_mut()
                     .unwrap()
@@ -178,7 +178,7 @@ fn lent_bytes_are_nobody_elses() {
                 slot.commit();
             }
             for (version, keep) in [(0, true), (2, false), (0, false), (2, false)] {
-                let slot = theirs.consume(version).unwrap();
+                let slot = theirs.call().consume(version).unwrap();
                 thread::yield_now();
                 let is_whole = slot.bytes().unwrap() == content(version, 1);
                 assert!(is_whole, "version {version}, while it is lent");
@@ -214,7 +214,7 @@ fn a_client_goes_and_the_other_goes_on() {
         let client = |store: &Arc<Store>| {
             let builder = Engine::builder(&device).tier(Tier::host(0).pool(&pool));
             let storage = Arc::clone(store) as _;
-            let builder = builder.storage(storage).flush(Flush::Eager);
+            let builder = builder.tier(Tier::storage(storage)).flush(Flush::Eager);
             builder.build().unwrap()
         };
         let store = Store::new();
@@ -252,7 +252,7 @@ fn who_gives_up_is_in_nobodys_way() {
             let engine = Arc::clone(&engine);
             thread::spawn(move || {
                 for _ in 0..3 {
-                    match engine.wait_for(Duration::from_millis(1)) {
+                    match engine.call().within(Duration::from_millis(1)).wait() {
                         Ok(()) | Err(Error::TimedOut { .. }) => {}
                         Err(error) => panic!("{error}"),
                     }
@@ -293,7 +293,7 @@ fn what_nobody_waits_for_any_more_is_reported_and_ends() {
             // Too large for the cache, it goes straight to storage.
             thread::spawn(move || {
                 let bytes = content(9, 3);
-                let within = engine.within(patience);
+                let within = engine.call().within(patience);
                 match within.checkpoint(9, &[bytes.as_slice().into()]) {
                     Ok(()) => restore(&engine, 9, 3),
                     Err(Error::TimedOut { .. }) => {}
@@ -307,7 +307,11 @@ fn what_nobody_waits_for_any_more_is_reported_and_ends() {
                 for version in 0..2 {
                     let mut bytes = vec![77; PAGE];
                     let mut regions = [RegionMut::from(bytes.as_mut_slice())];
-                    match engine.within(patience).restore(version, &mut regions) {
+                    match engine
+                        .call()
+                        .within(patience)
+                        .restore(version, &mut regions)
+                    {
                         Ok(()) => assert!(bytes == content(version, 1)),
                         Err(Error::TimedOut { .. }) => assert!(bytes == [77; PAGE]),
                         Err(error) => panic!("{error}"),
@@ -315,9 +319,9 @@ fn what_nobody_waits_for_any_more_is_reported_and_ends() {
                 }
             })
         };
-        engine.wait_version(1).unwrap();
+        engine.call().wait_version(1).unwrap();
         assert!(engine.is_durable(1));
-        match engine.within(patience).wait_version(3) {
+        match engine.call().within(patience).wait_version(3) {
             Ok(()) => assert!(engine.is_durable(3)),
             Err(Error::TimedOut { .. }) => {}
             Err(error) => panic!("{error}"),

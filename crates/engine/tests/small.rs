@@ -9,7 +9,7 @@ use history::restored;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex};
 use tierflow_device::{Choice, open};
-use tierflow_engine::{AfterRestore, Engine, Error, Flush, Region, RegionMut};
+use tierflow_engine::{AfterRestore, Engine, Error, Flush, Region, RegionMut, Tier};
 use tierflow_store::{Faults, Faulty, Result, Scratch, Storage};
 
 /// Storage that counts its requests, and answers none before it is told to begin.
@@ -89,7 +89,7 @@ fn small_versions_go_to_storage_and_come_back_in_requests_of_many() {
         let builder = Engine::builder(&device)
             .host_cache(2 << 20)
             .flush(Flush::Eager);
-        let builder = builder.storage(Arc::clone(&storage) as Arc<dyn Storage>);
+        let builder = builder.tier(Tier::storage(Arc::clone(&storage) as Arc<dyn Storage>));
         let engine = builder
             .after_restore(AfterRestore::Discard)
             .build()
@@ -164,7 +164,7 @@ fn small_versions_of_many_threads_are_kept_together_and_outlive_the_engine() {
                             }),
                         };
                         engine.checkpoint(version, &regions).unwrap();
-                        engine.wait_version(version).unwrap();
+                        engine.call().wait_version(version).unwrap();
                         assert!(engine.is_durable(version));
                     }
                 });
@@ -180,6 +180,7 @@ fn small_versions_of_many_threads_are_kept_together_and_outlive_the_engine() {
                 let mut tail = vec![0; bytes.len() - bytes.len() / 3];
                 let into = RegionMut::from(tail.as_mut_slice());
                 engine
+                    .call()
                     .restore_regions(version, &mut [("tail", into)])
                     .unwrap();
                 assert!(tail == bytes[bytes.len() / 3..]);
@@ -198,7 +199,7 @@ fn a_directory_that_takes_nothing_is_told_to_each_thread() {
     let engine = builder.node_local(&directory).build().unwrap();
     let first = [7; 100];
     engine.checkpoint(0, &[Region::from(&first[..])]).unwrap();
-    engine.wait_version(0).unwrap();
+    engine.call().wait_version(0).unwrap();
     std::fs::remove_dir_all(&directory).unwrap();
     std::thread::scope(|scope| {
         for version in 1..9 {
@@ -207,7 +208,7 @@ fn a_directory_that_takes_nothing_is_told_to_each_thread() {
                 let bytes = content(version);
                 let regions = [Region::from(bytes.as_slice())];
                 engine.checkpoint(version, &regions).unwrap();
-                let waited = engine.wait_version(version);
+                let waited = engine.call().wait_version(version);
                 assert!(
                     matches!(waited, Err(Error::Stalled { .. })),
                     "{version}: {waited:?}"

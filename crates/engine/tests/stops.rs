@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tierflow_dedup::Tree;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{
-    AfterRestore, Compression, Engine, EngineBuilder, Error, Region, RegionMut, Value,
+    AfterRestore, Compression, Engine, EngineBuilder, Error, Region, RegionMut, Tier, Value,
 };
 use tierflow_store::container::Source;
 use tierflow_store::{
@@ -205,7 +205,7 @@ impl Rig {
     fn over_storage(build: impl FnOnce(EngineBuilder) -> EngineBuilder) -> Self {
         Self::of(|builder, meter, path| {
             let scratch = Scratch::open(&path).unwrap();
-            build(builder).storage(Arc::new(Metered(scratch, Arc::clone(meter))))
+            build(builder).tier(Tier::storage(Arc::new(Metered(scratch, Arc::clone(meter)))))
         })
     }
 
@@ -222,7 +222,9 @@ impl Rig {
             };
             repository.save(&snapshot).unwrap();
             let vault = Metered(repository, Arc::clone(meter));
-            builder.host_cache(2 * SIZE).external_vault(Arc::new(vault))
+            builder
+                .host_cache(2 * SIZE)
+                .tier(Tier::vault(Arc::new(vault)))
         })
     }
 
@@ -263,7 +265,7 @@ fn discard(engine: &Engine) {
 fn a_prefetch_from_a_vault_stops() {
     let suspend = |engine: &Engine| {
         let far = Instant::now() + Duration::from_secs(600);
-        let _not_waited_for = engine.suspend(far).unwrap();
+        let _not_waited_for = engine.suspend(None, far).unwrap();
     };
     for end in [discard as fn(&Engine), suspend] {
         let rig = Rig::over_vault();
@@ -280,7 +282,7 @@ fn a_copy_to_a_vault_that_knows_nothing_of_it_stops() {
         builder
             .host_cache(2 * SIZE)
             .node_local(path.join("near"))
-            .external_vault(Arc::new(Metered(far, Arc::clone(meter))))
+            .tier(Tier::vault(Arc::new(Metered(far, Arc::clone(meter)))))
     });
     rig.checkpoint(0);
     rig.assert_stops();
@@ -401,6 +403,7 @@ fn a_call_past_the_caches_stops_when_its_caller_leaves() {
     rig.meter.halt(true);
     is_late(
         rig.engine
+            .call()
             .within(soon)
             .checkpoint(0, &[Region::from(bytes.as_slice())]),
     );
@@ -413,6 +416,7 @@ fn a_call_past_the_caches_stops_when_its_caller_leaves() {
     rig.meter.halt(true);
     is_late(
         rig.engine
+            .call()
             .within(soon)
             .restore(0, &mut [RegionMut::from(back.as_mut_slice())]),
     );

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Engine, Flush, Region, RegionMut};
+use tierflow_engine::{Engine, Flush, Region, RegionMut, Tier};
 use tierflow_store::{Result, Scratch, Storage};
 
 const MIB: usize = 1 << 20;
@@ -93,7 +93,7 @@ fn parallel_prefetches_bring_the_version_that_is_needed_first() {
     let storage: Arc<dyn Storage> = Arc::<Held>::clone(&held);
     let engine = Engine::builder(&open(Choice::Host).unwrap())
         .host_cache(3 * VERSION)
-        .storage(storage)
+        .tier(Tier::storage(storage))
         .flush(Flush::Eager)
         .build()
         .unwrap();

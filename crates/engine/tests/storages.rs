@@ -46,7 +46,9 @@ fn engine(alignment: usize) -> Result<Engine, Error> {
         bytes: Mutex::default(),
     };
     let device = open(Choice::Host).unwrap();
-    Engine::builder(&device).storage(Arc::new(storage)).build()
+    Engine::builder(&device)
+        .tier(Tier::storage(Arc::new(storage)))
+        .build()
 }
 
 #[test]
@@ -129,7 +131,7 @@ fn what_goes_past_the_caches_moves_in_several_requests_at_a_time() {
         came: Condvar::new(),
     });
     let device = open(Choice::Host).unwrap();
-    let engine = Engine::builder(&device).storage(Arc::clone(&storage) as _);
+    let engine = Engine::builder(&device).tier(Tier::storage(Arc::clone(&storage) as _));
     let engine = engine.build().unwrap();
     let bytes: Vec<u8> = (0..30_000_001_u32).map(|i| (i % 251) as u8).collect();
     let met = || std::mem::take(&mut storage.under_way.lock().1);
@@ -189,7 +191,7 @@ fn a_call_whose_request_fails_ends_and_can_be_made_again() {
         left: Mutex::new(0),
     });
     let device = open(Choice::Host).unwrap();
-    let engine = Engine::builder(&device).storage(Arc::clone(&storage) as _);
+    let engine = Engine::builder(&device).tier(Tier::storage(Arc::clone(&storage) as _));
     let engine = engine.build().unwrap();
     let bytes: Vec<u8> = (0..30_000_001_u32).map(|i| (i % 253) as u8).collect();
     let mut back = vec![0; bytes.len()];

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use throttle::{Sizes, Slow};
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Engine, EngineBuilder, Error, Region, RegionMut};
+use tierflow_engine::{Engine, EngineBuilder, Error, Region, RegionMut, Tier};
 use tierflow_store::{Options, Repository};
 
 const MIB: usize = 1 << 20;
@@ -61,7 +61,7 @@ fn the_newest_version_goes_past_the_tiers_between_and_another_engine_goes_on() {
     let engine = builder()
         .host_cache(64 * MIB)
         .node_local(node.path())
-        .external_vault(Arc::clone(&slow) as _)
+        .tier(Tier::vault(Arc::clone(&slow) as _))
         .build()
         .unwrap();
     sizes.lock().unwrap().extend((0..6).map(|v| (v, MIB)));
@@ -73,7 +73,7 @@ fn the_newest_version_goes_past_the_tiers_between_and_another_engine_goes_on() {
     }
     // Others are under way, and go no further.
     let suspension = engine
-        .suspend(Instant::now() + Duration::from_secs(600))
+        .suspend(None, Instant::now() + Duration::from_secs(600))
         .unwrap();
     assert_eq!(
         (suspension.version(), suspension.newest()),
@@ -103,7 +103,7 @@ fn closing_waits_for_the_version_that_was_chosen_and_for_no_other() {
     let slow = Arc::new(Slow::new(repository, 200 * MIB as u64, &Sizes::default()));
     let engine = builder()
         .host_cache(64 * MIB)
-        .external_vault(Arc::clone(&slow) as _)
+        .tier(Tier::vault(Arc::clone(&slow) as _))
         .closing_patience(Duration::from_millis(50))
         .build()
         .unwrap();
@@ -112,7 +112,7 @@ fn closing_waits_for_the_version_that_was_chosen_and_for_no_other() {
         checkpoint(&engine, version, MIB);
     }
     let far = Instant::now() + Duration::from_secs(600);
-    assert_eq!(engine.suspend_to(4, far).unwrap().version(), Some(4));
+    assert_eq!(engine.suspend(Some(4), far).unwrap().version(), Some(4));
     let error = engine.close().unwrap_err();
     assert!(
         matches!(&error, Error::Lost { versions, .. } if *versions == [4]),
@@ -133,7 +133,7 @@ fn a_job_that_need_not_go_after_all_goes_on() {
         checkpoint(&engine, version, MIB);
     }
     let far = Instant::now() + Duration::from_secs(600);
-    assert!(engine.suspend_to(2, far).unwrap().wait().unwrap());
+    assert!(engine.suspend(Some(2), far).unwrap().wait().unwrap());
     assert!(engine.is_durable(2));
     checkpoint(&engine, 4, MIB);
     engine.wait().unwrap();
@@ -153,7 +153,7 @@ fn a_history_in_order_is_durable_up_to_what_is_promised() {
         checkpoint(&engine, version, MIB);
     }
     let far = Instant::now() + Duration::from_secs(600);
-    assert!(engine.suspend_to(4, far).unwrap().wait().unwrap());
+    assert!(engine.suspend(Some(4), far).unwrap().wait().unwrap());
     assert!((0..5).all(|version| engine.is_durable(version)));
 }
 
@@ -162,7 +162,7 @@ fn what_cannot_be_durable_is_said_at_once() {
     let engine = builder().host_cache(MIB).build().unwrap();
     let soon = Instant::now();
     assert!(matches!(
-        engine.suspend(soon),
+        engine.suspend(None, soon),
         Err(Error::NothingLasts { what: "suspend" })
     ));
     let external = tempfile::tempdir().unwrap();
@@ -172,14 +172,14 @@ fn what_cannot_be_durable_is_said_at_once() {
     let slow = Arc::new(Slow::new(repository, 400 * MIB as u64, &sizes));
     let engine = builder()
         .host_cache(64 * MIB)
-        .external_vault(Arc::clone(&slow) as _)
+        .tier(Tier::vault(Arc::clone(&slow) as _))
         .build()
         .unwrap();
-    let none = engine.suspend(soon).unwrap();
+    let none = engine.suspend(None, soon).unwrap();
     assert_eq!((none.version(), none.newest()), (None, None));
     assert!(!none.wait().unwrap());
     assert!(matches!(
-        engine.suspend_to(9, soon),
+        engine.suspend(Some(9), soon),
         Err(Error::Unknown { version: 9 })
     ));
     checkpoint(&engine, 0, 8 * MIB);
@@ -187,7 +187,7 @@ fn what_cannot_be_durable_is_said_at_once() {
     slow.halt(true);
     checkpoint(&engine, 1, 8 * MIB);
     // There is no time for it, so the one before is what will be.
-    let past = engine.suspend(soon).unwrap();
+    let past = engine.suspend(None, soon).unwrap();
     assert_eq!((past.version(), past.newest()), (Some(0), Some(1)));
     assert_eq!(past.expected(), Some(Duration::ZERO));
     assert!(past.wait().unwrap());
@@ -237,7 +237,7 @@ fn suspend_somewhere(draw: &mut Draw) -> Outcome {
     let slow = Arc::new(Slow::new(repository, rate, &sizes));
     let engine = builder()
         .host_cache(256 * MIB)
-        .external_vault(Arc::clone(&slow) as _)
+        .tier(Tier::vault(Arc::clone(&slow) as _))
         .durable_in_order(in_order);
     let engine = match draw.within(0..2) {
         0 => engine.build().unwrap(),
@@ -276,7 +276,7 @@ fn suspend_somewhere(draw: &mut Draw) -> Outcome {
         found.map(|version| version as u64)
     };
     let begun = Instant::now();
-    let suspension = engine.suspend(begun + patience).unwrap();
+    let suspension = engine.suspend(None, begun + patience).unwrap();
     let chosen = suspension.version();
     let told = suspension.expected().unwrap_or_default();
     if let Some(chosen) = chosen
@@ -349,7 +349,7 @@ fn a_suspension_is_over_when_a_later_one_takes_its_place() {
     let slow = Arc::new(Slow::new(repository, 400 * MIB as u64, &sizes));
     let engine = builder()
         .host_cache(64 * MIB)
-        .external_vault(Arc::clone(&slow) as _)
+        .tier(Tier::vault(Arc::clone(&slow) as _))
         .build()
         .unwrap();
     slow.halt(true);
@@ -357,8 +357,8 @@ fn a_suspension_is_over_when_a_later_one_takes_its_place() {
         checkpoint(&engine, version, MIB);
     }
     let far = Instant::now() + Duration::from_secs(600);
-    let first = engine.suspend_to(3, far).unwrap();
-    let second = engine.suspend_to(2, far).unwrap();
+    let first = engine.suspend(Some(3), far).unwrap();
+    let second = engine.suspend(Some(2), far).unwrap();
     assert!(matches!(first.wait(), Err(Error::Stalled { .. })));
     slow.halt(false);
     assert!(second.wait().unwrap());

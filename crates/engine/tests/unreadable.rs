@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tierflow_dedup::Tree;
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Engine, EngineBuilder, Error, Region, Version};
+use tierflow_engine::{Engine, EngineBuilder, Error, Group, Region, Version};
 use tierflow_store::{Faults, Options, Order, Repository};
 
 /// So many tries are made of one read.
@@ -311,7 +311,7 @@ fn what_another_node_wrote_anew_counts_though_the_run_that_saw_it_removed_nothin
 fn reads_that_fail_of_one_rank_of_two() {
     let group = |home: &Path, run: u64, rank: u32| {
         let builder = DIRECTORIES.on(home, &format!("near-{rank}"));
-        builder.group(rank, 2, run)
+        builder.group(Group::new(rank, 2, run))
     };
     let both = |go_on: &(dyn Fn(u32) -> Option<Version> + Sync)| {
         std::thread::scope(|scope| {
@@ -338,7 +338,9 @@ fn reads_that_fail_of_one_rank_of_two() {
         faults.bad_reads.store(12 * TRIES, Relaxed);
         // The version after which each rank continued, if it did.
         let went_on = both(&|rank| {
-            let builder = group(home, 2, rank).group_patience(Duration::from_millis(500));
+            let builder = group(home, 2, rank);
+            let own = Group::new(rank, 2, 2).patience(Duration::from_millis(500));
+            let builder = builder.group(own);
             let builder = match rank {
                 0 => builder,
                 _ => builder.faults(Arc::clone(&faults)),

@@ -8,7 +8,7 @@ use object_store::ObjectStore;
 use object_store::memory::InMemory;
 use std::sync::Arc;
 use tierflow_device::{Choice, open};
-use tierflow_engine::Engine;
+use tierflow_engine::{Engine, Tier};
 use tierflow_objects::{Settings, repository};
 use tierflow_store::{Error, Region, Snapshot};
 
@@ -69,7 +69,7 @@ fn objects_cut_anywhere_are_errors_and_never_read_wrong() {
     let device = open(Choice::Host).unwrap();
     let vault = Arc::new(objects(&store));
     let builder = Engine::builder(&device).host_cache(1 << 20);
-    let engine = builder.external_vault(vault).build().unwrap();
+    let engine = builder.tier(Tier::vault(vault)).build().unwrap();
     assert_eq!(engine.latest(None), Some(0));
     assert_eq!(engine.damage()[0].version, Some(1));
 }

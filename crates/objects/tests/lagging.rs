@@ -10,7 +10,7 @@ use object_store::ObjectStore;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Engine, Region as EngineRegion, RegionMut};
+use tierflow_engine::{Engine, Region as EngineRegion, RegionMut, Tier};
 use tierflow_store::{Error, Region, Snapshot, Vault};
 
 /// One request, and an upload in parts.
@@ -133,7 +133,7 @@ fn an_engine_goes_on_where_lists_lag() {
         let engine = || {
             let builder = Engine::builder(&device).host_cache(256 << 20);
             builder
-                .external_vault(Arc::new(objects(&store)))
+                .tier(Tier::vault(Arc::new(objects(&store))))
                 .build()
                 .unwrap()
         };

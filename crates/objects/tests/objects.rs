@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Engine, Region as EngineRegion, RegionMut};
+use tierflow_engine::{Engine, Region as EngineRegion, RegionMut, Tier};
 use tierflow_objects::{Settings, repository};
 use tierflow_store::{Error, Options, Region, Repository, Snapshot, Vault};
 
@@ -183,7 +183,7 @@ fn an_engine_keeps_its_versions_there() {
         let engine = Engine::builder(&device)
             .host_cache(64 << 20)
             .node_local(near)
-            .external_vault(Arc::new(objects(&store)))
+            .tier(Tier::vault(Arc::new(objects(&store))))
             .build()
             .unwrap();
         assert_eq!(engine.latest(None), (3 * run).checked_sub(1));
@@ -245,7 +245,7 @@ fn an_engine_is_built_without_a_store_that_does_not_answer_and_says_so() {
         Engine::builder(&device)
             .host_cache(1 << 20)
             .node_local(home.path())
-            .external_vault(Arc::new(objects(&store)))
+            .tier(Tier::vault(Arc::new(objects(&store))))
             .build()
             .unwrap()
     };

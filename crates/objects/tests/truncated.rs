@@ -11,7 +11,7 @@ use object_store::memory::InMemory;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Engine, Region as EngineRegion};
+use tierflow_engine::{Engine, Region as EngineRegion, Tier};
 use tierflow_objects::{Settings, repository};
 use tierflow_store::{Options, Order, Region, Repository, Snapshot, Vault};
 
@@ -103,7 +103,7 @@ fn a_run_that_copies_pieces_keeps_hidden_ones_out() {
     let device = open(Choice::Host).unwrap();
     let builder = Engine::builder(&device).host_cache(1 << 20);
     let builder = builder.node_local(near.path().join("node"));
-    let builder = builder.external_vault(Arc::new(objects(&store)));
+    let builder = builder.tier(Tier::vault(Arc::new(objects(&store))));
     let second = builder.build().unwrap();
     assert_eq!(second.latest(None), Some(3));
     let regions = [EngineRegion::from([2; 100].as_slice())];

@@ -26,6 +26,9 @@ pub struct TierConfig {
     /// Transfers beyond `depth` begin while those under way in that direction have fewer bytes than this together: a
     /// link can carry several small ones at a time.
     pub small: u64,
+    /// Bytes of one transfer between the tier and a faster one, where these are more than [`ExtentSize::most`]: a fast link
+    /// has moved 16 MiB before the end of the transfer before is known, and reported.
+    pub part: u64,
     /// Every version is written to this tier as soon as possible: the tier outlives the application, or feeds one that
     /// does.
     pub eager: bool,
@@ -44,6 +47,7 @@ impl TierConfig {
             alignment: 4096,
             depth: 1,
             small: 0,
+            part: 0,
             eager: false,
             whole: false,
             shared: false,

@@ -34,7 +34,7 @@ pub struct What {
     pub bytes: u64,
 }
 
-/// One span, or one instant event.
+/// An entry: a span, or an instant event.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     lane: TimelineLane,
@@ -123,7 +123,7 @@ impl Timeline {
     /// Writes all entries as one JSON object in the Chrome trace format (times in µs, to the ns).
     ///
     /// # Errors
-    /// Those of `out`.
+    /// The errors of `out`.
     pub fn write(&self, mut out: impl Write) -> io::Result<()> {
         let lost = self.lost;
         writeln!(

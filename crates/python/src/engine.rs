@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use tierflow_bind::Slot;
 use tierflow_device::Kind;
-use tierflow_engine::Version;
+use tierflow_engine::{Cache, Version};
 
 use self::named::Checkpointed;
 use crate::array::{Arrays, Use};
@@ -90,12 +90,8 @@ impl Engine {
         let what = Checkpointed::new(py, &given, named::names_of(names)?)?;
         let regions = what.regions(given.regions());
         let done = patience.spend(py, |py, patience| {
-            Ok(py.detach(|| match order.stream() {
-                Some(stream) => patience
-                    .of(&core.engine)
-                    .checkpoint_on(stream, version, &regions),
-                None => patience.of(&core.engine).checkpoint(version, &regions),
-            }))
+            let call = patience.of(&core.engine).on(order.stream());
+            Ok(py.detach(|| call.checkpoint(version, &regions)))
         });
         drop(order);
         done
@@ -311,7 +307,7 @@ impl Engine {
     fn resize_device_cache(&self, py: Python<'_>, bytes: Bytes, timeout: f64) -> PyResult<u64> {
         let patience = options::duration(py, Some(timeout))?.unwrap_or(Duration::MAX);
         let resized = self.detached(py, |engine| {
-            let resized = engine.resize_device_cache(bytes.to_usize(), patience);
+            let resized = engine.resize(Cache::Device, bytes.to_usize(), patience);
             resized.map(|()| metrics::limit_of(engine, "device"))
         });
         resized?.or_raise(py)
@@ -322,7 +318,7 @@ impl Engine {
     fn resize_host_cache(&self, py: Python<'_>, bytes: Bytes, timeout: f64) -> PyResult<u64> {
         let patience = options::duration(py, Some(timeout))?.unwrap_or(Duration::MAX);
         let resized = self.detached(py, |engine| {
-            let resized = engine.resize_host_cache(bytes.to_usize(), patience);
+            let resized = engine.resize(Cache::Host, bytes.to_usize(), patience);
             resized.map(|()| metrics::limit_of(engine, "host"))
         });
         resized?.or_raise(py)

@@ -257,7 +257,12 @@ impl Inner {
             runs.next += 1;
             version
         };
-        let slot = self.core.engine.produce(version, size).map_err(said)?;
+        let slot = self
+            .core
+            .engine
+            .call()
+            .produce(version, size)
+            .map_err(said)?;
         for (span, at) in arrays.iter().zip(places) {
             if span.bytes() > 0 {
                 let array = self.memory(*span, way)?;
@@ -309,7 +314,7 @@ impl Inner {
         let arrays = call.results.get(1..).unwrap_or_default();
         let (places, size) = laid_out(arrays);
         let engine = &self.core.engine;
-        let slot = engine.consume(version).map_err(said)?;
+        let slot = engine.call().consume(version).map_err(said)?;
         if slot.len() != size {
             return Err(format!(
                 "a state of {} bytes is loaded as one of {size}",

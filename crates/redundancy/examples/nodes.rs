@@ -62,8 +62,7 @@ impl Group {
             .node_local(self.node(rank));
         let builder = match is_protected {
             true => builder
-                .group(rank, self.ranks, run)
-                .group_patience(PATIENCE)
+                .group(tierflow_engine::Group::new(rank, self.ranks, run).patience(PATIENCE))
                 .redundancy(
                     self.scheme
                         .over(Arc::new(transport))

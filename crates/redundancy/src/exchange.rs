@@ -32,9 +32,9 @@ pub struct Exchange<'a> {
 /// The result of [`Exchange::rebuild`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rebuilt {
-    /// This member's part was rebuilt.
+    /// True if this member's part was rebuilt.
     pub part: bool,
-    /// The parity that this member stores was rebuilt.
+    /// True if the parity that this member stores was rebuilt.
     pub parity: bool,
     /// The members that had lost something.
     pub lost: Vec<Lost>,

@@ -36,13 +36,13 @@ pub(crate) trait Sink: Send {
     /// Appends the next bytes.
     ///
     /// # Errors
-    /// What the storage says; no more is written then.
+    /// The storage's error; no more is written then.
     fn write(&mut self, bytes: Vec<u8>) -> Result<()>;
 
     /// Publishes all of it, when it has the right checksum.
     ///
     /// # Errors
-    /// What the storage says.
+    /// The storage's error.
     fn commit(self: Box<Self>) -> Result<()>;
 }
 

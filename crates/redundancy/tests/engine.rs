@@ -218,7 +218,7 @@ fn what_a_rank_does_not_take_is_not_said_to_be_durable() {
         // Rank 3's partner takes a version that rank 3 does not.
         if rank == partner {
             checkpoint(engine, rank, 5);
-            let waited = engine.wait_for(Duration::from_millis(300));
+            let waited = engine.call().within(Duration::from_millis(300)).wait();
             assert!(
                 matches!(waited, Err(EngineError::TimedOut { .. })),
                 "{waited:?}"
@@ -276,7 +276,7 @@ fn redundancy_without_a_node_or_others_is_refused() {
             builder = builder.node_local(home.path().join("node"));
         }
         if group {
-            builder = builder.group(0, 1, 1);
+            builder = builder.group(tierflow_engine::Group::new(0, 1, 1));
         }
         builder.build().map(drop)
     };

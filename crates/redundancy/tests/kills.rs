@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Engine, Region, RegionMut};
+use tierflow_engine::{Engine, Group, Region, RegionMut};
 use tierflow_redundancy::{Directory, Redundancy};
 use tierflow_testing::{Process, this_test};
 
@@ -65,8 +65,7 @@ fn rank() {
     let engine = Engine::builder(&open(Choice::Host).unwrap())
         .host_cache(8 << 20)
         .node_local(node(&home, rank))
-        .group(rank, RANKS, run)
-        .group_patience(PATIENCE)
+        .group(Group::new(rank, RANKS, run).patience(PATIENCE))
         .redundancy(scheme.over(transport).failure_domain(own))
         .durable_in_order(true)
         .build()
@@ -88,7 +87,7 @@ fn rank() {
         engine
             .checkpoint(version, &[Region::from(bytes.as_slice())])
             .unwrap();
-        engine.wait_version(version).unwrap();
+        engine.call().wait_version(version).unwrap();
         report(format!("durable {version}"));
     }
 }

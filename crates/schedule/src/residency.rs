@@ -135,7 +135,7 @@ impl Residency {
             } else {
                 model.hops[level - 1].room
             };
-            let tier = Tier {
+            let tier = TierSweep {
                 room,
                 bytes: (level > 0).then_some(&bytes[..]),
                 steps: &steps,
@@ -165,8 +165,8 @@ impl Residency {
     }
 }
 
-/// A tier, with the versions' steps and last uses.
-struct Tier<'a> {
+/// The sweep over a tier, with the steps and last uses of the versions.
+struct TierSweep<'a> {
     room: u64,
     /// `None` on the device, where each version takes one slot.
     bytes: Option<&'a [u64]>,
@@ -177,7 +177,7 @@ struct Tier<'a> {
     actions: usize,
 }
 
-impl Tier<'_> {
+impl TierSweep<'_> {
     fn size(&self, version: Version) -> u64 {
         self.bytes.map_or(1, |bytes| bytes[version])
     }

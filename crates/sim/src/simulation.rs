@@ -117,6 +117,7 @@ impl Simulation {
             alignment: tier.alignment,
             depth: tier.depth,
             small: 0,
+            part: 0,
             eager: tier.eager,
             whole: false,
             shared: hop.is_shared(),

@@ -45,6 +45,8 @@ impl<S: Storage + ?Sized> Storage for Guarded<S> {
     }
 }
 
+// A method that is not forwarded is that of a vault that does nothing.
+#[deny(clippy::missing_trait_methods)]
 impl<V: Vault + ?Sized> Vault for Guarded<V> {
     fn versions(&self) -> Result<Vec<VersionInfo>> {
         guarded("listing its versions", || self.inner.versions())

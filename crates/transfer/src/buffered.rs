@@ -3,6 +3,7 @@
 use crate::buffers::{BUFFER_BYTES, Buffer};
 use crate::copy::{Copying, Result};
 use crate::media::whole_blocks;
+use crate::under_way::settle;
 use crate::{CopyContext, Source, StreamChoice, Target, TransferError};
 use std::ops::Range;
 use tierflow_device::Transfer;
@@ -57,11 +58,6 @@ impl Part {
         to.begin_write(self.at, filled, stream)
             .map_err(TransferError::target)
     }
-}
-
-/// Waits for the device, if it is at work.
-fn settle(transfer: Option<Transfer>) -> crate::Result<()> {
-    transfer.map_or(Ok(()), |transfer| Ok(transfer.wait().result?))
 }
 
 impl CopyContext {

@@ -3,12 +3,13 @@
 use crate::media::{HostBytes, whole_blocks};
 use crate::record::ErrorSlot;
 use crate::route::{MediumKind, Route, route};
-use crate::{CopyContext, Error, Source, Target, TransferError};
+use crate::under_way::UnderWay;
+use crate::{CopyContext, Error, FailedEnd, Source, Target, TransferError};
 use std::ops::Range;
 use tierflow_device::Stream;
 
-/// Bytes of one part between memories. A copy looks at its stop flag between parts.
-const BETWEEN_MEMORIES: u64 = 64 << 20;
+/// Bytes of one part between memories, of which a device has two at a time. A copy looks at its stop flag between parts.
+pub const PART_BYTES: u64 = 64 << 20;
 
 /// Bytes of one part between memory and storage.
 pub(crate) const WITH_STORAGE: u64 = 32 << 20;
@@ -41,13 +42,15 @@ impl CopyContext {
             return self.copy_record(from, to, bytes, route == Route::InPlace);
         }
         let mut copying = Copying { from, to, callers };
+        let mut under_way = UnderWay::default();
         let mut at = bytes.start;
         while at < bytes.end {
             self.stop().look()?;
             let rest = at..bytes.end;
             at += match route {
                 Route::Stream | Route::Arena | Route::Processor | Route::InPlace => {
-                    match self.copy_lent(&mut copying, rest.clone())? {
+                    under_way.make_room()?;
+                    match self.begin_lent(&mut copying, rest.clone(), &mut under_way)? {
                         0 => self.copy_buffered(&mut copying, rest)?,
                         copied => copied,
                     }
@@ -60,11 +63,17 @@ impl CopyContext {
                 }
             };
         }
-        Ok(())
+        under_way.finish()
     }
 
-    /// Copies the first of these bytes where one end lends its memory to the other. Returns the number of bytes, and 0 if neither can.
-    fn copy_lent(&mut self, copying: &mut Copying<'_>, bytes: Range<u64>) -> Result<u64> {
+    /// Starts copying the first of these bytes where one end lends its memory to the other. Returns the number of bytes, and 0 if
+    /// neither can.
+    fn begin_lent(
+        &mut self,
+        copying: &mut Copying<'_>,
+        bytes: Range<u64>,
+        under_way: &mut UnderWay,
+    ) -> Result<u64> {
         let Copying { from, to, callers } = copying;
         if from.before(bytes.start) > 0 {
             return Ok(0);
@@ -72,7 +81,7 @@ impl CopyContext {
         let has_blocks = from.block().max(to.block()) > 1;
         let most = match has_blocks {
             true => WITH_STORAGE,
-            false => BETWEEN_MEMORIES,
+            false => PART_BYTES,
         };
         let length = most.min(bytes.end - bytes.start);
         let (at, mut stream) = (bytes.start, self.streams(*callers));
@@ -82,24 +91,23 @@ impl CopyContext {
             && to.block() == 1
             && let Some(lent) = to.lend_mut(at..at + length)
         {
-            let lent = lent.map_err(TransferError::target)?;
-            from.read(at, lent, &mut stream)
-                .map_err(TransferError::source)?;
+            let begun = from.begin_read(at, lent.map_err(TransferError::target)?, &mut stream);
+            under_way.add(FailedEnd::Source, begun.map_err(TransferError::source)?);
             return Ok(length);
         }
         if let Some(lent) = from.lend(at..at + whole_blocks(to.block(), length)) {
             let lent = lent.map_err(TransferError::source)?;
             if to.reaches_device() || lent.host_accessible() {
-                to.write(at, lent, &mut stream)
-                    .map_err(TransferError::target)?;
+                let begun = to.begin_write(at, lent, &mut stream);
+                under_way.add(FailedEnd::Target, begun.map_err(TransferError::target)?);
                 return Ok(length);
             }
         }
         if let Some(lent) = to.lend_mut(at..at + whole_blocks(from.block(), length)) {
             let lent = lent.map_err(TransferError::target)?;
             if from.reaches_device() || lent.host_accessible() {
-                from.read(at, lent, &mut stream)
-                    .map_err(TransferError::source)?;
+                let begun = from.begin_read(at, lent, &mut stream);
+                under_way.add(FailedEnd::Source, begun.map_err(TransferError::source)?);
                 return Ok(length);
             }
         }

@@ -71,7 +71,7 @@ impl TransferError {
         Self::of(FailedEnd::Target, error)
     }
 
-    fn of(end: FailedEnd, error: Error) -> Self {
+    pub(crate) fn of(end: FailedEnd, error: Error) -> Self {
         match error {
             Error::Storage(tierflow_store::Error::Cancelled) => Self::Cancelled,
             error => Self::Failed { end, error },

@@ -14,9 +14,11 @@ mod route;
 mod straight;
 #[doc(hidden)]
 pub mod sync;
+mod under_way;
 
 pub use buffers::{BUFFER_BYTES, Buffer, BufferPool};
 pub use context::{CopyContext, Stop, StreamChoice};
+pub use copy::PART_BYTES;
 pub use end::{Source, Target};
 pub use error::{Error, FailedEnd, Result, TransferError};
 pub use media::{HostBytes, MemoryBytes, MemoryMedium, ScratchMedium, to_usize, whole_blocks};

@@ -4,7 +4,7 @@ use crate::straight::Straight;
 use crate::{Medium, MediumKind, Result, Source, StreamChoice, Target};
 use std::ops::Range;
 use std::sync::Arc;
-use tierflow_device::{Memory, ReadLoan, WriteLoan};
+use tierflow_device::{Memory, ReadLoan, Transfer, WriteLoan};
 use tierflow_store::Storage;
 use tierflow_tier_alloc::{DeviceArena, Gate, HostArena, Transferring};
 
@@ -53,14 +53,24 @@ impl Medium for DeviceArena {
         Some(self.lend_mut(to_usize(bytes)).map_err(Into::into))
     }
 
-    fn read(&self, offset: u64, into: WriteLoan, stream: &mut StreamChoice<'_>) -> Result<()> {
+    fn begin_read(
+        &self,
+        offset: u64,
+        into: WriteLoan,
+        stream: &mut StreamChoice<'_>,
+    ) -> Result<Option<Transfer>> {
         let from = self.lend(to_usize(range(offset, into.len())))?;
-        Ok(stream.get()?.copy_all([(from, into)])?)
+        Ok(Some(stream.get()?.copy(from, into)))
     }
 
-    fn write(&self, offset: u64, from: ReadLoan, stream: &mut StreamChoice<'_>) -> Result<()> {
+    fn begin_write(
+        &self,
+        offset: u64,
+        from: ReadLoan,
+        stream: &mut StreamChoice<'_>,
+    ) -> Result<Option<Transfer>> {
         let into = self.lend_mut(to_usize(range(offset, from.len())))?;
-        Ok(stream.get()?.copy_all([(from, into)])?)
+        Ok(Some(stream.get()?.copy(from, into)))
     }
 }
 
@@ -82,12 +92,22 @@ impl Medium for HostArena {
     }
 
     /// Copies by the arena's fastest way.
-    fn read(&self, offset: u64, into: WriteLoan, stream: &mut StreamChoice<'_>) -> Result<()> {
-        Ok(self.copy_out(stream.get()?, to_usize(offset..offset).start, into)?)
+    fn begin_read(
+        &self,
+        offset: u64,
+        into: WriteLoan,
+        stream: &mut StreamChoice<'_>,
+    ) -> Result<Option<Transfer>> {
+        Ok(self.begin_copy_out(stream.get()?, to_usize(offset..offset).start, into)?)
     }
 
-    fn write(&self, offset: u64, from: ReadLoan, stream: &mut StreamChoice<'_>) -> Result<()> {
-        Ok(self.copy_in(stream.get()?, from, to_usize(offset..offset).start)?)
+    fn begin_write(
+        &self,
+        offset: u64,
+        from: ReadLoan,
+        stream: &mut StreamChoice<'_>,
+    ) -> Result<Option<Transfer>> {
+        Ok(self.begin_copy_in(stream.get()?, from, to_usize(offset..offset).start)?)
     }
 
     fn gate(&self) -> Option<&Gate> {
@@ -135,14 +155,24 @@ impl Medium for MemoryMedium {
         Some(self.memory.lend_mut(to_usize(bytes)).map_err(Into::into))
     }
 
-    fn read(&self, offset: u64, into: WriteLoan, stream: &mut StreamChoice<'_>) -> Result<()> {
+    fn begin_read(
+        &self,
+        offset: u64,
+        into: WriteLoan,
+        stream: &mut StreamChoice<'_>,
+    ) -> Result<Option<Transfer>> {
         let from = self.memory.lend(to_usize(range(offset, into.len())))?;
-        Ok(stream.get()?.copy_all([(from, into)])?)
+        Ok(Some(stream.get()?.copy(from, into)))
     }
 
-    fn write(&self, offset: u64, from: ReadLoan, stream: &mut StreamChoice<'_>) -> Result<()> {
+    fn begin_write(
+        &self,
+        offset: u64,
+        from: ReadLoan,
+        stream: &mut StreamChoice<'_>,
+    ) -> Result<Option<Transfer>> {
         let into = self.memory.lend_mut(to_usize(range(offset, from.len())))?;
-        Ok(stream.get()?.copy_all([(from, into)])?)
+        Ok(Some(stream.get()?.copy(from, into)))
     }
 }
 
@@ -176,12 +206,24 @@ impl Medium for ScratchMedium {
         self.storage.alignment() as u64
     }
 
-    fn read(&self, offset: u64, mut into: WriteLoan, _: &mut StreamChoice<'_>) -> Result<()> {
-        Ok(self.storage.read_at(offset, into.bytes_mut()?)?)
+    fn begin_read(
+        &self,
+        offset: u64,
+        mut into: WriteLoan,
+        _: &mut StreamChoice<'_>,
+    ) -> Result<Option<Transfer>> {
+        self.storage.read_at(offset, into.bytes_mut()?)?;
+        Ok(None)
     }
 
-    fn write(&self, offset: u64, from: ReadLoan, _: &mut StreamChoice<'_>) -> Result<()> {
-        Ok(self.storage.write_at(offset, from.bytes()?)?)
+    fn begin_write(
+        &self,
+        offset: u64,
+        from: ReadLoan,
+        _: &mut StreamChoice<'_>,
+    ) -> Result<Option<Transfer>> {
+        self.storage.write_at(offset, from.bytes()?)?;
+        Ok(None)
     }
 
     fn straight(&self) -> Option<&Arc<Straight>> {

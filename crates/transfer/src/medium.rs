@@ -1,6 +1,7 @@
 //! Media, and spans of versions on them.
 
 use crate::straight::Straight;
+use crate::under_way::settle;
 use crate::{MediumKind, Result, Source, StreamChoice, Target};
 use std::fmt::Debug;
 use std::ops::Range;
@@ -33,17 +34,28 @@ pub trait Medium: Debug + Send + Sync {
         None
     }
 
-    /// Fills `into` with the bytes from `offset` on, and waits.
+    /// Starts filling `into` with the bytes from `offset` on. Returns the transfer if a device continues alone, `None` if `into` is
+    /// full.
     ///
     /// # Errors
     /// The failure of the medium.
-    fn read(&self, offset: u64, into: WriteLoan, stream: &mut StreamChoice<'_>) -> Result<()>;
+    fn begin_read(
+        &self,
+        offset: u64,
+        into: WriteLoan,
+        stream: &mut StreamChoice<'_>,
+    ) -> Result<Option<Transfer>>;
 
-    /// Writes bytes at `offset`, and waits.
+    /// Starts writing bytes at `offset`. Returns the transfer if a device continues alone, `None` if the bytes are written.
     ///
     /// # Errors
     /// The failure of the medium.
-    fn write(&self, offset: u64, from: ReadLoan, stream: &mut StreamChoice<'_>) -> Result<()>;
+    fn begin_write(
+        &self,
+        offset: u64,
+        from: ReadLoan,
+        stream: &mut StreamChoice<'_>,
+    ) -> Result<Option<Transfer>>;
 
     /// Returns the file that a device copies to and from by itself.
     fn straight(&self) -> Option<&Arc<Straight>> {
@@ -115,7 +127,7 @@ impl Source for Span<'_> {
     }
 
     fn read(&self, at: u64, into: WriteLoan, stream: &mut StreamChoice<'_>) -> Result<()> {
-        self.medium.read(self.offset_of(at), into, stream)
+        settle(self.begin_read(at, into, stream)?)
     }
 
     fn begin_read(
@@ -124,14 +136,7 @@ impl Source for Span<'_> {
         into: WriteLoan,
         stream: &mut StreamChoice<'_>,
     ) -> Result<Option<Transfer>> {
-        let bytes = at..at + into.len() as u64;
-        match self
-            .lend(bytes)
-            .filter(|_| self.medium.kind().is_on_device())
-        {
-            Some(lent) => Ok(Some(stream.get()?.copy(lent?, into))),
-            None => self.read(at, into, stream).map(|()| None),
-        }
+        self.medium.begin_read(self.offset_of(at), into, stream)
     }
 
     fn straight(&self, at: u64) -> Option<(&Arc<Straight>, u64)> {
@@ -153,7 +158,7 @@ impl Target for Span<'_> {
     }
 
     fn write(&mut self, at: u64, from: ReadLoan, stream: &mut StreamChoice<'_>) -> Result<()> {
-        self.medium.write(self.offset_of(at), from, stream)
+        settle(self.begin_write(at, from, stream)?)
     }
 
     fn begin_write(
@@ -162,12 +167,7 @@ impl Target for Span<'_> {
         from: ReadLoan,
         stream: &mut StreamChoice<'_>,
     ) -> Result<Option<Transfer>> {
-        let bytes = self.on_medium(at..at + from.len() as u64);
-        let is_on_device = self.medium.kind().is_on_device();
-        match is_on_device.then(|| self.medium.lend_mut(bytes)).flatten() {
-            Some(lent) => Ok(Some(stream.get()?.copy(from, lent?))),
-            None => self.write(at, from, stream).map(|()| None),
-        }
+        self.medium.begin_write(self.offset_of(at), from, stream)
     }
 
     fn straight(&self, at: u64) -> Option<(&Arc<Straight>, u64)> {

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Engine, Error, Notice, Region, RegionMut, Retention, Tier};
+use tierflow_engine::{Engine, Error, Group, Notice, Region, RegionMut, Retention, Tier};
 use tierflow_redundancy::{Directory, Redundancy};
 use tierflow_store::Faults;
 use tracing::field::{Field, Visit};
@@ -83,9 +83,9 @@ impl Options {
         }
         let (rank, ranks) = (self.number("rank").unwrap_or(0), self.number("ranks"));
         if let Some(ranks) = ranks {
-            builder = builder
-                .group(rank as u32, ranks as u32, self.number("group").unwrap_or(0))
-                .group_patience(Duration::from_secs(60));
+            let run = self.number("group").unwrap_or(0);
+            let group = Group::new(rank as u32, ranks as u32, run);
+            builder = builder.group(group.patience(Duration::from_secs(60)));
         }
         if let (Some(scheme), Some(exchange)) = (self.text("redundancy"), self.text("exchange")) {
             let run = self.number("group").unwrap_or(0);
@@ -146,7 +146,7 @@ impl Run {
 
     fn wait_version(&self) {
         let version = self.next - 1;
-        let waited = self.engine.wait_version(version);
+        let waited = self.engine.call().wait_version(version);
         if told(format_args!("version {version}"), waited).is_some() {
             report(format_args!("durable {version}"));
         }
@@ -154,7 +154,7 @@ impl Run {
 
     fn suspend(&self, seconds: f64) {
         let deadline = Instant::now() + Duration::from_secs_f64(seconds);
-        let Some(suspension) = told("suspend", self.engine.suspend(deadline)) else {
+        let Some(suspension) = told("suspend", self.engine.suspend(None, deadline)) else {
             return;
         };
         let version = suspension.version();

@@ -121,7 +121,8 @@ campaigns)
     facts
     export TIERFLOW_CHILDREN=$here/campaigns PYTHONPATH=$here/campaigns
     export TIERFLOW_PYTHON=${TIERFLOW_PYTHON:-python3} TIERFLOW_JOBS=${TIERFLOW_JOBS:-$(nproc)}
-    exec tests/tierflow-campaigns.campaigns --nocapture "$@"
+    # All campaigns side by side: they share the room for histories.
+    exec tests/tierflow-campaigns.campaigns --nocapture --test-threads=16 "$@"
     ;;
 *) usage ;;
 esac

@@ -121,7 +121,7 @@ pub(super) fn passes(device: &Device, load: &Load) -> Result<Passes> {
         engine.checkpoint(version as u64, &[Region::Memory(&field.memory, 0..size)])?;
         found.checkpointed(version, begun.elapsed());
     }
-    let report = engine.host_arena_report();
+    let report = engine.reports().host;
     found.pinned = report.map_or(0, |report| report.pinned);
     engine.prefetch_start();
     for (version, &size) in load.sizes.iter().enumerate().rev() {
@@ -135,7 +135,7 @@ pub(super) fn passes(device: &Device, load: &Load) -> Result<Passes> {
         field.check(version, size)?;
     }
     found.metrics = engine.metrics().to_string();
-    if let Some(report) = engine.host_arena_report() {
+    if let Some(report) = engine.reports().host {
         let end = report
             .timeline
             .last()

@@ -103,7 +103,7 @@ pub(super) fn degree_vectors(run: &mut Run) -> Result<()> {
                 engine.wait()?;
                 let mut slots = Vec::new();
                 for (version, state) in (0..).zip(&states).skip(1) {
-                    let mut slot = engine.produce(version, len)?;
+                    let mut slot = engine.call().produce(version, len)?;
                     slot.copy_from(&stream, &state.lend(0..len)?)?;
                     slots.push(slot);
                 }

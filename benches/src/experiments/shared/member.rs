@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Engine, Region};
+use tierflow_engine::{Engine, Region, Tier};
 use tierflow_store::{Options, Piece, Ready, Repository, Snapshot, Vault, VersionInfo};
 
 use crate::process::{meet, say};
@@ -61,7 +61,7 @@ impl Member {
         };
         let engine = Engine::builder(&open(Choice::Host)?)
             .host_cache(self.slots * self.bytes)
-            .external_vault(Arc::new(vault))
+            .tier(Tier::vault(Arc::new(vault)))
             .build()?;
         let state = vec![1_u8; self.bytes];
         let mut word = self.rank as u64 + 1;

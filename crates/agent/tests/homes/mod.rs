@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierflow_agent::{AgentVault, Client, Way};
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Engine, Region};
+use tierflow_engine::{Engine, Group, Region, Tier};
 use tierflow_store::{Options, Repository, Snapshot};
 use tierflow_testing::Process;
 
@@ -107,7 +107,7 @@ impl Home {
     pub(crate) fn engine(&self, vault: Arc<AgentVault>) -> Engine {
         let device = open(Choice::Host).unwrap();
         let builder = Engine::builder(&device).host_cache(16 << 20);
-        let builder = builder.node_local(&self.near).external_vault(vault);
+        let builder = builder.node_local(&self.near).tier(Tier::vault(vault));
         builder.build().unwrap()
     }
 
@@ -116,8 +116,13 @@ impl Home {
         let way = Way::new(&self.scratch, &self.near, &self.far).rank(rank, ranks);
         let device = open(Choice::Host).unwrap();
         let builder = Engine::builder(&device).host_cache(16 << 20);
-        let builder = builder.node_local(&self.near).group(rank, ranks, run);
-        builder.external_vault(way.open().unwrap()).build().unwrap()
+        let builder = builder
+            .node_local(&self.near)
+            .group(Group::new(rank, ranks, run));
+        builder
+            .tier(Tier::vault(way.open().unwrap()))
+            .build()
+            .unwrap()
     }
 
     pub(crate) fn local(&self) -> Repository {

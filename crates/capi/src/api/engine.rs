@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tierflow_bind::{CallStream, Until};
-use tierflow_engine::{Region, RegionMut, Version, Within};
+use tierflow_engine::{Cache, Call, Region, RegionMut, Version};
 
 use crate::core::Core;
 use crate::failure::{Failure, Outcome, Status, status};
@@ -25,11 +25,11 @@ impl RawCall {
         call.map_or(0, |call| call.stream.addr() as u64)
     }
 
-    /// The engine, for as long as the call may wait. 0 is for ever, too: it is what a call that is not filled in has.
-    pub(super) fn within(call: Option<Self>, core: &Core) -> Outcome<Within<'_>> {
+    /// The call of the engine, for as long as it may wait. 0 is no limit, too: a call that is not filled in has it.
+    pub(super) fn of(call: Option<Self>, core: &Core) -> Outcome<Call<'_>> {
         let seconds = call.map(|call| call.seconds).filter(|given| *given != 0.0);
         let patience = seconds.map_or(Ok(Duration::MAX), ffi::patience)?;
-        Ok(core.engine.within(patience))
+        Ok(core.engine.call().within(patience))
     }
 }
 
@@ -72,11 +72,8 @@ pub(crate) unsafe extern "C" fn tf_checkpoint(
         // SAFETY: the header's contract.
         let stream = unsafe { order(&core, &spans, RawCall::stream(call)) }?;
         let regions: Vec<Region<'_>> = spans.iter().map(Span::region).collect();
-        let engine = RawCall::within(call, &core)?;
-        Ok(match stream.as_deref() {
-            None => engine.checkpoint(version, &regions),
-            Some(stream) => engine.checkpoint_on(stream, version, &regions),
-        }?)
+        let call = RawCall::of(call, &core)?.on(stream.as_deref());
+        Ok(call.checkpoint(version, &regions)?)
     })
 }
 
@@ -99,11 +96,8 @@ pub(crate) unsafe extern "C" fn tf_restore(
         // SAFETY: the header's contract.
         let stream = unsafe { order(&core, &spans, RawCall::stream(call)) }?;
         let mut regions: Vec<RegionMut<'_>> = spans.iter_mut().map(Span::region_mut).collect();
-        let engine = RawCall::within(call, &core)?;
-        Ok(match stream.as_deref() {
-            None => engine.restore(version, &mut regions),
-            Some(stream) => engine.restore_on(stream, version, &mut regions),
-        }?)
+        let call = RawCall::of(call, &core)?.on(stream.as_deref());
+        Ok(call.restore(version, &mut regions)?)
     })
 }
 
@@ -194,7 +188,7 @@ pub(crate) extern "C" fn tf_protect(handle: u64) -> c_int {
 pub(crate) extern "C" fn tf_wait_version(handle: u64, version: Version, seconds: f64) -> c_int {
     status(|| {
         let (core, patience) = (engine(handle)?, ffi::patience(seconds)?);
-        Ok(core.engine.within(patience).wait_version(version)?)
+        Ok(core.engine.call().within(patience).wait_version(version)?)
     })
 }
 
@@ -261,7 +255,7 @@ pub(crate) extern "C" fn tf_resize_device_cache(handle: u64, bytes: usize, secon
         let patience = ffi::patience(seconds)?;
         Ok(engine(handle)?
             .engine
-            .resize_device_cache(bytes, patience)?)
+            .resize(Cache::Device, bytes, patience)?)
     })
 }
 
@@ -269,6 +263,8 @@ pub(crate) extern "C" fn tf_resize_device_cache(handle: u64, bytes: usize, secon
 pub(crate) extern "C" fn tf_resize_host_cache(handle: u64, bytes: usize, seconds: f64) -> c_int {
     status(|| {
         let patience = ffi::patience(seconds)?;
-        Ok(engine(handle)?.engine.resize_host_cache(bytes, patience)?)
+        Ok(engine(handle)?
+            .engine
+            .resize(Cache::Host, bytes, patience)?)
     })
 }

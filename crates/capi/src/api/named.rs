@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use tierflow_engine::{Region, RegionMut, Version};
+use tierflow_engine::{Region, RegionMut, Version, read_regions};
 
 use super::engine::{RawCall, disjoint, engine, order, spans};
 use super::parts::open;
@@ -54,11 +54,8 @@ pub(crate) unsafe extern "C" fn tf_checkpoint_named(
         let stream = unsafe { order(&core, &spans, RawCall::stream(call)) }?;
         let regions = spans.iter().map(Span::region).zip(names);
         let regions: Vec<Region<'_>> = regions.map(|(one, name)| one.named(name)).collect();
-        let engine = RawCall::within(call, &core)?;
-        Ok(match stream.as_deref() {
-            None => engine.checkpoint(version, &regions),
-            Some(stream) => engine.checkpoint_on(stream, version, &regions),
-        }?)
+        let call = RawCall::of(call, &core)?.on(stream.as_deref());
+        Ok(call.checkpoint(version, &regions)?)
     })
 }
 
@@ -83,11 +80,8 @@ pub(crate) unsafe extern "C" fn tf_restore_named(
         let stream = unsafe { order(&core, &spans, RawCall::stream(call)) }?;
         let regions = spans.iter_mut().map(Span::region_mut);
         let mut regions: Vec<(&str, RegionMut<'_>)> = names.into_iter().zip(regions).collect();
-        let engine = RawCall::within(call, &core)?;
-        Ok(match stream.as_deref() {
-            None => engine.restore_regions(version, &mut regions),
-            Some(stream) => engine.restore_regions_on(stream, version, &mut regions),
-        }?)
+        let call = RawCall::of(call, &core)?.on(stream.as_deref());
+        Ok(call.restore_regions(version, &mut regions)?)
     })
 }
 
@@ -121,7 +115,8 @@ pub(crate) unsafe extern "C" fn tf_restore_rank(
         let core = engine(handle)?;
         // SAFETY: the header's contract.
         let mut regions = unsafe { in_memory(regions, count) }?;
-        Ok(core.engine.restore_rank(version, rank, &mut regions)?)
+        let piece = core.engine.piece(version, Some(rank))?;
+        Ok(read_regions(&piece, &mut regions)?)
     })
 }
 

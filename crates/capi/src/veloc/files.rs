@@ -29,7 +29,7 @@ pub(super) fn take_in(engine: &Engine, path: &Path, number: u64, empties: bool) 
         return Ok(0);
     }
     let bytes = usize::try_from(length).unwrap_or(usize::MAX);
-    match engine.produce(number, bytes) {
+    match engine.call().produce(number, bytes) {
         Ok(mut slot) if slot.host_accessible() => {
             file.read_exact(slot.bytes_mut()?).map_err(failed)?;
             slot.commit();
@@ -51,7 +51,7 @@ pub(super) fn give_out(engine: &Engine, number: u64, length: u64, path: &Path) -
     if length == 0 {
         return Ok(());
     }
-    let slot = engine.consume(number)?;
+    let slot = engine.call().consume(number)?;
     if slot.host_accessible() {
         return file.write_all(slot.bytes()?).map_err(failed);
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tierflow_engine::Engine;
+use tierflow_engine::{Engine, read_piece};
 
 use super::head::{Head, head_of, is_head, serial_of};
 use crate::failure::Outcome;
@@ -31,7 +31,10 @@ impl History {
         let mut heads = Vec::new();
         for &number in held.iter().filter(|number| is_head(**number)) {
             // One that is damaged is known to the engine; the others are as good as before.
-            let bytes = engine.peek(number).or_else(|_| restored(engine, number));
+            let piece = engine
+                .piece(number, None)
+                .and_then(|piece| read_piece(&piece));
+            let bytes = piece.or_else(|_| restored(engine, number));
             let head = bytes.ok().and_then(|bytes| Head::decode(&bytes));
             heads.extend(head.filter(|head| head.number() == number));
         }

@@ -117,7 +117,7 @@ impl Housekeeping {
             let moved = self
                 .keeping
                 .as_ref()
-                .map(|keeping| keeping.core.engine.progress());
+                .map(|keeping| keeping.core.engine.metrics().progress);
             let settled = self.progress.0.lock().settled;
             (moved, settled, self.copied.load(Ordering::Relaxed))
         };
@@ -178,7 +178,7 @@ impl Work {
             } else {
                 POLL_INTERVAL
             };
-            match engine.within(look).wait_version(number) {
+            match engine.call().within(look).wait_version(number) {
                 Err(tierflow_engine::Error::TimedOut { .. }) if !has_given_up => {}
                 Err(tierflow_engine::Error::Discarded { .. }) => break,
                 durable => break durable?,

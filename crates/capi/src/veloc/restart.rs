@@ -274,12 +274,12 @@ impl Client {
             }
         }
         let number = part_of(reading.head.serial, part);
-        match (&reading.from, stream.as_deref()) {
-            (From::Engine, None) => self.core.engine.restore(number, &mut targets)?,
-            (From::Engine, Some(stream)) => {
-                self.core.engine.restore_on(stream, number, &mut targets)?;
+        match &reading.from {
+            From::Engine => {
+                let call = self.core.engine.call().on(stream.as_deref());
+                call.restore(number, &mut targets)?;
             }
-            (From::Rank(directory, rank), _) => {
+            From::Rank(directory, rank) => {
                 let mut slices = Vec::new();
                 for target in &mut targets {
                     match target {

@@ -85,11 +85,8 @@ impl Client {
         // SAFETY: there is no stream of the application's.
         let stream = unsafe { order(&self.core, &spans, 0) }?;
         let regions: Vec<Region<'_>> = spans.iter().map(Span::region).collect();
-        let engine = &self.core.engine;
-        match stream.as_deref() {
-            Some(stream) => engine.checkpoint_on(stream, number, &regions)?,
-            None => engine.checkpoint(number, &regions)?,
-        }
+        let call = self.core.engine.call().on(stream.as_deref());
+        call.checkpoint(number, &regions)?;
         writing.parts.push(part);
         Ok(())
     }

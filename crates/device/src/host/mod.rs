@@ -5,6 +5,9 @@ mod memory;
 mod share;
 mod stream;
 
+#[cfg(feature = "testing")]
+pub use stream::LateEnds;
+
 use std::any::Any;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -65,6 +68,22 @@ impl Options {
 /// ```
 pub fn open(options: Options) -> Result<Device> {
     Ok(Device::new(Host::new(options), None))
+}
+
+/// Makes a stream whose events are reached on demand, for tests of what follows a device's work: copies are made at once, and
+/// each event, `Transfer`s' included, ends by one call of [`LateEnds::reach_next`], in their order.
+///
+/// # Errors
+///
+/// [`Invalid::OtherDevice`] for a device of another back end.
+#[cfg(feature = "testing")]
+pub fn late_stream(device: &Device) -> Result<(crate::Stream, LateEnds)> {
+    let host = device.backend().as_any().downcast_ref::<Host>();
+    host.ok_or(Invalid::OtherDevice)?;
+    let ends = LateEnds::default();
+    let late = Some(ends.clone());
+    let queue = Box::new(stream::InlineQueue { late });
+    Ok((crate::Stream::of(device, queue), ends))
 }
 
 #[derive(Debug)]
@@ -235,7 +254,7 @@ unsafe impl Backend for Host {
     }
 
     fn queue(&self) -> Result<Box<dyn Queue>> {
-        Ok(Box::new(stream::InlineQueue))
+        Ok(Box::new(stream::InlineQueue::default()))
     }
 
     fn as_any(&self) -> &dyn Any {

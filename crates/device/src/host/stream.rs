@@ -1,15 +1,67 @@
 //! A stream without a queue: the calling thread does the work at once.
 
 use std::any::Any;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
 
 use crate::backend::{Copy, Mark, MarkKind, Queue};
 use crate::error::{Invalid, Result};
 use crate::info::Place;
 use crate::pages::pointer;
 
-#[derive(Debug)]
-pub(super) struct InlineQueue;
+#[derive(Debug, Default)]
+pub(super) struct InlineQueue {
+    /// `None` if marks are reached at once.
+    pub(super) late: Option<LateEnds>,
+}
+
+/// Marks of a stream that are reached on demand: how far a device's work has come, which on the host nothing else delays.
+#[derive(Clone, Debug, Default)]
+pub struct LateEnds(Arc<Ends>);
+
+#[derive(Debug, Default)]
+struct Ends {
+    counts: Mutex<Counts>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    recorded: u64,
+    reached: u64,
+}
+
+impl LateEnds {
+    /// Has the oldest mark be reached that is not. Returns false if there is none.
+    #[cfg(feature = "testing")]
+    #[must_use]
+    pub fn reach_next(&self) -> bool {
+        let mut counts = self.0.counts.lock();
+        let is_late = counts.reached < counts.recorded;
+        counts.reached += u64::from(is_late);
+        self.0.changed.notify_all();
+        is_late
+    }
+
+    /// Records a mark, and returns its number.
+    fn record(&self) -> u64 {
+        let mut counts = self.0.counts.lock();
+        counts.recorded += 1;
+        counts.recorded
+    }
+
+    fn is_reached(&self, number: u64) -> bool {
+        self.0.counts.lock().reached >= number
+    }
+
+    fn wait(&self, number: u64) {
+        let mut counts = self.0.counts.lock();
+        let is_late = |counts: &mut Counts| counts.reached < number;
+        self.0.changed.wait_while(&mut counts, is_late);
+    }
+}
 
 // SAFETY: nothing is ever in flight after a call returns.
 unsafe impl Queue for InlineQueue {
@@ -39,11 +91,14 @@ unsafe impl Queue for InlineQueue {
     }
 
     fn record(&self, _mark: MarkKind) -> Result<Box<dyn Mark>> {
-        Ok(Box::new(HostMark(Instant::now())))
+        Ok(Box::new(HostMark {
+            time: Instant::now(),
+            late: self.late.clone().map(|ends| (ends.record(), ends)),
+        }))
     }
 
     fn wait(&self, mark: &dyn Mark) -> Result<()> {
-        reached(mark).map(drop)
+        reached(mark)?.synchronize()
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -51,21 +106,29 @@ unsafe impl Queue for InlineQueue {
     }
 }
 
-/// The time at which the work before the mark was done.
 #[derive(Debug)]
-struct HostMark(Instant);
+struct HostMark {
+    /// The time at which the work before the mark was done.
+    time: Instant,
+    /// The number of a mark that is reached on demand.
+    late: Option<(u64, LateEnds)>,
+}
 
 impl Mark for HostMark {
     fn is_done(&self) -> Result<bool> {
-        Ok(true)
+        let late = self.late.as_ref();
+        Ok(late.is_none_or(|(number, ends)| ends.is_reached(*number)))
     }
 
     fn synchronize(&self) -> Result<()> {
+        if let Some((number, ends)) = &self.late {
+            ends.wait(*number);
+        }
         Ok(())
     }
 
     fn elapsed_since(&self, earlier: &dyn Mark) -> Result<Duration> {
-        Ok(self.0.saturating_duration_since(reached(earlier)?.0))
+        Ok(self.time.saturating_duration_since(reached(earlier)?.time))
     }
 
     fn as_any(&self) -> &dyn Any {

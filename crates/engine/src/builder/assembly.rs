@@ -1,7 +1,7 @@
 //! Builds an engine from its options: tiers, plan, workers.
 
 use super::{EngineBuilder, UNLIMITED};
-use crate::caught::Caught;
+use crate::caught::GuardedPolicy;
 use crate::flush::Flush;
 use crate::kind::{Kind, depth};
 use crate::lasting::{self, OpenHistory};
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use tierflow_device::Device;
 use tierflow_store::Storage;
 use tierflow_tier_alloc::{DeviceArena, HostArena};
-use tierflow_transfer::{ScratchMedium, Straight};
+use tierflow_transfer::{PART_BYTES, ScratchMedium, Straight};
 
 /// Copies start at multiples of this, in bytes, as direct I/O requires.
 pub(super) const ALIGNMENT: u64 = 4096;
@@ -81,6 +81,10 @@ impl EngineBuilder {
                     _ if takes_many => COMMITTED,
                     _ => 0,
                 },
+                part: match &tier.medium {
+                    medium if medium.is_memory() => part_bytes(&configs, capacity),
+                    _ => 0,
+                },
                 eager: kind.lasts() || (is_eager && index + 1 == kinds.len()),
                 whole: kind.lasts(),
                 shared: kind == Kind::Storage,
@@ -89,7 +93,7 @@ impl EngineBuilder {
         }
         let stage = self.stage(tiers.first())?;
         let below = TierId(self.whole_on(&kinds) - 1);
-        let (policy, policy_panic) = Caught::new(self.policy);
+        let (policy, policy_panic) = GuardedPolicy::new(self.policy);
         let mut world = World::new(PlanConfig {
             tiers: configs,
             after_restore: self.after_restore,
@@ -296,6 +300,14 @@ impl EngineBuilder {
 const ABSENT: Error = Error::Internal {
     what: "a tier that was not asked for",
 };
+
+/// Returns the bytes of one transfer between a tier of memory and those above: so many that the link is busy with the next one for
+/// longer than a worker and the plan need, and so few that those under way both ways have a quarter of the smallest at most.
+fn part_bytes(above: &[TierConfig], capacity: u64) -> u64 {
+    let capacities = above.iter().map(|tier| tier.capacity);
+    let smallest = capacities.fold(capacity, u64::min);
+    (smallest / 16).min(PART_BYTES)
+}
 
 /// Makes as many workers for each link into and out of a tier as the plan may have transfers on it.
 fn crews(device: &Device, kinds: &[Kind]) -> Result<(Ways, Vec<Crew>)> {

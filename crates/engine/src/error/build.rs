@@ -108,7 +108,7 @@ pub enum BuildError {
         /// The ranks of this group.
         ranks: u32,
     },
-    /// Versions are lost that the redundancy protected, and such losses are [refused](crate::EngineBuilder::refuse_losses).
+    /// Versions are lost that the redundancy protected, and such losses are [refused](crate::Group::refuse_losses).
     #[error(
         "more is lost than the nodes protect: {losses}; start again with the nodes that are missing, or without refuse_losses to \
          go on from what there is"

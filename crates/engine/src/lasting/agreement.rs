@@ -1,6 +1,6 @@
 //! From where a group goes on: what all its ranks can restore, the same for each of them.
 
-use super::nodes::rows;
+use super::nodes::{left_by_other_rank, not_agreed, rows};
 use super::runs::RunMarks;
 use super::survey::CopySelection;
 use super::{Damage, Group, HistoryOptions};
@@ -309,7 +309,11 @@ impl HistoryOptions {
         };
         damage.extend(of_others(tier, &pieces, group.ranks));
         damage.extend(of_others("node-local", &near.pieces, group.ranks));
-        let collective = self.collective.as_deref().or_else(|| vault.collective());
+        // Redundancy has brought them to where their ranks are.
+        if let (Some(local), Some(node), None) = (&*local, &self.node_local, protected) {
+            damage.extend(left_by_other_rank(local, node, &group));
+        }
+        let collective = group.collective.as_deref().or_else(|| vault.collective());
         let Some(collective) = collective else {
             damage.extend(not_agreed(&near.counting));
             return Ok(None);
@@ -343,28 +347,13 @@ impl HistoryOptions {
             }
             Ok(())
         };
-        let patience = self.group_patience;
+        let patience = group.patience;
         let agreed = agree(collective, own, &group, patience, &mut give_up)?;
         Ok(Some(Agreed {
             to_remove,
             ..agreed
         }))
     }
-}
-
-/// Names the versions that a rank does not use, as it cannot ask the others for their pieces.
-fn not_agreed(pieces: &[PieceInfo]) -> Option<Damage> {
-    let versions: Vec<Version> = pieces.iter().map(|piece| piece.version).collect();
-    (!versions.is_empty()).then(|| Damage {
-        tier: "node-local",
-        path: PathBuf::new(),
-        version: None,
-        what: format!(
-            "{} lie on this node and not on external storage: they are not used, as the ranks have no way to agree on them; to go \
-             on from them, give the engine a `collective`",
-            rows(&versions)
-        ),
-    })
 }
 
 /// Finds out from which versions all ranks can go on, and gives up newer ones: for good once a rank begins to write its first

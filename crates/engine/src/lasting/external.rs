@@ -41,7 +41,7 @@ impl External {
         }
     }
 
-    pub(super) fn find(&self, group: Group) -> Result<Location> {
+    pub(super) fn find(&self, group: &Group) -> Result<Location> {
         let vault: Arc<dyn Vault> = match self {
             Self::Vault(vault) => Arc::clone(vault),
             Self::Named(name) => match Place::of(name)? {
@@ -54,14 +54,16 @@ impl External {
 }
 
 #[cfg(feature = "objects")]
-fn store(url: &str, group: Group) -> Result<Arc<dyn Vault>> {
-    let Group { rank, ranks, run } = group;
+fn store(url: &str, group: &Group) -> Result<Arc<dyn Vault>> {
+    let Group {
+        rank, ranks, run, ..
+    } = *group;
     let settings = tierflow_objects::Settings::default().group(rank, ranks, run);
     Ok(Arc::new(tierflow_objects::open(url, &settings)?))
 }
 
 #[cfg(not(feature = "objects"))]
-fn store(url: &str, _group: Group) -> Result<Arc<dyn Vault>> {
+fn store(url: &str, _group: &Group) -> Result<Arc<dyn Vault>> {
     let scheme = url.split("://").next().unwrap_or_default();
     let why = format!(
         "{scheme}:// URLs need object stores, with which this program was not built: add the feature `objects` of tierflow-engine"

@@ -1,11 +1,11 @@
 //! The protection of this node's versions by other ranks.
 
-use super::Damage;
+use super::{Damage, Group};
 use crate::Version;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tierflow_store::{Error as StoreError, Gone, Protect, Repository};
+use tierflow_store::{Error as StoreError, Gone, Options, PieceInfo, Protect, Repository};
 
 /// The protection of this node's versions by other ranks, and the versions that are lost.
 #[derive(Debug, Default)]
@@ -80,6 +80,46 @@ impl ProtectionState {
     pub(super) fn keeper(&self) -> Option<&dyn Protect> {
         self.protected.as_deref().filter(|_| self.is_lowest)
     }
+}
+
+/// Names a rank whose versions lie on this node, if this rank has none here: the ranks may have run on each other's nodes.
+pub(super) fn left_by_other_rank(local: &Repository, node: &Path, group: &Group) -> Option<Damage> {
+    if !local.own_pieces().ok()?.is_empty() {
+        return None;
+    }
+    let newest_of = |rank: u32| {
+        let options = Options::default().rank(rank, group.ranks);
+        let other = Repository::read_only(node, options).ok()?;
+        let pieces = other.own_pieces().ok()?.into_iter();
+        let newest = pieces.filter(|piece| piece.ranks == group.ranks);
+        Some((rank, newest.map(|piece| piece.version).max()?))
+    };
+    let (other, newest) = local.ranks().ok()?.into_iter().find_map(newest_of)?;
+    Some(Damage {
+        tier: "node-local",
+        path: node.to_path_buf(),
+        version: None,
+        what: format!(
+            "versions up to {newest} of rank {other} lie on this node, and none of rank {}, which runs here: they stay, and are used again once \
+             each rank starts on the node that it had; with redundancy, the ranks send each other what they have",
+            group.rank
+        ),
+    })
+}
+
+/// Names the versions that a rank does not use, as it cannot ask the others for their pieces.
+pub(super) fn not_agreed(pieces: &[PieceInfo]) -> Option<Damage> {
+    let versions: Vec<Version> = pieces.iter().map(|piece| piece.version).collect();
+    (!versions.is_empty()).then(|| Damage {
+        tier: "node-local",
+        path: PathBuf::new(),
+        version: None,
+        what: format!(
+            "{} lie on this node and not on external storage: they are not used, as the ranks have no way to agree on them; to go \
+             on from them, give the engine a `collective`",
+            rows(&versions)
+        ),
+    })
 }
 
 /// Returns the lost versions and the reasons in a line; `None` if nothing is lost.

@@ -24,19 +24,10 @@ impl EngineBuilder {
         self.lasting.protection = Some(Arc::new(protection));
         self
     }
-
-    /// Chooses whether [`EngineBuilder::build`] fails with [`BuildError::Losses`], on all ranks, where versions are lost that the
-    /// [redundancy](Self::redundancy) protected: such as to start again once a node is back that is missing now. Unless you say
-    /// so, the group goes on from what there is, and [`Engine::damage`] tells of the losses. Choose the same on all ranks.
-    #[must_use]
-    pub fn refuse_losses(mut self, refuses: bool) -> Self {
-        self.lasting.refuses_losses = refuses;
-        self
-    }
 }
 
 /// Checks that there is a directory to protect, and other ranks to protect it.
-pub(super) fn check(has_directory: bool, group: Option<Group>) -> Result<()> {
+pub(super) fn check(has_directory: bool, group: Option<&Group>) -> Result<()> {
     let needs = match (has_directory, group) {
         (false, _) => "a directory of the node: give it node_local, too",
         (_, None) => "other ranks: give it group, too",
@@ -55,7 +46,8 @@ impl HistoryOptions {
         let Some(protection) = &self.protection else {
             return Ok(None);
         };
-        let Group { rank, ranks, .. } = self.group();
+        let group = self.group();
+        let (rank, ranks) = (group.rank, group.ranks);
         let writable = local.filter(|local| !local.is_read_only());
         let (Some(repository), Some(path)) = (writable, &self.node_local) else {
             return Err(BuildError::NoProtection {
@@ -72,10 +64,10 @@ impl HistoryOptions {
             rank,
             ranks,
             elsewhere: &elsewhere,
-            collective: self.collective.as_deref(),
-            patience: self.group_patience,
+            collective: group.collective.as_deref(),
+            patience: group.patience,
         })?;
-        match losses(&opened.gone()).filter(|_| self.refuses_losses) {
+        match losses(&opened.gone()).filter(|_| group.refuses_losses) {
             Some(losses) => Err(BuildError::Losses { losses }.into()),
             None => Ok(Some(opened)),
         }

@@ -1,10 +1,10 @@
 //! Calls to the plan that may have to wait: until they are answered, or no longer than their callers want.
 
 use super::core::Shared;
-use super::desk::{Answer, Caller, Core, Later, Told};
+use super::desk::{Answer, PendingAnswer, PlanState, Reply, Waiter};
 use super::job::{Direction, Task};
 use super::lock::later;
-use super::recorder::Stall;
+use super::recorder::WaitReason;
 use super::sync::{JoinHandle, Sender};
 use crate::Version;
 use crate::deadline::Deadline;
@@ -23,7 +23,7 @@ impl Shared {
         let _one_list = self.hinting.lock();
         for piece in versions.chunks(HINTS) {
             let versions = piece.to_vec();
-            // Told under this thread's own lock: a list that was put down would be heard as a whole under another caller's.
+            // Reply under this thread's own lock: a list that was put down would be heard as a whole under another caller's.
             let mut core = self.lock();
             self.handle(&mut core, Event::Hint { versions });
         }
@@ -79,11 +79,11 @@ impl Shared {
     /// Asks the plan, whose lock this thread has: its answer, or where that will appear.
     pub(super) fn ask_in(
         &self,
-        core: &mut Core,
+        core: &mut PlanState,
         ticket: Ticket,
         event: Event,
-    ) -> Result<Answer, Later> {
-        let why = Stall::of(&event);
+    ) -> Result<Answer, PendingAnswer> {
+        let why = WaitReason::of(&event);
         core.desk.own = Some((ticket, None));
         self.handle(core, event);
         if let Some((_, Some(answer))) = core.desk.own.take() {
@@ -91,7 +91,7 @@ impl Shared {
         }
         let (later, answering) = later(ticket, why);
         // Turns are counted from 1: whenever it comes, it is not at once.
-        let caller = Caller {
+        let caller = Waiter {
             answering,
             since: 0,
         };
@@ -100,7 +100,11 @@ impl Shared {
     }
 
     /// Sleeps until the answer comes, or until the deadline. The call keeps its place while its caller looks for interruptions.
-    pub(super) fn hear_answer(&self, later: &Later, deadline: Deadline<'_>) -> Option<Answer> {
+    pub(super) fn hear_answer(
+        &self,
+        later: &PendingAnswer,
+        deadline: Deadline<'_>,
+    ) -> Option<Answer> {
         let begun = Instant::now();
         // The sending end is there until it has sent: without it, no answer will come.
         let told = loop {
@@ -113,7 +117,7 @@ impl Shared {
         if told.as_ref().is_none_or(|told| !told.at_once) {
             self.recorder.slept(later.why, begun);
         }
-        let Told { answer, others, .. } = told?;
+        let Reply { answer, others, .. } = told?;
         drop(others);
         Some(answer)
     }
@@ -137,7 +141,7 @@ impl Shared {
     }
 
     /// The caller waits no longer: its answer, if it came at the last moment.
-    fn give_up(&self, later: &Later) -> Option<Told> {
+    fn give_up(&self, later: &PendingAnswer) -> Option<Reply> {
         let mut core = self.lock();
         if core.desk.sleeping.remove(&later.ticket).is_none() {
             // It is on its way, and takes no longer than it takes to wake those before.

@@ -4,12 +4,12 @@ use super::Stage;
 use super::bypass::LinkLookup;
 use super::commits;
 use super::context::{Pieces, TierContext, Tiers, TransferError};
-use super::desk::{Answer, Core, Desk, Grant, Ways};
+use super::desk::{Answer, CallTable, Grant, PlanState, Ways};
 use super::empties::Empties;
 use super::housekeeping::Housekeeping;
 use super::job::{Direction, Job, Task};
 use super::layouts::Layouts;
-use super::lock::Tray;
+use super::lock::EventQueue;
 use super::medium::TierState;
 use super::pending::Pending;
 use super::recorder::Recorder;
@@ -28,12 +28,12 @@ use tierflow_store::container::RegionInfo;
 use tierflow_tier_alloc::Gate;
 
 /// Does what the plan says: hands transfers to workers, and answers to those who wait for them.
-struct Clerk<'a> {
-    desk: &'a mut Desk,
+struct CommandDispatcher<'a> {
+    desk: &'a mut CallTable,
     tiers: &'a [TierState],
 }
 
-impl Clerk<'_> {
+impl CommandDispatcher<'_> {
     fn tell(&mut self, ticket: Ticket, answer: Answer) {
         if let Some((own, mine)) = &mut self.desk.own
             && *own == ticket
@@ -46,7 +46,7 @@ impl Clerk<'_> {
     }
 }
 
-impl Executor for Clerk<'_> {
+impl Executor for CommandDispatcher<'_> {
     fn write(&mut self, ticket: Ticket, version: Version, pieces: Vec<Piece>) {
         let tier = pieces
             .first()
@@ -136,7 +136,7 @@ impl Executor for Clerk<'_> {
 
 /// Changes of the caches' sizes so far.
 #[derive(Debug, Default)]
-pub(super) struct Resized {
+pub(super) struct ResizeState {
     /// True once a cache was resized.
     pub(super) is: bool,
     /// Bytes of memory that tiers have beyond their limits: who wanted them back lost patience, and copies may lie there.
@@ -149,8 +149,8 @@ pub(crate) struct Shared {
     pub(crate) tiers: Vec<TierState>,
     /// The stage that encodes versions for lower tiers.
     pub(crate) stage: Option<Box<dyn Stage>>,
-    pub(super) core: Mutex<Core>,
-    pub(super) tray: Tray,
+    pub(super) core: Mutex<PlanState>,
+    pub(super) tray: EventQueue,
     /// The number of the next call.
     pub(super) tickets: AtomicU64,
     /// Lanes of callers, taken for the time of a call.
@@ -175,7 +175,7 @@ pub(crate) struct Shared {
     /// The names of regions.
     pub(crate) layouts: Arc<Layouts>,
     /// Locked while a cache is resized.
-    pub(super) resized: Mutex<Resized>,
+    pub(super) resized: Mutex<ResizeState>,
     /// Work of streams on slots that were given back.
     pub(crate) pending: Pending,
     /// Kept versions that are to go.
@@ -197,8 +197,8 @@ impl Shared {
             device,
             tiers,
             stage,
-            core: Mutex::new(Core::new(world, ways)),
-            tray: Tray::default(),
+            core: Mutex::new(PlanState::new(world, ways)),
+            tray: EventQueue::default(),
             tickets: AtomicU64::new(1),
             origin: Instant::now(),
             contexts,
@@ -231,15 +231,15 @@ impl Shared {
     }
 
     /// Hands one event to the plan and its commands to whom they concern.
-    pub(super) fn handle(&self, core: &mut Core, event: Event) {
+    pub(super) fn handle(&self, core: &mut PlanState, event: Event) {
         self.handle_all(core, std::iter::once(event));
     }
 
     /// Hands events of one moment on together.
-    pub(super) fn handle_all(&self, core: &mut Core, events: impl IntoIterator<Item = Event>) {
+    pub(super) fn handle_all(&self, core: &mut PlanState, events: impl IntoIterator<Item = Event>) {
         let now = self.now_ns();
-        let Core { world, desk } = core;
-        let mut clerk = Clerk {
+        let PlanState { world, desk } = core;
+        let mut clerk = CommandDispatcher {
             desk,
             tiers: &self.tiers,
         };

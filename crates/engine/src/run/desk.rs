@@ -1,10 +1,10 @@
-//! The plan behind its lock, and who waits for what.
+//! The plan behind its lock, the calls that sleep, and the transfers under way.
 
 use super::capacity::{Link, Waiting};
 use super::commits::Commits;
 use super::job::{Direction, Task};
-use super::recorder::Stalled;
-use super::sync::{Answering, AtomicBool, Awaiting, Sender};
+use super::recorder::WaitInfo;
+use super::sync::{AtomicBool, ReplyReceiver, ReplySender, Sender};
 use crate::plan::{Piece, Place, Plan, Refusal, Ticket, TransferId, World};
 use crate::{Error, Version};
 use hashbrown::HashMap;
@@ -30,34 +30,34 @@ pub(crate) enum Answer {
 
 /// Where an answer will appear, and what the caller waits for if that is not at once.
 #[derive(Debug)]
-pub(super) struct Later {
+pub(super) struct PendingAnswer {
     pub(super) ticket: Ticket,
-    pub(super) answer: Awaiting<Told>,
-    pub(super) why: Option<Stalled>,
+    pub(super) answer: ReplyReceiver<Reply>,
+    pub(super) why: Option<WaitInfo>,
 }
 
-/// What a caller hears.
+/// The answer to a call.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct Reply {
     pub(super) answer: Answer,
     /// The plan had it at once.
     pub(super) at_once: bool,
-    /// Others whom it is to wake.
-    pub(super) others: Woken,
+    /// Replies that this caller sends on.
+    pub(super) others: WakeList,
 }
 
-/// Callers and their answers, which they have when this is dropped. Of very many, some wake the others: it takes one thread as long to
-/// wake 64 as a disk takes to write what they have.
+/// Replies to send once the plan's lock is open. Dropping the list sends them. Of very many, the first waiters wake the others:
+/// one thread takes as long to wake 64 as a disk takes to write their versions.
 #[derive(Debug, Default)]
-pub(super) struct Woken(Vec<(Answering<Told>, Told)>);
+pub(super) struct WakeList(Vec<(ReplySender<Reply>, Reply)>);
 
-/// So many are woken by one thread.
+/// Waiters that one thread wakes.
 const WOKEN: usize = 8;
 
-impl Woken {
-    pub(super) fn push(&mut self, caller: Answering<Told>, answer: Answer, at_once: bool) {
+impl WakeList {
+    pub(super) fn push(&mut self, caller: ReplySender<Reply>, answer: Answer, at_once: bool) {
         let others = Self::default();
-        let told = Told {
+        let told = Reply {
             answer,
             at_once,
             others,
@@ -80,7 +80,7 @@ impl Woken {
     }
 }
 
-impl Drop for Woken {
+impl Drop for WakeList {
     fn drop(&mut self) {
         if !self.0.is_empty() {
             self.wake();
@@ -88,10 +88,10 @@ impl Drop for Woken {
     }
 }
 
-/// A caller that waits for its answer, since the lock was taken for the so-many-th time.
+/// A sleeping call. `since` is the turn of the lock in which it went to sleep.
 #[derive(Debug)]
-pub(super) struct Caller {
-    pub(super) answering: Answering<Told>,
+pub(super) struct Waiter {
+    pub(super) answering: ReplySender<Reply>,
     pub(super) since: u64,
 }
 
@@ -104,18 +104,18 @@ pub(crate) struct Ways {
     pub(crate) commits: HashMap<usize, Commits>,
 }
 
-/// What the lock protects.
+/// The state that the plan's lock protects.
 #[derive(Debug)]
-pub(crate) struct Core {
+pub(crate) struct PlanState {
     pub(super) world: World,
-    pub(super) desk: Desk,
+    pub(super) desk: CallTable,
 }
 
-/// Who waits for what.
+/// The calls that sleep, and the transfers under way.
 #[derive(Debug)]
-pub(super) struct Desk {
+pub(super) struct CallTable {
     /// Callers that wait for their answers.
-    pub(super) sleeping: HashMap<Ticket, Caller>,
+    pub(super) sleeping: HashMap<Ticket, Waiter>,
     /// How often the lock was taken.
     pub(super) turn: u64,
     /// Transfers that workers have, with the flag that stops them.
@@ -132,12 +132,12 @@ pub(super) struct Desk {
     /// Transfers that encode, so far.
     pub(super) encodings: u64,
     /// Callers that are answered, to be woken when the lock is open again.
-    pub(super) woken: Woken,
+    pub(super) woken: WakeList,
 }
 
-impl Core {
+impl PlanState {
     pub(super) fn new(world: World, ways: Ways) -> Self {
-        let desk = Desk {
+        let desk = CallTable {
             sleeping: HashMap::new(),
             carried: HashMap::new(),
             ways,
@@ -146,7 +146,7 @@ impl Core {
             resizing: None,
             own: None,
             encodings: 0,
-            woken: Woken::default(),
+            woken: WakeList::default(),
             turn: 0,
         };
         Self { world, desk }

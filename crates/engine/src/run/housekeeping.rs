@@ -2,7 +2,7 @@
 //! call stands behind it, and it begins after those who wait for versions have them.
 
 use super::core::Shared;
-use super::sync::{Builder, JoinHandle, Watched, sleep};
+use super::sync::{Builder, JoinHandle, Monitor, sleep};
 use crate::plan::{Event, Piece, TierId};
 use crate::{Error, Result};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const NAP: Duration = Duration::from_millis(2);
 /// Whether there is something to be done.
 #[derive(Debug, Default)]
 pub(crate) struct Housekeeping {
-    due: Watched<Due>,
+    due: Monitor<Due>,
 }
 
 #[derive(Debug, Default)]

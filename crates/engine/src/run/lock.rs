@@ -6,39 +6,39 @@
 //! thread takes as long as to decide what it waits for.
 
 use super::core::Shared;
-use super::desk::{Caller, Core, Later, Told, Woken};
-use super::recorder::{Stall, Stalled};
-use super::sync::{Answering, MutexGuard, Ordering, Receiver, Sender, answer, fence, unbounded};
+use super::desk::{PendingAnswer, PlanState, Reply, Waiter, WakeList};
+use super::recorder::{WaitInfo, WaitReason};
+use super::sync::{MutexGuard, Ordering, Receiver, ReplySender, Sender, answer, fence, unbounded};
 use crate::plan::{Event, Ticket};
 use std::ops::{Deref, DerefMut};
 
-/// How often a caller looks for its answer, or for the lock, before it sleeps: for 8 µs in all, of the 5 to 35 that it
-/// takes to sleep and to be woken (both measured on a virtual machine). Who looks longer keeps a core from who is to answer.
+/// Polls before a caller sleeps: about 8 µs. Sleeping and waking take 5 to 35 µs (virtual machine). Longer polls keep a core
+/// from the thread that is to answer.
 const LOOKS: u32 = if cfg!(shuttle) { 1 } else { 24 };
 
 /// An event, and who waits for the answer.
 #[derive(Debug)]
-pub(super) struct Put {
+pub(super) struct QueuedEvent {
     pub(super) event: Event,
-    pub(super) caller: Option<(Ticket, Answering<Told>)>,
+    pub(super) caller: Option<(Ticket, ReplySender<Reply>)>,
 }
 
-/// Events that the plan has not heard of yet.
+/// Events for the plan, which their threads queued while another thread held its lock.
 #[derive(Debug)]
-pub(super) struct Tray {
-    sender: Sender<Put>,
-    receiver: Receiver<Put>,
+pub(super) struct EventQueue {
+    sender: Sender<QueuedEvent>,
+    receiver: Receiver<QueuedEvent>,
 }
 
-impl Default for Tray {
+impl Default for EventQueue {
     fn default() -> Self {
         let (sender, receiver) = unbounded();
         Self { sender, receiver }
     }
 }
 
-impl Tray {
-    fn put(&self, put: Put) {
+impl EventQueue {
+    fn put(&self, put: QueuedEvent) {
         // Both ends are here.
         let _ = self.sender.send(put);
     }
@@ -47,64 +47,64 @@ impl Tray {
         self.receiver.is_empty()
     }
 
-    fn take(&self) -> Vec<Put> {
+    fn take(&self) -> Vec<QueuedEvent> {
         let there = 0..self.receiver.len();
         there.map_while(|_| self.receiver.try_recv().ok()).collect()
     }
 }
 
-/// The lock, held: the plan has heard of all that was put before. Its fields are dropped in this order: the lock opens, callers are
-/// woken, and what was put meanwhile is heard.
-pub(crate) struct Locked<'a> {
-    core: MutexGuard<'a, Core>,
-    woken: Woken,
-    _rest: Rest<'a>,
+/// The plan's lock, held. The plan has handled all events that were queued before. Fields are dropped in this order: the lock
+/// opens, callers wake, and the events that were queued meanwhile are handled.
+pub(crate) struct PlanGuard<'a> {
+    core: MutexGuard<'a, PlanState>,
+    woken: WakeList,
+    _rest: DrainOnDrop<'a>,
 }
 
-struct Rest<'a>(&'a Shared);
+struct DrainOnDrop<'a>(&'a Shared);
 
-impl Drop for Rest<'_> {
+impl Drop for DrainOnDrop<'_> {
     fn drop(&mut self) {
         self.0.serve();
     }
 }
 
-impl Drop for Locked<'_> {
+impl Drop for PlanGuard<'_> {
     fn drop(&mut self) {
         self.woken = std::mem::take(&mut self.core.desk.woken);
     }
 }
 
-impl Deref for Locked<'_> {
-    type Target = Core;
+impl Deref for PlanGuard<'_> {
+    type Target = PlanState;
 
-    fn deref(&self) -> &Core {
+    fn deref(&self) -> &PlanState {
         &self.core
     }
 }
 
-impl DerefMut for Locked<'_> {
-    fn deref_mut(&mut self) -> &mut Core {
+impl DerefMut for PlanGuard<'_> {
+    fn deref_mut(&mut self) -> &mut PlanState {
         &mut self.core
     }
 }
 
 impl Shared {
     /// Waits for the lock.
-    pub(crate) fn lock(&self) -> Locked<'_> {
+    pub(crate) fn lock(&self) -> PlanGuard<'_> {
         self.held(self.core.lock())
     }
 
     /// The lock, if it is open.
-    pub(super) fn try_lock(&self) -> Option<Locked<'_>> {
+    pub(super) fn try_lock(&self) -> Option<PlanGuard<'_>> {
         Some(self.held(self.core.try_lock()?))
     }
 
-    fn held<'a>(&'a self, core: MutexGuard<'a, Core>) -> Locked<'a> {
-        let mut held = Locked {
+    fn held<'a>(&'a self, core: MutexGuard<'a, PlanState>) -> PlanGuard<'a> {
+        let mut held = PlanGuard {
             core,
-            woken: Woken::default(),
-            _rest: Rest(self),
+            woken: WakeList::default(),
+            _rest: DrainOnDrop(self),
         };
         self.hear(&mut held);
         held
@@ -116,7 +116,7 @@ impl Shared {
             return self.handle(&mut core, event);
         }
         let caller = None;
-        self.tray.put(Put { event, caller });
+        self.tray.put(QueuedEvent { event, caller });
         self.serve();
     }
 
@@ -126,13 +126,16 @@ impl Shared {
     }
 
     /// Puts a question to the plan, whose lock another thread has.
-    pub(super) fn put(&self, ticket: Ticket, event: Event) -> Later {
-        let (later, answering) = later(ticket, Stall::of(&event));
+    pub(super) fn put(&self, ticket: Ticket, event: Event) -> PendingAnswer {
+        let (later, answering) = later(ticket, WaitReason::of(&event));
         let caller = Some((ticket, answering));
-        self.tray.put(Put { event, caller });
+        self.tray.put(QueuedEvent { event, caller });
         // Who waits for flushes sleeps in any case.
         let looks = match later.why {
-            Some((Stall::Flushes, ..)) => 0,
+            Some(WaitInfo {
+                reason: WaitReason::Flushes,
+                ..
+            }) => 0,
             _ => LOOKS,
         };
         for look in 0..=looks {
@@ -163,7 +166,7 @@ impl Shared {
         is_heard
     }
 
-    fn hear(&self, core: &mut Core) {
+    fn hear(&self, core: &mut PlanState) {
         core.desk.turn += 1;
         if self.tray.is_empty() {
             return;
@@ -171,9 +174,9 @@ impl Shared {
         let put = self.tray.take();
         let since = core.desk.turn;
         let mut events = Vec::with_capacity(put.len());
-        for Put { event, caller } in put {
+        for QueuedEvent { event, caller } in put {
             if let Some((ticket, answering)) = caller {
-                let caller = Caller { answering, since };
+                let caller = Waiter { answering, since };
                 core.desk.sleeping.insert(ticket, caller);
             }
             events.push(event);
@@ -183,9 +186,9 @@ impl Shared {
 }
 
 /// Where the answer to a question will appear, and the end that sends it.
-pub(super) fn later(ticket: Ticket, why: Option<Stalled>) -> (Later, Answering<Told>) {
+pub(super) fn later(ticket: Ticket, why: Option<WaitInfo>) -> (PendingAnswer, ReplySender<Reply>) {
     let (answering, answer) = answer();
-    let later = Later {
+    let later = PendingAnswer {
         ticket,
         answer,
         why,

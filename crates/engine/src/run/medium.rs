@@ -7,7 +7,7 @@ use crate::plan::Piece;
 use crate::{Error, Result};
 use std::ops::Range;
 use std::sync::Arc;
-use tierflow_device::{ReadLoan, WriteLoan};
+use tierflow_device::{ReadLoan, Transfer, WriteLoan};
 use tierflow_store::Storage;
 use tierflow_tier_alloc::{DeviceArena, Gate, HostArena};
 use tierflow_transfer::{Medium as Bytes, MediumKind, ScratchMedium, Straight, StreamChoice};
@@ -73,7 +73,7 @@ impl Medium {
         self.bytes().gate()
     }
 
-    pub(super) fn is_memory(&self) -> bool {
+    pub(crate) fn is_memory(&self) -> bool {
         self.bytes().kind().is_memory()
     }
 
@@ -101,22 +101,22 @@ impl Bytes for DurableTier {
         MediumKind::Directory
     }
 
-    fn read(
+    fn begin_read(
         &self,
         at: u64,
         into: WriteLoan,
         _: &mut StreamChoice<'_>,
-    ) -> tierflow_transfer::Result<()> {
+    ) -> tierflow_transfer::Result<Option<Transfer>> {
         let bytes = into.len() as u64;
         Err(tierflow_transfer::Error::PartOfRecord { at, bytes })
     }
 
-    fn write(
+    fn begin_write(
         &self,
         at: u64,
         from: ReadLoan,
         _: &mut StreamChoice<'_>,
-    ) -> tierflow_transfer::Result<()> {
+    ) -> tierflow_transfer::Result<Option<Transfer>> {
         let bytes = from.len() as u64;
         Err(tierflow_transfer::Error::PartOfRecord { at, bytes })
     }

@@ -75,7 +75,7 @@ mod turns;
 mod worker;
 
 pub(crate) use self::core::Shared;
-pub(crate) use self::suspend::{Asked, Decided, hear_turns};
+pub(crate) use self::suspend::{SuspendChoice, SuspendTicket, hear_turns};
 pub(crate) use capacity::{PeerMemory, Pool, start_peers, start_pool};
 pub(crate) use commits::{COMMITTED, gathering};
 pub(crate) use committer::start as start_committer;

@@ -3,7 +3,7 @@
 //! Giving a slot back does not wait for the device: the plan goes on, and the thread that touches the bytes next waits
 //! for the work that must come first. Until then the bytes stay lent, so that no other thread can come before by mistake.
 
-use super::sync::Mutex;
+use super::sync::{AtomicUsize, Mutex, Ordering};
 use crate::plan::{Place, TierId};
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,6 +12,8 @@ use tierflow_device::{Access, Event, ReadLoan};
 /// The work under way, on all tiers.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
+    /// The number of works: mostly none, and then no lock is taken.
+    count: AtomicUsize,
     works: Mutex<Vec<Arc<Work>>>,
 }
 
@@ -21,19 +23,31 @@ struct Work {
     bytes: Range<u64>,
     access: Access,
     ends: Event,
-    /// Given back when the work has ended.
-    _loan: ReadLoan,
+    /// Given back when the work has ended, by the first thread that sees the end.
+    loan: Mutex<Option<ReadLoan>>,
 }
 
 impl Work {
+    /// Returns true if the work has ended, and the bytes are given back.
     fn is_over(&self) -> bool {
         // A device that cannot be asked is lost, and nothing runs on it any more.
-        self.ends.is_done().unwrap_or(true)
+        let is_over = self.ends.is_done().unwrap_or(true);
+        if is_over {
+            self.give_back();
+        }
+        is_over
     }
 
-    /// Waits for the end, which a lost device is, too.
+    /// Waits for the end, which a lost device is, too, and until the bytes are given back.
     fn wait(&self) {
         let _ = self.ends.synchronize();
+        self.give_back();
+    }
+
+    /// Gives the bytes back. Several threads may wait for one work: all of them find the bytes free when this returns.
+    fn give_back(&self) {
+        let mut loan = self.loan.lock();
+        drop(loan.take());
     }
 }
 
@@ -47,26 +61,35 @@ impl Pending {
             bytes: bytes(place),
             access,
             ends,
-            _loan: loan,
+            loan: Mutex::new(Some(loan)),
         }));
+        // A thread hears of the version from the plan, which hears of it after this.
+        self.count.store(works.len(), Ordering::Release);
     }
 
     /// Waits for all work that must be over before the bytes at `place` are read or written.
     pub(crate) fn settle(&self, place: &Place, access: Access) {
+        // It stays in the list while it is waited for, so that others wait for it, too.
+        while let Some(work) = self.before(place, access) {
+            work.wait();
+            let mut works = self.works.lock();
+            works.retain(|other| !Arc::ptr_eq(other, &work));
+            self.count.store(works.len(), Ordering::Release);
+        }
+    }
+
+    /// Returns some work that must be over before the bytes at `place` are read or written.
+    fn before(&self, place: &Place, access: Access) -> Option<Arc<Work>> {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return None;
+        }
         let wanted = bytes(place);
-        let is_before = |work: &Arc<Work>| {
+        let is_before = |work: &&Arc<Work>| {
             let conflict = access == Access::Write || work.access == Access::Write;
             let overlaps = work.bytes.start < wanted.end && wanted.start < work.bytes.end;
             work.tier == place.tier && overlaps && conflict
         };
-        loop {
-            // It stays in the list while it is waited for, so that others wait for it, too.
-            let Some(work) = self.works.lock().iter().find(|&w| is_before(w)).cloned() else {
-                return;
-            };
-            work.wait();
-            self.works.lock().retain(|other| !Arc::ptr_eq(other, &work));
-        }
+        self.works.lock().iter().find(is_before).cloned()
     }
 }
 
@@ -80,4 +103,46 @@ impl Drop for Pending {
 
 fn bytes(place: &Place) -> Range<u64> {
     place.offset..place.offset + place.reserved
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use super::*;
+    use std::time::Duration;
+    use tierflow_device::host;
+
+    /// Two prefetches go to the room of one slot that a stream still reads. The one that saw the end later had the bytes lent a moment
+    /// longer, and the other was refused them.
+    #[test]
+    fn all_who_waited_for_a_work_find_its_bytes_free() {
+        const THREADS: usize = 4;
+        let device = host::open(host::Options::default()).unwrap();
+        let memory = device.alloc(THREADS).unwrap();
+        let (stream, ends) = host::late_stream(&device).unwrap();
+        let place = |offset: usize, bytes: usize| Place {
+            tier: TierId(0),
+            offset: offset as u64,
+            size: bytes as u64,
+            reserved: bytes as u64,
+        };
+        for _ in 0..200 {
+            let pending = Pending::default();
+            let loan = memory.lend(0..THREADS).unwrap();
+            let event = stream.record().unwrap();
+            pending.note(&place(0, THREADS), Access::Read, event, loan);
+            std::thread::scope(|scope| {
+                for at in 0..THREADS {
+                    let (pending, memory) = (&pending, &memory);
+                    scope.spawn(move || {
+                        pending.settle(&place(at, 1), Access::Write);
+                        memory.lend_mut(at..at + 1).map(drop).unwrap();
+                    });
+                }
+                std::thread::sleep(Duration::from_micros(200));
+                assert!(ends.reach_next());
+            });
+        }
+    }
 }

@@ -11,7 +11,7 @@ use tierflow_plan::timeline::{Timeline, TimelineLane, What};
 
 /// Why a call sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stall {
+pub(crate) enum WaitReason {
     /// A checkpoint, until there is room.
     Room,
     /// A restore, until a copy under way has come up.
@@ -20,22 +20,34 @@ pub(crate) enum Stall {
     Flushes,
 }
 
-/// Why a call sleeps, and the version and bytes that it is about.
-pub(super) type Stalled = (Stall, Option<Version>, u64);
+/// A call that may sleep.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WaitInfo {
+    pub(super) reason: WaitReason,
+    /// `None` for all versions.
+    version: Option<Version>,
+    /// Bytes of the version; 0 if the caller does not know them.
+    bytes: u64,
+}
 
-impl Stall {
-    /// What the call behind this event would sleep for; `None` for one that never does.
-    pub(super) fn of(event: &Event) -> Option<Stalled> {
-        match *event {
+impl WaitReason {
+    /// Returns the wait of the call behind this event; `None` for a call that never sleeps.
+    pub(super) fn of(event: &Event) -> Option<WaitInfo> {
+        let (reason, version, bytes) = match *event {
             Event::Checkpoint { version, size, .. } | Event::Produce { version, size, .. } => {
-                Some((Self::Room, Some(version), size))
+                (Self::Room, Some(version), size)
             }
             Event::Restore { version, .. } | Event::Consume { version, .. } => {
-                Some((Self::Arrival, Some(version), 0))
+                (Self::Arrival, Some(version), 0)
             }
-            Event::Wait { version, .. } => Some((Self::Flushes, version, 0)),
-            _ => None,
-        }
+            Event::Wait { version, .. } => (Self::Flushes, version, 0),
+            _ => return None,
+        };
+        Some(WaitInfo {
+            reason,
+            version,
+            bytes,
+        })
     }
 
     fn name(self) -> &'static str {
@@ -90,17 +102,17 @@ impl Recorder {
     }
 
     /// A call slept from `begun` until now.
-    pub(super) fn slept(&self, why: Option<Stalled>, begun: Instant) {
-        let Some((stall, version, bytes)) = why else {
+    pub(super) fn slept(&self, why: Option<WaitInfo>, begun: Instant) {
+        let Some(wait) = why else {
             return;
         };
-        let counter = match stall {
-            Stall::Room => &self.room,
-            Stall::Arrival => &self.arrival,
-            Stall::Flushes => &self.flushes,
+        let counter = match wait.reason {
+            WaitReason::Room => &self.room,
+            WaitReason::Arrival => &self.arrival,
+            WaitReason::Flushes => &self.flushes,
         };
-        counter.add(bytes, begun.elapsed());
-        self.called(stall.name(), version, bytes, begun);
+        counter.add(wait.bytes, begun.elapsed());
+        self.called(wait.reason.name(), wait.version, wait.bytes, begun);
     }
 
     /// A caller was busy from `begun` until now.

@@ -1,7 +1,7 @@
 //! Which version can be durable in time, as the plan foresees it, and that the plan is told to see to it.
 
 use super::core::Shared;
-use super::desk::{Answer, Later};
+use super::desk::{Answer, PendingAnswer};
 use super::medium::TierState;
 use crate::Version;
 use crate::deadline::Deadline;
@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A suspension that was asked for.
-pub(crate) struct Asked(Result<Answer, Later>);
+pub(crate) struct SuspendTicket(Result<Answer, PendingAnswer>);
 
 /// What was decided: the version that is to be durable, and how long that takes, as far as that is known.
-pub(crate) struct Decided {
+pub(crate) struct SuspendChoice {
     pub(crate) version: Option<Version>,
     pub(crate) expected: Option<Duration>,
-    pub(crate) asked: Option<Asked>,
+    pub(crate) asked: Option<SuspendTicket>,
 }
 
 /// Has the plan hear which versions wait for their turn on the lowest tier: what tells its pace does not count that.
@@ -74,7 +74,7 @@ impl Shared {
     }
 
     /// Sees to it that the newest version that can be is durable by the deadline, or the one that is asked for.
-    pub(crate) fn suspend(&self, version: Option<Version>, deadline: Instant) -> Decided {
+    pub(crate) fn suspend(&self, version: Option<Version>, deadline: Instant) -> SuspendChoice {
         let by = self.at_ns(deadline);
         let mut core = self.lock();
         let (now, plan) = (self.now_ns(), core.plan());
@@ -94,9 +94,9 @@ impl Shared {
                 version,
                 scope,
             };
-            Asked(self.ask_in(&mut core, ticket, suspend))
+            SuspendTicket(self.ask_in(&mut core, ticket, suspend))
         });
-        Decided {
+        SuspendChoice {
             version,
             expected: ns.map(Duration::from_nanos),
             asked,
@@ -104,7 +104,11 @@ impl Shared {
     }
 
     /// The plan's answer; none at the deadline.
-    pub(crate) fn await_suspended(&self, asked: Asked, deadline: Deadline<'_>) -> Option<Answer> {
+    pub(crate) fn await_suspended(
+        &self,
+        asked: SuspendTicket,
+        deadline: Deadline<'_>,
+    ) -> Option<Answer> {
         match asked.0 {
             Ok(answer) => Some(answer),
             Err(later) => self.hear_answer(&later, deadline),

@@ -4,12 +4,12 @@
 #[cfg(not(shuttle))]
 mod answer;
 #[cfg(not(shuttle))]
-mod watched;
+mod monitor;
 
 #[cfg(not(shuttle))]
 mod chosen {
-    pub(crate) use super::answer::{Answering, Awaiting, answer};
-    pub(crate) use super::watched::Watched;
+    pub(crate) use super::answer::{ReplyReceiver, ReplySender, answer};
+    pub(crate) use super::monitor::Monitor;
     pub(crate) use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
     pub(crate) use parking_lot::{Mutex, MutexGuard};
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};

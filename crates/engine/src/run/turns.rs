@@ -1,6 +1,6 @@
 //! Versions become durable in the order of their numbers: each is published when all smaller ones are that were on their way.
 
-use super::sync::Watched;
+use super::sync::Monitor;
 use crate::Version;
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -13,7 +13,7 @@ pub(super) type OrderObserver = dyn Fn(Version, bool) + Send + Sync;
 /// failed again before anything that came later.
 #[derive(Default)]
 pub(super) struct PublishOrder {
-    coming: Watched<InFlight>,
+    coming: Monitor<InFlight>,
     hear: OnceLock<Box<OrderObserver>>,
 }
 

@@ -30,6 +30,23 @@ use crate::{MAX_BANDWIDTH, MAX_TOTAL_BANDWIDTH, TopologyError};
 /// topology.host_port(uplink, b, 12e9)?;
 /// # Ok::<(), tierflow_placement::TopologyError>(())
 /// ```
+///
+/// A graph of `petgraph` whose edges are links becomes a topology by a walk over them:
+///
+/// ```
+/// use petgraph::graph::DiGraph;
+/// use tierflow_placement::Topology;
+///
+/// let graph = DiGraph::<(), f64>::from_edges([(0, 1, 48e9), (1, 0, 48e9), (1, 2, 96e9)]);
+/// let mut topology = Topology::new();
+/// let gpus: Vec<_> = graph.node_indices().map(|_| topology.gpu()).collect();
+/// for edge in graph.raw_edges() {
+///     let (from, to) = (edge.source().index(), edge.target().index());
+///     topology.link(gpus[from], gpus[to], edge.weight)?;
+/// }
+/// assert_eq!(topology.gpus(), 3);
+/// # Ok::<(), tierflow_placement::TopologyError>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
     pub(crate) gpus: Vec<Gpu>,

@@ -1,10 +1,10 @@
 //! Cutting versions into extents, and joining these again.
 
 use super::Ledger;
-use crate::Version;
 use crate::config::ExtentSize;
 use crate::order::ExtentId;
 use crate::record::{Extent, Replica};
+use crate::{TierId, Version};
 
 /// The most extents, approximately, into which a version is cut. A gap shorter than one of them, less than a hundredth
 /// of the version's bytes, is lost to it.
@@ -36,6 +36,12 @@ impl Ledger {
             record.extents.insert(at + 1, second);
         }
         self.update_sets(version, at..at + 2, before);
+    }
+
+    /// Returns the bytes of one transfer between two tiers.
+    pub(crate) fn part(&self, from: TierId, to: TierId) -> u64 {
+        let part = self.tier(from.max(to)).config.part;
+        self.extents.most.max(part.next_multiple_of(self.unit))
     }
 
     /// Returns true if an extent may be cut.

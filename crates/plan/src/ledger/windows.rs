@@ -75,13 +75,13 @@ impl Ledger {
                 fragments[window].to_vec()
             }
         };
+        let offset = found.first()?.offset;
         for fragment in found {
             if let Some(owner) = fragment.owner {
                 self.evict(owner, tier, request.cause);
             }
         }
-        let space = &self.tier(tier).space;
-        space.find(bytes, bytes).into_iter().next()
+        Some(offset..offset + bytes)
     }
 
     /// Returns the fragments of the window that the policy chooses, once all of it may be evicted. Until then the window is waited for,

@@ -14,7 +14,7 @@ mod write_back;
 pub(crate) use suspended::Suspension;
 
 use super::{Purpose, Traffic};
-use crate::config::{ExtentSize, TierConfig};
+use crate::config::TierConfig;
 use crate::ledger::{KeepReason, Ledger, Outlook, RoomBytes, RoomRequest, Urgency};
 use crate::order::{ExtentId, Point, Position};
 use crate::record::{Extent, Replica};
@@ -118,7 +118,12 @@ impl Traffic {
             return false;
         };
         let position = ledger.order.position(key);
-        if position >= pressure.fetched_before {
+        // In the papers' caches, versions without a hint are read when they are asked for.
+        let before = match &ledger.windows {
+            Some(_) => pressure.fetched_before.min(Position::UNKNOWN),
+            None => pressure.fetched_before,
+        };
+        if position >= before {
             return false;
         }
         let byte = id.1;
@@ -190,7 +195,7 @@ impl Traffic {
             End::Back => ledger.cut_back(id, most).map(|at| len - at),
         };
         let part = part.filter(|_| is_divisible && most < len).unwrap_or(len);
-        let ExtentSize { least, most } = ledger.extents;
+        let (least, most) = (ledger.extents.least, ledger.part(from, to));
         let wanted = match is_divisible && part >= most.saturating_add(least) {
             true => most,
             false => part,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyMapping, PyString, PyTuple};
-use tierflow_engine::{Region, RegionInfo, RegionMut, Version};
+use tierflow_engine::{Region, RegionInfo, RegionMut, Version, read_regions};
 
 use super::Engine;
 use crate::array::{Arrays, Use};
@@ -202,13 +202,8 @@ impl Engine {
         let mut given = Arrays::of(arrays, Use::Write, &mut order)?;
         let mut regions = given.regions_mut();
         let done = patience.spend(py, |py, patience| {
-            Ok(py.detach(|| match order.stream() {
-                Some(stream) => {
-                    let within = patience.of(&core.engine);
-                    within.restore_on(stream, version, &mut regions)
-                }
-                None => patience.of(&core.engine).restore(version, &mut regions),
-            }))
+            let call = patience.of(&core.engine).on(order.stream());
+            Ok(py.detach(|| call.restore(version, &mut regions)))
         });
         drop(order);
         done
@@ -232,16 +227,8 @@ impl Engine {
         let regions = names.iter().map(String::as_str);
         let mut regions: Vec<(&str, RegionMut<'_>)> = regions.zip(targets.regions_mut()).collect();
         let done = patience.spend(py, |py, patience| {
-            Ok(py.detach(|| match order.stream() {
-                Some(stream) => {
-                    patience
-                        .of(&core.engine)
-                        .restore_regions_on(stream, version, &mut regions)
-                }
-                None => patience
-                    .of(&core.engine)
-                    .restore_regions(version, &mut regions),
-            }))
+            let call = patience.of(&core.engine).on(order.stream());
+            Ok(py.detach(|| call.restore_regions(version, &mut regions)))
         });
         drop(order);
         done
@@ -257,8 +244,9 @@ impl Engine {
         let (names, arrays) = parts(given)?;
         let mut order = core.order(None)?;
         let mut targets = Arrays::of(&arrays, Use::Write, &mut order)?;
-        let layout = py.detach(|| core.engine.regions_of_rank(version, rank));
-        agree(py, version, &layout.or_raise(py)?, (&names, &targets))?;
+        let piece = py.detach(|| core.engine.piece(version, Some(rank)));
+        let piece = piece.or_raise(py)?;
+        agree(py, version, piece.layout(), (&names, &targets))?;
         let mut regions: Vec<(&str, &mut [u8])> = Vec::new();
         for (name, target) in names.iter().zip(targets.regions_mut()) {
             match target {
@@ -269,7 +257,7 @@ impl Engine {
                 }
             }
         }
-        let read = py.detach(|| core.engine.restore_rank(version, rank, &mut regions));
+        let read = py.detach(|| read_regions(&piece, &mut regions));
         read.or_raise(py)
     }
 }

@@ -128,7 +128,7 @@ impl Worker {
         if is_on_all && let Ok(piece) = piece {
             self.store.remove_given_up();
             let pending = Arc::clone(&self.pending);
-            // It is asked between two blocks.
+            // The closure is asked between two blocks.
             let piece = piece.unless(move || {
                 pending.go_on();
                 false

@@ -98,13 +98,14 @@ impl Group {
             true => Arc::new(OneThread(directory, std::thread::current().id())),
             false => Arc::new(directory),
         };
+        let group = tierflow_engine::Group::new(rank, self.ranks, run)
+            .patience(PATIENCE)
+            .refuse_losses(self.refuses);
         let mut builder = Engine::builder(&open(Choice::Host).unwrap())
             .host_cache(8 << 20)
             .node_local(self.node(rank))
-            .group(rank, self.ranks, run)
-            .group_patience(PATIENCE)
+            .group(group)
             .redundancy(self.scheme.over(transport).failure_domain(self.host(rank)))
-            .refuse_losses(self.refuses)
             .durable_in_order(true);
         if self.has_external {
             builder = builder.external(self.home.path().join("external"));

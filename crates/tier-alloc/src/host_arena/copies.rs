@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use tierflow_device::{ReadLoan, Stream, WriteLoan};
+use tierflow_device::{ReadLoan, Stream, Transfer, WriteLoan};
 
 use super::HostArena;
 #[cfg(feature = "baselines")]
@@ -47,13 +47,7 @@ impl HostArena {
     ///
     /// The errors of [`lend_mut`](Self::lend_mut) and of the copy.
     pub fn copy_in(&self, stream: &Stream, src: ReadLoan, at: usize) -> Result<()> {
-        let range = at..at.saturating_add(src.len());
-        let direct = self.direct(&range, src.host_accessible());
-        let dst = self.lend_mut(range)?;
-        let (src, ring_src) = src.split_at(direct);
-        let (dst, ring_dst) = dst.split_at(direct);
-        self.direct_copy(stream, src, dst)?;
-        self.through_ring(ring_src, ring_dst)
+        wait(self.begin_copy_in(stream, src, at)?)
     }
 
     /// Copies bytes out of the arena, from byte `at` on, and waits; as
@@ -63,13 +57,63 @@ impl HostArena {
     ///
     /// The errors of [`lend`](Self::lend) and of the copy.
     pub fn copy_out(&self, stream: &Stream, at: usize, dst: WriteLoan) -> Result<()> {
+        wait(self.begin_copy_out(stream, at, dst)?)
+    }
+
+    /// Starts [`copy_in`](Self::copy_in). What the device copies alone is the transfer that this returns; the other bytes are
+    /// there.
+    ///
+    /// # Errors
+    ///
+    /// As [`copy_in`](Self::copy_in).
+    pub fn begin_copy_in(
+        &self,
+        stream: &Stream,
+        src: ReadLoan,
+        at: usize,
+    ) -> Result<Option<Transfer>> {
+        let range = at..at.saturating_add(src.len());
+        let direct = self.direct(&range, src.host_accessible());
+        self.begin(stream, direct, src, self.lend_mut(range)?)
+    }
+
+    /// Starts [`copy_out`](Self::copy_out), as [`begin_copy_in`](Self::begin_copy_in).
+    ///
+    /// # Errors
+    ///
+    /// As [`copy_out`](Self::copy_out).
+    pub fn begin_copy_out(
+        &self,
+        stream: &Stream,
+        at: usize,
+        dst: WriteLoan,
+    ) -> Result<Option<Transfer>> {
         let range = at..at.saturating_add(dst.len());
         let direct = self.direct(&range, dst.host_accessible());
-        let src = self.lend(range)?;
+        self.begin(stream, direct, self.lend(range)?, dst)
+    }
+
+    /// Has the device copy the first `direct` bytes, and the ring the others.
+    fn begin(
+        &self,
+        stream: &Stream,
+        direct: usize,
+        src: ReadLoan,
+        dst: WriteLoan,
+    ) -> Result<Option<Transfer>> {
         let (src, ring_src) = src.split_at(direct);
         let (dst, ring_dst) = dst.split_at(direct);
-        self.direct_copy(stream, src, dst)?;
-        self.through_ring(ring_src, ring_dst)
+        let transfer = (!src.is_empty()).then(|| {
+            let _submission = self
+                .ring
+                .as_ref()
+                .map(|_| self.growing.gate.enter_submission());
+            stream.copy(src, dst)
+        });
+        if let Some(ring) = self.ring.as_ref().filter(|_| !ring_src.is_empty()) {
+            ring.copy(ring_src, ring_dst)?;
+        }
+        Ok(transfer)
     }
 
     /// How many of these bytes need no ring, from the first one on.
@@ -92,24 +136,8 @@ impl HostArena {
         }
         pinned.level().clamp(range.start, range.end) - range.start
     }
+}
 
-    fn direct_copy(&self, stream: &Stream, src: ReadLoan, dst: WriteLoan) -> Result<()> {
-        if src.is_empty() {
-            return Ok(());
-        }
-        let submission = self
-            .ring
-            .as_ref()
-            .map(|_| self.growing.gate.enter_submission());
-        let transfer = stream.copy(src, dst);
-        drop(submission);
-        Ok(transfer.wait().result?)
-    }
-
-    fn through_ring(&self, src: ReadLoan, dst: WriteLoan) -> Result<()> {
-        match &self.ring {
-            Some(ring) if !src.is_empty() => ring.copy(src, dst),
-            _ => Ok(()),
-        }
-    }
+fn wait(transfer: Option<Transfer>) -> Result<()> {
+    transfer.map_or(Ok(()), |transfer| Ok(transfer.wait().result?))
 }

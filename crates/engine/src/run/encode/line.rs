@@ -1,12 +1,12 @@
 //! A sequence of threads, in an order that was settled before.
 
-use crate::run::sync::Watched;
+use crate::run::sync::Monitor;
 use std::collections::BTreeSet;
 
 /// Lets threads run in the order of their numbers, from 0. Each number is used or given up exactly once.
 #[derive(Debug, Default)]
 pub(super) struct Line {
-    standing: Watched<Standing>,
+    standing: Monitor<Standing>,
 }
 
 #[derive(Debug, Default)]

@@ -21,28 +21,28 @@ struct Slot<T> {
 
 /// The end that sends. Dropped, it tells that nothing will come.
 #[derive(Debug)]
-pub(crate) struct Answering<T>(Arc<Slot<T>>);
+pub(crate) struct ReplySender<T>(Arc<Slot<T>>);
 
 /// The end that waits.
 #[derive(Debug)]
-pub(crate) struct Awaiting<T>(Arc<Slot<T>>);
+pub(crate) struct ReplyReceiver<T>(Arc<Slot<T>>);
 
 /// The two ends of a channel for one value.
-pub(crate) fn answer<T>() -> (Answering<T>, Awaiting<T>) {
+pub(crate) fn answer<T>() -> (ReplySender<T>, ReplyReceiver<T>) {
     let slot = Arc::new(Slot {
         state: Mutex::new(AnswerState::Waiting),
         changed: Condvar::new(),
     });
-    (Answering(Arc::clone(&slot)), Awaiting(slot))
+    (ReplySender(Arc::clone(&slot)), ReplyReceiver(slot))
 }
 
-impl<T> Answering<T> {
+impl<T> ReplySender<T> {
     pub(crate) fn send(self, value: T) {
         *self.0.state.lock() = AnswerState::Sent(value);
     }
 }
 
-impl<T> Drop for Answering<T> {
+impl<T> Drop for ReplySender<T> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
         if matches!(*state, AnswerState::Waiting) {
@@ -53,7 +53,7 @@ impl<T> Drop for Answering<T> {
     }
 }
 
-impl<T> Awaiting<T> {
+impl<T> ReplyReceiver<T> {
     /// Whether there is nothing to wait for.
     pub(crate) fn is_there(&self) -> bool {
         !matches!(*self.0.state.lock(), AnswerState::Waiting)

@@ -9,6 +9,9 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
+pub(crate) use ShuttleMonitor as Monitor;
+pub(crate) use ShuttleReceiver as ReplyReceiver;
+pub(crate) use ShuttleSender as ReplySender;
 pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Here, all threads see all steps in one order.
@@ -125,12 +128,12 @@ impl<T> JoinHandle<T> {
 
 /// A value that threads wait for.
 #[derive(Default)]
-pub(crate) struct Watched<T> {
+pub(crate) struct ShuttleMonitor<T> {
     value: Mutex<T>,
     changed: shuttle::sync::Condvar,
 }
 
-impl<T> Watched<T> {
+impl<T> ShuttleMonitor<T> {
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         self.value.lock()
     }
@@ -153,14 +156,14 @@ impl<T> Watched<T> {
     }
 }
 
-impl<T> fmt::Debug for Watched<T> {
+impl<T> fmt::Debug for ShuttleMonitor<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Watched")
+        f.write_str("Monitor")
     }
 }
 
 /// A channel without a limit, as crossbeam's. A limit of one serves a single answer here, so it is none.
-type Channel<T> = Watched<Queue<T>>;
+type Channel<T> = ShuttleMonitor<Queue<T>>;
 
 struct Queue<T> {
     queue: VecDeque<T>,
@@ -182,7 +185,7 @@ pub(crate) enum RecvTimeoutError {
 }
 
 pub(crate) fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
-    let channel = Arc::new(Watched {
+    let channel = Arc::new(ShuttleMonitor {
         value: Mutex::new(Queue {
             queue: VecDeque::new(),
             senders: 1,
@@ -199,23 +202,23 @@ pub(crate) fn bounded<T>(_limit: usize) -> (Sender<T>, Receiver<T>) {
 
 /// A channel for one value: its ends.
 #[derive(Debug)]
-pub(crate) struct Answering<T>(Sender<T>);
+pub(crate) struct ShuttleSender<T>(Sender<T>);
 
 #[derive(Debug)]
-pub(crate) struct Awaiting<T>(Receiver<T>);
+pub(crate) struct ShuttleReceiver<T>(Receiver<T>);
 
-pub(crate) fn answer<T>() -> (Answering<T>, Awaiting<T>) {
+pub(crate) fn answer<T>() -> (ShuttleSender<T>, ShuttleReceiver<T>) {
     let (sender, receiver) = unbounded();
-    (Answering(sender), Awaiting(receiver))
+    (ShuttleSender(sender), ShuttleReceiver(receiver))
 }
 
-impl<T> Answering<T> {
+impl<T> ShuttleSender<T> {
     pub(crate) fn send(self, value: T) {
         let _or_gone = self.0.send(value);
     }
 }
 
-impl<T> Awaiting<T> {
+impl<T> ShuttleReceiver<T> {
     pub(crate) fn is_there(&self) -> bool {
         self.0.len() > 0
     }

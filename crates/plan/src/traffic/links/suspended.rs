@@ -156,7 +156,7 @@ impl Traffic {
                     bytes = bytes.saturating_add(ledger.expected_on(version, last, extent.len));
                     transfers += match ledger.tier(last).config.whole {
                         true => 0,
-                        false => extent.len.div_ceil(ledger.extents.most),
+                        false => extent.len.div_ceil(ledger.part(last, last)),
                     };
                 }
             }

@@ -6,7 +6,7 @@ use super::{Links, PlacedPiece, TierContext};
 use crate::run::context::TransferError;
 use crate::run::encode::{at_destination, at_source};
 use crate::run::medium::{Medium, TierState};
-use crate::run::sync::{AtomicBool, Mutex, Ordering, Watched};
+use crate::run::sync::{AtomicBool, Monitor, Mutex, Ordering};
 use crate::{Error, Result};
 use std::sync::Arc;
 use tierflow_dedup::{Config, Summary, gpu, most_stored_bytes};
@@ -24,7 +24,7 @@ const LANDINGS: usize = 2;
 pub(super) struct OnDevice {
     device: Device,
     kernels: gpu::Kernels,
-    landings: Watched<Landings>,
+    landings: Monitor<Landings>,
     chains: Mutex<Vec<Arc<Loaded>>>,
 }
 
@@ -40,7 +40,7 @@ struct Landings {
 /// A piece for a difference, given back when this is dropped.
 pub(super) struct Landing<'k> {
     memory: Memory,
-    of: &'k Watched<Landings>,
+    of: &'k Monitor<Landings>,
 }
 
 /// Makes differences, each upon the one before, until one fails.
@@ -83,7 +83,7 @@ impl OnDevice {
             Ok(Self {
                 device: device.clone(),
                 kernels: gpu::Kernels::load(device)?,
-                landings: Watched::default(),
+                landings: Monitor::default(),
                 chains: Mutex::default(),
             })
         };

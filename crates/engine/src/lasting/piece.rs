@@ -1,44 +1,57 @@
-//! Other ranks' pieces, where all ranks' lie.
+//! Pieces of versions, read where they lie.
 
-#[cfg(feature = "stage")]
 use crate::region::UNNAMED;
 use crate::{Engine, Error, Result, Version};
 use tierflow_store::Piece;
 use tierflow_store::container::{Element, RegionInfo};
 
 impl Engine {
-    /// The regions of a rank's piece of `version`, which lies in the external directory of the engine's group. For groups of another
-    /// size, [`tierflow_store::Repository::piece_of`] reads their directories.
+    /// Returns the stored piece of `version`, for [`read_regions`] and [`read_piece`]. Reading it is no use of the
+    /// version: nothing moves between the tiers, and prefetching does not begin.
+    ///
+    /// Without a `rank` it is this rank's piece, on the fastest tier that outlives the engine. With one it is that rank's
+    /// piece in the external directory of the group, which has it once the version is durable on all ranks. For groups of
+    /// another size, [`tierflow_store::Repository::piece_of`] reads their directories.
     ///
     /// # Errors
-    /// As [`Engine::restore_rank`].
-    pub fn regions_of_rank(&self, version: Version, rank: u32) -> Result<Vec<RegionInfo>> {
-        Ok(self.piece_of(version, rank)?.layout().to_vec())
-    }
-
-    /// Brings regions of another rank's piece of `version` into host memory, from the external directory of the group: it has them
-    /// once the version is durable on all ranks. Of the disk, the blocks that they lie in are read. The version stays as it is.
-    ///
-    /// # Errors
-    /// [`Error::NothingLasts`] without an external directory; [`Error::Storage`] if the version is not there, or has no such rank
-    /// or region of that length; what it cannot be read for.
-    pub fn restore_rank(
-        &self,
-        version: Version,
-        rank: u32,
-        regions: &mut [(&str, &mut [u8])],
-    ) -> Result<()> {
-        read_regions(&self.piece_of(version, rank)?, regions)
-    }
-
-    fn piece_of(&self, version: Version, rank: u32) -> Result<Piece> {
+    /// [`Error::Unknown`] if the version lies on no tier that outlives the engine. With a rank, [`Error::NothingLasts`]
+    /// without an external directory, and [`Error::Storage`] if the version is not there, or has no such rank.
+    /// [`Error::Storage`] if it cannot be read.
+    pub fn piece(&self, version: Version, rank: Option<u32>) -> Result<Piece> {
         self.at_home()?;
-        let none = Error::NothingLasts {
-            what: "another rank's piece",
-        };
-        let directory = self.nodes.directory.as_ref().ok_or(none)?;
-        Ok(directory.piece_of(version, rank)?)
+        if let Some(rank) = rank {
+            let none = Error::NothingLasts {
+                what: "another rank's piece",
+            };
+            let directory = self.nodes.directory.as_ref().ok_or(none)?;
+            return Ok(directory.piece_of(version, rank)?);
+        }
+        let tier = self.shared.lock().plan().fastest_tier(version);
+        let tier = tier.and_then(|tier| self.shared.tiers.get(tier.0));
+        let kept = tier.and_then(|tier| tier.medium.kept());
+        let kept = kept.ok_or(Error::Unknown { version })?;
+        Ok(kept.vault().piece(version)?)
     }
+}
+
+/// Returns the bytes of a piece, one region after the other, decoded if it is compressed.
+///
+/// # Errors
+/// As [`read_regions`].
+pub fn read_piece(piece: &Piece) -> Result<Vec<u8>> {
+    let buffer = |length: u64| vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
+    if let Some(length) = piece.info().decoded.filter(|_| piece.layout().is_empty()) {
+        let mut bytes = buffer(length);
+        read_regions(piece, &mut [(UNNAMED, bytes.as_mut_slice())])?;
+        return Ok(bytes);
+    }
+    let mut bytes = Vec::new();
+    for region in piece.layout() {
+        let mut own = buffer(region.length);
+        read_regions(piece, &mut [(&region.name, own.as_mut_slice())])?;
+        bytes.append(&mut own);
+    }
+    Ok(bytes)
 }
 
 /// Brings regions of a piece into host memory, wherever it lies, decoded if it is compressed.

@@ -5,61 +5,40 @@ mod call;
 use crate::deadline::Deadline;
 use crate::plan::{Event, Piece, Place, TierId};
 use crate::run::Medium;
-use crate::{Engine, Error, Result, Version};
-use call::{Call, Holder};
+use crate::{Call, Engine, Error, Result, Version};
+use call::{EngineRef, SlotCall};
+use std::borrow::Borrow;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierflow_device::{Access, ReadLoan, Stream, WriteLoan};
 
-impl Engine {
-    /// Lends `size` bytes of the fastest tier for the application to write. [`ProduceSlot::commit`] makes them the
-    /// checkpoint `version`, without a copy. Dropping the slot gives them up instead.
-    ///
-    /// The fastest tier is the device cache. In an engine without one it is host memory, which kernels do not reach on
-    /// every machine (see [`WriteLoan::place`]).
-    ///
-    /// Blocks while no memory is free, as [`Engine::checkpoint`] does. A slot may be held for any time: no call waits
-    /// for it, and its bytes count as in use. Their first content is unspecified.
-    ///
-    /// # Errors
-    /// [`Error::NoMemoryTier`], [`Error::Empty`], [`Error::VersionUsed`], and [`Error::TooLarge`] for the fastest tier:
-    /// mend the call. [`Error::NoRoom`] if the fastest tier is full of versions that must be kept: restore or discard
-    /// some, or call [`Engine::checkpoint`], which may use other tiers. [`Error::Memory`] if the tier's memory could
-    /// not be allocated.
-    pub fn produce(&self, version: Version, size: usize) -> Result<ProduceSlot<'_>> {
-        self.lend_room(version, size, Deadline::default())
-    }
-
-    pub(crate) fn lend_room(
-        &self,
-        version: Version,
-        size: usize,
-        deadline: Deadline,
-    ) -> Result<ProduceSlot<'_>> {
-        let begun = Instant::now();
-        self.lending()?;
-        self.is_free(version)?;
-        let (ticket, grant) =
-            self.ask((version, size as u64), deadline, |ticket| Event::Produce {
-                ticket,
-                version,
-                size: size as u64,
-            })?;
+impl<'a> ProduceSlot<'a> {
+    /// Lends `size` bytes of the fastest tier: see [`Call::produce`].
+    pub(crate) fn lend(call: Call<'a>, version: Version, size: u64) -> Result<Self> {
+        let (engine, deadline, begun) = (call.engine, call.deadline(), Instant::now());
+        lending(engine)?;
+        engine.is_free(version)?;
+        let asked = |ticket| Event::Produce {
+            ticket,
+            version,
+            size,
+        };
+        let (ticket, grant) = engine.ask(version, size, deadline, asked)?;
         let pieces = grant.map(|grant| grant.pieces).unwrap_or_default();
         let [Piece { place, .. }] = *pieces else {
             return Err(Error::NoMemoryTier);
         };
-        let call = Call {
-            engine: Holder::Borrowed(self),
+        let call = SlotCall {
+            engine: EngineRef::Borrowed(engine),
             version,
             ticket,
             place,
         };
-        self.shared.pending.settle(&place, Access::Write);
-        let media = &self.shared.tiers[place.tier.0].medium;
+        engine.shared.pending.settle(&place, Access::Write);
+        let media = &engine.shared.tiers[place.tier.0].medium;
         match media.lend_mut(place.offset..place.offset + place.size) {
-            Ok(loan) => Ok(ProduceSlot {
+            Ok(loan) => Ok(Self {
                 loan: Some(loan),
                 call,
                 blocked: begun.elapsed(),
@@ -70,69 +49,54 @@ impl Engine {
             }
         }
     }
+}
 
-    /// Lends the cached copy of `version` for reading, and counts the version as consumed when the slot is dropped.
-    ///
-    /// A version on a slower tier is first copied to the fastest one. If that has no memory free, the slot is a copy
-    /// outside the cache ([`ConsumeSlot::is_cached`]), in newly allocated device memory, which takes time.
-    ///
-    /// # Errors
-    /// [`Error::NoMemoryTier`], [`Error::Unknown`], [`Error::Discarded`], [`Error::Empty`]: mend the call. [`Error::Device`],
-    /// [`Error::Storage`]: the copy failed; the version is still held and unconsumed.
-    pub fn consume(&self, version: Version) -> Result<ConsumeSlot<'_>> {
-        self.lend_version(version, Deadline::default())
-    }
-
-    pub(crate) fn lend_version(
-        &self,
-        version: Version,
-        deadline: Deadline,
-    ) -> Result<ConsumeSlot<'_>> {
-        let begun = Instant::now();
-        self.lending()?;
-        let size = self.restore_size(version)?;
+impl<'a> ConsumeSlot<'a> {
+    /// Lends the cached copy of `version`: see [`Call::consume`].
+    pub(crate) fn lend(call: Call<'a>, version: Version) -> Result<Self> {
+        let (engine, deadline, begun) = (call.engine, call.deadline(), Instant::now());
+        lending(engine)?;
+        let size = engine.restore_size(version)?;
         if size == 0 {
             return Err(Error::Empty { version });
         }
-        let lend = || self.lend_once((version, size), deadline);
-        let slot = self.shared.read_sound(version, lend)?;
-        self.shared.consumed.add(size, begun.elapsed());
+        let lend = || Self::lend_once(engine, version, size, deadline);
+        let slot = engine.shared.read_sound(version, lend)?;
+        engine.shared.consumed.add(size, begun.elapsed());
         Ok(slot)
     }
 
     /// Lends the version once, from the copies that the plan chooses.
     fn lend_once(
-        &self,
-        (version, size): (Version, u64),
+        engine: &'a Engine,
+        version: Version,
+        size: u64,
         deadline: Deadline,
-    ) -> Result<ConsumeSlot<'_>> {
-        let (ticket, grant) = self.ask_at_home((version, size), deadline, |ticket| {
-            Event::Consume { ticket, version }
-        })?;
+    ) -> Result<Self> {
+        let asked = |ticket| Event::Consume { ticket, version };
+        let (ticket, grant) = engine.ask_at_home(version, size, deadline, asked)?;
         let Some(grant) = grant else {
             return Err(Error::NoMemoryTier);
         };
         let cached = cached(&grant.pieces);
         let first = grant.pieces.first().map(|piece| piece.place);
         let place = cached.or(first).ok_or(Error::NoMemoryTier)?;
-        let call = Call {
-            engine: Holder::Borrowed(self),
+        let call = SlotCall {
+            engine: EngineRef::Borrowed(engine),
             version,
             ticket,
             place,
         };
         let is_cached = cached.is_some();
-        let lent = match deadline
-            .at()
-            .filter(|_| self.shared.reaches_storage(&grant))
-        {
-            Some(at) if !is_cached => call.lend_until(at, size, grant),
-            _ => call.lend(is_cached, size, &grant).map(Some),
+        let until = deadline.at();
+        let loan = match until.filter(|_| engine.shared.reaches_storage(&grant)) {
+            Some(at) if !is_cached => call.read_until(at, size, grant),
+            _ => call.read_loan(is_cached, size, &grant).map(Some),
         };
-        match lent {
+        match loan {
             // The read is reported when it is over.
             Ok(None) => Err(deadline.passed()),
-            Ok(Some(loan)) => Ok(ConsumeSlot {
+            Ok(Some(loan)) => Ok(Self {
                 loan: Some(loan),
                 call,
                 is_cached,
@@ -143,13 +107,13 @@ impl Engine {
             }
         }
     }
+}
 
-    /// Checks that the fastest tier is memory to lend.
-    fn lending(&self) -> Result<()> {
-        match self.shared.tiers.first().map(|tier| &tier.medium) {
-            Some(Medium::Device(_) | Medium::Host(_)) => Ok(()),
-            _ => Err(Error::NoMemoryTier),
-        }
+/// Checks that the fastest tier is memory to lend.
+fn lending(engine: &Engine) -> Result<()> {
+    match engine.shared.tiers.first().map(|tier| &tier.medium) {
+        Some(Medium::Device(_) | Medium::Host(_)) => Ok(()),
+        _ => Err(Error::NoMemoryTier),
     }
 }
 
@@ -161,7 +125,7 @@ fn cached(pieces: &[Piece]) -> Option<Place> {
     }
 }
 
-/// Bytes of the cache that will become a checkpoint: see [`Engine::produce`].
+/// Bytes of the cache that will become a checkpoint: see [`Call::produce`].
 ///
 /// On a GPU, streams write the bytes at [`address`](WriteLoan::address); on the host back end they are a slice. The
 /// slot dereferences to its loan for reading. Writing goes through the slot's methods, so that it keeps its loan.
@@ -170,10 +134,10 @@ fn cached(pieces: &[Piece]) -> Option<Place> {
 /// # use tierflow_engine::Engine;
 /// # let device = tierflow_device::open(tierflow_device::Choice::Host)?;
 /// let engine = Engine::builder(&device).device_cache(1 << 20).build()?;
-/// let mut slot = engine.produce(7, 1000)?;
+/// let mut slot = engine.call().produce(7, 1000)?;
 /// slot.bytes_mut()?.fill(42);
 /// slot.commit();
-/// let slot = engine.consume(7)?;
+/// let slot = engine.call().consume(7)?;
 /// assert_eq!(slot.bytes()?, [42; 1000]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -183,7 +147,7 @@ fn cached(pieces: &[Piece]) -> Option<Place> {
 /// ```compile_fail,E0382
 /// # use tierflow_engine::Engine;
 /// # fn f(engine: &Engine) -> tierflow_engine::Result<()> {
-/// let mut slot = engine.produce(7, 1000)?;
+/// let mut slot = engine.call().produce(7, 1000)?;
 /// slot.commit();
 /// slot.bytes_mut()?.fill(42);
 /// # Ok(()) }
@@ -192,7 +156,7 @@ fn cached(pieces: &[Piece]) -> Option<Place> {
 /// ```compile_fail,E0505
 /// # use tierflow_engine::Engine;
 /// # fn f(engine: &Engine) -> tierflow_engine::Result<()> {
-/// let mut slot = engine.produce(7, 1000)?;
+/// let mut slot = engine.call().produce(7, 1000)?;
 /// let bytes = slot.bytes_mut()?;
 /// slot.commit();
 /// bytes.fill(42);
@@ -205,7 +169,7 @@ fn cached(pieces: &[Piece]) -> Option<Place> {
 /// ```compile_fail,E0624
 /// # use tierflow_engine::Engine;
 /// # fn f(engine: &Engine) -> tierflow_engine::Result<()> {
-/// let slot = engine.produce(7, 1000)?;
+/// let slot = engine.call().produce(7, 1000)?;
 /// let cache = slot.memory().clone();
 /// # Ok(()) }
 /// ```
@@ -215,7 +179,7 @@ fn cached(pieces: &[Piece]) -> Option<Place> {
 /// ```compile_fail,E0505
 /// # use tierflow_engine::Engine;
 /// # fn f(engine: Engine) -> tierflow_engine::Result<()> {
-/// let slot = engine.produce(7, 1000)?;
+/// let slot = engine.call().produce(7, 1000)?;
 /// drop(engine);
 /// slot.commit();
 /// # Ok(()) }
@@ -225,7 +189,7 @@ fn cached(pieces: &[Piece]) -> Option<Place> {
 pub struct ProduceSlot<'engine> {
     /// `None` once the slot is given back.
     loan: Option<WriteLoan>,
-    call: Call<'engine>,
+    call: SlotCall<'engine>,
     blocked: Duration,
 }
 
@@ -244,7 +208,7 @@ impl ProduceSlot<'_> {
     /// # use tierflow_engine::{Engine, ProduceSlot};
     /// # let device = tierflow_device::open(tierflow_device::Choice::Host)?;
     /// let engine = Arc::new(Engine::builder(&device).device_cache(1 << 20).build()?);
-    /// let slot: ProduceSlot<'static> = engine.produce(7, 1000)?.owned(Arc::clone(&engine))?;
+    /// let slot: ProduceSlot<'static> = engine.call().produce(7, 1000)?.owned(Arc::clone(&engine))?;
     /// drop(engine);
     /// slot.commit();
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -254,7 +218,7 @@ impl ProduceSlot<'_> {
     /// [`Error::OtherEngine`] if `owner` does not own the slot's engine; then the slot is given up.
     pub fn owned<O>(mut self, owner: Arc<O>) -> Result<ProduceSlot<'static>>
     where
-        O: AsRef<Engine> + Send + Sync + 'static,
+        O: Borrow<Engine> + Send + Sync + 'static,
     {
         let call = self.call.owned(owner)?;
         Ok(ProduceSlot {
@@ -362,12 +326,12 @@ impl Deref for ProduceSlot<'_> {
     }
 }
 
-/// The cached copy of a version, lent for reading: see [`Engine::consume`]. Dropping it counts the version as consumed.
+/// The cached copy of a version, lent for reading: see [`Call::consume`]. Dropping it counts the version as consumed.
 ///
 /// ```compile_fail,E0596
 /// # use tierflow_engine::Engine;
 /// # fn f(engine: &Engine) -> tierflow_engine::Result<()> {
-/// let slot = engine.consume(7)?;
+/// let slot = engine.call().consume(7)?;
 /// slot.bytes()?.fill(42);
 /// # Ok(()) }
 /// ```
@@ -377,7 +341,7 @@ impl Deref for ProduceSlot<'_> {
 /// ```compile_fail,E0624
 /// # use tierflow_engine::Engine;
 /// # fn f(engine: &Engine) -> tierflow_engine::Result<()> {
-/// let slot = engine.consume(7)?;
+/// let slot = engine.call().consume(7)?;
 /// slot.memory().lend_mut(slot.range());
 /// # Ok(()) }
 /// ```
@@ -386,7 +350,7 @@ impl Deref for ProduceSlot<'_> {
 pub struct ConsumeSlot<'engine> {
     /// `None` once the slot is given back.
     loan: Option<ReadLoan>,
-    call: Call<'engine>,
+    call: SlotCall<'engine>,
     is_cached: bool,
 }
 
@@ -405,7 +369,7 @@ impl ConsumeSlot<'_> {
     /// is not consumed.
     pub fn owned<O>(mut self, owner: Arc<O>) -> Result<ConsumeSlot<'static>>
     where
-        O: AsRef<Engine> + Send + Sync + 'static,
+        O: Borrow<Engine> + Send + Sync + 'static,
     {
         let (is_cached, call) = (self.is_cached, self.call.owned(owner));
         match call {

@@ -4,6 +4,7 @@ use crate::plan::{Event, Place, Ticket};
 use crate::region::RegionMut;
 use crate::run::{Grant, TargetRegions};
 use crate::{Engine, Error, Result, Version};
+use std::borrow::Borrow;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,56 +12,50 @@ use tierflow_device::{Access, ReadLoan};
 
 /// The slot's reference to its engine, borrowed or owned.
 #[derive(Clone)]
-pub(super) enum Holder<'engine> {
+pub(super) enum EngineRef<'engine> {
     Borrowed(&'engine Engine),
-    Owned(Arc<dyn AsRef<Engine> + Send + Sync>),
+    Owned(Arc<dyn Borrow<Engine> + Send + Sync>),
 }
 
-impl Deref for Holder<'_> {
+impl Deref for EngineRef<'_> {
     type Target = Engine;
 
     fn deref(&self) -> &Engine {
         match self {
             Self::Borrowed(engine) => engine,
-            Self::Owned(owner) => (**owner).as_ref(),
+            Self::Owned(owner) => (**owner).borrow(),
         }
     }
 }
 
-impl std::fmt::Debug for Holder<'_> {
+impl std::fmt::Debug for EngineRef<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         (**self).fmt(f)
     }
 }
 
-impl AsRef<Engine> for Engine {
-    fn as_ref(&self) -> &Engine {
-        self
-    }
-}
-
 /// A call whose place in the fastest tier is known.
 #[derive(Debug, Clone)]
-pub(super) struct Call<'engine> {
-    pub(super) engine: Holder<'engine>,
+pub(super) struct SlotCall<'engine> {
+    pub(super) engine: EngineRef<'engine>,
     pub(super) version: Version,
     pub(super) ticket: Ticket,
     pub(super) place: Place,
 }
 
-impl Call<'_> {
+impl SlotCall<'_> {
     /// Returns the same call, for an engine that `owner` holds.
-    pub(super) fn owned<O>(&self, owner: Arc<O>) -> Result<Call<'static>>
+    pub(super) fn owned<O>(&self, owner: Arc<O>) -> Result<SlotCall<'static>>
     where
-        O: AsRef<Engine> + Send + Sync + 'static,
+        O: Borrow<Engine> + Send + Sync + 'static,
     {
-        if !std::ptr::eq((*owner).as_ref(), &*self.engine) {
+        if !std::ptr::eq((*owner).borrow(), &*self.engine) {
             return Err(Error::OtherEngine {
                 version: self.version,
             });
         }
-        Ok(Call {
-            engine: Holder::Owned(owner),
+        Ok(SlotCall {
+            engine: EngineRef::Owned(owner),
             version: self.version,
             ticket: self.ticket,
             place: self.place,
@@ -84,7 +79,7 @@ impl Call<'_> {
     }
 
     /// Returns the cached bytes, or a copy of them in newly allocated memory.
-    pub(super) fn lend(&self, is_cached: bool, size: u64, grant: &Grant) -> Result<ReadLoan> {
+    pub(super) fn read_loan(&self, is_cached: bool, size: u64, grant: &Grant) -> Result<ReadLoan> {
         let (shared, place) = (&self.engine.shared, &self.place);
         for piece in &grant.pieces {
             shared.pending.settle(&piece.place, Access::Read);
@@ -102,7 +97,7 @@ impl Call<'_> {
     }
 
     /// Returns a copy of the stored bytes in newly allocated memory; `None` at the deadline.
-    pub(super) fn lend_until(
+    pub(super) fn read_until(
         &self,
         deadline: Instant,
         size: u64,
@@ -112,8 +107,8 @@ impl Call<'_> {
         for piece in &grant.pieces {
             shared.pending.settle(&piece.place, Access::Read);
         }
-        let of = (self.version, size);
-        let Some(bytes) = self.engine.fetch_until(deadline, self.ticket, of, grant)? else {
+        let (engine, version) = (&*self.engine, self.version);
+        let Some(bytes) = engine.fetch_until(deadline, self.ticket, version, size, grant)? else {
             return Ok(None);
         };
         let memory = shared.device.alloc(bytes.len())?;

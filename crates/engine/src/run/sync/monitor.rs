@@ -3,12 +3,12 @@
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 #[derive(Debug, Default)]
-pub(crate) struct Watched<T> {
+pub(crate) struct Monitor<T> {
     value: Mutex<T>,
     changed: Condvar,
 }
 
-impl<T> Watched<T> {
+impl<T> Monitor<T> {
     /// For looks, and for changes that let no thread go on.
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         self.value.lock()

@@ -1,0 +1,410 @@
+//! A call of an engine: its stream, its deadline, and the verb that does the work.
+
+mod until;
+
+use crate::deadline::{Deadline, Interrupt};
+use crate::plan::{Event, Refusal, Ticket};
+use crate::region::{self, Region, RegionMut};
+use crate::run::{Answer, Grant, Pieces, SourceRegions, TargetRegions};
+use crate::slot::{ConsumeSlot, ProduceSlot};
+use crate::{Engine, Error, Result, Version};
+use std::time::{Duration, Instant};
+use tierflow_device::{Access, Stream};
+
+/// How an engine is called: see [`Engine::call`]. The last method of a chain does the work.
+///
+/// ```
+/// # fn main() -> tierflow_engine::Result<()> {
+/// # use tierflow_engine::{Engine, Error, Region, RegionMut};
+/// # use std::time::Duration;
+/// # let device = tierflow_device::open(tierflow_device::Choice::Host)?;
+/// # let engine = Engine::builder(&device).host_cache(1 << 20).build()?;
+/// let stream = device.stream()?;
+/// let mut state = [7_u8; 4096];
+/// let soon = engine.call().on(&stream).within(Duration::from_millis(100));
+/// match soon.checkpoint(1, &[Region::from(&state[..])]) {
+///     Err(Error::TimedOut { .. }) => { /* go on without it */ }
+///     taken_in => taken_in?,
+/// }
+/// soon.restore(1, &mut [RegionMut::from(&mut state[..])])?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, Copy)]
+#[must_use = "a call does nothing before its verb, such as `checkpoint`"]
+pub struct Call<'a> {
+    pub(crate) engine: &'a Engine,
+    stream: Option<&'a Stream>,
+    patience: Option<Duration>,
+    interrupt: Option<Interrupt<'a>>,
+}
+
+impl Engine {
+    /// Begins a call. Without further words it waits as long as it takes, and copies at once.
+    pub fn call(&self) -> Call<'_> {
+        Call {
+            engine: self,
+            stream: None,
+            patience: None,
+            interrupt: None,
+        }
+    }
+
+    /// As [`Call::checkpoint`].
+    ///
+    /// # Errors
+    /// As [`Call::checkpoint`].
+    pub fn checkpoint(&self, version: Version, regions: &[Region<'_>]) -> Result<()> {
+        self.call().checkpoint(version, regions)
+    }
+
+    /// As [`Call::restore`].
+    ///
+    /// # Errors
+    /// As [`Call::restore`].
+    pub fn restore(&self, version: Version, regions: &mut [RegionMut<'_>]) -> Result<()> {
+        self.call().restore(version, regions)
+    }
+
+    /// As [`Call::wait`].
+    ///
+    /// # Errors
+    /// As [`Call::wait`].
+    pub fn wait(&self) -> Result<()> {
+        self.call().wait()
+    }
+
+    /// Asks the plan about `size` bytes of a version: the place to copy to or from, or nothing to copy.
+    pub(crate) fn ask(
+        &self,
+        version: Version,
+        size: u64,
+        deadline: Deadline,
+        event: impl FnOnce(Ticket) -> Event,
+    ) -> Result<(Ticket, Option<Grant>)> {
+        self.at_home()?;
+        self.ask_at_home(version, size, deadline, event)
+    }
+
+    /// As [`ask`](Self::ask), for callers that have checked the process already: each check is a system call.
+    pub(crate) fn ask_at_home(
+        &self,
+        version: Version,
+        size: u64,
+        deadline: Deadline,
+        event: impl FnOnce(Ticket) -> Event,
+    ) -> Result<(Ticket, Option<Grant>)> {
+        let (ticket, answer) = self.shared.ask(deadline, event);
+        match answer.ok_or_else(|| deadline.passed())? {
+            Answer::Copy(grant) => Ok((ticket, Some(grant))),
+            Answer::Done(Ok(())) => Ok((ticket, None)),
+            Answer::Done(Err(refusal)) => Err(self.refused(version, size, refusal)),
+        }
+    }
+
+    pub(crate) fn refused(&self, version: Version, size: u64, refusal: Refusal) -> Error {
+        let cause = || self.shared.lock().last_failure();
+        match refusal {
+            Refusal::Empty => Error::Empty { version },
+            Refusal::VersionUsed => Error::VersionUsed { version },
+            Refusal::Unknown => Error::Unknown { version },
+            Refusal::Discarded => Error::Discarded { version },
+            Refusal::TooLarge { largest } => Error::TooLarge {
+                version,
+                size,
+                largest,
+            },
+            Refusal::NoRoom => Error::NoRoom {
+                version,
+                cause: cause(),
+            },
+            Refusal::Stalled { versions } => Error::Stalled {
+                versions,
+                cause: cause(),
+            },
+        }
+    }
+}
+
+impl<'a> Call<'a> {
+    /// Orders the copy of the caller's memory after the work given to `stream` so far; `None` for no order. Calls that
+    /// copy no memory of the caller have nothing to order.
+    pub fn on(self, stream: impl Into<Option<&'a Stream>>) -> Self {
+        Self {
+            stream: stream.into(),
+            ..self
+        }
+    }
+
+    /// Waits for room, for bytes and for storage no longer than `patience`, even if storage hangs. Then the call is
+    /// [`Error::TimedOut`], and the engine goes on, as may the caller. [`Duration::MAX`] is no limit.
+    ///
+    /// Bytes that go straight to storage or come from there pass through a buffer in host memory and another thread,
+    /// which stops between two blocks when the time is over. Dropping the engine waits for that thread as for its own.
+    pub fn within(self, patience: Duration) -> Self {
+        Self {
+            patience: Some(patience),
+            ..self
+        }
+    }
+
+    /// Stops waiting for room or for bytes when `interrupt` returns true, with [`Error::Interrupted`]. The engine calls
+    /// it every 50 ms; it may look after signals, say. The call keeps its place in the queue meanwhile. A copy that has
+    /// begun still has the whole time.
+    ///
+    /// ```
+    /// # fn main() -> tierflow_engine::Result<()> {
+    /// # use tierflow_engine::{Engine, Error, Region};
+    /// # use std::sync::atomic::{AtomicBool, Ordering};
+    /// # let device = tierflow_device::open(tierflow_device::Choice::Host)?;
+    /// # let engine = Engine::builder(&device).host_cache(1 << 20).build()?;
+    /// static STOPPED: AtomicBool = AtomicBool::new(false);
+    /// let is_stopped = || STOPPED.load(Ordering::Relaxed);
+    /// let call = engine.call().unless(&is_stopped);
+    /// match call.checkpoint(1, &[Region::from(&[0_u8; 4096][..])]) {
+    ///     Err(Error::Interrupted) => { /* it was not taken in */ }
+    ///     taken_in => taken_in?,
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn unless(self, interrupt: &'a (dyn Fn() -> bool + Sync)) -> Self {
+        Self {
+            interrupt: Some(Interrupt(interrupt)),
+            ..self
+        }
+    }
+
+    /// Returns the end of the call's waits, counted from now.
+    pub(crate) fn deadline(&self) -> Deadline<'a> {
+        let deadline = self
+            .patience
+            .map_or_else(Deadline::default, Deadline::after);
+        deadline.unless(self.interrupt)
+    }
+
+    /// Takes in the bytes of `regions`, one after the other, as `version`. A rank of a group may have none. Returns as
+    /// soon as they are copied to the fastest tier that can hold them; the regions may be changed at once.
+    ///
+    /// # Errors
+    /// [`Error::Region`], [`Error::NamedRegion`], [`Error::Empty`], [`Error::VersionUsed`], [`Error::TooLarge`]: mend
+    /// the call. [`Error::NoRoom`]: restore or discard versions, then call again. [`Error::Device`], [`Error::Memory`],
+    /// [`Error::Storage`]: the copy failed. In each case the version was not taken in and its number is still free.
+    /// [`Error::TimedOut`], [`Error::Interrupted`]: the version was not taken in, and its number is free once transfers
+    /// to storage that had begun have ended.
+    pub fn checkpoint(self, version: Version, regions: &[Region<'_>]) -> Result<()> {
+        let (begun, deadline) = (Instant::now(), self.deadline());
+        let shared = &self.engine.shared;
+        let size = region::total(regions)?;
+        let layout = region::layout(version, regions)?;
+        if let (Some(stage), Some(layout)) = (&shared.stage, &layout) {
+            stage.check(version, layout)?;
+        }
+        let _span = tracing::debug_span!("checkpoint", version, size).entered();
+        self.engine.is_free(version)?;
+        let is_empty = size == 0 && shared.empties.are_allowed();
+        let size = size.max(u64::from(is_empty));
+        let asked = |ticket| Event::Checkpoint {
+            ticket,
+            version,
+            size,
+        };
+        let (ticket, grant) = self.engine.ask(version, size, deadline, asked)?;
+        let Some(grant) = grant else { return Ok(()) };
+        shared.empties.note(version, is_empty);
+        shared.note_layout(version, layout);
+        let granted = self.engine.moment();
+        for piece in &grant.pieces {
+            shared.pending.settle(&piece.place, Access::Write);
+        }
+        let copied = match deadline.at().filter(|_| shared.reaches_storage(&grant)) {
+            Some(at) => self.write_until(at, ticket, version, &grant, regions),
+            None => {
+                let copied = shared.with_context(|context| {
+                    let pieces = grant.pieces.as_slice();
+                    let to = Pieces { version, pieces };
+                    shared.copy_in(context, &SourceRegions::new(regions), to, self.stream)
+                });
+                shared.end_write(version, &grant.pieces, true);
+                let ok = copied.is_ok();
+                shared.tell(Event::Written { ticket, ok });
+                copied.map(Some)
+            }
+        };
+        let copied = copied.and_then(|copied| copied.ok_or_else(|| deadline.passed()));
+        self.engine.copied("checkpoint", version, size, granted);
+        copied?;
+        shared.checkpoints.add(size, begun.elapsed());
+        shared.have_housekept_after(&grant.pieces);
+        Ok(())
+    }
+
+    /// Brings `version` back into `regions`, one after the other, and counts it as consumed.
+    ///
+    /// # Errors
+    /// [`Error::Region`], [`Error::Unknown`], [`Error::Discarded`], [`Error::SizeMismatch`]: mend the call.
+    /// [`Error::Device`], [`Error::Storage`]: the copy failed; the regions are unspecified, and the version is still held
+    /// and unconsumed. [`Error::TimedOut`], [`Error::Interrupted`]: the regions are unchanged, and the version is held
+    /// and unconsumed.
+    pub fn restore(self, version: Version, regions: &mut [RegionMut<'_>]) -> Result<()> {
+        let deadline = self.deadline();
+        let given = region::total_mut(&*regions)?;
+        let expected = self.engine.restore_size(version)?;
+        if given != expected {
+            return Err(Error::SizeMismatch {
+                version,
+                expected,
+                given,
+            });
+        }
+        self.read_into(version, expected, TargetRegions::whole(regions), deadline)
+    }
+
+    /// Restores these regions of `version`, in any order. The version stays held and unconsumed. From a disk, only the
+    /// blocks of these regions are read; a version stored as a difference is read as a whole.
+    ///
+    /// ```
+    /// # fn main() -> tierflow_engine::Result<()> {
+    /// # use tierflow_engine::{Engine, Region, RegionMut};
+    /// # let device = tierflow_device::open(tierflow_device::Choice::Host)?;
+    /// # let engine = Engine::builder(&device).host_cache(1 << 20).build()?;
+    /// let (field, seed) = ([1_u8; 4096], [7_u8; 8]);
+    /// let regions = [Region::from(&field[..]).named("field"), Region::from(&seed[..]).named("seed")];
+    /// engine.checkpoint(1, &regions)?;
+    /// let mut back = [0_u8; 8];
+    /// engine.call().restore_regions(1, &mut [("seed", RegionMut::from(&mut back[..]))])?;
+    /// assert_eq!(back, seed);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NamedRegion`] for a name that the version does not have, and memory of another length than the region;
+    /// otherwise as [`Call::restore`].
+    pub fn restore_regions(
+        self,
+        version: Version,
+        regions: &mut [(&str, RegionMut<'_>)],
+    ) -> Result<()> {
+        let deadline = self.deadline();
+        let layout = self.engine.regions(version)?;
+        let targets = region::by_name(version, &layout, regions)?;
+        let (starts, mut regions): (Vec<u64>, Vec<_>) = targets.into_iter().unzip();
+        if regions.is_empty() {
+            return Ok(());
+        }
+        let size = layout.iter().map(|info| info.length).sum();
+        let sink = TargetRegions::parts(&mut regions, &starts);
+        self.read_into(version, size, sink, deadline)
+    }
+
+    /// Lends `bytes` bytes of the fastest tier for the application to write. [`ProduceSlot::commit`] makes them the
+    /// checkpoint `version`, without a copy. Dropping the slot gives them up instead.
+    ///
+    /// The fastest tier is the device cache. In an engine without one it is host memory, which kernels do not reach on
+    /// every machine (see [`WriteLoan::place`](tierflow_device::WriteLoan::place)).
+    ///
+    /// Blocks while no memory is free, as [`Call::checkpoint`] does. A slot may be held for any time: no call waits
+    /// for it, and its bytes count as in use. Their first content is unspecified.
+    ///
+    /// # Errors
+    /// [`Error::NoMemoryTier`], [`Error::Empty`], [`Error::VersionUsed`], and [`Error::TooLarge`] for the fastest tier:
+    /// mend the call. [`Error::NoRoom`] if the fastest tier is full of versions that must be kept: restore or discard
+    /// some, or call [`Call::checkpoint`], which may use other tiers. [`Error::Memory`] if the tier's memory could
+    /// not be allocated. [`Error::TimedOut`], [`Error::Interrupted`]: the number is free.
+    pub fn produce(self, version: Version, bytes: usize) -> Result<ProduceSlot<'a>> {
+        ProduceSlot::lend(self, version, bytes as u64)
+    }
+
+    /// Lends the cached copy of `version` for reading, and counts the version as consumed when the slot is dropped.
+    ///
+    /// A version on a slower tier is first copied to the fastest one. If that has no memory free, the slot is a copy
+    /// outside the cache ([`ConsumeSlot::is_cached`]), in newly allocated device memory, which takes time.
+    ///
+    /// # Errors
+    /// [`Error::NoMemoryTier`], [`Error::Unknown`], [`Error::Discarded`], [`Error::Empty`]: mend the call.
+    /// [`Error::Device`], [`Error::Storage`], [`Error::TimedOut`], [`Error::Interrupted`]: the version is still held and
+    /// unconsumed.
+    pub fn consume(self, version: Version) -> Result<ConsumeSlot<'a>> {
+        ConsumeSlot::lend(self, version)
+    }
+
+    /// Waits until every version taken in before lies on the lowest tier: where that outlives the engine, they are there
+    /// to stay.
+    ///
+    /// # Errors
+    /// [`Error::Stalled`] if some cannot get there. [`Error::TimedOut`], [`Error::Interrupted`]: the versions are still
+    /// on their way.
+    pub fn wait(self) -> Result<()> {
+        let (engine, deadline, version) = (self.engine, self.deadline(), None);
+        engine.at_home()?;
+        // Versions that are taken in later are not waited for.
+        let taken_in = engine.to_protect(version);
+        engine.ask_at_home(0, 0, deadline, |ticket| Event::Wait { ticket, version })?;
+        engine.wait_protected(&taken_in, deadline)
+    }
+
+    /// Waits until `version`, and every version that it builds upon, lies on the lowest tier, as [`Call::wait`] does for
+    /// all.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] and [`Error::Discarded`], also if it is discarded meanwhile; [`Error::Stalled`] if it cannot
+    /// get there. [`Error::TimedOut`], [`Error::Interrupted`]: the version is still on its way.
+    pub fn wait_version(self, version: Version) -> Result<()> {
+        let (engine, deadline) = (self.engine, self.deadline());
+        let wait = |ticket| Event::Wait {
+            ticket,
+            version: Some(version),
+        };
+        engine.ask(version, 0, deadline, wait)?;
+        engine.wait_protected(&engine.to_protect(Some(version)), deadline)
+    }
+
+    /// Reads a version of `size` bytes, or parts of it, which leave it as it is.
+    fn read_into(
+        self,
+        version: Version,
+        size: u64,
+        mut sink: TargetRegions<'_, '_>,
+        deadline: Deadline,
+    ) -> Result<()> {
+        let begun = Instant::now();
+        let shared = &self.engine.shared;
+        let _span = tracing::debug_span!("restore", version, size).entered();
+        let read = || self.read_once(version, size, &mut sink, deadline);
+        let is_read = shared.read_sound(version, read)?;
+        if is_read {
+            shared.restores.add(sink.len(), begun.elapsed());
+        }
+        Ok(())
+    }
+
+    /// Reads it from the copies that the plan chooses now. Returns false for a version without bytes.
+    fn read_once(
+        self,
+        version: Version,
+        size: u64,
+        sink: &mut TargetRegions<'_, '_>,
+        deadline: Deadline,
+    ) -> Result<bool> {
+        let (engine, shared) = (self.engine, &self.engine.shared);
+        let asked = |ticket| Event::Restore { ticket, version };
+        let (ticket, grant) = engine.ask_at_home(version, size, deadline, asked)?;
+        let Some(grant) = grant else {
+            return Ok(false);
+        };
+        let granted = engine.moment();
+        for piece in &grant.pieces {
+            shared.pending.settle(&piece.place, Access::Read);
+        }
+        let copied = match deadline.at().filter(|_| shared.reaches_storage(&grant)) {
+            Some(at) => self.read_until(at, ticket, version, size, grant, sink),
+            None => {
+                let copied = engine.copy_out(version, &grant, sink, self.stream);
+                let ok = copied.is_ok() && sink.is_whole();
+                shared.tell(Event::Read { ticket, ok });
+                copied.map(Some)
+            }
+        };
+        let copied = copied.and_then(|copied| copied.ok_or_else(|| deadline.passed()));
+        engine.copied("restore", version, sink.len(), granted);
+        copied.map(|()| true)
+    }
+}

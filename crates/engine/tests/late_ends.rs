@@ -1,0 +1,81 @@
+//! Slots that end behind a stream whose work ends late, as kernels do on a GPU: the caller runs ahead of the device, and the memory of a
+//! consumed version is free only when the stream has read it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::time::{Duration, Instant};
+use tierflow_device::host;
+use tierflow_engine::{AfterRestore, Engine, HopMetrics, Version};
+
+/// Bytes of a chunk: more than one transfer carries, so that two workers fetch to the memory of one consumed chunk.
+const CHUNK: usize = 24 << 20;
+const CHUNKS: u64 = 20;
+/// Chunks that the device cache holds.
+const CACHED: usize = 4;
+
+/// Returns the transfers from host memory so far; `None` before the first one.
+fn upwards(engine: &Engine) -> Option<HopMetrics> {
+    let mut hops = engine.metrics().hops.into_iter();
+    hops.find(|hop| (hop.from, hop.to) == ("host", "device"))
+}
+
+/// Waits until a version is wholly on the device: nothing is on its way, and `consume` would lend it in place.
+fn wait_for_arrivals(engine: &Engine, chunks: u64) {
+    let begun = Instant::now();
+    let bytes = chunks * CHUNK as u64;
+    while upwards(engine).is_none_or(|hop| hop.bytes < bytes) {
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "the prefetcher stopped: {:?}",
+            upwards(engine)
+        );
+        std::thread::sleep(Duration::from_micros(500));
+    }
+}
+
+#[test]
+fn prefetching_goes_on_behind_slots_that_end_late() {
+    let device = host::open(host::Options::default()).unwrap();
+    let (stream, ends) = host::late_stream(&device).unwrap();
+    let engine = Engine::builder(&device)
+        .device_cache(CACHED * CHUNK)
+        .host_cache(CHUNKS as usize * CHUNK)
+        .after_restore(AfterRestore::Discard)
+        .build()
+        .unwrap();
+    for shot in 0..2 {
+        let versions = shot * CHUNKS..(shot + 1) * CHUNKS;
+        engine.hint(versions.clone().rev());
+        for version in versions.clone() {
+            let mut slot = engine.call().produce(version, CHUNK).unwrap();
+            slot.bytes_mut().unwrap().fill(version as u8);
+            slot.commit_after(&stream).unwrap();
+            std::thread::sleep(Duration::from_millis(1));
+            assert!(ends.reach_next());
+        }
+        engine.wait().unwrap();
+        engine.prefetch_start();
+        let fetched = CHUNKS - CACHED as u64;
+        for (consumed, version) in versions.rev().enumerate() {
+            let consumed = consumed as u64;
+            if consumed > 0 {
+                let there = consumed.min(fetched);
+                wait_for_arrivals(&engine, shot * fetched + there);
+            }
+            consume(&engine, version, &stream);
+            // The memory is asked for while the stream still reads it.
+            std::thread::sleep(Duration::from_millis(2));
+            assert!(ends.reach_next());
+        }
+    }
+    assert_eq!(upwards(&engine).map(|hop| hop.failed), Some(0));
+    assert_eq!(engine.metrics().stalls.arrival.count, 0, "late arrivals");
+}
+
+fn consume(engine: &Engine, version: Version, stream: &tierflow_device::Stream) {
+    let slot = engine.call().consume(version).unwrap();
+    assert!(slot.is_cached(), "version {version} is not on the device");
+    let bytes = slot.bytes().unwrap();
+    assert!(bytes.iter().all(|&byte| byte == version as u8));
+    slot.finish_after(stream).unwrap();
+}
