@@ -55,13 +55,13 @@ pub(super) struct Listing {
 /// Rows for new indexes, and the indexes that these replace.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<IndexPart>,
     pub(super) replaced: Vec<u32>,
 }
 
 /// The rows of one index.
 #[derive(Debug, Default)]
-pub(super) struct Part {
+pub(super) struct IndexPart {
     pub(super) bytes: Vec<u8>,
     blobs: Vec<(BlobName, u64)>,
 }
@@ -315,7 +315,7 @@ impl State {
         }
         names.sort_unstable_by_key(|BlobName { name, .. }| (name.version(), *name));
         names.dedup();
-        let mut part = Part::default();
+        let mut part = IndexPart::default();
         for name in names {
             let file = files.get(&name.name);
             let known = file.and_then(|file| Some((file.records.first()?, file.blob?)));
@@ -334,7 +334,7 @@ impl State {
     }
 
     /// Enters an index that was written.
-    pub(super) fn add_index(&mut self, path: String, rank: u32, part: &Part) {
+    pub(super) fn add_index(&mut self, path: String, rank: u32, part: &IndexPart) {
         let number = self.listing.indexes.add(path, rank, part.blobs.len());
         for (name, tag) in &part.blobs {
             if let Some(entry) = self.entry(*name).filter(|entry| entry.stamp.tag == *tag) {
