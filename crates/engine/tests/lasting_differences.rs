@@ -214,8 +214,10 @@ fn retention_keeps_what_the_newest_are_made_of_and_no_more() {
             let listed = listed(directory);
             let versions: Vec<u64> = listed.iter().map(|(version, _)| *version).collect();
             assert!(versions.ends_with(&[newest - 3, newest - 2, newest - 1, newest]));
-            // A chain has at most 16 versions, and the four newest belong to at most two chains.
-            assert!(versions.len() <= 20, "{listed:?}");
+            // A chain reads as at most two checkpoints, and the four newest belong to at most two chains.
+            let bytes = stored(directory);
+            assert!(bytes <= 4 * SIZE as u64, "{bytes} bytes: {listed:?}");
+            assert!(versions[0] >= life * 40, "{listed:?}");
         }
     }
 }

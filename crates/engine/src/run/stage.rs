@@ -8,7 +8,7 @@
 use super::context::{TierContext, TransferError};
 use super::ends::PlacedPiece;
 use super::layouts::Layout;
-use super::medium::{Medium, TierState};
+use super::medium::TierState;
 use super::regions::TargetRegions;
 use crate::kind::Kind;
 use crate::plan::{Overhead, Piece, Place, Stored};
@@ -47,8 +47,8 @@ pub(crate) trait StageOptions: Any + Send {
     /// Checks that these tiers go together with the stage.
     fn check(&self, kinds: &[Kind]) -> Result<()>;
 
-    /// Makes the stage below a fastest tier of this medium.
-    fn make(&self, device: &Device, fastest: &Medium) -> Result<Option<Box<dyn Stage>>>;
+    /// Makes the stage for these tiers.
+    fn make(&self, device: &Device, tiers: &[TierState]) -> Result<Option<Box<dyn Stage>>>;
 }
 
 /// Encodes checkpoints for tiers that do not hold them as they are.

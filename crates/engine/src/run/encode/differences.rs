@@ -18,7 +18,7 @@ use crate::run::context::{TierContext, TransferError};
 use crate::run::encode::at_source;
 use crate::run::ends::PlacedPiece;
 use crate::run::kept::Form;
-use crate::run::medium::{Medium, TierState};
+use crate::run::medium::TierState;
 use crate::run::regions::TargetRegions;
 use crate::run::sync::Mutex;
 use crate::{BuildError, CompressionMetrics, Error, Result, Version};
@@ -29,8 +29,11 @@ use tierflow_device::{Device, ReadLoan, Stream};
 use tierflow_store::container::RegionInfo;
 use tierflow_transfer::{HostBytes, MemoryBytes, Source};
 
-/// Differences that a version is made of, at most: what a restore from a lower tier reads.
-const LONGEST_CHAIN: u32 = 16;
+/// Differences that a version is made of, at most: the record of hashes names the chunks of so many checkpoints.
+const LONGEST_CHAIN: u32 = 4096;
+
+/// Bytes that a restore from a lower tier reads, at most, in checkpoints.
+const MOST_READ: u64 = 2;
 
 /// How differences are made, and what has made the last ones.
 #[derive(Debug)]
@@ -40,6 +43,9 @@ pub(crate) struct Differences {
     kernels: Option<OnDevice>,
     /// The coder of the differences, if the builder has one.
     coder: Option<DifferenceCoder>,
+    /// True if a restore reads every byte of every difference: storage is read so, the device loads them so, and compressed ones are
+    /// decoded so. Of differences in host memory, the host's cores read the entries, and of the chunks those that the version has.
+    reads_whole: bool,
     encoder: Mutex<Encoder>,
     /// The order in which differences begin, and that in which they end.
     beginning: Line,
@@ -52,6 +58,8 @@ struct Encoder {
     newest: Option<(Encodes, Option<Version>)>,
     /// The number of the next difference: versions come in any order, those of a lineage do not.
     next: u64,
+    /// Bytes that a restore of the newest version reads from a lower tier.
+    read: u64,
 }
 
 #[derive(Debug)]
@@ -145,11 +153,14 @@ impl Encodes {
 impl Differences {
     /// # Errors
     /// [`BuildError::Reduction`] for a chunk size that there is not; [`Error::Device`] for kernels that cannot be loaded.
-    pub(crate) fn new(config: Config, device: &Device, fastest: &Medium) -> Result<Self> {
+    pub(crate) fn new(config: Config, device: &Device, tiers: &[TierState]) -> Result<Self> {
         Lineage::new(config).map_err(BuildError::reduction)?;
+        let kernels = OnDevice::new(device, tiers)?;
+        let has_storage = tiers.iter().any(|tier| !tier.medium.is_memory());
         Ok(Self {
             config,
-            kernels: OnDevice::new(device, fastest)?,
+            reads_whole: has_storage || kernels.is_some(),
+            kernels,
             coder: None,
             encoder: Mutex::default(),
             beginning: Line::default(),
@@ -165,10 +176,15 @@ impl Differences {
         self,
         how: crate::Compression,
         device: &Device,
-        fastest: &Medium,
+        tiers: &[TierState],
     ) -> Result<Self> {
-        let coder = Some(DifferenceCoder::new(how, device, fastest)?);
-        Ok(Self { coder, ..self })
+        let coder = Some(DifferenceCoder::new(how, device, tiers)?);
+        let reads_whole = true;
+        Ok(Self {
+            coder,
+            reads_whole,
+            ..self
+        })
     }
 
     /// Makes the difference of a checkpoint, to what it is to build upon if that serves. Returns where it is to lie, too.
@@ -246,7 +262,7 @@ impl Differences {
             let is_alone = base.is_none();
             if let Some((result, validity)) = ended.made.filter(|(_, validity)| validity.holds()) {
                 match result {
-                    Ok(summary) if is_alone || is_small(&summary, from) => {
+                    Ok(summary) if self.extend_chain(&mut encoder, &summary, is_alone) => {
                         let made = Made::OnDevice(ended.landing);
                         return Ok(Outcome {
                             made,
@@ -293,8 +309,7 @@ impl Differences {
             };
             let source = from.medium.lend(from.at(from.all()))?;
             let (summary, made) = encodes.encode(context, (number, source), landing.take())?;
-            // A large difference builds upon nothing: a restore then reads it alone.
-            if is_alone || is_small(&summary, from) {
+            if self.extend_chain(encoder, &summary, is_alone) {
                 return Ok(Outcome {
                     made,
                     summary,
@@ -306,6 +321,23 @@ impl Differences {
                 landing = Some(again);
             }
         }
+    }
+
+    /// Adds a difference to the chain of the newest version. Returns false, and adds nothing, if a new chain is to begin with it:
+    /// little is as before, or a restore would read more than [`MOST_READ`] checkpoints.
+    fn extend_chain(&self, encoder: &mut Encoder, summary: &Summary, is_alone: bool) -> bool {
+        let size = summary.checkpoint_bytes;
+        let begins = if is_alone { 0 } else { encoder.read };
+        let read = match self.reads_whole {
+            true => begins + summary.stored_bytes,
+            // The bytes of the checkpoint are read once, from whichever differences have them.
+            false => begins.max(size) + summary.stored_bytes - summary.payload_bytes,
+        };
+        let fits = summary.stored_bytes <= size / 2 && read <= MOST_READ * size;
+        if is_alone || fits {
+            encoder.read = read;
+        }
+        is_alone || fits
     }
 
     /// Starts a lineage that builds upon nothing.
@@ -321,11 +353,6 @@ impl Differences {
         encoder.newest = Some((encodes, None));
         Ok(())
     }
-}
-
-/// Returns true if much was as before.
-fn is_small(summary: &Summary, from: PlacedPiece<'_>) -> bool {
-    summary.stored_bytes <= from.piece.place.size / 2
 }
 
 impl Stage for Differences {

@@ -2,7 +2,7 @@
 
 use super::{Compressed, Differences};
 use crate::kind::Kind;
-use crate::run::{Medium, Stage, StageOptions};
+use crate::run::{Stage, StageOptions, TierState};
 use crate::{BuildError, CompressedTiers, Compression, EngineBuilder, Result};
 use std::any::Any;
 use tierflow_dedup::Config;
@@ -65,15 +65,15 @@ impl StageOptions for Options {
         Ok(())
     }
 
-    fn make(&self, device: &Device, fastest: &Medium) -> Result<Option<Box<dyn Stage>>> {
+    fn make(&self, device: &Device, tiers: &[TierState]) -> Result<Option<Box<dyn Stage>>> {
         let compression = self.compression.clone();
         Ok(match (self.differences, compression) {
-            (Some(config), None) => Some(Box::new(Differences::new(config, device, fastest)?)),
+            (Some(config), None) => Some(Box::new(Differences::new(config, device, tiers)?)),
             (Some(config), Some(how)) => {
-                let stage = Differences::new(config, device, fastest)?;
-                Some(Box::new(stage.encoded(how, device, fastest)?))
+                let stage = Differences::new(config, device, tiers)?;
+                Some(Box::new(stage.encoded(how, device, tiers)?))
             }
-            (None, Some(how)) => Some(Box::new(Compressed::new(how, device, fastest)?)),
+            (None, Some(how)) => Some(Box::new(Compressed::new(how, device, tiers)?)),
             (None, None) => None,
         })
     }
