@@ -151,7 +151,8 @@ impl Driver {
         self.tell(Event::Hint { versions });
         let took = begun.elapsed();
         self.settle();
-        self.request(Event::ForgetHints { most: usize::MAX });
+        let versions = self.world.plan().hinted().collect();
+        self.request(Event::ForgetHints { versions });
         took
     }
 }

@@ -1,7 +1,7 @@
 //! The experiments: one file each, and one line in [`EXPERIMENTS`].
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Result, ensure};
 use tempfile::TempDir;
@@ -53,8 +53,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     cache::EXPERIMENT,
     cache::sweep::SWEEP,
     cache::real::GOALS,
-    cache::real::CELLS,
-    cache::real::FIGURES,
+    cache::real::HPDC,
     shared::EXPERIMENT,
     store::EXPERIMENT,
     disk::EXPERIMENT,
@@ -85,6 +84,9 @@ pub fn find(name: &str) -> Option<&'static Experiment> {
         .find(|experiment| experiment.name == name)
 }
 
+/// The metric of the row that ends a finished [cell](Run::cell): the time that the cell took.
+const CELL_TOOK: &str = "cell took";
+
 /// A run of an experiment: its thoroughness, and its rows so far.
 #[derive(Debug)]
 pub struct Run {
@@ -92,6 +94,9 @@ pub struct Run {
     quick: bool,
     rows: Vec<Row>,
     out: Option<PathBuf>,
+    /// The end of this piece of the run.
+    until: Option<Instant>,
+    cells_left: usize,
 }
 
 impl Run {
@@ -102,14 +107,85 @@ impl Run {
             quick,
             rows: Vec::new(),
             out: None,
+            until: None,
+            cells_left: 0,
         }
     }
 
-    /// Writes what was found so far to `path` again and again, so that little is lost if the run is ended from outside.
-    #[must_use]
-    pub fn writing_to(mut self, path: &Path) -> Self {
+    /// Writes what was found so far to `path` again and again, so that little is lost if the run is ended from outside. If an earlier run
+    /// finished cells there, this run goes on after them: their rows stay, and [`cell`](Self::cell) does not measure them again.
+    ///
+    /// # Errors
+    /// When `path` is there and holds no rows.
+    pub fn writing_to(mut self, path: &Path) -> Result<Self> {
+        if path.exists() {
+            let is_own =
+                |row: &Row| row.experiment == self.experiment && row.is_quick() == self.quick;
+            let mut rows = crate::report::read_rows(path)?;
+            rows.retain(is_own);
+            let finished = rows.iter().rposition(|row| row.metric == CELL_TOOK);
+            rows.truncate(finished.map_or(0, |last| last + 1));
+            self.rows = rows;
+        }
         self.out = Some(path.to_owned());
+        Ok(self)
+    }
+
+    /// Begins no [cell](Self::cell) that is not expected to end within this time from now.
+    #[must_use]
+    pub fn within(mut self, time: Option<Duration>) -> Self {
+        self.until = time.map(|time| Instant::now() + time);
         self
+    }
+
+    /// Measures one cell of an experiment that may run in several pieces. A cell that an earlier piece finished is not measured again, and
+    /// one that is not expected to end in this piece's time is left for the next. The last row of a cell has the time that it took,
+    /// and its origin: command, machine and time.
+    ///
+    /// # Errors
+    /// The errors of `measure`.
+    pub fn cell(
+        &mut self,
+        name: &str,
+        expected: Duration,
+        measure: impl FnOnce(&mut Self) -> Result<()>,
+    ) -> Result<()> {
+        let case = self.case(name);
+        let mut rows = self.rows.iter();
+        if rows.any(|row| row.metric == CELL_TOOK && row.case == case) {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        if self.until.is_some_and(|until| begun + expected > until) {
+            self.cells_left += 1;
+            return Ok(());
+        }
+        measure(self)?;
+        let origin = format!(
+            "experiments run {}; {}; {}",
+            self.experiment,
+            crate::machine::facts().join(", "),
+            humantime::format_rfc3339_seconds(SystemTime::now())
+        );
+        self.time(name, CELL_TOOK, begun.elapsed())?.origin = Some(origin);
+        self.write()
+    }
+
+    /// Returns the number of cells that this piece left for the next.
+    pub fn cells_left(&self) -> usize {
+        self.cells_left
+    }
+
+    fn write(&self) -> Result<()> {
+        let out = self.out.as_ref();
+        out.map_or(Ok(()), |out| crate::report::write_rows(out, &self.rows))
+    }
+
+    fn case(&self, case: &str) -> String {
+        match self.quick {
+            true => format!("run=quick, {case}"),
+            false => case.to_owned(),
+        }
     }
 
     /// Returns true if the run is to be done in seconds: the same work with less data and fewer rounds. All experiments together have less than two
@@ -130,20 +206,16 @@ impl Run {
             "  {case}: {metric} {}",
             crate::report::units::human(value, unit)
         );
-        if let Some(out) = &self.out {
-            crate::report::write_rows(out, &self.rows)?;
-        }
+        self.write()?;
         Ok(self.rows.push_mut(Row {
             experiment: self.experiment.to_owned(),
-            case: match self.quick {
-                true => format!("run=quick, {case}"),
-                false => case.to_owned(),
-            },
+            case: self.case(case),
             metric: metric.to_owned(),
             value,
             unit: unit.to_owned(),
             reference: None,
             ratio: None,
+            origin: None,
         }))
     }
 
@@ -247,6 +319,48 @@ mod tests {
             let rows = run.into_rows();
             assert_eq!((&*rows[0].case, rows[0].value), (case, 2000.0));
         }
+    }
+
+    /// Measures these cells in one piece of a run, the second of which fails if `fails`. Returns the names of the cells measured.
+    fn piece(
+        path: &Path,
+        time: Option<Duration>,
+        fails: bool,
+    ) -> Result<(Vec<&'static str>, usize)> {
+        let mut run = Run::new("copy", false).writing_to(path)?.within(time);
+        let mut measured = Vec::new();
+        for (name, seconds) in [("n=1", 1), ("n=2", 5), ("n=3", 1)] {
+            let expected = Duration::from_secs(seconds);
+            let cell = run.cell(name, expected, |run| {
+                run.value(name, "work", "1", 1.0)?;
+                ensure!(!(fails && name == "n=2"), "the machine was taken away");
+                measured.push(name);
+                Ok(())
+            });
+            if cell.is_err() {
+                run.write()?;
+                break;
+            }
+        }
+        Ok((measured, run.cells_left()))
+    }
+
+    #[test]
+    fn a_run_in_pieces_measures_each_cell_once_and_names_its_origin() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("copy.rows.json");
+        let short = Some(Duration::from_secs(3));
+        assert_eq!(piece(&path, short, false).unwrap(), (vec!["n=1", "n=3"], 1));
+        assert_eq!(piece(&path, None, true).unwrap(), (vec![], 0));
+        assert_eq!(piece(&path, None, false).unwrap(), (vec!["n=2"], 0));
+        assert_eq!(piece(&path, None, false).unwrap(), (vec![], 0));
+        let rows = crate::report::read_rows(&path).unwrap();
+        let work = rows.iter().filter(|row| row.metric == "work");
+        assert_eq!(work.count(), 3, "an unfinished cell leaves no row behind");
+        let origins = rows.iter().filter_map(|row| row.origin.as_deref());
+        let origins: Vec<_> = origins.collect();
+        assert_eq!(origins.len(), 3);
+        assert!(origins.iter().all(|origin| origin.starts_with("experiments run copy; ") && origin.ends_with('Z')));
     }
 
     #[test]

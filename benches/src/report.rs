@@ -1,4 +1,4 @@
-//! The report: rows in; `report.json`, the pages and a table for the terminal out.
+//! The report: rows in; `report.json`, the page and tables in Markdown out. docs/src/report.md describes it.
 
 use std::path::Path;
 
@@ -8,26 +8,20 @@ use serde::{Deserialize, Serialize};
 mod chart;
 pub mod criterion;
 mod figures;
-mod kept;
-mod pages;
+mod page;
 mod query;
-mod tables;
 pub mod units;
 
-pub use figures::compared;
-pub use kept::keep;
-pub use pages::table;
-pub use tables::stale;
+pub use figures::{index, stale};
+pub use page::{table, write};
 
-/// A figure. `report.json` is an array of rows; docs/src/report.md is its description, and a test
-/// compares the two.
+/// A figure. `report.json` is an array of rows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Row {
     /// The experiment's name, or `bench/` and the group for a criterion bench.
     pub experiment: String,
-    /// The varied parameters, as `key=value` pairs separated by `, `. Where the last pair of all cases is a
-    /// number, a line is drawn over it, one for each value of the pairs before.
+    /// The varied parameters, as `key=value` pairs separated by `, `.
     pub case: String,
     /// The name of the measurement. `m`, `m min` and `m max` are the median and the extremes of one metric.
     pub metric: String,
@@ -39,9 +33,17 @@ pub struct Row {
     pub reference: Option<f64>,
     /// `value / reference`.
     pub ratio: Option<f64>,
+    /// The command, the machine and the time, on the row that ends a cell of an experiment in pieces; else the kept report's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
 }
 
 impl Row {
+    /// Returns true if a quick run measured the row.
+    pub fn is_quick(&self) -> bool {
+        self.case.starts_with("run=quick")
+    }
+
     /// Compares the value with `reference`, which has the same unit. A reference that nothing can be
     /// compared with (zero, not finite) is left out.
     pub fn against(&mut self, reference: f64) {
@@ -67,24 +69,15 @@ impl Spread {
     /// # Errors
     /// When there is no sample, or one is no finite number.
     pub fn of(samples: &[f64]) -> Result<Self> {
-        ensure!(
-            samples.iter().all(|sample| sample.is_finite()),
-            "samples not finite: {samples:?}"
-        );
+        let is_finite = samples.iter().all(|sample| sample.is_finite());
+        ensure!(is_finite, "samples not finite: {samples:?}");
         let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);
         let (min, max) = sorted.first().zip(sorted.last()).context("no samples")?;
-        let middle = sorted.len() / 2;
-        let below = if sorted.len().is_multiple_of(2) {
-            middle - 1
-        } else {
-            middle
-        };
-        Ok(Self {
-            min: *min,
-            median: sorted[below].midpoint(sorted[middle]),
-            max: *max,
-        })
+        let below = (sorted.len() - 1) / 2;
+        let median = sorted[below].midpoint(sorted[sorted.len() / 2]);
+        let (min, max) = (*min, *max);
+        Ok(Self { min, median, max })
     }
 }
 
@@ -94,31 +87,18 @@ pub fn ratios(ours: &[f64], theirs: &[f64]) -> Vec<f64> {
     pairs.map(|(ours, theirs)| ours / theirs).collect()
 }
 
-/// Writes `report.json`, `report.html` and `index.html` into `folder`. The pages repeat `facts`: the machine that the rows are from,
-/// and whether they are quick ones.
-///
-/// # Errors
-/// When a file cannot be written.
-pub fn write(folder: &Path, rows: &[Row], facts: &[String]) -> Result<()> {
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    write_rows(&folder.join("report.json"), rows)?;
-    let pages = [
-        ("report.html", pages::all_rows(rows, facts)?),
-        ("index.html", pages::index(rows, facts)?),
-    ];
-    pages.into_iter().try_for_each(|(name, text)| {
-        let path = folder.join(name);
-        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
-    })
-}
-
-/// Writes rows as JSON.
+/// Writes rows as JSON, one a line.
 ///
 /// # Errors
 /// When the file cannot be written.
 pub fn write_rows(path: &Path, rows: &[Row]) -> Result<()> {
-    let json = serde_json::to_string_pretty(rows)? + "\n";
-    std::fs::write(path, json).with_context(|| format!("cannot write {}", path.display()))
+    let lines = rows.iter().map(serde_json::to_string);
+    let lines = lines.collect::<serde_json::Result<Vec<_>>>()?.join(",\n");
+    // A run that is ended from outside leaves the file as it was, or as it is now.
+    let beside = path.with_extension("new");
+    let written = std::fs::write(&beside, format!("[\n{lines}\n]\n"));
+    let written = written.and_then(|()| std::fs::rename(&beside, path));
+    written.with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Reads rows that [`write_rows`] wrote.
@@ -131,73 +111,110 @@ pub fn read_rows(path: &Path) -> Result<Vec<Row>> {
     serde_json::from_str(&json).with_context(|| format!("{} has another schema", path.display()))
 }
 
+/// Reads a report that is kept with the book. Its rows have its name, a machine and a date, as their origin.
+///
+/// # Errors
+/// The errors of [`read_rows`].
+pub fn read_kept(path: &Path) -> Result<Vec<Row>> {
+    let name = path.file_stem().unwrap_or_default().to_string_lossy();
+    let mut rows = read_rows(path)?;
+    rows.iter_mut()
+        .for_each(|row| row.origin = Some(name.clone().into_owned()));
+    Ok(rows)
+}
+
+/// Puts `rows`, to four digits, into a kept report, in place of what it has of the same experiments; where `metrics` are named,
+/// those alone with their extremes. The report is made where there is none.
+///
+/// # Errors
+/// When the report cannot be read or written.
+pub fn keep(report: &Path, mut rows: Vec<Row>, metrics: &[String]) -> Result<()> {
+    let mut kept = match report.exists() {
+        true => read_rows(report)?,
+        false => Vec::new(),
+    };
+    rows.retain(|row| {
+        metrics.is_empty() || metrics.iter().any(|one| query::is_of(&row.metric, one))
+    });
+    kept.retain(|own| rows.iter().all(|row| row.experiment != own.experiment));
+    let four = |value: f64| format!("{value:.3e}").parse().unwrap_or(value);
+    kept.extend(rows.into_iter().map(|row| Row {
+        value: four(row.value),
+        reference: row.reference.map(four),
+        ratio: row.ratio.map(four),
+        ..row
+    }));
+    write_rows(report, &kept)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiments::Run;
+
+    fn rows(experiment: &'static str, value: f64) -> Vec<Row> {
+        let mut run = Run::new(experiment, false);
+        run.samples("a=1", "time", "ns", &[value])
+            .unwrap()
+            .against(3.0);
+        run.value("a=1", "timeouts", "1", 7.0).unwrap().against(0.0);
+        run.into_rows()
+    }
 
     /// The schema's description carries an example; it must be what is written, byte for byte.
     #[test]
     fn the_documented_example_is_what_is_written() {
         let page = include_str!("../../docs/src/report.md");
-        let example = page
-            .split("```json\n")
-            .nth(1)
-            .unwrap()
-            .split("```")
-            .next()
+        let example = page.split("```json\n").nth(1).unwrap();
+        let example = example.split("```").next().unwrap();
+        let mut run = Run::new("copy", false);
+        run.value("threads=1", "bandwidth", "bytes/s", 1.25e10)
             .unwrap();
-        let mut rows = vec![
-            Row {
-                experiment: "copy".into(),
-                case: "threads=1".into(),
-                metric: "bandwidth".into(),
-                value: 1.25e10,
-                unit: "bytes/s".into(),
-                reference: None,
-                ratio: None,
-            };
-            2
-        ];
-        rows[1].case = "threads=4".into();
-        rows[1].value = 2.5e10;
-        rows[1].against(5e10);
-        assert_eq!(serde_json::to_string_pretty(&rows).unwrap() + "\n", example);
-        assert_eq!(serde_json::from_str::<Vec<Row>>(example).unwrap(), rows);
-    }
-
-    #[test]
-    fn rows_survive_the_way_through_a_file() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut run = crate::experiments::Run::new("copy", true);
-        run.value("a=1", "time", "ns", 0.1 + 0.2)
+        run.value("threads=4", "bandwidth", "bytes/s", 2.5e10)
             .unwrap()
-            .against(3.0);
+            .against(5e10);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("report.json");
         let rows = run.into_rows();
-        write(folder.path(), &rows, &["a <machine>".into()]).unwrap();
-        assert_eq!(read_rows(&folder.path().join("report.json")).unwrap(), rows);
-        let html = std::fs::read_to_string(folder.path().join("report.html")).unwrap();
-        assert!(html.contains("a &lt;machine&gt;"), "{html}");
+        write_rows(&path, &rows).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), example);
+        assert_eq!(read_rows(&path).unwrap(), rows);
     }
 
     #[test]
-    fn a_reference_of_zero_gives_no_ratio() {
-        let mut run = crate::experiments::Run::new("copy", true);
-        run.value("a=1", "time", "ns", 1.0).unwrap().against(0.0);
-        assert_eq!(run.into_rows()[0].ratio, None);
+    fn an_experiments_rows_are_replaced_and_rounded() {
+        let folder = tempfile::tempdir().unwrap();
+        let report = folder.path().join("here-2026-01-02.json");
+        let all = [rows("copy", 1.0), rows("disk", 2.0)].concat();
+        keep(&report, all, &[]).unwrap();
+        keep(&report, rows("copy", 12345.6), &["time".to_owned()]).unwrap();
+        let kept = read_kept(&report).unwrap();
+        let found = kept
+            .iter()
+            .map(|row| (&*row.experiment, &*row.metric, row.value));
+        let found: Vec<_> = found.collect();
+        assert_eq!(
+            found[4..],
+            [
+                ("copy", "time", 12350.0),
+                ("copy", "time min", 12350.0),
+                ("copy", "time max", 12350.0)
+            ]
+        );
+        assert_eq!(
+            (found.len(), kept[3].ratio, kept[4].ratio),
+            (7, None, Some(4115.0))
+        );
+        assert_eq!(kept[0].origin.as_deref(), Some("here-2026-01-02"));
     }
 
     #[test]
     fn the_median_of_an_even_number_lies_between_the_two_in_the_middle() {
         let spread = Spread::of(&[4.0, 1.0, 2.0, 100.0]).unwrap();
-        assert_eq!(
-            spread,
-            Spread {
-                min: 1.0,
-                median: 3.0,
-                max: 100.0
-            }
-        );
+        let (min, median, max) = (1.0, 3.0, 100.0);
+        assert_eq!(spread, Spread { min, median, max });
         assert_eq!(Spread::of(&[5.0]).unwrap().median, 5.0);
         assert!(Spread::of(&[f64::INFINITY]).is_err());
+        assert!(Spread::of(&[]).is_err());
     }
 }

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Parser, Subcommand};
@@ -25,12 +25,15 @@ enum Action {
         #[arg(long)]
         names: bool,
     },
-    /// Run one experiment and write its rows as JSON
+    /// Run one experiment and write its rows as JSON; go on after the cells that the file has already
     Run {
         name: String,
         /// Be done in seconds
         #[arg(long)]
         quick: bool,
+        /// Leave cells that may not end in this many minutes for the next run of the same command
+        #[arg(long)]
+        minutes: Option<f64>,
         #[arg(long)]
         out: PathBuf,
     },
@@ -86,7 +89,7 @@ enum Action {
         /// Files of rows as JSON
         #[arg(required = true)]
         rows: Vec<PathBuf>,
-        /// Facts that the pages state of the rows: the machine, the date, whether they are quick ones
+        /// Facts that the page states of the rows: the machine, the date, whether they are quick ones
         #[arg(long = "from", required = true)]
         facts: Vec<String>,
         /// The folder for report.json and the pages
@@ -114,7 +117,15 @@ enum Action {
 fn main() -> Result<()> {
     match Cli::parse().command {
         Action::List { names } => list(names),
-        Action::Run { name, quick, out } => run(named(&name)?, quick, &out)?,
+        Action::Run {
+            name,
+            quick,
+            minutes,
+            out,
+        } => {
+            let time = minutes.map(|minutes| Duration::try_from_secs_f64(60.0 * minutes));
+            run(named(&name)?, quick, time.transpose()?, &out)?;
+        }
         Action::Child { index } => tierflow_benches::experiments::alloc::child(index)?,
         Action::Client { client, pooled } => {
             tierflow_benches::experiments::clients::client(&client, pooled)?;
@@ -142,9 +153,10 @@ fn main() -> Result<()> {
             all(&chosen, quick, criterion.as_deref(), &out)?;
         }
         Action::Report { rows, facts, out } => {
-            let rows = read_all(&rows)?;
+            let rows = rows.iter().map(|path| report::read_kept(path));
+            let rows = rows.collect::<Result<Vec<_>>>()?.concat();
             report::write(&out, &rows, &facts)?;
-            print!("{}", report::compared(&rows)?);
+            print!("{}", report::index(&rows)?);
         }
         Action::Keep {
             report,
@@ -204,10 +216,22 @@ fn choose(names: &[String]) -> Result<Vec<&'static Experiment>> {
     Ok(here)
 }
 
-fn run(experiment: &'static Experiment, quick: bool, out: &Path) -> Result<()> {
+fn run(
+    experiment: &'static Experiment,
+    quick: bool,
+    time: Option<Duration>,
+    out: &Path,
+) -> Result<()> {
     eprintln!("{}: {}", experiment.name, experiment.about);
-    let mut run = Run::new(experiment.name, quick).writing_to(out);
+    let run = Run::new(experiment.name, quick);
+    let mut run = run.writing_to(out)?.within(time);
     let ended = (experiment.run)(&mut run);
+    if run.cells_left() > 0 {
+        eprintln!(
+            "{} cells are left: run the same command again",
+            run.cells_left()
+        );
+    }
     // Rows that were found before a failure are kept: the machine may not be had again.
     let rows = run.into_rows();
     if !rows.is_empty() {
@@ -251,10 +275,7 @@ fn all(
     }
     report::write(out, &rows, &facts)?;
     print!("{}", report::table(&rows));
-    println!(
-        "\n{0}/index.html\n{0}/report.html\n{0}/report.json",
-        out.display()
-    );
+    println!("\n{0}/index.html\n{0}/report.json", out.display());
     if !failed.is_empty() {
         bail!("failed, and so not in the report: {}", failed.join(", "));
     }

@@ -7,33 +7,24 @@
 
 use anyhow::Result;
 use tierflow_plan::{Fifo, Lru, Residency, Score};
-use tierflow_sim::{Hardware, Hints, Order, Outcome, Shot, Simulation, Workload, fluid_bound};
+use tierflow_sim::{Hardware, Hints, Order, Outcome, Simulation, Workload};
 
 use super::{Experiment, Run};
 
 mod inputs;
-mod matrix;
 pub mod real;
 mod scale;
-mod schedules;
 pub mod sweep;
 
 pub(crate) use inputs::recorded_shots;
 
-/// The matrix of HPDC'23 (Figures 5 and 6), by compute interval and cache size (Figure 8), schedules of adjoint
-/// checkpointing, and by number of GPUs (Figure 9).
+/// By number of GPUs (HPDC'23, Figure 9).
 pub const EXPERIMENT: Experiment = Experiment {
     name: "cache",
-    about: "simulated blocking time of the policies, against the bound that none can beat",
+    about: "simulated blocking of the policies by number of GPUs, against the bound that none can beat",
     needs_gpu: false,
-    run,
+    run: scale::run,
 };
-
-fn run(run: &mut Run) -> Result<()> {
-    matrix::run(run)?;
-    schedules::run(run)?;
-    scale::run(run)
-}
 
 /// A policy by its name.
 #[derive(Clone, Copy)]
@@ -69,34 +60,6 @@ impl NamedPolicy {
     }
 }
 
-/// Runs each of these workloads on a machine of its own with each policy, and reports the sums under the `case` of the policy's
-/// name. Returns the bound's sum, and the time lost with each policy, in ns.
-fn report(
-    run: &mut Run,
-    case: impl Fn(&str) -> String,
-    hardware: &Hardware,
-    workloads: &[Workload],
-) -> Result<(f64, [f64; POLICIES.len()])> {
-    let mut bound = 0.0;
-    for workload in workloads {
-        bound += fluid_bound(hardware, std::slice::from_ref(workload))?.lost_ns as f64;
-    }
-    let mut lost = [0.0; POLICIES.len()];
-    for (policy, lost) in POLICIES.into_iter().zip(&mut lost) {
-        let mut blocking = 0.0;
-        for workload in workloads {
-            let outcome = policy.simulate(hardware, std::slice::from_ref(workload))?;
-            *lost += outcome.lost_ns() as f64;
-            blocking += outcome.blocking_ns() as f64;
-        }
-        let case = case(policy.name);
-        run.value(&case, "simulated time lost", "ns", *lost)?
-            .against(bound);
-        run.value(&case, "simulated blocking", "ns", blocking)?;
-    }
-    Ok((bound, lost))
-}
-
 const ORDERS: [(&str, Order); 3] = [
     ("sequential", Order::Sequential),
     ("reverse", Order::Reverse),
@@ -114,29 +77,18 @@ struct SimulatedScale {
     versions: usize,
     device: u64,
     host: u64,
-    /// Of intervals and of cache sizes, the first of so many.
-    every: usize,
 }
 
 impl SimulatedScale {
     const GIB: u64 = 1 << 30;
 
     fn of(run: &Run) -> Self {
-        let (quarters, every) = if run.is_quick() { (1, 3) } else { (4, 1) };
+        let quarters = if run.is_quick() { 1 } else { 4 };
         Self {
-            every,
             versions: 96 * quarters,
             device: Self::GIB * quarters as u64,
             host: 8 * Self::GIB * quarters as u64,
         }
-    }
-
-    fn h100(&self) -> Hardware {
-        Hardware::h100(self.device, self.host)
-    }
-
-    fn uniform(&self) -> Shot {
-        Shot::new(vec![128 << 20; self.versions], INTERVAL_NS)
     }
 }
 

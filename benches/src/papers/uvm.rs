@@ -16,6 +16,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -42,6 +43,15 @@ struct Shared {
     /// Something moved, came to rest, or is wanted.
     changed: Condvar,
     memory: Memory,
+    /// Moves to the host, and to the device.
+    moved: Mutex<[Moved; 2]>,
+}
+
+/// The bytes of all moves one way, and the time that they took.
+#[derive(Debug, Default, Clone, Copy)]
+struct Moved {
+    bytes: u64,
+    time: Duration,
 }
 
 struct State {
@@ -89,6 +99,7 @@ impl Uvm {
             changed: Condvar::new(),
             // Copies of the application's are the device's.
             memory: memory.seen_from(Place::Device)?,
+            moved: Mutex::default(),
         });
         // From here on dropping it ends the threads.
         let mut uvm = Self {
@@ -145,6 +156,15 @@ impl Uvm {
         self.distances
     }
 
+    /// The rates of moves to the host and to the device, in bytes/s of their own time; a way without moves is left out.
+    pub(crate) fn migration(&self) -> Vec<(&'static str, f64)> {
+        let names = ["migration to the host", "migration to the device"];
+        let moved = names.into_iter().zip(*self.shared.moved.lock());
+        let moved = moved.filter(|(_, moved)| moved.bytes > 0);
+        let rate = |moved: Moved| moved.bytes as f64 / moved.time.as_secs_f64().max(1e-9);
+        moved.map(|(name, moved)| (name, rate(moved))).collect()
+    }
+
     pub(crate) fn hint(&self, versions: &[Version]) {
         self.shared.tell(|window| window.hint(versions));
     }
@@ -158,13 +178,13 @@ impl Uvm {
             .map(drop)
     }
 
-    /// Waits until all of it lies on the host, which is the lowest tier here.
     /// Bytes on the device.
     #[cfg(test)]
     pub(crate) fn resident(&self) -> u64 {
         self.shared.state.lock().window.resident()
     }
 
+    /// Waits until all of it lies on the host, which is the lowest tier here.
     pub(crate) fn wait(&self) -> Result<()> {
         self.turn(|window| Ok(when(window.drain()))).map(drop)
     }
@@ -225,9 +245,14 @@ impl Shared {
 
     fn bring(&self, stream: &Stream, range: &Range<u64>, to: Place) -> tierflow_device::Result<()> {
         let range = bytes(range);
+        let (begun, len) = (Instant::now(), range.len() as u64);
         self.memory
             .advise(range.clone(), Advice::PreferredLocation(to))?;
-        stream.prefetch(&self.memory, range, to)?.wait()
+        stream.prefetch(&self.memory, range, to)?.wait()?;
+        let moved = &mut self.moved.lock()[usize::from(to == Place::Device)];
+        moved.bytes += len;
+        moved.time += begun.elapsed();
+        Ok(())
     }
 
     /// Does what there is to do until it is closed, and sleeps when there is nothing.

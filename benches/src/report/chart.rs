@@ -1,173 +1,267 @@
-//! Charts of metrics over the number that their cases end with, as the template `pages.html` draws them.
+//! Charts over a key of the cases, as the template `index.html` draws them: lines over numbers, grouped bars over names.
 
-use std::ops::Range;
+use serde::Serialize;
 
-use anyhow::{Result, ensure};
-use minijinja::{Value, context};
-
-use super::query::{Metric, Point, common, pairs, split};
+use super::query::{Query, pairs};
 use super::units::human;
+use super::{Row, Spread};
 
 /// Colours of Okabe and Ito, which colour-blind readers can tell apart.
-const COLORS: [&str; 7] = [
-    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000",
+const COLORS: [&str; 8] = [
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#f0e442", "#000000",
 ];
 
 /// An axis whose ends are farther apart than this is logarithmic.
 const LOG_SPAN: f64 = 50.0;
 
-/// Returns the chart of one metric over the number that ends its cases; `None` where they end with names, or with numbers of different
-/// things.
-///
-/// # Errors
-/// When a value is no finite number.
-pub(crate) fn chart(metric: &Metric<'_>) -> Result<Option<Value>> {
-    let common = common(&metric.points);
-    let mut axis = None;
-    // The points of each value of the pairs before the last, by the number of the last.
-    let mut curves: Vec<(String, Vec<(f64, Point<'_>)>)> = Vec::new();
-    for point in &metric.points {
-        let own = pairs(&point.row.case).filter(|pair| !common.contains(pair));
-        let name = own.collect::<Vec<_>>().join(", ");
-        let Some((series, key, x)) = split(&name) else {
-            return Ok(None);
-        };
-        if axis.get_or_insert_with(|| key.to_owned()) != key {
-            return Ok(None);
-        }
-        match curves.iter_mut().find(|(name, _)| name == series) {
-            Some((_, points)) => points.push((x, *point)),
-            None => curves.push((series.to_owned(), vec![(x, *point)])),
-        }
-    }
-    if curves.iter().all(|(_, points)| points.len() < 2) {
-        return Ok(None);
-    }
-    let all = || curves.iter().flat_map(|(_, points)| points);
-    let values = |point: &Point<'_>| {
-        let (min, max) = point.extremes.unzip();
-        let shown = [Some(point.row.value), min, max, point.reference];
-        shown.into_iter().flatten()
-    };
-    let across = Axis::over(all().map(|(x, _)| *x), false, 90.0..750.0)?;
-    let up = Axis::over(
-        all().flat_map(|(_, point)| values(point)),
-        true,
-        290.0..10.0,
-    )?;
-    let drawn = curves.iter_mut().zip(COLORS.iter().cycle());
-    let drawn = drawn.map(|((name, points), color)| {
-        points.sort_by(|(a, _), (b, _)| a.total_cmp(b));
-        let points = points.iter().map(|(x, point)| {
-            let ends = point.extremes.map(|(min, max)| [up.at(min), up.at(max)]);
-            let reference = point.reference.map(|reference| up.at(reference));
-            context! { x => across.at(*x), y => up.at(point.row.value), ends, reference }
-        });
-        context! { name, color, points => points.collect::<Vec<_>>() }
-    });
-    let drawn: Vec<_> = drawn.collect();
-    let ends = |axis: &Axis, unit: &str| [human(axis.low, unit), human(axis.high, unit)];
-    let (x, y) = (ends(&across, "1"), ends(&up, metric.unit));
-    Ok(Some(
-        context! { common => common.join(", "), axis, x, y, curves => drawn },
-    ))
+/// The left and right end of the picture, and its bottom and top.
+const ACROSS: [f64; 2] = [100.0, 740.0];
+const UP: [f64; 2] = [290.0, 15.0];
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Chart {
+    title: String,
+    axis: String,
+    bars: bool,
+    /// Labels of the axes with their coordinates.
+    x: Vec<(String, f64)>,
+    y: Vec<(String, f64)>,
+    curves: Vec<Curve>,
+}
+
+#[derive(Debug, Serialize)]
+struct Curve {
+    name: String,
+    color: &'static str,
+    points: Vec<Mark>,
+}
+
+/// A value's coordinates with those of its extremes, and the value itself.
+#[derive(Debug, Serialize)]
+struct Mark {
+    x: f64,
+    y: f64,
+    ends: [f64; 2],
+    text: String,
+    /// Width, for a bar.
+    width: f64,
 }
 
 /// The coordinates of values on an axis.
-struct Axis {
+#[derive(Clone, Copy)]
+struct Scale {
     low: f64,
     high: f64,
     is_log: bool,
-    /// The coordinates of both ends.
-    span: Range<f64>,
+    span: [f64; 2],
 }
 
-impl Axis {
-    /// With `from_zero`, an axis that is not logarithmic starts at zero, so that heights can be compared.
-    fn over(values: impl Iterator<Item = f64>, from_zero: bool, span: Range<f64>) -> Result<Self> {
-        let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
+impl Scale {
+    fn over(values: impl Iterator<Item = f64>, from_zero: bool, span: [f64; 2]) -> Self {
+        let ends = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
             (low.min(value), high.max(value))
         });
-        ensure!(
-            low.is_finite() && high.is_finite(),
-            "no finite values to draw: {low} to {high}"
-        );
-        let is_log = low > 0.0 && high / low > LOG_SPAN;
-        let low = if from_zero && !is_log {
-            low.min(0.0)
-        } else {
-            low
+        let is_log = ends.0 > 0.0 && ends.1 / ends.0 > LOG_SPAN;
+        let low = match (from_zero, is_log) {
+            (true, false) => ends.0.min(0.0),
+            // Bars of the least value are seen, too.
+            (true, true) => ends.0 / 1.5,
+            (false, _) => ends.0,
         };
-        let high = if high > low { high } else { low.abs() + 1.0 };
-        Ok(Self {
+        let high = if ends.1 > low { ends.1 } else { low + 1.0 };
+        Self {
             low,
             high,
             is_log,
             span,
-        })
+        }
     }
 
-    fn at(&self, value: f64) -> String {
+    fn at(self, value: f64) -> f64 {
         let scaled = |value: f64| if self.is_log { value.ln() } else { value };
         let part = (scaled(value) - scaled(self.low)) / (scaled(self.high) - scaled(self.low));
-        format!(
-            "{:.1}",
-            self.span.start + part * (self.span.end - self.span.start)
-        )
+        ((self.span[0] + part * (self.span[1] - self.span[0])) * 10.0).round() / 10.0
     }
+}
+
+/// Returns the chart of a query; `None` where it has fewer than two values.
+pub(crate) fn chart(query: &Query, rows: &[Row]) -> Option<Chart> {
+    let points = query.points(rows);
+    let first = points.first().filter(|_| points.len() > 1)?;
+    let all = |pair: &&str| {
+        points
+            .iter()
+            .all(|point| pairs(&point.row.case).any(|own| own == *pair))
+    };
+    let common: Vec<&str> = pairs(&first.row.case).filter(all).collect();
+    let last = || {
+        pairs(&first.row.case)
+            .filter(|pair| !common.contains(pair))
+            .last()?
+            .split_once('=')
+    };
+    let axis = match query.across.is_empty() {
+        true => vec![last()?.0.to_owned()],
+        false => query.across.clone(),
+    };
+    let mut labels: Vec<String> = Vec::new();
+    let mut curves: Vec<(String, Vec<(usize, Spread)>)> = Vec::new();
+    for point in &points {
+        let (mut x, mut name) = (Vec::new(), Vec::new());
+        for pair in pairs(&point.row.case).filter(|pair| !common.contains(pair)) {
+            match pair.split_once('=') {
+                Some((key, value)) if axis.iter().any(|own| own == key) => x.push(value),
+                _ => name.push(pair),
+            }
+        }
+        name.extend((query.metrics.len() > 1).then_some(&*point.row.metric));
+        let at = place(&mut labels, x.join(", "));
+        let name = name.join(", ");
+        match curves.iter_mut().find(|(own, _)| *own == name) {
+            Some((_, values)) => values.push((at, point.value)),
+            None => curves.push((name, vec![(at, point.value)])),
+        }
+    }
+    let numbers: Option<Vec<f64>> = labels.iter().map(|label| label.parse().ok()).collect();
+    let bars = numbers.is_none() || labels.len() < 2;
+    let values = points
+        .iter()
+        .flat_map(|point| [point.value.min, point.value.max]);
+    let up = Scale::over(values, true, UP);
+    let xs: Vec<f64> = match numbers.filter(|_| !bars) {
+        Some(numbers) => {
+            let across = Scale::over(numbers.iter().copied(), false, ACROSS);
+            numbers.into_iter().map(|x| across.at(x)).collect()
+        }
+        None => {
+            let group = (ACROSS[1] - ACROSS[0]) / labels.len() as f64;
+            (0..labels.len())
+                .map(|at| ACROSS[0] + group * (at as f64 + 0.5))
+                .collect()
+        }
+    };
+    let width = (ACROSS[1] - ACROSS[0]) / (labels.len() * (curves.len() + 1)) as f64;
+    let count = curves.len() as f64;
+    let drawn = curves.into_iter().zip(COLORS.iter().cycle()).enumerate();
+    let drawn = drawn.map(|(at, ((name, mut values), color))| {
+        values.sort_by(|a, b| xs[a.0].total_cmp(&xs[b.0]));
+        let beside = if bars {
+            width * (at as f64 - count / 2.0)
+        } else {
+            0.0
+        };
+        let points = values.into_iter().map(|(x, value)| Mark {
+            x: xs[x] + beside,
+            y: up.at(value.median),
+            ends: [up.at(value.min), up.at(value.max)],
+            text: human(value.median, first.unit),
+            width,
+        });
+        Curve {
+            name,
+            color,
+            points: points.collect(),
+        }
+    });
+    let curves = drawn.collect();
+    let mut ticks = vec![up.low, up.high];
+    let decades =
+        (up.low.max(1e-12).log10().ceil() as i32)..=(up.high.max(1e-12).log10().floor() as i32);
+    match up.is_log {
+        true => {
+            let is_apart = |&tick: &f64| UP.iter().all(|end| (up.at(tick) - end).abs() > 14.0);
+            ticks.extend(decades.map(|power| 10_f64.powi(power)).filter(is_apart));
+        }
+        false => ticks.push(up.low.midpoint(up.high)),
+    }
+    let kind = if query.simulated { " (simulated)" } else { "" };
+    Some(Chart {
+        title: format!(
+            "{}: {}{kind}; {}",
+            query.experiment,
+            query.metrics.join(", "),
+            common.join(", ")
+        ),
+        axis: axis.join(", "),
+        bars,
+        x: labels
+            .iter()
+            .zip(xs)
+            .map(|(label, x)| (label.clone(), x))
+            .collect(),
+        y: ticks
+            .into_iter()
+            .map(|value| (human(value, first.unit), up.at(value)))
+            .collect(),
+        curves,
+    })
+}
+
+/// Returns the place of `name` in `names`. A new one is added at their end.
+fn place(names: &mut Vec<String>, name: String) -> usize {
+    let found = names.iter().position(|own| *own == name);
+    found.unwrap_or_else(|| {
+        names.push(name);
+        names.len() - 1
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::experiments::Run;
-    use crate::report::pages::all_rows;
 
-    /// The page of one value for each case, if it has a chart.
-    fn of(cases: &[(&str, f64)]) -> Option<String> {
+    fn drawn(cases: &[(&str, f64)]) -> Option<Chart> {
         let mut run = Run::new("copy", true);
         for (case, value) in cases {
             run.value(case, "time", "ns", *value).unwrap();
         }
-        let page = all_rows(&run.into_rows(), &[]).unwrap();
-        page.contains("<svg").then_some(page)
-    }
-
-    #[test]
-    fn numbers_make_a_line_and_common_pairs_stand_once() {
-        let line = of(&[
-            ("on=<gpu>, policy=lru, n=4", 1.0),
-            ("on=<gpu>, policy=lru, n=2", 2.0),
-            ("on=<gpu>, policy=fifo, n=8", 3.0),
-        ]);
-        let line = line.unwrap();
-        assert_eq!(line.matches("<circle").count(), 3, "{line}");
-        let above = line.split("<svg").next().unwrap();
-        assert!(above.contains("policy=lru") && above.contains("policy=fifo"));
-        assert_eq!(above.matches("on=&lt;gpu&gt;").count(), 1, "{line}");
-    }
-
-    #[test]
-    fn names_and_numbers_of_different_things_make_none() {
-        assert_eq!(of(&[("policy=lru", 1.0), ("policy=fifo", 2.0)]), None);
-        assert_eq!(of(&[("n=1", 1.0), ("n=2", 2.0), ("m=3", 3.0)]), None);
-    }
-
-    #[test]
-    fn equal_values_and_zeros_stay_in_the_picture() {
-        let chart = of(&[("a=x, n=0", 0.0), ("a=x, n=1", 0.0), ("a=y, n=1", 0.0)]).unwrap();
-        assert_eq!(chart.matches("<circle").count(), 3, "{chart}");
-        assert!(!chart.contains("NaN") && !chart.contains("inf"), "{chart}");
-    }
-
-    #[test]
-    fn a_wide_axis_is_logarithmic() {
-        let axis = |values: &[f64], from_zero| {
-            Axis::over(values.iter().copied(), from_zero, 0.0..100.0).unwrap()
+        let query = Query {
+            experiment: "copy".to_owned(),
+            metrics: vec!["time".to_owned()],
+            ..Query::default()
         };
-        assert_eq!(axis(&[1.0, 100.0], true).at(10.0), "50.0");
-        assert_eq!(axis(&[1.0, 4.0], true).at(2.0), "50.0");
-        assert_eq!(axis(&[1.0, 3.0], false).at(2.0), "50.0");
-        assert!(Axis::over([f64::NAN].into_iter(), true, 0.0..1.0).is_err());
+        chart(&query, &run.into_rows())
+    }
+
+    #[test]
+    fn numbers_make_lines_with_a_label_at_each_measured_point() {
+        let chart = drawn(&[
+            ("policy=lru, n=4", 1.0),
+            ("policy=lru, n=2", 2.0),
+            ("policy=fifo, n=8", 3.0),
+        ])
+        .unwrap();
+        assert!(!chart.bars);
+        assert_eq!(chart.axis, "n");
+        let labels: Vec<_> = chart.x.iter().map(|(label, x)| (&**label, *x)).collect();
+        assert_eq!(labels, [("4", 313.3), ("2", 100.0), ("8", 740.0)]);
+        let names: Vec<_> = chart.curves.iter().map(|curve| &*curve.name).collect();
+        assert_eq!(names, ["policy=lru", "policy=fifo"]);
+    }
+
+    #[test]
+    fn names_make_grouped_bars_and_wide_values_a_logarithmic_axis() {
+        let chart = drawn(&[
+            ("hints=all, by=a", 0.1),
+            ("hints=all, by=b", 100.0),
+            ("hints=none, by=b", 1.0),
+        ])
+        .unwrap();
+        assert!(chart.bars);
+        assert_eq!(chart.curves.len(), 2);
+        let marks = chart.curves.iter().flat_map(|curve| &curve.points);
+        assert!(
+            marks
+                .clone()
+                .all(|mark| mark.y.is_finite() && mark.y <= UP[0] && mark.y >= UP[1])
+        );
+        assert_eq!(marks.count(), 3);
+        assert!(
+            drawn(&[("n=1", 0.0), ("n=2", 0.0)]).unwrap().curves[0].points[0]
+                .y
+                .is_finite()
+        );
+        assert!(drawn(&[("n=1", 1.0)]).is_none());
     }
 }

@@ -6,7 +6,6 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::Row;
-use super::query::split;
 
 /// Returns the rows of every bench that criterion kept under `home`, sorted by its path; none when there is no such folder.
 ///
@@ -29,15 +28,6 @@ pub fn rows(home: &Path) -> Result<Vec<Row>> {
         let found = bench_rows(&read(&folder.join(bench))?, &read(&folder.join(estimates))?);
         rows.extend(found.with_context(named)?);
     }
-    // Numbers in their own order, which is not that of the paths. The sort is stable: metrics stay together.
-    let key = |row: &Row| {
-        let (series, number) = split(&row.case).map_or((&*row.case, 0.0), |(s, _, x)| (s, x));
-        ((row.experiment.clone(), series.to_owned()), number)
-    };
-    rows.sort_by(|one, other| {
-        let (one, other) = (key(one), key(other));
-        one.0.cmp(&other.0).then(one.1.total_cmp(&other.1))
-    });
     Ok(rows)
 }
 
@@ -83,6 +73,7 @@ fn bench_rows(bench: &Value, estimates: &Value) -> Option<Vec<Row>> {
             unit: unit.to_owned(),
             reference: None,
             ratio: None,
+            origin: None,
         })
     };
     Some(values.into_iter().filter_map(row).collect())
@@ -148,8 +139,8 @@ mod tests {
         assert_eq!(
             each,
             [
-                ("bench/evict", "function=score, n=16", 1.5),
-                ("bench/evict", "function=score, n=1024", 1.5)
+                ("bench/evict", "function=score, n=1024", 1.5),
+                ("bench/evict", "function=score, n=16", 1.5)
             ]
         );
         assert_eq!(rows.len(), 8);

@@ -1,15 +1,21 @@
-//! The papers' figures, tables and slides, each beside the rows of ours that show the same: `benches/figures.toml`.
-//! docs/src/report.md describes it.
+//! The papers' figures and the numbers of their prose, each beside the paper's own method rebuilt here and beside ours:
+//! `benches/figures.toml`.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::Row;
-use super::query::{Metric, Query};
-use super::tables::{Table, table};
-use super::units::{digits, human};
+use super::query::{Point, Query};
+use super::units::human;
+use super::{Row, read_kept};
+
+/// A value that reaches this part of the paper's counts as reproduced: machines differ by as much.
+const ENOUGH: f64 = 0.8;
+
+/// The line after a table of a Markdown file.
+const END: &str = "<!-- end of table -->";
 
 /// The file `figures.toml`.
 #[derive(Debug, Deserialize)]
@@ -17,8 +23,8 @@ use super::units::{digits, human};
 pub(crate) struct Figures {
     #[serde(rename = "paper")]
     pub(crate) papers: Vec<Paper>,
-    /// Tables of Markdown files, by name.
-    pub(crate) tables: BTreeMap<String, Table>,
+    /// Tables of Markdown files, by name: a line for each value.
+    lines: BTreeMap<String, Vec<TableLine>>,
 }
 
 /// A paper, or a talk.
@@ -27,9 +33,9 @@ pub(crate) struct Figures {
 pub(crate) struct Paper {
     /// The conference and the year.
     pub(crate) name: String,
-    pub(crate) title: String,
+    title: String,
     /// The machine that the paper measured, and at which size.
-    pub(crate) machine: String,
+    machine: String,
     #[serde(rename = "figure", skip_serializing)]
     pub(crate) figures: Vec<Figure>,
 }
@@ -39,33 +45,56 @@ pub(crate) struct Paper {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Figure {
     pub(crate) number: String,
-    pub(crate) shows: String,
+    shows: String,
     /// The axes: across; up.
-    pub(crate) axes: String,
-    /// The differences between the paper's measurement and ours.
-    #[serde(default)]
-    pub(crate) differs: String,
-    /// The reason why we have no rows for it.
-    pub(crate) unmeasured: Option<String>,
-    /// The rows of ours that are drawn.
+    axes: String,
+    /// The size of our measurement, and its differences from the paper's; or the reason why there is none.
+    size: String,
+    /// The rows that are drawn.
     #[serde(default, skip_serializing)]
     pub(crate) rows: Vec<Query>,
-    #[serde(default, rename = "compare", skip_serializing)]
-    pub(crate) comparisons: Vec<Comparison>,
+    #[serde(default, rename = "claim", skip_serializing)]
+    pub(crate) claims: Vec<Statement>,
 }
 
 /// A number of the paper's prose.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Statement {
+    /// The paper's sentence, and its place.
+    says: String,
+    paper: f64,
+    /// The unit of the number; a quotient has none.
+    unit: Option<String>,
+    /// A smaller value is the better one.
+    less: bool,
+    /// The paper's own method over its baseline, rebuilt here.
+    pub(crate) theirs: Option<Query>,
+    /// Our method over the same baseline.
+    pub(crate) ours: Option<Query>,
+    /// The reason why the rows are not of the same work.
+    other_work: Option<String>,
+    /// The reason why nothing was run, or why the value differs.
+    why: String,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Comparison {
-    /// The paper's sentence, and its place.
+struct TableLine {
+    what: String,
+    of: Query,
+}
+
+/// A claim as people read it: a line of the index.
+#[derive(Debug, PartialEq, Serialize)]
+pub(crate) struct Judged {
     pub(crate) says: String,
-    pub(crate) paper: f64,
-    /// The unit of both numbers; a quotient has none.
-    #[serde(default)]
-    pub(crate) unit: Option<String>,
-    /// The same of ours, where there is something.
-    pub(crate) ours: Option<Query>,
+    pub(crate) paper: String,
+    pub(crate) theirs: String,
+    pub(crate) ours: String,
+    pub(crate) verdict: String,
+    /// The reports of the rows.
+    pub(crate) from: String,
 }
 
 /// Reads `figures.toml`.
@@ -76,283 +105,313 @@ pub(crate) fn read() -> Result<Figures> {
     toml::from_str(include_str!("../../figures.toml")).context("benches/figures.toml")
 }
 
-/// Returns the numbers of the papers that `rows` have something beside, as a table in Markdown.
+/// Returns the index: every number of the papers' prose with its verdict, as tables in Markdown.
 ///
 /// # Errors
 /// When `figures.toml` is not as this module reads it.
-pub fn compared(rows: &[Row]) -> Result<String> {
-    let mut lines = Vec::new();
+pub fn index(rows: &[Row]) -> Result<String> {
+    let mut text = String::new();
     for paper in read()?.papers {
-        for figure in &paper.figures {
-            let comparisons = figure.comparisons.iter();
-            for one in comparisons.filter(|one| one.value(rows).is_some()) {
-                let name = format!("{} {}", paper.name, figure.number);
-                lines.push([&[name], &one.texts(rows)[..]].concat());
-            }
-        }
-    }
-    let header = ["figure", "the paper says", "paper", "ours", "ratio"];
-    Ok(table(&header, lines))
-}
-
-impl Figure {
-    /// Returns `measured` or `simulated` where the report has rows of the figure, else why it has none.
-    pub(crate) fn state(&self, rows: &[Row]) -> String {
-        let has = |simulated: bool| {
-            let mut queries = self
-                .rows
-                .iter()
-                .filter(|query| query.simulated == simulated);
-            queries.any(|query| !query.metrics(rows).is_empty())
-        };
-        if self.unmeasured.is_some() {
-            "not measured".to_owned()
-        } else if has(false) {
-            "measured".to_owned()
-        } else if has(true) {
-            "simulated".to_owned()
-        } else {
-            let mut names: Vec<_> = self.rows.iter().map(|rows| &*rows.experiment).collect();
-            names.dedup();
-            format!("no rows of {}", names.join(", "))
-        }
-    }
-
-    /// Returns the metrics to draw. A row that is compared with a number of the paper's has that number as its reference.
-    pub(crate) fn drawn<'a>(&self, rows: &'a [Row]) -> Vec<Metric<'a>> {
-        let ours = self.comparisons.iter().filter_map(|one| {
-            let ours = one.ours.as_ref().filter(|ours| ours.over.is_empty())?;
-            Some((ours.taken(rows)?.0, one.paper))
+        text += &format!(
+            "\n### {}\n\n{}. The paper's machine: {}.\n\n",
+            paper.name, paper.title, paper.machine
+        );
+        let claims = paper.figures.iter().flat_map(|figure| {
+            let judged = figure.claims.iter().map(|claim| claim.judge(rows));
+            judged.map(|line| {
+                [
+                    &figure.number,
+                    &line.says,
+                    &line.paper,
+                    &line.theirs,
+                    &line.ours,
+                    &line.verdict,
+                    &line.from,
+                ]
+                .map(String::clone)
+            })
         });
-        let papers: Vec<(&Row, f64)> = ours.collect();
-        let mut drawn: Vec<_> = self
-            .rows
-            .iter()
-            .flat_map(|query| query.metrics(rows))
+        let header = [
+            "figure",
+            "the paper says",
+            "paper",
+            "theirs, rebuilt here",
+            "ours",
+            "verdict",
+            "rows of",
+        ];
+        text += &markdown(&header, claims);
+    }
+    Ok(text + "\n")
+}
+
+/// Returns a table in Markdown.
+pub(crate) fn markdown<const N: usize>(
+    header: &[&str; N],
+    lines: impl IntoIterator<Item = [String; N]>,
+) -> String {
+    let rule = format!("|{}\n", "---|".repeat(N));
+    let lines = lines
+        .into_iter()
+        .map(|line| format!("| {} |\n", line.join(" | ")));
+    format!("| {} |\n{rule}", header.join(" | ")) + &lines.collect::<String>()
+}
+
+impl Statement {
+    fn unit(&self) -> &str {
+        self.unit.as_deref().unwrap_or("×")
+    }
+
+    /// Returns the paper's sentence, its number, theirs and ours, and the verdict.
+    pub(crate) fn judge(&self, rows: &[Row]) -> Judged {
+        let found = |query: &Option<Query>| query.as_ref().and_then(|query| query.taken(rows));
+        let (theirs, ours) = (found(&self.theirs), found(&self.ours));
+        let text = |point: &Option<Point<'_>>| match point {
+            Some(point) => Point {
+                unit: self.unit(),
+                ..*point
+            }
+            .text(),
+            None => "–".to_owned(),
+        };
+        let mut from: Vec<&str> = [&theirs, &ours]
+            .into_iter()
+            .flatten()
+            .filter_map(|point| point.row.origin.as_deref())
             .collect();
-        for point in drawn.iter_mut().flat_map(|metric| &mut metric.points) {
-            let paper = papers.iter().find(|(compared, _)| *compared == point.row);
-            point.reference = paper.map(|(_, paper)| *paper);
+        from.dedup();
+        Judged {
+            says: self.says.clone(),
+            paper: human(self.paper, self.unit()),
+            theirs: text(&theirs),
+            ours: text(&ours),
+            verdict: self.verdict(theirs, ours),
+            from: from.join(", "),
         }
-        drawn
+    }
+
+    fn verdict(&self, theirs: Option<Point<'_>>, ours: Option<Point<'_>>) -> String {
+        let with_reason = |verdict: &str| match self.why.is_empty() {
+            true => verdict.to_owned(),
+            false => format!("{verdict}: {}", self.why),
+        };
+        // Of a quotient, the gain counts: what it has beyond one.
+        let none = if self.unit.is_none() { 1.0 } else { 0.0 };
+        let reaches = |point: Point<'_>, part: f64| match self.less {
+            true => point.value.median * part <= self.paper,
+            false => point.value.median - none >= (self.paper - none) * part,
+        };
+        let is_quick = |point: &Point<'_>| point.row.is_quick();
+        let first = match (theirs, &self.other_work) {
+            (_, Some(reason)) => return format!("not the same work: {reason}"),
+            (None, None) if ours.is_none() => {
+                let named = self.theirs.as_ref().or(self.ours.as_ref());
+                let missing =
+                    named.map(|query| format!("not run: no kept row of {}", query.experiment));
+                return missing.unwrap_or_else(|| with_reason("not run"));
+            }
+            (None, None) => with_reason("theirs not run"),
+            (Some(point), _) if is_quick(&point) => "no verdict: theirs is a quick run".to_owned(),
+            (Some(point), _) if reaches(point, ENOUGH) => "reproduced".to_owned(),
+            (Some(_), _) => with_reason("not reproduced"),
+        };
+        match ours {
+            Some(point) if is_quick(&point) => first + "; ours is a quick run",
+            Some(point) if !reaches(point, 1.0) => {
+                first + "; ours falls short of the paper's number"
+            }
+            Some(_) => first + "; ours reaches the paper's number",
+            None => first,
+        }
     }
 }
 
-impl Comparison {
-    /// Returns ours, where the rows have it in the paper's unit.
-    pub(crate) fn value(&self, rows: &[Row]) -> Option<f64> {
-        let ours = self.ours.as_ref()?;
-        let (row, value) = ours.taken(rows)?;
-        let is_alike = !ours.over.is_empty() || row.unit == self.unit();
-        is_alike.then_some(value)
+/// Returns the Markdown files of README.md, docs and docs/src whose tables the kept reports do not give, each with its new text.
+///
+/// # Errors
+/// When a file cannot be read, a comment names no table, or a line finds no row of a full run.
+pub fn stale(root: &Path) -> Result<Vec<(PathBuf, String)>> {
+    let rows = kept(root)?;
+    let lines = read()?.lines;
+    let table = |name: &str| match name {
+        "papers" => index(&rows),
+        name => of_lines(
+            lines
+                .get(name)
+                .context("benches/figures.toml has no such lines")?,
+            &rows,
+        ),
+    };
+    let mut stale = Vec::new();
+    let pages = ["docs", "docs/src"].map(|folder| files(&root.join(folder), "md"));
+    let [docs, book] = pages;
+    for path in [vec![root.join("README.md")], docs?, book?].concat() {
+        let name = || path.display().to_string();
+        let text = std::fs::read_to_string(&path).with_context(name)?;
+        let text = text.replace("\r\n", "\n");
+        let now = with_tables(&text, &table).with_context(name)?;
+        if now != text {
+            stale.push((path, now));
+        }
     }
+    Ok(stale)
+}
 
-    fn unit(&self) -> &str {
-        self.unit.as_deref().unwrap_or("1")
+/// The rows of all reports that are kept with the book.
+pub(crate) fn kept(root: &Path) -> Result<Vec<Row>> {
+    let reports = files(&root.join("docs/reports"), "json")?;
+    let rows = reports.iter().map(|path| read_kept(path));
+    Ok(rows.collect::<Result<Vec<_>>>()?.concat())
+}
+
+/// The files of a folder with this extension, in the order of their names.
+fn files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
+    let listed = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
+    let mut files = listed
+        .map(|entry| Ok(entry?.path()))
+        .collect::<Result<Vec<_>>>()?;
+    files.retain(|path| path.extension().is_some_and(|own| own == extension));
+    files.sort();
+    Ok(files)
+}
+
+/// Returns the text with its tables made anew.
+fn with_tables(text: &str, table: &dyn Fn(&str) -> Result<String>) -> Result<String> {
+    let mut made = String::new();
+    let mut is_code = false;
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        made += &format!("{line}\n");
+        is_code ^= line.starts_with("```");
+        let name = line.strip_prefix("<!-- table ").filter(|_| !is_code);
+        if let Some(name) = name.and_then(|rest| rest.strip_suffix(" -->")) {
+            made += &format!("{}{END}\n", table(name).with_context(|| line.to_owned())?);
+            ensure!(lines.any(|line| line == END), "no {END} after {line}");
+        }
     }
+    Ok(made)
+}
 
-    /// Returns the paper's sentence, its number, ours and the ratio, as people read them.
-    pub(crate) fn texts(&self, rows: &[Row]) -> [String; 4] {
-        let shown = |value: f64| match self.unit() {
-            "1" => format!("{} ×", digits(value)),
-            unit => human(value, unit),
+/// Returns a table with a line for each query: the value of its row, or from the least to the largest of its rows' values.
+fn of_lines(lines: &[TableLine], rows: &[Row]) -> Result<String> {
+    let line = |TableLine { what, of }: &TableLine| {
+        let points = of.points(rows);
+        ensure!(
+            points.iter().all(|point| !point.row.is_quick()),
+            "{what}: quick rows are not for quoting"
+        );
+        let by_value = |a: &&Point<'_>, b: &&Point<'_>| a.value.median.total_cmp(&b.value.median);
+        let ends = points
+            .iter()
+            .min_by(by_value)
+            .zip(points.iter().max_by(by_value));
+        let (least, most) = ends.with_context(|| format!("no row is of {what}"))?;
+        let figure = match points.len() {
+            1 => least.text(),
+            _ => format!(
+                "{}–{}",
+                human(least.value.median, least.unit),
+                human(most.value.median, most.unit)
+            ),
         };
-        let value = self.value(rows);
-        [
-            self.says.clone(),
-            shown(self.paper),
-            value.map_or("–".to_owned(), shown),
-            value.map_or_else(String::new, |value| digits(value / self.paper)),
-        ]
-    }
+        let origin = least.row.origin.clone().unwrap_or_default();
+        Ok([what.clone(), figure, origin])
+    };
+    let lines = lines.iter().map(line).collect::<Result<Vec<_>>>()?;
+    Ok(markdown(&["", "figure", "rows of"], lines) + "\n")
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
-
     use super::*;
     use crate::experiments::{Run, find};
 
-    /// The figures of HiPC'22, HPDC'23, the showcase, VeloC and ICPP'23, in this order.
-    const FIGURES: [&[&str]; 5] = [
-        &[
-            "Figure 3a",
-            "Figures 3b, 3c",
-            "Figure 4a",
-            "Figures 4b, 4c",
-            "Figures 5a, 5b",
-            "Figure 5c",
-            "Figures 6a, 6b",
-            "Figure 6c",
-        ],
-        &[
-            "Figure 4",
-            "Table 1",
-            "Figure 5",
-            "Figure 6",
-            "Figure 7",
-            "Figure 8a",
-            "Figure 8b",
-            "Figure 9",
-        ],
-        &[
-            "Slide 16", "Slide 17", "Slide 18", "Slide 19", "Slide 20", "Slide 46",
-        ],
-        &[
-            "Figure 3", "Figure 4", "Figure 5", "Figure 6", "Figure 7", "Figure 8",
-        ],
-        &["Figure 4", "Figure 5", "Figure 6"],
-    ];
-
-    #[test]
-    fn every_figure_is_there_once_and_has_rows_or_a_reason() {
-        let papers = read().unwrap().papers;
-        let numbers: Vec<Vec<&str>> = papers
-            .iter()
-            .map(|paper| paper.figures.iter().map(|figure| &*figure.number).collect())
-            .collect();
-        assert_eq!(numbers, FIGURES);
-        for figure in papers.iter().flat_map(|paper| &paper.figures) {
-            let is_measured = figure.unmeasured.is_none();
-            assert_eq!(figure.rows.is_empty(), !is_measured, "{}", figure.number);
-            assert_eq!(figure.differs.is_empty(), !is_measured, "{}", figure.number);
-        }
-    }
-
-    fn rows(json: &str) -> Vec<Row> {
-        serde_json::from_str(json).unwrap()
-    }
-
-    /// The rows that are kept with the book.
-    fn given() -> Vec<Row> {
-        let h100 = include_str!("../../../docs/reports/h100-2026-11-23.json");
-        let two_cores = include_str!("../../../docs/reports/2-cores-2026-11-23.json");
-        [rows(h100), rows(two_cores)].concat()
+    fn root() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
     }
 
     #[test]
-    fn experiments_exist_and_metrics_are_in_the_given_rows() {
-        let given = given();
-        let given: HashSet<_> = given
-            .iter()
-            .map(|row| (&*row.experiment, &*row.metric))
-            .collect();
-        for figure in read()
-            .unwrap()
-            .papers
-            .iter()
-            .flat_map(|paper| &paper.figures)
-        {
-            let ours = figure
-                .comparisons
-                .iter()
-                .filter_map(|one| one.ours.as_ref());
-            let named = |query: &Query| {
-                let [metric] = &query.metrics[..] else {
-                    panic!("{}: one metric, not {query:?}", figure.number);
-                };
-                (query.experiment.clone(), metric.clone())
-            };
-            for one in figure.rows.iter().chain(ours).map(named) {
-                let one = (&*one.0, &*one.1);
-                assert!(find(one.0).is_some(), "{}: {one:?}", figure.number);
-                assert!(
-                    given.contains(&one),
-                    "{}: no row is of {one:?}",
-                    figure.number
-                );
+    fn the_tables_of_the_tree_are_what_the_kept_reports_say() {
+        let stale = stale(&root()).unwrap();
+        let stale: Vec<_> = stale.iter().map(|(path, _)| path).collect();
+        assert!(
+            stale.is_empty(),
+            "`cargo xtask tables` writes {stale:?} anew"
+        );
+    }
+
+    #[test]
+    fn figures_name_experiments_and_a_claim_without_queries_has_a_reason() {
+        let papers = read().unwrap().papers.into_iter();
+        for figure in papers.flat_map(|paper| paper.figures) {
+            let claims = figure.claims.iter();
+            let queries = claims.flat_map(|claim| [&claim.theirs, &claim.ours]);
+            for query in figure.rows.iter().chain(queries.flatten()) {
+                let found = find(&query.experiment);
+                assert!(found.is_some(), "{}: {query:?}", figure.number);
+            }
+            for claim in &figure.claims {
+                assert_ne!(claim.judge(&[]).verdict, "not run", "{}", figure.number);
             }
         }
     }
 
     #[test]
-    fn the_books_table_is_what_the_given_rows_say() {
-        let book = include_str!("../../../docs/measurements.md").replace("\r\n", "\n");
-        let table = compared(&given()).unwrap();
-        assert!(
-            book.contains(&table),
-            "docs/measurements.md has another table than\n{table}"
-        );
-    }
-
-    /// Two blocking times at 1 and at 2 processes.
-    fn blocking() -> Vec<Row> {
-        let mut run = Run::new("alloc", false);
-        for (case, value) in [
-            ("strategy=old, processes=1", 6.0),
-            ("strategy=old, processes=2", 30.0),
-            ("strategy=new, processes=1", 2.0),
-            ("strategy=new, processes=2", 3.0),
-            ("strategy=old, processes=4", 99.0),
-        ] {
-            run.value(case, "blocking", "ns", value).unwrap();
-        }
-        run.into_rows()
-    }
-
-    fn figure(compare: &str, unit: &str) -> Figure {
-        let text = format!(
-            "number = 'Figure 1'\nshows = ''\naxes = ''\nrows = [{{ experiment = 'alloc', metrics = ['blocking'] }}]\n\
-             [[compare]]\nsays = ''\npaper = 5\nunit = '{unit}'\n\
-             ours = {{ experiment = 'alloc', metrics = ['blocking'], {compare} }}"
-        );
-        toml::from_str(&text).unwrap()
-    }
-
-    #[test]
-    fn a_quotient_is_of_cases_that_differ_in_nothing_else() {
-        let value = |compare: &str| figure(compare, "ns").comparisons[0].value(&blocking());
-        let over = "keep = ['strategy=old'], over = ['strategy=new']";
-        assert_eq!(value(over), Some(10.0));
-        assert_eq!(value(&format!("{over}, take = 'least'")), Some(3.0));
-        let at_one = over.replace("old']", "old', 'processes=1']");
-        assert_eq!(value(&at_one), Some(3.0));
+    fn a_verdict_is_of_their_method_and_a_miss_looks_like_one() {
+        let rows = |run: bool, theirs: f64, ours: f64| {
+            let mut run = Run::new("alloc", run);
+            for (who, value) in [
+                ("baseline", 100.0),
+                ("theirs", 100.0 / theirs),
+                ("ours", 100.0 / ours),
+            ] {
+                run.value(&format!("who={who}"), "time", "ns", value)
+                    .unwrap();
+            }
+            run.into_rows()
+        };
+        let query = |who: &str| {
+            let query =
+                format!("experiment = 'alloc'\nkeep = ['who=baseline']\nover = ['who={who}']");
+            Some(toml::from_str(&query).unwrap())
+        };
+        let claim = Statement {
+            paper: 10.0,
+            theirs: query("theirs"),
+            ours: query("ours"),
+            why: "another disk".to_owned(),
+            ..Statement::default()
+        };
+        let verdict = |claim: &Statement, rows: &[Row]| claim.judge(rows).verdict;
         assert_eq!(
-            value("keep = ['strategy=old'], over = ['strategy=none']"),
-            None
+            verdict(&claim, &rows(false, 8.5, 20.0)),
+            "reproduced; ours reaches the paper's number"
         );
-        // A plain value is of the unit that the paper's number has.
-        let plain = "keep = ['processes=2']";
-        assert_eq!(value(plain), Some(30.0));
         assert_eq!(
-            figure(plain, "bytes/s").comparisons[0].value(&blocking()),
-            None
+            verdict(&claim, &rows(false, 5.0, 9.0)),
+            "not reproduced: another disk; ours falls short of the paper's number"
         );
-    }
-
-    #[test]
-    fn the_papers_number_stands_at_the_row_that_is_compared() {
-        let figure = figure("keep = ['strategy=new']", "ns");
-        let rows = blocking();
-        let drawn = figure.drawn(&rows);
-        let points = drawn.iter().flat_map(|metric| &metric.points);
-        let against: Vec<_> = points
-            .filter_map(|point| Some((&*point.row.case, point.reference?)))
-            .collect();
-        assert_eq!(against, [("strategy=new, processes=2", 5.0)]);
-        assert_eq!(figure.state(&rows), "measured");
-        assert_eq!(figure.state(&[]), "no rows of alloc");
-    }
-
-    #[test]
-    fn the_index_has_every_figure_and_links_to_it() {
-        let folder = tempfile::tempdir().unwrap();
-        crate::report::write(folder.path(), &given(), &["a machine".into()]).unwrap();
-        let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
-        let index = read("index.html");
-        let links = index
-            .split("href=\"#")
-            .skip(1)
-            .map(|rest| rest.split('"').next().unwrap());
-        let anchors: Vec<_> = links.collect();
-        assert_eq!(anchors.len(), FIGURES.concat().len());
-        for anchor in anchors {
-            assert_eq!(
-                index.matches(&format!("id=\"{anchor}\"")).count(),
-                1,
-                "{anchor}"
-            );
-        }
+        assert_eq!(
+            verdict(&claim, &rows(true, 8.0, 20.0)),
+            "no verdict: theirs is a quick run; ours is a quick run"
+        );
+        assert_eq!(verdict(&claim, &[]), "not run: no kept row of alloc");
+        let other = Statement {
+            other_work: Some("one GPU".to_owned()),
+            ..claim
+        };
+        assert_eq!(
+            verdict(&other, &rows(false, 8.0, 20.0)),
+            "not the same work: one GPU"
+        );
+        let less = Statement {
+            less: true,
+            other_work: None,
+            ..other
+        };
+        assert_eq!(
+            verdict(&less, &rows(false, 12.5, 9.0)),
+            "reproduced; ours reaches the paper's number"
+        );
     }
 }

@@ -12,7 +12,7 @@ mod until;
 pub use engine_handle::{Door, EngineHandle, OpenEngine, Suspension, end_of_process};
 pub use failure::{Failure, Outcome, Status, System};
 pub use options::{Doors, Growth, Kind, OPTIONS, OptionInfo, Options, Pool, Ranks, Value, parse};
-pub use process::PerProcess;
+pub use process::{PerProcess, at_exit};
 pub use slot::{OrderAfter, Slot, SlotEnd};
 pub use streams::{Borrowed, CallStream, Order, Streams};
 pub use until::Until;

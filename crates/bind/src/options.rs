@@ -133,6 +133,7 @@ pub struct Options {
     pub ranks: Ranks,
     pub group_patience: Duration,
     pub redundancy: Option<Redundancy>,
+    pub refuse_losses: bool,
     pub failure_domain: Option<String>,
     pub exchange: Option<PathBuf>,
     pub closing_patience: Duration,
@@ -170,6 +171,7 @@ impl Default for Options {
             ranks: Ranks::default(),
             group_patience: Duration::from_secs(300),
             redundancy: None,
+            refuse_losses: false,
             failure_domain: None,
             exchange: None,
             closing_patience: Duration::from_secs(60),
@@ -256,6 +258,7 @@ impl Options {
                     scheme => Some(scheme.parse().map_err(|error: Error| error.to_string())?),
                 }
             }
+            "refuse_losses" => self.refuse_losses = value.flag()?,
             "failure_domain" => self.failure_domain = Some(value.text()?.to_owned()),
             "exchange" => self.exchange = Some(value.path()?),
             "closing_patience" => self.closing_patience = value.duration()?,
@@ -345,7 +348,9 @@ impl Options {
                 .collective(Arc::clone(collective));
         }
         if let Some(scheme) = self.redundancy {
-            builder = builder.redundancy(self.protection(scheme)?);
+            builder = builder
+                .redundancy(self.protection(scheme)?)
+                .refuse_losses(self.refuse_losses);
         }
         Ok((device, builder.build()?))
     }

@@ -1,7 +1,11 @@
-//! Values of one process: a fork starts with none, and touches no lock of its parent's.
+//! Values of one process: a fork starts with none, and touches no lock of its parent's. And calls at its end.
 
-#![allow(unsafe_code, reason = "a value that no lock of the parent's protects")]
+#![allow(
+    unsafe_code,
+    reason = "a value that no lock of the parent's protects; the C library's list of calls at the end"
+)]
 
+use std::ffi::c_int;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -65,4 +69,15 @@ impl<T: Default + Send + Sync + 'static> Default for PerProcess<T> {
     fn default() -> Self {
         Self::new()
     }
+}
+
+unsafe extern "C" {
+    fn atexit(call: extern "C" fn()) -> c_int;
+}
+
+/// Has a function called when this process returns from `main` or calls `exit`, or when the library is unloaded; of several, the
+/// one that was given last comes first. A fork has the same calls. Returns true if there was room for it.
+pub fn at_exit(call: extern "C" fn()) -> bool {
+    // SAFETY: a function of C's that takes one, which is there until the library is unloaded.
+    unsafe { atexit(call) == 0 }
 }

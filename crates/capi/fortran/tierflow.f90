@@ -79,6 +79,17 @@ module tierflow
       import :: c_int, c_int64_t
       integer(c_int64_t), value :: engine
     end function
+    integer(c_int) function tf_forget_hints_of(engine, versions, count) bind(c)
+      import :: c_int, c_int64_t, c_size_t
+      integer(c_int64_t), value :: engine
+      integer(c_int64_t), intent(in) :: versions(*)
+      integer(c_size_t), value :: count
+    end function
+    integer(c_int) function tf_reserve(engine, count, first) bind(c)
+      import :: c_int, c_int64_t
+      integer(c_int64_t), value :: engine, count
+      integer(c_int64_t), intent(out) :: first
+    end function
     integer(c_int) function tf_discard(engine, version) bind(c)
       import :: c_int, c_int64_t
       integer(c_int64_t), value :: engine, version

@@ -82,6 +82,7 @@ int tf_options_new(tf_options *options);
  *   group_patience    how long the ranks of a group wait for each other; 300
  *   redundancy        none | partner | xor:8 | rs:8+2: what other ranks of the group keep of node_local, so that it outlives
  *                     nodes: copies in pairs, one parity in sets of 8, 2 parities in sets of 10
+ *   refuse_losses     true | false: whether no rank's engine is opened where more is lost than redundancy bears
  *   failure_domain    what this rank fails together with, such as its rack; the name of the host
  *   exchange          directory that all nodes see, by which redundancy passes, if not by the group's send and receive
  *   closing_patience  how long closing waits for storage; 60
@@ -226,6 +227,15 @@ int tf_restore_rank(tf_engine engine, uint64_t version, uint32_t rank, const tf_
  */
 int tf_hint(tf_engine engine, const uint64_t *versions, size_t count);
 int tf_forget_hints(tf_engine engine);
+
+/* Withdraws the hints of these versions alone: several users of one engine each name the versions that they hinted. */
+int tf_forget_hints_of(tf_engine engine, const uint64_t *versions, size_t count);
+
+/*
+ * Reserves `count` consecutive numbers for new versions, from `first` on: above all that versions of this engine have or had, that
+ * hints name, and that other calls returned. So several users of one engine choose numbers that never meet.
+ */
+int tf_reserve(tf_engine engine, uint64_t count, uint64_t *first);
 
 /* Lets prefetching begin; the first restore does, too. */
 int tf_prefetch_start(tf_engine engine);

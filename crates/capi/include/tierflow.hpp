@@ -151,6 +151,17 @@ public:
         check(tf_hint(handle_, versions.data(), versions.size()));
     }
     void forget_hints() { check(tf_forget_hints(handle_)); }
+    void forget_hints(const std::vector<std::uint64_t> &versions)
+    {
+        check(tf_forget_hints_of(handle_, versions.data(), versions.size()));
+    }
+    /* The first of `count` numbers. */
+    std::uint64_t reserve(std::uint64_t count)
+    {
+        std::uint64_t first = 0;
+        check(tf_reserve(handle_, count, &first));
+        return first;
+    }
     void prefetch_start() { check(tf_prefetch_start(handle_)); }
     void discard(std::uint64_t version) { check(tf_discard(handle_, version)); }
     void wait(double seconds = -1) { check(tf_wait(handle_, seconds)); }

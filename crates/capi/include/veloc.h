@@ -40,7 +40,8 @@ int VELOC_Init_single(unsigned int id, const char *cfg_file);
 
 /*
  * Ends the client. Checkpoints are durable before, whatever `drain` says: as long as bytes move, they are waited for. Those that
- * are lost are named on the standard error.
+ * are lost are named on the standard error. A program that returns from main or calls exit() without this call waits as it does,
+ * but meets no other ranks: versions whose redundancy passes in calls are lost then.
  */
 int VELOC_Finalize(int drain);
 

@@ -19,6 +19,16 @@ fn a_rank_that_comes_late_costs_no_checkpoint() {
 }
 
 #[test]
+fn a_group_of_another_size_is_told_what_it_does_not_use() {
+    run("resized", 3);
+}
+
+#[test]
+fn losses_beyond_the_code_are_said_by_name_or_refused() {
+    run("lost", 4);
+}
+
+#[test]
 fn nodes_keep_as_many_versions_as_they_are_told() {
     run("kept", 4);
 }

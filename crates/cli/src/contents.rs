@@ -29,7 +29,12 @@ impl PieceContents {
     /// Finds a version in the first of these that has it, and what it builds upon in any of them.
     /// Encoded ones of more than `most` bytes are refused.
     pub(crate) fn of(histories: &[History], version: u64, rank: u32, most: u64) -> Result<Self> {
-        let piece = found(histories, version, rank)?;
+        Self::of_piece(found(histories, version, rank)?, histories, most)
+    }
+
+    /// The contents of a piece; what it builds upon is found in any of these.
+    pub(crate) fn of_piece(piece: Piece, histories: &[History], most: u64) -> Result<Self> {
+        let (version, rank) = (piece.version(), piece.rank().0);
         let Some(size) = piece.head().decoded() else {
             return Ok(Self::Plain(Box::new(piece)));
         };

@@ -86,9 +86,6 @@ fn main() -> ExitCode {
 
 fn run(action: Action, output: Output) -> Result<ExitCode> {
     match action {
-        Action::List { directory } if redundancy::is_node(&directory) => {
-            redundancy::list(&directory, output)?;
-        }
         Action::List { directory } => show::list(&directory, output)?,
         Action::Show(arguments) => show::show(&arguments, output)?,
         Action::Verify(arguments) => return verify::verify(&arguments, output),

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use tierflow_objects::History;
 use tierflow_store::veloc::{Names, VelocHead, is_head};
-use tierflow_store::{VersionInfo, with_bases};
+use tierflow_store::{Repository, VersionInfo, with_bases};
 
 /// No head is longer: it has 16 bytes for each region.
 const LONGEST_HEAD: u64 = 64 << 20;
@@ -245,6 +245,28 @@ pub(crate) fn head_of(history: &History, number: u64, rank: u32) -> Result<Veloc
 /// Reads a head; `None` if the version holds something else.
 fn read_head(history: &History, number: u64, rank: u32) -> Result<Option<VelocHead>> {
     let contents = PieceContents::of(std::slice::from_ref(history), number, rank, LONGEST_HEAD)?;
+    decoded(&contents, number)
+}
+
+/// The heads among the pieces of a rank's directory, of versions that need not be whole. What cannot be read is none.
+pub(crate) fn heads_of_rank(repository: &Repository) -> Result<Names> {
+    let pieces = repository.own_pieces()?.into_iter();
+    let numbers = pieces.map(|piece| piece.version);
+    let head = |number: u64| {
+        let piece = repository.own_piece(number).ok()?;
+        let contents = PieceContents::of_piece(piece, &[], LONGEST_HEAD).ok()?;
+        decoded(&contents, number).ok()?
+    };
+    Ok(Names::of(
+        numbers
+            .filter(|number| is_head(*number))
+            .filter_map(head)
+            .collect(),
+    ))
+}
+
+/// Decodes a head; `None` if the version holds something else.
+fn decoded(contents: &PieceContents, number: u64) -> Result<Option<VelocHead>> {
     let [region] = contents.regions() else {
         return Ok(None);
     };

@@ -1,19 +1,26 @@
 //! A node's directory whose versions other nodes protect: `tierflow list` and `tierflow verify` of it, and `tierflow rebuild` of a
 //! group's.
 
+use crate::names::heads_of_rank;
 use crate::output::{DamageRow, Output, bytes};
+use crate::show::located;
 use anyhow::{Result, bail, ensure};
 use clap::Args;
 use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use tierflow_redundancy::{Manifest, NodeDirectories, ParityStore, RebuiltVersion};
-use tierflow_store::{Options, Repository};
+use tierflow_store::veloc::Names;
+use tierflow_store::{Options, Repository, Scrubbed};
 
-/// A rank's part of a version that a set protects.
+/// A rank's part of a version that a set protects, or of a checkpoint of VELOC's.
 #[derive(Debug, Serialize)]
 struct Protected {
+    /// The checkpoint's name, where VELOC's interface wrote it; the version is that of the name then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
     version: u64,
     rank: u32,
     /// The ranks and nodes of the set.
@@ -29,7 +36,7 @@ struct Protected {
 }
 
 #[derive(Debug, Serialize)]
-struct ProtectedListing {
+pub(crate) struct ProtectedListing {
     protected: Vec<Protected>,
     damage: Vec<DamageRow>,
 }
@@ -68,14 +75,44 @@ fn ranks(node: &Path) -> Result<Vec<Rank>> {
     ranks.into_iter().collect()
 }
 
+/// Returns true for a directory in which redundancy keeps some rank's parity.
+pub(crate) fn keeps_something(node: &Path) -> bool {
+    ParityStore::ranks(node).is_ok_and(|ranks| !ranks.is_empty())
+}
+
 /// Returns true for a directory of a node that redundancy protects, of whose ranks alone no version is whole.
 pub(crate) fn is_node(directory: &Path) -> bool {
     let whole = || Repository::read_only(directory, Options::default())?.versions();
-    let has_ranks = ParityStore::ranks(directory).is_ok_and(|ranks| !ranks.is_empty());
-    has_ranks && whole().is_ok_and(|whole| whole.is_empty())
+    keeps_something(directory) && whole().is_ok_and(|whole| whole.is_empty())
 }
 
-pub(crate) fn list(node: &Path, output: Output) -> Result<()> {
+/// Puts the parts of each of VELOC's checkpoints together in one row, by its name. What belongs to none stays as it is.
+fn by_name(mut rows: Vec<Protected>, names: &Names) -> Vec<Protected> {
+    let mut named = Vec::new();
+    for head in names.iter().flat_map(|(_, heads)| heads.values()) {
+        let numbers: BTreeSet<u64> = head.numbers(true).collect();
+        let (parts, others): (Vec<_>, Vec<_>) = rows
+            .into_iter()
+            .partition(|row| numbers.contains(&row.version));
+        rows = others;
+        let joined = parts.into_iter().reduce(|one, other| Protected {
+            tolerates: one.tolerates.min(other.tolerates),
+            parity_bytes: one.parity_bytes + other.parity_bytes,
+            has_piece: one.has_piece && other.has_piece,
+            given_up: one.given_up || other.given_up,
+            ..other
+        });
+        named.extend(joined.map(|row| Protected {
+            name: Some(head.name.clone()),
+            version: head.version,
+            ..row
+        }));
+    }
+    rows.extend(named);
+    rows
+}
+
+pub(crate) fn list(node: &Path) -> Result<(ProtectedListing, String)> {
     let mut protected = Vec::new();
     for Rank {
         rank,
@@ -84,13 +121,15 @@ pub(crate) fn list(node: &Path, output: Output) -> Result<()> {
     } in ranks(node)?
     {
         let pieces = repository.own_pieces()?;
+        let mut rows = Vec::new();
         for version in store.versions()? {
             let Some(manifest) = store.manifest(version)? else {
                 continue;
             };
             let members = manifest.members.iter().zip(&manifest.nodes);
             let has_piece = pieces.iter().any(|piece| piece.version == version);
-            protected.push(Protected {
+            rows.push(Protected {
+                name: None,
                 version,
                 rank,
                 set: members
@@ -102,16 +141,29 @@ pub(crate) fn list(node: &Path, output: Output) -> Result<()> {
                 given_up: store.gave_up(&manifest),
             });
         }
+        protected.extend(by_name(rows, &heads_of_rank(&repository)?));
     }
-    protected.sort_by_key(|one| (one.version, one.rank));
+    protected.sort_by(|one, other| {
+        let key = |row: &Protected| (row.name.is_none(), row.version, row.rank);
+        one.name.cmp(&other.name).then(key(one).cmp(&key(other)))
+    });
     let damage = Repository::read_only(node, Options::default())?.damage();
     let listing = ProtectedListing {
         protected,
         damage: damage.iter().map(DamageRow::from).collect(),
     };
+    let has_names = listing.protected.iter().any(|one| one.name.is_some());
+    let named = |name: &str| match has_names {
+        true => format!("{name:<24} "),
+        false => String::new(),
+    };
     let mut text = format!(
-        "{:>12} {:>6} {:>6} {:>12}  set (may lose)\n",
-        "version", "rank", "piece", "parity"
+        "{}{:>12} {:>6} {:>6} {:>12}  set (may lose)\n",
+        named("name"),
+        "version",
+        "rank",
+        "piece",
+        "parity"
     );
     for one in &listing.protected {
         let piece = match (one.given_up, one.has_piece) {
@@ -124,7 +176,8 @@ pub(crate) fn list(node: &Path, output: Output) -> Result<()> {
         let members: Vec<String> = members.collect();
         writeln!(
             text,
-            "{:>12} {:>6} {piece:>6} {:>12}  {} ({})",
+            "{}{:>12} {:>6} {piece:>6} {:>12}  {} ({})",
+            named(one.name.as_deref().unwrap_or("(a part)")),
             one.version,
             one.rank,
             bytes(one.parity_bytes),
@@ -133,12 +186,50 @@ pub(crate) fn list(node: &Path, output: Output) -> Result<()> {
         )?;
     }
     text.extend(listing.damage.iter().map(DamageRow::line));
-    output.answer(&listing, &text)
+    Ok((listing, text))
 }
 
-pub(crate) fn verify(node: &Path, version: Option<u64>, output: Output) -> Result<ExitCode> {
-    let is_meant = |other: u64| version.is_none_or(|version| version == other);
-    let scrubbed = Repository::read_only(node, Options::default())?.scrub(version, &|_, _| {})?;
+/// The numbers that a caller's version stands for on a node: itself, or the parts of the checkpoint of its name.
+fn numbers(node: &Path, name: Option<&str>, version: u64) -> Result<BTreeSet<u64>> {
+    let (mut numbers, mut known) = (BTreeSet::new(), BTreeSet::new());
+    for Rank { repository, .. } in ranks(node)? {
+        let names = heads_of_rank(&repository)?;
+        known.extend(names.iter().map(|(name, _)| name.to_owned()));
+        let heads = names
+            .iter()
+            .filter(|(own, _)| name.is_none_or(|name| name == *own))
+            .filter_map(|(_, heads)| heads.get(&version));
+        numbers.extend(heads.flat_map(|head| head.numbers(true)));
+    }
+    ensure!(
+        name.is_some() || known.len() < 2,
+        "there are several names: choose one by --name"
+    );
+    match (known.is_empty(), name) {
+        (true, Some(_)) => bail!("the versions there have no names: leave out --name"),
+        (true, None) => Ok([version].into()),
+        (false, _) => Ok(numbers),
+    }
+}
+
+/// Reads all of a node, or what is of a version, perhaps of a name.
+pub(crate) fn verify(
+    node: &Path,
+    version: Option<(Option<&str>, u64)>,
+    output: Output,
+) -> Result<ExitCode> {
+    let meant = version.map(|(name, version)| numbers(node, name, version));
+    let meant = meant.transpose()?;
+    let is_meant = |number: u64| meant.as_ref().is_none_or(|meant| meant.contains(&number));
+    let repository = Repository::read_only(node, Options::default())?;
+    let mut scrubbed = Scrubbed::default();
+    let each = meant.iter().flatten().copied().map(Some);
+    for number in each.chain(meant.is_none().then_some(None)) {
+        let one = repository.scrub(number, &|_, _| {})?;
+        scrubbed.pieces += one.pieces;
+        scrubbed.bytes += one.bytes;
+        scrubbed.damage.extend(one.damage);
+    }
     let mut verified = VerifiedNode {
         sound: true,
         pieces: scrubbed.pieces,
@@ -161,7 +252,7 @@ pub(crate) fn verify(node: &Path, version: Option<u64>, output: Output) -> Resul
             }
         }
     }
-    if let Some(version) = version {
+    if let Some((_, version)) = version {
         ensure!(
             found > 0 || verified.pieces > 0 || !verified.damage.is_empty(),
             "there is no version {version}"
@@ -198,6 +289,9 @@ pub(crate) struct RebuildArguments {
 /// A version that a set protected.
 #[derive(Debug, Serialize)]
 struct RebuiltRow {
+    /// The checkpoint's name, where VELOC's interface wrote it; the version is that of the name then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
     version: u64,
     /// The ranks of the set.
     ranks: Vec<u32>,
@@ -210,6 +304,7 @@ struct RebuiltRow {
 impl From<&RebuiltVersion> for RebuiltRow {
     fn from(rebuilt: &RebuiltVersion) -> Self {
         Self {
+            name: None,
             version: rebuilt.version,
             ranks: rebuilt.ranks.clone(),
             lost: rebuilt.lost.iter().map(|lost| lost.rank).collect(),
@@ -221,16 +316,15 @@ impl From<&RebuiltVersion> for RebuiltRow {
 impl RebuiltRow {
     /// Formats the row as a line.
     fn line(&self) -> String {
-        let Self { version, ranks, .. } = self;
-        let ranks = listed(ranks);
-        match (&self.error, self.lost.is_empty()) {
-            (Some(error), _) => format!("version {version} of ranks {ranks}: {error}\n"),
-            (None, true) => format!("version {version} of ranks {ranks}: nothing was lost\n"),
-            (None, false) => {
-                let lost = listed(&self.lost);
-                format!("version {version} of ranks {ranks}: rebuilt of ranks {lost}\n")
-            }
-        }
+        let name = self.name.as_ref();
+        let name = name.map_or_else(String::new, |name| format!("of {name:?} "));
+        let outcome = match (&self.error, self.lost.is_empty()) {
+            (Some(error), _) => error.clone(),
+            (None, true) => "nothing was lost".to_owned(),
+            (None, false) => format!("rebuilt of ranks {}", listed(&self.lost)),
+        };
+        let (version, ranks) = (self.version, listed(&self.ranks));
+        format!("version {version} {name}of ranks {ranks}: {outcome}\n")
     }
 }
 
@@ -239,10 +333,61 @@ fn listed(ranks: &[u32]) -> String {
     ranks.join(", ")
 }
 
+/// Joins the rows of the parts of each of VELOC's checkpoints, whose names these directories tell.
+fn rows_by_name(mut rows: Vec<RebuiltRow>, nodes: &[&PathBuf]) -> Result<Vec<RebuiltRow>> {
+    let mut checkpoints: BTreeMap<(String, u64), BTreeSet<u64>> = BTreeMap::new();
+    for node in nodes {
+        for Rank { repository, .. } in ranks(node)? {
+            let names = heads_of_rank(&repository)?;
+            for head in names.iter().flat_map(|(_, heads)| heads.values()) {
+                let numbers = checkpoints.entry((head.name.clone(), head.version));
+                numbers.or_default().extend(head.numbers(true));
+            }
+        }
+    }
+    let mut named: BTreeMap<_, RebuiltRow> = BTreeMap::new();
+    for ((name, version), numbers) in checkpoints {
+        let (parts, others): (Vec<_>, Vec<_>) = rows
+            .into_iter()
+            .partition(|row| numbers.contains(&row.version));
+        rows = others;
+        for part in parts {
+            let key = (name.clone(), version, part.ranks.clone());
+            let row = named.entry(key).or_insert_with(|| RebuiltRow {
+                name: Some(name.clone()),
+                version,
+                ranks: part.ranks,
+                lost: Vec::new(),
+                error: None,
+            });
+            row.lost.extend(part.lost);
+            row.lost.sort_unstable();
+            row.lost.dedup();
+            row.error = row.error.take().or(part.error);
+        }
+    }
+    Ok(named.into_values().chain(rows).collect())
+}
+
 pub(crate) fn rebuild(arguments: &RebuildArguments, output: Output) -> Result<ExitCode> {
-    let found = NodeDirectories::find(&arguments.nodes)?;
+    let nodes: Vec<PathBuf> = arguments
+        .nodes
+        .iter()
+        .map(|node| located(node))
+        .collect::<Result<_>>()?;
+    // A directory above a lost node's is to have what is rebuilt where those of the others have theirs.
+    let below = arguments
+        .nodes
+        .iter()
+        .zip(&nodes)
+        .find_map(|(above, node)| node.strip_prefix(above).ok());
+    let into = arguments.into.as_ref().map(|into| match below {
+        Some(below) if !keeps_something(into) => into.join(below),
+        _ => into.clone(),
+    });
+    let found = NodeDirectories::find(&nodes)?;
     let missing = found.missing();
-    let spare = match (&arguments.into, arguments.nodes.first()) {
+    let spare = match (&into, nodes.first()) {
         (Some(into), _) => into,
         (None, Some(first)) if missing.is_empty() => first,
         _ => bail!(
@@ -254,6 +399,8 @@ pub(crate) fn rebuild(arguments: &RebuildArguments, output: Output) -> Result<Ex
     let rebuilt = found.rebuild(spare)?;
     waiting.finish_and_clear();
     let rows: Vec<RebuiltRow> = rebuilt.iter().map(RebuiltRow::from).collect();
+    let places: Vec<&PathBuf> = nodes.iter().chain(into.as_ref()).collect();
+    let rows = rows_by_name(rows, &places)?;
     ensure!(!rows.is_empty(), "redundancy protects no version there");
     let text: String = rows.iter().map(RebuiltRow::line).collect();
     let is_whole = rows.iter().all(|row| row.error.is_none());

@@ -3,9 +3,11 @@
 use crate::contents::names_of;
 use crate::names::{Named, NamedHistory, head_of};
 use crate::output::{DamageRow, Output, bytes};
+use crate::redundancy;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde::Serialize;
+use serde_json::Value;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -60,8 +62,11 @@ struct Version {
 /// How far below a path a repository is looked for: VELOC's scratch directory has `tierflow/<group>/rank-0`.
 const MOST_LEVELS: usize = 3;
 
-/// Returns true for a directory with some rank's versions.
+/// Returns true for a directory with some rank's versions, or with what redundancy keeps of them.
 fn is_repository(directory: &Path) -> bool {
+    if redundancy::keeps_something(directory) {
+        return true;
+    }
     let Ok(below) = History::places_below(directory) else {
         return false;
     };
@@ -143,22 +148,30 @@ pub(crate) fn list(directory: &Path, output: Output) -> Result<()> {
         false => repositories(directory),
     };
     if several.len() < 2 {
-        let (listing, text) = listed(directory, output)?;
+        let (listing, text) = listed_at(&located(directory)?, output)?;
         return output.answer(&listing, &text);
     }
     let (mut listings, mut whole) = (Vec::new(), String::new());
     for directory in several {
-        let (listing, text) = listed(&directory, output)?;
-        writeln!(whole, "{}:\n{text}", listing.directory)?;
+        let (listing, text) = listed_at(&directory, output)?;
+        writeln!(whole, "{}:\n{text}", directory.display())?;
         listings.push(listing);
     }
     output.answer(&listings, &whole)
 }
 
-/// Lists the repositories of a place, as values and in words.
+/// Lists a repository, or a node that redundancy protects, as a value and in words.
+fn listed_at(directory: &Path, output: Output) -> Result<(Value, String)> {
+    if redundancy::is_node(directory) {
+        let (listing, text) = redundancy::list(directory)?;
+        return Ok((serde_json::to_value(listing)?, text));
+    }
+    let (listing, text) = listed(directory, output)?;
+    Ok((serde_json::to_value(listing)?, text))
+}
+
 fn listed(directory: &Path, output: Output) -> Result<(Listing, String)> {
-    let directory = located(directory)?;
-    let history = opened(&directory, output)?;
+    let history = opened(directory, output)?;
     let names = NamedHistory::of(&history)?;
     let versions = match &names {
         Some(names) => names.others.clone(),

@@ -3,7 +3,7 @@
 use crate::names::numbers;
 use crate::output::{DamageRow, Output, bytes};
 use crate::redundancy;
-use crate::show::opened;
+use crate::show::{located, opened};
 use anyhow::{Result, ensure};
 use clap::Args;
 use serde::Serialize;
@@ -31,10 +31,13 @@ pub(crate) struct VerifyArguments {
 }
 
 pub(crate) fn verify(arguments: &VerifyArguments, output: Output) -> Result<ExitCode> {
-    if redundancy::is_node(&arguments.directory) {
-        return redundancy::verify(&arguments.directory, arguments.version, output);
+    let directory = located(&arguments.directory)?;
+    if redundancy::is_node(&directory) {
+        let version = arguments.version;
+        let version = version.map(|version| (arguments.name.as_deref(), version));
+        return redundancy::verify(&directory, version, output);
     }
-    let history = opened(&arguments.directory, output)?;
+    let history = opened(&directory, output)?;
     let bar = output.progress(0);
     let progress = |done, total| {
         bar.set_length(total);

@@ -8,6 +8,7 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tierflow_redundancy::{Directory, Exchange, Member, ParityStore, Pieces, Redundancy, Sets};
+use tierflow_store::veloc::{Content, VelocHead, part_of};
 use tierflow_store::{Options, Region, Repository, Snapshot};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -16,8 +17,16 @@ fn node(home: &Path, rank: u32) -> PathBuf {
     home.join(format!("node{rank}"))
 }
 
+/// A version, and the bytes of its only region.
+type Saved = (u64, Vec<u8>);
+
 /// Two nodes with a rank each, which protect version 3.
 fn nodes() -> tempfile::TempDir {
+    nodes_with(Path::new(""), |rank| vec![(3, vec![rank as u8; 5000])])
+}
+
+/// Two nodes with a rank each, which protect what each saves, in this directory of the node's.
+fn nodes_with(below: &Path, saved: impl Fn(u32) -> Vec<Saved> + Sync) -> tempfile::TempDir {
     let home = tempfile::tempdir().unwrap();
     let member = |rank| Member {
         rank,
@@ -26,29 +35,78 @@ fn nodes() -> tempfile::TempDir {
     let sets = Sets::choose(&[member(0), member(1)], Redundancy::Partner).unwrap();
     std::thread::scope(|scope| {
         for rank in 0..2 {
-            let (home, set) = (home.path(), sets.of(rank).unwrap());
+            let (home, set, saved) = (home.path(), sets.of(rank).unwrap(), &saved);
             scope.spawn(move || {
-                let node = node(home, rank);
+                let node = node(home, rank).join(below);
                 std::fs::create_dir_all(&node).unwrap();
                 let repository = Repository::open(&node, Options::default().rank(rank, 2)).unwrap();
-                let bytes = vec![rank as u8; 5000];
-                let regions = [Region::new("state", &bytes)];
-                let (version, base, regions) = (3, None, regions.as_slice());
-                let snapshot = Snapshot {
-                    version,
-                    base,
-                    regions,
-                };
-                repository.save(&snapshot).unwrap();
                 let store = ParityStore::of_rank(&node, rank).unwrap();
                 let transport = Directory::open(&home.join("shared"), 1, rank).unwrap();
                 let exchange = Exchange::new(set, rank, &transport, &store, PATIENCE).unwrap();
                 let pieces = Pieces::new(&repository, exchange, &store);
-                pieces.protect(3).unwrap();
+                for (version, bytes) in saved(rank) {
+                    let regions = [Region::new("state", &bytes)];
+                    let (base, regions) = (None, regions.as_slice());
+                    let snapshot = Snapshot {
+                        version,
+                        base,
+                        regions,
+                    };
+                    repository.save(&snapshot).unwrap();
+                    pieces.protect(version).unwrap();
+                }
             });
         }
     });
     home
+}
+
+/// A checkpoint of VELOC's: its part, and its head.
+fn named(version: u64, serial: u64) -> Vec<Saved> {
+    let head = VelocHead {
+        name: "heat".to_owned(),
+        version,
+        serial,
+        spares: 0,
+        parts: vec![Content::Memory(vec![(0, 5000)])],
+    };
+    vec![
+        (part_of(serial, 0), vec![version as u8; 5000]),
+        (head.number(), head.encode()),
+    ]
+}
+
+/// What VELOC's interface wrote on nodes, in the directory that its configuration names.
+#[test]
+fn checkpoints_on_nodes_are_listed_verified_and_rebuilt_by_their_names() {
+    let below = Path::new("tierflow/ranks-2");
+    let home = nodes_with(below, |_| [named(40, 0), named(41, 1)].concat());
+    let (node0, node1) = (node(home.path(), 0), node(home.path(), 1));
+    let (left, into) = (node0.to_str().unwrap(), node1.to_str().unwrap());
+    let (code, answer) = json(&["list", left]);
+    assert_eq!(code, 0, "{answer}");
+    let rows = answer["protected"].as_array().unwrap();
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|row| (&row["name"], &row["version"]))
+        .collect();
+    let heat = json!("heat");
+    assert_eq!(rows, [(&heat, &json!(40)), (&heat, &json!(41))]);
+    let (code, answer) = json(&["verify", left, "41", "--name", "heat"]);
+    assert_eq!((code, &answer["pieces"]), (0, &json!(2)), "{answer}");
+    assert_eq!(json(&["verify", left, "42"]).0, 2);
+
+    std::fs::remove_dir_all(&node1).unwrap();
+    let human = run(&["rebuild", left, "--into", into]);
+    assert_eq!(
+        text(&human.stdout),
+        "version 40 of \"heat\" of ranks 0, 1: rebuilt of ranks 1\n\
+         version 41 of \"heat\" of ranks 0, 1: rebuilt of ranks 1\n"
+    );
+    let options = Options::default().rank(1, 2);
+    let repository = Repository::read_only(node1.join(below), options).unwrap();
+    let piece = repository.own_piece(part_of(1, 0)).unwrap();
+    assert_eq!(piece.read("state").unwrap(), vec![41_u8; 5000]);
 }
 
 #[test]

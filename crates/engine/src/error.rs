@@ -67,6 +67,14 @@ pub enum Error {
         /// The version asked for.
         version: Version,
     },
+    /// So many unused numbers are not left.
+    #[error(
+        "{count} numbers cannot be reserved: the greatest version is too close to 2^64; give versions smaller numbers"
+    )]
+    NoNumbers {
+        /// The numbers asked for.
+        count: u64,
+    },
     /// The engine has no version of that number.
     #[error(
         "there is no version {version}: it was never checkpointed, or a retention gave it up before the engine was built"

@@ -8,6 +8,7 @@ use crate::{Engine, Version};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tierflow_plan::timeline::Timeline;
+use tierflow_store::Gone;
 use tierflow_tier_alloc::{DeviceReport, HostReport};
 
 impl Engine {
@@ -194,6 +195,13 @@ impl Engine {
             what,
         }));
         all
+    }
+
+    /// The versions that were [protected](crate::EngineBuilder::redundancy) and are lost nevertheless, as more nodes were lost than
+    /// that bears, and whose parts they were. [`damage`](Self::damage) has them, too.
+    #[must_use]
+    pub fn losses(&self) -> Vec<Gone> {
+        self.nodes.losses()
     }
 
     /// Returns the damage that makes a version that the engine does not hold unreadable.

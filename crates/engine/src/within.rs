@@ -6,6 +6,7 @@ use crate::in_place::{ConsumeSlot, ProduceSlot};
 use crate::plan::{Event, Ticket};
 use crate::run::{Grant, Pieces, Shared, SourceRegions, TargetRegions, TierContext, work_until};
 use crate::{Engine, Error, Region, RegionMut, Result, Version};
+use std::ops::Range;
 use std::time::{Duration, Instant};
 use tierflow_device::Stream;
 
@@ -116,11 +117,24 @@ impl Engine {
         }
     }
 
-    /// Withdraws all hints given so far: the application will do something else. Those given after this count.
-    pub fn forget_hints(&self) {
+    /// Withdraws the hints of these versions, or all hints given so far: the application will do something else. Hints given
+    /// after this count. Several users of one engine each name the versions that they hinted.
+    pub fn forget_hints(&self, versions: Option<&[Version]>) {
         if self.at_home().is_ok() {
-            self.shared.forget_hints();
+            self.shared.forget_hints(versions);
         }
+    }
+
+    /// Reserves `count` consecutive numbers for new versions: above those that versions of this engine have or had, that hints
+    /// name, and that other calls of this method returned. So several users of one engine choose numbers that never meet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoNumbers`] if so many numbers are not left below [`Version::MAX`].
+    pub fn reserve(&self, count: u64) -> Result<Range<Version>> {
+        self.at_home()?;
+        let reserved = self.shared.reserve(count);
+        reserved.ok_or(Error::NoNumbers { count })
     }
 
     /// Whether `version`, and every version that it builds upon, lies on the lowest tier, whole, and others keep [redundancy](crate::EngineBuilder::redundancy) of them if

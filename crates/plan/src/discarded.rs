@@ -29,6 +29,11 @@ impl Discarded {
         self.ranges.insert(first, last);
     }
 
+    /// Returns the greatest discarded version.
+    pub(crate) fn last(&self) -> Option<Version> {
+        self.ranges.last_key_value().map(|(_, &last)| last)
+    }
+
     pub(crate) fn contains(&self, version: Version) -> bool {
         self.ranges
             .range(..=version)
@@ -52,7 +57,9 @@ mod tests {
             model.insert(version);
             assert!((0..1001).all(|v| discarded.contains(v) == model.contains(&v)));
         }
+        assert_eq!(discarded.last(), model.iter().copied().max());
         discarded.insert(Version::MAX);
+        assert_eq!(discarded.last(), Some(Version::MAX));
         assert!(discarded.contains(Version::MAX));
         assert_eq!(discarded.ranges.len(), 2);
     }

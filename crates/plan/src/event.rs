@@ -99,11 +99,11 @@ pub enum Event {
         /// Appended to the restore order.
         versions: Vec<Version>,
     },
-    /// The hints given last are void, and with them all others of the same versions.
+    /// The application does not expect to restore these versions any more: their hints are void. A long list is handed in in
+    /// pieces.
     ForgetHints {
-        /// The most hints to withdraw. A long list is withdrawn in pieces, until
-        /// [`Plan::is_hinted`](crate::Plan::is_hinted) returns false.
-        most: usize,
+        /// The versions; those of [`Plan::hinted`](crate::Plan::hinted) are all.
+        versions: Vec<Version>,
     },
     /// Prefetching may begin. The first restore begins it, too.
     PrefetchStart,

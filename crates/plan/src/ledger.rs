@@ -70,7 +70,7 @@ pub(crate) struct Ledger {
     pub(crate) order: Order,
     pub(crate) policy: Box<dyn Policy>,
     /// Chooses the neighbours to evict if the policy wants every version in one run.
-    pub(crate) windows: Option<Box<dyn tierflow_evict::Policy + Send>>,
+    pub(crate) windows: Option<windows::Windows>,
     pub(crate) after_restore: AfterRestore,
     pub(crate) extents: ExtentSize,
     /// Extents begin at multiples of this many bytes of their version: the largest alignment of a tier.
@@ -105,7 +105,7 @@ impl Ledger {
             });
         }
         let last = count - 1;
-        let windows = config.policy.windows();
+        let windows = config.policy.windows().map(windows::Windows::new);
         let mut tiers = Vec::new();
         for (tier, mut config) in config.tiers.into_iter().enumerate() {
             config.eager |= windows.is_some() && tier > 0;

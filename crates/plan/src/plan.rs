@@ -110,11 +110,9 @@ impl Plan {
                 versions.into_iter().for_each(|v| self.ledger_mut().hint(v));
                 Ok(())
             }
-            Event::ForgetHints { most } => {
-                let versions: Vec<_> = self.ledger().hints.last().take(most).collect();
-                versions
-                    .into_iter()
-                    .for_each(|v| self.ledger_mut().forget_hints(v));
+            Event::ForgetHints { versions } => {
+                let versions = versions.into_iter();
+                versions.for_each(|v| self.ledger_mut().forget_hints(v));
                 Ok(())
             }
             Event::PrefetchStart => {
@@ -399,10 +397,19 @@ impl Plan {
             .map(|(&version, _)| version)
     }
 
-    /// Returns true if a hint names any version to be read.
+    /// Returns the versions that hints name, the one to be read last first. A version occurs once for each of its readings.
+    pub fn hinted(&self) -> impl Iterator<Item = Version> + '_ {
+        self.ledger().hints.last()
+    }
+
+    /// Returns the smallest number above those of all versions that were ever held and that hints name; `None` if there is none.
+    /// Looks at every version.
     #[must_use]
-    pub fn is_hinted(&self) -> bool {
-        self.ledger().hints.last().next().is_some()
+    pub fn unused(&self) -> Option<Version> {
+        let ledger = self.ledger();
+        let held = ledger.records.keys().copied();
+        let newest = held.chain(self.hinted()).chain(ledger.discarded.last());
+        newest.max().map_or(Some(0), |newest| newest.checked_add(1))
     }
 
     /// Returns true if a call waits for versions to be on the lowest tier.

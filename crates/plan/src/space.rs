@@ -247,19 +247,34 @@ impl Space {
 
     /// Returns the fragments within the limit in ascending order. The owned runs of an endless tier are not known.
     pub(crate) fn fragments(&self) -> Vec<Fragment> {
-        let owned = self.owners.iter().flatten();
+        self.fragments_in(0..self.limit)
+    }
+
+    /// Returns the fragments that lie in `run`, or in a part of it, and within the limit; in the order of their bytes.
+    pub(crate) fn fragments_in(&self, run: Range<u64>) -> Vec<Fragment> {
+        // The fragment before may reach into the run.
+        let first = |before: Option<u64>| before.unwrap_or(run.start);
+        let owned = self.owners.iter().flat_map(|owners| {
+            let before = owners.range(..run.start).next_back();
+            owners.range(first(before.map(|(&at, _)| at))..run.end)
+        });
         let owned = owned.map(|(&offset, &(bytes, owner))| Fragment {
             offset,
             bytes,
             owner: Some(owner),
         });
-        let gaps = self.gaps.iter().map(|(&offset, &bytes)| Fragment {
+        let before = self.gaps.range(..run.start).next_back();
+        let gaps = self.gaps.range(first(before.map(|(&at, _)| at))..run.end);
+        let gaps = gaps.map(|(&offset, &bytes)| Fragment {
             offset,
             bytes,
             owner: None,
         });
         let mut fragments: Vec<_> = owned.chain(gaps).collect();
-        fragments.retain(|fragment| fragment.offset + fragment.bytes <= self.limit);
+        fragments.retain(|fragment| {
+            let end = fragment.offset + fragment.bytes;
+            end > run.start && end <= self.limit
+        });
         fragments.sort_unstable_by_key(|fragment| fragment.offset);
         fragments
     }

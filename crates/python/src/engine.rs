@@ -46,7 +46,7 @@ impl Engine {
                           host_pool_directory=None, scratch=None, storage_limit=None, direct_io=None, \
                           node_local=None, node_local_limit=None, external=None, rank=0, ranks=1, run=0, \
                           group=None, group_patience=None, redundancy=None, failure_domain=None, \
-                          exchange=None, retention=None, keep_newest=None, keep_every=None, \
+                          refuse_losses=False, exchange=None, retention=None, keep_newest=None, keep_every=None, \
                           keep_younger_than=None, durable_in_order=None, after_restore='keep', flush=None, \
                           policy=None, dedup=None, compress=None, timeline=0, evict_while_growing=False, \
                           closing_patience=60.0)"
@@ -174,9 +174,22 @@ impl Engine {
         self.detached(py, |engine| engine.hint(order))
     }
 
-    /// Withdraws all hints given so far. Those given after this count.
-    fn forget_hints(&self, py: Python<'_>) -> PyResult<()> {
-        self.detached(py, tierflow_engine::Engine::forget_hints)
+    /// Withdraws the hints of `versions`, or all hints given so far. Hints given after this count. Several users of one engine
+    /// each name the versions that they hinted.
+    #[pyo3(signature = (versions = None))]
+    fn forget_hints(&self, py: Python<'_>, versions: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let versions = versions.map(|versions| patience::all_of(py, versions));
+        let versions = versions.transpose()?;
+        self.detached(py, |engine| engine.forget_hints(versions.as_deref()))
+    }
+
+    /// Reserves `count` consecutive numbers for new versions, as a range: above all that versions of this engine have or had,
+    /// that hints name, and that other calls returned. So several users of one engine choose numbers that never meet.
+    fn reserve<'py>(&self, py: Python<'py>, count: u64) -> PyResult<Bound<'py, PyAny>> {
+        let reserved = self.detached(py, |engine| engine.reserve(count))?;
+        let reserved = reserved.or_raise(py)?;
+        let range = py.import("builtins")?.getattr("range")?;
+        range.call1((reserved.start, reserved.end))
     }
 
     /// Lets prefetching begin, before the first restore does.

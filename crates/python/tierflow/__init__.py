@@ -14,7 +14,7 @@
             ...  # use it
 
 What is made for one framework is a module of its own, which is imported when it is named: `tierflow.torch`, `tierflow.jax`,
-`tierflow.devito`, `tierflow.pyrevolve`, `tierflow.mpi`, and `tierflow.adjoint` for `checkpoint_schedules`.
+`tierflow.deepwave`, `tierflow.devito`, `tierflow.pyrevolve`, `tierflow.mpi`, and `tierflow.adjoint` for `checkpoint_schedules`.
 """
 
 from importlib import import_module as _import_module
@@ -79,13 +79,14 @@ __all__ = [
 
 if _TYPE_CHECKING:
     from . import adjoint as adjoint
+    from . import deepwave as deepwave
     from . import devito as devito
     from . import jax as jax
     from . import mpi as mpi
     from . import pyrevolve as pyrevolve
     from . import torch as torch
 
-_MODULES = frozenset({"adjoint", "devito", "jax", "mpi", "pyrevolve", "torch"})
+_MODULES = frozenset({"adjoint", "deepwave", "devito", "jax", "mpi", "pyrevolve", "torch"})
 
 
 def __getattr__(name: str) -> _Any:
@@ -93,11 +94,12 @@ def __getattr__(name: str) -> _Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         return _import_module(f"{__name__}.{name}")
-    except ModuleNotFoundError as missing:
+    except ImportError as missing:
         # An attribute that cannot be had is none: `hasattr`, `help` and completion ask for all of them.
-        raise AttributeError(
-            f"{__name__}.{name} needs the package {missing.name!r}, which is not installed", name=name
-        ) from missing
+        text = str(missing)
+        if isinstance(missing, ModuleNotFoundError):
+            text = f"{__name__}.{name} needs the package {missing.name!r}, which is not installed"
+        raise AttributeError(text, name=name) from missing
 
 
 def __dir__() -> list[str]:

@@ -1,3 +1,5 @@
+use std::path::PathBuf;
+
 use tierflow_device as device;
 
 use crate::watermark::{End, Watermark};
@@ -52,6 +54,14 @@ pub enum Error {
     Fixed {
         /// The strategy's name.
         strategy: &'static str,
+    },
+    /// The file of the turns cannot be used: name another one.
+    #[error("{} cannot be opened to pin in turn: {reason}", path.display())]
+    Turns {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        reason: String,
     },
     /// The pool cannot be used: the reason says what to mend.
     #[error("the pool of host memory cannot be used: {reason}")]

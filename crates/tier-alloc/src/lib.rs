@@ -39,7 +39,8 @@ pub use gate::{Gate, Pass};
 #[cfg(feature = "baselines")]
 pub use host_arena::{Baseline, Figures, Touching};
 pub use host_arena::{
-    HostArena, HostGrowth, HostOptions, HostReport, NodeObtained, Numa, Pace, Sample, Transferring,
+    HostArena, HostGrowth, HostOptions, HostReport, NodeObtained, Numa, Pace, PinTurns, Sample,
+    Transferring,
 };
 pub use pool::{HostPool, Lease, PoolMember, PoolOptions, Terms, Wake};
 pub use ring::Ring;

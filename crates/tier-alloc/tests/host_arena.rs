@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tierflow_device::{Choice, HostReservation, open};
-use tierflow_tier_alloc::{Baseline, Error, HostArena, HostGrowth, HostOptions, Pace};
+use tierflow_tier_alloc::{Baseline, Error, HostArena, HostGrowth, HostOptions, Pace, PinTurns};
 
 const MIB: usize = 1 << 20;
 
@@ -254,4 +254,30 @@ fn it_shrinks_and_grows_again_and_keeps_what_it_keeps() {
     arena.resize(9 * MIB).unwrap();
     arena.wait_grown();
     assert_eq!(arena.touched(), 10 * MIB);
+}
+
+#[test]
+fn nothing_is_pinned_in_the_turn_of_another_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("turns");
+    // Another process would open the file by itself, as this does.
+    let other = PinTurns::open(&path).unwrap();
+    let options = HostOptions::from(pieces(2 * MIB, 2)).pin_in_turn(PinTurns::open(&path).unwrap());
+    let device = open(Choice::Host).unwrap();
+    let arena = other.take(|| {
+        let arena = HostArena::start(&device, 8 * MIB, options).unwrap();
+        while arena.touched() < arena.capacity() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        thread::sleep(Duration::from_millis(20));
+        assert_eq!(arena.pinned(), 0);
+        assert!(!arena.is_grown());
+        arena
+    });
+    arena.wait_grown();
+    let report = arena.report();
+    let is_pinned = report.pinned == report.capacity || report.why_unpinned.is_some();
+    assert!(is_pinned, "{report:?}");
+    let missing = folder.path().join("no folder").join("turns");
+    assert!(matches!(PinTurns::open(&missing), Err(Error::Turns { .. })));
 }

@@ -1,14 +1,13 @@
 //! Processes that do something at the same time: this binary, started again, told what to do on standard input and
 //! answering on standard output, one line of JSON each.
 
-use std::fs::File;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use tierflow_device::{Device, HostReservation, Memory, Pinned};
-use tierflow_tier_alloc::{DeviceArena, DeviceGrowth, HostArena, HostGrowth};
+use tierflow_tier_alloc::{DeviceArena, DeviceGrowth, HostArena, HostGrowth, PinTurns};
 
 use super::passes::{Load, Passes, device_growth, passes};
 use crate::machine::device_of;
@@ -145,14 +144,10 @@ impl Held {
                 let Some(reservation) = &self.touched else {
                     bail!("nothing was touched");
                 };
-                let lock = lock.map(File::create).transpose()?;
-                if let Some(lock) = &lock {
-                    lock.lock()?;
-                }
+                let turns = lock.map(|path| PinTurns::open(&path)).transpose()?;
                 let len = reservation.memory().len();
-                let pinned = reservation.pin(0..len)?;
-                drop(lock);
-                match pinned {
+                let pin = || reservation.pin(0..len);
+                match turns.map_or_else(pin, |turns| turns.take(pin))? {
                     Pinned::Yes => len,
                     Pinned::No(why) => {
                         note = Some(why.to_string());

@@ -1,44 +1,43 @@
 //! Recorded inputs by path, made-up ones without.
 //!
-//! `TIERFLOW_TRACES` names a folder of `*.csv` files with the columns `version,bytes`, one for each shot;
-//! `TIERFLOW_SCHEDULES` one of `*.json` files as [`Schedule::from_json`] reads them.
+//! `TIERFLOW_TRACES` names a folder of `*.csv` files with the columns `version,bytes`, one for each shot.
 
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use tierflow_sim::{Schedule, made_up_sizes, sizes_from_csv};
+use tierflow_sim::{made_up_sizes, sizes_from_csv};
 
 /// Bytes of a shot of 384 versions, as recorded ones have.
 const SHOT_BYTES: u64 = 46_000_000_000;
 
-/// Inputs, and whether they were recorded or made up.
-pub(super) struct Input<T> {
+/// The sizes of shots, and whether they were recorded or made up.
+pub(super) struct Shots {
     pub(super) origin: &'static str,
-    pub(super) items: Vec<T>,
+    pub(super) sizes: Vec<Vec<u64>>,
 }
 
 /// Sizes of `shots` shots: recorded ones, thinned out to `versions`, then made-up ones.
-pub(super) fn shots(shots: usize, versions: usize) -> Result<Input<Vec<u64>>> {
+pub(super) fn shots(shots: usize, versions: usize) -> Result<Shots> {
     let total = SHOT_BYTES / 384 * versions as u64;
     let made_up = (0..shots as u64).map(|seed| made_up_sizes(versions, total, seed));
     let Some(recorded) = recorded_shots()? else {
-        return Ok(Input {
+        return Ok(Shots {
             origin: "made up",
-            items: made_up.collect(),
+            sizes: made_up.collect(),
         });
     };
     let thinned = recorded.into_iter().map(|sizes| {
         let step = sizes.len().div_ceil(versions).max(1);
         sizes.into_iter().step_by(step).collect()
     });
-    let mut items: Vec<_> = thinned.collect();
-    let origin = match items.len() {
+    let mut sizes: Vec<_> = thinned.collect();
+    let origin = match sizes.len() {
         recorded if recorded >= shots => "recorded",
         _ => "recorded, then made up",
     };
-    items.extend(made_up.skip(items.len()));
-    items.truncate(shots);
-    Ok(Input { origin, items })
+    sizes.extend(made_up.skip(sizes.len()));
+    sizes.truncate(shots);
+    Ok(Shots { origin, sizes })
 }
 
 /// The sizes of each shot in the folder that `TIERFLOW_TRACES` names; `None` where it names none.
@@ -56,31 +55,6 @@ fn sizes(text: &str) -> Result<Vec<u64>> {
     let sizes = sizes_from_csv(text)?;
     ensure!(!sizes.is_empty(), "there is no version");
     Ok(sizes)
-}
-
-/// Schedules with their names.
-pub(super) fn schedules() -> Result<Input<(String, Schedule)>> {
-    let Some(folder) = std::env::var_os("TIERFLOW_SCHEDULES") else {
-        let revolve = |steps, slots| {
-            (
-                format!("revolve {steps}/{slots}"),
-                Schedule::revolve(steps, slots),
-            )
-        };
-        return Ok(Input {
-            origin: "made up",
-            items: vec![revolve(200, 20), revolve(200, 60)],
-        });
-    };
-    let mut items = Vec::new();
-    for (name, text) in read(Path::new(&folder), "json")? {
-        let schedule = Schedule::from_json(&text).with_context(|| name.clone())?;
-        items.push((name, schedule));
-    }
-    Ok(Input {
-        origin: "recorded",
-        items,
-    })
 }
 
 /// Names, without extension, and contents of all files with one extension, in the order of their names.

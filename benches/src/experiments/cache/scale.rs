@@ -25,7 +25,7 @@ pub(super) fn run(run: &mut Run) -> Result<()> {
             order: Order::Irregular(gpu as u64),
             hints: Hints::All,
             coupled,
-            ..Shot::new(shots.items[gpu].clone(), INTERVAL_NS)
+            ..Shot::new(shots.sizes[gpu].clone(), INTERVAL_NS)
         };
         shot.workload()
     };

@@ -408,7 +408,10 @@ impl Window {
                     copy.at = At::Coming;
                     self.resident += bytes;
                     self.taken += 1;
-                    return Some(In::Version(version, copy.range.clone()));
+                    let coming = In::Version(version, copy.range.clone());
+                    // Room for the next one leaves while this one comes: the ways do not wait for each other.
+                    self.wanted[PREFETCH] = self.next_hinted_bytes();
+                    return Some(coming);
                 }
                 At::Host => {}
                 At::Device | At::Coming => {
@@ -418,6 +421,15 @@ impl Window {
             self.taken += 1;
         }
         None
+    }
+
+    /// Bytes of the next hinted version, if it lies on the host and may come.
+    fn next_hinted_bytes(&self) -> u64 {
+        let next = self.order.get(self.taken);
+        let copy = next.and_then(|version| self.copies.get(version));
+        let bytes = copy.filter(|copy| copy.at == At::Host);
+        let bytes = bytes.map_or(0, |copy| copy.range.end - copy.range.start);
+        if bytes <= self.limit { bytes } else { 0 }
     }
 
     fn next_ahead(&mut self) -> Option<In> {

@@ -175,6 +175,11 @@ pub const OPTIONS: &[OptionInfo] = &[
         "what other ranks keep of node_local, so that it outlives nodes: copies in pairs, one parity in sets of 8, 2 parities in sets of 10",
     )
     .also("Python: a `Redundancy`"),
+    option(
+        "refuse_losses",
+        Kind::Flag,
+        "whether no rank's engine is opened where more is lost than redundancy bears; else the newest version is gone on from that is left",
+    ),
     option("failure_domain", Kind::Name("rack-7"), "what this rank fails together with; the host")
         .also("Python: of a `Redundancy`"),
     option(

@@ -140,7 +140,31 @@ pub(crate) unsafe extern "C" fn tf_hint(
 
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn tf_forget_hints(handle: u64) -> c_int {
-    status(|| engine(handle).map(|core| core.engine.forget_hints()))
+    status(|| engine(handle).map(|core| core.engine.forget_hints(None)))
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn tf_forget_hints_of(
+    handle: u64,
+    versions: *const Version,
+    count: usize,
+) -> c_int {
+    status(|| {
+        let core = engine(handle)?;
+        // SAFETY: the header's contract.
+        let versions = unsafe { ffi::list(versions, count, "versions") }?;
+        core.engine.forget_hints(Some(versions));
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn tf_reserve(handle: u64, count: u64, first: *mut Version) -> c_int {
+    status(|| {
+        let reserved = engine(handle)?.engine.reserve(count)?;
+        // SAFETY: the header's contract.
+        unsafe { ffi::put(first, reserved.start, "first") }
+    })
 }
 
 #[unsafe(no_mangle)]

@@ -12,6 +12,8 @@ use super::foretold::Foretold;
 use super::history::History;
 use super::housekeeping::Housekeeping;
 use super::keeping::Keeping;
+use super::losses::lost_with_nodes;
+use super::other_groups::{GROUP, unused};
 use super::restart::Reading;
 use super::writing::Writing;
 use crate::core::Core;
@@ -111,7 +113,7 @@ impl Client {
     /// `alone`: the identifier of a process that belongs to no group.
     pub(super) fn open(file: &str, group: Option<Group>, alone: u32) -> Outcome<Self> {
         let home = match &group {
-            Some(group) => format!("ranks-{}", group.ranks),
+            Some(group) => format!("{GROUP}{}", group.ranks),
             None => format!("id-{alone}"),
         };
         let group = group.map(Arc::new);
@@ -143,6 +145,17 @@ impl Client {
             config.options.group_patience(),
         )?;
         let (core, (history, next_serial)) = opened;
+        let place = config.options.external.as_ref();
+        let place = place.or(config.options.node_local.as_ref());
+        let is_first = group.as_ref().is_some_and(|group| group.rank == 0);
+        if let Some(unused) = place.filter(|_| is_first).and_then(|place| unused(place)) {
+            eprintln!("tierflow: {unused}");
+        }
+        if let (Some(group), Some(node), true) = (&group, &config.options.node_local, is_first) {
+            let lost = lost_with_nodes(&core.engine, node, (0, group.ranks));
+            lost.into_iter()
+                .for_each(|lost| eprintln!("tierflow: {lost}"));
+        }
         let history = Arc::new(Mutex::new(history));
         let keeping = Arc::new(Keeping::new(&core, &history, config.max_versions, patience));
         let housekeeping = Housekeeping::start(&keeping)?;

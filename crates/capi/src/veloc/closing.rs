@@ -3,6 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
+
+use tierflow_bind::Until;
 
 use super::client::Client;
 use crate::api::close;
@@ -10,25 +13,41 @@ use crate::failure::{Failure, Outcome, Status};
 use crate::handles;
 
 impl Client {
+    /// Adds the versions that are not durable to what a wait for them returned.
+    fn name_lost(&self, waited: Outcome) -> Outcome {
+        let lost = self.keeping.lost();
+        if lost.is_empty() {
+            return waited;
+        }
+        let why = waited.err();
+        let status = why
+            .as_ref()
+            .map_or(Status::Stalled, |failure| failure.status);
+        let why = why.map_or_else(String::new, |failure| format!(": {}", failure.text));
+        let text = format!(
+            "{} not durable and lost with this client{why}",
+            lost.join(", ")
+        );
+        Err(Failure::new(status, text))
+    }
+
+    /// The end of a program that did not call `VELOC_Finalize`: waits as [`close`](Self::close) does, but for the other ranks, which
+    /// may be gone. The failure names what is lost.
+    pub(super) fn end_with_program(&self) -> Outcome {
+        let patience = self.config.options.closing_patience;
+        let waited = self.housekeeping.wait_while_moving(patience);
+        let ended = self.name_lost(waited);
+        // The engine names the same versions by numbers that the program does not know.
+        let _told_above = self.core.handle().end(Until::patience(Duration::ZERO));
+        ended
+    }
+
     /// Ends the client. All checkpoints taken so far are durable before, unless nothing moves any more for `closing_patience`:
     /// then those that are lost are named.
     pub(super) fn close(self) -> Outcome {
         let patience = self.config.options.closing_patience;
         let durable = self.housekeeping.wait_while_moving(patience);
-        let mut waited = self.core.protect_after(durable);
-        let lost = self.keeping.lost();
-        if !lost.is_empty() {
-            let why = waited.err();
-            let status = why
-                .as_ref()
-                .map_or(Status::Stalled, |failure| failure.status);
-            let why = why.map_or_else(String::new, |failure| format!(": {}", failure.text));
-            let text = format!(
-                "{} not durable and lost with this client{why}",
-                lost.join(", ")
-            );
-            waited = Err(Failure::new(status, text));
-        }
+        let waited = self.name_lost(self.core.protect_after(durable));
         let group = self.core.group.clone();
         let is_complete = group.as_ref().map_or(Ok(()), |group| group.is_complete());
         // Once all ranks are done, they keep the same versions. Without a rank that does not answer, some more are kept.

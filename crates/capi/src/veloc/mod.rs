@@ -9,15 +9,19 @@ mod head;
 mod history;
 mod housekeeping;
 mod keeping;
+mod losses;
+mod other_groups;
 mod restart;
 mod writing;
 
 use std::collections::BTreeSet;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
+use std::time::Duration;
 
 use parking_lot::RwLock;
+use tierflow_bind::at_exit;
 
 use crate::failure::{Failure, Outcome, Status, guarded, message};
 use crate::ffi;
@@ -70,8 +74,29 @@ fn init(file: &str, group: Option<Group>, alone: u32) -> Outcome {
     let mut client = CLIENT.get().write();
     if client.is_none() {
         *client = Some(Arc::new(Client::open(file, group, alone)?));
+        // Behind the engine's call at the end of the process, so that it comes first.
+        static AT_EXIT: Once = Once::new();
+        AT_EXIT.call_once(|| {
+            if !at_exit(end_of_program) {
+                eprintln!("tierflow: call VELOC_Finalize: else what is lost is not named");
+            }
+        });
     }
     Ok(())
+}
+
+/// Ends the client of a program that did not call `VELOC_Finalize`.
+extern "C" fn end_of_program() {
+    // A call of another thread's that opens or ends the client may never return.
+    let client = CLIENT.get().try_write_for(Duration::from_secs(1));
+    let Some(client) = client.and_then(|mut client| client.take()) else {
+        return;
+    };
+    let _told = told("VELOC_Finalize was not called", || {
+        client.end_with_program().map(|()| SUCCESS)
+    });
+    // Other threads may be in its calls, and the group may be gone.
+    std::mem::forget(client);
 }
 
 /// # Safety

@@ -12,6 +12,7 @@ use super::config::Hints;
 use super::files;
 use super::foretold::parts;
 use super::head::{Content, Head, is_head, part_of};
+use super::other_groups::groups_below;
 use crate::api::{NAME, order, scatter};
 use crate::failure::{Failure, Outcome, Status};
 use crate::memory::{RawRegion, Span, overlap};
@@ -37,7 +38,11 @@ impl Client {
             0 => i32::MAX as u64,
             most => most,
         };
-        if let Some(rank) = rank.filter(|rank| *rank != self.rank) {
+        if let Some(rank) = rank {
+            let own = self.history.lock().newest(name, most);
+            if let Some(own) = own.filter(|_| rank == self.rank) {
+                return Ok(Some(own));
+            }
             let found = self.elsewhere(name, rank, |version| version <= most)?;
             return Ok(found.map(|(head, _)| head.version));
         }
@@ -70,21 +75,21 @@ impl Client {
             let text = format!("there is no version {version} of {name:?}");
             Failure::new(Status::Unknown, text)
         };
-        let reading = match rank.filter(|rank| *rank != self.rank) {
-            Some(rank) => {
+        let is_own = rank.is_none_or(|rank| rank == self.rank);
+        let own = self.history.lock().find(name, version).cloned();
+        let reading = match (own.filter(|_| is_own), rank) {
+            (Some(head), _) => Some(Reading {
+                head,
+                from: From::Engine,
+            }),
+            (None, Some(rank)) => {
                 let found = self.elsewhere(name, rank, |other| other == version)?;
                 found.map(|(head, from)| Reading {
                     head,
                     from: From::Rank(Arc::new(from), rank),
                 })
             }
-            None => {
-                let found = self.history.lock().find(name, version).cloned();
-                found.map(|head| Reading {
-                    head,
-                    from: From::Engine,
-                })
-            }
+            (None, None) => None,
         };
         if let (None, Some(group)) = (rank, &self.core.group) {
             let mine = i64::from(reading.is_some());
@@ -134,7 +139,7 @@ impl Client {
         if !order.is_empty() && hinted.ends_with(&order) {
             return;
         }
-        self.core.engine.forget_hints();
+        self.core.engine.forget_hints(None);
         self.core.engine.hint(order.iter().copied());
         *hinted = order;
     }
@@ -154,12 +159,7 @@ impl Client {
         };
         let mut places = vec![home.join(format!("id-{rank}"))];
         if self.core.group.is_some() {
-            let groups = History::places_below(home)?.into_iter();
-            let of_group = |path: &PathBuf| {
-                let name = path.file_name().and_then(|name| name.to_str());
-                name.is_some_and(|name| name.starts_with("ranks-"))
-            };
-            places = groups.filter(of_group).collect();
+            places = groups_below(home)?;
             // This group's own first, of two that are as good.
             places.sort_by_key(|place| own.is_some_and(|own| own != place));
         }
@@ -380,14 +380,14 @@ impl Reading {
 }
 
 /// A rank's piece; that of a process on its own is rank 0's.
-fn piece(directory: &History, number: u64, rank: u32) -> Outcome<Piece> {
+pub(super) fn piece(directory: &History, number: u64, rank: u32) -> Outcome<Piece> {
     Ok(directory
         .piece_of(number, rank)
         .or_else(|_| directory.piece_of(number, 0))?)
 }
 
 /// The bytes of a piece, decoded if it is compressed.
-fn read(piece: &Piece) -> Outcome<Vec<u8>> {
+pub(super) fn read(piece: &Piece) -> Outcome<Vec<u8>> {
     let Some(decoded) = piece.info().decoded else {
         return Ok(piece.read(NAME)?);
     };

@@ -236,6 +236,20 @@ static void a_fork_has_an_engine_of_its_own(tf_engine engine, const char *direct
     CHECK(tf_checkpoint(engine, 500, &region, 1, NULL) == TF_OK);
 }
 
+/* Numbers that are reserved are above those of versions and hints, and are given out once. */
+static void numbers_are_reserved(tf_engine engine)
+{
+    uint64_t first = 0, next = 0, hinted[2] = {1000000, 1000001};
+
+    CHECK(tf_hint(engine, hinted, 2) == TF_OK);
+    CHECK(tf_forget_hints_of(engine, hinted, 1) == TF_OK);
+    CHECK(tf_reserve(engine, 5, &first) == TF_OK && first == 1000002);
+    CHECK(tf_forget_hints_of(engine, hinted, 2) == TF_OK);
+    CHECK(tf_reserve(engine, 1, &next) == TF_OK && next == first + 5);
+    CHECK(tf_reserve(engine, UINT64_MAX, &next) == TF_ARGUMENT && next == first + 5);
+    CHECK(tf_reserve(engine, 1, NULL) == TF_ARGUMENT);
+}
+
 int main(int argc, char **argv)
 {
     char path[4096], report[8192];
@@ -259,6 +273,7 @@ int main(int argc, char **argv)
     CHECK(tf_resize_host_cache(engine, 1 << 19, 60) == TF_OK);
     CHECK(tf_resize_device_cache(engine, 0, 60) == TF_ARGUMENT);
     CHECK(tf_forget_hints(engine) == TF_OK);
+    numbers_are_reserved(engine);
     CHECK(tf_report(engine, report, sizeof report, &length) == TF_OK && strlen(report) == length);
     CHECK(tf_report(engine, report, 8, NULL) == TF_OK && strlen(report) == 7);
     snprintf(path, sizeof path, "%s/timeline.json", argv[1]);

@@ -2,7 +2,7 @@
  * VELOC's client API by a group of processes: a rank that comes late, as many versions as are to be kept, and what a rank
  * opens and reads however many there are.
  *
- *   ranks DIRECTORY late|kept|opened RANKS
+ *   ranks DIRECTORY late|kept|opened|resized|lost RANKS
  *   ranks DIRECTORY many VERSIONS
  */
 #define _GNU_SOURCE
@@ -67,6 +67,13 @@ static void a_history(void)
     CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
 }
 
+static void the_newest(void)
+{
+    shared_places("");
+    CHECK(VELOC_Restart_test("heat", 0) == 10);
+    CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
+}
+
 /* A rank comes when the others have given up. They do as programs do that find no checkpoint: they start over. */
 static void one_is_late(void)
 {
@@ -118,12 +125,137 @@ static void the_others_stay(void)
     CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
 }
 
+/* A group of another size is told what there is, by one rank in a line. */
+static void another_size(void)
+{
+    char path[5000];
+    snprintf(path, sizeof path, "%s/errors", directory);
+    CHECK(freopen(path, "a", stderr) != NULL);
+    shared_places("");
+    CHECK(VELOC_Restart_test("heat", 0) == VELOC_FAILURE);
+    /* Each rank reads what a rank of that group wrote: not collective, though it be the one of its own number. */
+    CHECK(VELOC_Restart_test_rank("heat", 0, own_rank) == 10);
+    CHECK(VELOC_Restart_begin_rank("heat", 10, own_rank) == VELOC_SUCCESS);
+    CHECK(VELOC_Recover_mem() == VELOC_SUCCESS && is_set(10) && VELOC_Restart_end(1) == VELOC_SUCCESS);
+    CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
+}
+
+static void it_is_said_once(void)
+{
+    char path[5000], line[2][5000];
+    FILE *errors;
+    snprintf(path, sizeof path, "%s/errors", directory);
+    errors = fopen(path, "r");
+    CHECK(errors != NULL && fgets(line[0], sizeof line[0], errors) != NULL);
+    CHECK(strstr(line[0], "version 10 of \"heat\" is of 3 ranks and not used") != NULL);
+    CHECK(fgets(line[1], sizeof line[1], errors) == NULL);
+    fclose(errors);
+}
+
 /* Each rank has a node of its own, and nothing else. */
 static void own_node(void)
 {
     char text[5000];
     snprintf(text, sizeof text, "scratch = %s/node-%d\nmax_versions = 2\n", directory, own_rank);
     init(text);
+}
+
+static int life;
+
+/* Each rank has a node of its own, of which one may be lost. */
+static int protected_node(const char *more)
+{
+    char path[5000];
+    FILE *file;
+    tf_group group = group_of_ranks();
+    snprintf(path, sizeof path, "%s/veloc-%d.cfg", directory, own_rank);
+    file = fopen(path, "w");
+    CHECK(file != NULL);
+    fprintf(file, "mode = sync\nhost_cache = 1MiB\nscratch = %s/node-%d\nexchange = %s/exchange-%d\nfailure_domain = node-%d\n",
+            directory, own_rank, directory, life, own_rank);
+    fprintf(file, "ec_interval = 0\n%s", more);
+    CHECK(fclose(file) == 0);
+    snprintf(path, sizeof path, "%s/errors-%d", directory, life);
+    CHECK(freopen(path, "a", stderr) != NULL);
+    snprintf(path, sizeof path, "%s/veloc-%d.cfg", directory, own_rank);
+    return VELOC_Init_group(&group, path);
+}
+
+static void nodes_protect(void)
+{
+    int version;
+    CHECK(protected_node("") == VELOC_SUCCESS);
+    CHECK(VELOC_Mem_protect(0, field, COUNT, sizeof(int)) == VELOC_SUCCESS);
+    for (version = 1; version <= 2; version++) {
+        set(version);
+        CHECK(VELOC_Checkpoint("heat", version) == VELOC_SUCCESS);
+    }
+    CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
+}
+
+static void losses_are_refused(void)
+{
+    CHECK(protected_node("refuse_losses = true\n") == VELOC_FAILURE);
+}
+
+static void losses_are_said(void)
+{
+    CHECK(protected_node("") == VELOC_SUCCESS);
+    CHECK(VELOC_Restart_test("heat", 0) == VELOC_FAILURE);
+    CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
+}
+
+static void all_is_back(void)
+{
+    CHECK(protected_node("refuse_losses = true\n") == VELOC_SUCCESS);
+    CHECK(VELOC_Mem_protect(0, field, COUNT, sizeof(int)) == VELOC_SUCCESS);
+    CHECK(VELOC_Restart_test("heat", 0) == 2);
+    CHECK(VELOC_Restart("heat", 2) == VELOC_SUCCESS && is_set(2));
+    CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
+}
+
+/* Takes two nodes away, or brings them back. */
+static void move_nodes(const char *from, const char *to)
+{
+    char old[5000], new[5000];
+    int node;
+    for (node = 1; node <= 2; node++) {
+        snprintf(old, sizeof old, "%s/%s-%d", directory, from, node);
+        snprintf(new, sizeof new, "%s/%s-%d", directory, to, node);
+        CHECK(rename(old, new) == 0);
+    }
+}
+
+/* Returns how many lines of this life's errors have these words. */
+static int lines_with(const char *words, const char *more)
+{
+    char path[5000], line[5000];
+    int count = 0;
+    FILE *errors;
+    snprintf(path, sizeof path, "%s/errors-%d", directory, life);
+    errors = fopen(path, "r");
+    CHECK(errors != NULL);
+    while (fgets(line, sizeof line, errors) != NULL)
+        count += strstr(line, words) != NULL && strstr(line, more) != NULL;
+    fclose(errors);
+    return count;
+}
+
+static void more_is_lost_than_nodes_protect(int ranks)
+{
+    run_ranks(ranks, nodes_protect, NULL);
+    move_nodes("node", "away");
+    life = 1;
+    run_ranks(ranks, losses_are_refused, NULL);
+    CHECK(lines_with("more is lost than the nodes protect", "rank 1 on node-1") == ranks);
+    life = 2;
+    run_ranks(ranks, losses_are_said, NULL);
+    CHECK(lines_with("lost with their nodes: version 1 of \"heat\", version 2 of \"heat\"", "rank 1 on node-1") == 1);
+    move_nodes("node", "new");
+    move_nodes("away", "node");
+    life = 3;
+    run_ranks(ranks, all_is_back, NULL);
+    CHECK(lines_with("lost", "") == 0);
 }
 
 static size_t held(void)
@@ -278,6 +410,14 @@ int main(int argc, char **argv)
         run_ranks(ranks, nothing_is_lost, NULL);
         run_ranks(ranks, never_asked, NULL);
         run_ranks(ranks, the_others_stay, NULL);
+    } else if (strcmp(argv[2], "resized") == 0) {
+        run_ranks(ranks, a_history, NULL);
+        run_ranks(ranks - 1, another_size, NULL);
+        it_is_said_once();
+        /* Nor is it said to those who use it. */
+        run_ranks(ranks, the_newest, NULL);
+    } else if (strcmp(argv[2], "lost") == 0) {
+        more_is_lost_than_nodes_protect(ranks);
     } else if (strcmp(argv[2], "kept") == 0) {
         run_ranks(ranks, nodes_fill, NULL);
         run_ranks(ranks, nodes_have_two, NULL);

@@ -28,8 +28,7 @@ impl ProtectionState {
         newest: Option<Version>,
         damage: &mut Vec<Damage>,
     ) {
-        let protected = self.protected.as_ref();
-        let gone = protected.map(|it| it.gone()).unwrap_or_default();
+        let gone = self.losses();
         if let (0, Some(what)) = (rank, losses(&gone)) {
             damage.push(Damage {
                 tier: "node-local",
@@ -53,6 +52,12 @@ impl ProtectionState {
             });
             self.lost.insert(version, error);
         }
+    }
+
+    /// The versions that were protected and are lost nevertheless.
+    pub(crate) fn losses(&self) -> Vec<Gone> {
+        let protected = self.protected.as_ref();
+        protected.map(|it| it.gone()).unwrap_or_default()
     }
 
     /// A number that grows with the bytes that other ranks protect.

@@ -9,6 +9,7 @@ use super::sync::{JoinHandle, Sender};
 use crate::Version;
 use crate::deadline::Deadline;
 use crate::plan::{Event, Ticket, TierId};
+use std::ops::Range;
 use std::time::Instant;
 
 /// Hints that the plan takes in at a time, while other calls wait: they cost some 0.2 to 1.8 µs each, so a tenth of a
@@ -28,12 +29,32 @@ impl Shared {
         }
     }
 
-    /// No restore is expected any more.
-    pub(crate) fn forget_hints(&self) {
+    /// Withdraws the hints of these versions; `None` withdraws all.
+    pub(crate) fn forget_hints(&self, versions: Option<&[Version]>) {
         let _one_list = self.hinting.lock();
-        while self.lock().plan().is_hinted() {
-            self.tell(Event::ForgetHints { most: HINTS });
+        if let Some(versions) = versions {
+            for piece in versions.chunks(HINTS) {
+                let versions = piece.to_vec();
+                self.tell(Event::ForgetHints { versions });
+            }
+            return;
         }
+        loop {
+            let versions: Vec<_> = self.lock().plan().hinted().take(HINTS).collect();
+            if versions.is_empty() {
+                return;
+            }
+            self.tell(Event::ForgetHints { versions });
+        }
+    }
+
+    /// Returns `count` consecutive numbers above all that versions have or had, that hints name, and that were reserved
+    /// before; `None` if so many are not left.
+    pub(crate) fn reserve(&self, count: u64) -> Option<Range<Version>> {
+        let mut reserved = self.reserved.lock();
+        let first = self.lock().plan().unused()?.max(*reserved);
+        *reserved = first.checked_add(count)?;
+        Some(first..*reserved)
     }
 
     /// Asks the plan and sleeps until it answers, or until the deadline: there is no answer then. The ticket names the call
@@ -150,6 +171,6 @@ mod tests {
             assert!(!hinting.is_finished());
             drop(held);
         });
-        assert!(engine.shared.lock().plan().is_hinted());
+        assert!(engine.shared.lock().plan().hinted().next().is_some());
     }
 }

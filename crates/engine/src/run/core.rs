@@ -168,6 +168,8 @@ pub(crate) struct Shared {
     pub(crate) recorder: Recorder,
     /// Locked while a list of hints is handed over.
     pub(crate) hinting: Mutex<()>,
+    /// The end of the numbers that were reserved. Locked before the plan.
+    pub(crate) reserved: Mutex<Version>,
     /// Versions without bytes.
     pub(crate) empties: Arc<Empties>,
     /// The names of regions.
@@ -208,6 +210,7 @@ impl Shared {
             consumed: CallCounter::default(),
             recorder,
             hinting: Mutex::new(()),
+            reserved: Mutex::new(0),
             empties,
             layouts,
             resized: Mutex::default(),
@@ -339,7 +342,7 @@ impl Shared {
             self.carried(id, Err(TransferError::CANCELLED));
         }
         // The application will not read the versions that it hinted.
-        self.forget_hints();
+        self.forget_hints(None);
         let kept = || self.tiers.iter().filter_map(|tier| tier.medium.kept());
         if self.has_begun() {
             kept().for_each(|kept| kept.look_again());

@@ -16,7 +16,7 @@ use hashbrown::HashSet;
 use std::ops::Range;
 
 /// The replicas that may be given up for new bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Urgency {
     /// Only replicas that do not belong there.
     Idle,

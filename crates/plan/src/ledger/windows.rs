@@ -5,10 +5,45 @@ use crate::order::{ExtentId, Point, Position};
 use crate::record::{Replica, WriteBack};
 use crate::space::Fragment;
 use crate::{TierId, Version};
-use hashbrown::HashMap;
 use std::collections::VecDeque;
 use std::ops::Range;
 use tierflow_evict::{Candidates, Distance, Outlook as Expected};
+use tierflow_lifecycle::State;
+
+/// The policy that chooses windows, and the windows whose copies are waited for.
+#[derive(Debug)]
+pub(crate) struct Windows {
+    chooser: Box<dyn tierflow_evict::Policy + Send>,
+    pub(crate) awaited: Vec<Awaited>,
+}
+
+/// A window that was chosen before all of its copies could be evicted (HPDC'23, Algorithm 1, lines 25 to 28).
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Awaited {
+    tier: TierId,
+    urgency: Urgency,
+    bytes: u64,
+    window: Range<u64>,
+}
+
+/// The time until a copy may be evicted, measured in bytes that move before, as times are only compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Evictable {
+    Now,
+    /// The expected wait. `at_once`: the copy may go without it, and would have to be fetched again.
+    After {
+        bytes: u64,
+        at_once: bool,
+    },
+    Never,
+}
+
+impl Windows {
+    pub(crate) fn new(chooser: Box<dyn tierflow_evict::Policy + Send>) -> Self {
+        let awaited = Vec::new();
+        Self { chooser, awaited }
+    }
+}
 
 impl Ledger {
     /// Returns true if versions may be cut: not if they are encoded or a policy chooses windows.
@@ -17,7 +52,7 @@ impl Ledger {
     }
 
     /// Returns one free run of `bytes` on `tier`. Without one, evicts a window: the policy's choice, or else the one
-    /// whose soonest use is the latest. `None` also if the chosen window is still to be written down.
+    /// whose soonest use is the latest. `None` also while the chosen window is waited for.
     pub(crate) fn make_run(
         &mut self,
         tier: TierId,
@@ -29,50 +64,74 @@ impl Ledger {
         if space.largest_gap() >= bytes {
             return space.find(bytes, bytes).into_iter().next();
         }
-        let fragments = self.tier(tier).space.fragments();
-        let uses = fragments.iter();
-        let uses = uses.map(|fragment| self.use_of(tier, fragment, request, outlook));
-        let uses: Vec<_> = uses.collect();
-        let window = match self.windows.is_some() {
-            true => self.chosen_window(tier, bytes, &fragments, &uses, request)?,
-            false => latest_window(&fragments, &uses, bytes)?,
+        let found = match self.windows.is_some() {
+            true => self.chosen_window(tier, bytes, request)?,
+            false => {
+                let fragments = space.fragments();
+                let uses = fragments.iter();
+                let uses = uses.map(|fragment| self.use_of(tier, fragment, request, outlook));
+                let uses: Vec<_> = uses.collect();
+                let window = latest_window(&fragments, &uses, bytes)?;
+                fragments[window].to_vec()
+            }
         };
-        let offset = fragments[window.start].offset;
-        for fragment in &fragments[window] {
+        for fragment in found {
             if let Some(owner) = fragment.owner {
                 self.evict(owner, tier, request.cause);
             }
         }
-        Some(offset..offset + bytes)
+        let space = &self.tier(tier).space;
+        space.find(bytes, bytes).into_iter().next()
     }
 
-    /// Returns the window that the policy chooses, if all of it may be evicted at once.
+    /// Returns the fragments of the window that the policy chooses, once all of it may be evicted. Until then the window is waited for,
+    /// and no other is chosen unless some of its copies can no longer be foreseen to go.
     fn chosen_window(
         &mut self,
         tier: TierId,
         bytes: u64,
-        fragments: &[Fragment],
-        uses: &[Option<Position>],
         request: RoomRequest,
-    ) -> Option<Range<usize>> {
-        let waits = match request.urgency {
-            Urgency::Urgent => self.waits(tier, fragments),
-            Urgency::Idle | Urgency::Ranked => HashMap::new(),
+    ) -> Option<Vec<Fragment>> {
+        let space = &self.tier(tier).space;
+        let windows = self.windows.as_ref()?;
+        let is_same = |awaited: &Awaited| {
+            (awaited.tier, awaited.urgency, awaited.bytes) == (tier, request.urgency, bytes)
         };
+        let at = windows.awaited.iter().position(is_same);
+        if let Some(awaited) = at.and_then(|at| windows.awaited.get(at)) {
+            let fragments = space.fragments_in(awaited.window.clone());
+            let evictable = self.evictable(tier, &fragments, request);
+            if evictable.iter().all(|copy| copy.may_go(request.urgency)) {
+                self.windows.as_mut()?.awaited.retain(|one| !is_same(one));
+                return Some(fragments);
+            }
+            if !evictable.contains(&Evictable::Never) {
+                return None;
+            }
+        }
+        let fragments = space.fragments();
+        let evictable = self.evictable(tier, &fragments, request);
         let mut candidates = Candidates::new();
-        for (fragment, used) in fragments.iter().zip(uses) {
-            let occupant = fragment.owner.map(|owner| {
-                let wait = if used.is_some() {
-                    Some(0)
-                } else {
-                    waits.get(&owner).copied()
-                };
-                self.expected(owner.0, wait)
-            });
+        for (fragment, evictable) in fragments.iter().zip(&evictable) {
+            let occupant = fragment.owner;
+            let occupant = occupant.map(|owner| self.expected(owner.0, evictable.wait()));
             candidates.push(fragment.bytes, occupant);
         }
-        let window = self.windows.as_mut()?.choose_victims(&candidates, bytes)?;
-        (window.p_score == 0).then_some(window.first..window.last)
+        let windows = self.windows.as_mut()?;
+        windows.awaited.retain(|one| !is_same(one));
+        let window = windows.chooser.choose_victims(&candidates, bytes)?;
+        let chosen = window.first..window.last;
+        let may_go = |copy: &Evictable| copy.may_go(request.urgency);
+        if evictable[chosen.clone()].iter().all(may_go) {
+            return Some(fragments[chosen].to_vec());
+        }
+        windows.awaited.push(Awaited {
+            tier,
+            urgency: request.urgency,
+            bytes,
+            window: window.offset..window.offset + window.span,
+        });
+        None
     }
 
     /// Returns all that an eviction policy may know of a version in one run.
@@ -88,31 +147,72 @@ impl Ledger {
         }
     }
 
-    /// Returns for each owner the wait until a lower tier has its bytes too, measured in bytes, as waits are only
-    /// compared: versions go down in the order of writing. Empty if nothing goes down from `tier` now.
-    fn waits(&self, tier: TierId, fragments: &[Fragment]) -> HashMap<ExtentId, u64> {
+    /// Returns when each fragment may be given up: HPDC'23's `predict_evictable` (§4.2). A copy that goes down waits for the copies
+    /// that were written before it; a copy that is about to be read waits for the reads before it.
+    fn evictable(
+        &self,
+        tier: TierId,
+        fragments: &[Fragment],
+        request: RoomRequest,
+    ) -> Vec<Evictable> {
         let last = self.last();
         let mut dirty = Vec::new();
         let mut goes_down = false;
-        for owner in fragments.iter().filter_map(|fragment| fragment.owner) {
-            let Some(record) = self.records.get(&owner.0) else {
+        let mut evictable = Vec::new();
+        for (at, fragment) in fragments.iter().enumerate() {
+            let Some(owner) = fragment.owner else {
+                evictable.push(Evictable::Now);
                 continue;
             };
-            let extent = record.index_of(owner.1).map(|at| &record.extents[at]);
-            let state = extent.map(|extent| extent.write_back(tier, last, record.unreadable));
-            goes_down |= state == Some(WriteBack::InFlight);
-            if matches!(state, Some(WriteBack::InFlight | WriteBack::Queued)) {
-                dirty.push((record.written, owner, extent.map_or(0, |extent| extent.len)));
+            evictable.push(Evictable::Never);
+            let record = self.records.get(&owner.0);
+            let Some((record, extent)) = record.zip(self.extent(owner)) else {
+                continue;
+            };
+            if extent.is_sound_below(tier) {
+                evictable[at] = self.consumed(owner, extent.on(tier), request);
+                continue;
+            }
+            let state = extent.write_back(tier, last, record.unreadable);
+            goes_down |= state == WriteBack::InFlight;
+            if matches!(state, WriteBack::InFlight | WriteBack::Queued) {
+                dirty.push((record.written, owner.1, at, extent.len));
             }
         }
         dirty.retain(|_| goes_down);
         dirty.sort_unstable();
-        let mut wait = 0;
-        let waits = dirty.into_iter().map(|(_, owner, bytes)| {
-            wait += bytes;
-            (owner, wait)
-        });
-        waits.collect()
+        let mut before = 0;
+        for (_, _, at, bytes) in dirty {
+            before += bytes;
+            evictable[at] = Evictable::After {
+                bytes: before,
+                at_once: false,
+            };
+        }
+        evictable
+    }
+
+    /// Returns when a copy that a lower tier has, too, may be given up.
+    fn consumed(&self, owner: ExtentId, on: Option<&Replica>, request: RoomRequest) -> Evictable {
+        let Some(replica) = on.filter(|replica| replica.is_readable()) else {
+            return Evictable::Never;
+        };
+        let distance = self.hints.distance(owner.0);
+        let is_expected = replica.state == State::ReadComplete && distance.is_some();
+        let is_sooner = self.position(owner.0) <= request.position;
+        let waits = match request.urgency {
+            Urgency::Ranked => is_sooner,
+            Urgency::Idle | Urgency::Urgent => is_expected,
+        };
+        let reads = match (waits, replica.readers > 0) {
+            (false, false) => return Evictable::Now,
+            (false, true) => 1,
+            (true, _) => distance.unwrap_or(0).saturating_add(1),
+        };
+        Evictable::After {
+            bytes: reads.saturating_mul(replica.size),
+            at_once: replica.readers == 0,
+        }
     }
 
     /// Returns the next use of a fragment that may be given up; `LAST` for a gap, `None` for a fragment that has to
@@ -141,6 +241,26 @@ impl Ledger {
             Urgency::Urgent => true,
         };
         (is_idle && extent.is_sound_below(tier) && may_go).then_some(position)
+    }
+}
+
+impl Evictable {
+    fn wait(self) -> Option<u64> {
+        match self {
+            Self::Now => Some(0),
+            Self::After { bytes, .. } => Some(bytes),
+            Self::Never => None,
+        }
+    }
+
+    /// Returns true if a request takes the copy's room now. An application that waits for room does not read meanwhile: an urgent
+    /// request does not wait until a copy is read.
+    fn may_go(self, urgency: Urgency) -> bool {
+        match self {
+            Self::Now => true,
+            Self::After { at_once, .. } => at_once && urgency == Urgency::Urgent,
+            Self::Never => false,
+        }
     }
 }
 

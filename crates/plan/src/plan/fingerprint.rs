@@ -106,7 +106,7 @@ impl Ledger {
             hints,
             order,
             policy: _,
-            windows: _,
+            windows,
             after_restore: _,
             extents: _,
             unit: _,
@@ -121,7 +121,8 @@ impl Ledger {
             illegal: _,
             member_buffer: _,
         } = self;
-        (discarded, latest_encoding, order.direction()).hash(hasher);
+        let awaited = windows.as_ref().map(|windows| &windows.awaited);
+        (discarded, latest_encoding, order.direction(), awaited).hash(hasher);
         hints.fingerprint(hasher);
         for tier in tiers {
             let Tier {

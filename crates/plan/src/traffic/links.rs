@@ -122,7 +122,11 @@ impl Traffic {
             return false;
         }
         let byte = id.1;
-        let target = outlook.target(Point { position, byte });
+        // In the papers' caches, all that is hinted is fetched into the fastest tier.
+        let target = match &ledger.windows {
+            Some(_) => TierId::FASTEST,
+            None => outlook.target(Point { position, byte }),
+        };
         let request = RoomRequest {
             urgency: Urgency::Ranked,
             position,

@@ -286,8 +286,12 @@ impl Machine {
     }
 
     pub(crate) fn forget_hints(&mut self) {
-        while self.plan().is_hinted() {
-            self.tell(Event::ForgetHints { most: 3 });
+        loop {
+            let versions: Vec<_> = self.plan().hinted().take(3).collect();
+            if versions.is_empty() {
+                break;
+            }
+            self.tell(Event::ForgetHints { versions });
         }
         self.hinted.clear();
         self.unread.clear();

@@ -1,16 +1,18 @@
 //! The state that an arena and its threads share.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use tierflow_device::{Error, HostReservation, WhyUnpinned};
+use tierflow_device::{Error, HostReservation, Pinned, WhyUnpinned};
 
 use super::backing::{Backing, Obtained};
 #[cfg(feature = "baselines")]
 use super::baselines::Concurrency;
-use super::growth::{HostGrowth, Pace};
+use super::growth::{HostGrowth, HostOptions, Pace};
 use super::report::{HostReport, NodeObtained, Sample};
+use super::turns::PinTurns;
 use crate::gate::Gate;
 use crate::watermark::{End, Watermark};
 
@@ -25,6 +27,7 @@ pub(super) struct Growing {
     /// How far copies have come; it never ends.
     pub(super) needed: Watermark,
     pub(super) pace: Pace,
+    pin_turns: Option<PinTurns>,
     pub(super) gate: Gate,
     #[cfg(feature = "baselines")]
     pub(super) concurrency: Concurrency,
@@ -48,7 +51,12 @@ impl Growing {
         }
     }
 
-    pub(super) fn new(obtained: Obtained, node: Option<u32>, pace: Pace, start: Instant) -> Self {
+    pub(super) fn new(
+        obtained: Obtained,
+        node: Option<u32>,
+        options: &HostOptions,
+        start: Instant,
+    ) -> Self {
         Self {
             limit: AtomicUsize::new(obtained.backing.memory().len()),
             backing: obtained.backing,
@@ -56,7 +64,8 @@ impl Growing {
             touched: obtained.touched,
             pinned: obtained.pinned,
             needed: Watermark::default(),
-            pace,
+            pace: options.pace,
+            pin_turns: options.pin_turns.clone(),
             gate: Gate::default(),
             #[cfg(feature = "baselines")]
             concurrency: Concurrency::default(),
@@ -67,6 +76,19 @@ impl Growing {
                 why_not_node: obtained.why_not_node,
                 ..Log::default()
             }),
+        }
+    }
+
+    /// Pins bytes, in this process's turn where processes pin in turn.
+    pub(super) fn pin(
+        &self,
+        reservation: &HostReservation,
+        range: Range<usize>,
+    ) -> tierflow_device::Result<Pinned> {
+        let pin = || reservation.pin(range);
+        match &self.pin_turns {
+            Some(turns) => turns.take(pin),
+            None => pin(),
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tierflow_device::HostReservation;
 
+use super::turns::PinTurns;
 use crate::error::{Error, Result};
 
 #[cfg(feature = "baselines")]
@@ -115,6 +116,8 @@ pub struct HostOptions {
     pub pace: Pace,
     /// How many of its bytes it begins with, where it is to be [resized](super::HostArena::resize); `None` for all.
     pub begin: Option<usize>,
+    /// The turns in which processes pin, one at a time; `None` for none.
+    pub pin_turns: Option<PinTurns>,
 }
 
 /// How far an arena of [`Pieces`](HostGrowth::Pieces) grows by itself. The other strategies know one pace only.
@@ -182,6 +185,13 @@ impl HostOptions {
                 .in_pieces_of(slab.min(HostReservation::GRANULARITY));
         }
         Ok(self)
+    }
+
+    /// Returns the options for an arena that is pinned in turn with those of other processes.
+    #[must_use]
+    pub fn pin_in_turn(mut self, turns: PinTurns) -> Self {
+        self.pin_turns = Some(turns);
+        self
     }
 
     /// Returns the options with another pace.

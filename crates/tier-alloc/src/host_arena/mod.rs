@@ -10,6 +10,7 @@ mod pieces;
 mod report;
 mod resize;
 mod strategy;
+mod turns;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -32,6 +33,7 @@ pub use growth::{HostGrowth, HostOptions, Numa, Pace};
 use pieces::Pieces;
 pub use report::{HostReport, NodeObtained, Sample};
 use strategy::Strategy;
+pub use turns::PinTurns;
 
 /// Host memory that is usable at once or soon, and becomes fast: touched, and pinned.
 ///
@@ -102,7 +104,7 @@ impl HostArena {
         let ring = (growth.piece().is_some() && device.info().kind == Kind::Cuda)
             .then(|| Ring::start(device, Ring::copiers()))
             .transpose()?;
-        let growing = Arc::new(Growing::new(obtained, node, options.pace, start));
+        let growing = Arc::new(Growing::new(obtained, node, &options, start));
         growing.begin_with(options.begin);
         let mut workers = Workers::default();
         strategy.grow(&growing, &mut workers)?;

@@ -184,7 +184,7 @@ impl Work {
             }
             let end = self.wait_quiet(start..piece, &estimate);
             let begun = Instant::now();
-            match reservation.pin(start..end) {
+            match growing.pin(reservation, start..end) {
                 Ok(Pinned::Yes) => {
                     estimate.note(end - start, begun.elapsed());
                     growing.pinned.raise(end);

@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Condvar, LazyLock, Mutex};
+use std::thread::available_parallelism;
 use std::time::Instant;
 
 /// Numbers that look random, the same for the same seed: SplitMix64.
@@ -35,24 +37,63 @@ pub(crate) fn variable<T: FromStr>(name: &str, default: T) -> T {
     })
 }
 
-/// Calls `history` with each seed of the campaign, `TIERFLOW_JOBS` at a time, and begins none after `TIERFLOW_SECONDS`.
-pub(crate) fn each_seed(count: u64, history: impl Fn(u64) + Sync) {
-    let first = variable("TIERFLOW_SEED", 1);
-    let (next, run) = (AtomicU64::new(first), AtomicU64::new(0));
-    let (begun, most) = (Instant::now(), variable("TIERFLOW_SECONDS", u64::MAX));
+/// Returns true once this process has run for `TIERFLOW_SECONDS`: what runs then goes to its end, and nothing else begins.
+pub(crate) fn is_over() -> bool {
+    static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    BEGUN.elapsed().as_secs() >= variable("TIERFLOW_SECONDS", u64::MAX)
+}
+
+/// Room for a history among those of all campaigns that run, which get it in turn; given back when this is dropped.
+struct Room;
+
+/// Histories that asked for room, and those that gave it back.
+struct Turns {
+    asked: usize,
+    ended: usize,
+}
+
+static TURNS: (Mutex<Turns>, Condvar) = (Mutex::new(Turns { asked: 0, ended: 0 }), Condvar::new());
+
+fn most_at_a_time() -> usize {
+    let cores = available_parallelism().map_or(2, usize::from);
+    variable("TIERFLOW_JOBS", cores)
+}
+
+impl Room {
+    fn wait() -> Self {
+        let mut turns = TURNS.0.lock().unwrap();
+        let (turn, most) = (turns.asked, most_at_a_time());
+        turns.asked += 1;
+        let is_early = |turns: &mut Turns| turn >= turns.ended + most;
+        drop(TURNS.1.wait_while(turns, is_early).unwrap());
+        Self
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        TURNS.0.lock().unwrap().ended += 1;
+        TURNS.1.notify_all();
+    }
+}
+
+/// Calls `history` with each of `count` seeds for each case, `TIERFLOW_JOBS` at a time, until the campaigns are over.
+pub(crate) fn each_seed<C: Copy + Sync>(count: u64, cases: &[C], history: impl Fn(u64, C) + Sync) {
+    let first: u64 = variable("TIERFLOW_SEED", 1);
+    let (next, most) = (AtomicU64::new(0), count * cases.len() as u64);
     std::thread::scope(|scope| {
-        for _ in 0..variable("TIERFLOW_JOBS", 2) {
+        for _ in 0..most_at_a_time() {
             scope.spawn(|| {
                 loop {
-                    let seed = next.fetch_add(1, Relaxed);
-                    if seed >= first + count || begun.elapsed().as_secs() >= most {
+                    let _room = Room::wait();
+                    let number = next.fetch_add(1, Relaxed);
+                    if number >= most || is_over() {
                         return;
                     }
-                    history(seed);
-                    run.fetch_add(1, Relaxed);
+                    let case = cases[number as usize % cases.len()];
+                    history(first + number / cases.len() as u64, case);
                 }
             });
         }
     });
-    println!("{} histories, from seed {first} on", run.into_inner());
 }

@@ -2,7 +2,7 @@
 //! that keep each other's redundancy; nodes are lost as well. No version that was said to be durable is lost or another run's.
 
 use super::doors::Door;
-use super::draws::{Draws, each_seed, variable};
+use super::draws::{Draws, each_seed, is_over, variable};
 use super::s3::{self, Server};
 use super::start::{Report, Start, Written};
 use super::tally::{Kind, Known, Tally};
@@ -150,6 +150,7 @@ impl History {
         let took = reports.iter().map(|report| report.took.len()).sum();
         let durable = reports.iter().map(|report| report.durable.len()).sum();
         tally.count(place, took, durable);
+        tally.count_kill();
         if self.draws.once(4) && (self.storage != Storage::S3 || self.seed.is_multiple_of(2)) {
             let rank = self.draws.below(self.ranks());
             let _not_there_yet = std::fs::remove_dir_all(self.near(rank));
@@ -191,10 +192,11 @@ impl History {
     }
 }
 
-fn campaign(door: Door, storage: Storage, kills: u64) {
-    let tally = Tally::default();
-    let place = format!("{door:?}, {storage:?}");
-    each_seed(kills.div_ceil(KILLS), |seed| {
+/// So many kills of each door over each storage.
+fn campaign(name: &'static str, cases: &[(Door, Storage)], kills: u64) {
+    let tally = Tally::of(name);
+    each_seed(kills.div_ceil(KILLS), cases, |seed, (door, storage)| {
+        let place = format!("{door:?}, {storage:?}");
         let home = tempfile::tempdir().unwrap();
         let own = storage == Storage::S3 && s3::bucket().is_none();
         let server = own.then(|| Server::start(&home.path().join("s3"), 0));
@@ -209,18 +211,24 @@ fn campaign(door: Door, storage: Storage, kills: u64) {
             durable: BTreeMap::new(),
         };
         for _ in 0..KILLS.min(kills) {
-            history.kill(&tally, &place);
-            history.check(&tally, &place);
+            if !is_over() {
+                history.kill(&tally, &place);
+                history.check(&tally, &place);
+            }
         }
+        tally.count_history();
     });
     tally.end(KNOWN);
 }
 
+fn on(storage: Storage, doors: &[Door]) -> Vec<(Door, Storage)> {
+    doors.iter().map(|door| (*door, storage)).collect()
+}
+
 #[test]
 fn no_kill_loses_a_durable_version_of_directories() {
-    for door in Door::runnable() {
-        campaign(door, Storage::Directories, variable("TIERFLOW_KILLS", 5));
-    }
+    let cases = on(Storage::Directories, &Door::runnable());
+    campaign("kills, directories", &cases, variable("TIERFLOW_KILLS", 5));
 }
 
 #[test]
@@ -228,19 +236,16 @@ fn no_kill_loses_a_durable_version_of_an_object_store() {
     if s3::bucket().is_none() && s3::shared().is_none() {
         return;
     }
-    for door in Door::runnable() {
-        campaign(door, Storage::S3, variable("TIERFLOW_KILLS", 5));
-    }
+    let cases = on(Storage::S3, &Door::runnable());
+    campaign("kills, object store", &cases, variable("TIERFLOW_KILLS", 5));
 }
 
 /// Groups of C and VELOC are those of MPI: the tests `mpi` and `nodes` of the C crate kill and lose them.
 #[test]
 fn no_kill_and_no_lost_node_loses_what_nodes_keep_of_each_other() {
-    for door in [Door::Rust, Door::Python] {
-        if Door::runnable().contains(&door) {
-            let kills = variable("TIERFLOW_KILLS", 4);
-            campaign(door, Storage::Redundancy(2), kills / 2);
-            campaign(door, Storage::Redundancy(3), kills / 2);
-        }
-    }
+    let mut doors = Door::runnable();
+    doors.retain(|door| [Door::Rust, Door::Python].contains(door));
+    let cases = [2, 3].map(|ranks| on(Storage::Redundancy(ranks), &doors));
+    let kills: u64 = variable("TIERFLOW_KILLS", 4);
+    campaign("kills, redundancy", &cases.concat(), kills / 2);
 }

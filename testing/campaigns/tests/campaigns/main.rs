@@ -6,10 +6,10 @@
 //! | `TIERFLOW_HISTORIES` | histories of each campaign and door, in place of CI's few |
 //! | `TIERFLOW_KILLS` | the same of `kills`: kills of each door and storage |
 //! | `TIERFLOW_SOAK` | seconds that each door runs in `soak` |
-//! | `TIERFLOW_SECONDS` | no history begins after so many, of each campaign and door |
+//! | `TIERFLOW_SECONDS` | nothing begins when the program has run for so many: it ends by itself some seconds later, with its tallies |
 //! | `TIERFLOW_SEED` | the seed of the first history; 1 |
-//! | `TIERFLOW_DOORS` | doors to run, such as `rust,c`; all that there are |
-//! | `TIERFLOW_JOBS` | histories at a time; 2 |
+//! | `TIERFLOW_DOORS` | doors to run, such as `rust,c`, which must be there; all that there are |
+//! | `TIERFLOW_JOBS` | histories at a time, of all campaigns; as many as there are cores |
 //! | `TIERFLOW_TELL` | 1: what is found is printed at once |
 //! | `TIERFLOW_KNOWN` | `none`: what is known to fail, `KNOWN` of each campaign, fails too |
 //! | `TIERFLOW_PYTHON` | the interpreter that has the module; the environment of `cargo xtask python`, or `python3` |

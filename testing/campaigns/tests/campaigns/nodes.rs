@@ -3,7 +3,7 @@
 //! and no start removes or changes what lies there.
 
 use super::doors::Door;
-use super::draws::{Draws, each_seed, variable};
+use super::draws::{Draws, each_seed, is_over, variable};
 use super::start::{Report, Start, Written};
 use super::tally::{Kind, Known, Tally};
 use std::collections::BTreeMap;
@@ -192,6 +192,9 @@ impl<'a> History<'a> {
             .draws
             .one_of(&["close", "return", "kill", "kill", "exit"]);
         actions.push(end.to_owned());
+        if end == "kill" {
+            self.tally.count_kill();
+        }
         let node = self.draws.below(2);
         let mut reports = self.start(place, node, &actions);
         for report in reports.iter_mut().filter(|report| report.closed) {
@@ -312,9 +315,9 @@ fn forgotten(tally: &Tally) {
 
 #[test]
 fn no_start_loses_or_removes_a_version_whatever_is_missing() {
-    let tally = Tally::default();
+    let tally = Tally::of("nodes");
     forgotten(&tally);
-    each_seed(variable("TIERFLOW_HISTORIES", 12), |seed| {
+    each_seed(variable("TIERFLOW_HISTORIES", 12), &[()], |seed, ()| {
         let home = tempfile::tempdir().unwrap();
         let mut history = History::of(seed, home.path(), &tally);
         history.work();
@@ -329,7 +332,11 @@ fn no_start_loses_or_removes_a_version_whatever_is_missing() {
                 _ => history.look(),
             }
             history.check();
+            if is_over() {
+                break;
+            }
         }
+        tally.count_history();
     });
     tally.end(KNOWN);
 }

@@ -62,6 +62,7 @@ fn soak(door: Door, seconds: u64, tally: &Tally) {
     let report = start.end();
     let name = format!("{door:?}");
     tally.count(&name, report.took.len(), report.durable.len());
+    tally.count_history();
     // The first third is for caches to fill; that takes memory for a minute.
     let third = samples.len() / 3;
     let (before, after) = (
@@ -90,7 +91,7 @@ fn soak(door: Door, seconds: u64, tally: &Tally) {
 
 #[test]
 fn nothing_grows() {
-    let tally = Tally::default();
+    let tally = Tally::of("soak");
     let seconds = variable("TIERFLOW_SOAK", 2);
     std::thread::scope(|scope| {
         for door in Door::runnable() {

@@ -3,6 +3,7 @@
 use super::draws::variable;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The kinds of failures.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -37,8 +38,14 @@ struct Counts {
 }
 
 /// Counts, by where they were made: a door with a kind of end, for one.
-#[derive(Debug, Default)]
-pub(crate) struct Tally(Mutex<BTreeMap<String, Counts>>, Mutex<Vec<Finding>>);
+#[derive(Debug)]
+pub(crate) struct Tally {
+    campaign: &'static str,
+    histories: AtomicU64,
+    kills: AtomicU64,
+    counts: Mutex<BTreeMap<String, Counts>>,
+    findings: Mutex<Vec<Finding>>,
+}
 
 #[derive(Debug)]
 struct Finding {
@@ -49,8 +56,29 @@ struct Finding {
 }
 
 impl Tally {
+    /// Counts nothing yet.
+    pub(crate) fn of(campaign: &'static str) -> Self {
+        Self {
+            campaign,
+            histories: AtomicU64::new(0),
+            kills: AtomicU64::new(0),
+            counts: Mutex::default(),
+            findings: Mutex::default(),
+        }
+    }
+
+    /// Counts a history that came to its end.
+    pub(crate) fn count_history(&self) {
+        self.histories.fetch_add(1, Relaxed);
+    }
+
+    /// Counts a kill: of all ranks of a group at once, or of a program that ends itself so.
+    pub(crate) fn count_kill(&self) {
+        self.kills.fetch_add(1, Relaxed);
+    }
+
     pub(crate) fn count(&self, place: &str, took: usize, durable: usize) {
-        let mut all = self.0.lock().unwrap();
+        let mut all = self.counts.lock().unwrap();
         let counts = all.entry(place.to_owned()).or_default();
         counts.starts += 1;
         counts.took += took as u64;
@@ -58,7 +86,7 @@ impl Tally {
     }
 
     pub(crate) fn found(&self, place: &str, kind: Kind, seed: u64, text: impl Into<String>) {
-        let mut all = self.0.lock().unwrap();
+        let mut all = self.counts.lock().unwrap();
         *all.entry(place.to_owned())
             .or_default()
             .found
@@ -73,10 +101,34 @@ impl Tally {
         if variable("TIERFLOW_TELL", 0) == 1 {
             println!("{finding:?}");
         }
-        self.1.lock().unwrap().push(finding);
+        self.findings.lock().unwrap().push(finding);
     }
 
-    /// Prints all of it. Panics if anything was found that is not known.
+    /// Prints the sums of all places in a line.
+    fn sum_up(&self, counts: &BTreeMap<String, Counts>) {
+        let sum = |part: fn(&Counts) -> u64| counts.values().map(part).sum::<u64>();
+        let mut found: BTreeMap<Kind, u64> = [Kind::Lost, Kind::Stale, Kind::Silent]
+            .map(|kind| (kind, 0))
+            .into();
+        for (kind, count) in counts.values().flat_map(|counts| &counts.found) {
+            *found.entry(*kind).or_default() += count;
+        }
+        let found = found.iter().map(|(kind, count)| {
+            let kind = format!("{kind:?}").to_lowercase();
+            format!(", {count} {kind}")
+        });
+        println!(
+            "campaign {}: {} histories, {} starts, {} kills, {} versions reported durable{}",
+            self.campaign,
+            self.histories.load(Relaxed),
+            sum(|counts| counts.starts),
+            self.kills.load(Relaxed),
+            sum(|counts| counts.durable),
+            found.collect::<String>(),
+        );
+    }
+
+    /// Prints all of it, and the sums in a line. Panics if anything was found that is not known.
     pub(crate) fn end(&self, known: Known) {
         let is_off = variable("TIERFLOW_KNOWN", String::new()) == "none";
         let item = |finding: &Finding| {
@@ -86,7 +138,8 @@ impl Tally {
             };
             known.find(is_it).map(|(_, _, item)| *item)
         };
-        for (place, counts) in &*self.0.lock().unwrap() {
+        let counts = self.counts.lock().unwrap();
+        for (place, counts) in &*counts {
             let Counts {
                 starts,
                 took,
@@ -95,7 +148,7 @@ impl Tally {
             } = counts;
             println!("{place}: {starts} starts, {took} taken in, {durable} durable; {found:?}");
         }
-        let findings = self.1.lock().unwrap();
+        let findings = self.findings.lock().unwrap();
         let mut groups: BTreeMap<_, Vec<&Finding>> = BTreeMap::new();
         for finding in &*findings {
             let group = (item(finding).unwrap_or("NEW"), &finding.place, finding.kind);
@@ -114,6 +167,7 @@ impl Tally {
                 text.unwrap()
             );
         }
+        self.sum_up(&counts);
         let new = groups.keys().filter(|(item, _, _)| *item == "NEW").count();
         assert_eq!(new, 0, "see what is NEW above, or with --nocapture");
     }

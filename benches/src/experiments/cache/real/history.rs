@@ -81,6 +81,14 @@ impl History {
         }
     }
 
+    /// The rates at which managed memory moved, by name.
+    pub(super) fn migration(&self) -> Vec<(&'static str, f64)> {
+        match self {
+            Self::Engine(_) => Vec::new(),
+            Self::Uvm(uvm) => uvm.migration(),
+        }
+    }
+
     /// The prefetch distance at the last restore, and of all restores in sum.
     pub(super) fn distances(&self) -> (u64, u64) {
         match self {

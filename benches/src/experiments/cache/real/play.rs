@@ -25,6 +25,10 @@ pub(super) struct Played {
     pub(super) served: Vec<(&'static str, u64)>,
     /// The storage's rates, in bytes/s of the transfers' own time.
     pub(super) storage: StorageRates,
+    /// Bytes of all checkpoints.
+    pub(super) bytes: u64,
+    /// The rates at which managed memory moved, by name, in bytes/s of the moves' own time.
+    pub(super) migration: Vec<(&'static str, f64)>,
 }
 
 /// Bytes/s to storage and back; none where nothing was carried.
@@ -89,6 +93,8 @@ pub(super) fn play(machine: &Machine, way: Way, workload: &Workload) -> Result<P
         player.play(op)?;
     }
     let mut played = player.played;
+    played.bytes = workload.bytes();
+    played.migration = player.history.migration();
     let restores = played.each_restore.len().max(1);
     played.distance = player.history.distances().1 as f64 / restores as f64;
     if let Some(metrics) = player.history.metrics() {

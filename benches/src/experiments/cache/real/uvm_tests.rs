@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use tierflow_device::{Choice, Device, open};
 use tierflow_engine::Version;
-use tierflow_sim::{Hardware, Hints, Op, Order, Shot};
+use tierflow_sim::{Hints, Op, Order, Shot};
 
 use super::history::uvm;
 use super::play::play;
@@ -22,7 +22,6 @@ fn machine(device: Device) -> Machine {
     Machine {
         device,
         scale,
-        hardware: Hardware::h100(scale.device, scale.host),
         managed: Default::default(),
     }
 }

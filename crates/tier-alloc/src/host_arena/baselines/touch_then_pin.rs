@@ -148,7 +148,7 @@ fn pin_whole(growing: &Growing, stop: &Stop, reservation: &HostReservation) {
         return;
     }
     let capacity = growing.capacity();
-    match reservation.pin(0..capacity) {
+    match growing.pin(reservation, 0..capacity) {
         Ok(Pinned::Yes) => {
             growing.pinned.raise(capacity);
             growing.pinned.finish(End::Complete);

@@ -1,0 +1,295 @@
+//! Figures 5 to 8 of HPDC'23: the rates of checkpoints and restores by approach, order of restores, hints, sizes, waiting for flushes,
+//! compute interval and device cache.
+//!
+//! A history has 96 versions in a quarter of the paper's caches (1 GiB on the device, 8 GiB on the host), or the paper's 384 versions in
+//! 4 GiB and 32 GiB where `TIERFLOW_SCALE=paper` is set. `TIERFLOW_TRACES` names a folder of recorded sizes; without it sizes are made
+//! up. The experiment may run in pieces: `experiments run hpdc --minutes 8 --out FILE`, again and again with the same file.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use tierflow_sim::{Hints, Order, Shot};
+
+use super::super::{HINTS, ORDERS, inputs};
+use super::play::{Played, play};
+use super::{Machine, Way};
+use crate::experiments::Run;
+
+/// Restores that are summed up in one point of Figure 7.
+const PARTS: usize = 12;
+
+/// The approaches that stand beside UVM, whose history lies in memory.
+const IN_MEMORY: [Way; 3] = [Way::Uvm, Way::ScoreInMemory, Way::TierflowInMemory];
+
+/// The approaches with all three tiers.
+const WITH_DISK: [Way; 2] = [Way::Score, Way::Tierflow];
+
+/// The approaches that are compared in the hardest cell only.
+const OTHERS: [Way; 2] = [Way::Lru, Way::Fifo];
+
+/// The rate of a disk that is expected when the time of a cell is foreseen.
+const DISK_BYTES_PER_S: u64 = 1_500_000_000;
+
+/// A history of one shape. A restore phase begins at once or after all is flushed.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    sizes: &'static str,
+    order: &'static str,
+    hints: &'static str,
+    waits: bool,
+}
+
+/// The sizes of versions, by name.
+struct Sizes {
+    uniform: Vec<u64>,
+    variable: Vec<u64>,
+    /// The origin of the sizes that vary.
+    traces: &'static str,
+}
+
+struct Hpdc<'a> {
+    run: &'a mut Run,
+    machine: Machine,
+    sizes: Sizes,
+}
+
+pub(super) fn run(run: &mut Run) -> Result<()> {
+    let is_whole = std::env::var("TIERFLOW_SCALE").is_ok_and(|scale| scale == "paper");
+    let machine = Machine::open(run, u32::from(!is_whole))?;
+    let sizes = Sizes {
+        uniform: machine.scale.uniform(),
+        variable: machine.scale.variable(1)?.swap_remove(0),
+        traces: inputs::shots(1, machine.scale.versions)?.origin,
+    };
+    let mut hpdc = Hpdc {
+        run,
+        machine,
+        sizes,
+    };
+    // The cells that tell most come first: time may not suffice for all.
+    let hardest = |waits| Shape {
+        sizes: "variable",
+        order: "irregular",
+        hints: "all",
+        waits,
+    };
+    for waits in [false, true] {
+        hpdc.all_hints(hardest(waits), &IN_MEMORY)?;
+        hpdc.all_hints(hardest(waits), &WITH_DISK)?;
+    }
+    let sequential = Shape {
+        sizes: "uniform",
+        order: "sequential",
+        ..hardest(false)
+    };
+    hpdc.all_hints(sequential, &IN_MEMORY)?;
+    hpdc.all_hints(sequential, &WITH_DISK)?;
+    hpdc.all_hints(hardest(false), &OTHERS)?;
+    for ways in [&IN_MEMORY[..], &WITH_DISK] {
+        let usual = hpdc.machine.scale;
+        for hints in ["all", "none"] {
+            let shape = Shape {
+                hints,
+                ..hardest(false)
+            };
+            for percent in [50, 200, 400] {
+                hpdc.by_cache(shape, usual.device * percent / 100, ways)?;
+            }
+            for percent in [50, 200, 300] {
+                hpdc.by_interval(shape, usual.interval * percent / 100, ways)?;
+            }
+        }
+        for waits in [false, true] {
+            for sizes in ["uniform", "variable"] {
+                for order in ["irregular", "reverse", "sequential"] {
+                    let shape = Shape {
+                        sizes,
+                        order,
+                        ..hardest(waits)
+                    };
+                    hpdc.all_hints(shape, ways)?;
+                }
+            }
+        }
+    }
+    hpdc.all_hints(hardest(true), &OTHERS)
+}
+
+impl Hpdc<'_> {
+    fn all_hints(&mut self, shape: Shape, ways: &[Way]) -> Result<()> {
+        for hints in ["all", "none", "single"] {
+            let shape = Shape { hints, ..shape };
+            for &way in ways {
+                self.cell(shape, way)?;
+            }
+        }
+        // On demand nothing is fetched ahead: hints change nothing.
+        let shape = Shape {
+            hints: "none",
+            ..shape
+        };
+        self.cell(shape, Way::OnDemand)
+    }
+
+    /// A cell with the usual caches and interval; of the hardest shape it is a point of Figure 8, too.
+    fn cell(&mut self, shape: Shape, way: Way) -> Result<()> {
+        let machine = self.machine.clone();
+        let case = format!("{}, approach={}", self.named(shape), way.name());
+        let is_point = !OTHERS.contains(&way)
+            && !shape.waits
+            && (shape.sizes, shape.order) == ("variable", "irregular")
+            && shape.hints != "single";
+        let by = (
+            self.by_cache_case(shape, way, machine.scale.device),
+            self.by_interval_case(shape, way, machine.scale.interval),
+        );
+        self.measure(
+            &machine,
+            shape,
+            &case,
+            way,
+            machine.scale.interval,
+            |run, played| {
+                report(run, &case, played)?;
+                if is_point {
+                    report(run, &by.0, played)?;
+                    report(run, &by.1, played)?;
+                }
+                match (shape.sizes, shape.order, shape.waits) {
+                    ("uniform", "sequential", false) => by_iteration(run, &case, played),
+                    _ => Ok(()),
+                }
+            },
+        )
+    }
+
+    fn by_cache(&mut self, shape: Shape, bytes: u64, ways: &[Way]) -> Result<()> {
+        let machine = self.machine.with_device_cache(bytes);
+        for &way in ways {
+            let case = self.by_cache_case(shape, way, bytes);
+            let interval = machine.scale.interval;
+            self.measure(&machine, shape, &case, way, interval, |run, played| {
+                report(run, &case, played)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn by_interval(&mut self, shape: Shape, interval: Duration, ways: &[Way]) -> Result<()> {
+        let machine = self.machine.clone();
+        for &way in ways {
+            let case = self.by_interval_case(shape, way, interval);
+            self.measure(&machine, shape, &case, way, interval, |run, played| {
+                report(run, &case, played)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn by_cache_case(&self, shape: Shape, way: Way, bytes: u64) -> String {
+        let (case, mib) = (self.named(shape), bytes as f64 / f64::from(1 << 20));
+        format!("{case}, approach={}, device cache in MiB={mib}", way.name())
+    }
+
+    fn by_interval_case(&self, shape: Shape, way: Way, interval: Duration) -> String {
+        let (case, ms) = (self.named(shape), interval.as_secs_f64() * 1e3);
+        format!(
+            "{case}, approach={}, compute interval in ms={ms}",
+            way.name()
+        )
+    }
+
+    fn named(&self, shape: Shape) -> String {
+        let Shape {
+            sizes,
+            order,
+            hints,
+            waits,
+        } = shape;
+        let restores = if waits { "after flushes" } else { "at once" };
+        let (versions, traces) = (self.machine.scale.versions, self.sizes.traces);
+        format!(
+            "versions={versions}, traces={traces}, restores={restores}, sizes={sizes}, order={order}, hints={hints}"
+        )
+    }
+
+    /// Plays a history as a cell of the run.
+    fn measure(
+        &mut self,
+        machine: &Machine,
+        shape: Shape,
+        case: &str,
+        way: Way,
+        interval: Duration,
+        report: impl FnOnce(&mut Run, &Played) -> Result<()>,
+    ) -> Result<()> {
+        if let Some(part) = machine.lacks(way) {
+            eprintln!("  {case}: not run: it needs {part}, and this machine has none");
+            return Ok(());
+        }
+        let sizes = match shape.sizes {
+            "uniform" => &self.sizes.uniform,
+            _ => &self.sizes.variable,
+        };
+        let shot = Shot {
+            order: ORDERS
+                .into_iter()
+                .find(|one| one.0 == shape.order)
+                .map_or(Order::Sequential, |one| one.1),
+            hints: HINTS
+                .into_iter()
+                .find(|one| one.0 == shape.hints)
+                .map_or(Hints::None, |one| one.1),
+            wait: shape.waits,
+            compute_ns: interval.as_nanos() as u64,
+            ..machine.scale.shot(sizes.clone())
+        };
+        let workload = shot.workload();
+        let compute = Duration::from_nanos(workload.compute_ns());
+        let flushed = match shape.waits && !way.keeps_all_in_memory() {
+            true => Duration::from_secs(workload.bytes() / DISK_BYTES_PER_S),
+            false => Duration::ZERO,
+        };
+        let expected = compute * 3 / 2 + Duration::from_secs(1) + flushed;
+        self.run.cell(case, expected, |run| {
+            report(run, &play(machine, way, &workload)?)
+        })
+    }
+}
+
+/// Reports the rates that Figures 5, 6 and 8 show, and the times that they are made of.
+fn report(run: &mut Run, case: &str, played: &Played) -> Result<()> {
+    let rate =
+        |times: u64, took: Duration| (times * played.bytes) as f64 / took.as_secs_f64().max(1e-9);
+    let rates = [
+        ("rate of checkpoints", rate(1, played.checkpoints)),
+        ("rate of restores", rate(1, played.restores)),
+        ("rate of both", rate(2, played.blocking())),
+    ];
+    for (metric, rate) in rates {
+        run.value(case, metric, "bytes/s", rate)?;
+    }
+    run.time(case, "blocking", played.blocking())?;
+    run.time(case, "waited for flushes", played.waited)?;
+    run.value(case, "prefetch distance, mean", "versions", played.distance)?;
+    for &(metric, rate) in &played.migration {
+        run.value(case, metric, "bytes/s", rate)?;
+    }
+    Ok(())
+}
+
+/// Reports Figure 7: restore rate and prefetch distance along the restores.
+fn by_iteration(run: &mut Run, case: &str, played: &Played) -> Result<()> {
+    let part = played.each_restore.len().div_ceil(PARTS).max(1);
+    for (at, restores) in played.each_restore.chunks(part).enumerate() {
+        let case = format!("{case}, iteration={}", at * part);
+        let bytes: u64 = restores.iter().map(|restore| restore.bytes).sum();
+        let time: Duration = restores.iter().map(|restore| restore.took).sum();
+        let distances: u64 = restores.iter().map(|restore| restore.distance).sum();
+        let rate = bytes as f64 / time.as_secs_f64().max(1e-9);
+        run.value(&case, "restore rate", "bytes/s", rate)?;
+        let distance = distances as f64 / restores.len() as f64;
+        run.value(&case, "prefetch distance", "versions", distance)?;
+    }
+    Ok(())
+}

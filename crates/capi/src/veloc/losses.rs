@@ -1,0 +1,47 @@
+//! Checkpoints that were lost with their nodes, by the names that the application gave them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use tierflow_engine::Engine;
+use tierflow_store::{Gone, Options, Repository};
+
+use super::head::{Head, is_head};
+use super::restart::read;
+
+/// Checkpoints that are named, of those that are lost for the same reason: the newest.
+const MOST_NAMED: usize = 8;
+
+/// Returns a line about all checkpoints that more nodes were lost with than their redundancy bears, as far as this rank has a piece of
+/// their heads in its `node` directory.
+pub(super) fn lost_with_nodes(engine: &Engine, node: &Path, rank: (u32, u32)) -> Option<String> {
+    let losses = engine.losses().into_iter();
+    let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut own = None;
+    for Gone { version, why, .. } in losses.filter(|gone| is_head(gone.version)) {
+        let open = || Repository::read_only(node, Options::default().rank(rank.0, rank.1)).ok();
+        let own = own.get_or_insert_with(open).as_ref();
+        let piece = own.and_then(|own| own.own_piece(version).ok());
+        let head = piece.and_then(|piece| Head::decode(&read(&piece).ok()?));
+        let text = head.map_or_else(
+            || "a checkpoint without a name".to_owned(),
+            |head| format!("version {} of {:?}", head.version, head.name),
+        );
+        reasons.entry(why).or_default().push(text);
+    }
+    let line = |(why, checkpoints): (String, Vec<String>)| {
+        let (older, newest) = checkpoints.split_at(checkpoints.len().saturating_sub(MOST_NAMED));
+        let others = match older.len() {
+            0 => String::new(),
+            others => format!("{others} others, "),
+        };
+        format!("{others}{}: {why}", newest.join(", "))
+    };
+    let lines: Vec<String> = reasons.into_iter().map(line).collect();
+    (!lines.is_empty()).then(|| {
+        format!(
+            "lost with their nodes: {}; start again with the nodes that are missing, if they are still there",
+            lines.join("; ")
+        )
+    })
+}
