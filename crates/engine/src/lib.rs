@@ -26,7 +26,9 @@ mod within;
 
 pub use builder::{DeviceCache, EngineBuilder, HostCache, NodeLocal, ScratchTier, Tier};
 #[cfg(feature = "stage")]
-pub use compression::{BadCompression, Bound, CompressedTiers, Compression, NvcompCodec, Value};
+pub use compression::{
+    BadCompression, Bound, CompressedTiers, Compression, Differences, NvcompCodec, Value,
+};
 pub use direct_io::DirectIo;
 pub use engine::Engine;
 pub use error::{BuildError, Error, PartError, Result};

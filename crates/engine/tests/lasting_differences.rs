@@ -230,8 +230,13 @@ fn a_limited_directory_of_the_node_gives_up_what_is_beyond_it() {
         let builder = builder().tier(near).external(&home.far);
         builder.after_restore(AfterRestore::Keep)
     };
-    let engine = limited().build().unwrap();
+    // Each life begins a chain of its own.
+    let mut engine = limited().build().unwrap();
     for version in 0..100 {
+        if version % 16 == 15 {
+            drop(engine);
+            engine = limited().build().unwrap();
+        }
         checkpoint(&engine, version);
         engine.wait().unwrap();
     }
@@ -260,10 +265,12 @@ fn a_limited_directory_of_the_node_gives_up_what_is_beyond_it() {
 #[test]
 fn damage_to_one_is_damage_to_those_that_build_upon_it() {
     let home = home();
-    let engine = builder().node_local(&home.near).build().unwrap();
-    (0..20).for_each(|version| checkpoint(&engine, version));
-    engine.wait().unwrap();
-    drop(engine);
+    // Each life begins a chain of its own.
+    for versions in [0..16, 16..20] {
+        let engine = builder().node_local(&home.near).build().unwrap();
+        versions.for_each(|version| checkpoint(&engine, version));
+        engine.wait().unwrap();
+    }
     let begins: Vec<u64> = listed(&home.near)
         .iter()
         .filter(|(_, base)| base.is_none())
@@ -276,7 +283,8 @@ fn damage_to_one_is_damage_to_those_that_build_upon_it() {
     let segments = std::fs::read_dir(home.near.join("rank-0")).unwrap();
     let segment = segments
         .map(|entry| entry.unwrap().path())
-        .find(|path| path.extension().is_some_and(|end| end == "tfs"));
+        .filter(|path| path.extension().is_some_and(|end| end == "tfs"))
+        .min();
     let segment = segment.unwrap();
     let mut bytes = std::fs::read(&segment).unwrap();
     bytes[100_000] ^= 1;

@@ -32,13 +32,12 @@ use tierflow_transfer::{HostBytes, MemoryBytes, Source};
 /// Differences that a version is made of, at most: the record of hashes names the chunks of so many checkpoints.
 const LONGEST_CHAIN: u32 = 4096;
 
-/// Bytes that a restore from a lower tier reads, at most, in checkpoints.
-const MOST_READ: u64 = 2;
-
 /// How differences are made, and what has made the last ones.
 #[derive(Debug)]
 pub(crate) struct Differences {
     config: Config,
+    /// Checkpoints whose bytes a restore reads, at most.
+    restore_reads: u64,
     /// For memory that only the device reads.
     kernels: Option<OnDevice>,
     /// The coder of the differences, if the builder has one.
@@ -153,12 +152,17 @@ impl Encodes {
 impl Differences {
     /// # Errors
     /// [`BuildError::Reduction`] for a chunk size that there is not; [`Error::Device`] for kernels that cannot be loaded.
-    pub(crate) fn new(config: Config, device: &Device, tiers: &[TierState]) -> Result<Self> {
-        Lineage::new(config).map_err(BuildError::reduction)?;
+    pub(crate) fn new(
+        how: crate::Differences,
+        device: &Device,
+        tiers: &[TierState],
+    ) -> Result<Self> {
+        Lineage::new(how.config).map_err(BuildError::reduction)?;
         let kernels = OnDevice::new(device, tiers)?;
         let has_storage = tiers.iter().any(|tier| !tier.medium.is_memory());
         Ok(Self {
-            config,
+            config: how.config,
+            restore_reads: how.restore_reads.into(),
             reads_whole: has_storage || kernels.is_some(),
             kernels,
             coder: None,
@@ -324,7 +328,7 @@ impl Differences {
     }
 
     /// Adds a difference to the chain of the newest version. Returns false, and adds nothing, if a new chain is to begin with it:
-    /// little is as before, or a restore would read more than [`MOST_READ`] checkpoints.
+    /// little is as before, or a restore would read more than `restore_reads` checkpoints.
     fn extend_chain(&self, encoder: &mut Encoder, summary: &Summary, is_alone: bool) -> bool {
         let size = summary.checkpoint_bytes;
         let begins = if is_alone { 0 } else { encoder.read };
@@ -333,7 +337,7 @@ impl Differences {
             // The bytes of the checkpoint are read once, from whichever differences have them.
             false => begins.max(size) + summary.stored_bytes - summary.payload_bytes,
         };
-        let fits = summary.stored_bytes <= size / 2 && read <= MOST_READ * size;
+        let fits = summary.stored_bytes <= size / 2 && read <= self.restore_reads * size;
         if is_alone || fits {
             encoder.read = read;
         }
