@@ -27,7 +27,8 @@ pub struct Usage {
     pub read: Option<u64>,
     /// Number of its readings.
     pub reads: u32,
-    /// True if versions were lately read again so soon that the fastest tier can have kept them.
+    /// True if versions were lately read again so soon that the fastest tier can have kept them, when this one was last
+    /// written or read.
     pub returns_soon: bool,
 }
 

@@ -31,9 +31,23 @@ pub(crate) struct Phase {
     pub(crate) prefetches: bool,
     /// A checkpoint was asked for: adopted copies may be written to tiers that outlive the application.
     pub(crate) has_begun: bool,
+    /// The most bytes that the history held at once.
+    pub(crate) peak: u64,
+    /// True if a version of the history was read.
+    pub(crate) has_read: bool,
+    /// True if a call waited for the lowest tier before.
+    pub(crate) has_waited: bool,
 }
 
 impl Phase {
+    /// Begins another history: the last version of the one before went.
+    pub(crate) fn begin_history(&mut self) {
+        self.prefetches = false;
+        self.is_reading = false;
+        self.has_read = false;
+        self.peak = 0;
+    }
+
     /// Returns the position before which versions are prefetched: while the application writes, only those that it
     /// named.
     pub(crate) fn fetched_before(&self) -> Position {
@@ -63,8 +77,9 @@ pub(crate) struct Outlook {
     pub(crate) write_reserve: u64,
     /// True if checkpoints are still to come.
     pub(crate) expects_writes: bool,
-    /// True if read versions stay, and twice the held bytes do not fit above the lowest tier.
-    pub(crate) piles_up: bool,
+    /// True if the lowest tier is written whenever it is idle: a call has waited for that before, or read versions stay,
+    /// and twice the held bytes do not fit above.
+    pub(crate) writes_when_idle: bool,
 }
 
 impl Outlook {
@@ -83,8 +98,16 @@ impl Outlook {
         let fits = |bytes: u64| (is_told || !expects_writes) && total <= bytes;
         let fastest = ledger.tiers[0].space.limit();
         let write_reserve = match expects_writes && !fits(fastest) {
-            true => phase.last_size.saturating_mul(WRITE_RESERVE_QUARTERS) / 4,
+            // A larger reserve would keep more room free than it leaves to the versions that are there.
+            true => (phase.last_size.saturating_mul(WRITE_RESERVE_QUARTERS) / 4).min(fastest / 2),
             false => 0,
+        };
+        // A program that writes between its reads holds its hinted versions one after the other. They grow what is held
+        // and used again to its peak at most.
+        let known = ledger.order.total().bytes - ledger.order.unknown().bytes;
+        let growth_left = match phase.has_read {
+            true => phase.peak.saturating_sub(known),
+            false => u64::MAX,
         };
         let mut reach = 0_u64;
         let pairs = ledger.tiers.windows(2).enumerate();
@@ -96,7 +119,11 @@ impl Outlook {
             };
             reach = reach.saturating_add(held);
             let usable = reach.saturating_sub(write_reserve);
-            let mut end = ledger.order.boundary(usable, phase.last_size);
+            let all_live = ledger.order.boundary(usable, phase.last_size);
+            let mut end = match usable.checked_sub(growth_left) {
+                Some(rest) => all_live.max(ledger.order.boundary(rest, 0)),
+                None => all_live,
+            };
             // A part of a version can belong above only if versions move in parts.
             let in_parts = ledger.are_cut() && tiers.iter().all(|tier| !tier.config.whole);
             let least = if in_parts {
@@ -115,11 +142,12 @@ impl Outlook {
         let boundaries = boundaries.collect();
         let held = ledger.order.total().bytes;
         let piles_up = ledger.after_restore == AfterRestore::Keep && held.saturating_mul(2) > reach;
+        let writes_when_idle = piles_up || phase.has_waited;
         Self {
             boundaries,
             write_reserve,
             expects_writes,
-            piles_up,
+            writes_when_idle,
         }
     }
 

@@ -29,7 +29,7 @@ impl Plan {
             last,
             step,
             bytes,
-            returns_soon,
+            again,
         } = pattern;
         let before = last.map(|(version, moment)| {
             let records = self.ledger().records.iter();
@@ -37,7 +37,7 @@ impl Plan {
             let later: BTreeSet<_> = later.map(|(&version, _)| version).collect();
             (version, later)
         });
-        (phase, before, step, returns_soon).hash(hasher);
+        (phase, before, step, again).hash(hasher);
         let reach = self.ledger().tiers[0].space.limit();
         // The distance of a reading matters up to the reach of the fastest tier.
         let recent = self

@@ -164,8 +164,9 @@ impl Plan {
 
     /// Handles the reading of `version`, in these parts. Returns true if the version was given up with that.
     fn consumed(&mut self, version: Version, parts: &[(u64, TierId)]) -> bool {
+        self.phase.has_read = true;
         let reading = self.learn(version);
-        let returns_soon = self.pattern.returns_soon;
+        let returns_soon = self.pattern.returns_soon();
         let ledger = self.ledger_mut();
         let tick = ledger.tick;
         let sequence = ledger.hints.consume(version);
@@ -213,8 +214,8 @@ impl Plan {
         let before = self.pattern.bytes;
         if let Some(record) = ledger.records.get(&version) {
             let reach = ledger.tiers[0].space.limit();
-            let (written, last) = (record.written, record.reading);
-            let scan = self.pattern.observe(version, written, last, reach);
+            let (size, written, last) = (record.size, record.written, record.reading);
+            let scan = self.pattern.observe(version, size, written, last, reach);
             self.pattern.bytes += record.size;
             let direction = match scan.filter(|_| ledger.hints.next(version).is_none()) {
                 // Blocks may be read in one direction, and their versions in the other.

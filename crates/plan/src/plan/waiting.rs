@@ -53,6 +53,7 @@ impl Plan {
 
     pub(super) fn wait(&mut self, ticket: Ticket, version: Option<Version>) -> Result<(), Misuse> {
         self.calls.begin(ticket)?;
+        self.phase.has_waited = true;
         if let Some(version) = version {
             // A wait that is over asks for nothing to move.
             if !self.answer_about(ticket, version) {

@@ -45,6 +45,10 @@ impl Plan {
             self.calls.in_place.insert(ticket);
         }
         self.ledger_mut().insert(version, size, in_place, false);
+        if self.pattern.returns_soon() {
+            let ledger = self.ledger_mut();
+            ledger.change_record(version, |record, _| record.returns_soon = true);
+        }
         self.calls.blocked.push_back(BlockedCheckpoint {
             ticket,
             version,

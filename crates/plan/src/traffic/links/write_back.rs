@@ -149,7 +149,7 @@ impl Traffic {
             return false;
         }
         // Writes in idle time cost nothing.
-        let may_as_well = outlook.piles_up && self.depths[last.0].rising.transfers == 0;
+        let may_as_well = outlook.writes_when_idle && self.depths[last.0].rising.transfers == 0;
         if !(outlook.expects_writes || self.prefetch_blocked || is_short || may_as_well) {
             return false;
         }
