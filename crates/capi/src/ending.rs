@@ -15,7 +15,7 @@ static EXIT: Once = Once::new();
 /// `tf_log_line` of the header.
 type LogLine = unsafe extern "C" fn(context: *mut c_void, level: c_int, line: *const c_char);
 
-/// What a callback gets back.
+/// The context that a callback gets back.
 struct Context(*mut c_void);
 
 // SAFETY: `tierflow.h` says that the callback is called from any thread.

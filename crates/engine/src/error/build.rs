@@ -73,7 +73,7 @@ pub enum BuildError {
     },
     /// An option is about durable versions, and the engine has no durable tier.
     #[error(
-        "{what} is about versions that outlive the engine: give it node_local, external or external_vault, too"
+        "{what} is about versions that outlive the engine: give it node_local, external or a tier of a vault, too"
     )]
     NothingLasts {
         /// The builder's method.

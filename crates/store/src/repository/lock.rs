@@ -76,7 +76,7 @@ impl Directory {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let shared = FlockOperation::NonBlockingLockShared;
         let file = match fs::openat(&*self.descriptor, LOCK, flags, Mode::empty()) {
-            // Where there was no room for the file, the directory is locked.
+            // The directory is locked if there was no room for the file.
             Err(Errno::NOENT) => fs::openat(&*self.descriptor, ".", FOLDER, Mode::empty())
                 .map_err(|source| self.failed_opening(".", source))?,
             opened => opened.map_err(|source| self.failed_opening(LOCK, source))?,
