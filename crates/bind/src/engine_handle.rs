@@ -229,6 +229,12 @@ impl EngineHandle {
         Ok(())
     }
 
+    /// Returns true if redundancy passes by the functions of the group, which cannot be called once the process ends: an MPI that
+    /// was finalized.
+    pub fn passes_by_group(&self) -> bool {
+        self.passes_by_group
+    }
+
     /// Closes the engine for good.
     ///
     /// # Errors

@@ -37,8 +37,11 @@ impl Client {
         let patience = self.config.options.closing_patience;
         let waited = self.housekeeping.wait_while_moving(patience);
         let ended = self.name_lost(waited);
-        // The engine names the same versions by numbers that the program does not know.
-        let _told_above = self.core.handle().end(Until::patience(Duration::ZERO));
+        let handle = self.core.handle();
+        if !handle.passes_by_group() {
+            // The engine names the same versions by numbers that the program does not know.
+            let _told_above = handle.end(Until::patience(Duration::ZERO));
+        }
         ended
     }
 

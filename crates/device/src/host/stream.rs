@@ -18,6 +18,10 @@ pub(super) struct InlineQueue {
 }
 
 /// Marks of a stream that are reached on demand: how far a device's work has come, which on the host nothing else delays.
+#[cfg_attr(
+    not(feature = "testing"),
+    allow(unreachable_pub, reason = "public with `testing` alone")
+)]
 #[derive(Clone, Debug, Default)]
 pub struct LateEnds(Arc<Ends>);
 
