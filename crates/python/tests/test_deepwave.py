@@ -50,7 +50,7 @@ MODELS: dict[str, tuple[list[float], str, str]] = {
     "elastic_vti": ([5e9, 2e9, 5e9, 1e9, 1 / 2200], "source_amplitudes_y", "receiver_locations_y"),
     "viscoacoustic": ([1500, 2200, 40], "source_amplitudes_pressure_rate", "receiver_locations_p"),
 }
-# What a propagator needs besides, as a model with a gradient, and as it is.
+# The scattering models that a linearised propagator needs besides.
 SCATTER = {"scalar_born": {"dv": 20}, "acoustic_born": {"dv": 20}, "elastic_born": {"dmu": 1e7}}
 
 
