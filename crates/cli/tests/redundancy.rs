@@ -76,7 +76,7 @@ fn named(version: u64, serial: u64) -> Vec<Saved> {
     ]
 }
 
-/// What VELOC's interface wrote on nodes, in the directory that its configuration names.
+/// The versions that VELOC's interface wrote on nodes, in the directory that its configuration names.
 #[test]
 fn checkpoints_on_nodes_are_listed_verified_and_rebuilt_by_their_names() {
     let below = Path::new("tierflow/ranks-2");
