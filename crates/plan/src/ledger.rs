@@ -29,6 +29,7 @@ use crate::hints::Hints;
 use crate::order::{ExtentId, Key, Order, Point, Position, Ranked};
 use crate::policy::{Policy, Usage};
 use crate::record::{Extent, Record};
+use crate::reuse::Contest;
 use crate::space::Space;
 use crate::statistics::Counts;
 use crate::sums::Weight;
@@ -68,6 +69,8 @@ pub(crate) struct Ledger {
     pub(crate) discarded: Discarded,
     pub(crate) hints: Hints,
     pub(crate) order: Order,
+    /// Chooses the order of versions without hints.
+    pub(crate) contest: Contest,
     pub(crate) policy: Box<dyn Policy>,
     /// Chooses the neighbours to evict if the policy wants every version in one run.
     pub(crate) windows: Option<windows::Windows>,
@@ -148,6 +151,7 @@ impl Ledger {
             discarded: Discarded::default(),
             hints: Hints::default(),
             order: Order::default(),
+            contest: Contest::default(),
             windows,
             policy: config.policy,
             after_restore: config.after_restore,
@@ -244,7 +248,13 @@ impl Ledger {
         let (extents, encoded_sizes) = (record.extents.len(), EncodedSizes::of(record));
         let before = self.members_before(version, 0..extents);
         let record = self.records.get_mut(&version)?;
+        let use_before = record.use_so_far();
         let result = change(record, &mut self.illegal);
+        if record.use_so_far() != use_before {
+            // Entered before left, so that nodes that hold both places stay.
+            self.contest.enter(record.use_so_far());
+            self.contest.leave(use_before);
+        }
         self.encoded_sizes
             .replace(encoded_sizes, EncodedSizes::of(record));
         self.update_standing(version);
@@ -276,7 +286,7 @@ impl Ledger {
             written: record.written,
             read: record.read,
             reads: record.reads,
-            returns_soon: record.returns_soon,
+            reuse: record.reuse,
         }))
     }
 
@@ -291,8 +301,7 @@ impl Ledger {
             written: self.tick,
             read: None,
             reads: 0,
-            reading: None,
-            returns_soon: false,
+            reuse: self.contest.followed(),
             extents: Vec::new(),
             readers: 0,
             waiting: Vec::new(),
@@ -306,6 +315,7 @@ impl Ledger {
         };
         record.key = Self::key(&*self.policy, &self.hints, version, &record);
         self.order.enter(record.key, Weight::written(size));
+        self.contest.enter(record.use_so_far());
         self.records.insert(version, record);
     }
 
@@ -315,6 +325,7 @@ impl Ledger {
         self.encoded_sizes
             .replace(EncodedSizes::of(&record), EncodedSizes::default());
         self.order.leave(record.key, Weight::written(record.size));
+        self.contest.leave(record.use_so_far());
         for tier in &mut self.tiers {
             if let Some(owed) = &mut tier.owed {
                 owed.remove(&(record.written, version));

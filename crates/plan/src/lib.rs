@@ -12,6 +12,7 @@ mod order;
 mod plan;
 mod policy;
 mod record;
+mod reuse;
 mod space;
 mod statistics;
 mod sums;
@@ -29,6 +30,7 @@ pub use ids::{Ticket, TierId, TransferId, Version};
 pub use plan::Violation;
 pub use plan::{Foreseen, Plan};
 pub use policy::{Fifo, Lru, Policy, Residency, Score, Standing, Usage};
+pub use reuse::Reuse;
 pub use statistics::{
     Cause, Eviction, HopStatistics, PrefetchDistance, Statistics, TierStatistics,
 };

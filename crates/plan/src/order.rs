@@ -157,19 +157,6 @@ impl Order {
         Point::LAST
     }
 
-    /// Returns the end from which waiting versions are read, given that one of them is read: the nearer end, by bytes.
-    pub(crate) fn nearer_end(&self, key: Key) -> Option<Direction> {
-        let waiting = &self.classes[key.class()];
-        let older = waiting.before(key.number()).bytes;
-        let mut newer = waiting.total();
-        newer -= waiting.before(key.number() + 1);
-        let is_waiting = key.class() as u64 == WAITING >> SHIFT && older != newer.bytes;
-        is_waiting.then_some(match older < newer.bytes {
-            true => Direction::OldestFirst,
-            false => Direction::NewestFirst,
-        })
-    }
-
     /// Returns the bytes of all versions before a key.
     #[cfg(any(test, feature = "check"))]
     pub(crate) fn before(&self, key: Key, each: u64) -> u64 {
@@ -375,21 +362,6 @@ mod tests {
             for item in &list {
                 prop_assert_eq!(order.before(item.1, 0), sum);
                 sum += item.2;
-            }
-            for item in &list {
-                let waiting = |of: &dyn Fn(u64) -> bool| -> u64 {
-                    let others = list.iter().filter(|other| other.1.class() == 2 && of(other.1.number()));
-                    others.map(|other| other.2).sum()
-                };
-                let number = item.1.number();
-                let (older, newer) = (waiting(&|n| n < number), waiting(&|n| n > number));
-                let expected = match older.cmp(&newer) {
-                    _ if item.1.class() != 2 => None,
-                    std::cmp::Ordering::Less => Some(Direction::OldestFirst),
-                    std::cmp::Ordering::Equal => None,
-                    std::cmp::Ordering::Greater => Some(Direction::NewestFirst),
-                };
-                prop_assert_eq!(order.nearer_end(item.1), expected);
             }
             let first = list.first().map(|item| item.1);
             let last = list.last().map(|item| item.1);

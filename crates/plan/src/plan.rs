@@ -1,7 +1,6 @@
 //! The state machine: events in, commands out.
 
 mod calls;
-mod pattern;
 mod reading;
 mod suspending;
 mod waiting;
@@ -25,7 +24,6 @@ use crate::statistics::{Cause, Eviction, Statistics, TierStatistics};
 use crate::traffic::{Pressure, Traffic};
 use crate::{TierId, Version};
 use calls::Calls;
-use pattern::Pattern;
 
 /// The plan: which bytes go where, and when. See the [crate](crate).
 #[derive(Debug)]
@@ -33,7 +31,6 @@ pub struct Plan {
     traffic: Traffic,
     calls: Calls,
     phase: Phase,
-    pattern: Pattern,
 }
 
 impl Plan {
@@ -46,7 +43,6 @@ impl Plan {
             traffic: Traffic::new(Ledger::new(config)?),
             calls: Calls::default(),
             phase: Phase::default(),
-            pattern: Pattern::default(),
         })
     }
 
@@ -178,6 +174,7 @@ impl Plan {
     /// Starts all that can be started now: first callers, then what makes room for them, then what prepares later
     /// calls.
     fn pump(&mut self) {
+        self.phase.peak = self.phase.peak.max(self.ledger().order.total().bytes);
         loop {
             let outlook = Outlook::new(self.ledger(), &self.phase);
             self.vacate();
@@ -218,8 +215,7 @@ impl Plan {
         }
         if self.ledger().records.is_empty() {
             // The next version starts another history.
-            self.phase.prefetches = false;
-            self.phase.is_reading = false;
+            self.phase.begin_history();
         }
     }
 

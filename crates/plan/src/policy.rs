@@ -11,6 +11,7 @@ pub use residency::Residency;
 pub use score::Score;
 
 use crate::Version;
+use crate::reuse::Reuse;
 
 /// The facts about a version that a policy may know. Times are the plan's own: one tick per event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,8 +28,8 @@ pub struct Usage {
     pub read: Option<u64>,
     /// Number of its readings.
     pub reads: u32,
-    /// True if versions were lately read again so soon that the fastest tier can have kept them.
-    pub returns_soon: bool,
+    /// The order in which versions without hints were expected to be read when this one was last written or read.
+    pub reuse: Reuse,
 }
 
 /// A version's standing in the order of use: the classes one after the other, in each by number.

@@ -2,6 +2,7 @@
 
 use crate::command::{Difference, Piece, Place};
 use crate::order::Key;
+use crate::reuse::{Reuse, UseSoFar};
 use crate::{Ticket, TierId, TransferId, Version};
 use tierflow_lifecycle::State;
 
@@ -192,10 +193,8 @@ pub(crate) struct Record {
     pub(crate) written: u64,
     pub(crate) read: Option<u64>,
     pub(crate) reads: u32,
-    /// Bytes that the application had read before its last reading of this version began.
-    pub(crate) reading: Option<u64>,
-    /// True if versions were read again soon, at the time of the last reading.
-    pub(crate) returns_soon: bool,
+    /// The order in which versions were expected to be read when this one was last written or read.
+    pub(crate) reuse: Reuse,
     /// In ascending order, without holes. Empty before room is granted.
     pub(crate) extents: Vec<Extent>,
     /// Callers that read the version now.
@@ -220,6 +219,14 @@ pub(crate) struct Record {
 }
 
 impl Record {
+    pub(crate) fn use_so_far(&self) -> UseSoFar {
+        UseSoFar {
+            written: self.written,
+            read: self.read,
+            bytes: self.size,
+        }
+    }
+
     /// Returns true if the application may ask for the version: accepted, and not discarded.
     pub(crate) fn is_held(&self) -> bool {
         !self.discarded && (self.is_taken_in || !self.produced)

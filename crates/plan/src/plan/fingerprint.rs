@@ -3,14 +3,13 @@
 
 use super::Plan;
 use super::calls::{Calls, ReadCall};
-use super::pattern::Pattern;
 use crate::hints::Hints;
 use crate::ledger::{Ledger, Tier};
 use crate::order::Position;
 use crate::record::{Extent, Record, Replica};
 use crate::traffic::{Flight, Traffic};
 use crate::{Ticket, TierId, Version};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
 impl Plan {
@@ -23,33 +22,8 @@ impl Plan {
             traffic,
             calls,
             phase,
-            pattern,
         } = self;
-        let Pattern {
-            last,
-            step,
-            bytes,
-            returns_soon,
-        } = pattern;
-        let before = last.map(|(version, moment)| {
-            let records = self.ledger().records.iter();
-            let later = records.filter(|(_, record)| record.written > moment);
-            let later: BTreeSet<_> = later.map(|(&version, _)| version).collect();
-            (version, later)
-        });
-        (phase, before, step, returns_soon).hash(hasher);
-        let reach = self.ledger().tiers[0].space.limit();
-        // The distance of a reading matters up to the reach of the fastest tier.
-        let recent = self
-            .ledger()
-            .records
-            .iter()
-            .filter_map(|(&version, record)| {
-                let distance = bytes - record.reading?;
-                Some((version, distance.min(reach + 1)))
-            });
-        let recent: BTreeSet<_> = recent.collect();
-        recent.hash(hasher);
+        phase.hash(hasher);
         traffic.fingerprint(hasher);
         calls.fingerprint(&traffic.ledger, hasher);
     }
@@ -105,6 +79,7 @@ impl Ledger {
             discarded,
             hints,
             order,
+            contest,
             policy: _,
             windows,
             after_restore: _,
@@ -123,6 +98,7 @@ impl Ledger {
         } = self;
         let awaited = windows.as_ref().map(|windows| &windows.awaited);
         (discarded, latest_encoding, order.direction(), awaited).hash(hasher);
+        contest.costs().hash(hasher);
         hints.fingerprint(hasher);
         for tier in tiers {
             let Tier {
@@ -174,8 +150,7 @@ impl Record {
             written: _,
             read: _,
             reads,
-            reading: _,
-            returns_soon,
+            reuse,
             extents,
             readers,
             waiting,
@@ -190,7 +165,7 @@ impl Record {
         (
             size,
             reads,
-            returns_soon,
+            reuse,
             readers,
             waiting.len(),
             form,

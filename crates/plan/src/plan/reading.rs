@@ -164,9 +164,10 @@ impl Plan {
 
     /// Handles the reading of `version`, in these parts. Returns true if the version was given up with that.
     fn consumed(&mut self, version: Version, parts: &[(u64, TierId)]) -> bool {
-        let reading = self.learn(version);
-        let returns_soon = self.pattern.returns_soon;
+        self.phase.has_read = true;
+        self.learn(version);
         let ledger = self.ledger_mut();
+        let reuse = ledger.contest.followed();
         let tick = ledger.tick;
         let sequence = ledger.hints.consume(version);
         let is_kept = ledger.after_restore == AfterRestore::Keep;
@@ -176,8 +177,7 @@ impl Plan {
             if is_kept {
                 record.read = Some(tick);
                 record.reads = record.reads.saturating_add(1);
-                record.reading = Some(reading);
-                record.returns_soon = returns_soon;
+                record.reuse = reuse;
             }
             for extent in &mut record.extents {
                 let replicas = extent.replicas.iter_mut();
@@ -207,25 +207,25 @@ impl Plan {
         !is_kept
     }
 
-    /// Learns from a reading. Returns the bytes that the application had read before it.
-    fn learn(&mut self, version: Version) -> u64 {
-        let ledger = &mut self.traffic.ledger;
-        let before = self.pattern.bytes;
-        if let Some(record) = ledger.records.get(&version) {
-            let reach = ledger.tiers[0].space.limit();
-            let (written, last) = (record.written, record.reading);
-            let scan = self.pattern.observe(version, written, last, reach);
-            self.pattern.bytes += record.size;
-            let direction = match scan.filter(|_| ledger.hints.next(version).is_none()) {
-                // Blocks may be read in one direction, and their versions in the other.
-                Some((_, true)) => ledger.order.nearer_end(record.key),
-                Some((direction, false)) => Some(direction),
-                None => None,
-            };
-            if let Some(direction) = direction {
-                ledger.order.set_direction(direction);
-            }
+    /// Learns from a reading that no hint announced.
+    fn learn(&mut self, version: Version) {
+        let ledger = self.ledger_mut();
+        let Some(record) = ledger.records.get(&version) else {
+            return;
+        };
+        if ledger.hints.next(version).is_some() {
+            return;
         }
-        before
+        let mut reach = 0_u64;
+        let above = ledger.tiers[..ledger.last().0].iter();
+        let reaches = above.map(|tier| {
+            reach = reach.saturating_add(tier.space.limit());
+            reach
+        });
+        let reaches: Vec<_> = reaches.collect();
+        ledger.contest.observe(record.use_so_far(), &reaches);
+        if let Some(direction) = ledger.contest.direction() {
+            ledger.order.set_direction(direction);
+        }
     }
 }

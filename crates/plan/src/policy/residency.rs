@@ -1,18 +1,18 @@
 use super::{Policy, Standing, Usage};
+use crate::reuse::Reuse;
 
-/// The default: hinted versions in the order of the hints, then those that return soon, then the others, newest first.
-///
-/// A version that was read and is kept is expected again after all others, unless versions were lately read again soon.
+/// The default: hinted versions in the order of the hints, then the others in the [order](Reuse) that cost least lately.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Residency;
 
 impl Policy for Residency {
     fn standing(&self, usage: &Usage) -> Standing {
-        match (usage.hinted, usage.read) {
-            (Some(sequence), _) => Standing::Known(sequence),
-            (None, None) => Standing::Waiting(usage.written),
-            (None, Some(read)) if usage.returns_soon => Standing::Recent(read),
-            (None, Some(read)) => Standing::Passed(read),
+        match (usage.hinted, usage.reuse, usage.read) {
+            (Some(sequence), _, _) => Standing::Known(sequence),
+            (None, Reuse::Recency, read) => Standing::Recent(read.unwrap_or(usage.written)),
+            (None, Reuse::Age, _) => Standing::Recent(usage.written),
+            (None, Reuse::Scan, None) => Standing::Waiting(usage.written),
+            (None, Reuse::Scan, Some(read)) => Standing::Passed(read),
         }
     }
 

@@ -1,0 +1,287 @@
+//! The order in which versions without hints are read again, learned from the readings so far.
+
+use crate::order::Direction;
+use crate::sums::{Sums, Weight};
+use std::cmp::Ordering;
+
+/// The order in which versions without hints are expected to be read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Reuse {
+    /// First the versions that were not read yet, from the newest or from the oldest, then the others, the one read
+    /// longest ago first.
+    #[default]
+    Scan,
+    /// The version written or read last first.
+    Recency,
+    /// The version written last first.
+    Age,
+}
+
+/// The use of a version so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct UseSoFar {
+    /// Tick at which it was taken in.
+    pub(crate) written: u64,
+    /// Tick at which it was read last.
+    pub(crate) read: Option<u64>,
+    /// Bytes of the version.
+    pub(crate) bytes: u64,
+}
+
+/// The costs of the orders that versions without hints may be read in, of which the cheapest is followed.
+///
+/// All held versions are kept in each order, whichever is followed. A reading costs an order the bytes of the version that
+/// would have lain below each tier, had the versions lain in that order. All costs are halved each time half of the bytes
+/// held were read, so that the last readings count most (follow the leader: Littlestone and Warmuth, Information and Computation
+/// 108(2), 1994; versions followed beside the cache, as in the ghost lists of ARC: Megiddo and Modha, FAST'03).
+#[derive(Debug, Default)]
+pub(crate) struct Contest {
+    /// Versions that were not read, by the tick of their writing.
+    unread: Sums,
+    /// Versions that were read, by the tick of their last reading.
+    read: Sums,
+    /// Versions that were read, by the tick of their writing.
+    read_by_age: Sums,
+    costs: Costs,
+}
+
+/// The costs of the orders, less the least of them, and the order that is followed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Costs {
+    /// Of [`Reuse::Scan`] with the newest unread version first, and with the oldest first.
+    newest_first: u64,
+    oldest_first: u64,
+    recency: u64,
+    age: u64,
+    /// Bytes read, halved with the costs.
+    observed: u64,
+    followed: Reuse,
+}
+
+impl Costs {
+    fn of(&self, order: Reuse) -> u64 {
+        match order {
+            Reuse::Scan => self.newest_first.min(self.oldest_first),
+            Reuse::Recency => self.recency,
+            Reuse::Age => self.age,
+        }
+    }
+
+    fn all(&mut self) -> [&mut u64; 4] {
+        let Self {
+            newest_first,
+            oldest_first,
+            recency,
+            age,
+            ..
+        } = self;
+        [newest_first, oldest_first, recency, age]
+    }
+}
+
+impl Contest {
+    /// The order that is followed.
+    pub(crate) fn followed(&self) -> Reuse {
+        self.costs.followed
+    }
+
+    /// Returns the end from which unread versions were read at less cost; `None` if there is none.
+    pub(crate) fn direction(&self) -> Option<Direction> {
+        let Costs {
+            newest_first,
+            oldest_first,
+            ..
+        } = self.costs;
+        match newest_first.cmp(&oldest_first) {
+            Ordering::Less => Some(Direction::NewestFirst),
+            Ordering::Equal => None,
+            Ordering::Greater => Some(Direction::OldestFirst),
+        }
+    }
+
+    #[cfg(any(test, feature = "check"))]
+    pub(crate) fn costs(&self) -> Costs {
+        self.costs
+    }
+
+    pub(crate) fn enter(&mut self, version: UseSoFar) {
+        let weight = Weight::written(version.bytes);
+        match version.read {
+            None => self.unread.add(version.written, weight),
+            Some(read) => {
+                self.read.add(read, weight);
+                self.read_by_age.add(version.written, weight);
+            }
+        }
+    }
+
+    pub(crate) fn leave(&mut self, version: UseSoFar) {
+        let weight = Weight::written(version.bytes);
+        match version.read {
+            None => self.unread.subtract(version.written, weight),
+            Some(read) => {
+                self.read.subtract(read, weight);
+                self.read_by_age.subtract(version.written, weight);
+            }
+        }
+    }
+
+    /// Takes in the reading of a version that no hint announced. `reaches`: by tier but the lowest, the bytes that fit
+    /// there and above.
+    pub(crate) fn observe(&mut self, version: UseSoFar, reaches: &[u64]) {
+        let UseSoFar {
+            written,
+            read,
+            bytes,
+        } = version;
+        let (newest_first, oldest_first) = match read {
+            None => (
+                after(&self.unread, written),
+                self.unread.before(written).bytes,
+            ),
+            Some(read) => {
+                let before = self.unread.total().bytes + self.read.before(read).bytes;
+                (before, before)
+            }
+        };
+        let touched = read.unwrap_or(written);
+        let recency = after(&self.unread, touched) + after(&self.read, touched);
+        let age = after(&self.unread, written) + after(&self.read_by_age, written);
+        let below = |before: u64| -> u64 {
+            let end = before.saturating_add(bytes);
+            let below = reaches.iter().map(|&reach| end.saturating_sub(reach));
+            below.map(|below| below.min(bytes)).sum()
+        };
+        // The version that was read last belongs on the fastest tier by recency: its bytes are moved there, too.
+        let added = [
+            below(newest_first),
+            below(oldest_first),
+            below(recency).saturating_mul(2),
+            below(age),
+        ];
+        let held = self.unread.total().bytes + self.read.total().bytes;
+        let costs = &mut self.costs;
+        for (cost, more) in costs.all().into_iter().zip(added) {
+            *cost = cost.saturating_add(more);
+        }
+        costs.observed = costs.observed.saturating_add(bytes);
+        let is_over = costs.observed > held;
+        costs.observed >>= u32::from(is_over);
+        let least = costs.all().into_iter().map(|cost| *cost).min();
+        for cost in costs.all() {
+            *cost = (*cost - least.unwrap_or(0)) >> u32::from(is_over);
+        }
+        let orders = [Reuse::Scan, Reuse::Recency, Reuse::Age].into_iter();
+        let best = orders.min_by_key(|&order| costs.of(order));
+        if let Some(best) = best.filter(|&best| costs.of(best) < costs.of(costs.followed)) {
+            costs.followed = best;
+        }
+    }
+}
+
+/// Returns the bytes of larger numbers.
+fn after(sums: &Sums, number: u64) -> u64 {
+    sums.total().bytes - sums.before(number + 1).bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    /// Returns the bytes of a version that lie below the tiers, if all versions lie in the order of a key.
+    fn below<K: Ord>(
+        held: &BTreeMap<u64, UseSoFar>,
+        version: u64,
+        reaches: &[u64],
+        key: impl Fn(&UseSoFar) -> K,
+    ) -> u64 {
+        let own = held[&version];
+        let sooner = held.values().filter(|other| key(other) < key(&own));
+        let before: u64 = sooner.map(|other| other.bytes).sum();
+        let bytes = before..before + own.bytes;
+        let missed = |&reach: &u64| bytes.clone().filter(|&byte| byte >= reach).count() as u64;
+        reaches.iter().map(missed).sum()
+    }
+
+    proptest! {
+        #[test]
+        fn a_reading_costs_each_order_the_bytes_that_would_have_lain_below(
+            steps in prop::collection::vec((0_u8..4, 0_u64..12, 1_u64..9), 1..60),
+            reaches in prop::collection::vec(1_u64..40, 1..3),
+        ) {
+            let mut contest = Contest::default();
+            let mut held: BTreeMap<u64, UseSoFar> = BTreeMap::new();
+            for (tick, (step, version, bytes)) in (1..).zip(steps) {
+                let before = held.get(&version).copied();
+                match (step, before) {
+                    (0 | 1, None) => {
+                        let written = UseSoFar { written: tick, read: None, bytes };
+                        contest.enter(written);
+                        held.insert(version, written);
+                    }
+                    (0, Some(before)) => {
+                        contest.leave(before);
+                        held.remove(&version);
+                    }
+                    (_, Some(before)) => {
+                        let expected = [
+                            below(&held, version, &reaches, |u| (u.read, i128::from(u.written) * if u.read.is_none() { -1 } else { 0 })),
+                            below(&held, version, &reaches, |u| (u.read, if u.read.is_none() { u.written } else { 0 })),
+                            2 * below(&held, version, &reaches, |u| std::cmp::Reverse(u.read.unwrap_or(u.written))),
+                            below(&held, version, &reaches, |u| std::cmp::Reverse(u.written)),
+                        ];
+                        contest.costs = Costs::default();
+                        contest.observe(before, &reaches);
+                        let least = expected.iter().min().copied().unwrap_or(0);
+                        let halved = u32::from(before.bytes > held.values().map(|u| u.bytes).sum());
+                        let costs: Vec<_> = contest.costs.all().into_iter().map(|cost| *cost).collect();
+                        let expected: Vec<_> = expected.iter().map(|cost| (cost - least) >> halved).collect();
+                        prop_assert_eq!(costs, expected);
+                        let after = UseSoFar { read: Some(tick), ..before };
+                        contest.enter(after);
+                        contest.leave(before);
+                        held.insert(version, after);
+                    }
+                    (_, None) => {}
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_order_of_least_cost_is_followed() {
+        let mut contest = Contest::default();
+        let mut held: Vec<_> = (0..10)
+            .map(|tick| UseSoFar {
+                written: tick,
+                read: None,
+                bytes: 1,
+            })
+            .collect();
+        held.iter().for_each(|&version| contest.enter(version));
+        let mut read = |contest: &mut Contest, at: usize, tick: u64| {
+            contest.observe(held[at], &[3]);
+            let after = UseSoFar {
+                read: Some(tick),
+                ..held[at]
+            };
+            contest.enter(after);
+            contest.leave(held[at]);
+            held[at] = after;
+        };
+        // From the oldest to the newest: a scan.
+        (0..10).for_each(|at| read(&mut contest, at, 10 + at as u64));
+        assert_eq!(
+            (contest.followed(), contest.direction()),
+            (Reuse::Scan, Some(Direction::OldestFirst))
+        );
+        // The same two again and again.
+        (20..60).for_each(|tick| read(&mut contest, tick % 2, tick as u64));
+        assert_eq!(contest.followed(), Reuse::Recency);
+        // Once more one after the other, twice.
+        (60..80).for_each(|tick| read(&mut contest, tick % 10, tick as u64));
+        assert_eq!(contest.followed(), Reuse::Scan);
+    }
+}

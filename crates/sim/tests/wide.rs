@@ -1,0 +1,47 @@
+//! Wide cells in which a rule of the plan was found: each lost many times as much before.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use tierflow_plan::{Fifo, Lru};
+use tierflow_sim::sweep::{Cell, wide_cells};
+use tierflow_sim::{Simulation, fluid_bound};
+
+/// The seed that the rules were developed with.
+const SEED: u64 = 5150;
+
+fn cell(at: usize) -> Cell {
+    wide_cells(SEED, at + 1).pop().unwrap()
+}
+
+fn lost_ns(simulation: Simulation, cell: &Cell) -> f64 {
+    let outcome = simulation.run(std::slice::from_ref(&cell.workload));
+    outcome.unwrap().lost_ns() as f64
+}
+
+/// Returns the time that the default loses, over that of the better of LRU and FIFO.
+fn over_lru_and_fifo(at: usize) -> f64 {
+    let cell = cell(at);
+    let simulation = || Simulation::new(cell.hardware.clone());
+    let lru = lost_ns(simulation().policy(|| Lru), &cell);
+    let fifo = lost_ns(simulation().policy(|| Fifo), &cell);
+    lost_ns(simulation(), &cell) / lru.min(fifo)
+}
+
+/// The newest versions are read again and again, without hints: 11.5, 2.6 and 2.6 times the better of the two before.
+#[test]
+fn versions_that_return_soon_without_hints_are_kept() {
+    for at in [46, 1, 19] {
+        let ratio = over_lru_and_fifo(at);
+        assert!(ratio <= 1.10, "{ratio} in {}", cell(at).name);
+    }
+}
+
+/// Versions are written and read in turn, all of it hinted: 9.7 times the bound before.
+#[test]
+fn hinted_versions_to_come_do_not_weigh_as_if_all_were_held_at_once() {
+    let cell = cell(102);
+    let bound = fluid_bound(&cell.hardware, std::slice::from_ref(&cell.workload)).unwrap();
+    let lost = lost_ns(Simulation::new(cell.hardware.clone()), &cell);
+    let ratio = lost / bound.lost_ns as f64;
+    assert!(ratio <= 4.5, "{ratio} in {}", cell.name);
+}
