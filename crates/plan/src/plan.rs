@@ -174,6 +174,7 @@ impl Plan {
     /// Starts all that can be started now: first callers, then what makes room for them, then what prepares later
     /// calls.
     fn pump(&mut self) {
+        self.phase.peak = self.phase.peak.max(self.ledger().order.total().bytes);
         loop {
             let outlook = Outlook::new(self.ledger(), &self.phase);
             self.vacate();
@@ -214,8 +215,7 @@ impl Plan {
         }
         if self.ledger().records.is_empty() {
             // The next version starts another history.
-            self.phase.prefetches = false;
-            self.phase.is_reading = false;
+            self.phase.begin_history();
         }
     }
 

@@ -31,9 +31,21 @@ pub(crate) struct Phase {
     pub(crate) prefetches: bool,
     /// A checkpoint was asked for: adopted copies may be written to tiers that outlive the application.
     pub(crate) has_begun: bool,
+    /// The most bytes that the history held at once.
+    pub(crate) peak: u64,
+    /// True if a version of the history was read.
+    pub(crate) has_read: bool,
 }
 
 impl Phase {
+    /// Begins another history: the last version of the one before went.
+    pub(crate) fn begin_history(&mut self) {
+        self.prefetches = false;
+        self.is_reading = false;
+        self.has_read = false;
+        self.peak = 0;
+    }
+
     /// Returns the position before which versions are prefetched: while the application writes, only those that it
     /// named.
     pub(crate) fn fetched_before(&self) -> Position {
@@ -86,6 +98,18 @@ impl Outlook {
             true => phase.last_size.saturating_mul(WRITE_RESERVE_QUARTERS) / 4,
             false => 0,
         };
+        // A program that reads between its writes needs the room for its readings, too.
+        let write_reserve = match phase.has_read {
+            true => write_reserve.min(fastest / 2),
+            false => write_reserve,
+        };
+        // A program that writes between its reads holds its hinted versions one after the other. They grow what is held
+        // and used again to its peak at most.
+        let known = ledger.order.total().bytes - ledger.order.unknown().bytes;
+        let growth_left = match phase.has_read {
+            true => phase.peak.saturating_sub(known),
+            false => u64::MAX,
+        };
         let mut reach = 0_u64;
         let pairs = ledger.tiers.windows(2).enumerate();
         let boundaries = pairs.map(|(above, tiers)| {
@@ -96,7 +120,11 @@ impl Outlook {
             };
             reach = reach.saturating_add(held);
             let usable = reach.saturating_sub(write_reserve);
-            let mut end = ledger.order.boundary(usable, phase.last_size);
+            let all_live = ledger.order.boundary(usable, phase.last_size);
+            let mut end = match usable.checked_sub(growth_left) {
+                Some(rest) => all_live.max(ledger.order.boundary(rest, 0)),
+                None => all_live,
+            };
             // A part of a version can belong above only if versions move in parts.
             let in_parts = ledger.are_cut() && tiers.iter().all(|tier| !tier.config.whole);
             let least = if in_parts {

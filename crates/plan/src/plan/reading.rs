@@ -164,6 +164,7 @@ impl Plan {
 
     /// Handles the reading of `version`, in these parts. Returns true if the version was given up with that.
     fn consumed(&mut self, version: Version, parts: &[(u64, TierId)]) -> bool {
+        self.phase.has_read = true;
         self.learn(version);
         let ledger = self.ledger_mut();
         let reuse = ledger.contest.followed();
