@@ -94,14 +94,10 @@ impl Outlook {
         let is_told = all_known && unwritten > 0;
         let fits = |bytes: u64| (is_told || !expects_writes) && total <= bytes;
         let fastest = ledger.tiers[0].space.limit();
-        let write_reserve = match expects_writes && !fits(fastest) {
+        // A program that reads between its writes needs the room for its readings.
+        let write_reserve = match expects_writes && !phase.has_read && !fits(fastest) {
             true => phase.last_size.saturating_mul(WRITE_RESERVE_QUARTERS) / 4,
             false => 0,
-        };
-        // A program that reads between its writes needs the room for its readings, too.
-        let write_reserve = match phase.has_read {
-            true => write_reserve.min(fastest / 2),
-            false => write_reserve,
         };
         // A program that writes between its reads holds its hinted versions one after the other. They grow what is held
         // and used again to its peak at most.
