@@ -34,7 +34,7 @@ from ._errors import ArgumentError
 from .adjoint import Kept
 
 if TYPE_CHECKING:
-    from pyadjoint import Tape
+    from pyadjoint import Tape as _Tape
 
     from ._tierflow import Engine
 
@@ -47,7 +47,7 @@ _Split = Callable[[Any], tuple[Sequence[Any], Callable[..., Any]]]
 _keeping: Store | None = None
 
 
-def keep_in(engine: Engine, types: Mapping[type, _Split], tape: Tape | None = None) -> Store:
+def keep_in(engine: Engine, types: Mapping[type, _Split], tape: _Tape | None = None) -> Store:
     """Has `tape`, or the working tape, keep variables of `types` in `engine`, once it checkpoints by a `Store.schedule`.
 
     For each type of pyadjoint's variables, `types` has a function that takes a variable and returns its arrays and a function that
@@ -90,7 +90,7 @@ class Stored(OverloadedType):  # type: ignore[misc]
 class Store(TapePackageData):  # type: ignore[misc]
     """The package data `tierflow` of a tape: what the tape asks when it keeps variables, and goes back for them."""
 
-    def __init__(self, engine: Engine, types: Mapping[type, _Split], tape: Tape) -> None:
+    def __init__(self, engine: Engine, types: Mapping[type, _Split], tape: _Tape) -> None:
         self._engine = engine
         self._types = dict(types)
         self._tape = tape
