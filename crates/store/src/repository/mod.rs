@@ -293,7 +293,8 @@ impl Repository {
         self.owned.is_empty()
     }
 
-    /// Returns true if a process, this one or another, has this rank's directory open to write: it holds the lock.
+    /// Returns true if a process, this one or another, has this rank's directory open to write: it holds the lock. Blobs have no locks, so
+    /// none is known of theirs.
     ///
     /// # Errors
     /// As [`versions`](Self::versions), and [`Error::File`] if the lock cannot be looked at.
