@@ -404,7 +404,7 @@ impl Catalog {
             Some(_) => &mut self.manifests,
         };
         if is_given_up {
-            // It may lie in the place of one that counted.
+            // The record may lie in the place of one that counted.
             if places.get(&version) == Some(&place) {
                 places.remove(&version);
             }
