@@ -22,7 +22,7 @@ from typing import Any
 
 from ._errors import ArgumentError, StorageError
 
-__all__ = ["child", "flatten", "framework", "subtree", "unflatten"]
+__all__ = ["child", "children", "flatten", "framework", "subtree", "unflatten"]
 
 _PLAIN = (type(None), bool, int, str)
 _KEYS = (*_PLAIN, float)
@@ -279,7 +279,7 @@ def subtree(structure: Any, way: str) -> Any:
     """
     node, at = structure, ""
     while at != way:
-        steps = {child(at, key): part for key, part in _children(node)}
+        steps = {child(at, key): part for key, part in children(node)}
         # Keys are compared as a whole: the next one ends at the way's end, or at a slash.
         further = [step for step in steps if way == step or way.startswith(step + "/")]
         if not further:
@@ -289,7 +289,7 @@ def subtree(structure: Any, way: str) -> Any:
     return node
 
 
-def _children(node: Any) -> Iterator[tuple[Any, Any]]:
+def children(node: Any) -> Iterator[tuple[Any, Any]]:
     if isinstance(node, list):
         yield from enumerate(node)
     elif isinstance(node, dict):
