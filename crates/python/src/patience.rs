@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use tierflow_bind::Until;
 use tierflow_engine::{Result, Version};
 
-use crate::errors;
+use crate::errors::OrRaise;
 use crate::options;
 
 /// All versions that something names, perhaps for ever.
@@ -70,7 +70,7 @@ impl Patience {
         });
         match raised {
             Some(error) => Err(error),
-            None => done?.map_err(|error| errors::raised(py, &error)),
+            None => done?.or_raise(py),
         }
     }
 }

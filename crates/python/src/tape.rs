@@ -98,8 +98,8 @@ impl Tape {
     fn clear(&self, py: Python<'_>) -> PyResult<()> {
         let stacks = std::mem::take(&mut self.inner().runs.lock().stacks);
         for version in stacks.into_values().flatten() {
-            let discarded = py.detach(|| self.inner().core.engine.discard(version));
-            discarded.or_raise(py)?;
+            py.detach(|| self.inner().core.engine.discard(version))
+                .or_raise(py)?;
         }
         Ok(())
     }

@@ -250,6 +250,63 @@ static void numbers_are_reserved(tf_engine engine)
     CHECK(tf_reserve(engine, 1, NULL) == TF_ARGUMENT);
 }
 
+/* Regions are listed, and slots are waited for no longer than is said. */
+static void regions_and_limits(tf_engine engine)
+{
+    tf_named parts[2] = {{"head", {memory, 100, TF_PLACE_HOST}}, {"body", {memory + 100, BYTES - 100, TF_PLACE_HOST}}};
+    char name[16];
+    uint64_t bytes = 0;
+    tf_slot all[11], slot = 0;
+    void *address;
+    const void *read;
+    size_t length, lent;
+    CHECK(tf_checkpoint_named(engine, 700, parts, 2, NULL) == TF_OK);
+    CHECK(tf_region_at(engine, 700, 1, name, sizeof name, &bytes) == TF_OK);
+    CHECK(strcmp(name, "body") == 0 && bytes == BYTES - 100);
+    CHECK(tf_region_at(engine, 700, 0, name, 3, NULL) == TF_OK && strcmp(name, "he") == 0);
+    CHECK(tf_region_at(engine, 700, 2, name, sizeof name, &bytes) == TF_UNKNOWN);
+    CHECK(tf_region_at(engine, 701, 0, name, sizeof name, &bytes) == TF_UNKNOWN);
+    CHECK(tf_consume_within(engine, 700, 20, &slot, &read, &length) == TF_OK && length == BYTES);
+    CHECK(tf_slot_end(slot, TF_GIVE_UP, NULL) == TF_OK);
+    /* 1 MiB has room for 10 of them. */
+    for (lent = 0; lent < 10; lent++)
+        CHECK(tf_produce_within(engine, 710 + lent, BYTES, 20, &all[lent], &address) == TF_OK);
+    CHECK(tf_produce_within(engine, 720, BYTES, 0.05, &all[10], &address) == TF_TIMED_OUT);
+    while (lent-- > 0)
+        CHECK(tf_slot_end(all[lent], TF_GIVE_UP, NULL) == TF_OK);
+    CHECK(tf_produce_within(engine, 720, BYTES, 20, &all[10], &address) == TF_OK);
+    CHECK(tf_slot_end(all[10], TF_GIVE_UP, NULL) == TF_OK);
+}
+
+/* Two engines have as much memory as their pool, which goes with the last of them. */
+static void a_pool_is_shared(const char *directory)
+{
+    tf_host_pool pool;
+    tf_options options;
+    tf_engine both[2];
+    tf_region whole = {memory, BYTES, TF_PLACE_HOST};
+    size_t engine;
+    CHECK(tf_host_pool_new(0, 0, &pool) == TF_ARGUMENT);
+    CHECK(tf_host_pool_new(8 << 20, 1 << 20, &pool) == TF_OK);
+    CHECK(tf_options_new(&options) == TF_OK);
+    CHECK(tf_options_set(options, "device", "host") == TF_OK);
+    CHECK(tf_options_set(options, "scratch", directory) == TF_OK);
+    CHECK(tf_options_set(options, "scratch_checksums", "false") == TF_OK);
+    CHECK(tf_options_set_pool(options, pool) == TF_OK);
+    for (engine = 0; engine < 2; engine++)
+        CHECK(tf_open(options, NULL, &both[engine]) == TF_OK);
+    CHECK(tf_host_pool_free(pool) == TF_OK && tf_options_set_pool(options, pool) == TF_CLOSED);
+    for (engine = 0; engine < 2; engine++) {
+        fill(memory, BYTES, (unsigned)engine);
+        CHECK(tf_checkpoint(both[engine], 1, &whole, 1, NULL) == TF_OK);
+    }
+    for (engine = 0; engine < 2; engine++) {
+        CHECK(tf_restore(both[engine], 1, &whole, 1, NULL) == TF_OK && holds(memory, BYTES, (unsigned)engine));
+        CHECK(tf_close(both[engine]) == TF_OK);
+    }
+    CHECK(tf_options_free(options) == TF_OK);
+}
+
 int main(int argc, char **argv)
 {
     char path[4096], report[8192];
@@ -274,6 +331,9 @@ int main(int argc, char **argv)
     CHECK(tf_resize_device_cache(engine, 0, 60) == TF_ARGUMENT);
     CHECK(tf_forget_hints(engine) == TF_OK);
     numbers_are_reserved(engine);
+    CHECK(tf_resize_host_cache(engine, 1 << 20, 60) == TF_OK);
+    regions_and_limits(engine);
+    a_pool_is_shared(argv[1]);
     CHECK(tf_report(engine, report, sizeof report, &length) == TF_OK && strlen(report) == length);
     CHECK(tf_report(engine, report, 8, NULL) == TF_OK && strlen(report) == 7);
     snprintf(path, sizeof path, "%s/timeline.json", argv[1]);

@@ -1,11 +1,16 @@
 //! What the methods of `Engine` share.
 
+use std::time::Duration;
+
 use pyo3::prelude::*;
 use tierflow_bind::Until;
+use tierflow_engine::Cache;
 
 use super::Engine;
 use crate::core::Core;
-use crate::errors;
+use crate::errors::{self, OrRaise};
+use crate::metrics;
+use crate::options::{self, Bytes};
 use crate::patience::{Patience, watched};
 
 impl Engine {
@@ -74,6 +79,23 @@ impl Engine {
         let core = self.core(py)?;
         let answer = py.detach(|| call(&core.engine));
         Ok(answer)
+    }
+
+    /// Changes the bytes that a cache may use, and returns how many these are then.
+    pub(super) fn resize(
+        &self,
+        py: Python<'_>,
+        cache: Cache,
+        name: &str,
+        bytes: &Bytes,
+        timeout: f64,
+    ) -> PyResult<u64> {
+        let patience = options::duration(py, Some(timeout))?.unwrap_or(Duration::MAX);
+        let resized = self.detached(py, |engine| {
+            let resized = engine.resize(cache, bytes.to_usize(), patience);
+            resized.map(|()| metrics::limit_of(engine, name))
+        });
+        resized?.or_raise(py)
     }
 
     /// Waits for something, and looks for Ctrl-C meanwhile.
