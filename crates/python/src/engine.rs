@@ -90,12 +90,11 @@ impl Engine {
         let given = Arrays::of(arrays, Use::Read, &mut order)?;
         let what = Checkpointed::new(py, &given, named::names_of(names)?)?;
         let regions = what.regions(given.regions());
-        let done = patience.spend(py, |py, patience| {
-            let call = patience.of(&core.engine).on(order.stream());
-            Ok(py.detach(|| call.checkpoint(version, &regions)))
-        });
-        drop(order);
-        done
+        let stream = order.stream();
+        patience.spend(py, |until| {
+            let call = until.of(&core.engine).on(stream);
+            call.checkpoint(version, &regions)
+        })
     }
 
     /// Brings `version` back into `arrays`, one after the other, and counts it as consumed. Work given to any stream
@@ -135,9 +134,7 @@ impl Engine {
         let core = self.core(py)?;
         let layout = Layout::of(shape, DType::of(dtype)?)?;
         let bytes = layout.bytes();
-        let slot = patience.spend(py, |py, until| {
-            Ok(py.detach(|| Slot::produce(&core, version, bytes, *until)))
-        });
+        let slot = patience.spend(py, |until| Slot::produce(&core, version, bytes, until));
         Ok(ProduceSlot::new(slot?, layout, version))
     }
 
@@ -156,9 +153,7 @@ impl Engine {
         let core = self.core(py)?;
         let size = py.detach(|| core.engine.restore_size(version));
         let layout = Layout::held(py, (version, size.or_raise(py)?), shape, dtype)?;
-        let slot = patience.spend(py, |py, until| {
-            Ok(py.detach(|| Slot::consume(&core, version, *until)))
-        });
+        let slot = patience.spend(py, |until| Slot::consume(&core, version, until));
         Ok(ConsumeSlot::new(slot?, layout, version))
     }
 
@@ -236,12 +231,11 @@ impl Engine {
         agree(py, version, &layout, (&names, &targets))?;
         let regions = names.iter().map(String::as_str);
         let mut regions: Vec<(&str, RegionMut<'_>)> = regions.zip(targets.regions_mut()).collect();
-        let done = patience.spend(py, |py, patience| {
-            let call = patience.of(&core.engine).on(order.stream());
-            Ok(py.detach(|| call.restore_regions(version, &mut regions)))
-        });
-        drop(order);
-        done
+        let stream = order.stream();
+        patience.spend(py, |until| {
+            let call = until.of(&core.engine).on(stream);
+            call.restore_regions(version, &mut regions)
+        })
     }
 
     /// Brings regions of another rank's piece of `version` into arrays in main memory, from the `external` directory of the group: it

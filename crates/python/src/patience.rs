@@ -52,25 +52,23 @@ impl Patience {
         Ok(Self(patience.unwrap_or(Duration::MAX)))
     }
 
-    /// Makes a call that waits so long, and looks for Ctrl-C meanwhile.
+    /// Makes a call without the interpreter that waits so long, and looks for Ctrl-C meanwhile.
     ///
     /// # Errors
     /// `TimedOutError`, those of the call, and what a signal raises.
-    pub(crate) fn spend<T>(
+    pub(crate) fn spend<T: Send>(
         self,
         py: Python<'_>,
-        call: impl FnOnce(Python<'_>, &Until<'_>) -> PyResult<Result<T>>,
+        call: impl FnOnce(Until<'_>) -> Result<T> + Send,
     ) -> PyResult<T> {
         let (done, raised) = watched(|interrupt| {
             let until = Until {
                 patience: self.0,
                 interrupt: Some(interrupt),
             };
-            call(py, &until)
+            py.detach(|| call(until))
         });
-        match raised {
-            Some(error) => Err(error),
-            None => done?.or_raise(py),
-        }
+        raised.map_or(Ok(()), Err)?;
+        done.or_raise(py)
     }
 }

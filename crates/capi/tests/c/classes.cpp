@@ -64,11 +64,11 @@ static void engine(const std::string &directory)
 }
 
 // Two engines share memory.
-static void pool()
+static void pool(const std::string &directory)
 {
-    tierflow::HostPool pool(4 << 20);
+    tierflow::HostPool pool(8 << 20, 1 << 20);
     tierflow::Options options;
-    options.set("device", "host").set_pool(pool);
+    options.set("device", "host").set("scratch", directory).set_pool(pool);
     tierflow::Engine one(options), other(options);
     double number = 3;
     one.checkpoint(1, {tierflow::bytes(number)});
@@ -203,7 +203,7 @@ int main(int argc, char **argv)
     const std::string directory = argv[1], config = directory + "/veloc.cfg";
     CHECK(std::system(("mkdir " + directory + "/node").c_str()) == 0);
     engine(directory + "/node");
-    pool();
+    pool(directory);
     full_disk(directory + "/full");
     std::ofstream(config) << "scratch = " << directory << "/s\nhost_cache = 1MiB\n";
     client(config);

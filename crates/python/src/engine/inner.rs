@@ -34,7 +34,7 @@ impl Engine {
             return Ok(());
         }
         let core = self.core(py)?;
-        Patience::new(py, timeout)?.spend(py, |py, until| Ok(py.detach(|| core.close(*until))))?;
+        Patience::new(py, timeout)?.spend(py, |until| core.close(until))?;
         self.let_go();
         Ok(())
     }
@@ -107,7 +107,7 @@ impl Engine {
     ) -> PyResult<()> {
         let patience = Patience::new(py, timeout)?;
         let core = self.core(py)?;
-        patience.spend(py, |py, until| Ok(py.detach(|| wait(&core, *until))))
+        patience.spend(py, |until| wait(&core, until))
     }
 }
 

@@ -202,11 +202,10 @@ impl Engine {
         let mut order = Order::new(&core.streams, stream)?;
         let mut given = Arrays::of(arrays, Use::Write, &mut order)?;
         let mut regions = given.regions_mut();
-        let done = patience.spend(py, |py, patience| {
-            let call = patience.of(&core.engine).on(order.stream());
-            Ok(py.detach(|| call.restore(version, &mut regions)))
-        });
-        drop(order);
-        done
+        let stream = order.stream();
+        patience.spend(py, |until| {
+            let call = until.of(&core.engine).on(stream);
+            call.restore(version, &mut regions)
+        })
     }
 }
