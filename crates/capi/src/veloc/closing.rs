@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tierflow_bind::Until;
-use tierflow_store::Vault;
+use tierflow_store::{Repository, Vault};
 
 use super::client::Client;
 use crate::api::close;
@@ -87,7 +87,7 @@ impl Client {
         (of_rank.ranks.rank, of_rank.ranks.ranks) = ranks;
         match (of_rank.vault_of_agent()?, &options.external) {
             (Some(agent), _) => remove_unlisted(&*agent, &held)?,
-            (None, Some(external)) => remove_unlisted(&*writer(external, ranks)?, &held)?,
+            (None, Some(external)) => remove_unlisted(&writer(external, ranks)?, &held)?,
             (None, None) => {}
         }
         if let (Some(scratch), Some(_)) = (&options.node_local, options.redundancy) {
@@ -99,14 +99,14 @@ impl Client {
         match &options.node_local {
             Some(scratch) => {
                 let kept = held.difference(&cleaned).copied().collect();
-                remove_unlisted(&*writer(scratch, ranks)?, &kept)
+                remove_unlisted(&writer(scratch, ranks)?, &kept)
             }
             None => Ok(()),
         }
     }
 }
 
-fn writer(place: &Path, (rank, ranks): (u32, u32)) -> Outcome<Box<dyn Vault>> {
+fn writer(place: &Path, (rank, ranks): (u32, u32)) -> Outcome<Repository> {
     Ok(tierflow_objects::History::writer(place, rank, ranks)?)
 }
 
