@@ -15,13 +15,6 @@ pub(crate) fn shown<'py>(py: Python<'py>, metrics: &Metrics) -> PyResult<Bound<'
     class.call1((dictionary(py, metrics)?,))
 }
 
-/// The bytes of a tier that may be used now.
-pub(crate) fn limit_of(engine: &Engine, name: &str) -> u64 {
-    let metrics = engine.metrics();
-    let tier = metrics.tiers.iter().find(|tier| tier.name == name);
-    tier.map_or(0, |tier| tier.limit)
-}
-
 fn dictionary<'py>(py: Python<'py>, metrics: &Metrics) -> PyResult<Bound<'py, PyDict>> {
     let all = PyDict::new(py);
     all.set_item("checkpoint", calls(py, &metrics.checkpoint)?)?;

@@ -151,7 +151,10 @@ impl Repository {
     /// Returns the state with which this process writes as this rank.
     pub(super) fn writer(&self) -> Result<&Owned> {
         self.owned.get(&self.options.rank).ok_or_else(|| {
-            Error::Argument("the repository was opened for reading: open it as a rank".to_owned())
+            let place = self.top.path().display();
+            Error::Argument(format!(
+                "{place} was opened for reading alone: open it as a rank, once it can be written"
+            ))
         })
     }
 
