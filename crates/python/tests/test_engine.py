@@ -144,16 +144,18 @@ def test_what_no_engine_is_made_of(keywords: dict[str, object], says: str) -> No
         tierflow.Engine(**{"device": "host", **keywords})
 
 
-@pytest.mark.parametrize(("option", "value"), [("rank", "x"), ("scratch", 3), ("host_cache", 1.5), ("scratch", ["/tmp", 3])])
+@pytest.mark.parametrize(
+    ("option", "value"), [("rank", "x"), ("scratch", 3), ("host_cache", 1.5), ("scratch", ["/tmp", 3])]
+)
 def test_an_option_of_another_type_is_named(option: str, value: object) -> None:
     with pytest.raises(TypeError, match=f"^{option}: "):
         tierflow.Engine(**{"device": "host", "host_cache": "1MiB", option: value})
 
 
 def test_signals_that_there_are_not() -> None:
-    for signal in (-1, 0, 9, 19, 65, 128, 999, 2**31 - 1):
-        with pytest.raises(tierflow.TierflowError, match=f"signal {signal} cannot be received"):
-            tierflow.Notice([signal])
+    for number in (-1, 0, 9, 19, 65, 128, 999, 2**31 - 1):
+        with pytest.raises(tierflow.TierflowError, match=f"signal {number} cannot be received"):
+            tierflow.Notice([number])
 
 
 def test_options_are_those_of_all_languages() -> None:
@@ -282,7 +284,7 @@ def test_a_wait_has_an_end(tmp_path: pathlib.Path) -> None:
 def test_a_call_whose_time_is_over_is_named() -> None:
     with tierflow.Engine(device="host", host_cache="64KiB") as engine:
         with engine.produce(0, 50_000, "u1", timeout=10) as slot:
-            with pytest.raises(tierflow.TimedOutError, match="^checkpoint 1 was not over within 50ms"):
+            with pytest.raises(tierflow.TimedOutError, match=r"^checkpoint 1 was not over within 50ms"):
                 engine.checkpoint(1, bytes(50_000), timeout=0.05)
             slot.give_up()
 

@@ -54,9 +54,9 @@ def test_texts_name_nothing_of_another_door(engine: tierflow.Engine) -> None:
         engine.suspend(1.0)
     assert "external_vault" not in str(caught.value)
     for option in ("external", "node_local", "scratch", "exchange", "host_pool_directory"):
-        with pytest.raises(tierflow.ArgumentError, match=f"^{option} = .*a place has no name"):
+        with pytest.raises(tierflow.ArgumentError, match=rf"^{option} = .*a place has no name"):
             tierflow.Engine(**{"device": "host", "host_cache": "4MiB", option: ""})
-    with pytest.raises(tierflow.ArgumentError, match="^scratch = .*a place has no name"):
+    with pytest.raises(tierflow.ArgumentError, match=r"^scratch = .*a place has no name"):
         tierflow.Engine(device="host", host_cache="4MiB", scratch=["/tmp", ""])
 
 
