@@ -3,7 +3,7 @@
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyCapsule, PyDict, PyString, PyTuple};
+use pyo3::types::{IntoPyDict, PyCapsule, PyDict, PyTuple};
 use tierflow_engine::{Region, RegionMut};
 
 use crate::dtype::ArrayType;

@@ -3,7 +3,7 @@
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
-use tierflow_engine::{Calls, Engine, HopMetrics, Metrics, TierMetrics};
+use tierflow_engine::{Calls, HopMetrics, Metrics, TierMetrics};
 
 /// What a notebook shows as tables.
 ///

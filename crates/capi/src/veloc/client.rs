@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tierflow_bind::Door;
 
 use super::config::{Config, usual_host_cache};
 use super::foretold::Foretold;
