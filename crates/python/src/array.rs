@@ -102,7 +102,7 @@ fn disjoint(py: Python<'_>, all: &[Given]) -> PyResult<()> {
 const SCATTERED: [(&str, &str); 4] = [
     (
         "is_meta",
-        "it is a meta tensor, which has a shape and no bytes: make a real one of it, as t.to_empty(device=\"cpu\") does",
+        "it is a meta tensor, which has a shape and no bytes: make a real one, as torch.empty_like(t, device=\"cpu\") does",
     ),
     (
         "is_nested",

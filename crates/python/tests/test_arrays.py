@@ -123,7 +123,7 @@ class Tensor:
     [
         (np.ma.masked_array(np.zeros(3), mask=[0, 1, 0]), r"np\.ma\.getmaskarray\(a\)"),
         (np.zeros(3).view(Masked), r"np\.ma\.getmaskarray\(a\)"),
-        (Tensor("is_meta"), r"t\.to_empty"),
+        (Tensor("is_meta"), r"torch\.empty_like\(t, device"),
         (Tensor("is_sparse"), r"t\.values\(\)"),
     ],
 )

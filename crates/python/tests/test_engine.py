@@ -281,12 +281,15 @@ def test_a_wait_has_an_end(tmp_path: pathlib.Path) -> None:
             engine.wait(timeout=float("nan"))
 
 
-def test_a_call_whose_time_is_over_is_named() -> None:
-    with tierflow.Engine(device="host", host_cache="64KiB") as engine:
-        with engine.produce(0, 50_000, "u1", timeout=10) as slot:
-            with pytest.raises(tierflow.TimedOutError, match=r"^checkpoint 1 was not over within 50ms"):
-                engine.checkpoint(1, bytes(50_000), timeout=0.05)
-            slot.give_up()
+def test_a_call_whose_time_is_over_is_named(tmp_path: pathlib.Path) -> None:
+    with tierflow.Engine(device="host", host_cache="64KiB", scratch=tmp_path) as engine:
+        slot = engine.produce(0, 50_000, "u1", timeout=10)
+        with pytest.raises(
+            tierflow.TimedOutError, match=r"^the change of the size of the host cache was not over within 50ms"
+        ):
+            engine.resize_host_cache(0, timeout=0.05)
+        slot.give_up()
+        assert engine.resize_host_cache(0) == 0
 
 
 def test_one_version_is_waited_for(tmp_path: pathlib.Path) -> None:

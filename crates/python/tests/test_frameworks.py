@@ -146,12 +146,13 @@ class TestTorch:
     def test_what_lies_in_several_tensors_or_in_none(self, engine: tierflow.Engine, torch: Any) -> None:
         """The advice of each error is followed."""
         whole, version = torch.eye(4), 0
+        meta = torch.zeros(3, device="meta")
         nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
         quantized = torch.quantize_per_tensor(whole, 0.1, 0, torch.qint8)
         sparse = whole.to_sparse().coalesce()
         rows, columns = whole.to_sparse_csr(), whole.to_sparse_csc()
         for bad, words, instead in [
-            (torch.zeros(3, device="meta"), r"t\.to_empty", [torch.zeros(3, device="meta").to_empty(device="cpu")]),
+            (meta, r"torch\.empty_like\(t, device", [torch.empty_like(meta, device="cpu")]),
             (sparse, r"t\.coalesce", [sparse.indices(), sparse.values()]),
             (rows, r"t\.crow_indices", [rows.values(), rows.crow_indices(), rows.col_indices()]),
             (columns, r"t\.ccol_indices", [columns.values(), columns.ccol_indices(), columns.row_indices()]),
