@@ -21,6 +21,7 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
+from ._engine import Engine, Repository
 from ._errors import (
     ArgumentError,
     ArrayError,
@@ -38,12 +39,10 @@ from ._errors import (
 from ._metrics import Metrics
 from ._tierflow import (
     ConsumeSlot,
-    Engine,
     HostPool,
     Notice,
     ProduceSlot,
     Redundancy,
-    Repository,
     Retention,
     Suspension,
     Tape,
