@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Any, Protocol, SupportsIndex
 
 from . import _tierflow
-from ._errors import ArgumentError, TierflowError
+from ._errors import ArgumentError, DamagedError, TierflowError
 from ._leaf import Leaf, Stored, stored
 from ._metrics import shown_bytes
 from ._tree import ANEW, flatten, framework, subtree, unflatten
 
 __all__ = ["Engine", "Repository"]
+
+_log = logging.getLogger("tierflow")
 
 # The region that has the tree's structure. No array has this name: after a tilde, theirs have a digit.
 _STRUCTURE = "~tree"
@@ -83,6 +86,26 @@ class Engine(_tierflow.Engine):
         version. Versions of `checkpoint` are dicts of their regions.
         """
         return _load(_OfEngine(self, int(version), timeout), into, select, plain, pickle)
+
+    def load_latest(
+        self, into: Any = None, *, before: SupportsIndex | None = None, **options: Any
+    ) -> tuple[int, Any] | None:
+        """Returns the newest version that can be loaded and its tree, as `load` with these options does; `None` if there is no version.
+
+        A version that is damaged is logged and the next older one tried. If all are, the error of the newest is raised.
+        """
+        first: DamagedError | None = None
+        version = self.latest(before)
+        while version is not None:
+            try:
+                return version, self.load(version, into, **options)
+            except DamagedError as damaged:
+                first = first or damaged
+                _log.warning("version %d is damaged, an older one is tried: %s", version, damaged)
+            version = self.latest(version)
+        if first is not None:
+            raise first
+        return None
 
     @property
     def next_version(self) -> int:

@@ -161,7 +161,7 @@ fn empty<'py>(py: Python<'py>, info: &RegionInfo) -> PyResult<Bound<'py, PyAny>>
 /// Name, element type, shape and bytes of a region. Without a type, the region is bytes.
 pub(crate) type Described = (String, Option<&'static str>, Vec<u64>, u64);
 
-/// What a table of regions says of each.
+/// Describes each region of a layout.
 pub(crate) fn described(layout: &[RegionInfo]) -> Vec<Described> {
     let of = |info: &RegionInfo| {
         let array = ArrayType::of_region(info);
