@@ -77,7 +77,7 @@ calls! {
         "tf_restore_named", "VELOC_Recover_selective";
     "brings another rank's part back": "Engine::piece", "Engine.restore_rank", "tf_restore_rank", "Engine::restore_rank",
         "tf_restore_rank", "VELOC_Restart_begin_rank";
-    "says the regions of a version": "Engine::regions", "Engine.regions", "tf_region_size tf_region_at",
+    "says the regions of a version": "Engine::regions", "Engine.regions Engine.layout", "tf_region_size tf_region_at",
         "Engine::region_size Engine::regions", "tf_region_size tf_region_at", "VELOC_Recover_bytes";
     "says the bytes of a version": "Engine::restore_size", "Engine.restore_size", "tf_size", "Engine::size", "tf_size",
         "VELOC_Recover_size VELOC_Recover_size_of";
@@ -139,8 +139,8 @@ calls! {
         "Engine::metrics Engine::report", "tf_metrics_read tf_report", "tf_metrics_read tf_report";
     "writes the time line": "Engine::write_timeline", "Engine.write_timeline", "tf_write_timeline", "Engine::write_timeline",
         "tf_write_timeline", "— the key `timeline_file`";
-    "reads versions without an engine": "History::open History::versions History::latest History::piece_of",
-        "Repository Repository.versions Repository.latest Repository.ranks Repository.regions Repository.size Repository.read",
+    "reads versions without an engine": "History::open Repository::versions Repository::latest Repository::piece_of",
+        "Repository Repository.versions Repository.latest Repository.ranks Repository.regions Repository.layout Repository.size Repository.read",
         "tf_find tf_part_size tf_restore_from tf_restore_named_from", "tf_find tf_part_size tf_restore_from tf_restore_named_from",
         "tf_find tf_part_size tf_restore_from tf_restore_named_from", "VELOC_Restart_test_rank VELOC_Restart_begin_rank";
     "keeps states of programs of JAX": "— there is no JAX", "Tape Tape.id Tape.clear Tape.handlers", "— there is no JAX",

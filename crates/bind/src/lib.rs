@@ -12,7 +12,7 @@ mod streams;
 mod until;
 
 pub use calls::{CALLS, CallInfo};
-pub use engine_handle::{Door, EngineHandle, OpenEngine, Suspension, end_of_process};
+pub use engine_handle::{Door, EngineHandle, OpenEngine, Suspension, end_of_process, log_start};
 pub use failure::{Failure, Outcome, Status, System};
 pub use logger::{Level, LevelFilter, LogSink, log_to, to_standard_error};
 pub use options::{

@@ -93,6 +93,7 @@ fn rusts_methods_are_in_the_tables() {
         ("objects", ["History"]),
         ("tier-alloc", ["HostPool"]),
         ("store", ["Retention"]),
+        ("store", ["Repository"]),
         ("redundancy", ["Redundancy"]),
         ("redundancy", ["NodeProtection"]),
     ] {

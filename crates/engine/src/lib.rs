@@ -28,6 +28,7 @@ pub use builder::{DeviceCache, EngineBuilder, HostCache, NodeLocal, ScratchTier,
 pub use call::Call;
 #[cfg(feature = "stage")]
 pub use compression::{BadCompression, Bound, CompressedTiers, Compression, NvcompCodec, Value};
+pub use deadline::Awaited;
 pub use direct_io::DirectIo;
 pub use engine::{Cache, Engine};
 pub use error::{BuildError, Error, PartError, Result};

@@ -18,6 +18,7 @@ pub(crate) fn open(py: Python<'_>, options: Options) -> PyResult<Core> {
         detached,
         lost,
         ranks_meet_at_end: true,
+        ..Door::default()
     };
     logging::follow_level(py)?;
     py.detach(|| EngineHandle::open(options, door)).or_raise(py)

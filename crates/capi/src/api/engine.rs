@@ -321,7 +321,8 @@ extern "C" fn tf_versions(
 fn resize(engine: Handle<Core>, cache: Cache, bytes: usize, seconds: f64) -> c_int {
     status(|| {
         let (core, patience) = (engine.get()?, ffi::patience(seconds)?);
-        Ok(core.engine.resize(cache, bytes, patience)?)
+        core.engine.resize(cache, bytes, patience)?;
+        Ok(())
     })
 }
 

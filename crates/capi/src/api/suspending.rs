@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::time::{Duration, Instant};
 
-use tierflow_engine::{Error, Notice, Version};
+use tierflow_engine::{Awaited, Error, Notice, Version};
 
 use crate::core::Core;
 use crate::failure::{Outcome, status};
@@ -74,10 +74,11 @@ extern "C" fn tf_suspend_wait(engine: Handle<Core>, version: Version, seconds: f
         let deadline = begun + patience(seconds)?;
         let suspended = core.handle().suspend(Some(version), deadline)?;
         let is_durable = suspended.wait(&|| false)?;
-        let patience = begun.elapsed();
-        is_durable
-            .then_some(())
-            .ok_or_else(|| Error::TimedOut { patience }.into())
+        let late = || Error::TimedOut {
+            what: Awaited::Durable(version),
+            patience: begun.elapsed(),
+        };
+        is_durable.then_some(()).ok_or_else(|| late().into())
     })
 }
 

@@ -9,7 +9,6 @@ use tierflow_engine::Cache;
 use super::Engine;
 use crate::core::Core;
 use crate::errors::{self, OrRaise};
-use crate::metrics;
 use crate::options::{self, Bytes};
 use crate::patience::{Patience, watched};
 
@@ -86,16 +85,13 @@ impl Engine {
         &self,
         py: Python<'_>,
         cache: Cache,
-        name: &str,
         bytes: &Bytes,
         timeout: f64,
     ) -> PyResult<u64> {
         let patience = options::duration(py, Some(timeout))?.unwrap_or(Duration::MAX);
-        let resized = self.detached(py, |engine| {
-            let resized = engine.resize(cache, bytes.to_usize(), patience);
-            resized.map(|()| metrics::limit_of(engine, name))
-        });
-        resized?.or_raise(py)
+        let bytes = bytes.to_usize();
+        self.detached(py, |engine| engine.resize(cache, bytes, patience))?
+            .or_raise(py)
     }
 
     /// Waits for something, and looks for Ctrl-C meanwhile.
