@@ -14,7 +14,8 @@
             ...  # use it
 
 What is made for one framework is a module of its own, which is imported when it is named: `tierflow.torch`, `tierflow.jax`,
-`tierflow.deepwave`, `tierflow.devito`, `tierflow.pyrevolve`, `tierflow.mpi`, and `tierflow.adjoint` for `checkpoint_schedules`.
+`tierflow.deepwave`, `tierflow.devito`, `tierflow.diffrax`,
+`tierflow.pyadjoint`, `tierflow.pyrevolve`, `tierflow.mpi`, and `tierflow.adjoint` for `checkpoint_schedules`.
 """
 
 from importlib import import_module as _import_module
@@ -81,12 +82,14 @@ if _TYPE_CHECKING:
     from . import adjoint as adjoint
     from . import deepwave as deepwave
     from . import devito as devito
+    from . import diffrax as diffrax
     from . import jax as jax
     from . import mpi as mpi
+    from . import pyadjoint as pyadjoint
     from . import pyrevolve as pyrevolve
     from . import torch as torch
 
-_MODULES = frozenset({"adjoint", "deepwave", "devito", "jax", "mpi", "pyrevolve", "torch"})
+_MODULES = frozenset({"adjoint", "deepwave", "devito", "diffrax", "jax", "mpi", "pyadjoint", "pyrevolve", "torch"})
 
 
 def __getattr__(name: str) -> _Any:

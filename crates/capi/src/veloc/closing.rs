@@ -107,7 +107,7 @@ impl Client {
 /// ranks since killed discarded them.
 fn remove_unlisted(place: &Path, (rank, ranks): (u32, u32), kept: &BTreeSet<u64>) -> Outcome {
     let place = tierflow_objects::History::writer(place, rank, ranks)?;
-    let pieces = place.pieces()?.into_iter().map(|piece| piece.version);
+    let pieces = place.own_pieces()?.into_iter().map(|piece| piece.version);
     let others: BTreeSet<u64> = pieces.filter(|version| !kept.contains(version)).collect();
     match others.is_empty() {
         true => Ok(()),

@@ -2,8 +2,6 @@
 //! versions. They are a cache: a row is valid if the store lists its object with the size and tag of the row, and the process
 //! that writes as a rank writes missing rows anew.
 
-use object_store::path::Path;
-
 /// Rows are written for objects without one when there are so many of these.
 pub(crate) const BATCH: usize = 1024;
 /// Rows of the largest index.
@@ -14,7 +12,7 @@ const SMALL_ONES: usize = 16;
 /// An index that lies in the store.
 #[derive(Debug)]
 struct Index {
-    path: Path,
+    path: String,
     rank: u32,
     rows: usize,
     /// Rows that are valid, and not in a newer index.
@@ -27,7 +25,7 @@ pub(crate) struct Indexes(Vec<Option<Index>>);
 
 impl Indexes {
     /// Enters an index of `rows` rows, and returns its number.
-    pub(crate) fn add(&mut self, path: Path, rank: u32, rows: usize) -> u32 {
+    pub(crate) fn add(&mut self, path: String, rank: u32, rows: usize) -> u32 {
         let live = 0;
         self.0.push(Some(Index {
             path,
@@ -43,8 +41,8 @@ impl Indexes {
         self.0.get_mut(at)?.as_mut()
     }
 
-    pub(crate) fn knows(&self, path: &Path) -> bool {
-        self.0.iter().flatten().any(|index| index.path == *path)
+    pub(crate) fn knows(&self, path: &str) -> bool {
+        self.0.iter().flatten().any(|index| index.path == path)
     }
 
     /// Counts a row of an index as live.
@@ -78,13 +76,13 @@ impl Indexes {
     }
 
     /// Forgets an index, and returns its path, to be removed from the store.
-    pub(crate) fn remove(&mut self, number: u32) -> Option<Path> {
+    pub(crate) fn remove(&mut self, number: u32) -> Option<String> {
         let at = usize::try_from(number.checked_sub(1)?).ok()?;
         Some(self.0.get_mut(at)?.take()?.path)
     }
 
     /// Forgets the indexes that are not in the store any more.
-    pub(crate) fn retain(&mut self, is_there: impl Fn(&Path) -> bool) {
+    pub(crate) fn retain(&mut self, is_there: impl Fn(&str) -> bool) {
         for index in &mut self.0 {
             if index.as_ref().is_some_and(|index| !is_there(&index.path)) {
                 *index = None;
@@ -100,13 +98,13 @@ mod tests {
     #[test]
     fn worn_ones_are_those_with_few_rows_that_count_and_many_small_ones() {
         let mut indexes = Indexes::default();
-        let large = indexes.add("large".into(), 0, MOST_ROWS);
+        let large = indexes.add("large".to_owned(), 0, MOST_ROWS);
         let other = indexes.add("other".into(), 1, BATCH);
         (0..MOST_ROWS).for_each(|_| indexes.add_live(large));
         assert!(indexes.to_compact(0).is_empty());
         assert_eq!(indexes.to_compact(1), [other], "nothing of it counts");
         let small: Vec<u32> = (0..SMALL_ONES)
-            .map(|number| indexes.add(format!("{number}").into(), 0, 1))
+            .map(|number| indexes.add(number.to_string(), 0, 1))
             .collect();
         assert_eq!(indexes.to_compact(0), small, "they are empty");
         small.iter().for_each(|number| indexes.add_live(*number));
@@ -116,8 +114,8 @@ mod tests {
         assert!(indexes.to_compact(0).is_empty());
         (0..=MOST_ROWS / 2).for_each(|_| indexes.remove_live(large));
         assert_eq!(indexes.to_compact(0), [large]);
-        assert!(indexes.knows(&"large".into()) && !indexes.knows(&"0".into()));
-        indexes.retain(|path| *path != "large".into());
-        assert!(!indexes.knows(&"large".into()));
+        assert!(indexes.knows("large") && !indexes.knows("0"));
+        indexes.retain(|path| path != "large");
+        assert!(!indexes.knows("large"));
     }
 }
