@@ -3,6 +3,8 @@
 mod inner;
 mod named;
 
+pub(crate) use self::named::{Described, described};
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -215,6 +217,12 @@ impl Engine {
         Ok(regions.map(|info| (info.name, info.length)).collect())
     }
 
+    /// The regions of `version` in their order: name, element type, shape and bytes of each. The type is `None` for bytes.
+    fn layout(&self, py: Python<'_>, version: Version) -> PyResult<Vec<Described>> {
+        let regions = self.detached(py, |engine| engine.regions(version))?;
+        Ok(described(&regions.or_raise(py)?))
+    }
+
     /// Brings these regions of `version` back, by a mapping of names to arrays, which have the types and shapes that were checkpointed,
     /// or are flat bytes. The version stays as it is: held, and not consumed.
     #[pyo3(signature = (version, regions, *, stream = None, timeout = None))]
@@ -401,12 +409,5 @@ impl Engine {
             false => self.end(py)?,
         }
         Ok(false)
-    }
-
-    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(match self.closed(py)? {
-            true => "<tierflow.Engine, closed>".to_owned(),
-            false => format!("<tierflow.Engine on {}>", self.device(py)?),
-        })
     }
 }

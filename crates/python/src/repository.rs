@@ -12,13 +12,14 @@ use tierflow_store::Piece;
 use tierflow_store::container::Element;
 
 use crate::array::{Arrays, Use};
+use crate::engine::{Described, described};
 use crate::errors;
 use crate::order::Order;
 
 /// Versions that outlive their engines, to be read without one: those of other ranks, and of groups of any size.
 ///
 /// It is for the directory of `external=` or `node_local=`, or the URL of an object store, whether or not it is written meanwhile.
-#[pyclass(frozen, module = "tierflow")]
+#[pyclass(frozen, subclass, module = "tierflow")]
 pub(crate) struct Repository {
     inner: History,
     /// Of plain memory: arrays are read into that.
@@ -76,6 +77,11 @@ impl Repository {
         Ok(regions
             .map(|info| (info.name.clone(), info.length))
             .collect())
+    }
+
+    /// The regions of a rank's piece in their order: name, element type, shape and bytes of each. The type is `None` for bytes.
+    fn layout(&self, py: Python<'_>, version: Version, rank: u32) -> PyResult<Vec<Described>> {
+        Ok(described(self.piece(py, version, rank)?.layout()))
     }
 
     /// Fills `arrays`, in main memory, with parts of a rank's piece, each from its own offset in bytes. The parts do not overlap.

@@ -158,6 +158,22 @@ fn empty<'py>(py: Python<'py>, info: &RegionInfo) -> PyResult<Bound<'py, PyAny>>
     empty(array.shape(), dtype)
 }
 
+/// Name, element type, shape and bytes of a region. Without a type, the region is bytes.
+pub(crate) type Described = (String, Option<&'static str>, Vec<u64>, u64);
+
+/// Describes each region of a layout.
+pub(crate) fn described(layout: &[RegionInfo]) -> Vec<Described> {
+    let of = |info: &RegionInfo| {
+        let array = ArrayType::of_region(info);
+        let (dtype, shape) = match &array {
+            Some(array) => (Some(array.dtype().name), array.shape().to_vec()),
+            None => (None, vec![info.length]),
+        };
+        (info.name.clone(), dtype, shape, info.length)
+    };
+    layout.iter().map(of).collect()
+}
+
 impl Engine {
     /// Brings a version back into new arrays of NumPy's, of the types and shapes that were checkpointed.
     pub(super) fn restore_new<'py>(
