@@ -30,6 +30,7 @@ pub use call::Call;
 pub use compression::{
     BadCompression, Bound, CompressedTiers, Compression, Differences, NvcompCodec, Value,
 };
+pub use deadline::Awaited;
 pub use direct_io::DirectIo;
 pub use engine::{Cache, Engine};
 pub use error::{BuildError, Error, PartError, Result};

@@ -314,22 +314,20 @@ impl Engine {
     #[pyo3(signature = (bytes, timeout = 60.0))]
     fn resize_device_cache(&self, py: Python<'_>, bytes: Bytes, timeout: f64) -> PyResult<u64> {
         let patience = options::duration(py, Some(timeout))?.unwrap_or(Duration::MAX);
-        let resized = self.detached(py, |engine| {
-            let resized = engine.resize(Cache::Device, bytes.to_usize(), patience);
-            resized.map(|()| metrics::limit_of(engine, "device"))
-        });
-        resized?.or_raise(py)
+        self.detached(py, |engine| {
+            engine.resize(Cache::Device, bytes.to_usize(), patience)
+        })?
+        .or_raise(py)
     }
 
     /// `resize_device_cache`, of the host cache.
     #[pyo3(signature = (bytes, timeout = 60.0))]
     fn resize_host_cache(&self, py: Python<'_>, bytes: Bytes, timeout: f64) -> PyResult<u64> {
         let patience = options::duration(py, Some(timeout))?.unwrap_or(Duration::MAX);
-        let resized = self.detached(py, |engine| {
-            let resized = engine.resize(Cache::Host, bytes.to_usize(), patience);
-            resized.map(|()| metrics::limit_of(engine, "host"))
-        });
-        resized?.or_raise(py)
+        self.detached(py, |engine| {
+            engine.resize(Cache::Host, bytes.to_usize(), patience)
+        })?
+        .or_raise(py)
     }
 
     /// What was measured so far: a dictionary, which a notebook shows as tables. Times are in seconds.

@@ -116,6 +116,42 @@ def test_names_have_up_to_1024_bytes(tmp_path: pathlib.Path) -> None:
         assert [name for name, _ in engine.regions(1)] == names
 
 
+def test_the_stubs_take_any_mapping_of_arrays(tmp_path: pathlib.Path) -> None:
+    api = pytest.importorskip("mypy.api")
+    program = tmp_path / "program.py"
+    program.write_text(
+        """
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import tierflow
+
+
+def restore(
+    engine: tierflow.Engine,
+    some: dict[str, npt.NDArray[Any]],
+    doubles: dict[str, npt.NDArray[np.float64]],
+    mapping: Mapping[str, npt.NDArray[np.float32]],
+    ordered: OrderedDict[str, np.ndarray],
+) -> None:
+    engine.checkpoint(1, *some.values(), names=list(some))
+    engine.checkpoint(2, *mapping.values(), names=tuple(mapping))
+    engine.restore_regions(1, some)
+    engine.restore_regions(1, doubles)
+    engine.restore_regions(2, mapping)
+    engine.restore_regions(2, ordered)
+    engine.restore_rank(1, 0, doubles)
+    engine.restore_rank(2, 0, mapping)
+"""
+    )
+    told, _, code = api.run(["--cache-dir", str(tmp_path / "cache"), "--follow-imports", "silent", str(program)])
+    assert code == 0, told
+
+
 def test_any_mapping_names_regions() -> None:
     with tierflow.Engine(device="host", host_cache="4MiB") as engine:
         engine.checkpoint(1, np.ones(3), names=("a",))
