@@ -88,7 +88,7 @@ fn rusts_methods_are_in_the_tables() {
     let mut table = column(|call| call.rust);
     let options = OPTIONS.iter().flat_map(|option| names(option.rust));
     table.extend(options.map(str::to_owned));
-    let mut beside = public(&api, &["Region"]);
+    let mut beside = public(&api, &["Region", "Differences"]);
     for (of, types) in [
         ("objects", ["History"]),
         ("tier-alloc", ["HostPool"]),

@@ -51,7 +51,7 @@ impl Engine {
                           group=None, group_patience=None, redundancy=None, failure_domain=None, \
                           refuse_losses=False, exchange=None, retention=None, keep_newest=None, keep_every=None, \
                           keep_younger_than=None, durable_in_order=None, after_restore='keep', flush=None, \
-                          policy=None, dedup=None, compress=None, timeline=0, evict_while_growing=False, \
+                          policy=None, dedup=None, dedup_reads=None, compress=None, timeline=0, evict_while_growing=False, \
                           closing_patience=60.0)"
     )]
     fn new(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {

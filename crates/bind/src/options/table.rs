@@ -115,6 +115,8 @@ options! {
         first",
         rust "EngineBuilder::policy";
     dedup: Kind::Number, "bytes of a chunk: what leaves the fastest tier is stored as differences", rust "EngineBuilder::dedup";
+    dedup_reads: Kind::Number, "checkpoints whose bytes a restore reads of differences, at most: 2, or more to store less",
+        rust "Differences::restore_reads";
     compress: Kind::Name("f32"), "type of the values: what leaves the fastest tier is compressed, losslessly but for named regions that \
         follow with a share of their largest value: `f32, wave = 1e-3`. `f32, storage` compresses what goes to scratch and below, `f32, \
         external` what goes to node_local and external. With `nvcomp-lz4` or `nvcomp-zstd` the GPU does it by nvCOMP",
