@@ -323,14 +323,10 @@ mod tests {
         assert!(error.text.contains("flush = soon"), "{}", error.text);
         let config = config(&text).unwrap();
         assert_eq!(config.options.external, None);
-<<<<<<< HEAD
+        assert_eq!(config.options.dedup_reads, Some(3));
         assert_eq!(config.options.younger_than, None);
         assert_eq!(config.options.ranks.rank, 0);
         assert_eq!(config.warnings.len(), 4, "{:?}", config.warnings);
-=======
-        assert_eq!(config.options.dedup_reads, Some(3));
-        assert_eq!(config.warnings.len(), 2, "{:?}", config.warnings);
->>>>>>> main
         assert!(is_known("compress") && is_known("dedup") && is_known("max_versions"));
         assert!(!is_known("external") && !is_known("nonsense"));
     }
