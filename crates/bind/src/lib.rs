@@ -10,7 +10,7 @@ mod slot;
 mod streams;
 mod until;
 
-pub use engine_handle::{Door, EngineHandle, OpenEngine, Suspension, end_of_process};
+pub use engine_handle::{Door, EngineHandle, OpenEngine, Suspension, end_of_process, log_start};
 pub use failure::{Failure, Outcome, Status, System};
 pub use logger::{Level, LevelFilter, LogSink, log_to, to_standard_error};
 pub use options::{Doors, Growth, Kind, OPTIONS, OptionInfo, Options, Pool, Ranks, Value, parse};

@@ -12,8 +12,8 @@ use tierflow_dedup::Tree;
 use tierflow_device::{Choice, Device, open};
 use tierflow_engine::plan::{Fifo, Lru, Residency, Score};
 use tierflow_engine::{
-    AfterRestore, BadCompression, Compression, DirectIo, Engine, EngineBuilder, Flush, Group,
-    Retention, Tier,
+    AfterRestore, BadCompression, Compression, Differences, DirectIo, Engine, EngineBuilder, Flush,
+    Group, Retention, Tier,
 };
 use tierflow_peers::{Part, PeerCache};
 use tierflow_redundancy::{Directory, Error, NodeProtection, Redundancy, Transport};
@@ -128,6 +128,7 @@ pub struct Options {
     pub in_order: Option<bool>,
     pub policy: &'static str,
     pub dedup: Option<u32>,
+    pub dedup_reads: Option<u32>,
     pub compress: Option<Compression>,
     pub timeline: usize,
     pub ranks: Ranks,
@@ -166,6 +167,7 @@ impl Default for Options {
             in_order: None,
             policy: POLICIES[0],
             dedup: None,
+            dedup_reads: None,
             compress: None,
             timeline: 0,
             ranks: Ranks::default(),
@@ -243,6 +245,7 @@ impl Options {
             "durable_in_order" => self.in_order = Some(value.flag()?),
             "policy" => self.policy = value.one_of(&POLICIES.map(|name| (name, name)))?,
             "dedup" => self.dedup = Some(value.number()?),
+            "dedup_reads" => self.dedup_reads = Some(value.number()?),
             "compress" => {
                 let how: Result<_, BadCompression> = value.text()?.parse();
                 self.compress = Some(how.map_err(|bad| bad.to_string())?);
@@ -328,7 +331,7 @@ impl Options {
             .with(self.retention()?, EngineBuilder::retention)
             .with(self.flush, EngineBuilder::flush)
             .with(self.in_order, EngineBuilder::durable_in_order)
-            .with(self.dedup, |b, chunk| b.dedup(Tree { chunk }))
+            .with(self.differences()?, EngineBuilder::dedup)
             .with(self.compress.clone(), EngineBuilder::compress);
         builder = match self.policy {
             "score" => builder.policy(Score),
@@ -377,6 +380,18 @@ impl Options {
                 tier.pool(&pool.map_err(tierflow_engine::Error::from)?)
             }
         })
+    }
+
+    fn differences(&self) -> Outcome<Option<Differences>> {
+        let differences = self.dedup.map(|chunk| Differences::from(Tree { chunk }));
+        match (differences, self.dedup_reads) {
+            (_, Some(0)) => Err(Failure::argument("`dedup_reads` has to be 1 or more")),
+            (None, Some(_)) => Err(Failure::argument(
+                "`dedup_reads` bounds restores of differences: set `dedup`, too, or leave it out",
+            )),
+            (Some(how), Some(checkpoints)) => Ok(Some(how.restore_reads(checkpoints))),
+            (how, None) => Ok(how),
+        }
     }
 
     fn retention(&self) -> Outcome<Option<Retention>> {

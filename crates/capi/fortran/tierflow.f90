@@ -18,9 +18,9 @@ module tierflow
     integer(c_int32_t) :: place = 0
   end type
 
-  ! An array and its name of up to 40 letters: see tf_name.
+  ! An array and its name of up to 1024 bytes: see tf_name.
   type, bind(c) :: tf_named
-    character(kind=c_char) :: name(41) = c_null_char
+    character(kind=c_char) :: name(1025) = c_null_char
     type(tf_region) :: region
   end type
 

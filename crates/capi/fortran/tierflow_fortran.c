@@ -53,7 +53,7 @@ int tf_restore_f(tf_engine engine, uint64_t version, const CFI_cdesc_t *array)
 
 /* An array and its name, as Fortran keeps them. */
 typedef struct named_array {
-    char name[41];
+    char name[1025];
     tf_region region;
 } named_array;
 

@@ -91,6 +91,7 @@ int tf_options_new(tf_options *options);
  *   durable_in_order  true | false: whether versions become durable in the order of their numbers
  *   policy            residency | score | lru | fifo: the order in which versions are taken to be used; the last gives way first
  *   dedup             bytes of a chunk: what leaves the fastest tier is stored as differences
+ *   dedup_reads       checkpoints whose bytes a restore reads of differences, at most: 2, or more to store less
  *   compress          type of the values, such as f32: what leaves the fastest tier is compressed, losslessly but for named
  *                     regions that follow with a share of their largest value: "f32, wave = 1e-3". With dedup, it is
  *                     the differences that are compressed, without such regions. "f32, storage" compresses what goes to

@@ -29,6 +29,14 @@ impl Deref for Core {
 
 impl Core {
     pub(crate) fn open(options: &Options, group: Option<Arc<Group>>) -> Outcome<Self> {
+        Self::open_by(Door::default(), options, group)
+    }
+
+    pub(crate) fn open_by(
+        door: Door,
+        options: &Options,
+        group: Option<Arc<Group>>,
+    ) -> Outcome<Self> {
         let mut options = options.clone();
         if options.host_pool.is_none() {
             let (part, most) = LEAD;
@@ -43,7 +51,7 @@ impl Core {
             options.beside = Some(Arc::clone(group) as _);
         }
         crate::ending::prepare();
-        let handle = EngineHandle::open(options, Door::default())?;
+        let handle = EngineHandle::open(options, door)?;
         Ok(Self { handle, group })
     }
 

@@ -30,6 +30,7 @@ impl Core {
             detached,
             lost,
             ranks_meet_at_end: true,
+            ..Door::default()
         };
         logging::follow_level(py)?;
         let opened = py.detach(|| EngineHandle::open(options, door));

@@ -50,7 +50,7 @@ impl Engine {
                           group=None, group_patience=None, redundancy=None, failure_domain=None, \
                           refuse_losses=False, exchange=None, retention=None, keep_newest=None, keep_every=None, \
                           keep_younger_than=None, durable_in_order=None, after_restore='keep', flush=None, \
-                          policy=None, dedup=None, compress=None, timeline=0, evict_while_growing=False, \
+                          policy=None, dedup=None, dedup_reads=None, compress=None, timeline=0, evict_while_growing=False, \
                           closing_patience=60.0)"
     )]
     fn new(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
@@ -314,22 +314,20 @@ impl Engine {
     #[pyo3(signature = (bytes, timeout = 60.0))]
     fn resize_device_cache(&self, py: Python<'_>, bytes: Bytes, timeout: f64) -> PyResult<u64> {
         let patience = options::duration(py, Some(timeout))?.unwrap_or(Duration::MAX);
-        let resized = self.detached(py, |engine| {
-            let resized = engine.resize(Cache::Device, bytes.to_usize(), patience);
-            resized.map(|()| metrics::limit_of(engine, "device"))
-        });
-        resized?.or_raise(py)
+        self.detached(py, |engine| {
+            engine.resize(Cache::Device, bytes.to_usize(), patience)
+        })?
+        .or_raise(py)
     }
 
     /// `resize_device_cache`, of the host cache.
     #[pyo3(signature = (bytes, timeout = 60.0))]
     fn resize_host_cache(&self, py: Python<'_>, bytes: Bytes, timeout: f64) -> PyResult<u64> {
         let patience = options::duration(py, Some(timeout))?.unwrap_or(Duration::MAX);
-        let resized = self.detached(py, |engine| {
-            let resized = engine.resize(Cache::Host, bytes.to_usize(), patience);
-            resized.map(|()| metrics::limit_of(engine, "host"))
-        });
-        resized?.or_raise(py)
+        self.detached(py, |engine| {
+            engine.resize(Cache::Host, bytes.to_usize(), patience)
+        })?
+        .or_raise(py)
     }
 
     /// What was measured so far: a dictionary, which a notebook shows as tables. Times are in seconds.

@@ -3,7 +3,7 @@
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
-use tierflow_engine::{Calls, Engine, HopMetrics, Metrics, TierMetrics};
+use tierflow_engine::{Calls, HopMetrics, Metrics, TierMetrics};
 
 /// What a notebook shows as tables.
 ///
@@ -13,13 +13,6 @@ pub(crate) fn shown<'py>(py: Python<'py>, metrics: &Metrics) -> PyResult<Bound<'
     let module = py.import("tierflow._metrics")?;
     let class = module.getattr(intern!(py, "Metrics"))?;
     class.call1((dictionary(py, metrics)?,))
-}
-
-/// The bytes of a tier that may be used now.
-pub(crate) fn limit_of(engine: &Engine, name: &str) -> u64 {
-    let metrics = engine.metrics();
-    let tier = metrics.tiers.iter().find(|tier| tier.name == name);
-    tier.map_or(0, |tier| tier.limit)
 }
 
 fn dictionary<'py>(py: Python<'py>, metrics: &Metrics) -> PyResult<Bound<'py, PyDict>> {

@@ -214,6 +214,7 @@ class Engine:
         flush: Literal["eager", "needed"] | None = None,
         policy: Literal["residency", "score", "lru", "fifo"] | None = None,
         dedup: int | None = None,
+        dedup_reads: int | None = None,
         compress: str | None = None,
         timeline: int = 0,
         evict_while_growing: bool = False,

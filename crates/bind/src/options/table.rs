@@ -156,6 +156,11 @@ pub const OPTIONS: &[OptionInfo] = &[
         "bytes of a chunk: what leaves the fastest tier is stored as differences",
     ),
     option(
+        "dedup_reads",
+        Kind::Number,
+        "checkpoints whose bytes a restore reads of differences, at most: 2, or more to store less",
+    ),
+    option(
         "compress",
         Kind::Name("f32"),
         "type of the values: what leaves the fastest tier is compressed, losslessly but for named regions that follow with a share of their \

@@ -253,9 +253,9 @@ pub(crate) unsafe extern "C" fn tf_versions(
 pub(crate) extern "C" fn tf_resize_device_cache(handle: u64, bytes: usize, seconds: f64) -> c_int {
     status(|| {
         let patience = ffi::patience(seconds)?;
-        Ok(engine(handle)?
-            .engine
-            .resize(Cache::Device, bytes, patience)?)
+        let engine = &engine(handle)?.engine;
+        engine.resize(Cache::Device, bytes, patience)?;
+        Ok(())
     })
 }
 
@@ -263,8 +263,8 @@ pub(crate) extern "C" fn tf_resize_device_cache(handle: u64, bytes: usize, secon
 pub(crate) extern "C" fn tf_resize_host_cache(handle: u64, bytes: usize, seconds: f64) -> c_int {
     status(|| {
         let patience = ffi::patience(seconds)?;
-        Ok(engine(handle)?
-            .engine
-            .resize(Cache::Host, bytes, patience)?)
+        let engine = &engine(handle)?.engine;
+        engine.resize(Cache::Host, bytes, patience)?;
+        Ok(())
     })
 }

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::time::{Duration, Instant};
 
-use tierflow_engine::{Error, Notice, Version};
+use tierflow_engine::{Awaited, Error, Notice, Version};
 
 use super::engine::engine;
 use crate::failure::{Failure, Outcome, status};
@@ -80,6 +80,7 @@ pub(crate) extern "C" fn tf_suspend_wait(handle: u64, version: Version, seconds:
         match suspended.wait(&|| false)? {
             true => Ok(()),
             false => Err(Failure::from(Error::TimedOut {
+                what: Awaited::Durable(version),
                 patience: begun.elapsed(),
             })),
         }

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tierflow_bind::Door;
 
 use super::config::{Config, usual_host_cache};
 use super::foretold::Foretold;
 use super::history::History;
 use super::housekeeping::Housekeeping;
 use super::keeping::Keeping;
-use super::losses::lost_with_nodes;
+use super::losses::{lost_with_nodes, tell_of_start};
 use super::other_groups::{GROUP, unused};
 use super::restart::Reading;
 use super::writing::Writing;
@@ -134,7 +135,12 @@ impl Client {
         if !config.has_host_cache {
             config.options.host_cache = usual_host_cache(ranks_here);
         }
-        let opened = Core::open(&config.options, group.clone()).and_then(|core| {
+        let door = Door {
+            // Told below, by the names of checkpoints.
+            started: |_| {},
+            ..Door::default()
+        };
+        let opened = Core::open_by(door, &config.options, group.clone()).and_then(|core| {
             let loaded = History::load(&core.engine, core.group.is_some())?;
             Ok((Arc::new(core), loaded))
         });
@@ -145,6 +151,7 @@ impl Client {
             config.options.group_patience(),
         )?;
         let (core, (history, next_serial)) = opened;
+        tell_of_start(&core.engine, &history);
         let place = config.options.external.as_ref();
         let place = place.or(config.options.node_local.as_ref());
         let is_first = group.as_ref().is_some_and(|group| group.rank == 0);

@@ -339,12 +339,14 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let scratch = directory.path().display();
         let text = format!(
-            "scratch = {scratch}\ncompress = f32\nflush = needed\nexternal = {scratch}/e\nkeep_newest = 3"
+            "scratch = {scratch}\ncompress = f32\nflush = needed\nexternal = {scratch}/e\nkeep_newest = 3\n\
+             dedup = 128\ndedup_reads = 3"
         );
         let error = config(&text.replace("needed", "soon")).unwrap_err();
         assert!(error.text.contains("flush = soon"), "{}", error.text);
         let config = config(&text).unwrap();
         assert_eq!(config.options.external, None);
+        assert_eq!(config.options.dedup_reads, Some(3));
         assert_eq!(config.warnings.len(), 2, "{:?}", config.warnings);
         assert!(is_known("compress") && is_known("dedup") && is_known("max_versions"));
         assert!(!is_known("external") && !is_known("nonsense"));

@@ -3,7 +3,6 @@
 #include "tierflow.hpp"
 #include "veloc.hpp"
 
-#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -79,7 +78,6 @@ static tf_status closing(tierflow::Engine &engine)
 
 static void full_disk(const std::string &directory)
 {
-    std::signal(SIGXFSZ, SIG_IGN);
     std::vector<double> field(1 << 18, 1.5);
     tierflow::Options options;
     options.set("device", "host").set("host_cache", "8MiB").set("external", directory);

@@ -56,6 +56,9 @@ static void compressed_differences(const char *directory)
     CHECK(tf_options_set(options, "device", "host") == TF_OK);
     CHECK(tf_options_set(options, "host_cache", "512KiB") == TF_OK);
     CHECK(tf_options_set(options, "scratch", directory) == TF_OK);
+    CHECK(tf_options_set(options, "dedup_reads", "3") == TF_OK);
+    CHECK(tf_open(options, NULL, &engine) == TF_ARGUMENT);
+    CHECK(strstr(tf_error_message(), "set `dedup`") != NULL);
     CHECK(tf_options_set(options, "dedup", "128") == TF_OK);
     CHECK(tf_options_set(options, "compress", "f32, wave = 1e-3") == TF_OK);
     CHECK(tf_open(options, NULL, &engine) == TF_ARGUMENT);

@@ -17,6 +17,7 @@ program arrays
   character(len=3), allocatable, target :: six(:, :, :, :, :, :)
   integer(int64), pointer :: seven(:, :, :, :, :, :, :)
   real(real64), target :: wide(4, 4)
+  type(tf_named) :: named(2)
   integer(c_int64_t) :: options, engine, version
   character(len=512) :: directory, configuration
   integer :: err, bytes
@@ -50,6 +51,15 @@ program arrays
   call must(tf_restore(engine, 4_int64, seven), TF_OK)
   call must(tf_restore(engine, 4_int64, one), TF_ARGUMENT)
   if (zero /= 5 .or. any(three /= 5) .or. any(six /= '5..') .or. any(seven /= 5)) stop 4
+  ! Names have up to 1024 bytes.
+  call must(tf_name(named(1), repeat('n', 1025), two), TF_ARGUMENT)
+  call must(tf_name(named(1), repeat('n', 1024), two), TF_OK)
+  call must(tf_name(named(2), 'model.encoder.layers.11.self_attention.output.dense.weight', three), TF_OK)
+  call must(tf_checkpoint_named(engine, 6_int64, named), TF_OK)
+  call fill(7)
+  call must(tf_restore_named(engine, 6_int64, named), TF_OK)
+  if (any(two /= 6) .or. any(three /= 6)) stop 11
+  call must(tf_discard(engine, 6_int64), TF_OK)
   call must(tf_latest(engine, version), TF_OK)
   if (version /= 4) stop 5
   call must(tf_wait(engine, 60.0_c_double), TF_OK)
