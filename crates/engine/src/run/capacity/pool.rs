@@ -1,10 +1,10 @@
 //! The host cache, as large as a [`HostPool`] lets it be: asks for more as it fills, and gives back what others want.
 
 use super::{Bell, Lender, Notices, Shared, start as start_thread};
+use crate::Result;
 use crate::plan::TierId;
 use crate::run::medium::Medium;
 use crate::run::sync::JoinHandle;
-use crate::Result;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
