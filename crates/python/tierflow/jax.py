@@ -1,4 +1,4 @@
-"""Loops of JAX whose states are in an engine between their forward and their backward pass.
+"""Loops of JAX whose states are in an engine between their forward and their backward pass, and pytrees that are saved and loaded.
 
     tape = tierflow.Tape(engine)
 
@@ -21,6 +21,8 @@ all of them work but forward mode.
 What is differentiated is one program: `jax.jit` of the function that takes the gradient. Programs of one device run one after
 the other; on a CPU, too, give each that may run at the same time a tape of its own. A program that failed between its passes leaves
 states behind, which `Tape.clear` discards.
+
+`save` and `load` are for pytrees of any registered kind, with the shardings of their arrays.
 """
 
 from __future__ import annotations
@@ -39,9 +41,10 @@ from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.tree_util import tree_flatten, tree_map, tree_structure, tree_unflatten
 
+from ._jax_trees import load, save
 from ._tierflow import Tape
 
-__all__ = ["scan", "while_loop"]
+__all__ = ["load", "save", "scan", "while_loop"]
 
 _RUN = jax.ShapeDtypeStruct((1,), jnp.uint32)
 
