@@ -130,7 +130,7 @@ impl EngineHandle {
     /// # Errors
     /// Errors of the options, of the device, and of building the engine.
     pub fn open(options: Options, door: Door) -> Outcome<Arc<Self>> {
-        let (closing_patience, beside) = (options.closing_patience, options.beside.clone());
+        let (closing_patience, beside) = (options.closing_patience(), options.beside.clone());
         let passes_by_group = options.redundancy.is_some() && options.exchange.is_none();
         lines_of_rank(options.ranks.rank, options.ranks.ranks);
         let (device, engine) = options.build()?;

@@ -7,7 +7,7 @@ use pyo3::types::{IntoPyDict, PyCapsule, PyDict, PyTuple};
 use tierflow_engine::{Region, RegionMut};
 
 use crate::dtype::ArrayType;
-use crate::errors;
+use crate::errors::{self, OrRaise};
 use crate::ffi::cuda_interface::Interface;
 use crate::ffi::dlpack::{
     CPU, CUDA, CUDA_HOST, CUDA_MANAGED, Described, HANDLES, Managed, VERSION,
@@ -287,7 +287,7 @@ impl<'py> Argument<'_, 'py> {
             Some(cuda) => cuda.owner_of(interface.span.address()),
             None => Ok(None),
         };
-        let owner = owner.map_err(|error| errors::device(py, &error))?;
+        let owner = owner.or_raise(py)?;
         let array = ArrayType::of_typestr(&interface.typestr, interface.shape);
         let given = self.on_device(interface.span, owner, order, Hold::Nothing)?;
         let given = given.typed(array);
@@ -349,7 +349,7 @@ impl<'py> Argument<'_, 'py> {
                  own"
             )));
         }
-        Given::on_device(span, order.device(), hold).map_err(|error| errors::device(py, &error))
+        Given::on_device(span, order.device(), hold).or_raise(py)
     }
 
     /// That the array is more than a description of others.

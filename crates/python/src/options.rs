@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyList, PyString, PyTuple};
 use tierflow_bind::{Kind as OptionKind, OPTIONS, OptionInfo, Options, Pool, Value, parse};
 
-use crate::errors;
+use crate::errors::{self, OrRaise};
 use crate::group::Redundancy;
 use crate::pool::HostPool;
 
@@ -103,7 +103,7 @@ fn set(options: &mut Options, option: &OptionInfo, given: &Bound<'_, PyAny>) -> 
         }
     };
     let set = options.set(option.key, value).unwrap_or(Ok(()));
-    set.map_err(|failure| errors::failed(py, &failure))
+    set.or_raise(py)
 }
 
 /// A directory, or several.

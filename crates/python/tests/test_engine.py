@@ -446,6 +446,17 @@ def test_differences_are_compressed_where_both_are_chosen(tmp_path: pathlib.Path
         tierflow.Engine(**kinds, dedup=128, compress="i32, wave = 1e-3")
 
 
+def test_where_no_agent_answers_the_process_does_its_work(tmp_path: pathlib.Path) -> None:
+    places = {"external": tmp_path / "far", "agent": tmp_path / "agent"}
+    with pytest.raises(tierflow.ArgumentError, match="`node_local` and `external`"):
+        tierflow.Engine(device="host", host_cache="1MiB", **places)
+    with tierflow.Engine(device="host", host_cache="1MiB", node_local=tmp_path / "near", **places) as engine:
+        engine.checkpoint(1, b"bytes")
+        engine.wait()
+        assert engine.losses() == []
+    assert tierflow.Repository(tmp_path / "far").versions() == [1]
+
+
 def test_engines_share_a_pool(tmp_path: pathlib.Path) -> None:
     pool = tierflow.HostPool("32MiB", slab="2MiB")
     assert pool.bytes == 32 << 20

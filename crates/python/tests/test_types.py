@@ -47,6 +47,19 @@ def test_a_restore_without_arrays_returns_new_ones(tmp_path: pathlib.Path) -> No
                 engine.restore(5)
 
 
+def test_a_bound_of_differences_needs_differences() -> None:
+    options = {"device": "host", "device_cache": "4MiB", "host_cache": "4MiB"}
+    with pytest.raises(tierflow.ArgumentError, match="set `dedup`"):
+        tierflow.Engine(**options, dedup_reads=3)
+    with pytest.raises(tierflow.ArgumentError, match="1 or more"):
+        tierflow.Engine(**options, dedup=256, dedup_reads=0)
+    with tierflow.Engine(**options, dedup=256, dedup_reads=1) as engine:
+        for version in range(4):
+            engine.checkpoint(version, np.full(1000, version))
+        engine.wait()
+        assert bytes(engine.restore(2)) == np.full(1000, 2).tobytes()
+
+
 @pytest.mark.parametrize("dedup", [None, 256])
 def test_another_type_or_shape_is_refused(tmp_path: pathlib.Path, dedup: int | None) -> None:
     state = np.arange(12.0).reshape(3, 4)

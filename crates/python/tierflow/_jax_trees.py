@@ -23,7 +23,7 @@ def save(engine: Engine, version: int, tree: Any) -> None:
     with parts on several devices of this process is saved whole.
     """
     leaves, _ = tree_flatten_with_path(tree)
-    engine.save(version, {keystr(path): jax.random.key_data(x) if _is_key(x) else x for path, x in leaves})
+    engine.save(version, {keystr(path): _key(x) if _is_key(x) else x for path, x in leaves})
 
 
 def load(source: Engine | Repository, version: int, like: Any) -> Any:
@@ -44,13 +44,19 @@ def load(source: Engine | Repository, version: int, like: Any) -> Any:
     )
 
 
+def _key(leaf: Any) -> dict[str, Any]:
+    return {"random key": jax.random.key_data(leaf), "kind": str(jax.random.key_impl(leaf))}
+
+
 def _is_key(leaf: Any) -> bool:
     return hasattr(leaf, "dtype") and bool(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key))
 
 
 def _laid_out(name: str, saved: Any, like: Any) -> Any:
     if _is_key(like):
-        return jax.random.wrap_key_data(jnp.asarray(saved), impl=jax.random.key_impl(like))
+        if not isinstance(saved, dict):
+            raise ArgumentError(f"{name} is a key of a random generator in like=, and was saved as something else")
+        return jax.random.wrap_key_data(jnp.asarray(saved["random key"]), impl=saved["kind"])
     if not hasattr(like, "shape") or not hasattr(saved, "shape"):
         return saved
     if (dtype_of(saved), saved.shape) != (dtype_of(like), like.shape):

@@ -192,10 +192,13 @@ class Engine:
         host_pool_directory: _Path | None = None,
         scratch: _Path | list[_Path] | tuple[_Path, ...] | None = None,
         storage_limit: _Bytes | None = None,
+        scratch_checksums: bool = True,
         direct_io: Literal["never", "measured", "always"] | None = None,
         node_local: _Path | None = None,
         node_local_limit: _Bytes | None = None,
         external: _Path | None = None,
+        agent: _Path | None = None,
+        agent_program: _Path | None = None,
         rank: int = 0,
         ranks: int = 1,
         run: int = 0,
@@ -214,6 +217,7 @@ class Engine:
         flush: Literal["eager", "needed"] | None = None,
         policy: Literal["residency", "score", "lru", "fifo"] | None = None,
         dedup: int | None = None,
+        dedup_reads: int | None = None,
         compress: str | None = None,
         timeline: int = 0,
         evict_while_growing: bool = False,
@@ -271,6 +275,7 @@ class Engine:
     def versions(self) -> list[int]: ...
     def restore_size(self, version: SupportsIndex) -> int: ...
     def damage(self) -> list[str]: ...
+    def losses(self) -> list[str]: ...
     def resize_device_cache(self, bytes: _Bytes, timeout: float = 60.0) -> int: ...
     def resize_host_cache(self, bytes: _Bytes, timeout: float = 60.0) -> int: ...
     def metrics(self) -> Metrics: ...

@@ -91,7 +91,7 @@ impl EngineBuilder {
             });
             tiers.push(tier);
         }
-        let stage = self.stage(tiers.first())?;
+        let stage = self.stage(&tiers)?;
         let below = TierId(self.whole_on(&kinds) - 1);
         let (policy, policy_panic) = GuardedPolicy::new(self.policy);
         let mut world = World::new(PlanConfig {
@@ -190,9 +190,9 @@ impl EngineBuilder {
     }
 
     /// Makes the stage between the tiers that hold versions as they are and those below.
-    fn stage(&self, fastest: Option<&TierState>) -> Result<Option<Box<dyn Stage>>> {
-        match self.stage.as_ref().zip(fastest) {
-            Some((stage, tier)) => stage.make(&self.device, &tier.medium),
+    fn stage(&self, tiers: &[TierState]) -> Result<Option<Box<dyn Stage>>> {
+        match &self.stage {
+            Some(stage) => stage.make(&self.device, tiers),
             None => Ok(None),
         }
     }
