@@ -87,7 +87,7 @@ program arrays
   call must(tf_versions(engine, versions, 4_c_size_t, count), TF_OK)
   if (count /= 6 .or. versions(4) /= 4) stop 14
   call must(tf_metrics_read(engine, metrics), TF_OK)
-  if (metrics%checkpoint%count /= 5) stop 15
+  if (metrics%checkpoint%count /= 6) stop 15
   call must(tf_wait(engine, 60.0_c_double), TF_OK)
   call must(tf_close(engine), TF_OK)
   call must(tf_wait(engine, 60.0_c_double), TF_CLOSED)
