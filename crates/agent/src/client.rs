@@ -408,7 +408,7 @@ impl Vault for AgentVault {
 
     fn refuses(&self, version: u64, identity: &Identity) -> tierflow_store::Result<bool> {
         let reader = self.existing()?;
-        Ok(reader.is_some_and(|reader| reader.refuses(version, identity)))
+        reader.map_or(Ok(false), |reader| reader.refuses(version, identity))
     }
 
     fn renumber(&self, run: u64) {

@@ -45,10 +45,10 @@ pub(crate) fn verify(arguments: &VerifyArguments, output: Output) -> Result<Exit
     };
     let mut scrubbed = Scrubbed::default();
     match arguments.version {
-        None => scrubbed = history.verify(None, &progress)?,
+        None => scrubbed = history.scrub(None, &progress)?,
         Some(version) => {
             for number in numbers(&history, arguments.name.as_deref(), &[version])? {
-                let one = history.verify(Some(number), &progress)?;
+                let one = history.scrub(Some(number), &progress)?;
                 scrubbed.pieces += one.pieces;
                 scrubbed.bytes += one.bytes;
                 scrubbed.damage.extend(one.damage);

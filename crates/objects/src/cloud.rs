@@ -3,8 +3,8 @@
 mod client;
 mod crypto;
 
+use crate::ObjectBlobs;
 use crate::remote::{Remote, message};
-use crate::{Objects, Settings};
 use client::Connector;
 use crypto::Graviola;
 use object_store::aws::AmazonS3Builder;
@@ -22,14 +22,13 @@ use url::Url;
 /// The longest time of the first request, so that a misspelt endpoint is an error soon.
 const FIRST_PATIENCE: Duration = Duration::from_secs(20);
 
-pub(crate) fn open(url: &str, settings: Settings) -> Result<Objects> {
+pub(crate) fn open(url: &str, patience: Duration) -> Result<ObjectBlobs> {
     let (scheme, path, url) = parsed(url)?;
-    let patience = settings.time_for_a_request();
     let store = store(&scheme, &url, patience)?;
     // By itself, so that the thousandth retry of a request that cannot succeed is not waited for.
     let first = Remote::new(Arc::clone(&store), patience.min(FIRST_PATIENCE))?;
     match first.probe(&path) {
-        Ok(Ok(())) => Objects::new(store, path, settings),
+        Ok(Ok(())) => ObjectBlobs::new(store, path, patience),
         Ok(Err(error)) => Err(refused(&scheme, &url, &error)),
         Err(error) => Err(Error::Remote(format!(
             "{url} cannot be reached: {error}; {}",

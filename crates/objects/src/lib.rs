@@ -1,18 +1,11 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
-mod catalog;
+mod blobs;
 #[cfg(feature = "cloud")]
 mod cloud;
-mod entry;
 mod history;
-mod index;
-mod inspect;
-mod maintenance;
-mod name;
 mod remote;
-mod vault;
-mod version_locks;
 
+pub use blobs::{ObjectBlobs, Settings, open, repository};
 pub use history::History;
-pub use vault::{Objects, Settings};

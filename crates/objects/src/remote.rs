@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tierflow_store::container::Source;
-use tierflow_store::{Encoded, Error, Ready, Result};
+use tierflow_store::{Encoded, Error, PutRule, Ready, Result};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinSet;
 
@@ -174,15 +174,16 @@ impl Remote {
     }
 
     /// Makes an object of a record, atomically and no sooner than `ready` returns; the parts of a large one are sent before. `None` if
-    /// there is one already and `overwrite` is false. Uploads in parts, and some stores, have no such condition: the store is
+    /// there is one already and it is not to be replaced. Uploads in parts, and some stores, have no such condition: the store is
     /// asked for the object before. Else the entity tag, if the store has it.
     pub(crate) fn put(
         &self,
         path: &Path,
         record: &Encoded<'_>,
-        overwrite: bool,
+        how: PutRule,
         ready: &Ready<'_>,
     ) -> Result<Option<Option<String>>> {
+        let overwrite = how == PutRule::Replace;
         let length = record.head().record_length();
         if length > PART {
             if !overwrite && self.head(path)?.is_some() {
@@ -355,15 +356,25 @@ pub(crate) fn message(error: &StoreError) -> String {
 /// The bytes of one object.
 #[derive(Debug)]
 pub(crate) struct Object {
-    pub(crate) remote: Arc<Remote>,
-    pub(crate) path: Path,
-    pub(crate) size: u64,
+    remote: Arc<Remote>,
+    path: Path,
+    size: u64,
     /// The first bytes, as far as they were read when the object was opened. They are dropped when its last byte was read from them: a second
     /// read is a request, as the object may have changed.
-    pub(crate) first: Mutex<Vec<u8>>,
+    first: Mutex<Vec<u8>>,
 }
 
 impl Object {
+    /// An object of `size` bytes, the first of which were read.
+    pub(crate) fn new(remote: Arc<Remote>, path: Path, size: u64, first: Vec<u8>) -> Self {
+        Self {
+            remote,
+            path,
+            size,
+            first: first.into(),
+        }
+    }
+
     fn read_first(&self, offset: u64, bytes: &mut [u8]) -> bool {
         let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
         let known = usize::try_from(offset).ok().and_then(|at| first.get(at..));

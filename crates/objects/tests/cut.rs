@@ -9,8 +9,8 @@ use object_store::memory::InMemory;
 use std::sync::Arc;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Tier};
-use tierflow_objects::{Objects, Settings};
-use tierflow_store::{Error, Region, Snapshot, Vault};
+use tierflow_objects::{Settings, repository};
+use tierflow_store::{Error, Region, Snapshot};
 
 /// An object of every length that it can be cut to, in a vault opened before the cut and in new ones: no wrong bytes, and always
 /// an error.
@@ -80,7 +80,7 @@ fn a_groups_objects_cut_anywhere_make_no_version() {
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
     let rank = |rank| {
         let settings = Settings::default().group(rank, 2, 1);
-        Objects::new(Arc::clone(&store), "runs/7", settings).unwrap()
+        repository(Arc::clone(&store), "runs/7", &settings).unwrap()
     };
     for number in 0..2 {
         let vault = rank(number);

@@ -10,7 +10,7 @@ use object_store::ObjectStore;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use tierflow_objects::{Objects, Settings};
+use tierflow_objects::{Settings, repository};
 use tierflow_store::{Error, Region, Snapshot, Vault};
 
 fn snapshot<'a>(version: u64, regions: &'a [Region<'a>]) -> Snapshot<'a> {
@@ -28,7 +28,7 @@ const LONG: usize = 36 << 20;
 fn all_parts_are_there_before_a_version_is_published() {
     let faulty = Arc::new(Faulty::default());
     let store: Arc<dyn ObjectStore> = Arc::clone(&faulty) as _;
-    let open = || Objects::new(Arc::clone(&store), "runs/7", Settings::default()).unwrap();
+    let open = || repository(Arc::clone(&store), "runs/7", &Settings::default()).unwrap();
     let objects = open();
     let bytes = bytes_of(2, LONG);
     let regions = [Region::new("state", &bytes)];
@@ -49,7 +49,7 @@ fn all_parts_are_there_before_a_version_is_published() {
     // A copy likewise, and what is not wanted any more is not there.
     let parts = faulty.parts.load(Relaxed);
     let elsewhere = Arc::new(object_store::memory::InMemory::new()) as Arc<dyn ObjectStore>;
-    let other = Objects::new(elsewhere, "runs/8", Settings::default()).unwrap();
+    let other = repository(elsewhere, "runs/8", &Settings::default()).unwrap();
     let long = bytes_of(3, LONG);
     other
         .save(&snapshot(3, &[Region::new("state", &long)]))

@@ -4,14 +4,14 @@
 mod common;
 mod faulty;
 
-use common::{change, indexes, numbers, objects, path_of};
+use common::{all_ranks, change, indexes, numbers, objects, path_of};
 use faulty::Faulty;
 use object_store::ObjectStore;
 use object_store::memory::InMemory;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use tierflow_objects::{History, Objects, Settings};
-use tierflow_store::{Error, Region, Retention, Snapshot, Vault};
+use tierflow_objects::{Settings, repository};
+use tierflow_store::{Error, Region, Repository, Retention, Snapshot, Vault};
 
 /// Saves so many versions of a few bytes, from a number on.
 fn save_small(vault: &dyn Vault, from: u64, count: u64) {
@@ -124,10 +124,10 @@ fn a_history_is_looked_after_whichever_ranks_wrote_it() {
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
     for rank in 0..2 {
         let settings = Settings::default().group(rank, 2, 1);
-        let vault = Objects::new(Arc::clone(&store), "runs/7", settings).unwrap();
+        let vault = repository(Arc::clone(&store), "runs/7", &settings).unwrap();
         save_small(&vault, 0, 8);
     }
-    let history = History::Store(objects(&store));
+    let history = all_ranks(&store);
     assert!(!history.is_empty().unwrap());
     assert_eq!(history.latest(Some(7)).unwrap(), Some(6));
     assert_eq!(history.piece_of(3, 1).unwrap().rank(), (1, 2));
@@ -139,7 +139,7 @@ fn a_history_is_looked_after_whichever_ranks_wrote_it() {
         "{missing}"
     );
     let sound = history
-        .verify(None, &|done, total| assert!(done <= total))
+        .scrub(None, &|done, total| assert!(done <= total))
         .unwrap();
     assert_eq!(
         (sound.pieces, sound.bytes, sound.damage.len()),
@@ -147,19 +147,19 @@ fn a_history_is_looked_after_whichever_ranks_wrote_it() {
     );
     // The newest is damaged where only a look at all of it tells: the one before has to stay.
     change(&store, &path_of(7), |bytes| *bytes.last_mut().unwrap() ^= 1);
-    let found = history.verify(Some(7), &|_, _| {}).unwrap();
+    let found = history.scrub(Some(7), &|_, _| {}).unwrap();
     assert_eq!((found.pieces, found.damage[0].version), (1, Some(7)));
     let rules = Retention::newest(1);
     let would = history.would_prune(&rules).unwrap();
     assert_eq!(would.versions, [0, 1, 2, 3, 4, 5]);
     assert_eq!(history.prune(&rules).unwrap(), would);
-    let left = |history: &History| -> Vec<u64> {
+    let left = |history: &Repository| -> Vec<u64> {
         let versions = history.versions().unwrap();
         versions.iter().map(|info| info.version).collect()
     };
     assert_eq!(left(&history), [6, 7]);
     history.remove(&[6].into()).unwrap();
-    assert_eq!(left(&History::Store(objects(&store))), [7]);
+    assert_eq!(left(&all_ranks(&store)), [7]);
 }
 
 /// What opening costs when `TIERFLOW_VERSIONS` are there (with `--nocapture`): the requests and the memory.

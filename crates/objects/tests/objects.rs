@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Region as EngineRegion, RegionMut, Tier};
-use tierflow_objects::{Objects, Settings};
+use tierflow_objects::{Settings, repository};
 use tierflow_store::{Error, Options, Region, Repository, Snapshot, Vault};
 
 /// Nothing, little, and more than one part of an upload.
@@ -124,7 +124,7 @@ fn a_version_of_a_group_counts_when_all_pieces_do() {
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
     let rank = |rank, run| {
         let settings = Settings::default().group(rank, 3, run);
-        Objects::new(Arc::clone(&store), "group", settings).unwrap()
+        repository(Arc::clone(&store), "group", &settings).unwrap()
     };
     let ranks = [rank(0, 1), rank(1, 1), rank(2, 1)];
     for (at, rank) in ranks.iter().enumerate() {
@@ -209,7 +209,7 @@ fn a_faulty_store_loses_nothing_and_blocks_no_caller_for_ever() {
     let faulty = Arc::new(Faulty::default());
     let store: Arc<dyn ObjectStore> = Arc::clone(&faulty) as Arc<dyn ObjectStore>;
     let settings = Settings::default().patience(Duration::from_millis(500));
-    let vault = Objects::new(Arc::clone(&store), "runs/7", settings).unwrap();
+    let vault = repository(Arc::clone(&store), "runs/7", &settings).unwrap();
     save(&vault, 1, None).unwrap();
     for switch in [&faulty.fails, &faulty.hangs] {
         switch.store(true, Relaxed);
@@ -370,7 +370,7 @@ fn a_save_is_one_request_and_an_open_no_long_row_of_them() {
 #[test]
 fn a_url_whose_store_is_not_built_in_or_wrong_says_what_to_do() {
     let error = |url| {
-        Objects::open(url, Settings::default())
+        tierflow_objects::open(url, &Settings::default())
             .unwrap_err()
             .to_string()
     };

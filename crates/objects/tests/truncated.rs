@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Region as EngineRegion, Tier};
-use tierflow_objects::{Objects, Settings};
+use tierflow_objects::{Settings, repository};
 use tierflow_store::{Options, Order, Region, Repository, Snapshot, Vault};
 
 fn save(vault: &dyn Vault, version: u64, byte: u8) {
@@ -119,7 +119,7 @@ fn pieces_of_a_renumbered_run_make_no_version_with_those_of_the_run_before() {
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
     let rank = |rank| {
         let settings = Settings::default().group(rank, 2, 7);
-        Objects::new(Arc::clone(&store), "runs/7", settings).unwrap()
+        repository(Arc::clone(&store), "runs/7", &settings).unwrap()
     };
     save(&rank(1), 5, 1);
     let second = rank(0);

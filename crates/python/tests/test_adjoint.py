@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -116,9 +116,9 @@ def test_the_hints_are_the_restores(name: str) -> None:
             told.extend(("hint", version) for version in versions)
             super().hint(version for kind, version in told if kind == "hint")
 
-        def restore(self, version: Any, *arrays: Any, stream: Any = None) -> None:
+        def restore(self, version: Any, *arrays: Any, stream: Any = None, timeout: Any = None) -> Any:
             told.append(("restore", version))
-            super().restore(version, *arrays, stream=stream)
+            return super().restore(version, *arrays, stream=stream)
 
     with Watched(device="host", host_cache="4MiB") as engine:
         gradient(engine, quiet(MAKE[name]), np.random.default_rng(1).random(100))
@@ -128,23 +128,97 @@ def test_the_hints_are_the_restores(name: str) -> None:
 
 
 def test_several_runs_in_one_engine(engine: tierflow.Engine) -> None:
+    """One after the other, each with what the ones before left, beside a version that somebody numbered by hand."""
     from tierflow import adjoint
 
-    first = 0
+    engine.checkpoint(3, np.ones(10))
+    left = []
     for _ in range(3):
         model = Model(np.ones(10))
-        left = adjoint.run(
-            engine,
-            quiet(MAKE["disk"]),
-            state=[model.u],
-            forward=model.forward,
-            reverse=model.reverse,
-            end_forward=model.end_forward,
-            steps=STEPS,
-            first=first,
-        )
-        first = left.next_version
-    assert len(engine.versions()) == 3 * STEPS
+        calls = {"forward": model.forward, "reverse": model.reverse, "end_forward": model.end_forward}
+        left.append(adjoint.run(engine, quiet(MAKE["disk"]), state=[model.u], steps=STEPS, **calls))
+    assert len(engine.versions()) == 3 * STEPS + 1
+    for storage in left:
+        storage.clear()
+    assert engine.versions() == [3]
+
+
+def test_an_exception_leaves_nothing(engine: tierflow.Engine) -> None:
+    from tierflow import adjoint
+
+    for where in ("forward", "reverse"):
+        model = Model(np.ones(10))
+        calls: dict[str, Any] = {"forward": model.forward, "reverse": model.reverse}
+        calls[where] = lambda step: 1 / (step - 11)
+        with pytest.raises((ZeroDivisionError, AssertionError)):
+            adjoint.run(engine, quiet(MAKE["multistage"]), state=[model.u], end_forward=model.end_forward, **calls)
+        assert engine.versions() == []
+
+
+class Pair(NamedTuple):
+    u: Any
+    flags: Any
+
+
+def test_states_are_trees(engine: tierflow.Engine) -> None:
+    from tierflow.adjoint import Kept
+
+    def state(start: int) -> Any:
+        pair = Pair(np.arange(start, start + 5.0), np.array([start == 1, True]))
+        return {"pair": pair, "more": [np.full((2, 3), start, "i4"), None, (start, start / 2, start == 1)]}
+
+    kept = Kept(engine, state(1))
+    for back in (kept.restore(), kept.restore(state(7))):
+        assert isinstance(back["pair"], Pair)
+        assert (back["pair"].u == np.arange(1, 6)).all()
+        assert back["pair"].flags.all()
+        assert back["more"][0].dtype == np.int32
+        assert (back["more"][0] == 1).all()
+        assert back["more"][1:] == [None, (1, 0.5, True)]
+        assert [type(number) for number in back["more"][2]] == [int, float, bool]
+    into = state(7)
+    assert kept.restore(into)["pair"].u is into["pair"].u
+    with pytest.raises(tierflow.ArgumentError, match="into="):
+        kept.restore(np.zeros(5))
+    with pytest.raises(tierflow.ArgumentError, match="without arrays"):
+        Kept(engine, {"nothing": []})
+    one = Kept(engine, np.arange(3))
+    assert (one.restore() == np.arange(3)).all()
+    assert one.version != kept.version
+    one.discard()
+    one.discard()
+    del kept
+    assert engine.versions() == []
+
+
+def test_states_that_cannot_be_written_into(engine: tierflow.Engine) -> None:
+    """A loop of one's own that makes a new state in each step, and has new ones made."""
+    from tierflow import adjoint
+
+    storage = adjoint.Storage(engine, quiet(MAKE["h-revolve"]))
+    expected = [{"u": np.ones(10), "time": 0.0}]
+    for _ in range(STEPS):
+        expected.append({"u": advanced(expected[-1]["u"]), "time": expected[-1]["time"] + 0.5})
+    state, reversed_steps = expected[0], []
+    for action in storage:
+        if isinstance(action, schedules.Forward):
+            for step in storage.steps(action):
+                assert (state["u"] == expected[step]["u"]).all()
+                storage.save(step, state)
+                state = {"u": advanced(state["u"]), "time": state["time"] + 0.5}
+        elif isinstance(action, schedules.Reverse):
+            for step in action:
+                there = storage.load(step)
+                assert (there["u"] == expected[step]["u"]).all()
+                assert there["time"] == expected[step]["time"]
+                reversed_steps.append(step)
+        elif isinstance(action, schedules.EndReverse):
+            break
+        elif (there := storage.restart()) is not None:
+            state = there
+    assert reversed_steps == list(reversed(range(STEPS)))
+    storage.clear()
+    assert engine.versions() == []
 
 
 def test_a_second_adjoint_of_the_same_data(engine: tierflow.Engine) -> None:
@@ -180,6 +254,8 @@ def test_calls_that_do_not_fit(engine: tierflow.Engine) -> None:
         with pytest.raises(RuntimeError, match="in a Reverse"):
             storage.load(0, np.zeros(3))
         break
+    with pytest.raises(tierflow.ArgumentError, match="in place"):
+        adjoint.run(engine, quiet(MAKE["revolve"]), state=[1.0], forward=print, reverse=print)
     with pytest.raises(ValueError, match="leave steps out"):
         adjoint.run(engine, quiet(MAKE["revolve"]), state=[], forward=print, reverse=print, steps=7)
     with pytest.raises(ValueError, match="pass steps="):

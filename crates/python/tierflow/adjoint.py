@@ -1,18 +1,21 @@
-"""Checkpoints of a schedule of `checkpoint_schedules`, in an engine.
+"""Adjoint loops over an engine: states as trees, and the checkpoints of a schedule of `checkpoint_schedules`.
 
-A schedule says which states of a forward run to keep, and when to go back to which. What it keeps becomes versions of an
-engine, whatever storage it names: the engine has its own tiers. The order in which it will come back for them is known
-ahead, and becomes the hints.
+A schedule says which states of a forward run to keep, and when to go back to which. The states that it keeps become versions of
+an engine, whatever storage it names: the engine has its own tiers. The order in which the schedule will come back for them is
+known ahead, and becomes the hints.
 
-`run` does a whole schedule. `Storage` is for a loop of one's own.
+`run` does a whole schedule. `Storage` is for a loop of one's own. `Kept` is one state in an engine, and is what the doors to
+other tools are made of, such as `tierflow.pyadjoint`.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from weakref import finalize
 
 from checkpoint_schedules import (
     CheckpointAction,
@@ -26,10 +29,66 @@ from checkpoint_schedules import (
     StorageType,
 )
 
+from ._errors import ArgumentError, ClosedError, UnknownVersionError
+from ._tree import children, flatten, unflatten
+
 if TYPE_CHECKING:
     from ._tierflow import Engine
 
-__all__ = ["Storage", "run"]
+__all__ = ["Kept", "Storage", "run"]
+
+
+def _has_numbers(structure: Any) -> bool:
+    """Whether a tree has numbers of Python's, which cannot be written into."""
+    if isinstance(structure, dict) and structure.keys() & {"float", "complex"}:
+        return True
+    return isinstance(structure, int | float) or any(_has_numbers(branch) for _, branch in children(structure))
+
+
+def _discard(engine: Engine, version: int) -> None:
+    # An engine with `after_restore="discard"` may have discarded the version, and a closed engine has none.
+    with suppress(ClosedError, UnknownVersionError):
+        engine.discard(version)
+
+
+class Kept:
+    """A state in `engine`, which is discarded when this object goes.
+
+        kept = Kept(engine, {"u": u, "time": 0.5})
+        kept.restore({"u": u, "time": 0.0})      # u as it was; returns the tree
+        kept.restore()                           # the tree with new arrays of NumPy
+
+    `state` is an array of NumPy, PyTorch, JAX or CuPy, or a tree: dictionaries, lists, tuples and dataclasses of arrays and plain
+    values. The version has a number that nobody else in the engine uses (`Engine.reserve`), unless `version` is one that the caller
+    has reserved.
+    """
+
+    def __init__(self, engine: Engine, state: Any, *, version: int | None = None) -> None:
+        arrays, self._structure = flatten(state)
+        if not arrays:
+            raise ArgumentError("a state without arrays was to be kept: pass an array, or a tree of arrays and values")
+        self.version: int = engine.reserve(1).start if version is None else version
+        engine.checkpoint(self.version, *arrays.values())
+        self._engine = engine
+        self._names = list(arrays)
+        self._end = finalize(self, _discard, engine, self.version)
+        self._end.atexit = False
+
+    def restore(self, into: Any = None) -> Any:
+        """Brings the state back into the arrays of `into`, a tree of the same form, or into new arrays of NumPy, and returns it."""
+        if into is None:
+            back = self._engine.restore(self.version)
+            return unflatten(
+                self._structure, dict(zip(self._names, back if isinstance(back, list) else [back], strict=True))
+            )
+        targets: dict[str, Any] = {}
+        tree = unflatten(self._structure, lambda name, _, target: targets.setdefault(name, target), into=into)
+        self._engine.restore(self.version, *(targets[name] for name in self._names))
+        return tree
+
+    def discard(self) -> None:
+        """Discards the version now. A second call does nothing."""
+        self._end()
 
 
 @dataclass(frozen=True)
@@ -40,6 +99,12 @@ class _Entry:
     # Whether the forward can go on from it, and whether the adjoint can use it.
     restart: bool
     adjoint: bool
+    # There from the moment when the state is kept; the version is discarded when no entry has it.
+    kept: Kept | None = None
+
+    def restored(self, into: Any) -> Any:
+        assert self.kept is not None, "an entry of the actions to come was restored"
+        return self.kept.restore(into)
 
 
 def _wanted(action: Forward, step: int) -> tuple[bool, bool]:
@@ -51,41 +116,30 @@ def _wanted(action: Forward, step: int) -> tuple[bool, bool]:
 
 @dataclass
 class _Places:
-    """Which version lies where. The same version may lie in several places: nothing is copied."""
+    """Which state lies where. The same state may lie in several places: nothing is copied."""
 
     entries: dict[tuple[StorageType, int], _Entry] = field(default_factory=dict)
 
-    def copy(self) -> _Places:
-        return _Places(dict(self.entries))
-
-    def put(self, storage: StorageType, step: int, entry: _Entry) -> list[int]:
-        """Returns the versions that lie nowhere any more."""
-        gone = self.take(storage, step)
-        self.entries[storage, step] = entry
-        return gone
-
-    def take(self, storage: StorageType, step: int) -> list[int]:
-        entry = self.entries.pop((storage, step), None)
-        if entry is None or any(entry.version == other.version for other in self.entries.values()):
-            return []
-        return [entry.version]
-
-    def move(self, action: Copy | Move, following: CheckpointAction | None) -> tuple[int | None, list[int]]:
-        """Returns the version that the forward goes on from, if it does, and those that lie nowhere any more."""
+    def move(self, action: Copy | Move, following: CheckpointAction | None) -> _Entry | None:
+        """Returns the state that the forward goes on from, if it does."""
         source = (action.from_storage, action.n)
         entry = self.entries[source]
-        gone: list[int] = []
         restarts = entry.restart and isinstance(following, Forward)
         to = action.to_storage
-        if to not in (StorageType.NONE, StorageType.WORK) or (to is StorageType.WORK and entry.adjoint):
-            gone += self.put(to, action.n, entry)
         if isinstance(action, Move):
-            gone += self.take(*source)
-        return (entry.version if restarts and to is StorageType.WORK else None), gone
+            del self.entries[source]
+        if to not in (StorageType.NONE, StorageType.WORK) or (to is StorageType.WORK and entry.adjoint):
+            self.entries[to, action.n] = entry
+        return entry if restarts and to is StorageType.WORK else None
 
-    def used(self, step: int) -> int:
-        """The version that the adjoint of `step` needs."""
-        return self.entries[StorageType.WORK, step].version
+    def used(self, step: int) -> _Entry:
+        """The state that the adjoint of `step` needs."""
+        return self.entries[StorageType.WORK, step]
+
+    def used_up(self, action: Reverse) -> None:
+        if action.clear_adj_deps:
+            for step in action:
+                self.entries.pop((StorageType.WORK, step), None)
 
 
 class Storage:
@@ -95,7 +149,7 @@ class Storage:
             if isinstance(action, Forward):
                 for step in storage.steps(action):
                     storage.save(step, state)
-                    ...  # advance `state`, in place
+                    ...  # advance `state`
             elif isinstance(action, Reverse):
                 for step in action:
                     storage.load(step, state)
@@ -103,74 +157,68 @@ class Storage:
             else:
                 storage.restart(state)
 
-    The engine keeps versions that were restored (`after_restore="keep"`), as the schedule comes back for some more than once;
-    what it needs no more is discarded. A version takes the next free number from `first` on; `next_version` is where another
-    storage in the same engine may begin. Where the number of steps is not known to the schedule, call its `finalize` at the end
-    of the forward, as ever.
+    A state is an array or a tree of arrays and numbers, as for `Kept`. `load` and `restart` write into the arrays that they are
+    given; without them (`state = storage.load(step)`) they return new arrays of NumPy, for states that cannot be written into.
+
+    The engine keeps versions that were restored (`after_restore="keep"`), as the schedule comes back for some more than once; what
+    it needs no more is discarded. Versions have numbers of their own (`Engine.reserve`): several storages, one after the other or
+    at once, do not meet in one engine. Where the number of steps is not known to the schedule, call its `finalize` at the end of
+    the forward, as ever.
     """
 
-    def __init__(self, engine: Engine, schedule: CheckpointSchedule, *, first: int = 0) -> None:
+    def __init__(self, engine: Engine, schedule: CheckpointSchedule) -> None:
         self._engine = engine
         self._schedule = schedule
         self._places = _Places()
         self._ahead: deque[CheckpointAction] = deque()
         self._action: CheckpointAction | None = None
-        self._restart: int | None = None
-        self.next_version = first
+        self._restart: _Entry | None = None
+        # The numbers of the versions that the actions ahead will keep, and the hints that were told.
+        self._numbers: Iterator[int] = iter(())
+        self._hinted: list[int] = []
 
     def __iter__(self) -> Iterator[CheckpointAction]:
         while (action := self._next()) is not None:
             self._action = action
-            gone: list[int] = []
             if isinstance(action, Copy | Move):
-                following = self._ahead[0] if self._ahead else None
-                self._restart, gone = self._places.move(action, following)
+                self._restart = self._places.move(action, self._ahead[0] if self._ahead else None)
             yield action
-            if isinstance(action, Reverse) and action.clear_adj_deps:
-                gone = [version for step in action for version in self._places.take(StorageType.WORK, step)]
+            if isinstance(action, Reverse):
+                self._places.used_up(action)
             self._restart = None
-            self._discard(gone)
 
     def steps(self, action: Forward) -> range:
         """The steps of `action`, as far as they are known: to its end, or to that of the run."""
         most = self._schedule.max_n
         return range(action.n0, action.n1 if most is None else min(action.n1, most))
 
-    def save(self, step: int, *arrays: Any) -> bool:
+    def save(self, step: int, state: Any) -> bool:
         """In a `Forward`: keeps the state at the start of `step`, if the schedule wants it."""
         if not isinstance(self._action, Forward):
             raise RuntimeError(f"{self._action!r} saves nothing: call save in a Forward")
         restart, adjoint = _wanted(self._action, step)
         if not (restart or adjoint):
             return False
-        entry = _Entry(self.next_version, restart, adjoint)
-        self._engine.checkpoint(entry.version, *arrays)
-        self.next_version += 1
-        self._discard(self._places.put(self._action.storage, step, entry))
+        kept = Kept(self._engine, state, version=next(self._numbers, None))
+        self._places.entries[self._action.storage, step] = _Entry(kept.version, restart, adjoint, kept)
         return True
 
-    def restart(self, *arrays: Any) -> bool:
-        """In a `Copy` or `Move`: brings back the state that the forward goes on from, if that is what it is for."""
-        if self._restart is None:
-            return False
-        self._engine.restore(self._restart, *arrays)
-        return True
+    def restart(self, into: Any = None) -> Any:
+        """In a `Copy` or `Move`: brings back the state that the forward goes on from, if that is what it is for; else `None`."""
+        return None if self._restart is None else self._restart.restored(into)
 
-    def load(self, step: int, *arrays: Any) -> None:
+    def load(self, step: int, into: Any = None) -> Any:
         """In a `Reverse`: brings back the state at the start of `step`."""
         if not isinstance(self._action, Reverse):
             raise RuntimeError(f"{self._action!r} loads nothing: call load in a Reverse")
-        self._engine.restore(self._places.used(step), *arrays)
+        return self._places.used(step).restored(into)
 
     def clear(self) -> None:
-        """Discards what the schedule has left."""
-        left = {entry.version for entry in self._places.entries.values()}
+        """Discards what the schedule has left, and withdraws the hints."""
+        self._restart = None
         self._places.entries.clear()
-        self._discard(sorted(left))
-
-    def _discard(self, versions: Sequence[int]) -> None:
-        for version in versions:
-            self._engine.discard(version)
+        with suppress(ClosedError):
+            self._engine.forget_hints(self._hinted)
 
     def _next(self) -> CheckpointAction | None:
         if not self._ahead:
@@ -188,27 +236,33 @@ class Storage:
                 return
             if isinstance(action, EndReverse):
                 break
-        self._engine.hint(self._reads())
+        saves = sum(
+            any(_wanted(action, step))
+            for action in self._ahead
+            if isinstance(action, Forward)
+            for step in self.steps(action)
+        )
+        numbers = self._engine.reserve(saves)
+        self._numbers = iter(numbers)
+        self._hinted = self._reads(iter(numbers))
+        self._engine.hint(self._hinted)
 
-    def _reads(self) -> list[int]:
+    def _reads(self, numbers: Iterator[int]) -> list[int]:
         """The versions that the actions ahead restore, in their order."""
-        places, version, reads = self._places.copy(), self.next_version, []
+        places, reads = _Places(dict(self._places.entries)), []
         actions = list(self._ahead)
         for action, following in zip(actions, [*actions[1:], None], strict=True):
             if isinstance(action, Forward):
                 for step in self.steps(action):
                     restart, adjoint = _wanted(action, step)
                     if restart or adjoint:
-                        places.put(action.storage, step, _Entry(version, restart, adjoint))
-                        version += 1
+                        places.entries[action.storage, step] = _Entry(next(numbers), restart, adjoint)
             elif isinstance(action, Copy | Move):
-                read, _ = places.move(action, following)
-                reads += [] if read is None else [read]
+                entry = places.move(action, following)
+                reads += [] if entry is None else [entry.version]
             elif isinstance(action, Reverse):
-                reads += [places.used(step) for step in action]
-                if action.clear_adj_deps:
-                    for step in action:
-                        places.take(StorageType.WORK, step)
+                reads += [places.used(step).version for step in action]
+                places.used_up(action)
         return reads
 
 
@@ -216,32 +270,50 @@ def run(
     engine: Engine,
     schedule: CheckpointSchedule,
     *,
-    state: Sequence[Any],
+    state: Any,
     forward: Callable[[int], object],
     reverse: Callable[[int], object],
     end_forward: Callable[[], object] | None = None,
     steps: int | None = None,
-    first: int = 0,
 ) -> Storage:
     """Runs a schedule: forward to the end, and back.
 
-    `state` is arrays that hold the state at the start of a step. `forward(step)` makes it the state at the start of the next one,
-    in place. `reverse(step)` is the adjoint of a step; `state` is then what it was at the start of that step. `end_forward()` is
-    called in between, when `state` is the last one. `steps` is for schedules that do not know it.
+    `state` is an array or a tree of arrays that hold the state at the start of a step. `forward(step)` makes it the state at the
+    start of the next one, in place. `reverse(step)` is the adjoint of a step; `state` is then what it was at the start of that step.
+    `end_forward()` is called in between, when `state` is the last one. `steps` is for schedules that do not know it.
 
-    Returns what is left: of a schedule that keeps its data for further adjoints, `clear` it.
+    Returns what is left: of a schedule that keeps its data for further adjoints, `clear` it. An exception leaves nothing.
     """
     if schedule.max_n is None and steps is None:
         raise ValueError("the schedule does not know the number of steps: pass steps=")
     if steps is not None and schedule.max_n not in (None, steps):
         raise ValueError(f"the schedule is for {schedule.max_n} steps, and there are to be {steps}: leave steps out")
-    storage = Storage(engine, schedule, first=first)
+    if _has_numbers(flatten(state)[1]):
+        raise ArgumentError("a number in a state cannot be advanced in place: pass an array such as np.array(0.5)")
+    storage = Storage(engine, schedule)
+    try:
+        _run(storage, schedule, state, forward, reverse, end_forward, steps)
+    except BaseException:
+        storage.clear()
+        raise
+    return storage
+
+
+def _run(
+    storage: Storage,
+    schedule: CheckpointSchedule,
+    state: Any,
+    forward: Callable[[int], object],
+    reverse: Callable[[int], object],
+    end_forward: Callable[[], object] | None,
+    steps: int | None,
+) -> None:
     for action in storage:
         if isinstance(action, Forward):
             for step in storage.steps(action):
                 if step == steps:
                     break
-                storage.save(step, *state)
+                storage.save(step, state)
                 forward(step)
             if schedule.max_n is None and steps is not None and action.n1 >= steps:
                 schedule.finalize(steps)
@@ -250,10 +322,9 @@ def run(
                 end_forward()
         elif isinstance(action, Reverse):
             for step in action:
-                storage.load(step, *state)
+                storage.load(step, state)
                 reverse(step)
         elif isinstance(action, EndReverse):
             break
         else:
-            storage.restart(*state)
-    return storage
+            storage.restart(state)

@@ -365,7 +365,7 @@ impl Vault for Protected {
     }
 
     fn refuses(&self, version: u64, identity: &Identity) -> tierflow_store::Result<bool> {
-        Ok(self.repository.refuses(version, identity))
+        self.repository.refuses(version, identity)
     }
 
     fn renumber(&self, run: u64) {

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod blobs;
 mod collective;
 #[cfg(feature = "testing")]
 pub mod conformance;
@@ -23,18 +24,20 @@ mod vault;
 pub mod veloc;
 mod verified;
 
+pub use blobs::{BlobStamp, Blobs, PutRule, Written};
 pub use collective::Collective;
 pub use error::Error;
 #[cfg(feature = "testing")]
 pub use faulty::{Faults, Faulty};
+pub use file::within_limit;
 pub use guarded::Guarded;
 pub use named::NamedFile;
 pub use place::Place;
 pub use protection::{Gone, OnNode, Protect, Protection};
 pub use repository::{
-    ByteSource, Damage, Encoded, Heads, Identity, Mark, Marks, Options, Order, Piece, PieceEntry,
-    PieceInfo, Pruned, Pull, Ready, RecordLabel, Region, Repository, Retention, Scrubbed, Snapshot,
-    Truncation, VersionInfo, can_be_restored, last_restorable, left_behind, with_bases,
+    ByteSource, Damage, Encoded, Identity, Mark, Marks, Options, Order, Piece, PieceInfo, Pruned,
+    Pull, Ready, Region, Repository, Retention, Scrubbed, Snapshot, Truncation, VersionInfo,
+    last_restorable, left_behind, with_bases,
 };
 pub use scratch::{Obtained, Scratch};
 #[cfg(feature = "testing")]

@@ -164,7 +164,7 @@ impl Vault for Repository {
     }
 
     fn collective(&self) -> Option<&dyn Collective> {
-        (!self.is_read_only()).then_some(self)
+        (!self.is_read_only() && !self.is_of_blobs()).then_some(self)
     }
 
     fn truncate(&self, after: Option<u64>) -> Result<()> {
@@ -172,7 +172,7 @@ impl Vault for Repository {
     }
 
     fn refuses(&self, version: u64, identity: &Identity) -> Result<bool> {
-        Ok(self.refuses(version, identity))
+        self.refuses(version, identity)
     }
 
     fn renumber(&self, run: u64) {

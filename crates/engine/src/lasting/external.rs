@@ -59,7 +59,7 @@ fn store(url: &str, group: &Group) -> Result<Arc<dyn Vault>> {
         rank, ranks, run, ..
     } = *group;
     let settings = tierflow_objects::Settings::default().group(rank, ranks, run);
-    Ok(Arc::new(tierflow_objects::Objects::open(url, settings)?))
+    Ok(Arc::new(tierflow_objects::open(url, &settings)?))
 }
 
 #[cfg(not(feature = "objects"))]

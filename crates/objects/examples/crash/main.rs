@@ -22,8 +22,8 @@ use process::{Rng, Server, Writer, expect, peak_memory};
 use std::collections::BTreeSet;
 use std::panic::resume_unwind;
 use std::time::{Duration, Instant};
-use tierflow_objects::{Objects, Settings};
-use tierflow_store::Vault;
+use tierflow_objects::Settings;
+use tierflow_store::Repository;
 use writer::{Load, contents};
 
 fn main() {
@@ -146,8 +146,8 @@ impl Experiment {
         );
     }
 
-    fn open(&self) -> Objects {
-        let opened = Objects::open(&self.load.url, Settings::default());
+    fn open(&self) -> Repository {
+        let opened = tierflow_objects::open(&self.load.url, &Settings::default());
         expect(opened, "the store cannot be opened")
     }
 
@@ -175,7 +175,7 @@ impl Experiment {
     }
 
     /// Reads versions, many at a time.
-    fn read(&self, vault: &Objects, tally: &mut Tally, versions: &[u64]) {
+    fn read(&self, vault: &Repository, tally: &mut Tally, versions: &[u64]) {
         let torn: u64 = std::thread::scope(|scope| {
             let parts = versions.chunks(versions.len().div_ceil(READERS).max(1));
             let read =
@@ -194,7 +194,7 @@ impl Experiment {
     }
 
     /// 1 if a version does not hold what was saved, else 0.
-    fn torn(&self, vault: &Objects, version: u64) -> u64 {
+    fn torn(&self, vault: &Repository, version: u64) -> u64 {
         let found = vault.piece(version);
         let piece = expect(
             found,

@@ -2,8 +2,8 @@
 
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use tierflow_objects::{Objects, Settings};
-use tierflow_store::{Error, Region, Snapshot, Vault};
+use tierflow_objects::Settings;
+use tierflow_store::{Error, Region, Snapshot};
 
 /// What a writer saves.
 #[derive(Debug, Clone)]
@@ -65,7 +65,7 @@ fn fail(why: &str) -> ! {
 
 /// Saves versions until it is killed.
 pub(crate) fn write(load: &Load) {
-    let opened = Objects::open(&load.url, Settings::default());
+    let opened = tierflow_objects::open(&load.url, &Settings::default());
     let vault =
         opened.unwrap_or_else(|error| fail(&format!("the store cannot be opened: {error:?}")));
     let next = AtomicU64::new(load.from);

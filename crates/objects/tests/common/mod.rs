@@ -9,8 +9,8 @@ use futures_util::TryStreamExt;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
 use std::sync::Arc;
-use tierflow_objects::{Objects, Settings};
-use tierflow_store::Vault;
+use tierflow_objects::{Settings, repository};
+use tierflow_store::{Repository, Vault};
 
 /// The bytes of a version.
 pub(crate) fn bytes_of(version: u64, length: usize) -> Vec<u8> {
@@ -30,8 +30,20 @@ pub(crate) fn numbers(vault: &dyn Vault) -> Vec<u64> {
 }
 
 /// A vault of a rank of one.
-pub(crate) fn objects(store: &Arc<dyn ObjectStore>) -> Objects {
-    Objects::new(Arc::clone(store), "runs/7", Settings::default()).unwrap()
+pub(crate) fn objects(store: &Arc<dyn ObjectStore>) -> Repository {
+    open(store, "runs/7", Settings::default())
+}
+
+/// The vault of a rank.
+pub(crate) fn open(store: &Arc<dyn ObjectStore>, prefix: &str, settings: Settings) -> Repository {
+    repository(Arc::clone(store), prefix, &settings).unwrap()
+}
+
+/// All versions, of all ranks, to be looked after.
+pub(crate) fn all_ranks(store: &Arc<dyn ObjectStore>) -> Repository {
+    let patience = std::time::Duration::from_secs(60);
+    let blobs = tierflow_objects::ObjectBlobs::new(Arc::clone(store), "runs/7", patience).unwrap();
+    Repository::maintain_blobs(Arc::new(blobs), tierflow_store::Options::default()).unwrap()
 }
 
 /// Changes the bytes of an object.

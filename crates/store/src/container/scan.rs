@@ -27,6 +27,18 @@ pub trait Source {
     }
 }
 
+impl<S: Source + ?Sized> Source for Box<S> {
+    type Error = S::Error;
+
+    fn size(&self) -> Result<u64, S::Error> {
+        (**self).size()
+    }
+
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), S::Error> {
+        (**self).read(offset, bytes)
+    }
+}
+
 impl Source for [u8] {
     type Error = Invalid;
 

@@ -3,7 +3,8 @@
 use super::damage::Damage;
 use super::directory::{Directory, FileStamp};
 use super::identity::Mark;
-use super::record::{Name, Record, is_aside, parse_mark};
+use super::lagging::OwnTruncation;
+use super::record::{Name, Record, RecordPlace, is_aside, parse_mark};
 use super::seen::FileEntry;
 use super::superseded::Superseded;
 use super::truncate::Truncation;
@@ -32,10 +33,11 @@ pub(crate) struct Catalog {
     /// The device and number of the directory, whatever its name.
     identity: Option<(u64, u64)>,
     pub(crate) rank: u32,
-    pub(crate) files: BTreeMap<Name, FileEntry>,
-    /// The record of each version that counts: the one of the highest sequence.
-    pub(crate) pieces: BTreeMap<u64, Record>,
-    pub(crate) manifests: BTreeMap<u64, Record>,
+    pub(crate) files: BTreeMap<Name, Box<FileEntry>>,
+    /// The place of the piece of each version that counts: the one of the highest sequence. A file that was removed may still be
+    /// named until the next [`sort`](Self::sort).
+    pub(super) pieces: BTreeMap<u64, RecordPlace>,
+    manifests: BTreeMap<u64, RecordPlace>,
     /// The marks of the last runs.
     pub(crate) marks: BTreeSet<Mark>,
     /// The truncations of runs that went on from an older version.
@@ -50,14 +52,35 @@ pub(crate) struct Catalog {
     pub(super) being_written: BTreeSet<u64>,
     /// Damaged files that were put aside.
     aside: Vec<String>,
+    /// True if each file is a blob of one record.
+    pub(super) is_of_blobs: bool,
+    /// The highest epoch and sequence of blobs, removed ones included.
+    pub(super) seen: (u32, u64),
+    /// The epochs of the pieces in blobs.
+    pub(super) epochs: BTreeSet<u32>,
+    /// The version from which this run goes on, in blobs.
+    pub(super) begun: Option<OwnTruncation>,
+    /// True if there are pieces that do not count, as this run was not offered them.
+    pub(super) has_hidden: bool,
 }
 
 impl Catalog {
     pub(crate) fn new(directory: Directory, rank: u32) -> Self {
         Self {
-            path: directory.path().to_path_buf(),
             identity: directory.identity(),
+            path: directory.path().to_path_buf(),
             directory: Some(directory),
+            is_of_blobs: false,
+            ..Self::of_blobs(PathBuf::new(), rank)
+        }
+    }
+
+    /// The catalog of a rank's blobs, which `path` names in errors.
+    pub(super) fn of_blobs(path: PathBuf, rank: u32) -> Self {
+        Self {
+            path,
+            identity: None,
+            directory: None,
             rank,
             files: BTreeMap::new(),
             pieces: BTreeMap::new(),
@@ -69,6 +92,11 @@ impl Catalog {
             is_untidy: false,
             being_written: BTreeSet::new(),
             aside: Vec::new(),
+            is_of_blobs: true,
+            seen: (0, 0),
+            epochs: BTreeSet::new(),
+            begun: None,
+            has_hidden: false,
         }
     }
 
@@ -104,7 +132,7 @@ impl Catalog {
             version: None,
             what: "some of it is damaged, and the rest is in other files, too: remove it unless it can be repaired",
         });
-        let seen = self.files.values().flat_map(|seen| &seen.damage);
+        let seen = self.files.values().flat_map(|seen| &seen.details().damage);
         let noted = self.superseded.damage.iter().cloned();
         seen.cloned().chain(aside).chain(noted)
     }
@@ -197,13 +225,13 @@ impl Catalog {
             // The next look finds its successor.
             Ok(None) => return Ok(self.forget_vanished(name)),
             Err(Error::Refused { path, why }) => {
-                self.files
-                    .insert(name, FileEntry::refused(path, why, published));
+                let refused = FileEntry::refused(path, why, published);
+                self.files.insert(name, Box::new(refused));
                 return Ok(RefreshResult::Changed);
             }
             Err(Error::File { path, .. }) => {
-                self.files
-                    .insert(name, FileEntry::unreadable(path, name, published));
+                let unreadable = FileEntry::unreadable(path, name, published);
+                self.files.insert(name, Box::new(unreadable));
                 return Ok(RefreshResult::Changed);
             }
             Err(error) => return Err(error),
@@ -211,8 +239,9 @@ impl Catalog {
         let seen = self.files.get(&name);
         // Not so a segment that is written: it grows in space set aside for it before, and the time of a write is noted
         // when it begins, or may be that of the one before by a coarse clock.
-        let is_same = |seen: &FileEntry| seen.stamp == Some(stamp) && seen.published == published;
-        if published && seen.is_some_and(is_same) {
+        let is_same =
+            |seen: &FileEntry| seen.details().stamp == Some(stamp) && seen.published == published;
+        if published && seen.is_some_and(|seen| is_same(seen)) {
             return Ok(RefreshResult::Same);
         }
         let before = seen
@@ -222,27 +251,27 @@ impl Catalog {
             Ok(Some(handle)) => handle,
             Ok(None) => return Ok(self.forget_vanished(name)),
             Err(Error::File { path, .. }) => {
-                self.files
-                    .insert(name, FileEntry::unreadable(path, name, published));
+                let unreadable = FileEntry::unreadable(path, name, published);
+                self.files.insert(name, Box::new(unreadable));
                 return Ok(RefreshResult::Changed);
             }
             Err(error) => return Err(error),
         };
         let mut seen = match self.files.remove(&name) {
             // Segments only grow while they are written.
-            Some(seen) if !published && !seen.published => FileEntry {
-                damage: Vec::new(),
-                ..seen
-            },
-            _ => FileEntry::default(),
+            Some(mut seen) if !published && !seen.published => {
+                seen.details_mut().damage.clear();
+                seen
+            }
+            _ => Box::default(),
         };
-        seen.stamp = Some(stamp);
+        seen.details_mut().stamp = Some(stamp);
         seen.published = published;
         match seen.look_through(name, &handle) {
             // The other files are still good, and this one may be when it is looked at again.
             Err(Error::Read { offset, .. }) => {
                 seen.is_unreadable = true;
-                seen.damage.push(Damage {
+                seen.details_mut().damage.push(Damage {
                     path: handle.path().to_path_buf(),
                     offset,
                     version: name.version(),
@@ -252,11 +281,12 @@ impl Catalog {
             looked => looked?,
         }
         if seen.is_unreadable {
-            seen.stamp = None;
+            seen.details_mut().stamp = None;
         }
         // The writer may have closed or removed the file meanwhile: its pieces are in other files then, not damaged.
         let is_there = |now: Option<FileStamp>| now.is_some_and(|now| now.is_grown(&stamp));
-        if !seen.damage.is_empty() && !self.directory()?.stamp(&text).is_ok_and(is_there) {
+        if !seen.details().damage.is_empty() && !self.directory()?.stamp(&text).is_ok_and(is_there)
+        {
             return Ok(self.forget_vanished(name));
         }
         let same = before == Some(seen.records.len());
@@ -279,9 +309,11 @@ impl Catalog {
         self.take(&record);
         let seen = self.files.entry(record.file).or_default();
         if let Name::Alone(_) = record.file {
-            *seen = FileEntry::default();
+            **seen = FileEntry::default();
         }
-        seen.records.push(record);
+        let is_before = |known: &Record| known.position < record.position;
+        let at = seen.records.partition_point(is_before);
+        seen.records.insert(at, record);
     }
 
     /// Adds damage that was found in payloads, which are not looked through once the file is closed.
@@ -290,18 +322,15 @@ impl Catalog {
             return;
         };
         for mut damage in damage {
-            if !seen
-                .damage
-                .iter()
-                .any(|known| known.offset == damage.offset)
-            {
+            let mut known = seen.details().damage.iter();
+            if !known.any(|known| known.offset == damage.offset) {
                 let text = if seen.published {
                     name.published()
                 } else {
                     name.unpublished()
                 };
                 damage.path = self.path.join(text);
-                seen.damage.push(damage);
+                seen.details_mut().damage.push(damage);
             }
         }
     }
@@ -324,31 +353,92 @@ impl Catalog {
 
     /// Finds the records that count.
     pub(crate) fn sort(&mut self) {
-        self.pieces.clear();
-        self.manifests.clear();
-        let files = std::mem::take(&mut self.files);
-        for record in files.values().flat_map(|seen| &seen.records) {
-            self.take(record);
+        self.has_hidden = false;
+        // Maps that are collected are half as large as those that have grown.
+        let files: BTreeMap<_, _> = std::mem::take(&mut self.files).into_iter().collect();
+        let records = || files.values().flat_map(|seen| &seen.records);
+        if self.is_of_blobs {
+            let pieces = records().filter(|record| record.manifest().is_none());
+            self.epochs = pieces.map(|piece| piece.identity.epoch).collect();
         }
+        let mut newest: BTreeMap<(bool, u64), &Record> = BTreeMap::new();
+        for record in records() {
+            let key = (record.manifest().is_some(), record.version);
+            if !self.is_given_up(record) && record.replaces(newest.get(&key).copied()) {
+                newest.insert(key, record);
+            }
+        }
+        let places = newest.into_iter();
+        let places =
+            places.map(|((is_manifest, version), record)| (is_manifest, version, record.place()));
+        let (manifests, pieces): (Vec<_>, Vec<_>) =
+            places.partition(|(is_manifest, ..)| *is_manifest);
+        let by_version = |places: Vec<(bool, u64, RecordPlace)>| -> BTreeMap<u64, RecordPlace> {
+            places
+                .into_iter()
+                .map(|(_, version, place)| (version, place))
+                .collect()
+        };
+        (self.pieces, self.manifests) = (by_version(pieces), by_version(manifests));
         self.files = files;
     }
 
-    fn take(&mut self, record: &Record) {
-        if record.rows.is_none() && self.gave_up(record.version, &record.identity) {
-            return;
-        }
-        let versions = match record.rows {
+    /// Returns true if a piece was given up. Notes if this run was not offered it.
+    fn is_given_up(&mut self, record: &Record) -> bool {
+        let (version, identity) = (record.version, &record.identity);
+        let is_given_up = record.manifest().is_none() && self.gave_up(version, identity);
+        self.has_hidden |= is_given_up && self.was_not_offered(version, identity);
+        is_given_up
+    }
+
+    /// Enters one record, which counts if it was not given up and there is no newer one.
+    pub(super) fn take(&mut self, record: &Record) {
+        let (version, place) = (record.version, record.place());
+        let is_given_up = self.is_given_up(record);
+        let is_newest = match record.manifest() {
+            None => record.replaces(self.piece(version)),
+            Some(_) => record.replaces(self.manifest(version)),
+        };
+        let places = match record.manifest() {
             None => &mut self.pieces,
             Some(_) => &mut self.manifests,
         };
-        let newest = versions.get(&record.version);
-        if newest.is_none_or(|newest| newest.identity.order() <= record.identity.order()) {
-            versions.insert(record.version, record.clone());
+        if is_given_up {
+            // The record may lie in the place of one that counted.
+            if places.get(&version) == Some(&place) {
+                places.remove(&version);
+            }
+        } else if is_newest {
+            places.insert(version, place);
         }
+    }
+
+    fn record_at(&self, place: RecordPlace) -> Option<&Record> {
+        self.files.get(&place.file)?.record_at(place.position)
+    }
+
+    /// The piece of a version that counts.
+    pub(super) fn piece(&self, version: u64) -> Option<&Record> {
+        self.record_at(*self.pieces.get(&version)?)
+    }
+
+    /// The manifest of a version that counts.
+    pub(super) fn manifest(&self, version: u64) -> Option<&Record> {
+        self.record_at(*self.manifests.get(&version)?)
+    }
+
+    /// The pieces that count, in the order of their versions.
+    pub(super) fn counting_pieces(&self) -> impl Iterator<Item = &Record> {
+        self.pieces
+            .values()
+            .filter_map(|place| self.record_at(*place))
     }
 
     /// The highest epoch, the highest sequence and the highest number of a segment in use.
     pub(crate) fn highest(&self) -> (u32, u64, u64) {
+        if self.is_of_blobs {
+            return (self.seen.0, self.seen.1, 0);
+        }
         let records = || self.files.values().flat_map(|seen| &seen.records);
         let epoch = records().map(|record| record.identity.epoch).max();
         let sequence = records().map(|record| record.identity.sequence).max();

@@ -7,15 +7,14 @@ use crate::container::{Head, Kind, checksum};
 
 /// The fields of a record's [`Head`] that do not depend on its payload.
 #[derive(Debug, Clone, Copy)]
-#[allow(missing_docs, reason = "they are those of the head")]
-pub struct RecordLabel {
-    pub kind: Kind,
-    pub sequence: u64,
-    pub epoch: u32,
-    pub created: u64,
-    pub run: u64,
-    pub rank: u32,
-    pub ranks: u32,
+pub(crate) struct RecordLabel {
+    pub(crate) kind: Kind,
+    pub(crate) sequence: u64,
+    pub(crate) epoch: u32,
+    pub(crate) created: u64,
+    pub(crate) run: u64,
+    pub(crate) rank: u32,
+    pub(crate) ranks: u32,
 }
 
 /// A whole record: its head, with the checksums of what follows, and its payload, fetched as it is written.
@@ -34,7 +33,7 @@ impl<'a> Encoded<'a> {
     ///
     /// # Errors
     /// [`Error::Argument`](crate::Error::Argument) for names and shapes that cannot be, and what pulling fails with.
-    pub fn new(snapshot: &Snapshot<'a>, label: RecordLabel) -> Result<Self> {
+    pub(crate) fn new(snapshot: &Snapshot<'a>, label: RecordLabel) -> Result<Self> {
         let mut layout = Layout::new(snapshot, label, false)?;
         let (length, block) = (layout.head.payload_length, layout.head.block_bytes as usize);
         let mut memory = vec![0; length.min(STEP as u64) as usize];

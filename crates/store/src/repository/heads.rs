@@ -5,11 +5,11 @@ use crate::container::ManifestRow;
 
 /// A piece that lies somewhere, as far as its head tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PieceEntry {
+pub(crate) struct PieceEntry {
     /// The number, size and identity of the piece.
-    pub info: PieceInfo,
+    pub(crate) info: PieceInfo,
     /// The length of its record, in bytes.
-    pub record_length: u64,
+    pub(crate) record_length: u64,
 }
 
 /// The heads that lie in one place, and which versions they make.
@@ -17,7 +17,7 @@ pub struct PieceEntry {
 /// A version is whole if the pieces of all its ranks are there, from one run; if, of more than one, some rank has seen them
 /// all, and wrote a manifest of exactly these; and if the version that it is a difference against is whole, and none that a
 /// later run wrote in its place.
-pub trait Heads {
+pub(crate) trait Heads {
     /// A rank's piece of a version.
     fn listed(&self, version: u64, rank: u32) -> Option<PieceEntry>;
 

@@ -177,7 +177,10 @@ impl Meeting {
 
 impl Repository {
     fn notice(&self, rank: u32) -> Result<Option<Notice>> {
-        let directory = match self.top.sub(&rank_name(rank), false) {
+        let Some(top) = self.directories() else {
+            return Ok(None);
+        };
+        let directory = match top.sub(&rank_name(rank), false) {
             // The rank did not come yet.
             Err(Error::File {
                 source: rustix::io::Errno::NOENT,

@@ -3,6 +3,8 @@
 mod aligned;
 mod alone;
 mod batch;
+mod blob_names;
+mod blobs;
 mod catalog;
 mod damage;
 mod directory;
@@ -10,21 +12,28 @@ mod encoded;
 mod handle;
 mod heads;
 mod identity;
+mod indexes;
+mod lagging;
+mod listing;
+mod locate;
 mod lock;
 mod meeting;
 mod open;
+mod parallel;
 mod piece;
 mod prune;
 mod record;
 mod rename;
 mod restorable;
 mod retention;
+mod rows;
 mod save;
 mod scrub;
 mod seen;
 mod segment;
 mod snapshot;
 mod spare;
+mod state;
 mod superseded;
 mod tail;
 mod threads;
@@ -32,30 +41,30 @@ mod through;
 mod truncate;
 
 pub use damage::Damage;
-pub use encoded::{Encoded, RecordLabel};
-pub use heads::{Heads, PieceEntry};
+pub use encoded::Encoded;
+use heads::Heads;
 pub use identity::{Identity, Mark, Marks, Order, left_behind};
 pub use open::Options;
 pub use piece::{ByteSource, Piece};
 pub use prune::Pruned;
-pub use restorable::{can_be_restored, last_restorable};
+pub use restorable::last_restorable;
 pub use retention::{Retention, with_bases};
 pub use scrub::Scrubbed;
 pub use snapshot::{Pull, Ready, Region, Snapshot};
+use state::State;
+pub(crate) use state::decoded;
+pub use state::{PieceInfo, VersionInfo};
 pub use truncate::Truncation;
 
-use crate::container::ManifestRow;
-use crate::{Error, Result};
+use crate::{Blobs, Error, Result};
 use catalog::Catalog;
 use directory::Directory;
 use lock::Lock;
-use record::Record;
 use segment::Packer;
 use spare::SpareFiles;
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 
 /// A directory that holds the versions of one history, written by the ranks of a group: threads, processes, or hosts
 /// that share it.
@@ -65,20 +74,31 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 /// may open for writing meanwhile; any number of them may read.
 #[derive(Debug)]
 pub struct Repository {
-    top: Directory,
+    top: Top,
     options: Options,
     /// The number of the run that writes.
     run: AtomicU64,
     /// The ranks that this process writes.
     owned: BTreeMap<u32, Owned>,
     state: Mutex<State>,
+    /// Blobs were removed.
+    removed: Condvar,
+    /// Held while heads are written into indexes of blobs.
+    indexing: Mutex<()>,
+}
+
+/// The place of a repository.
+#[derive(Debug)]
+enum Top {
+    Directory(Directory),
+    Blobs(Arc<dyn Blobs>),
 }
 
 /// The state with which a process writes as a rank.
 #[derive(Debug)]
 struct Owned {
-    packer: Packer,
-    spares: SpareFiles,
+    /// In a directory.
+    files: Option<OwnedFiles>,
     order: Order,
     /// The epoch that was marked here.
     marked: AtomicU32,
@@ -87,66 +107,32 @@ struct Owned {
     /// Read while a batch is written and entered into the catalog, written while segments are rewritten: what is on
     /// the disk and not yet known must not be left out.
     gate: RwLock<()>,
+}
+
+/// The files with which a process writes as a rank.
+#[derive(Debug)]
+struct OwnedFiles {
+    packer: Packer,
+    spares: SpareFiles,
     /// Held until the packer has closed its segment.
     lock: Lock,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    catalogs: BTreeMap<u32, Catalog>,
-    /// The versions that are being saved, each with the version that it is a difference against.
-    saving: BTreeMap<u64, Option<u64>>,
-    /// The versions that this process saved: their checksums were made of the bytes that were handed to the disk.
-    saved: BTreeSet<u64>,
-    /// Entries that have the name of a rank's directory and are none.
-    refused: BTreeMap<u32, Damage>,
-}
-
-/// A whole version.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct VersionInfo {
-    /// The number of the version.
-    pub version: u64,
-    /// How many pieces it consists of.
-    pub ranks: u32,
-    /// The bytes of the regions of all its pieces.
-    pub bytes: u64,
-    /// The bytes once they are decoded, if some are [`Encoded`](crate::container::Element::Encoded).
-    pub decoded: Option<u64>,
-    /// When its first rank wrote it, in nanoseconds since 1970 by that one's clock.
-    pub created: u64,
-    /// The run of the application that wrote it.
-    pub run: u64,
-    /// The version that it is a difference against.
-    pub base: Option<u64>,
-}
-
-/// The piece of one rank, as far as its head tells.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PieceInfo {
-    /// The version.
-    pub version: u64,
-    /// How many pieces it consists of.
-    pub ranks: u32,
-    /// The identity of the piece, wherever it is copied.
-    pub identity: Identity,
-    /// The bytes of its regions.
-    pub bytes: u64,
-    /// The bytes once they are decoded, if some are [`Encoded`](crate::container::Element::Encoded).
-    pub decoded: Option<u64>,
-}
-
-/// Finds where a piece lies; once more, with `true`, after looking again.
-type Find<'a> = dyn Fn(&mut State, bool) -> Result<(Directory, Record)> + 'a;
-
-/// Returns the decoded bytes of pieces of so many bytes, and so many once they are decoded.
-pub(crate) fn decoded(pieces: impl Iterator<Item = (u64, Option<u64>)>) -> Option<u64> {
-    let (mut sum, mut is_any) = (0_u64, false);
-    for (bytes, decoded) in pieces {
-        sum = sum.saturating_add(decoded.unwrap_or(bytes));
-        is_any |= decoded.is_some();
+impl Owned {
+    fn of_blobs(order: &Order) -> Self {
+        Self {
+            files: None,
+            order: order.clone(),
+            marked: AtomicU32::new(0),
+            is_settled: Mutex::default(),
+            gate: RwLock::default(),
+        }
     }
-    is_any.then_some(sum)
+
+    fn files(&self) -> Result<&OwnedFiles> {
+        let missing = || Error::Argument("blobs have no files: name a directory".to_owned());
+        self.files.as_ref().ok_or_else(missing)
+    }
 }
 
 /// The directory of a rank.
@@ -155,6 +141,22 @@ fn rank_name(rank: u32) -> String {
 }
 
 impl Repository {
+    /// The directory above those of the ranks, if the versions lie in one.
+    fn directories(&self) -> Option<&Directory> {
+        match &self.top {
+            Top::Directory(directory) => Some(directory),
+            Top::Blobs(_) => None,
+        }
+    }
+
+    /// The blobs, if the versions lie in some.
+    fn blobs(&self) -> Option<&dyn Blobs> {
+        match &self.top {
+            Top::Directory(_) => None,
+            Top::Blobs(blobs) => Some(&**blobs),
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -210,56 +212,6 @@ impl Repository {
         self.open_piece(version, &find)
     }
 
-    /// Opens what `find` finds. Should it not be there any more, it is looked up again: the writer moves the
-    /// records that stay when versions are removed.
-    fn open_piece(&self, version: u64, find: &Find<'_>) -> Result<Piece> {
-        match self.look_for_piece(version, find) {
-            Err(Error::Damaged {
-                path,
-                offset,
-                what,
-                older: None,
-            }) if self.options.ranks > 1 => {
-                let mut state = self.state();
-                // The pieces of other ranks tell which older version is whole.
-                let _as_far_as_it_goes = self.refresh(&mut state);
-                Err(Error::Damaged {
-                    path,
-                    offset,
-                    what,
-                    older: state.older(Some(version)),
-                })
-            }
-            opened => opened,
-        }
-    }
-
-    fn look_for_piece(&self, version: u64, find: &Find<'_>) -> Result<Piece> {
-        const LOOKS: usize = 8;
-        let mut state = self.state();
-        let (mut directory, mut record) = find(&mut state, false)?;
-        for _ in 1..LOOKS {
-            let older = state.older(Some(version));
-            drop(state);
-            let opened = Piece::open(&directory, &record, self.options.threads, older);
-            if !matches!(
-                opened,
-                Err(Error::Damaged { .. } | Error::NoVersion { .. } | Error::Read { .. })
-            ) {
-                return opened;
-            }
-            state = self.state();
-            let found = find(&mut state, true)?;
-            if found.1.is_at(&record) {
-                return opened;
-            }
-            (directory, record) = found;
-        }
-        let older = state.older(Some(version));
-        drop(state);
-        Piece::open(&directory, &record, self.options.threads, older)
-    }
-
     /// Returns this rank's pieces, oldest version first, whether or not those of all others are there.
     ///
     /// # Errors
@@ -268,7 +220,7 @@ impl Repository {
         let mut state = self.state();
         self.refresh_rank(&mut state, self.options.rank)?;
         let own = state.catalogs.get(&self.options.rank);
-        let pieces = own.into_iter().flat_map(|catalog| catalog.pieces.values());
+        let pieces = own.into_iter().flat_map(Catalog::counting_pieces);
         Ok(pieces.map(|record| record.listed().info).collect())
     }
 
@@ -280,7 +232,10 @@ impl Repository {
         let rank = self.options.rank;
         let find = |state: &mut State, again: bool| {
             if again || state.piece(rank, version).is_none() {
-                self.refresh_rank(state, rank)?;
+                match self.blobs() {
+                    Some(blobs) => state.list(blobs)?,
+                    None => drop(self.refresh_rank(state, rank)?),
+                }
             }
             let found = self.found(state, rank, version)?;
             found.ok_or_else(|| state.missing(version))
@@ -326,13 +281,20 @@ impl Repository {
         Ok(own.map_or_else(Marks::default, |catalog| Marks(catalog.marks.clone())))
     }
 
+    /// Returns true if the versions lie in blobs, in which ranks cannot meet.
+    #[must_use]
+    pub fn is_of_blobs(&self) -> bool {
+        self.blobs().is_some()
+    }
+
     /// Returns true if it was opened for reading alone.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.owned.is_empty()
     }
 
-    /// Returns true if a process, this one or another, has this rank's directory open to write: it holds the lock.
+    /// Returns true if a process, this one or another, has this rank's directory open to write: it holds the lock. Blobs have no locks, so
+    /// none is known of theirs.
     ///
     /// # Errors
     /// As [`versions`](Self::versions), and [`Error::File`] if the lock cannot be looked at.
@@ -340,7 +302,10 @@ impl Repository {
         if !self.is_read_only() {
             return Ok(true);
         }
-        match self.top.sub(&rank_name(self.options.rank), false) {
+        let Some(top) = self.directories() else {
+            return Ok(false);
+        };
+        match top.sub(&rank_name(self.options.rank), false) {
             Err(Error::File {
                 source: rustix::io::Errno::NOENT,
                 ..
@@ -356,7 +321,17 @@ impl Repository {
     pub fn ranks(&self) -> Result<Vec<u32>> {
         let mut state = self.state();
         self.refresh(&mut state)?;
-        Ok(state.catalogs.keys().copied().collect())
+        let is_there = |catalog: &&Catalog| !catalog.is_of_blobs || !catalog.files.is_empty();
+        let there = state.catalogs.values().filter(is_there);
+        Ok(there.map(|catalog| catalog.rank).collect())
+    }
+
+    /// Returns true if nothing was ever saved here.
+    ///
+    /// # Errors
+    /// As [`versions`](Self::versions).
+    pub fn is_empty(&self) -> Result<bool> {
+        Ok(self.ranks()?.is_empty() && self.damage().is_empty())
     }
 
     /// Returns the damage that is known without reading payloads; [`scrub`](Self::scrub) reads all.
@@ -369,7 +344,11 @@ impl Repository {
 
     /// Looks at what changed in the directories of other ranks. Those of its own this process changes itself.
     fn refresh(&self, state: &mut State) -> Result<()> {
-        for name in self.top.names()? {
+        let top = match &self.top {
+            Top::Directory(top) => top,
+            Top::Blobs(blobs) => return state.list(&**blobs),
+        };
+        for name in top.names()? {
             let rank = name
                 .strip_prefix("rank-")
                 .and_then(|rank| rank.parse().ok());
@@ -398,6 +377,17 @@ impl Repository {
 
     /// Says whether the rank has a directory.
     fn refresh_rank(&self, state: &mut State, rank: u32) -> Result<bool> {
+        let top = match &self.top {
+            Top::Directory(top) => top,
+            Top::Blobs(blobs) => {
+                // Only this process writes those of its rank.
+                let is_own = self.owned.contains_key(&rank) && self.options.ranks == 1;
+                if !(is_own && state.listing.is_listed) {
+                    state.list(&**blobs)?;
+                }
+                return Ok(state.catalogs.contains_key(&rank));
+            }
+        };
         if self.owned.contains_key(&rank) {
             // Only this process writes there, but what could not be read may be readable now.
             if let Some(catalog) = state.catalogs.get_mut(&rank) {
@@ -405,7 +395,7 @@ impl Repository {
             }
             return Ok(true);
         }
-        let directory = match self.top.sub(&rank_name(rank), false) {
+        let directory = match top.sub(&rank_name(rank), false) {
             Err(Error::File {
                 source: rustix::io::Errno::NOENT,
                 ..
@@ -426,68 +416,5 @@ impl Repository {
         }
         state.catalogs.insert(rank, catalog);
         refreshed.map(|()| true)
-    }
-
-    /// The place of a piece.
-    fn found(&self, state: &State, rank: u32, version: u64) -> Result<Option<(Directory, Record)>> {
-        let Some(catalog) = state.catalogs.get(&rank) else {
-            return Ok(None);
-        };
-        let Some(record) = catalog.pieces.get(&version).cloned() else {
-            return Ok(None);
-        };
-        let directory = match catalog.directory() {
-            Ok(directory) => directory.clone(),
-            Err(_) => self.top.sub(&rank_name(rank), false)?,
-        };
-        Ok(Some((directory, record)))
-    }
-}
-
-impl Heads for State {
-    fn listed(&self, version: u64, rank: u32) -> Option<PieceEntry> {
-        Some(self.piece(rank, version)?.listed())
-    }
-
-    fn has_manifest(&self, version: u64, rows: &[ManifestRow]) -> bool {
-        let mut catalogs = self.catalogs.values();
-        catalogs.any(|catalog| {
-            let manifest = catalog.manifests.get(&version);
-            manifest.and_then(|manifest| manifest.rows.as_deref()) == Some(rows)
-        })
-    }
-
-    fn candidates(&self, before: Option<u64>) -> Box<dyn DoubleEndedIterator<Item = u64> + '_> {
-        let below = before.map_or(Bound::Unbounded, Bound::Excluded);
-        // Every version has a rank 0.
-        let first = self.catalogs.get(&0).into_iter();
-        let versions =
-            first.flat_map(move |catalog| catalog.pieces.range((Bound::Unbounded, below)));
-        Box::new(versions.map(|(version, _)| *version))
-    }
-}
-
-impl State {
-    fn piece(&self, rank: u32, version: u64) -> Option<&Record> {
-        self.catalogs.get(&rank)?.pieces.get(&version)
-    }
-
-    /// Why a version is not there. A head that was damaged since it was published tells more than that there is none.
-    fn missing(&self, version: u64) -> Error {
-        let older = self.older(Some(version));
-        match self.damage_of(version) {
-            Some(damage) => Error::Damaged {
-                path: damage.path,
-                offset: damage.offset,
-                what: damage.what,
-                older,
-            },
-            None => Error::NoVersion { version, older },
-        }
-    }
-
-    fn damage_of(&self, version: u64) -> Option<Damage> {
-        let mut damage = self.catalogs.values().flat_map(Catalog::damage);
-        damage.find(|damage| damage.version == Some(version))
     }
 }

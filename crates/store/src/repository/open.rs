@@ -6,13 +6,13 @@ use super::identity::Order;
 use super::record::{Name, Record};
 use super::segment::{self, Packer};
 use super::spare::SpareFiles;
-use super::{Owned, Repository, State, rank_name};
+use super::{Owned, OwnedFiles, Repository, State, Top, rank_name};
 use crate::injected::Injected;
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, AtomicU64};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Condvar, Mutex, PoisonError};
 
 /// How a repository is used.
 #[derive(Debug, Clone)]
@@ -85,6 +85,16 @@ impl Options {
         Self { order, ..self }
     }
 
+    pub(super) fn check(&self) -> Result<()> {
+        let Self { rank, ranks, .. } = self;
+        match rank < ranks {
+            true => Ok(()),
+            false => Err(Error::Argument(format!(
+                "rank {rank} is none of {ranks}: they are counted from 0"
+            ))),
+        }
+    }
+
     /// Puts faults in front of all I/O.
     #[cfg(feature = "testing")]
     #[must_use]
@@ -103,11 +113,7 @@ impl Repository {
     /// if it belongs to another user; [`Error::Argument`] for a rank outside the group; [`Error::Open`] and
     /// [`Error::File`] if the file system says no.
     pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Self> {
-        if options.rank >= options.ranks {
-            let (rank, ranks) = (options.rank, options.ranks);
-            let why = format!("rank {rank} is none of {ranks}: they are counted from 0");
-            return Err(Error::Argument(why));
-        }
+        options.check()?;
         let top = Directory::open(directory.as_ref(), true, options.faults.clone())?;
         let ranks = [options.rank];
         Self::with(top, options, ranks)
@@ -140,17 +146,17 @@ impl Repository {
         options: Options,
         ranks: impl IntoIterator<Item = u32>,
     ) -> Result<Self> {
-        let mut repository = Self {
-            top,
-            run: AtomicU64::new(options.run),
+        let places = BTreeMap::new();
+        let mut repository = Self::assembled(
+            Top::Directory(top.clone()),
             options,
-            owned: BTreeMap::new(),
-            state: Mutex::default(),
-        };
+            places,
+            State::default(),
+        );
         let mut state = State::default();
         let order = repository.options.order.clone().unwrap_or_default();
         for rank in ranks {
-            let directory = repository.top.sub(&rank_name(rank), true)?;
+            let directory = top.sub(&rank_name(rank), true)?;
             let (owned, catalog) = own(directory, rank, &order)?;
             repository.owned.insert(rank, owned);
             state.catalogs.insert(rank, catalog);
@@ -162,6 +168,23 @@ impl Repository {
         repository.state = Mutex::new(state);
         Ok(repository)
     }
+
+    pub(super) fn assembled(
+        top: Top,
+        options: Options,
+        owned: BTreeMap<u32, Owned>,
+        state: State,
+    ) -> Self {
+        Self {
+            top,
+            run: AtomicU64::new(options.run),
+            options,
+            owned,
+            state: Mutex::new(state),
+            removed: Condvar::new(),
+            indexing: Mutex::default(),
+        }
+    }
 }
 
 /// Takes a rank's directory over: from now on only this process writes there.
@@ -171,14 +194,14 @@ fn own(directory: Directory, rank: u32, order: &Order) -> Result<(Owned, Catalog
     catalog.refresh()?;
     let (epoch, sequence, newest) = catalog.highest();
     order.see(epoch, sequence);
-    let owned = Owned {
+    let files = OwnedFiles {
         spares: SpareFiles::new(directory.clone()),
         packer: Packer::new(directory, newest),
-        order: order.clone(),
-        marked: AtomicU32::new(0),
-        is_settled: Mutex::default(),
-        gate: std::sync::RwLock::default(),
         lock,
+    };
+    let owned = Owned {
+        files: Some(files),
+        ..Owned::of_blobs(order)
     };
     Ok((owned, catalog))
 }
@@ -191,7 +214,7 @@ impl Repository {
     pub(super) fn settle(&self, rank: u32, owned: &Owned) -> Result<()> {
         let is_settled = owned.is_settled.lock();
         let mut is_settled = is_settled.unwrap_or_else(PoisonError::into_inner);
-        if *is_settled {
+        if *is_settled || self.blobs().is_some() {
             return Ok(());
         }
         if let Some(catalog) = self.state().catalogs.get_mut(&rank) {
@@ -227,7 +250,7 @@ fn settle(catalog: &mut Catalog) -> Result<()> {
             catalog
                 .files
                 .get(&name)
-                .map(|seen| (name, seen.damage.clone())),
+                .map(|seen| (name, seen.details().damage.clone())),
         );
     }
     catalog.refresh()?;
@@ -271,11 +294,11 @@ fn close(directory: &Directory, catalog: &Catalog, name: Name) -> Result<()> {
     let is_elsewhere = |record: &Record| {
         let same = |other: &&Record| {
             (other.version, other.identity) == (record.version, record.identity)
-                && other.rows.is_some() == record.rows.is_some()
+                && other.manifest().is_some() == record.manifest().is_some()
         };
         others.iter().any(same)
     };
-    if seen.damage.is_empty() && seen.records.iter().all(is_elsewhere) {
+    if seen.details().damage.is_empty() && seen.records.iter().all(is_elsewhere) {
         return directory.remove(&name.unpublished());
     }
     segment::close_left(directory, name, seen)

@@ -44,10 +44,24 @@ impl Repository {
         };
         let newest = whole.last().copied();
         let stays = |version| Some(version) > newest || kept.contains(&version);
-        let mut bytes = 0;
-        for (rank, owned) in &self.owned {
-            bytes += prune_rank(&mut state, *rank, owned, &stays)?;
-        }
+        let bytes = match self.blobs() {
+            Some(blobs) => {
+                // Other pieces of a version that is not whole may be missing from a list that lags.
+                let numbers: BTreeSet<u64> = whole.iter().copied().collect();
+                let stays = |version: u64| !numbers.contains(&version) || stays(version);
+                drop(state);
+                let bytes = self.remove_blobs(blobs, &BTreeSet::new(), &stays)?;
+                state = self.state();
+                bytes
+            }
+            None => {
+                let mut bytes = 0;
+                for (rank, owned) in &self.owned {
+                    bytes += prune_rank(&mut state, *rank, owned, &stays)?;
+                }
+                bytes
+            }
+        };
         state.saved.retain(|version| stays(*version));
         let gone = |version: &u64| !state.is_whole(*version);
         let versions = whole.into_iter().filter(gone).collect();
@@ -66,7 +80,12 @@ impl Repository {
             return Ok(Pruned::default());
         };
         let newest = whole.last().copied();
-        let goes = |version: &u64| Some(*version) <= newest && !kept.contains(version);
+        let is_of_blobs = self.blobs().is_some();
+        let numbers: BTreeSet<u64> = whole.iter().copied().collect();
+        let goes = |version: &u64| {
+            let may_go = !is_of_blobs || numbers.contains(version);
+            may_go && Some(*version) <= newest && !kept.contains(version)
+        };
         let files = state.catalogs.values().flat_map(|c| c.files.values());
         let records = files.flat_map(|seen| &seen.records);
         let lost = records.filter(|record| goes(&record.version));
@@ -104,6 +123,7 @@ impl Repository {
     /// # Errors
     /// As [`prune`](Self::prune).
     pub fn remove(&self, versions: &BTreeSet<u64>) -> Result<()> {
+        self.list_own()?;
         let free = {
             let state = self.state();
             let bases = state.bases();
@@ -121,12 +141,17 @@ impl Repository {
     /// # Errors
     /// As [`prune`](Self::prune).
     pub fn remove_even_bases(&self, versions: &BTreeSet<u64>) -> Result<()> {
-        let _no_saving = self.stop_packing();
-        let mut state = self.state();
         let stays = |version| !versions.contains(&version);
-        for (rank, owned) in &self.owned {
-            prune_rank(&mut state, *rank, owned, &stays)?;
+        if let Some(blobs) = self.blobs() {
+            self.remove_blobs(blobs, versions, &stays)?;
+        } else {
+            let _no_saving = self.stop_packing();
+            let mut state = self.state();
+            for (rank, owned) in &self.owned {
+                prune_rank(&mut state, *rank, owned, &stays)?;
+            }
         }
+        self.state().saved.retain(|version| stays(*version));
         Ok(())
     }
 
@@ -157,7 +182,7 @@ impl State {
 
     /// Returns the bases of the pieces that are there or being saved.
     fn bases(&self) -> BTreeMap<u64, u64> {
-        let records = self.catalogs.values().flat_map(|c| c.pieces.values());
+        let records = self.catalogs.values().flat_map(Catalog::counting_pieces);
         let pieces = records.filter_map(|piece| Some((piece.version, piece.identity.base?)));
         let saving = self.saving.iter();
         let saving = saving.filter_map(|(version, base)| Some((*version, (*base)?)));
@@ -176,9 +201,9 @@ pub(super) fn prune_rank(
         return Ok(0);
     };
     let counts = |record: &Record, catalog: &Catalog| {
-        let same = match record.rows {
-            None => catalog.pieces.get(&record.version),
-            Some(_) => catalog.manifests.get(&record.version),
+        let same = match record.manifest() {
+            None => catalog.piece(record.version),
+            Some(_) => catalog.manifest(record.version),
         };
         same.is_some_and(|same| same.is_at(record))
             || catalog.must_stay(record.version, &record.identity)
@@ -205,7 +230,8 @@ pub(super) fn prune_rank(
     // Removals that need no space come first.
     losing.sort_unstable();
     // The segment that is being written may lose records too; written anew, it is closed.
-    match owned.packer.finish() {
+    let files = owned.files()?;
+    match files.packer.finish() {
         // The file is read as it is.
         Ok(()) | Err(Error::Full { .. }) => {}
         failed => failed?,
@@ -219,19 +245,19 @@ pub(super) fn prune_rank(
         let staying: BTreeSet<u64> = staying.map(|record| record.position).collect();
         let mut records = Vec::new();
         match name {
-            Name::Alone(_) => {
+            Name::Alone(_) | Name::Manifest(_) => {
                 let size = seen.records.iter().map(|record| record.record_length).sum();
-                let (from, to) = (name.published(), owned.spares.next_name());
-                retired.extend(owned.spares.retire(&from, &to, size)?);
+                let (from, to) = (name.published(), files.spares.next_name());
+                retired.extend(files.spares.retire(&from, &to, size)?);
             }
             Name::Segment(_) | Name::Twin(_) => {
                 if !staying.is_empty() {
                     let mut batch = read(catalog, name, &staying)?;
-                    records = owned.packer.rewrite(&mut batch)?;
+                    records = files.packer.rewrite(&mut batch)?;
                 }
                 // Of what is damaged and may belong to what stays, nothing goes.
                 let is_lost = |damage: &Damage| damage.version.is_some_and(|v| !versions(v));
-                if seen.damage.iter().all(is_lost) {
+                if seen.details().damage.iter().all(is_lost) {
                     catalog.directory()?.remove(&name.published())?;
                     catalog.directory()?.remove(&name.unpublished())?;
                 } else {
@@ -256,7 +282,7 @@ pub(super) fn prune_rank(
             Ok(()) => {}
             // There may be room once the others are gone.
             Err(error @ Error::Full { .. }) => {
-                owned.spares.clear();
+                files.spares.clear();
                 if rewrite(catalog, name, lost).is_err() {
                     full = Some(error);
                 }
@@ -270,8 +296,8 @@ pub(super) fn prune_rank(
     let done = done.and_then(|()| catalog.directory()?.sync());
     for file in retired {
         match done {
-            Ok(()) if full.is_none() => owned.spares.put(file),
-            _ => owned.spares.discard(file),
+            Ok(()) if full.is_none() => files.spares.put(file),
+            _ => files.spares.discard(file),
         }
     }
     // However far that went.
@@ -308,4 +334,28 @@ fn read(catalog: &Catalog, name: Name, positions: &BTreeSet<u64>) -> Result<Batc
         Ok(true)
     })?;
     Ok(batch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Options, Region, Snapshot};
+
+    #[test]
+    fn versions_that_are_removed_take_no_memory() {
+        let home = tempfile::tempdir().unwrap();
+        let repository = Repository::open(home.path(), Options::default()).unwrap();
+        for version in 0..100 {
+            let regions = &[Region::new("state", b"bytes")];
+            let base = None;
+            let snapshot = Snapshot {
+                version,
+                base,
+                regions,
+            };
+            repository.save(&snapshot).unwrap();
+        }
+        repository.remove(&(0..99).collect()).unwrap();
+        assert_eq!(repository.state().saved, BTreeSet::from([99]));
+    }
 }

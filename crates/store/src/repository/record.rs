@@ -3,13 +3,15 @@
 use super::PieceInfo;
 use super::heads::PieceEntry;
 use super::identity::{Identity, Mark};
-use crate::container::{Head, ManifestRow};
+use crate::container::{Head, ManifestRow, checksum, encode_rows};
 
 /// The kind and number of a file in a rank's directory, by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Name {
     /// A piece in a file of its own, named by its version.
     Alone(u64),
+    /// A manifest in a blob of its own, named by its version. Directories have manifests in segments.
+    Manifest(u64),
     /// A segment of many records, named by a number that counts them.
     Segment(u64),
     /// A segment that was left open, of a number under which another one was published.
@@ -21,6 +23,7 @@ impl Name {
     pub(crate) fn published(self) -> String {
         match self {
             Self::Alone(version) => format!("v{version:020}.tfc"),
+            Self::Manifest(version) => format!("v{version:020}.tfm"),
             Self::Segment(number) => format!("s{number:020}.tfs"),
             Self::Twin(_) => self.unpublished(),
         }
@@ -29,7 +32,7 @@ impl Name {
     /// The name that it has while it is written.
     pub(crate) fn unpublished(self) -> String {
         match self {
-            Self::Alone(version) => format!("v{version:020}.tmp"),
+            Self::Alone(version) | Self::Manifest(version) => format!("v{version:020}.tmp"),
             Self::Segment(number) | Self::Twin(number) => format!("s{number:020}.open"),
         }
     }
@@ -37,8 +40,20 @@ impl Name {
     /// The name that it has when some of it is damaged and the rest is not needed any more.
     pub(crate) fn aside(self) -> String {
         match self {
-            Self::Alone(version) => format!("v{version:020}.damaged"),
+            Self::Alone(version) | Self::Manifest(version) => format!("v{version:020}.damaged"),
             Self::Segment(number) | Self::Twin(number) => format!("s{number:020}.damaged"),
+        }
+    }
+
+    /// Parses the name of a blob of a rank that has a version.
+    pub(crate) fn parse_blob(text: &str) -> Option<Self> {
+        let piece = text
+            .strip_suffix(".tfm")
+            .map(|start| format!("{start}.tfc"));
+        match (Self::parse(piece.as_deref().unwrap_or(text))?, piece) {
+            ((Self::Alone(version), _), Some(_)) => Some(Self::Manifest(version)),
+            ((name @ Self::Alone(_), _), None) => Some(name),
+            _ => None,
         }
     }
 
@@ -60,7 +75,7 @@ impl Name {
     /// The version of a piece in a file of its own.
     pub(crate) fn version(self) -> Option<u64> {
         match self {
-            Self::Alone(version) => Some(version),
+            Self::Alone(version) | Self::Manifest(version) => Some(version),
             Self::Segment(_) | Self::Twin(_) => None,
         }
     }
@@ -68,7 +83,7 @@ impl Name {
     /// The number of a segment.
     pub(crate) fn segment(self) -> Option<u64> {
         match self {
-            Self::Alone(_) => None,
+            Self::Alone(_) | Self::Manifest(_) => None,
             Self::Segment(number) | Self::Twin(number) => Some(number),
         }
     }
@@ -104,21 +119,41 @@ pub(crate) fn is_aside(name: &str) -> bool {
     number.is_some_and(|n| n.len() == DIGITS.len() && n.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
+/// The checksum of the rows of a manifest.
+pub(crate) fn sum_of(rows: impl IntoIterator<Item = ManifestRow>) -> u64 {
+    checksum(&encode_rows(rows))
+}
+
 /// A record, as far as its head tells.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) file: Name,
     pub(crate) position: u64,
     pub(crate) record_length: u64,
     /// Of the regions together.
     pub(crate) bytes: u64,
-    /// Of those, once they are decoded, if some are encoded.
-    pub(crate) decoded: Option<u64>,
     pub(crate) version: u64,
     pub(crate) identity: Identity,
     pub(crate) ranks: u32,
-    /// Of a manifest.
-    pub(crate) rows: Option<Vec<ManifestRow>>,
+    pub(crate) detail: Detail,
+}
+
+/// The property of a record that depends on its kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Detail {
+    /// A piece whose regions lie as they are.
+    Plain,
+    /// A piece some of whose regions are encoded: the bytes of all, once they are decoded.
+    Decoded(u64),
+    /// A manifest: the checksum of its rows.
+    Manifest(u64),
+}
+
+/// The place of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RecordPlace {
+    pub(crate) file: Name,
+    pub(crate) position: u64,
 }
 
 impl Record {
@@ -128,12 +163,29 @@ impl Record {
             position,
             record_length: head.record_length(),
             bytes: head.regions.iter().map(|region| region.length).sum(),
-            decoded: head.decoded(),
             version: head.version,
             identity: Identity::of(head),
             ranks: head.ranks,
-            rows: None,
+            detail: head.decoded().map_or(Detail::Plain, Detail::Decoded),
         }
+    }
+
+    /// Returns the checksum of the rows, of a manifest.
+    pub(crate) fn manifest(&self) -> Option<u64> {
+        match self.detail {
+            Detail::Manifest(sum) => Some(sum),
+            Detail::Plain | Detail::Decoded(_) => None,
+        }
+    }
+
+    pub(crate) fn place(&self) -> RecordPlace {
+        let Self { file, position, .. } = *self;
+        RecordPlace { file, position }
+    }
+
+    /// Returns true if this record counts, and not the one of the same version and kind that counted so far.
+    pub(crate) fn replaces(&self, counting: Option<&Self>) -> bool {
+        counting.is_none_or(|counting| counting.identity.order() <= self.identity.order())
     }
 
     /// Returns true if this is the same record, in the same place.
@@ -149,7 +201,10 @@ impl Record {
                 ranks: self.ranks,
                 identity: self.identity,
                 bytes: self.bytes,
-                decoded: self.decoded,
+                decoded: match self.detail {
+                    Detail::Decoded(bytes) => Some(bytes),
+                    Detail::Plain | Detail::Manifest(_) => None,
+                },
             },
             record_length: self.record_length,
         }

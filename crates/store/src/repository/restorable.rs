@@ -20,7 +20,7 @@ pub fn last_restorable(
 
 /// Returns true if a version, and all that it is a difference against, can be restored by all ranks: whether all pieces are there, and
 /// all checksums match of those whose rank `is_read`.
-pub fn can_be_restored(
+pub(crate) fn can_be_restored(
     version: u64,
     piece_of: impl Fn(u64, u32) -> Result<Piece>,
     is_read: impl Fn(u32) -> bool,

@@ -6,9 +6,9 @@ use super::batch::Batch;
 use super::directory::Directory;
 use super::encoded::RecordLabel;
 use super::identity::{Identity, MARKS, Mark, Order};
-use super::record::{Name, Record, mark_name};
+use super::record::{Detail, Name, Record, mark_name, sum_of};
 use super::snapshot::{Layout, Region, Snapshot};
-use super::{Heads, Owned, Piece, Repository, State};
+use super::{Heads, Owned, Piece, Repository, State, Top};
 use crate::container::{BLOCK_BYTES, Kind, ManifestRow, encode_rows};
 use crate::file::BLOCK;
 use crate::{Error, Ready, Result};
@@ -56,6 +56,7 @@ impl Repository {
         ready: &Ready<'_>,
     ) -> Result<()> {
         let owned = self.writer()?;
+        self.list_own()?;
         for (at, snapshot) in snapshots.iter().enumerate() {
             if let Err(error) = self.reserve(snapshot.version, snapshot.base, None) {
                 let reserved = snapshots[..at].iter();
@@ -76,7 +77,10 @@ impl Repository {
         self.remove_given_up(&BTreeSet::new());
         snapshots
             .iter()
-            .try_for_each(|snapshot| self.complete(snapshot.version))
+            .try_for_each(|snapshot| match self.blobs() {
+                Some(blobs) => self.finish_blob(blobs, snapshot.version),
+                None => self.complete(snapshot.version),
+            })
     }
 
     /// Saves a piece that another repository holds, as it is: the same identity, regions and checksums, which are checked on
@@ -99,6 +103,9 @@ impl Repository {
                 "a piece of rank {theirs} of {of} cannot be copied as rank {rank} of {}",
                 self.options.ranks
             )));
+        }
+        if let Some(blobs) = self.blobs() {
+            return self.copy_blob(blobs, piece, ready);
         }
         let (version, identity) = (head.version, Identity::of(head));
         let there = {
@@ -151,7 +158,13 @@ impl Repository {
     /// Returns the state with which this process writes as this rank.
     pub(super) fn writer(&self) -> Result<&Owned> {
         self.owned.get(&self.options.rank).ok_or_else(|| {
-            Error::Argument("the repository was opened for reading: open it as a rank".to_owned())
+            let place = match &self.top {
+                Top::Directory(directory) => directory.path().display().to_string(),
+                Top::Blobs(_) => "the repository".to_owned(),
+            };
+            Error::Argument(format!(
+                "{place} was opened for reading alone: open it as a rank, once it can be written"
+            ))
         })
     }
 
@@ -176,6 +189,12 @@ impl Repository {
         };
         let mut batch = Batch::default();
         for snapshot in snapshots {
+            if let Some(blobs) = self.blobs() {
+                self.save_blob(owned, blobs, snapshot, ready)?;
+                left.remove(&snapshot.version);
+                self.release([snapshot.version]);
+                continue;
+            }
             let label = self.label(owned, Kind::Piece)?;
             let mut layout = Layout::new(snapshot, label, false)?;
             if layout.head.payload_length >= self.options.packed_below {
@@ -207,7 +226,7 @@ impl Repository {
     }
 
     /// Of what is written next. Before the run's first own piece, what it gives up is noted.
-    fn label(&self, owned: &Owned, kind: Kind) -> Result<RecordLabel> {
+    pub(super) fn label(&self, owned: &Owned, kind: Kind) -> Result<RecordLabel> {
         if kind == Kind::Piece {
             self.note_truncations()?;
         }
@@ -226,6 +245,14 @@ impl Repository {
     /// Epoch and sequence of what is written next. The run is marked before anything of it is written: its epoch is not used
     /// again, whatever becomes of that.
     fn next(&self, owned: &Owned) -> Result<(u32, u64)> {
+        if self.blobs().is_some() {
+            let state = self.state();
+            if let Some(own) = state.catalogs.get(&self.options.rank) {
+                let (epoch, sequence, _) = own.highest();
+                owned.order.see(epoch, sequence);
+            }
+            return Ok(owned.order.next());
+        }
         let (epoch, sequence) = owned.order.next();
         if owned.marked.load(Ordering::Acquire) < epoch {
             self.mark_as(owned, owned.order.mark())?;
@@ -282,7 +309,7 @@ impl Repository {
     /// Returns true if what is written here is found under the directory's path.
     fn check_place(&self, owned: &Owned) -> Result<()> {
         match self.directory(self.options.rank) {
-            Some(directory) => directory.check_place(&owned.lock),
+            Some(directory) => directory.check_place(&owned.files()?.lock),
             None => Ok(()),
         }
     }
@@ -301,12 +328,13 @@ impl Repository {
             let files = state.catalogs.get(&rank).map(|catalog| &catalog.files);
             match files.and_then(|files| files.get(&name)) {
                 None => ReplacedFile::Nothing,
-                Some(seen) if seen.damage.is_empty() => ReplacedFile::Known,
+                Some(seen) if seen.details().damage.is_empty() => ReplacedFile::Known,
                 Some(_) => ReplacedFile::Unknown,
             }
         };
         let threads = self.options.threads;
-        let record = alone::write(directory, old, layout, threads, &owned.spares, ready)?;
+        let spares = &owned.files()?.spares;
+        let record = alone::write(directory, old, layout, threads, spares, ready)?;
         self.keep(rank, [record]);
         self.check_place(owned)
     }
@@ -315,10 +343,12 @@ impl Repository {
     fn pack(&self, owned: &Owned, mut batch: Batch, rows: Option<&Vec<ManifestRow>>) -> Result<()> {
         let _no_rewriting = owned.gate.read().unwrap_or_else(PoisonError::into_inner);
         for (_, _, record) in &mut batch.records {
-            record.rows = rows.cloned();
+            if let Some(rows) = rows {
+                record.detail = Detail::Manifest(sum_of(rows.iter().copied()));
+            }
         }
         // For all who save at the same time: what they wrote is there now, and found from here on if the place is still right.
-        owned.packer.save(batch, |records| {
+        owned.files()?.packer.save(batch, |records| {
             self.keep(self.options.rank, records);
             self.check_place(owned)
         })
@@ -335,7 +365,7 @@ impl Repository {
         } = &mut *state;
         if let Some(catalog) = catalogs.get_mut(&rank) {
             for record in records {
-                if record.rows.is_none() {
+                if record.manifest().is_none() {
                     saved.insert(record.version);
                     saving.remove(&record.version);
                 }
@@ -346,8 +376,24 @@ impl Repository {
 
     /// Keeps other threads from saving this version and from pruning its base. The base may be saved later: what
     /// a crash keeps from being saved is not found by readers. A `copy` may replace an older piece.
-    fn reserve(&self, version: u64, base: Option<u64>, copy: Option<Identity>) -> Result<()> {
+    pub(super) fn reserve(
+        &self,
+        version: u64,
+        base: Option<u64>,
+        copy: Option<Identity>,
+    ) -> Result<()> {
+        self.wait_for_removal(version);
         let mut state = self.state();
+        if self.blobs().is_some() {
+            // Another piece of that number is looked at when the identity of this one is known.
+            return match state.saving.contains_key(&version) {
+                true => Err(Error::Exists { version }),
+                false => {
+                    state.saving.insert(version, base);
+                    Ok(())
+                }
+            };
+        }
         let own = |state: &State, version| state.piece(self.options.rank, version).is_some();
         if own(&state, version) && self.options.ranks > 1 {
             self.refresh(&mut state)?;
@@ -362,7 +408,7 @@ impl Repository {
         Ok(())
     }
 
-    fn release(&self, versions: impl IntoIterator<Item = u64>) {
+    pub(super) fn release(&self, versions: impl IntoIterator<Item = u64>) {
         let mut state = self.state();
         for version in versions {
             state.saving.remove(&version);
@@ -370,14 +416,22 @@ impl Repository {
     }
 
     /// Writes the manifest of a version if all its pieces are there and no manifest is.
-    fn complete(&self, version: u64) -> Result<()> {
+    pub(super) fn complete(&self, version: u64) -> Result<()> {
         let (rank, ranks) = (self.options.rank, self.options.ranks);
         let Some(owned) = self.owned.get(&rank).filter(|_| ranks > 1) else {
             return Ok(());
         };
         let mut state = self.state();
+        let (others, before) = match self.blobs() {
+            // A single list has the pieces of all.
+            Some(blobs) => {
+                state.list(blobs)?;
+                (0..0, 0..0)
+            }
+            None => (rank + 1..ranks, 0..rank),
+        };
         // The next one first: of many ranks that are still missing, each of the others asks for another.
-        for other in (rank + 1..ranks).chain(0..rank) {
+        for other in others.chain(before) {
             // Twice, as a directory that is read while a file in it is renamed may show neither of its names, and this
             // version would not be looked for again.
             let mut there = false;
@@ -397,6 +451,9 @@ impl Repository {
             return Ok(());
         };
         drop(state);
+        if let Some(blobs) = self.blobs() {
+            return self.put_manifest(owned, blobs, version, &rows);
+        }
         let list = encode_rows(rows.iter().copied());
         let snapshot = Snapshot {
             version,

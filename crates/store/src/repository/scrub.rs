@@ -38,8 +38,14 @@ impl Repository {
         drop(state);
         let mut scrubbed = Scrubbed::default();
         let mut catalogs = Vec::new();
+        if self.blobs().is_some() {
+            return self.scrub_blobs(version, progress);
+        }
         for rank in ranks {
-            let directory = self.top.sub(&rank_name(rank), false)?;
+            let Some(top) = self.directories() else {
+                continue;
+            };
+            let directory = top.sub(&rank_name(rank), false)?;
             // From the disk, whatever is known of it.
             let mut catalog = Catalog::new(directory, rank);
             catalog.refresh()?;
@@ -53,7 +59,7 @@ impl Repository {
         }
         let wanted = |record: &&Record| version.is_none_or(|version| version == record.version);
         let pieces = |(at, catalog): (usize, &Catalog)| -> Vec<(usize, Record)> {
-            let records = catalog.pieces.values().filter(wanted);
+            let records = catalog.counting_pieces().filter(wanted);
             records.map(|record| (at, record.clone())).collect()
         };
         let pieces: Vec<_> = catalogs.iter().enumerate().flat_map(pieces).collect();
@@ -81,6 +87,57 @@ impl Repository {
         Ok(scrubbed)
     }
 
+    /// [`scrub`](Self::scrub) of blobs, which were listed.
+    fn scrub_blobs(
+        &self,
+        version: Option<u64>,
+        progress: &(dyn Fn(u64, u64) + Sync),
+    ) -> Result<Scrubbed> {
+        let is_wanted = |found: Option<u64>| version.is_none() || found == version;
+        let damage = self.damage().into_iter();
+        let mut scrubbed = Scrubbed {
+            damage: damage.filter(|damage| is_wanted(damage.version)).collect(),
+            ..Scrubbed::default()
+        };
+        let mut pieces = Vec::new();
+        for (rank, catalog) in &self.state().catalogs {
+            let wanted = catalog.counting_pieces();
+            let wanted = wanted.filter(|record| is_wanted(Some(record.version)));
+            pieces.extend(wanted.map(|record| (*rank, record.version, record.bytes)));
+        }
+        let total = pieces.iter().map(|(_, _, bytes)| bytes).sum();
+        let done = AtomicU64::new(0);
+        for (rank, version, bytes) in pieces {
+            let before = done.load(Ordering::Relaxed);
+            let report = |more| {
+                let done = done.fetch_add(more, Ordering::Relaxed) + more;
+                progress(done.min(before + bytes), total);
+            };
+            let found = self.found(&self.state(), rank, version)?;
+            let piece = found.map(|(place, record)| self.open_record(&place, &record, None));
+            match piece.map(|piece| piece.and_then(|piece| piece.verify(&report))) {
+                Some(Ok(())) => {
+                    scrubbed.pieces += 1;
+                    scrubbed.bytes += bytes;
+                }
+                // The blob was removed meanwhile.
+                None | Some(Err(Error::NoVersion { .. })) => {}
+                Some(Err(Error::Damaged {
+                    path, offset, what, ..
+                })) => scrubbed.damage.push(Damage {
+                    path,
+                    offset,
+                    version: Some(version),
+                    what,
+                }),
+                Some(Err(error)) => return Err(error),
+            }
+            // Padding is read and does not count.
+            done.store(before + bytes, Ordering::Relaxed);
+        }
+        Ok(scrubbed)
+    }
+
     /// Reads a piece. What is not as expected is looked up again: the writer may have moved it meanwhile.
     fn check(
         &self,
@@ -89,7 +146,12 @@ impl Repository {
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<Checked> {
         let mut record = record.clone();
-        if !catalog.reopen(self.top.sub(&rank_name(catalog.rank), false)?) {
+        let top = self.directories();
+        let directory = top.map(|top| top.sub(&rank_name(catalog.rank), false));
+        if !directory
+            .transpose()?
+            .is_some_and(|directory| catalog.reopen(directory))
+        {
             return Ok(Checked::Gone);
         }
         loop {
@@ -107,7 +169,7 @@ impl Repository {
                 Err(error) => return Err(error),
             };
             catalog.refresh()?;
-            match catalog.pieces.get(&record.version) {
+            match catalog.piece(record.version) {
                 None => return Ok(Checked::Gone),
                 Some(now) if !now.is_at(&record) => record = now.clone(),
                 // Written over at this moment.

@@ -3,51 +3,92 @@
 use super::damage::{CHECKSUM, Damage, DamagedRange};
 use super::directory::FileStamp;
 use super::handle::Handle;
-use super::record::{Name, Record};
+use super::listing::BlobEntry;
+use super::record::{Detail, Name, Record, sum_of};
 use super::tail;
 use crate::container::{Found, Head, IndexRow, Kind, Row, Scanner, Source, UNREADABLE};
 use crate::container::{damaged_block, rows};
 use crate::file::BLOCK;
 use crate::{Error, Result};
+use smallvec::SmallVec;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// A file that was looked through.
+/// A file that was looked through, or a blob whose head is known. A history has one for each large version, so it is small.
 #[derive(Debug, Default)]
 pub(crate) struct FileEntry {
-    pub(super) stamp: Option<FileStamp>,
+    /// In the order of their positions.
+    pub(crate) records: SmallVec<[Record; 1]>,
+    /// The state in lists, of a blob.
+    pub(super) blob: Option<BlobEntry>,
     pub(super) published: bool,
-    /// The offset at which the next look at a segment that is still written begins: before it, all is whole.
-    pub(super) end: u64,
-    pub(crate) records: Vec<Record>,
-    pub(crate) damage: Vec<Damage>,
     /// True if some of it could not be read: it may be readable another time.
     pub(crate) is_unreadable: bool,
+    /// Of a sound blob, none.
+    pub(super) details: Option<Box<FileDetails>>,
+}
+
+/// The properties of a file that a sound blob does not have.
+#[derive(Debug, Default)]
+pub(crate) struct FileDetails {
+    pub(super) stamp: Option<FileStamp>,
+    pub(crate) damage: Vec<Damage>,
+    /// The offset at which the next look at a segment that is still written begins: before it, all is whole.
+    pub(super) end: u64,
     /// The end of the bytes that must stay, of a segment that was not closed.
     pub(super) whole: u64,
     /// The records that the lists of a segment's batches name, while it is written.
     pub(super) listed: Vec<IndexRow>,
 }
 
+/// The details of a sound blob.
+static NO_DETAILS: FileDetails = FileDetails {
+    stamp: None,
+    damage: Vec::new(),
+    end: 0,
+    whole: 0,
+    listed: Vec::new(),
+};
+
 impl FileEntry {
+    pub(crate) fn details(&self) -> &FileDetails {
+        self.details.as_deref().unwrap_or(&NO_DETAILS)
+    }
+
+    pub(crate) fn details_mut(&mut self) -> &mut FileDetails {
+        self.details.get_or_insert_default()
+    }
+
+    /// Returns the record that starts at this position.
+    pub(super) fn record_at(&self, position: u64) -> Option<&Record> {
+        let at = self
+            .records
+            .binary_search_by_key(&position, |record| record.position);
+        self.records.get(at.ok()?)
+    }
+
     pub(super) fn refused(path: PathBuf, what: &'static str, published: bool) -> Self {
-        Self {
+        let mut seen = Self {
             published,
-            damage: vec![Damage {
-                path,
-                offset: 0,
-                version: None,
-                what,
-            }],
             ..Self::default()
-        }
+        };
+        seen.details_mut().damage.push(Damage {
+            path,
+            offset: 0,
+            version: None,
+            what,
+        });
+        seen
     }
 
     /// Enters a file that could not be read: records may be in it.
     pub(super) fn unreadable(path: PathBuf, name: Name, published: bool) -> Self {
         let mut seen = Self::refused(path, UNREADABLE.what(), published);
         seen.is_unreadable = true;
-        seen.damage[0].version = name.version();
+        let damage = &mut seen.details_mut().damage;
+        damage
+            .iter_mut()
+            .for_each(|damage| damage.version = name.version());
         seen
     }
 
@@ -73,11 +114,13 @@ impl FileEntry {
                 Found::Damage { offset, what } => {
                     self.is_unreadable |= what == UNREADABLE;
                     let what = what.what();
-                    self.damage.push(damage(offset, name.version(), what));
+                    self.details_mut()
+                        .damage
+                        .push(damage(offset, name.version(), what));
                     return Ok(());
                 }
             };
-            self.end = end;
+            self.details_mut().end = end;
             let mut record = Record::new(name, head.position, &head);
             if head.kind == Kind::Piece {
                 self.records.push(record);
@@ -86,7 +129,7 @@ impl FileEntry {
             // A published file is whole, or was; lists are read now, so they are checked now.
             match damaged_block(&handle.plain, &head) {
                 Ok(None) if head.kind == Kind::Manifest => {
-                    record.rows = Some(list(&handle.plain, &head)?);
+                    record.detail = Detail::Manifest(sum_of(list(&handle.plain, &head)?));
                     self.records.push(record);
                 }
                 Ok(None) => {
@@ -95,12 +138,16 @@ impl FileEntry {
                 }
                 Ok(Some(at)) => {
                     let version = (head.kind == Kind::Manifest).then_some(head.version);
-                    self.damage.push(damage(at, version, CHECKSUM));
+                    self.details_mut()
+                        .damage
+                        .push(damage(at, version, CHECKSUM));
                 }
                 Err(Error::Read { offset, .. }) => {
                     self.is_unreadable = true;
                     let what = UNREADABLE.what();
-                    self.damage.push(damage(offset, Some(head.version), what));
+                    self.details_mut()
+                        .damage
+                        .push(damage(offset, Some(head.version), what));
                 }
                 Err(error) => return Err(error),
             }
@@ -108,21 +155,26 @@ impl FileEntry {
         })?;
         let size = handle.plain.size()?;
         if !size.is_multiple_of(BLOCK as u64) {
-            self.damage.push(damage(size, None, "the file is cut off"));
+            self.details_mut()
+                .damage
+                .push(damage(size, None, "the file is cut off"));
         }
         match name {
             Name::Segment(_) | Name::Twin(_) => {
                 self.compare(&lists, handle);
                 if !is_ended {
                     let what = "the list of its records is missing at the segment's end";
-                    self.damage.push(damage(self.end, None, what));
+                    let end = self.details().end;
+                    self.details_mut().damage.push(damage(end, None, what));
                 }
             }
-            Name::Alone(version) => {
+            Name::Alone(version) | Name::Manifest(version) => {
                 self.records.retain(|record| record.version == version);
-                if self.records.is_empty() && self.damage.is_empty() {
+                if self.records.is_empty() && self.details().damage.is_empty() {
                     let what = "it does not hold the version that its name says";
-                    self.damage.push(damage(0, Some(version), what));
+                    self.details_mut()
+                        .damage
+                        .push(damage(0, Some(version), what));
                 }
             }
         }
@@ -139,9 +191,9 @@ impl FileEntry {
         // Damaged bytes are found twice. A segment is finite, so this ends.
         let mut before: Option<Vec<u64>> = None;
         let (mut damaged, last, end) = loop {
-            let from = self.end;
+            let from = self.details().end;
             self.records.retain(|record| record.position < from);
-            self.listed.retain(|row| row.position < from);
+            self.details_mut().listed.retain(|row| row.position < from);
             let looked = self.look_open_from(from, name, handle)?;
             let damaged: Vec<u64> = looked.0.iter().map(|stretch| stretch.offset).collect();
             if damaged.is_empty() || before.as_ref() == Some(&damaged) {
@@ -155,19 +207,19 @@ impl FileEntry {
             .min();
         let start = |stretch: &DamagedRange| stretch.record.map_or(stretch.offset, |(at, _)| at);
         let first = first.map(|_| damaged.iter().map(start).min().unwrap_or(end));
-        self.end = first.unwrap_or(end);
+        self.details_mut().end = first.unwrap_or(end);
         damaged.extend(last.into_iter().filter(DamagedRange::is_unreadable));
         self.is_unreadable = damaged.iter().any(DamagedRange::is_unreadable);
         if !self.is_unreadable {
-            let tail = tail::classify(handle, &self.records, &self.listed, end)?;
-            self.whole = tail.end;
+            let tail = tail::classify(handle, &self.records, &self.details().listed, end)?;
+            self.details_mut().whole = tail.end;
             damaged.extend(tail.damage);
         }
         for stretch in damaged {
             let at = start(&stretch);
-            let row = self.listed.iter().find(|row| row.position == at);
+            let row = self.details().listed.iter().find(|row| row.position == at);
             let version = row.map(|row| row.version);
-            self.damage.push(Damage {
+            self.details_mut().damage.push(Damage {
                 path: handle.path().to_path_buf(),
                 offset: stretch.offset,
                 version: version.or(stretch.record.map(|(_, version)| version)),
@@ -216,12 +268,12 @@ impl FileEntry {
             match head.kind {
                 Kind::Piece => self.records.push(record),
                 Kind::Manifest => {
-                    record.rows = Some(list(&handle.plain, &head)?);
+                    record.detail = Detail::Manifest(sum_of(list(&handle.plain, &head)?));
                     self.records.push(record);
                 }
                 Kind::Index => {
                     let rows: Vec<IndexRow> = list(&handle.plain, &head)?;
-                    self.listed.extend(rows);
+                    self.details_mut().listed.extend(rows);
                 }
             }
             Ok(())
@@ -233,10 +285,14 @@ impl FileEntry {
     fn compare(&mut self, rows: &[IndexRow], handle: &Handle) {
         let there: BTreeSet<u64> = self.records.iter().map(|record| record.position).collect();
         for row in rows.iter().filter(|row| !there.contains(&row.position)) {
-            let known = self.damage.iter_mut().find(|d| d.offset == row.position);
+            let known = self
+                .details_mut()
+                .damage
+                .iter_mut()
+                .find(|d| d.offset == row.position);
             match known {
                 Some(damage) => damage.version = Some(row.version),
-                None => self.damage.push(Damage {
+                None => self.details_mut().damage.push(Damage {
                     path: handle.path().to_path_buf(),
                     offset: row.position,
                     version: Some(row.version),

@@ -329,8 +329,8 @@ impl Packer {
 pub(super) fn close_left(directory: &Directory, file: Name, seen: &FileEntry) -> Result<()> {
     let name = file.unpublished();
     let output = directory.go_on(&name)?;
-    let rest = seen.whole % BLOCK as u64;
-    let mut end = seen.whole - rest;
+    let rest = seen.details().whole % BLOCK as u64;
+    let mut end = seen.details().whole - rest;
     if rest > 0 {
         // Behind it is what never became a batch.
         let mut memory = Aligned::default();
@@ -341,7 +341,7 @@ pub(super) fn close_left(directory: &Directory, file: Name, seen: &FileEntry) ->
         end += BLOCK as u64;
     }
     let mut rows: BTreeMap<u64, IndexRow> = BTreeMap::new();
-    rows.extend(seen.listed.iter().map(|row| (row.position, *row)));
+    rows.extend(seen.details().listed.iter().map(|row| (row.position, *row)));
     let records = seen.records.iter().map(row);
     rows.extend(records.map(|row| (row.position, row)));
     let rows: Vec<IndexRow> = rows.into_values().collect();

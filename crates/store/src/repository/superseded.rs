@@ -129,7 +129,7 @@ impl Catalog {
     /// Returns true if a noted copy lies in some file.
     fn holds_noted(&self) -> bool {
         let records = self.files.values().flat_map(|seen| &seen.records);
-        let mut pieces = records.filter(|record| record.rows.is_none());
+        let mut pieces = records.filter(|record| record.manifest().is_none());
         pieces.any(|piece| self.superseded.has(piece.version, &piece.identity))
     }
 }

@@ -62,10 +62,23 @@ impl Repository {
     /// there to stay, or earlier where they take its space.
     ///
     /// # Errors
-    /// [`Error::Argument`](crate::Error::Argument) if the repository was opened for reading.
+    /// [`Error::Argument`](crate::Error::Argument) if the repository was opened for reading; [`Error::Remote`](crate::Error::Remote).
     pub fn truncate(&self, after: Option<u64>) -> Result<()> {
         let from = after.map_or(Some(0), |after| after.checked_add(1));
-        let epoch = self.writer()?.order.epoch();
+        let owned = self.writer()?;
+        if self.blobs().is_some() {
+            let mut state = self.state();
+            self.list_once(&mut state)?;
+            let own = state.catalogs.get_mut(&self.options.rank);
+            if let (Some(from), Some(catalog)) = (from, own) {
+                let (epoch, sequence, _) = catalog.highest();
+                owned.order.see(epoch, sequence);
+                let epoch = owned.order.epoch();
+                catalog.go_on_from(Truncation { epoch, from });
+            }
+            return Ok(());
+        }
+        let epoch = owned.order.epoch();
         self.take_over(from.map(|from| Truncation { epoch, from }))
     }
 
@@ -82,9 +95,17 @@ impl Repository {
 
     /// Returns true if a later run gave up this piece of this rank, as far as the directory was [listed](Self::own_pieces): copies
     /// of the piece are refused.
-    #[must_use]
-    pub fn refuses(&self, version: u64, identity: &Identity) -> bool {
-        self.state().gave_up(self.options.rank, version, identity)
+    ///
+    /// # Errors
+    /// [`Error::Remote`](crate::Error::Remote) if blobs were never listed, and cannot be.
+    pub fn refuses(&self, version: u64, identity: &Identity) -> Result<bool> {
+        let mut state = self.state();
+        self.list_once(&mut state)?;
+        let own = state.catalogs.get(&self.options.rank);
+        Ok(own.is_some_and(|own| match own.is_of_blobs {
+            true => own.gave_up_for_good(version, identity),
+            false => own.gave_up(version, identity),
+        }))
     }
 
     /// Gives up what runs did that wrote as this rank in another directory, as [`truncate`](Self::truncate) does.
@@ -167,9 +188,15 @@ impl Repository {
 impl Catalog {
     /// Returns true if a later run gave a piece up when it continued from an older version, or noted that another one counts.
     pub(crate) fn gave_up(&self, version: u64, identity: &Identity) -> bool {
-        let mut truncations = self.truncations.iter().chain(&self.unwritten);
-        truncations.any(|truncation| truncation.hits(version, identity))
-            || self.superseded.has(version, identity)
+        self.gave_up_for_good(version, identity)
+            || self.was_not_offered(version, identity)
+            || (self.unwritten.iter()).any(|truncation| truncation.hits(version, identity))
+    }
+
+    /// Returns true if a later run gave a piece up, and that is noted.
+    pub(super) fn gave_up_for_good(&self, version: u64, identity: &Identity) -> bool {
+        let mut noted = self.truncations.iter().filter(|note| self.counts(note));
+        noted.any(|note| note.hits(version, identity)) || self.superseded.has(version, identity)
     }
 
     /// Returns true if a piece that does not count stays: it counts again for the next run if this one writes nothing, or another one of
@@ -177,6 +204,7 @@ impl Catalog {
     pub(super) fn must_stay(&self, version: u64, identity: &Identity) -> bool {
         let mut unwritten = self.unwritten.iter();
         self.being_written.contains(&version)
+            || self.is_unnoted(version, identity)
             || unwritten.any(|truncation| truncation.hits(version, identity))
     }
 }

@@ -1,0 +1,313 @@
+"""Trees of arrays and plain values, taken apart for a checkpoint and put together again.
+
+`flatten` turns a tree into its arrays, each with a name, and a structure of JSON's types that says where they belong. `unflatten`
+turns both back into the tree. A name is the way to the array as a JSON Pointer (RFC 6901) without its first slash: keys, indices and
+fields, with `~1` for a slash and `~0` for a tilde within a key.
+
+A structure is JSON's own value where Python has the same one: None, bool, int, finite float, str, list. All else is an object that
+names its kind: `{"tuple": [...]}`, `{"dict": [[key, node], ...]}`, `{"named tuple": class, "fields": [[name, node], ...]}`,
+`{"dataclass": class, "fields": ...}`, `{"array": name, "of": framework}`, `{"float": "nan"}`, `{"complex": [real, imaginary]}`,
+`{"bytes": base64}`, and `{"pickle": base64}` where the caller asked for it.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import pickle
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from math import isfinite
+from typing import Any
+
+from ._errors import ArgumentError, StorageError
+
+__all__ = ["ANEW", "child", "children", "dtype_of", "flatten", "framework", "subtree", "unflatten"]
+
+# The element types of the format's regions, and the most dimensions that one has.
+_DTYPES = frozenset(
+    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128 bfloat16 "
+    "float8_e4m3fn float8_e5m2".split()
+)
+_DIMENSIONS = 8
+
+_PLAIN = (type(None), bool, int, str)
+_KEYS = (*_PLAIN, float)
+
+# What `into` has where a tree is made anew.
+ANEW: Any = object()
+
+
+def framework(value: Any) -> str | None:
+    """The framework of an array: "torch", "jax", "cupy" or "numpy"; "scalar" for a scalar of NumPy's, and None for no array."""
+    for name, kind in (("torch", "Tensor"), ("jax", "Array"), ("cupy", "ndarray"), ("numpy", "ndarray")):
+        # An array's framework was imported.
+        kinds = getattr(sys.modules.get(name), kind, None)
+        if kinds is not None and isinstance(value, kinds):
+            return name
+    numpy = sys.modules.get("numpy")
+    return "scalar" if numpy is not None and isinstance(value, numpy.generic) else None
+
+
+def dtype_of(array: Any) -> str:
+    """The name of an array's element type, as "float32" for `torch.float32` and for NumPy's."""
+    return getattr(array.dtype, "name", None) or str(array.dtype).removeprefix("torch.")
+
+
+def child(way: str, key: Any) -> str:
+    """The name of what `key` leads to, below `way`."""
+    step = str(key).replace("~", "~0").replace("/", "~1")
+    return f"{way}/{step}" if way else step
+
+
+def _at(way: str) -> str:
+    return f"{way!r} of the tree" if way else "the tree"
+
+
+def _is_named_tuple(value: Any) -> bool:
+    return isinstance(value, tuple) and isinstance(getattr(type(value), "_fields", None), tuple)
+
+
+def _is_dataclass(value: Any) -> bool:
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+def _parts(value: Any) -> list[tuple[Any, Any]] | None:
+    """The keys and values of a branch in their order, or None for a leaf."""
+    if isinstance(value, dict):
+        return list(value.items())
+    if _is_named_tuple(value):
+        return list(zip(type(value)._fields, value, strict=True))
+    if isinstance(value, list | tuple):
+        return list(enumerate(value))
+    if _is_dataclass(value):
+        return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
+    return None
+
+
+def _class_of(value: Any) -> str:
+    kind = type(value)
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+class _Flattening:
+    def __init__(self, pickled: bool) -> None:
+        self.arrays: dict[str, Any] = {}
+        self._pickled = pickled
+        self._open: set[int] = set()
+
+    def node(self, value: Any, way: str) -> Any:
+        if type(value) in _PLAIN:
+            return value
+        if type(value) is float:
+            return value if isfinite(value) else {"float": repr(value)}
+        kind = framework(value)
+        if kind is not None and dtype_of(value) in _DTYPES and value.ndim <= _DIMENSIONS:
+            return {"array": self._named(value, way), "of": kind}
+        parts = _parts(value)
+        if parts is not None:
+            return self._branch(value, parts, way)
+        if type(value) is complex:
+            return {"complex": [self.node(value.real, way), self.node(value.imag, way)]}
+        if type(value) is bytes:
+            return {"bytes": base64.b64encode(value).decode()}
+        if self._pickled:
+            return {"pickle": base64.b64encode(pickle.dumps(value)).decode()}
+        if kind is not None:
+            what = f"an array of {dtype_of(value)} with {value.ndim} dimensions"
+            raise ArgumentError(f"{_at(way)} is {what}: view it as one of {', '.join(sorted(_DTYPES))}, of 8 at most")
+        raise ArgumentError(
+            f"{_at(way)} is a {_class_of(value).replace(':', '.')}: a tree has dicts, lists, tuples, dataclasses and named tuples of "
+            "arrays, numbers, texts and bytes; pass pickle=True to have anything else pickled"
+        )
+
+    def _named(self, array: Any, way: str) -> str:
+        # A root has no name, and the keys 0 and "0" have the same one: `~0` and `~1` are all that a key can bring.
+        name = way or "~2"
+        while name in self.arrays:
+            name += "~2"
+        self.arrays[name] = array
+        return name
+
+    def _branch(self, value: Any, parts: list[tuple[Any, Any]], way: str) -> Any:
+        if id(value) in self._open:
+            raise ArgumentError(f"{_at(way)} contains itself: take the reference out")
+        self._open.add(id(value))
+        nodes = [(key, self.node(part, child(way, key))) for key, part in parts]
+        self._open.discard(id(value))
+        if isinstance(value, dict):
+            for key, _ in nodes:
+                if type(key) not in _KEYS or (type(key) is float and not isfinite(key)):
+                    raise ArgumentError(f"{_at(way)} has the key {key!r}: a key is a text, a number, a bool or None")
+            return {"dict": [list(pair) for pair in nodes]}
+        if _is_named_tuple(value):
+            return {"named tuple": _class_of(value), "fields": [list(pair) for pair in nodes]}
+        if _is_dataclass(value):
+            return {"dataclass": _class_of(value), "fields": [list(pair) for pair in nodes]}
+        items = [node for _, node in nodes]
+        return items if isinstance(value, list) else {"tuple": items}
+
+
+def flatten(tree: Any, *, pickle: bool = False) -> tuple[dict[str, Any], Any]:
+    """Returns the arrays of `tree` by their names, in its order, and its structure. The arrays are the tree's own.
+
+    A subclass of dict, list or tuple counts as that. What a structure has no kind for is pickled with `pickle`.
+
+    Raises:
+        ArgumentError: for any other value, another type of key, and a tree that contains itself.
+    """
+    flattening = _Flattening(pickle)
+    structure = flattening.node(tree, "")
+    return flattening.arrays, structure
+
+
+def _loaded(named: str, fields: list[str], way: str) -> type:
+    """A class of the program by its name. Nothing is imported: a file does not choose what runs."""
+    module, _, qualname = named.partition(":")
+    found: Any = sys.modules.get(module)
+    for part in qualname.split("."):
+        found = getattr(found, part, None)
+    if isinstance(found, type) and dataclasses.is_dataclass(found):
+        has = {field.name for field in dataclasses.fields(found)}
+    else:
+        has = set(getattr(found, "_fields", ())) if isinstance(found, type) and issubclass(found, tuple) else set()
+    if found is None or has != set(fields):
+        raise ArgumentError(
+            f"{_at(way)} is a {module}.{qualname} of {', '.join(fields) or 'no fields'}, and the program has no such class: import "
+            f"{module} first, pass a tree of your own as into=, or plain=True for dicts and tuples in its place"
+        )
+    kind: type = found
+    return kind
+
+
+def _made(kind: type, fields: dict[str, Any]) -> Any:
+    """An instance with these fields. No `__init__` runs, as a file does not choose what runs."""
+    if issubclass(kind, tuple):
+        names: tuple[str, ...] = kind._fields  # type: ignore[attr-defined]
+        return tuple.__new__(kind, [fields[name] for name in names])
+    made = object.__new__(kind)
+    for name, value in fields.items():
+        object.__setattr__(made, name, value)
+    return made
+
+
+@dataclasses.dataclass(frozen=True)
+class _Unflattening:
+    leaf: Callable[[str, str, Any], Any]
+    plain: bool
+    pickled: bool
+
+    def value(self, node: Any, into: Any, way: str) -> Any:
+        if isinstance(node, list):
+            return self._sequence(list, node, into, way)
+        if not isinstance(node, dict):
+            return node
+        match node:
+            case {"array": name, "of": of}:
+                if into is not ANEW and framework(into) is None:
+                    raise ArgumentError(f"{_at(way)} is an array, and into= has a {type(into).__name__} there")
+                return self.leaf(name, of, None if into is ANEW else into)
+            case {"tuple": items}:
+                return self._sequence(tuple, items, into, way)
+            case {"dict": pairs}:
+                return self._dict(pairs, into, way)
+            case {"named tuple": named, "fields": pairs} | {"dataclass": named, "fields": pairs}:
+                return self._record(named, pairs, into, way)
+            case {"float": text}:
+                return float(text)
+            case {"complex": [real, imaginary]}:
+                return complex(self.value(real, ANEW, way), self.value(imaginary, ANEW, way))
+            case {"bytes": text}:
+                return base64.b64decode(text)
+            case {"pickle": text}:
+                if not self.pickled:
+                    raise ArgumentError(f"{_at(way)} was pickled: pass pickle=True if you trust whoever wrote it")
+                return pickle.loads(base64.b64decode(text))
+        raise StorageError(f"{_at(way)} is of a kind that this version does not know: {sorted(node)}")
+
+    def _sequence(self, kind: type[list[Any]] | type[tuple[Any, ...]], items: list[Any], into: Any, way: str) -> Any:
+        if into is not ANEW and (not isinstance(into, kind) or len(into) != len(items)):
+            raise ArgumentError(f"{_at(way)} is a {kind.__name__} of {len(items)}, and into= has {_short(into)} there")
+        targets: Any = [ANEW] * len(items) if into is ANEW else into
+        made = (
+            self.value(node, target, child(way, i)) for i, (node, target) in enumerate(zip(items, targets, strict=True))
+        )
+        return kind(made)
+
+    def _dict(self, pairs: list[tuple[Any, Any]], into: Any, way: str) -> Any:
+        if into is not ANEW:
+            keys = {key for key, _ in pairs}
+            if not isinstance(into, dict) or into.keys() != keys:
+                raise ArgumentError(f"{_at(way)} is a dict of {_listed(keys)}, and into= has {_short(into)} there")
+        return {key: self.value(node, ANEW if into is ANEW else into[key], child(way, key)) for key, node in pairs}
+
+    def _record(self, named: str, pairs: list[tuple[str, Any]], into: Any, way: str) -> Any:
+        names = [name for name, _ in pairs]
+        targets = {} if into is ANEW else dict(_parts(into) or ())
+        if into is not ANEW and set(targets) != set(names):
+            raise ArgumentError(f"{_at(way)} has the fields {_listed(names)}, and into= has {_short(into)} there")
+        fields = {name: self.value(node, targets.get(name, ANEW), child(way, name)) for name, node in pairs}
+        if self.plain and into is ANEW:
+            return fields
+        return _made(_loaded(named, names, way) if into is ANEW or isinstance(into, dict) else type(into), fields)
+
+
+def _listed(names: Any) -> str:
+    texts = sorted(map(repr, names))
+    return ", ".join(texts[:8]) + (f" and {len(texts) - 8} more" if len(texts) > 8 else "")
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"a dict of {_listed(value)}"
+    length = f" of {len(value)}" if isinstance(value, list | tuple) else ""
+    return f"a {type(value).__name__}{length}"
+
+
+def unflatten(
+    structure: Any,
+    arrays: Mapping[str, Any] | Callable[[str, str, Any], Any],
+    *,
+    into: Any = ANEW,
+    plain: bool = False,
+    pickle: bool = False,
+) -> Any:
+    """Returns the tree of a structure. `arrays` has the arrays by their names, or is called with an array's name, its framework and
+    its counterpart in `into`, which is None without `into`.
+
+    With `into`, branches are of the classes that it has. Without it, those of dataclasses and named tuples are found among the loaded
+    modules; with `plain` they become dicts.
+
+    Raises:
+        ArgumentError: for another `into`, a class that is not loaded, and what was pickled, without `pickle`.
+        StorageError: for a structure of a newer kind.
+    """
+    leaf = (lambda name, of, target: arrays[name]) if isinstance(arrays, Mapping) else arrays
+    return _Unflattening(leaf, plain, pickle).value(structure, into, "")
+
+
+def subtree(structure: Any, way: str) -> Any:
+    """The structure of what lies at `way`, such as "model/layers/0".
+
+    Raises:
+        ArgumentError: if nothing lies there. The text says what there is.
+    """
+    node, at = structure, ""
+    while at != way:
+        steps = {child(at, key): part for key, part in children(node)}
+        # Keys are compared as a whole: the next one ends at the way's end, or at a slash.
+        further = [step for step in steps if way == step or way.startswith(step + "/")]
+        if not further:
+            raise ArgumentError(f"there is no {way!r}: {_at(at)} has {_listed(steps) or 'no parts'}")
+        at = further[0]
+        node = steps[at]
+    return node
+
+
+def children(node: Any) -> Iterator[tuple[Any, Any]]:
+    if isinstance(node, list):
+        yield from enumerate(node)
+    elif isinstance(node, dict):
+        yield from enumerate(node.get("tuple", ()))
+        for pairs in (node.get("dict", ()), node.get("fields", ())):
+            yield from ((key, part) for key, part in pairs)

@@ -1,0 +1,467 @@
+//! A repository over [`Blobs`]: writing its records, and removing them. Everything else is as in a directory.
+
+use super::blob_names::{BlobName, index_name, note_name};
+use super::encoded::Encoded;
+use super::identity::Identity;
+use super::listing::{ROWS, Rows, head};
+use super::record::{Detail, Name, Record, sum_of};
+use super::snapshot::{Region, Snapshot};
+use super::truncate::Truncation;
+use super::{Heads, Options, Owned, Piece, Repository, State};
+use crate::container::{Kind, ManifestRow, encode_rows};
+use crate::{BlobStamp, Blobs, Error, PutRule, Ready, Result, Written};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, PoisonError};
+
+/// For records that need not wait for others before they are published.
+const AT_ONCE: &Ready<'static> = &|| Ok(());
+
+/// How a piece comes.
+#[derive(Debug, Clone, Copy)]
+enum Arrival {
+    /// As a new one, under a number that is to be free.
+    Saved,
+    /// As another place has it: an older one gives way.
+    Copied,
+}
+
+impl Arrival {
+    /// Refuses to let a piece take the place of another one of a whole version, unless it may. Sequences of one epoch say nothing: a
+    /// list that lagged may have given two runs the same epoch.
+    fn may_replace(self, version: u64, there: &Identity, identity: &Identity) -> Result<()> {
+        let is_newer = identity.is_newer_than(there) && identity.epoch != there.epoch;
+        match self {
+            Self::Copied if is_newer => Ok(()),
+            Self::Copied | Self::Saved => Err(Error::Exists { version }),
+        }
+    }
+}
+
+/// Returns true if two pieces of one number are of one run and hold the same bytes.
+fn has_same_bytes(one: &Identity, other: &Identity) -> bool {
+    let key = |of: &Identity| (of.epoch, of.run, of.content, of.base);
+    key(one) == key(other)
+}
+
+impl Repository {
+    /// Opens blobs to save and restore as one rank. Nothing is asked yet. One process at a time writes as a rank: blobs have
+    /// no locks.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a rank outside the group.
+    pub fn open_blobs(blobs: Arc<dyn Blobs>, options: Options) -> Result<Self> {
+        options.check()?;
+        let ranks = [options.rank];
+        Ok(Self::with_blobs(blobs, options, ranks))
+    }
+
+    /// Opens blobs for reading, whether or not they are written meanwhile. Nothing is asked yet.
+    #[must_use]
+    pub fn read_blobs(blobs: Arc<dyn Blobs>, options: Options) -> Self {
+        Self::with_blobs(blobs, options, [])
+    }
+
+    /// Opens blobs as all ranks at once, to prune them while no rank writes.
+    ///
+    /// # Errors
+    /// [`Error::Remote`] if they cannot be listed.
+    pub fn maintain_blobs(blobs: Arc<dyn Blobs>, options: Options) -> Result<Self> {
+        let mut state = State::default();
+        state.list(&*blobs)?;
+        let ranks: Vec<u32> = state.catalogs.keys().copied().collect();
+        Ok(Self::with_blobs(blobs, options, ranks))
+    }
+
+    fn with_blobs(
+        blobs: Arc<dyn Blobs>,
+        options: Options,
+        ranks: impl IntoIterator<Item = u32>,
+    ) -> Self {
+        let mut state = State::default();
+        let order = options.order.clone().unwrap_or_default();
+        let mut own = |rank| {
+            state.catalog_of(&*blobs, rank);
+            (rank, Owned::of_blobs(&order))
+        };
+        let owned: BTreeMap<u32, Owned> = ranks.into_iter().map(&mut own).collect();
+        Self::assembled(super::Top::Blobs(blobs), options, owned, state)
+    }
+
+    /// Lists the blobs, if they never were. Directories are listed when they are opened.
+    pub(super) fn list_once(&self, state: &mut State) -> Result<()> {
+        match self.blobs() {
+            Some(blobs) if !state.listing.is_listed => state.list(blobs),
+            _ => Ok(()),
+        }
+    }
+
+    /// Lists the blobs, as far as this rank's are concerned. Only this process writes them, so in a group of one they are listed
+    /// once.
+    pub(super) fn list_own(&self) -> Result<()> {
+        let Some(blobs) = self.blobs() else {
+            return Ok(());
+        };
+        let mut state = self.state();
+        match self.options.ranks {
+            1 => self.list_once(&mut state),
+            _ => state.list(blobs),
+        }
+    }
+
+    /// Saves one piece in a blob.
+    pub(super) fn save_blob(
+        &self,
+        owned: &Owned,
+        blobs: &dyn Blobs,
+        snapshot: &Snapshot<'_>,
+        ready: &Ready<'_>,
+    ) -> Result<()> {
+        let label = self.label(owned, Kind::Piece)?;
+        if let Some(own) = self.state().catalogs.get_mut(&self.options.rank) {
+            own.begin(label.epoch);
+        }
+        let record = Encoded::new(snapshot, label)?;
+        self.put_piece(blobs, &record, ready, Arrival::Saved)
+    }
+
+    /// Copies a piece to a blob.
+    pub(super) fn copy_blob(
+        &self,
+        blobs: &dyn Blobs,
+        piece: &Piece,
+        ready: &Ready<'_>,
+    ) -> Result<()> {
+        self.list_own()?;
+        let (version, identity) = (piece.version(), Identity::of(piece.head()));
+        let (there, sequence, before) = {
+            let mut state = self.state();
+            let own = state.catalog_of(blobs, self.options.rank);
+            own.begin_if_later(identity.epoch);
+            let before = own.bring(version, &identity);
+            if own.gave_up_for_good(version, &identity) && before.is_none() {
+                return Err(Error::GivenUp { version });
+            }
+            let there = own.piece(version).map(|record| record.identity);
+            (there, own.highest().1, before)
+        };
+        if before.is_some() {
+            self.note_hidden(blobs, before)?;
+        }
+        if !there.is_some_and(|there| there.is_same(&identity)) {
+            self.reserve(version, identity.base, Some(identity))?;
+            let record = Encoded::copy(piece, sequence + 1);
+            let put =
+                record.and_then(|record| self.put_piece(blobs, &record, ready, Arrival::Copied));
+            self.release([version]);
+            put?;
+        }
+        self.finish_blob(blobs, version)
+    }
+
+    /// After a piece was put: notes what does not count beside it, completes its version, and writes an index if it is time.
+    pub(super) fn finish_blob(&self, blobs: &dyn Blobs, version: u64) -> Result<()> {
+        let own = |state: &State| {
+            let own = state.catalogs.get(&self.options.rank);
+            own.is_some_and(|own| own.has_hidden)
+        };
+        if own(&self.state()) {
+            self.note_hidden(blobs, None)?;
+        }
+        self.complete(version)?;
+        self.write_indexes(blobs);
+        Ok(())
+    }
+
+    /// Puts a piece where there is none, one that `arrival` lets it replace, or one of a version that never became whole. If this run
+    /// has already written the same bytes there, an earlier answer was lost: that is a success.
+    fn put_piece(
+        &self,
+        blobs: &dyn Blobs,
+        record: &Encoded<'_>,
+        ready: &Ready<'_>,
+        arrival: Arrival,
+    ) -> Result<()> {
+        let (head, rank) = (record.head(), self.options.rank);
+        let (version, identity) = (head.version, Identity::of(head));
+        let name = BlobName {
+            rank,
+            name: Name::Alone(version),
+        };
+        let how = {
+            let mut state = self.state();
+            let there = state.piece(rank, version).map(|record| record.identity);
+            if let Some(there) = there
+                && state.has_all(version).is_some()
+            {
+                let is_retried =
+                    state.unconfirmed.contains(&version) && has_same_bytes(&there, &identity);
+                if is_retried || there.is_same(&identity) {
+                    state.unconfirmed.remove(&version);
+                    return Ok(());
+                }
+                arrival.may_replace(version, &there, &identity)?;
+            }
+            // A damaged piece is written over, too.
+            let files = &state.catalog_of(blobs, rank).files;
+            let is_damaged = files
+                .get(&name.name)
+                .is_some_and(|file| !file.details().damage.is_empty());
+            match there.is_some() || is_damaged {
+                true => PutRule::Replace,
+                false => PutRule::Absent,
+            }
+        };
+        let put = |how| {
+            let put = blobs.put(&name.text(), record, how, ready);
+            let unconfirmed = &mut self.state().unconfirmed;
+            match put {
+                Ok(_) => unconfirmed.remove(&version),
+                Err(_) => unconfirmed.insert(version),
+            };
+            put
+        };
+        let mut written = put(how)?;
+        if written == Written::Taken {
+            // A blob is there that the list does not have.
+            let was_not_offered = |there: &Identity| {
+                let state = self.state();
+                let own = state.catalogs.get(&rank);
+                own.is_some_and(|own| own.was_not_offered(version, there))
+            };
+            match find(blobs, name)? {
+                Some(there) if has_same_bytes(&there, &identity) => return Ok(()),
+                Some(there) if was_not_offered(&there) => self.note_hidden(blobs, None)?,
+                Some(there) => arrival.may_replace(version, &there, &identity)?,
+                // The blob is damaged, or was removed meanwhile.
+                None => {}
+            }
+            written = put(PutRule::Replace)?;
+        }
+        self.enter_written(blobs, name, Record::new(name.name, 0, head), written);
+        Ok(())
+    }
+
+    fn enter_written(&self, blobs: &dyn Blobs, name: BlobName, record: Record, written: Written) {
+        let stamp = BlobStamp {
+            size: record.record_length,
+            tag: match written {
+                Written::Done(tag) => tag,
+                Written::Taken => 0,
+            },
+            is_exact: true,
+        };
+        let mut state = self.state();
+        state.enter(blobs, name, Ok(record), stamp, false);
+    }
+
+    /// Notes that pieces behind the version from which this run went on do not count.
+    fn note_hidden(&self, blobs: &dyn Blobs, before: Option<Truncation>) -> Result<()> {
+        let rank = self.options.rank;
+        let own = |state: &State| state.catalogs.get(&rank)?.to_note();
+        let Some(truncation) = own(&self.state()) else {
+            return Ok(());
+        };
+        blobs.note(&note_name(rank, truncation))?;
+        if let Some(before) = before {
+            blobs.remove(&note_name(rank, before))?;
+        }
+        if let Some(own) = self.state().catalogs.get_mut(&rank) {
+            own.note(truncation, before);
+        }
+        Ok(())
+    }
+
+    /// Writes the manifest of these rows as a blob.
+    pub(super) fn put_manifest(
+        &self,
+        owned: &Owned,
+        blobs: &dyn Blobs,
+        version: u64,
+        rows: &[ManifestRow],
+    ) -> Result<()> {
+        let list = encode_rows(rows.iter().copied());
+        let snapshot = Snapshot {
+            version,
+            base: None,
+            regions: &[Region::new("pieces", &list)],
+        };
+        let record = Encoded::new(&snapshot, self.label(owned, Kind::Manifest)?)?;
+        let name = BlobName {
+            rank: self.options.rank,
+            name: Name::Manifest(version),
+        };
+        let written = blobs.put(&name.text(), &record, PutRule::Replace, AT_ONCE)?;
+        let known = Record {
+            detail: Detail::Manifest(sum_of(rows.iter().copied())),
+            ..Record::new(name.name, 0, record.head())
+        };
+        self.enter_written(blobs, name, known, written);
+        Ok(())
+    }
+
+    /// Writes heads into indexes if there are enough that are in none: the next process that opens the history reads those instead
+    /// of the pieces. If that fails, it reads the pieces.
+    fn write_indexes(&self, blobs: &dyn Blobs) {
+        let Ok(_one_at_a_time) = self.indexing.try_lock() else {
+            return;
+        };
+        let rows = self.state().take_rows(self.options.rank);
+        let Some(rows) = rows else {
+            return;
+        };
+        if self.put_indexes(blobs, &rows).is_err() {
+            self.state().listing.take_back(&rows);
+            return;
+        }
+        let replaced = self.state().listing.take_replaced(&rows.replaced);
+        for path in replaced {
+            // If that fails, a later process compacts it again.
+            let _tried_again = blobs.remove(&path);
+        }
+    }
+
+    fn put_indexes(&self, blobs: &dyn Blobs, rows: &Rows) -> Result<()> {
+        let (owned, rank) = (self.writer()?, self.options.rank);
+        for part in &rows.parts {
+            let label = self.label(owned, Kind::Index)?;
+            let snapshot = Snapshot {
+                version: 0,
+                base: None,
+                regions: &[Region::new(ROWS, &part.bytes)],
+            };
+            let record = Encoded::new(&snapshot, label)?;
+            let path = index_name(rank, (label.epoch, label.sequence));
+            blobs.put(&path, &record, PutRule::Replace, AT_ONCE)?;
+            self.state().add_index(path, rank, part);
+        }
+        Ok(())
+    }
+
+    /// Gives up the records of the ranks that this process writes, but for versions that stay; and the pieces that were `asked` for,
+    /// whether or not lists have them. Versions that are being saved stay as well. Returns the bytes of what was removed.
+    pub(super) fn remove_blobs(
+        &self,
+        blobs: &dyn Blobs,
+        asked: &BTreeSet<u64>,
+        stays: &dyn Fn(u64) -> bool,
+    ) -> Result<u64> {
+        let going = {
+            let mut state = self.state();
+            let mut going = Vec::new();
+            for rank in self.owned.keys() {
+                state.going(*rank, stays, &mut going);
+            }
+            let known: BTreeSet<BlobName> = going.iter().map(|one| one.name).collect();
+            let kinds = [Name::Manifest as fn(u64) -> Name, Name::Alone];
+            let kinds = kinds.into_iter().skip(usize::from(self.options.ranks == 1));
+            for kind in kinds.filter(|_| self.owned.contains_key(&self.options.rank)) {
+                let names = asked.iter().map(|version| BlobName {
+                    rank: self.options.rank,
+                    name: kind(*version),
+                });
+                let unknown = names.filter(|name| !known.contains(name));
+                going.extend(unknown.map(|name| Going {
+                    class: 1,
+                    name,
+                    bytes: 0,
+                }));
+            }
+            let saving: BTreeSet<u64> = state.saving.keys().copied().collect();
+            going.retain(|one| one.name.name.version().is_none_or(|v| !saving.contains(&v)));
+            going.sort_unstable();
+            state
+                .removing
+                .extend(going.iter().filter_map(|one| one.name.name.version()));
+            going
+        };
+        let mut bytes = 0;
+        let removed = going.iter().try_for_each(|one| {
+            blobs.remove(&one.name.text())?;
+            self.state().forget(one.name);
+            bytes += one.bytes;
+            Ok(())
+        });
+        let mut state = self.state();
+        for one in &going {
+            if let Some(version) = one.name.name.version() {
+                state.removing.remove(&version);
+            }
+        }
+        let ranks: Vec<u32> = self.owned.keys().copied().collect();
+        for rank in ranks {
+            state.catalog_of(blobs, rank).sort();
+        }
+        drop(state);
+        self.removed.notify_all();
+        removed.map(|()| bytes)
+    }
+
+    /// Waits until no other thread removes this version.
+    pub(super) fn wait_for_removal(&self, version: u64) {
+        let is_removed = |state: &mut State| state.removing.contains(&version);
+        let waited = self.removed.wait_while(self.state(), is_removed);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// A blob to be removed. First those that do not count any more go, so that none of them counts again; then manifests, as a version is
+/// not there without its manifest.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Going {
+    class: u8,
+    name: BlobName,
+    bytes: u64,
+}
+
+impl State {
+    fn going(&self, rank: u32, stays: &dyn Fn(u64) -> bool, going: &mut Vec<Going>) {
+        let Some(catalog) = self.catalogs.get(&rank) else {
+            return;
+        };
+        let records = catalog.files.values().flat_map(|file| &file.records);
+        for record in records {
+            let is_hidden = record.manifest().is_none()
+                && catalog.piece(record.version).is_none()
+                && !catalog.must_stay(record.version, &record.identity);
+            let class = match (is_hidden, record.manifest()) {
+                (true, _) => 0,
+                (false, Some(_)) => 1,
+                (false, None) => 2,
+            };
+            let name = BlobName {
+                rank,
+                name: record.file,
+            };
+            let bytes = record.record_length;
+            if is_hidden || !stays(record.version) {
+                going.push(Going { class, name, bytes });
+            }
+        }
+        // A damaged blob has no record.
+        let damaged = catalog
+            .files
+            .iter()
+            .filter(|(_, file)| file.records.is_empty());
+        for (name, _) in damaged {
+            if name.version().is_some_and(|version| !stays(version)) {
+                let name = BlobName { rank, name: *name };
+                going.push(Going {
+                    class: 2,
+                    name,
+                    bytes: 0,
+                });
+            }
+        }
+    }
+}
+
+/// The identity of a piece that the list does not have: it is asked for by its name. `None` if it is damaged or not there.
+fn find(blobs: &dyn Blobs, name: BlobName) -> Result<Option<Identity>> {
+    let Some(stamp) = blobs.stamp(&name.text())? else {
+        return Ok(None);
+    };
+    let there = head(blobs, (name, stamp))?;
+    Ok(there
+        .and_then(std::result::Result::ok)
+        .map(|record| record.identity))
+}
