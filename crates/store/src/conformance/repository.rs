@@ -68,7 +68,7 @@ fn open(home: &dyn Home) -> Repository {
 }
 
 fn bytes_of(version: u64, length: usize) -> Vec<u8> {
-    let seed = version as usize + 1;
+    let seed = (version as usize).wrapping_add(1);
     (0..length).map(|at| pattern(seed, at)).collect()
 }
 
