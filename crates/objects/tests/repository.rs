@@ -56,12 +56,12 @@ impl Home for StoreHome {
         Repository::maintain_blobs(self.blobs()?, Options::default())
     }
 
-    fn damage(&self, version: u64, how: Option<&dyn Fn(&mut [u8])>) {
-        let path = path_of(version);
-        match how {
-            None => remove(&self.store, &path),
-            Some(how) => change(&self.store, &path, |bytes| how(bytes)),
-        }
+    fn damage(&self, version: u64, how: &dyn Fn(&mut [u8])) {
+        change(&self.store, &path_of(version), |bytes| how(bytes));
+    }
+
+    fn lose(&self, version: u64) {
+        remove(&self.store, &path_of(version));
     }
 }
 

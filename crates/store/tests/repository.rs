@@ -34,15 +34,15 @@ impl Home for DirectoryHome {
         Repository::maintain(self.0.path(), Options::default())
     }
 
-    fn damage(&self, version: u64, how: Option<&dyn Fn(&mut [u8])>) {
+    fn damage(&self, version: u64, how: &dyn Fn(&mut [u8])) {
         let path = path_of(self.0.path(), version);
-        let Some(how) = how else {
-            std::fs::remove_file(path).unwrap();
-            return;
-        };
         let mut bytes = std::fs::read(&path).unwrap();
         how(&mut bytes);
         std::fs::write(path, bytes).unwrap();
+    }
+
+    fn lose(&self, version: u64) {
+        std::fs::remove_file(path_of(self.0.path(), version)).unwrap();
     }
 }
 

@@ -28,8 +28,11 @@ pub trait Home: Debug + Sync {
     /// As [`Repository::maintain`].
     fn maintain(&self) -> Result<Repository>;
 
-    /// Changes the bytes of rank 0's large piece of a version, or removes it where `how` is `None`.
-    fn damage(&self, version: u64, how: Option<&dyn Fn(&mut [u8])>);
+    /// Changes the bytes of rank 0's piece of a version, a large one.
+    fn damage(&self, version: u64, how: &dyn Fn(&mut [u8]));
+
+    /// Removes rank 0's piece of a version, a large one, without the repository.
+    fn lose(&self, version: u64);
 }
 
 /// Length of a piece that lies in a file of its own, in several blocks.
@@ -262,7 +265,7 @@ pub fn a_difference_stands_and_falls_with_its_base(home: &dyn Home) {
     assert!(pruned.bytes > 2_000_000);
     assert_eq!(numbers(&repository), [1, 2, 4, 5]);
     drop(repository);
-    home.damage(2, None);
+    home.lose(2);
     assert_eq!(numbers(&open(home)), [1, 5]);
 }
 
@@ -336,7 +339,7 @@ pub fn the_last_version_that_verifies_is_never_given_up(home: &dyn Home) {
     (1..=5).for_each(|version| save(&repository, version, LARGE));
     drop(repository);
     for version in [4, 5] {
-        home.damage(version, Some(&|bytes| bytes[LARGE / 2] ^= 1));
+        home.damage(version, &|bytes| bytes[LARGE / 2] ^= 1);
     }
     let rule = Retention::newest(1);
     let reader = home.read().unwrap();
