@@ -4,7 +4,7 @@
 
 mod histories;
 
-use histories::{bytes_of, path_of, save, version_of};
+use histories::{bytes_of, save, version_of};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
