@@ -14,12 +14,16 @@ __device__ inline void encode(const F* __restrict__ data, State* state, const Co
     __shared__ uint32_t ticket;
     __shared__ uint64_t start;
 
-    // A share of the largest magnitude, which is known by now. Of an input of zeros, any bound does.
+    // A share of the largest magnitude, which is known by now. Zeros alone keep every bound. A header's bound is a normal number, and
+    // a smaller one is kept by storing every value bit for bit: no value has a multiple then.
     double bound = absolute;
+    bool is_exact_all = false;
     if (share > 0.0) {
         const double peak = sizeof(F) == 4 ? double(__uint_as_float(uint32_t(state->peak)))
                                            : __longlong_as_double(state->peak);
-        bound = fmax(__dmul_rn(share, peak), 2.2250738585072014e-308);
+        const double least = 2.2250738585072014e-308, product = __dmul_rn(share, peak);
+        bound = fmax(product, least);
+        is_exact_all = peak > 0.0 && product < least;
     }
     const unsigned char* bytes = reinterpret_cast<const unsigned char*>(data);
     if (container.blocks == 0) {
@@ -52,7 +56,7 @@ __device__ inline void encode(const F* __restrict__ data, State* state, const Co
             const uint32_t group = part + n;
             const double value = loaded[n];
             const double scaled = __dmul_rn(value, per_unit);
-            bool is_off = !(fabs(scaled) < MOST_MULTIPLE);
+            bool is_off = is_exact_all || !(fabs(scaled) < MOST_MULTIPLE);
             const int32_t multiple = is_off ? 0 : __double2int_rn(scaled);
             const double off = __dsub_rn(value, double(value_of<F>(multiple, step)));
             is_off |= !(fabs(off) <= bound);

@@ -21,14 +21,25 @@ pub(crate) struct Query {
     pub(crate) over: Vec<String>,
     /// Shows the ratio to the row's reference in place of the value.
     pub(crate) ratio: bool,
-    /// Of several values, the smallest counts, not the largest.
-    pub(crate) least: bool,
+    /// The one of several values that a claim shows.
+    pub(crate) take: Take,
     /// The keys across a chart; without them, the key of the last pair.
     pub(crate) across: Vec<String>,
     /// The machine of the kept report, where several have the experiment.
     pub(crate) machine: Option<String>,
     /// No byte was moved: the values are simulated or predicted.
     pub(crate) simulated: bool,
+}
+
+/// The one value of several.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Take {
+    #[default]
+    Largest,
+    Least,
+    /// The geometric mean, as most values are quotients. Its extremes are the least and the largest value.
+    Mean,
 }
 
 /// A value of a query: a row's, or a quotient of two rows.
@@ -89,11 +100,21 @@ impl Query {
 
     /// Returns the one value that a claim shows.
     pub(crate) fn taken<'a>(&self, rows: &'a [Row]) -> Option<Point<'a>> {
-        let points = self.points(rows).into_iter();
-        let by_value = |a: &Point<'_>, b: &Point<'_>| a.value.median.total_cmp(&b.value.median);
-        match self.least {
-            true => points.min_by(by_value),
-            false => points.max_by(by_value),
+        let mut points = self.points(rows);
+        points.sort_by(|a, b| a.value.median.total_cmp(&b.value.median));
+        let (least, largest) = (*points.first()?, *points.last()?);
+        match self.take {
+            Take::Largest => Some(largest),
+            Take::Least => Some(least),
+            Take::Mean => {
+                let logarithms: f64 = points.iter().map(|point| point.value.median.ln()).sum();
+                let value = Spread {
+                    min: least.value.median,
+                    median: (logarithms / points.len() as f64).exp(),
+                    max: largest.value.median,
+                };
+                Some(Point { value, ..largest })
+            }
         }
     }
 
@@ -190,8 +211,12 @@ mod tests {
         let over = "keep = ['strategy=old']\nover = ['strategy=new']";
         assert_eq!(text(over).unwrap(), "10 ×");
         assert_eq!(
-            text(&format!("{over}\nleast = true")).unwrap(),
+            text(&format!("{over}\ntake = 'least'")).unwrap(),
             "3 × (1.25 ×–8 ×)"
+        );
+        assert_eq!(
+            text(&format!("{over}\ntake = 'mean'")).unwrap(),
+            "5.48 × (3 ×–10 ×)"
         );
         assert_eq!(
             text("keep = ['strategy=old']\nover = ['strategy=none']"),

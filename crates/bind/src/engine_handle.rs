@@ -28,6 +28,8 @@ pub struct Door {
     pub detached: fn(&mut (dyn FnMut() + Send)),
     /// Tells which versions were lost when an engine ended that was not closed.
     pub lost: fn(&Failure),
+    /// Tells what a start found.
+    pub started: fn(&Engine),
     /// The ranks of a group can still send each other messages when the process ends.
     pub ranks_meet_at_end: bool,
 }
@@ -38,6 +40,7 @@ impl Default for Door {
         Self {
             detached: |run| run(),
             lost: |failure| tracing::error!("{failure}"),
+            started: log_engine,
             ranks_meet_at_end: false,
         }
     }
@@ -127,11 +130,11 @@ impl EngineHandle {
     /// # Errors
     /// Errors of the options, of the device, and of building the engine.
     pub fn open(options: Options, door: Door) -> Outcome<Arc<Self>> {
-        let (closing_patience, beside) = (options.closing_patience, options.beside.clone());
+        let (closing_patience, beside) = (options.closing_patience(), options.beside.clone());
         let passes_by_group = options.redundancy.is_some() && options.exchange.is_none();
         lines_of_rank(options.ranks.rank, options.ranks.ranks);
         let (device, engine) = options.build()?;
-        tell_of_start(&engine);
+        (door.started)(&engine);
         let handle = Arc::new(Self {
             engine: OpenEngine {
                 engine: Some(engine),
@@ -298,19 +301,23 @@ impl Suspension {
     }
 }
 
-/// Writes to the log what a start found: the versions held, and what of the storage cannot be used.
-fn tell_of_start(engine: &Engine) {
-    let (versions, damage) = (engine.versions(), engine.damage());
-    match versions.last() {
-        Some(newest) => {
-            tracing::info!(
-                "opened; versions held: {}, the newest {newest}",
-                versions.len()
-            );
-        }
-        None => tracing::info!("opened without versions"),
-    }
-    let all: Vec<String> = damage.iter().map(ToString::to_string).collect();
+/// Writes to the log the versions that a start found, and what of the storage cannot be used.
+fn log_engine(engine: &Engine) {
+    let versions = engine.versions();
+    let held = match versions.last() {
+        Some(newest) => format!(
+            "opened; versions held: {}, the newest {newest}",
+            versions.len()
+        ),
+        None => "opened without versions".to_owned(),
+    };
+    log_start(&held, engine.damage().iter().map(ToString::to_string));
+}
+
+/// Writes to the log what a start found: that an engine is open and what is `held`, in words, and what of the storage cannot be used.
+pub fn log_start(held: &str, damage: impl Iterator<Item = String>) {
+    tracing::info!("{held}");
+    let all: Vec<String> = damage.collect();
     if !all.is_empty() {
         tracing::warn!("not all of the storage can be used: {}", all.join("; "));
     }

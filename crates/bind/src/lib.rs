@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![deny(unsafe_code)]
 
+mod calls;
 mod engine_handle;
 mod failure;
 mod logger;
@@ -10,10 +11,13 @@ mod slot;
 mod streams;
 mod until;
 
-pub use engine_handle::{Door, EngineHandle, OpenEngine, Suspension, end_of_process};
+pub use calls::{CALLS, CallInfo};
+pub use engine_handle::{Door, EngineHandle, OpenEngine, Suspension, end_of_process, log_start};
 pub use failure::{Failure, Outcome, Status, System};
 pub use logger::{Level, LevelFilter, LogSink, log_to, to_standard_error};
-pub use options::{Doors, Growth, Kind, OPTIONS, OptionInfo, Options, Pool, Ranks, Value, parse};
+pub use options::{
+    Growth, Kind, OPTIONS, OptionInfo, Options, Pool, PoolOfNode, Ranks, Value, parse,
+};
 pub use process::{PerProcess, at_exit};
 pub use slot::{OrderAfter, Slot, SlotEnd};
 pub use streams::{Borrowed, CallStream, Order, Streams};

@@ -8,21 +8,22 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tierflow_agent::Way;
 use tierflow_dedup::Tree;
 use tierflow_device::{Choice, Device, open};
 use tierflow_engine::plan::{Fifo, Lru, Residency, Score};
 use tierflow_engine::{
-    AfterRestore, BadCompression, Compression, DirectIo, Engine, EngineBuilder, Flush, Group,
-    Retention, Tier,
+    AfterRestore, BadCompression, Compression, Differences, DirectIo, Engine, EngineBuilder, Flush,
+    Group, Retention, Tier,
 };
 use tierflow_peers::{Part, PeerCache};
 use tierflow_redundancy::{Directory, Error, NodeProtection, Redundancy, Transport};
-use tierflow_store::Collective;
+use tierflow_store::{Collective, Place, Vault};
 use tierflow_tier_alloc::{DeviceGrowth, DeviceOptions, HostOptions, HostPool, Pace, PoolOptions};
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, Status};
 
-pub use table::{Doors, Kind, OPTIONS, OptionInfo};
+pub use table::{Kind, OPTIONS, OptionInfo};
 pub use value::Value;
 
 /// How values are written.
@@ -45,14 +46,18 @@ pub enum Pool {
     /// This pool.
     Given(HostPool),
     /// The pool of the machine that is called so.
-    OfNode {
-        /// Bytes to share.
-        bytes: u64,
-        /// Bytes that engines give each other at a time.
-        slab: Option<u64>,
-        /// Where it lies.
-        directory: Option<PathBuf>,
-    },
+    OfNode(PoolOfNode),
+}
+
+/// A pool of the machine.
+#[derive(Clone, Debug, Default)]
+pub struct PoolOfNode {
+    /// Bytes to share.
+    pub bytes: u64,
+    /// Bytes that engines give each other at a time.
+    pub slab: Option<u64>,
+    /// Where it lies.
+    pub directory: Option<PathBuf>,
 }
 
 /// The ranks that checkpoint together, and how they meet.
@@ -103,7 +108,7 @@ impl Ranks {
 }
 
 /// An engine to be.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[expect(missing_docs, reason = "`OPTIONS` says what each field is")]
 pub struct Options {
     pub device: Choice,
@@ -116,68 +121,33 @@ pub struct Options {
     pub host_pool: Option<Pool>,
     pub scratch: Option<Vec<PathBuf>>,
     pub storage_limit: Option<u64>,
-    pub direct_io: DirectIo,
+    pub scratch_checksums: Option<bool>,
+    pub direct_io: Option<DirectIo>,
     pub node_local: Option<PathBuf>,
     pub node_local_limit: Option<u64>,
     pub external: Option<PathBuf>,
+    pub agent: Option<PathBuf>,
+    pub agent_program: Option<PathBuf>,
     pub newest: Option<usize>,
     pub every: Option<u64>,
     pub younger_than: Option<Duration>,
-    pub after_restore: AfterRestore,
+    pub after_restore: Option<AfterRestore>,
     pub flush: Option<Flush>,
     pub in_order: Option<bool>,
-    pub policy: &'static str,
+    pub policy: Option<&'static str>,
     pub dedup: Option<u32>,
+    pub dedup_reads: Option<u32>,
     pub compress: Option<Compression>,
     pub timeline: usize,
     pub ranks: Ranks,
-    pub group_patience: Duration,
+    pub group_patience: Option<Duration>,
     pub redundancy: Option<Redundancy>,
     pub refuse_losses: bool,
     pub failure_domain: Option<String>,
     pub exchange: Option<PathBuf>,
-    pub closing_patience: Duration,
+    pub closing_patience: Option<Duration>,
     /// A value that is to outlive the engine.
     pub beside: Option<Arc<dyn Any + Send + Sync>>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            device: Choice::Auto,
-            device_cache: 0,
-            device_growth: DeviceGrowth::default(),
-            evict_while_growing: false,
-            peers: Vec::new(),
-            host_cache: 0,
-            host_growth: None,
-            host_pool: None,
-            scratch: None,
-            storage_limit: None,
-            direct_io: DirectIo::Never,
-            node_local: None,
-            node_local_limit: None,
-            external: None,
-            newest: None,
-            every: None,
-            younger_than: None,
-            after_restore: AfterRestore::Keep,
-            flush: None,
-            in_order: None,
-            policy: POLICIES[0],
-            dedup: None,
-            compress: None,
-            timeline: 0,
-            ranks: Ranks::default(),
-            group_patience: Duration::from_secs(300),
-            redundancy: None,
-            refuse_losses: false,
-            failure_domain: None,
-            exchange: None,
-            closing_patience: Duration::from_secs(60),
-            beside: None,
-        }
-    }
 }
 
 /// The names of the policies.
@@ -192,13 +162,17 @@ impl Options {
     }
 
     fn chosen(&mut self, key: &str, value: &Value<'_>) -> Result<Option<()>, String> {
+        use AfterRestore::{Discard, Keep};
+        use DeviceGrowth::DirectAlloc;
+        use DirectIo::{Always, Measured, Never};
+        use Flush::{Eager, Needed};
         match key {
             "device" => self.device = value::device(value.text()?)?,
             "device_cache" => self.device_cache = value.size()?,
             "device_growth" => {
                 let all = [
                     ("incremental", DeviceGrowth::default()),
-                    ("direct", DeviceGrowth::DirectAlloc),
+                    ("direct", DirectAlloc),
                 ];
                 self.device_growth = value.one_of(&all)?;
             }
@@ -206,43 +180,38 @@ impl Options {
             "peers" => self.peers = peers(value.text()?)?,
             "host_cache" => self.host_cache = value.size()?,
             "host_growth" => {
-                self.host_growth =
-                    value.one_of(&[("needed", None), ("full", Some(Growth::Full))])?
+                let all = [("needed", None), ("full", Some(Growth::Full))];
+                self.host_growth = value.one_of(&all)?;
             }
             "host_lead" => self.host_growth = Some(Growth::Ahead(value.size()?)),
-            "host_pool" => *self.pool_of_node().0 = value.bytes()?,
-            "host_pool_slab" => *self.pool_of_node().1 = Some(value.bytes()?),
-            "host_pool_directory" => *self.pool_of_node().2 = Some(value.path()?),
+            "host_pool" => self.pool_of_node().bytes = value.bytes()?,
+            "host_pool_slab" => self.pool_of_node().slab = Some(value.bytes()?),
+            "host_pool_directory" => self.pool_of_node().directory = Some(value.path()?),
             "scratch" => self.scratch = Some(value.paths()?),
             "storage_limit" => self.storage_limit = Some(value.bytes()?),
+            "scratch_checksums" => self.scratch_checksums = Some(value.flag()?),
             "direct_io" => {
-                let all = [
-                    ("never", DirectIo::Never),
-                    ("measured", DirectIo::Measured),
-                    ("always", DirectIo::Always),
-                ];
-                self.direct_io = value.one_of(&all)?;
+                let all = [("never", Never), ("measured", Measured), ("always", Always)];
+                self.direct_io = Some(value.one_of(&all)?);
             }
             "node_local" => self.node_local = Some(value.path()?),
             "node_local_limit" => self.node_local_limit = Some(value.bytes()?),
             "external" => self.external = Some(value.path()?),
+            "agent" => self.agent = Some(value.path()?),
+            "agent_program" => self.agent_program = Some(value.path()?),
             "keep_newest" => self.newest = Some(value.number()?),
             "keep_every" => self.every = Some(value.number()?),
             "keep_younger_than" => self.younger_than = Some(value.duration()?),
             "after_restore" => {
-                let all = [
-                    ("keep", AfterRestore::Keep),
-                    ("discard", AfterRestore::Discard),
-                ];
-                self.after_restore = value.one_of(&all)?;
+                self.after_restore = Some(value.one_of(&[("keep", Keep), ("discard", Discard)])?);
             }
             "flush" => {
-                let all = [("eager", Flush::Eager), ("needed", Flush::Needed)];
-                self.flush = Some(value.one_of(&all)?);
+                self.flush = Some(value.one_of(&[("eager", Eager), ("needed", Needed)])?);
             }
             "durable_in_order" => self.in_order = Some(value.flag()?),
-            "policy" => self.policy = value.one_of(&POLICIES.map(|name| (name, name)))?,
+            "policy" => self.policy = Some(value.one_of(&POLICIES.map(|name| (name, name)))?),
             "dedup" => self.dedup = Some(value.number()?),
+            "dedup_reads" => self.dedup_reads = Some(value.number()?),
             "compress" => {
                 let how: Result<_, BadCompression> = value.text()?.parse();
                 self.compress = Some(how.map_err(|bad| bad.to_string())?);
@@ -251,7 +220,7 @@ impl Options {
             "rank" => self.ranks.rank = value.number()?,
             "ranks" => self.ranks.ranks = value.number()?,
             "run" => self.ranks.run = value.number()?,
-            "group_patience" => self.group_patience = value.duration()?,
+            "group_patience" => self.group_patience = Some(value.duration()?),
             "redundancy" => {
                 self.redundancy = match value.text()? {
                     "none" => None,
@@ -261,27 +230,19 @@ impl Options {
             "refuse_losses" => self.refuse_losses = value.flag()?,
             "failure_domain" => self.failure_domain = Some(value.text()?.to_owned()),
             "exchange" => self.exchange = Some(value.path()?),
-            "closing_patience" => self.closing_patience = value.duration()?,
+            "closing_patience" => self.closing_patience = Some(value.duration()?),
             _ => return Ok(None),
         }
         Ok(Some(()))
     }
 
-    /// The parts of the pool of the machine.
-    fn pool_of_node(&mut self) -> (&mut u64, &mut Option<u64>, &mut Option<PathBuf>) {
-        if !matches!(self.host_pool, Some(Pool::OfNode { .. })) {
-            self.host_pool = Some(Pool::OfNode {
-                bytes: 0,
-                slab: None,
-                directory: None,
-            });
+    /// The pool of the machine.
+    fn pool_of_node(&mut self) -> &mut PoolOfNode {
+        if !matches!(self.host_pool, Some(Pool::OfNode(_))) {
+            self.host_pool = Some(Pool::OfNode(PoolOfNode::default()));
         }
         match &mut self.host_pool {
-            Some(Pool::OfNode {
-                bytes,
-                slab,
-                directory,
-            }) => (bytes, slab, directory),
+            Some(Pool::OfNode(pool)) => pool,
             _ => unreachable!("it was made above"),
         }
     }
@@ -289,7 +250,13 @@ impl Options {
     /// How long the ranks of a group wait for each other.
     #[must_use]
     pub fn group_patience(&self) -> Duration {
-        self.group_patience
+        self.group_patience.unwrap_or(Duration::from_secs(300))
+    }
+
+    /// How long the end of the engine waits for storage.
+    #[must_use]
+    pub fn closing_patience(&self) -> Duration {
+        self.closing_patience.unwrap_or(Duration::from_secs(60))
     }
 
     /// Builds the engine, with all ranks of its group if it is of one.
@@ -300,10 +267,10 @@ impl Options {
         let mut builder = Engine::builder(&device)
             .tier(device_tier.evict_while_growing(self.evict_while_growing))
             .tier(self.host_tier()?)
-            .after_restore(self.after_restore)
+            .after_restore(self.after_restore.unwrap_or(AfterRestore::Keep))
             .timeline(self.timeline)
-            .direct_io(self.direct_io)
-            .closing_patience(self.closing_patience);
+            .direct_io(self.direct_io.unwrap_or(DirectIo::Never))
+            .closing_patience(self.closing_patience());
         if !self.peers.is_empty() {
             let parts = self.peers.iter().map(|(peer, bytes)| {
                 let (part, _never_recalled) = Part::on(&open(*peer)?, *bytes);
@@ -313,27 +280,35 @@ impl Options {
             let failed = |error: tierflow_peers::Error| Failure::argument(error.to_string());
             builder = builder.tier(Tier::peers(PeerCache::new(&device, parts).map_err(failed)?));
         }
-        let limit = self.storage_limit.unwrap_or(u64::MAX);
-        builder = match self.scratch.as_deref() {
-            None => builder,
-            Some([one]) => builder.tier(Tier::scratch(one).limit(limit)),
-            Some(several) => builder.tier(Tier::scratch_over(several).limit(limit)),
-        };
+        if let Some(directories) = self.scratch.as_deref() {
+            let tier = match directories {
+                [one] => Tier::scratch(one),
+                several => Tier::scratch_over(several),
+            };
+            let limit = self.storage_limit.unwrap_or(u64::MAX);
+            builder = builder.tier(
+                tier.limit(limit)
+                    .checksums(self.scratch_checksums != Some(false)),
+            );
+        }
         if let Some(directory) = &self.node_local {
             let limit = self.node_local_limit.unwrap_or(u64::MAX);
             builder = builder.tier(Tier::node_local(directory).limit(limit));
         }
+        builder = match self.vault_of_agent()? {
+            Some(vault) => builder.tier(Tier::vault(vault)),
+            None => builder.with(self.external.as_ref(), EngineBuilder::external),
+        };
         builder = builder
-            .with(self.external.as_ref(), EngineBuilder::external)
             .with(self.retention()?, EngineBuilder::retention)
             .with(self.flush, EngineBuilder::flush)
             .with(self.in_order, EngineBuilder::durable_in_order)
-            .with(self.dedup, |b, chunk| b.dedup(Tree { chunk }))
+            .with(self.differences()?, EngineBuilder::dedup)
             .with(self.compress.clone(), EngineBuilder::compress);
         builder = match self.policy {
-            "score" => builder.policy(Score),
-            "lru" => builder.policy(Lru),
-            "fifo" => builder.policy(Fifo),
+            Some("score") => builder.policy(Score),
+            Some("lru") => builder.policy(Lru),
+            Some("fifo") => builder.policy(Fifo),
             _ => builder.policy(Residency),
         };
         let Ranks {
@@ -343,7 +318,7 @@ impl Options {
             let mut group = Group::new(rank, ranks, run).refuse_losses(self.refuse_losses);
             if let Some(collective) = &self.ranks.collective {
                 group = group
-                    .patience(self.group_patience)
+                    .patience(self.group_patience())
                     .collective(Arc::clone(collective));
             }
             builder = builder.group(group);
@@ -352,6 +327,30 @@ impl Options {
             builder = builder.redundancy(self.protection(scheme)?);
         }
         Ok((device, builder.build()?))
+    }
+
+    /// External storage by way of the agent that brings what lies on the node there. `None` if there is to be none.
+    ///
+    /// # Errors
+    /// `Argument` without the two directories; errors of the agent's, such as that it belongs to another user.
+    pub fn vault_of_agent(&self) -> Outcome<Option<Arc<dyn Vault>>> {
+        let Some(agent) = &self.agent else {
+            return Ok(None);
+        };
+        let external = self.external.as_ref().filter(|place| !Place::is_url(place));
+        let (Some(local), Some(external)) = (&self.node_local, external) else {
+            return Err(Failure::argument(
+                "an agent brings versions from one directory to another: name them as `node_local` and `external`, or leave out `agent`",
+            ));
+        };
+        let way = Way::new(agent, local, external).rank(self.ranks.rank, self.ranks.ranks);
+        let way = match &self.agent_program {
+            Some(program) => way.starting(program),
+            None => way,
+        };
+        let failed =
+            |error: tierflow_agent::Error| Failure::new(Status::Storage, format!("agent: {error}"));
+        Ok(Some(way.open().map_err(failed)?))
     }
 
     fn host_tier(&self) -> Outcome<tierflow_engine::HostCache> {
@@ -366,17 +365,25 @@ impl Options {
         Ok(match &self.host_pool {
             None => tier,
             Some(Pool::Given(pool)) => tier.pool(pool),
-            Some(Pool::OfNode {
-                bytes,
-                slab,
-                directory,
-            }) => {
-                let options = PoolOptions::new(*bytes);
-                let options = slab.map_or(options, |slab| options.slab(slab));
-                let pool = HostPool::of_node(directory.as_deref(), options);
+            Some(Pool::OfNode(node)) => {
+                let options = PoolOptions::new(node.bytes);
+                let options = node.slab.map_or(options, |slab| options.slab(slab));
+                let pool = HostPool::of_node(node.directory.as_deref(), options);
                 tier.pool(&pool.map_err(tierflow_engine::Error::from)?)
             }
         })
+    }
+
+    fn differences(&self) -> Outcome<Option<Differences>> {
+        let differences = self.dedup.map(|chunk| Differences::from(Tree { chunk }));
+        match (differences, self.dedup_reads) {
+            (_, Some(0)) => Err(Failure::argument("`dedup_reads` has to be 1 or more")),
+            (None, Some(_)) => Err(Failure::argument(
+                "`dedup_reads` bounds restores of differences: set `dedup`, too, or leave it out",
+            )),
+            (Some(how), Some(checkpoints)) => Ok(Some(how.restore_reads(checkpoints))),
+            (how, None) => Ok(how),
+        }
     }
 
     fn retention(&self) -> Outcome<Option<Retention>> {
@@ -442,6 +449,3 @@ fn peers(text: &str) -> Result<Vec<(Choice, usize)>, String> {
     });
     each.collect()
 }
-
-#[cfg(test)]
-mod tests;

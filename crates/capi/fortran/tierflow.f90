@@ -1,10 +1,11 @@
 ! Tierflow from Fortran: the functions of tierflow.h by their own names, and arrays of every kind and rank as regions.
 !
-! Those of tierflow.h that are not here are declared in the same way.
+! A stream and a limit of time are given with tf_call.
 module tierflow
   use, intrinsic :: iso_c_binding
   implicit none
   public
+  private :: text_of
 
   enum, bind(c)
     enumerator :: TF_OK = 0, TF_ARGUMENT = 1, TF_UNKNOWN = 2, TF_NO_ROOM = 3, TF_TIMED_OUT = 4, TF_STALLED = 5
@@ -18,9 +19,9 @@ module tierflow
     integer(c_int32_t) :: place = 0
   end type
 
-  ! An array and its name of up to 40 letters: see tf_name.
+  ! An array and its name of up to 1024 bytes: see tf_name.
   type, bind(c) :: tf_named
-    character(kind=c_char) :: name(41) = c_null_char
+    character(kind=c_char) :: name(1025) = c_null_char
     type(tf_region) :: region
   end type
 
@@ -29,6 +30,25 @@ module tierflow
     integer(c_int64_t) :: version = -1, newest = -1
     real(c_double) :: seconds = -1
   end type
+
+  ! How to make a call: behind the work of a stream of CUDA's, and for so many seconds; 0 is as long as it takes.
+  type, bind(c) :: tf_call
+    type(c_ptr) :: stream = c_null_ptr
+    real(c_double) :: seconds = 0
+  end type
+
+  type, bind(c) :: tf_calls
+    integer(c_int64_t) :: count = 0, bytes = 0
+    real(c_double) :: blocked_seconds = 0
+  end type
+
+  ! The last are restores by the tier in which they found the version, the fastest first.
+  type, bind(c) :: tf_metrics
+    type(tf_calls) :: checkpoint, restore, produce, consume
+    integer(c_int64_t) :: restores_from(6) = 0
+  end type
+
+  integer(c_int), parameter :: TF_GIVE_UP = 0, TF_FINISH = 1
 
   interface
     integer(c_int) function tf_options_new(options) bind(c)
@@ -189,6 +209,178 @@ module tierflow
       integer(c_int64_t), value :: engine, before
       integer(c_int64_t), intent(out) :: version
     end function
+    integer(c_int) function tf_host_pool_new(bytes, slab, pool) bind(c)
+      import :: c_int, c_int64_t
+      integer(c_int64_t), value :: bytes, slab
+      integer(c_int64_t), intent(out) :: pool
+    end function
+    integer(c_int) function tf_options_set_pool(options, pool) bind(c)
+      import :: c_int, c_int64_t
+      integer(c_int64_t), value :: options, pool
+    end function
+    integer(c_int) function tf_host_pool_free(pool) bind(c)
+      import :: c_int, c_int64_t
+      integer(c_int64_t), value :: pool
+    end function
+    ! `line` is a procedure of C's binding, or c_null_funptr for the standard error.
+    integer(c_int) function tf_log(level, line, context) bind(c)
+      import :: c_funptr, c_int, c_ptr
+      integer(c_int), value :: level
+      type(c_funptr), value :: line
+      type(c_ptr), value :: context
+    end function
+    ! Alone, with c_null_ptr, or with a tf_group of C's.
+    integer(c_int) function tf_open(options, group, engine) bind(c)
+      import :: c_int, c_int64_t, c_ptr
+      integer(c_int64_t), value :: options
+      type(c_ptr), value :: group
+      integer(c_int64_t), intent(out) :: engine
+    end function
+    ! The bytes of an array, for the functions below. It is a target that stays where it is until they are called.
+    integer(c_int) function tf_region_of(array, region) bind(c, name='tf_region_f')
+      import :: c_int, tf_region
+      type(*), dimension(..), target :: array
+      type(tf_region), intent(out) :: region
+    end function
+    integer(c_int) function tf_checkpoint_regions(engine, version, regions, count, call) bind(c, name='tf_checkpoint')
+      import :: c_int, c_int64_t, c_size_t, tf_call, tf_region
+      integer(c_int64_t), value :: engine, version
+      type(tf_region), intent(in) :: regions(*)
+      integer(c_size_t), value :: count
+      type(tf_call), intent(in) :: call
+    end function
+    integer(c_int) function tf_restore_regions(engine, version, regions, count, call) bind(c, name='tf_restore')
+      import :: c_int, c_int64_t, c_size_t, tf_call, tf_region
+      integer(c_int64_t), value :: engine, version
+      type(tf_region), intent(in) :: regions(*)
+      integer(c_size_t), value :: count
+      type(tf_call), intent(in) :: call
+    end function
+    ! `name` has room for `room` letters, the zero behind them included.
+    integer(c_int) function tf_region_at(engine, version, index, name, room, bytes) bind(c)
+      import :: c_char, c_int, c_int64_t, c_size_t
+      integer(c_int64_t), value :: engine, version
+      integer(c_size_t), value :: index, room
+      character(kind=c_char), intent(out) :: name(*)
+      integer(c_int64_t), intent(out) :: bytes
+    end function
+    integer(c_int) function tf_prefetch_start(engine) bind(c)
+      import :: c_int, c_int64_t
+      integer(c_int64_t), value :: engine
+    end function
+    integer(c_int) function tf_protect(engine) bind(c)
+      import :: c_int, c_int64_t
+      integer(c_int64_t), value :: engine
+    end function
+    integer(c_int) function tf_size(engine, version, bytes) bind(c)
+      import :: c_int, c_int64_t
+      integer(c_int64_t), value :: engine, version
+      integer(c_int64_t), intent(out) :: bytes
+    end function
+    integer(c_int) function tf_versions(engine, versions, room, count) bind(c)
+      import :: c_int, c_int64_t, c_size_t
+      integer(c_int64_t), value :: engine
+      integer(c_int64_t), intent(out) :: versions(*)
+      integer(c_size_t), value :: room
+      integer(c_size_t), intent(out) :: count
+    end function
+    integer(c_int) function tf_resize_device_cache(engine, bytes, seconds) bind(c)
+      import :: c_double, c_int, c_int64_t, c_size_t
+      integer(c_int64_t), value :: engine
+      integer(c_size_t), value :: bytes
+      real(c_double), value :: seconds
+    end function
+    integer(c_int) function tf_resize_host_cache(engine, bytes, seconds) bind(c)
+      import :: c_double, c_int, c_int64_t, c_size_t
+      integer(c_int64_t), value :: engine
+      integer(c_size_t), value :: bytes
+      real(c_double), value :: seconds
+    end function
+    ! Room, or a version, at an address: c_f_pointer makes an array of it.
+    integer(c_int) function tf_produce(engine, version, bytes, slot, address) bind(c)
+      import :: c_int, c_int64_t, c_ptr, c_size_t
+      integer(c_int64_t), value :: engine, version
+      integer(c_size_t), value :: bytes
+      integer(c_int64_t), intent(out) :: slot
+      type(c_ptr), intent(out) :: address
+    end function
+    integer(c_int) function tf_produce_within(engine, version, bytes, seconds, slot, address) bind(c)
+      import :: c_double, c_int, c_int64_t, c_ptr, c_size_t
+      integer(c_int64_t), value :: engine, version
+      integer(c_size_t), value :: bytes
+      real(c_double), value :: seconds
+      integer(c_int64_t), intent(out) :: slot
+      type(c_ptr), intent(out) :: address
+    end function
+    integer(c_int) function tf_consume(engine, version, slot, address, bytes) bind(c)
+      import :: c_int, c_int64_t, c_ptr, c_size_t
+      integer(c_int64_t), value :: engine, version
+      integer(c_int64_t), intent(out) :: slot
+      type(c_ptr), intent(out) :: address
+      integer(c_size_t), intent(out) :: bytes
+    end function
+    integer(c_int) function tf_consume_within(engine, version, seconds, slot, address, bytes) bind(c)
+      import :: c_double, c_int, c_int64_t, c_ptr, c_size_t
+      integer(c_int64_t), value :: engine, version
+      real(c_double), value :: seconds
+      integer(c_int64_t), intent(out) :: slot
+      type(c_ptr), intent(out) :: address
+      integer(c_size_t), intent(out) :: bytes
+    end function
+    integer(c_int) function tf_slot_end(slot, how, stream) bind(c)
+      import :: c_int, c_int64_t, c_ptr
+      integer(c_int64_t), value :: slot
+      integer(c_int), value :: how
+      type(c_ptr), value :: stream
+    end function
+    integer(c_int) function tf_metrics_read(engine, metrics) bind(c)
+      import :: c_int, c_int64_t, tf_metrics
+      integer(c_int64_t), value :: engine
+      type(tf_metrics), intent(out) :: metrics
+    end function
+    integer(c_int) function tf_report(engine, buffer, size, length) bind(c)
+      import :: c_char, c_int, c_int64_t, c_size_t
+      integer(c_int64_t), value :: engine
+      character(kind=c_char), intent(out) :: buffer(*)
+      integer(c_size_t), value :: size
+      integer(c_size_t), intent(out) :: length
+    end function
+    ! Texts of these four end with c_null_char.
+    integer(c_int) function tf_write_timeline(engine, path) bind(c)
+      import :: c_char, c_int, c_int64_t
+      integer(c_int64_t), value :: engine
+      character(kind=c_char), intent(in) :: path(*)
+    end function
+    integer(c_int) function tf_find(directory, before, version, ranks) bind(c)
+      import :: c_char, c_int, c_int32_t, c_int64_t
+      character(kind=c_char), intent(in) :: directory(*)
+      integer(c_int64_t), value :: before
+      integer(c_int64_t), intent(out) :: version
+      integer(c_int32_t), intent(out) :: ranks
+    end function
+    integer(c_int) function tf_part_size(directory, version, rank, bytes) bind(c)
+      import :: c_char, c_int, c_int32_t, c_int64_t
+      character(kind=c_char), intent(in) :: directory(*)
+      integer(c_int64_t), value :: version
+      integer(c_int32_t), value :: rank
+      integer(c_int64_t), intent(out) :: bytes
+    end function
+    integer(c_int) function tf_restore_from(directory, version, rank, regions, count) bind(c)
+      import :: c_char, c_int, c_int32_t, c_int64_t, c_size_t, tf_region
+      character(kind=c_char), intent(in) :: directory(*)
+      integer(c_int64_t), value :: version
+      integer(c_int32_t), value :: rank
+      type(tf_region), intent(in) :: regions(*)
+      integer(c_size_t), value :: count
+    end function
+    integer(c_int) function tf_restore_named_from_f(directory, version, rank, arrays, count) bind(c)
+      import :: c_int, c_int32_t, c_int64_t, c_size_t, c_char, tf_named
+      character(kind=c_char), intent(in) :: directory(*)
+      integer(c_int64_t), value :: version
+      integer(c_int32_t), value :: rank
+      type(tf_named), intent(in) :: arrays(*)
+      integer(c_size_t), value :: count
+    end function
   end interface
 
 contains
@@ -241,6 +433,16 @@ contains
     tf_restore_rank = tf_restore_rank_f(engine, version, int(rank, c_int32_t), arrays, size(arrays, kind=c_size_t))
   end function
 
+  ! Brings arrays of any rank's part of a version back, from a directory that was `external`, or `node_local` alone.
+  integer(c_int) function tf_restore_named_from(directory, version, rank, arrays)
+    character(len=*), intent(in) :: directory
+    integer(c_int64_t), intent(in) :: version
+    integer(c_int), intent(in) :: rank
+    type(tf_named), intent(in) :: arrays(:)
+    tf_restore_named_from = tf_restore_named_from_f(trim(directory) // c_null_char, version, int(rank, c_int32_t), arrays, &
+      size(arrays, kind=c_size_t))
+  end function
+
   integer(c_int) function tf_region_size(engine, version, name, bytes)
     integer(c_int64_t), intent(in) :: engine, version
     character(len=*), intent(in) :: name
@@ -264,19 +466,35 @@ contains
       type(c_ptr) function message_c() bind(c, name='tf_error_message')
         import :: c_ptr
       end function
+    end interface
+    message = text_of(message_c())
+  end function
+
+  function tf_version() result(version)
+    character(len=:), allocatable :: version
+    interface
+      type(c_ptr) function version_c() bind(c, name='tf_version')
+        import :: c_ptr
+      end function
+    end interface
+    version = text_of(version_c())
+  end function
+
+  function text_of(text) result(copied)
+    type(c_ptr), intent(in) :: text
+    character(len=:), allocatable :: copied
+    interface
       integer(c_size_t) function length_c(text) bind(c, name='strlen')
         import :: c_ptr, c_size_t
         type(c_ptr), value :: text
       end function
     end interface
-    type(c_ptr) :: text
     character(kind=c_char), pointer :: letters(:)
     integer :: at
-    text = message_c()
     call c_f_pointer(text, letters, [length_c(text)])
-    allocate (character(len=size(letters)) :: message)
+    allocate (character(len=size(letters)) :: copied)
     do at = 1, size(letters)
-      message(at:at) = letters(at)
+      copied(at:at) = letters(at)
     end do
   end function
 

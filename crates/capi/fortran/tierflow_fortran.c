@@ -32,6 +32,12 @@ int veloc_mem_protect_f(int id, const CFI_cdesc_t *array)
     return region_of(array, &region) ? VELOC_Mem_protect(id, region.address, region.bytes, 1) : VELOC_FAILURE;
 }
 
+int veloc_region_protect_f(int id, const CFI_cdesc_t *array, const char *name)
+{
+    tf_region region;
+    return region_of(array, &region) ? VELOC_Region_protect(id, region.address, region.bytes, 1, name) : VELOC_FAILURE;
+}
+
 int tf_open_f(tf_options options, MPI_Fint comm, tf_engine *engine)
 {
     tf_group group;
@@ -53,7 +59,7 @@ int tf_restore_f(tf_engine engine, uint64_t version, const CFI_cdesc_t *array)
 
 /* An array and its name, as Fortran keeps them. */
 typedef struct named_array {
-    char name[41];
+    char name[1025];
     tf_region region;
 } named_array;
 
@@ -94,6 +100,14 @@ int tf_restore_rank_f(tf_engine engine, uint64_t version, int32_t rank, const na
 {
     tf_named *named = named_of(arrays, count);
     int status = named == NULL ? TF_NO_ROOM : tf_restore_rank(engine, version, (uint32_t)rank, named, count);
+    free(named);
+    return status;
+}
+
+int tf_restore_named_from_f(const char *directory, uint64_t version, int32_t rank, const named_array *arrays, size_t count)
+{
+    tf_named *named = named_of(arrays, count);
+    int status = named == NULL ? TF_NO_ROOM : tf_restore_named_from(directory, version, (uint32_t)rank, named, count);
     free(named);
     return status;
 }

@@ -20,6 +20,10 @@ module veloc
   public :: VELOC_Restart_test, VELOC_Restart_begin, VELOC_Restart_end, VELOC_Restart
   public :: VELOC_Recover_mem, VELOC_Recover_selective, VELOC_Recover_size, VELOC_Route_file
 
+  public :: VELOC_Region_protect, VELOC_Region_unprotect, VELOC_Region_clear
+  public :: VELOC_Restart_test_rank, VELOC_Restart_begin_rank, VELOC_Restart_version, VELOC_Recover_bytes, VELOC_Recover_size_of
+  public :: VELOC_Prefetch_enqueue, VELOC_Prefetch_start, VELOC_Observe, VELOC_Engine
+
   interface VELOC_Mem_protect
     module procedure protect_array, protect_address
   end interface
@@ -124,6 +128,61 @@ module veloc
       import :: c_int, c_char
       character(kind=c_char), intent(in) :: original(*)
       character(kind=c_char), intent(out) :: routed(*)
+    end function
+    integer(c_int) function region_protect_array_c(id, array, name) bind(c, name='veloc_region_protect_f')
+      import :: c_char, c_int
+      integer(c_int), value :: id
+      type(*), dimension(..), target :: array
+      character(kind=c_char), intent(in) :: name(*)
+    end function
+    integer(c_int) function region_unprotect_c(id, name) bind(c, name='VELOC_Region_unprotect')
+      import :: c_char, c_int
+      integer(c_int), value :: id
+      character(kind=c_char), intent(in) :: name(*)
+    end function
+    integer(c_int) function region_clear_c(name) bind(c, name='VELOC_Region_clear')
+      import :: c_char, c_int
+      character(kind=c_char), intent(in) :: name(*)
+    end function
+    integer(c_int) function restart_test_rank_c(name, version, rank) bind(c, name='VELOC_Restart_test_rank')
+      import :: c_char, c_int
+      character(kind=c_char), intent(in) :: name(*)
+      integer(c_int), value :: version, rank
+    end function
+    integer(c_int) function restart_begin_rank_c(name, version, rank) bind(c, name='VELOC_Restart_begin_rank')
+      import :: c_char, c_int
+      character(kind=c_char), intent(in) :: name(*)
+      integer(c_int), value :: version, rank
+    end function
+    integer(c_int) function restart_version_c(version) bind(c, name='VELOC_Restart_version')
+      import :: c_int
+      integer(c_int), value :: version
+    end function
+    integer(c_int64_t) function recover_bytes_c(id) bind(c, name='VELOC_Recover_bytes')
+      import :: c_int, c_int64_t
+      integer(c_int), value :: id
+    end function
+    integer(c_int64_t) function recover_size_of_c(version, id) bind(c, name='VELOC_Recover_size_of')
+      import :: c_int, c_int64_t
+      integer(c_int), value :: version, id
+    end function
+    integer(c_int) function enqueue_c(version) bind(c, name='VELOC_Prefetch_enqueue')
+      import :: c_int
+      integer(c_int), value :: version
+    end function
+    integer(c_int) function start_c() bind(c, name='VELOC_Prefetch_start')
+      import :: c_int
+    end function
+    ! A procedure of C's binding, which gets `context`, the name and the version.
+    integer(c_int) function observe_c(type, observer, context) bind(c, name='VELOC_Observe')
+      import :: c_funptr, c_int, c_ptr
+      integer(c_int), value :: type
+      type(c_funptr), value :: observer
+      type(c_ptr), value :: context
+    end function
+    ! The engine below, for functions of the module tierflow; 0 if there is none.
+    integer(c_int64_t) function VELOC_Engine() bind(c, name='VELOC_Engine')
+      import :: c_int64_t
     end function
   end interface
 
@@ -288,6 +347,80 @@ contains
     end do
     ! A path that is cut off is none.
     if (path(min(at, VELOC_MAX_NAME)) /= c_null_char) err = VELOC_NSCS
+  end subroutine
+
+  ! For checkpoints of one name, which consist of these regions alone if there are any.
+  subroutine VELOC_Region_protect(id, array, name, err)
+    integer, intent(in) :: id
+    type(*), dimension(..), target :: array
+    character(len=*), intent(in) :: name
+    integer, intent(out) :: err
+    err = region_protect_array_c(int(id, c_int), array, c_text(name))
+  end subroutine
+
+  subroutine VELOC_Region_unprotect(id, name, err)
+    integer, intent(in) :: id
+    character(len=*), intent(in) :: name
+    integer, intent(out) :: err
+    err = region_unprotect_c(int(id, c_int), c_text(name))
+  end subroutine
+
+  subroutine VELOC_Region_clear(name, err)
+    character(len=*), intent(in) :: name
+    integer, intent(out) :: err
+    err = region_clear_c(c_text(name))
+  end subroutine
+
+  ! Another rank's, in a group of any size.
+  subroutine VELOC_Restart_test_rank(name, needed_version, rank, version)
+    character(len=*), intent(in) :: name
+    integer, intent(in) :: needed_version, rank
+    integer, intent(out) :: version
+    version = restart_test_rank_c(c_text(name), int(needed_version, c_int), int(rank, c_int))
+  end subroutine
+
+  subroutine VELOC_Restart_begin_rank(name, version, rank, err)
+    character(len=*), intent(in) :: name
+    integer, intent(in) :: version, rank
+    integer, intent(out) :: err
+    err = restart_begin_rank_c(c_text(name), int(version, c_int), int(rank, c_int))
+  end subroutine
+
+  subroutine VELOC_Restart_version(version, err)
+    integer, intent(in) :: version
+    integer, intent(out) :: err
+    err = restart_version_c(int(version, c_int))
+  end subroutine
+
+  subroutine VELOC_Recover_bytes(id, bytes)
+    integer, intent(in) :: id
+    integer(c_int64_t), intent(out) :: bytes
+    bytes = recover_bytes_c(int(id, c_int))
+  end subroutine
+
+  subroutine VELOC_Recover_size_of(version, id, bytes)
+    integer, intent(in) :: version, id
+    integer(c_int64_t), intent(out) :: bytes
+    bytes = recover_size_of_c(int(version, c_int), int(id, c_int))
+  end subroutine
+
+  subroutine VELOC_Prefetch_enqueue(version, err)
+    integer, intent(in) :: version
+    integer, intent(out) :: err
+    err = enqueue_c(int(version, c_int))
+  end subroutine
+
+  subroutine VELOC_Prefetch_start(err)
+    integer, intent(out) :: err
+    err = start_c()
+  end subroutine
+
+  subroutine VELOC_Observe(type, observer, context, err)
+    integer, intent(in) :: type
+    type(c_funptr), intent(in) :: observer
+    type(c_ptr), intent(in) :: context
+    integer, intent(out) :: err
+    err = observe_c(int(type, c_int), observer, context)
   end subroutine
 
 end module veloc

@@ -80,17 +80,22 @@ int tf_options_new(tf_options *options);
  *   scratch           directory for a file that is deleted with the engine; or several, on file systems of their own, with
  *                     colons between them: what is written goes to the one that is predicted to have it first
  *   storage_limit     bytes of that file, or of all of them
+ *   scratch_checksums  true | false: whether what is read from that file is compared with checksums; true
  *   direct_io         never | measured | always: whether GPU memory and that file are copied by cuFile
  *   node_local        directory of this node in which versions outlive the process
  *   node_local_limit  bytes of it; what also lies on external storage gives way
  *   external          directory, such as of a parallel file system, in which versions outlive the node; or an object store:
  *                     s3://bucket/prefix, gs://…, az://…, with the credentials and addresses of the environment (AWS_…)
+ *   agent             directory in which an agent runs, as "tierflow-agent DIRECTORY" does: it brings what lies in node_local to the
+ *                     directory external, also after this process is gone; where none answers, this process does it
+ *   agent_program     the program tierflow-agent, to be started where no agent answers
  *   keep_newest       versions to keep there; keep_every keeps every so many-th, too, and keep_younger_than those of so many seconds
  *   after_restore     keep | discard
  *   flush             needed | eager
  *   durable_in_order  true | false: whether versions become durable in the order of their numbers
  *   policy            residency | score | lru | fifo: the order in which versions are taken to be used; the last gives way first
  *   dedup             bytes of a chunk: what leaves the fastest tier is stored as differences
+ *   dedup_reads       checkpoints whose bytes a restore reads of differences, at most: 2, or more to store less
  *   compress          type of the values, such as f32: what leaves the fastest tier is compressed, losslessly but for named
  *                     regions that follow with a share of their largest value: "f32, wave = 1e-3". With dedup, it is
  *                     the differences that are compressed, without such regions. "f32, storage" compresses what goes to
@@ -111,6 +116,16 @@ int tf_options_new(tf_options *options);
 int tf_options_set(tf_options options, const char *key, const char *value);
 
 int tf_options_free(tf_options options);
+
+typedef uint64_t tf_host_pool;
+
+/*
+ * Host memory that the engines of this process share, in the place of host_cache: each has an equal part when it wants it, and borrows
+ * what the others leave idle, in pieces of `slab` bytes; 0: as many as is usual. Engines keep a pool that is freed.
+ */
+int tf_host_pool_new(uint64_t bytes, uint64_t slab, tf_host_pool *pool);
+int tf_options_set_pool(tf_options options, tf_host_pool pool);
+int tf_host_pool_free(tf_host_pool pool);
 
 /* ---- groups --------------------------------------------------------------------------------------------------------- */
 
@@ -234,6 +249,9 @@ int tf_checkpoint_named(tf_engine engine, uint64_t version, const tf_named *regi
  */
 int tf_restore_named(tf_engine engine, uint64_t version, const tf_named *regions, size_t count, const tf_call *call);
 
+/* The region of this number, from 0 on: its name, as far as it fits, and its bytes; either may be NULL. TF_UNKNOWN: there are not so many. */
+int tf_region_at(tf_engine engine, uint64_t version, size_t index, char *name, size_t room, uint64_t *bytes);
+
 /* Bytes of a region. */
 int tf_region_size(tf_engine engine, uint64_t version, const char *name, uint64_t *bytes);
 
@@ -346,6 +364,10 @@ int tf_produce(tf_engine engine, uint64_t version, size_t bytes, tf_slot *slot, 
 
 /* Lends the cached copy of a version, to be read. */
 int tf_consume(tf_engine engine, uint64_t version, tf_slot *slot, const void **address, size_t *bytes);
+
+/* The same, waiting for room or bytes for `seconds` at most; for ever if that is less than 0. */
+int tf_produce_within(tf_engine engine, uint64_t version, size_t bytes, double seconds, tf_slot *slot, void **address);
+int tf_consume_within(tf_engine engine, uint64_t version, double seconds, tf_slot *slot, const void **address, size_t *bytes);
 
 /*
  * Ends a loan, by an enum tf_slot_end_how. On a GPU the bytes count as written, or read, and are used again, once the work given to

@@ -46,6 +46,20 @@ template <typename T> Region elements(T *first, std::size_t count, tf_place plac
     return {first, count * sizeof(T), place};
 }
 
+// Host memory that the engines of this process share.
+class HostPool {
+public:
+    // Engines give each other `slab` bytes at a time; 0: as many as is usual.
+    explicit HostPool(std::uint64_t bytes, std::uint64_t slab = 0) { check(tf_host_pool_new(bytes, slab, &handle_)); }
+    ~HostPool() { tf_host_pool_free(handle_); }
+    HostPool(const HostPool &) = delete;
+    HostPool &operator=(const HostPool &) = delete;
+    tf_host_pool handle() const noexcept { return handle_; }
+
+private:
+    tf_host_pool handle_ = 0;
+};
+
 // What may be chosen about an engine: the keys are those of tf_options_set.
 class Options {
 public:
@@ -57,6 +71,12 @@ public:
     Options &set(const std::string &key, const std::string &value)
     {
         check(tf_options_set(handle_, key.c_str(), value.c_str()));
+        return *this;
+    }
+
+    Options &set_pool(const HostPool &pool)
+    {
+        check(tf_options_set_pool(handle_, pool.handle()));
         return *this;
     }
 
@@ -99,6 +119,30 @@ private:
     std::size_t size_;
 };
 
+// The notice that a job has to go: given by one of these signals, such as SIGTERM, which leaves it `grace` seconds, or by give().
+class Notice {
+public:
+    explicit Notice(const std::vector<int> &signals = {}, double grace = 0)
+    {
+        check(tf_notice_open(signals.data(), signals.size(), grace, &handle_));
+    }
+    ~Notice() { tf_notice_close(handle_); }
+    Notice(const Notice &) = delete;
+    Notice &operator=(const Notice &) = delete;
+
+    void give(double grace) { check(tf_notice_give(handle_, grace)); }
+    // Seconds; infinitely many until it is given.
+    double left() const
+    {
+        double seconds = 0;
+        check(tf_notice_left(handle_, &seconds));
+        return seconds;
+    }
+
+private:
+    tf_notice handle_ = 0;
+};
+
 // An engine. Its end waits for what is on its way, and loses what cannot arrive. close() tells that: if it throws, the engine stays open,
 // to be closed again.
 class Engine {
@@ -118,6 +162,14 @@ public:
         check(tf_close(handle_));
         handle_ = 0;
     }
+    // Without waiting. If it throws, what it names is lost, and the engine is ended nevertheless, but for TF_ARGUMENT.
+    void end()
+    {
+        int code = tf_end(handle_);
+        if (code != TF_ARGUMENT)
+            handle_ = 0;
+        check(code);
+    }
     tf_engine handle() const noexcept { return handle_; }
 
     void checkpoint(std::uint64_t version, std::initializer_list<Region> regions, const tf_call *call = nullptr)
@@ -129,20 +181,54 @@ public:
         check(tf_restore(handle_, version, regions.begin(), regions.size(), call));
     }
 
-    Slot produce(std::uint64_t version, std::size_t bytes)
+    void checkpoint_named(std::uint64_t version, std::initializer_list<tf_named> regions, const tf_call *call = nullptr)
+    {
+        check(tf_checkpoint_named(handle_, version, regions.begin(), regions.size(), call));
+    }
+    void restore_named(std::uint64_t version, std::initializer_list<tf_named> regions, const tf_call *call = nullptr)
+    {
+        check(tf_restore_named(handle_, version, regions.begin(), regions.size(), call));
+    }
+    // Of another rank's part of a version.
+    void restore_rank(std::uint64_t version, std::uint32_t rank, std::initializer_list<tf_named> regions)
+    {
+        check(tf_restore_rank(handle_, version, rank, regions.begin(), regions.size()));
+    }
+    std::uint64_t region_size(std::uint64_t version, const std::string &name) const
+    {
+        std::uint64_t bytes = 0;
+        check(tf_region_size(handle_, version, name.c_str(), &bytes));
+        return bytes;
+    }
+    // Names and bytes, in their order.
+    std::vector<std::pair<std::string, std::uint64_t>> regions(std::uint64_t version) const
+    {
+        std::vector<std::pair<std::string, std::uint64_t>> all;
+        char name[1025];
+        std::uint64_t bytes = 0;
+        for (int code; (code = tf_region_at(handle_, version, all.size(), name, sizeof name, &bytes)) != TF_UNKNOWN;) {
+            check(code);
+            all.emplace_back(name, bytes);
+        }
+        size(version);
+        return all;
+    }
+
+    // Waits for room for so many seconds; for ever if they are less than 0.
+    Slot produce(std::uint64_t version, std::size_t bytes, double seconds = -1)
     {
         tf_slot slot = 0;
         void *address = nullptr;
-        check(tf_produce(handle_, version, bytes, &slot, &address));
+        check(tf_produce_within(handle_, version, bytes, seconds, &slot, &address));
         return Slot(slot, address, bytes);
     }
     // The bytes are not to be written.
-    Slot consume(std::uint64_t version)
+    Slot consume(std::uint64_t version, double seconds = -1)
     {
         tf_slot slot = 0;
         const void *address = nullptr;
         std::size_t bytes = 0;
-        check(tf_consume(handle_, version, &slot, &address, &bytes));
+        check(tf_consume_within(handle_, version, seconds, &slot, &address, &bytes));
         return Slot(slot, const_cast<void *>(address), bytes);
     }
 
@@ -168,6 +254,16 @@ public:
     void wait_version(std::uint64_t version, double seconds = -1)
     {
         check(tf_wait_version(handle_, version, seconds));
+    }
+
+    void protect() { check(tf_protect(handle_)); }
+    void resize_device_cache(std::size_t bytes, double seconds = -1)
+    {
+        check(tf_resize_device_cache(handle_, bytes, seconds));
+    }
+    void resize_host_cache(std::size_t bytes, double seconds = -1)
+    {
+        check(tf_resize_host_cache(handle_, bytes, seconds));
     }
 
     bool is_durable(std::uint64_t version) const
@@ -204,6 +300,17 @@ public:
             return std::nullopt;
         check(code);
         return version;
+    }
+    std::vector<std::uint64_t> versions() const
+    {
+        std::vector<std::uint64_t> all;
+        std::size_t count = 0;
+        do {
+            all.resize(count);
+            check(tf_versions(handle_, all.data(), all.size(), &count));
+        } while (count > all.size());
+        all.resize(count);
+        return all;
     }
     std::uint64_t size(std::uint64_t version) const
     {

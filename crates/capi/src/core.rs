@@ -4,11 +4,12 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tierflow_bind::{CallStream, Door, EngineHandle, Growth, Until};
+use tierflow_bind::{CallStream, Door, EngineHandle, Growth, Options, Until};
 
 use crate::failure::{Failure, Outcome};
+use crate::ffi::RawStream;
 use crate::group::Group;
-use crate::options::Options;
+use crate::handles::Named;
 
 /// How far host memory is pinned ahead of its use (touched four times as far): a fraction of the cache, and at most so many
 /// bytes. So a cache of 4 GiB at most is ready soon after the engine is.
@@ -17,6 +18,10 @@ const LEAD: (usize, usize) = (4, 1 << 30);
 pub(crate) struct Core {
     handle: Arc<EngineHandle>,
     pub(crate) group: Option<Arc<Group>>,
+}
+
+impl Named for Core {
+    const NAME: &'static str = "tf_engine";
 }
 
 impl Deref for Core {
@@ -29,6 +34,14 @@ impl Deref for Core {
 
 impl Core {
     pub(crate) fn open(options: &Options, group: Option<Arc<Group>>) -> Outcome<Self> {
+        Self::open_by(Door::default(), options, group)
+    }
+
+    pub(crate) fn open_by(
+        door: Door,
+        options: &Options,
+        group: Option<Arc<Group>>,
+    ) -> Outcome<Self> {
         let mut options = options.clone();
         if options.host_pool.is_none() {
             let (part, most) = LEAD;
@@ -36,14 +49,14 @@ impl Core {
             options.host_growth.get_or_insert(lead);
         }
         if let Some(group) = &group {
-            options.ranks = group.ranks(options.group_patience)?;
+            options.ranks = group.ranks(options.group_patience())?;
             if options.redundancy.is_some() && options.exchange.is_none() {
                 group.can_send()?;
             }
             options.beside = Some(Arc::clone(group) as _);
         }
         crate::ending::prepare();
-        let handle = EngineHandle::open(options, Door::default())?;
+        let handle = EngineHandle::open(options, door)?;
         Ok(Self { handle, group })
     }
 
@@ -58,14 +71,11 @@ impl Core {
         self.handle.protect_after(done)
     }
 
-    /// The stream for a call behind the work given to the one of this handle; without one, behind all work given to the device.
-    /// `None` where there is no such work.
-    ///
-    /// # Safety
-    /// `handle` is null, or a stream of the device that is not destroyed before the call ends.
-    pub(crate) unsafe fn behind(&self, handle: u64) -> Outcome<Option<CallStream<'_>>> {
-        // SAFETY: the caller's promise.
-        Ok(unsafe { self.handle.behind(handle) }?.into_stream())
+    /// The stream for a call behind the work given to this one; without one, behind all work given to the device. `None` where there
+    /// is no such work.
+    pub(crate) fn behind(&self, stream: RawStream) -> Outcome<Option<CallStream<'_>>> {
+        // SAFETY: the contract of `RawStream`.
+        Ok(unsafe { self.handle.behind(stream.handle()) }?.into_stream())
     }
 
     /// Fails if a slot is lent.

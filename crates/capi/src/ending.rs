@@ -55,11 +55,7 @@ extern "C" fn end_of_program() {
 }
 
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn tf_log(
-    level: c_int,
-    line: Option<LogLine>,
-    context: *mut c_void,
-) -> c_int {
+extern "C" fn tf_log(level: c_int, line: Option<LogLine>, context: *mut c_void) -> c_int {
     status(|| {
         let known = usize::try_from(level).ok().and_then(|at| LEVELS.get(at));
         let unknown = || Failure::argument(format!("{level} is no tf_log_level"));

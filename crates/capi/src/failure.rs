@@ -40,7 +40,7 @@ pub(crate) fn message() -> String {
 }
 
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn tf_error_message() -> *const c_char {
+extern "C" fn tf_error_message() -> *const c_char {
     MESSAGE
         .try_with(|message| message.borrow().as_ptr())
         .unwrap_or(c"".as_ptr())

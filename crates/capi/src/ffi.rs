@@ -1,78 +1,137 @@
-//! What C hands over, read and written.
+//! Arguments as C hands them over.
+//!
+//! # The contract
+//! Values of these types come from C alone, as arguments of the exported functions, and are not kept beyond the call. The headers say of
+//! each pointer what it points to, for how long, and that it may be null only where they say so. This is the proof of each block here.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_void};
+use std::marker::PhantomData;
+use std::ptr;
 use std::time::Duration;
 
 use crate::failure::{Failure, Outcome};
 
-/// A text.
-///
-/// # Safety
-/// `text` is null, or the start of a string that ends with a zero and is there for `'a`.
-pub(crate) unsafe fn text<'a>(text: *const c_char, what: &str) -> Outcome<&'a str> {
-    if text.is_null() {
-        return Err(Failure::argument(format!("{what} is null")));
-    }
-    // SAFETY: the caller's promise.
-    let text = unsafe { CStr::from_ptr(text) };
-    let wrong = |_| Failure::argument(format!("{what} is not UTF-8"));
-    text.to_str().map_err(wrong)
+fn null(what: &str) -> Failure {
+    Failure::argument(format!("{what} is null"))
 }
 
-/// Elements one after the other.
-///
-/// # Safety
-/// `first` is null, or the first of `count` elements that are valid for `'a` and not written meanwhile.
-pub(crate) unsafe fn list<'a, T>(first: *const T, count: usize, what: &str) -> Outcome<&'a [T]> {
-    match (first.is_null(), count) {
-        (_, 0) => Ok(&[]),
-        (true, _) => Err(Failure::argument(format!("{what} is null"))),
-        // SAFETY: the caller's promise.
-        (false, _) => Ok(unsafe { std::slice::from_raw_parts(first, count) }),
+/// A text that ends with a zero.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Text<'a>(*const c_char, PhantomData<&'a c_char>);
+
+impl<'a> Text<'a> {
+    pub(crate) fn read(self, what: &str) -> Outcome<&'a str> {
+        if self.0.is_null() {
+            return Err(null(what));
+        }
+        // SAFETY: the contract above.
+        let text = unsafe { CStr::from_ptr(self.0) };
+        let wrong = |_| Failure::argument(format!("{what} is not UTF-8"));
+        text.to_str().map_err(wrong)
+    }
+
+    /// The same, or an empty text in the place of null.
+    pub(crate) fn or_empty(self, what: &str) -> Outcome<&'a str> {
+        match self.0.is_null() {
+            true => Ok(""),
+            false => self.read(what),
+        }
     }
 }
 
-/// One value.
-///
-/// # Safety
-/// `from` is null, or a value that can be read.
-pub(crate) unsafe fn read<T: Copy>(from: *const T) -> Option<T> {
-    if from.is_null() {
-        return None;
+/// The first of several elements, which nobody writes meanwhile; or one, or null for none.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct In<'a, T>(*const T, PhantomData<&'a T>);
+
+impl<'a, T> In<'a, T> {
+    pub(crate) fn list(self, count: usize, what: &str) -> Outcome<&'a [T]> {
+        match (self.0.is_null(), count) {
+            (_, 0) => Ok(&[]),
+            (true, _) => Err(null(what)),
+            // SAFETY: the contract above.
+            (false, _) => Ok(unsafe { std::slice::from_raw_parts(self.0, count) }),
+        }
     }
-    // SAFETY: the caller's promise.
-    Some(unsafe { from.read() })
+
+    pub(crate) fn read(self) -> Option<T>
+    where
+        T: Copy,
+    {
+        // SAFETY: the contract above.
+        unsafe { self.0.as_ref() }.copied()
+    }
 }
 
-/// Answers through `to`.
-///
-/// # Safety
-/// `to` is null, or can be written.
-pub(crate) unsafe fn put<T>(to: *mut T, value: T, what: &str) -> Outcome {
-    if to.is_null() {
-        return Err(Failure::argument(format!("{what} is null")));
+/// A place for an answer, or for several.
+#[repr(transparent)]
+#[derive(Debug)]
+pub(crate) struct Out<T>(*mut T);
+
+impl<T> Out<T> {
+    /// Answers.
+    pub(crate) fn put(&self, value: T, what: &str) -> Outcome {
+        self.exists(what)?;
+        // SAFETY: the contract above.
+        unsafe { self.0.write(value) };
+        Ok(())
     }
-    // SAFETY: the caller's promise.
-    unsafe { to.write(value) };
-    Ok(())
+
+    /// Fails for null.
+    pub(crate) fn exists(&self, what: &str) -> Outcome {
+        match self.0.is_null() {
+            true => Err(null(what)),
+            false => Ok(()),
+        }
+    }
+
+    /// Answers, if it is asked for.
+    pub(crate) fn put_if_asked(&self, value: T) {
+        // The one failure is that nobody asks.
+        let _put_or_not = self.put(value, "");
+    }
+
+    /// Answers with the first `room` of these values.
+    pub(crate) fn put_all(&self, values: &[T], room: usize, what: &str) -> Outcome
+    where
+        T: Copy,
+    {
+        let values = &values[..values.len().min(room)];
+        if values.is_empty() {
+            return Ok(());
+        }
+        self.exists(what)?;
+        // SAFETY: the contract above: there is room for so many, which are no values of ours.
+        unsafe { ptr::copy_nonoverlapping(values.as_ptr(), self.0, values.len()) };
+        Ok(())
+    }
 }
 
-/// Writes `text` and a zero into a buffer, as far as it fits, and says how long it is without the zero.
-///
-/// # Safety
-/// `buffer` is null, or `size` bytes that can be written.
-pub(crate) unsafe fn put_text(buffer: *mut c_char, size: usize, text: &str) -> usize {
-    let Some(room) = size.checked_sub(1).filter(|_| !buffer.is_null()) else {
-        return text.len();
-    };
-    let bytes = &text.as_bytes()[..text.len().min(room)];
-    // SAFETY: the bytes fit into the caller's buffer, which is no part of a text of ours.
-    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), buffer.cast(), bytes.len()) };
-    // SAFETY: there is room for one more.
-    let end = unsafe { buffer.add(bytes.len()) };
-    // SAFETY: as above.
-    unsafe { end.write(0) };
-    text.len()
+impl Out<c_char> {
+    /// Answers with a text and a zero, as far as they fit, and says how long the text is.
+    pub(crate) fn put_text(&self, room: usize, text: &str) -> usize {
+        if let Some(room) = room.checked_sub(1).filter(|_| !self.0.is_null()) {
+            let letters = text.bytes().take(room).chain([0]);
+            let letters: Vec<c_char> = letters.map(|one| c_char::from_ne_bytes([one])).collect();
+            // The place is not null.
+            let _put = self.put_all(&letters, letters.len(), "");
+        }
+        text.len()
+    }
+}
+
+/// A `cudaStream_t`, which is not destroyed before the call ends; null for none.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RawStream(*mut c_void);
+
+impl RawStream {
+    pub(crate) const NONE: Self = Self(ptr::null_mut());
+
+    pub(crate) fn handle(self) -> u64 {
+        self.0.addr() as u64
+    }
 }
 
 /// Seconds, as C gives them: negative ones, and infinity, are for ever, which is the longest duration.

@@ -10,51 +10,26 @@ use crate::failure::Status;
 use crate::group::RawGroup;
 use crate::memory::RawRegion;
 
+/// Sizes and offsets, as C writes them, and as they are here.
+macro_rules! layout {
+    ($($c:ident is $rust:ident: $($field:ident)*;)*) => {
+        [$((concat!("sizeof(", stringify!($c), ")"), size_of::<$rust>()),
+            $((concat!("offsetof(", stringify!($c), ", ", stringify!($field), ")"), offset_of!($rust, $field)),)*)*]
+    };
+}
+
 #[test]
 fn structures_and_codes_are_the_same_in_c() {
-    let rust: &[(&str, usize)] = &[
-        ("sizeof(tf_group)", size_of::<RawGroup>()),
-        ("offsetof(tf_group, ranks)", offset_of!(RawGroup, ranks)),
-        ("offsetof(tf_group, run)", offset_of!(RawGroup, run)),
-        (
-            "offsetof(tf_group, all_gather)",
-            offset_of!(RawGroup, all_gather),
-        ),
-        ("offsetof(tf_group, release)", offset_of!(RawGroup, release)),
-        ("offsetof(tf_group, context)", offset_of!(RawGroup, context)),
-        ("offsetof(tf_group, send)", offset_of!(RawGroup, send)),
-        ("offsetof(tf_group, flush)", offset_of!(RawGroup, flush)),
-        ("offsetof(tf_group, threads)", offset_of!(RawGroup, threads)),
-        ("sizeof(tf_region)", size_of::<RawRegion>()),
-        ("offsetof(tf_region, bytes)", offset_of!(RawRegion, bytes)),
-        ("offsetof(tf_region, place)", offset_of!(RawRegion, place)),
-        ("sizeof(tf_named)", size_of::<RawNamed>()),
-        ("offsetof(tf_named, region)", offset_of!(RawNamed, region)),
-        ("sizeof(tf_call)", size_of::<RawCall>()),
-        ("offsetof(tf_call, seconds)", offset_of!(RawCall, seconds)),
-        ("sizeof(tf_calls)", size_of::<RawCalls>()),
-        (
-            "offsetof(tf_calls, blocked_seconds)",
-            offset_of!(RawCalls, blocked_seconds),
-        ),
-        ("sizeof(tf_metrics)", size_of::<RawMetrics>()),
-        (
-            "offsetof(tf_metrics, consume)",
-            offset_of!(RawMetrics, consume),
-        ),
-        (
-            "offsetof(tf_metrics, restores_from)",
-            offset_of!(RawMetrics, restores_from),
-        ),
-        ("sizeof(tf_suspension)", size_of::<RawSuspension>()),
-        (
-            "offsetof(tf_suspension, newest)",
-            offset_of!(RawSuspension, newest),
-        ),
-        (
-            "offsetof(tf_suspension, seconds)",
-            offset_of!(RawSuspension, seconds),
-        ),
+    let sizes = layout! {
+        tf_group is RawGroup: ranks run all_gather release context send flush threads;
+        tf_region is RawRegion: bytes place;
+        tf_named is RawNamed: region;
+        tf_call is RawCall: seconds;
+        tf_calls is RawCalls: blocked_seconds;
+        tf_metrics is RawMetrics: consume restores_from;
+        tf_suspension is RawSuspension: newest seconds;
+    };
+    let codes = [
         ("TF_OK", Status::Ok as usize),
         ("TF_ARGUMENT", Status::Argument as usize),
         ("TF_UNKNOWN", Status::Unknown as usize),
@@ -73,29 +48,21 @@ fn structures_and_codes_are_the_same_in_c() {
         ("VELOC_MAX_NAME", crate::veloc::ROUTED),
         ("VELOC_OBSERVE_CKPT_END", crate::veloc::AT_END as usize),
     ];
+    let rust: Vec<(&str, usize)> = sizes.into_iter().chain(codes).collect();
     let directory = tempfile::tempdir().unwrap();
     let mut source = String::from(
         "#define VELOC_WITHOUT_MPI\n#include \"veloc.h\"\n#include <stdio.h>\nint main(void) {\n",
     );
-    for (what, _) in rust {
+    for (what, _) in &rust {
         source.push_str(&format!("    printf(\"%zu\\n\", (size_t)({what}));\n"));
     }
     source.push_str("    return 0;\n}\n");
-    let (path, program) = (
-        directory.path().join("layout.c"),
-        directory.path().join("layout"),
-    );
+    let path = directory.path().join("layout.c");
+    let program = path.with_extension("");
     std::fs::write(&path, source).unwrap();
-    let mut compiler = Command::new("cc");
-    compiler
-        .arg("-I")
-        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/include"));
-    let built = compiler
-        .arg(&path)
-        .arg("-o")
-        .arg(&program)
-        .status()
-        .unwrap();
+    let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/include");
+    let compiler = |of: &mut Command| of.arg(include).arg(&path).arg("-o").arg(&program).status();
+    let built = compiler(&mut Command::new("cc")).unwrap();
     assert!(built.success());
     let output = Command::new(&program).output().unwrap().stdout;
     let printed = String::from_utf8(output).unwrap();

@@ -13,14 +13,3 @@ mod layout;
 mod memory;
 mod transport;
 mod veloc;
-
-/// Options by their names.
-mod options {
-    pub(crate) use tierflow_bind::Options;
-    pub(crate) use tierflow_bind::parse::{number, one_of, seconds};
-}
-
-/// Values that a fork does not have.
-mod process {
-    pub(crate) use tierflow_bind::PerProcess;
-}

@@ -10,11 +10,12 @@ use tierflow_engine::{Region, RegionMut};
 use crate::core::Core;
 use crate::failure::{Failure, Outcome};
 
-/// `tf_region` of the header.
+/// `tf_region` of the header: comes from C as an argument, or from [`RawRegion::anywhere`]. In the call it is for, these are initialised
+/// bytes of this process, or of the engine's device, that are not written meanwhile, nor read if they are to be restored to.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct RawRegion {
-    pub(crate) address: *mut c_void,
+    address: *mut c_void,
     pub(crate) bytes: u64,
     pub(crate) place: i32,
 }
@@ -23,6 +24,32 @@ pub(crate) struct RawRegion {
 pub(crate) const ANYWHERE: i32 = 0;
 pub(crate) const HOST: i32 = 1;
 pub(crate) const DEVICE: i32 = 2;
+
+impl RawRegion {
+    /// # Safety
+    /// The contract of this type, in the call that the region is for.
+    pub(crate) unsafe fn anywhere(address: *mut c_void, bytes: u64) -> Self {
+        let place = ANYWHERE;
+        Self {
+            address,
+            bytes,
+            place,
+        }
+    }
+
+    /// Its bytes, if they can be there.
+    fn length(self) -> Outcome<usize> {
+        let bytes = usize::try_from(self.bytes).ok();
+        let bytes = bytes.filter(|bytes| isize::try_from(*bytes).is_ok());
+        let bytes = bytes.ok_or_else(|| {
+            Failure::argument(format!("a region of {} bytes is none", self.bytes))
+        })?;
+        match bytes > 0 && self.address.is_null() {
+            true => Err(Failure::argument("a region that has bytes is null")),
+            false => Ok(bytes),
+        }
+    }
+}
 
 /// A region for the time of a call.
 pub(crate) struct Span {
@@ -33,18 +60,9 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// # Safety
-    /// As long as the span is used, these are initialised bytes of this process, or of the engine's device, that are not
-    /// written meanwhile, nor read if they are to be restored to.
-    pub(crate) unsafe fn new(core: &Core, raw: RawRegion) -> Outcome<Self> {
-        let bytes = usize::try_from(raw.bytes).ok();
-        let bytes = bytes.filter(|bytes| isize::try_from(*bytes).is_ok());
-        let bytes = bytes
-            .ok_or_else(|| Failure::argument(format!("a region of {} bytes is none", raw.bytes)))?;
+    pub(crate) fn new(core: &Core, raw: RawRegion) -> Outcome<Self> {
+        let bytes = raw.length()?;
         let address = raw.address.expose_provenance() as u64;
-        if bytes > 0 && address == 0 {
-            return Err(Failure::argument("a region that has bytes is null"));
-        }
         let on_device = match (raw.place, core.device.as_cuda()) {
             (_, None) | (HOST, _) => false,
             (DEVICE, _) => true,
@@ -56,7 +74,7 @@ impl Span {
         static NO_OWNER: LazyLock<Arc<dyn Any + Send + Sync>> = LazyLock::new(|| Arc::new(()));
         let no_owner = Arc::clone(&NO_OWNER);
         let memory = (on_device && bytes > 0).then(|| {
-            // SAFETY: the caller's promise. The call waits for its copies, so no loan of it outlives the call.
+            // SAFETY: the contract of `RawRegion`. The call waits for its copies, so no loan of it outlives the call.
             unsafe { Memory::from_raw(&core.device, address, bytes, Place::Device, no_owner) }
         });
         Ok(Self {
@@ -75,7 +93,7 @@ impl Span {
             (Some(memory), _) => Region::from(memory),
             (None, 0) => Region::Bytes(&[]),
             (None, bytes) => {
-                // SAFETY: the promise of `Span::new`.
+                // SAFETY: the contract of `RawRegion`.
                 Region::Bytes(unsafe { std::slice::from_raw_parts(self.address, bytes) })
             }
         }
@@ -86,10 +104,34 @@ impl Span {
             (Some(memory), _) => RegionMut::from(memory),
             (None, 0) => RegionMut::Bytes(&mut []),
             (None, bytes) => {
-                // SAFETY: the promise of `Span::new`; callers see to it that no two regions of a call overlap.
+                // SAFETY: as above; callers see to it that no two regions of a call overlap.
                 RegionMut::Bytes(unsafe { std::slice::from_raw_parts_mut(self.address, bytes) })
             }
         }
+    }
+}
+
+/// Regions for the time of a call.
+pub(crate) fn spans(core: &Core, regions: &[RawRegion]) -> Outcome<Vec<Span>> {
+    let spans = regions.iter().map(|raw| Span::new(core, *raw));
+    spans.collect()
+}
+
+/// Host memory to restore to, for the time of a call.
+pub(crate) fn host_memory<'call>(regions: &[RawRegion]) -> Outcome<Vec<&'call mut [u8]>> {
+    let memory = disjoint(regions)?.iter().map(|raw| match raw.length()? {
+        0 => Ok(&mut [][..]),
+        // SAFETY: the contract of `RawRegion`, and no two share bytes.
+        bytes => Ok(unsafe { std::slice::from_raw_parts_mut(raw.address.cast(), bytes) }),
+    });
+    memory.collect()
+}
+
+/// Regions to restore to, of which no two may share bytes.
+pub(crate) fn disjoint(regions: &[RawRegion]) -> Outcome<&[RawRegion]> {
+    match overlap(regions) {
+        true => Err(Failure::argument("regions to restore to share bytes")),
+        false => Ok(regions),
     }
 }
 

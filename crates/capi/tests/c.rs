@@ -5,7 +5,9 @@
 
 mod support;
 
+use std::time::Duration;
 use support::{build, must, program, told};
+use tierflow_agent::{Client, Settings, serve};
 use tierflow_objects::History;
 
 fn run(compiler: &str, standard: &str, source: &str) {
@@ -32,6 +34,35 @@ fn what_lasts_and_groups_serve_c() {
 #[test]
 fn a_job_that_has_to_go_is_served_in_c() {
     run("cc", "-std=c99", "suspend.c");
+}
+
+#[test]
+fn an_agent_brings_what_c_and_veloc_leave_on_the_node() {
+    let home = tempfile::tempdir().unwrap();
+    let agent = home.path().join("serving");
+    std::fs::create_dir(&agent).unwrap();
+    let serving = {
+        let agent = agent.clone();
+        std::thread::spawn(move || serve(&agent, Settings::default()))
+    };
+    while Client::connect(&agent).is_err() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let built = build(
+        "cc",
+        &["-std=c99", "-D_POSIX_C_SOURCE=200809L"],
+        "agent.c",
+        home.path(),
+    );
+    must(program(&built).arg(home.path()).arg(&agent));
+    Client::connect(&agent).unwrap().stop().unwrap();
+    serving.join().unwrap().unwrap();
+    let versions = |place: &str| {
+        let kept = History::open(home.path().join(place)).unwrap().versions();
+        kept.unwrap().len()
+    };
+    // A version of VELOC's is a part and a head.
+    assert_eq!((versions("external"), versions("p/tierflow/id-3")), (4, 4));
 }
 
 #[test]

@@ -59,6 +59,8 @@ fn methods(element: Element) -> Vec<Method> {
             Bound::Absolute(f64::MAX),
             Bound::Relative(1e-3),
             Bound::Relative(0.2),
+            // With this share, most inputs of f32 have a bound below the smallest normal number.
+            Bound::Relative(1e-307),
         ] {
             methods.push(Bounded::new(bound).unwrap().into());
         }

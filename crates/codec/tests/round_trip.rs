@@ -249,6 +249,30 @@ fn every_exponent_and_many_mantissas_keep_their_bound() {
     }
 }
 
+/// Checks a relative bound by the input alone: a header's bound is a normal number, and may be larger.
+fn assert_keeps_share(share: f64, element: Element, values: &[f64]) {
+    let input = common::bytes_of(element, values.iter().copied());
+    let codec = Bounded::new(Bound::Relative(share)).unwrap();
+    let encoded = codec.encode_to_vec(&input, element).unwrap();
+    let output = decode_to_vec(&encoded, input.len() as u64).unwrap();
+    let stored = values.iter().map(|value| match element {
+        Element::F32 => f64::from((*value as f32).abs()),
+        _ => value.abs(),
+    });
+    let bound = share * stored.fold(0.0, f64::max);
+    assert_within(element, bound, &input, &output, "tiny values");
+}
+
+#[test]
+fn a_share_of_a_tiny_peak_is_kept() {
+    let tiny: Vec<f64> = (0..5000).map(|n| f64::from(n) * 1e-311).collect();
+    assert_keeps_share(1e-3, Element::F64, &tiny);
+    assert_keeps_share(1.0, Element::F64, &[5e-324, -5e-324, 0.0, 1e-320]);
+    assert_keeps_share(0.5, Element::F64, &[3e-308, 1.5e-308, f64::NAN]);
+    assert_keeps_share(1e-300, Element::F32, &[1e-20, -3e-21, 0.0]);
+    assert_keeps_share(1e-300, Element::F64, &[0.0; 100]);
+}
+
 fn element() -> impl Strategy<Value = Element> {
     (0..Element::ALL.len()).prop_map(|n| Element::ALL[n])
 }
@@ -292,5 +316,16 @@ proptest! {
             let input = common::bytes_of(element, values.iter().copied());
             assert_comes_back(&codec, element, &input, "any");
         }
+    }
+
+    #[test]
+    fn any_exponent_keeps_a_relative_bound(
+        values in prop::collection::vec(-1e3..1e3_f64, 0..3000),
+        exponent in -324..0,
+        share in prop_oneof![1e-9..1.0_f64, 1e-300..1e-290_f64],
+    ) {
+        let values: Vec<f64> = values.iter().map(|value| value * 10_f64.powi(exponent)).collect();
+        assert_keeps_share(share, Element::F64, &values);
+        assert_keeps_share(share, Element::F32, &values);
     }
 }

@@ -30,7 +30,7 @@ mod sample;
 pub use chain::{Chain, Compacted};
 pub use config::{Config, Method, Tree};
 pub use container::{Container, HEADER_BYTES, Stored};
-pub use encode::{Difference, Lineage, Summary};
+pub use encode::{Difference, Lineage, Origins, StoredBytes, Summary};
 pub use error::{Error, Invalid, Result};
 
 /// Bytes of the longest difference of a checkpoint of `checkpoint_bytes` bytes: a header more than the checkpoint.

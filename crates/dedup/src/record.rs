@@ -6,7 +6,7 @@
 //! included, as this number is known before the first of them is entered. So the result does not depend on the order of
 //! entering, and the GPU's record, which has another layout, drops the same chunks.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use hashbrown::HashMap;
@@ -69,6 +69,18 @@ impl Record {
                 .par_iter_mut()
                 .for_each(|shard| shard.places.retain(|_, place| place.ordinal >= oldest_kept));
         }
+    }
+
+    /// Drops the chunks of all checkpoints but these.
+    pub(crate) fn keep(&mut self, ordinals: &BTreeSet<u32>) {
+        self.generations
+            .retain(|(ordinal, _)| ordinals.contains(ordinal));
+        self.live = self.generations.iter().map(|(_, chunks)| chunks).sum();
+        self.shards.par_iter_mut().for_each(|shard| {
+            shard
+                .places
+                .retain(|_, place| ordinals.contains(&place.ordinal));
+        });
     }
 
     /// The shards, for entering the chunks of a checkpoint. The caller then reports their number by `entered`.

@@ -2,7 +2,7 @@
 
 mod until;
 
-use crate::deadline::{Deadline, Interrupt};
+use crate::deadline::{Awaited, Deadline, Interrupt};
 use crate::plan::{Event, Refusal, Ticket};
 use crate::region::{self, Region, RegionMut};
 use crate::run::{Answer, Grant, Pieces, SourceRegions, TargetRegions};
@@ -174,11 +174,11 @@ impl<'a> Call<'a> {
     }
 
     /// Returns the end of the call's waits, counted from now.
-    pub(crate) fn deadline(&self) -> Deadline<'a> {
+    pub(crate) fn deadline(&self, of: Awaited) -> Deadline<'a> {
         let deadline = self
             .patience
             .map_or_else(Deadline::default, Deadline::after);
-        deadline.unless(self.interrupt)
+        deadline.unless(self.interrupt).of(of)
     }
 
     /// Takes in the bytes of `regions`, one after the other, as `version`. A rank of a group may have none. Returns as
@@ -191,7 +191,7 @@ impl<'a> Call<'a> {
     /// [`Error::TimedOut`], [`Error::Interrupted`]: the version was not taken in, and its number is free once transfers
     /// to storage that had begun have ended.
     pub fn checkpoint(self, version: Version, regions: &[Region<'_>]) -> Result<()> {
-        let (begun, deadline) = (Instant::now(), self.deadline());
+        let (begun, deadline) = (Instant::now(), self.deadline(Awaited::Checkpoint(version)));
         let shared = &self.engine.shared;
         let size = region::total(regions)?;
         let layout = region::layout(version, regions)?;
@@ -245,7 +245,7 @@ impl<'a> Call<'a> {
     /// and unconsumed. [`Error::TimedOut`], [`Error::Interrupted`]: the regions are unchanged, and the version is held
     /// and unconsumed.
     pub fn restore(self, version: Version, regions: &mut [RegionMut<'_>]) -> Result<()> {
-        let deadline = self.deadline();
+        let deadline = self.deadline(Awaited::Restore(version));
         let given = region::total_mut(&*regions)?;
         let expected = self.engine.restore_size(version)?;
         if given != expected {
@@ -283,7 +283,7 @@ impl<'a> Call<'a> {
         version: Version,
         regions: &mut [(&str, RegionMut<'_>)],
     ) -> Result<()> {
-        let deadline = self.deadline();
+        let deadline = self.deadline(Awaited::Restore(version));
         let layout = self.engine.regions(version)?;
         let targets = region::by_name(version, &layout, regions)?;
         let (starts, mut regions): (Vec<u64>, Vec<_>) = targets.into_iter().unzip();
@@ -333,7 +333,8 @@ impl<'a> Call<'a> {
     /// [`Error::Stalled`] if some cannot get there. [`Error::TimedOut`], [`Error::Interrupted`]: the versions are still
     /// on their way.
     pub fn wait(self) -> Result<()> {
-        let (engine, deadline, version) = (self.engine, self.deadline(), None);
+        let (engine, version) = (self.engine, None);
+        let deadline = self.deadline(Awaited::AllDurable);
         engine.at_home()?;
         // Versions that are taken in later are not waited for.
         let taken_in = engine.to_protect(version);
@@ -348,7 +349,7 @@ impl<'a> Call<'a> {
     /// [`Error::Unknown`] and [`Error::Discarded`], also if it is discarded meanwhile; [`Error::Stalled`] if it cannot
     /// get there. [`Error::TimedOut`], [`Error::Interrupted`]: the version is still on its way.
     pub fn wait_version(self, version: Version) -> Result<()> {
-        let (engine, deadline) = (self.engine, self.deadline());
+        let (engine, deadline) = (self.engine, self.deadline(Awaited::Durable(version)));
         let wait = |ticket| Event::Wait {
             ticket,
             version: Some(version),

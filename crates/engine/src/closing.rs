@@ -1,5 +1,6 @@
 //! How an engine ends: it waits as long as bytes get to where they outlive it.
 
+use crate::deadline::Awaited;
 use crate::error::versions_text;
 use crate::{Call, Engine, Error, Result, Version};
 use std::time::{Duration, Instant};
@@ -132,8 +133,8 @@ impl Call<'_> {
         let mut moving = ProgressPatience::new(self.engine, patience);
         loop {
             match self.within(patience / LOOKS).wait_settled() {
-                Err(Error::TimedOut { .. }) if moving.is_over(self.engine) => {
-                    return Err(Error::TimedOut { patience });
+                Err(Error::TimedOut { what, .. }) if moving.is_over(self.engine) => {
+                    return Err(Error::TimedOut { what, patience });
                 }
                 Err(Error::TimedOut { .. }) => {}
                 waited => return waited,
@@ -158,7 +159,7 @@ impl Call<'_> {
 
     /// Waits for the version of a suspension, and leaves it suspended.
     fn wait_suspended(self, version: Version) -> Result<()> {
-        let (engine, deadline) = (self.engine, self.deadline());
+        let (engine, deadline) = (self.engine, self.deadline(Awaited::Durable(version)));
         if engine.is_durable(version) || engine.restore_size(version).is_err() {
             return Ok(());
         }

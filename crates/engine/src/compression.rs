@@ -1,4 +1,4 @@
-//! How versions are compressed on their way down, and on which tiers they lie so.
+//! How differences are made of versions on their way down, how they are compressed, and on which tiers they lie so.
 
 use crate::kind::Kind;
 use crate::{BuildError, Error, Result, Version};
@@ -6,7 +6,54 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 use tierflow_codec::Bounded;
 pub use tierflow_codec::{Bound, Element as Value, NvcompCodec};
+use tierflow_dedup::{Config, Tree};
 use tierflow_store::container::{Element, RegionInfo};
+
+/// How [`EngineBuilder::dedup`](crate::EngineBuilder::dedup) makes differences, and how long their chains become.
+///
+/// A version's difference builds upon those before it: a longer chain takes less room, and a restore reads more of it. A
+/// [`Config`] or a [`Tree`] converts into the defaults.
+///
+/// ```
+/// use tierflow_dedup::Tree;
+/// use tierflow_engine::Differences;
+/// let how = Differences::from(Tree { chunk: 128 }).restore_reads(4);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Differences {
+    pub(crate) config: Config,
+    pub(crate) restore_reads: u32,
+}
+
+impl Differences {
+    /// Sets the bytes that a restore of any version reads from a lower tier, at most, in checkpoints: 2 unless you choose
+    /// others, and 1 at least, with which every version is stored whole. Where more would be read, a version is stored whole, or with the
+    /// places of all its chunks and those chunks whose differences hold little else of it. Beyond that, a version that changes much
+    /// from the one before it is stored whole in any case.
+    ///
+    /// Storage, GPUs and decompression read every byte of the differences that a version needs. If all lower tiers are host memory, a restore reads the bytes of
+    /// one checkpoint, wherever in the chain they are, and what the differences say about their chunks.
+    #[must_use]
+    pub fn restore_reads(mut self, checkpoints: u32) -> Self {
+        self.restore_reads = checkpoints.max(1);
+        self
+    }
+}
+
+impl From<Config> for Differences {
+    fn from(config: Config) -> Self {
+        Self {
+            config,
+            restore_reads: 2,
+        }
+    }
+}
+
+impl From<Tree> for Differences {
+    fn from(tree: Tree) -> Self {
+        Config::from(tree).into()
+    }
+}
 
 /// How [`EngineBuilder::compress`](crate::EngineBuilder::compress) makes fewer bytes of checkpoints.
 ///

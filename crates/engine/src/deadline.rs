@@ -1,6 +1,6 @@
 //! Deadlines and interrupts of waits.
 
-use crate::Error;
+use crate::{Error, Version};
 use std::fmt;
 use std::time::{Duration, Instant};
 
@@ -17,9 +17,44 @@ impl fmt::Debug for Interrupt<'_> {
     }
 }
 
+/// The call that a wait belongs to: the subject of [`Error::TimedOut`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Awaited {
+    /// The checkpoint of a version.
+    Checkpoint(Version),
+    /// The restore of a version.
+    Restore(Version),
+    /// A loan of memory to write a version, or to read one.
+    Loan(Version),
+    /// The wait for a version to reach the lowest tier.
+    Durable(Version),
+    /// The wait for all versions to reach the lowest tier.
+    #[default]
+    AllDurable,
+    /// A change of the size of a cache, "device" or "host".
+    Resize(&'static str),
+}
+
+impl fmt::Display for Awaited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Checkpoint(version) => write!(f, "checkpoint {version}"),
+            Self::Restore(version) => write!(f, "the restore of version {version}"),
+            Self::Loan(version) => write!(f, "the loan of memory for version {version}"),
+            Self::Durable(version) => {
+                write!(f, "the way of version {version} to the lowest tier")
+            }
+            Self::AllDurable => f.write_str("the way of all versions to the lowest tier"),
+            Self::Resize(cache) => write!(f, "the change of the size of the {cache} cache"),
+        }
+    }
+}
+
 /// The end of a call's wait: a time, or an interrupt. The call keeps its place in the queue until then.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Deadline<'a> {
+    awaited: Awaited,
     /// The end, and the whole length of the wait; `None` without a limit.
     end: Option<(Instant, Duration)>,
     interrupt: Option<Interrupt<'a>>,
@@ -31,7 +66,7 @@ impl<'a> Deadline<'a> {
         let end = Instant::now().checked_add(patience);
         Self {
             end: end.map(|at| (at, patience)),
-            interrupt: None,
+            ..Self::default()
         }
     }
 
@@ -39,8 +74,13 @@ impl<'a> Deadline<'a> {
     pub(crate) fn by(at: Instant) -> Self {
         Self {
             end: Some((at, at.saturating_duration_since(Instant::now()))),
-            interrupt: None,
+            ..Self::default()
         }
+    }
+
+    /// Names the call whose wait ends.
+    pub(crate) fn of(self, awaited: Awaited) -> Self {
+        Self { awaited, ..self }
     }
 
     pub(crate) fn unless(self, interrupt: Option<Interrupt<'a>>) -> Self {
@@ -71,7 +111,8 @@ impl<'a> Deadline<'a> {
     pub(crate) fn passed(self) -> Error {
         match self.end {
             Some((at, patience)) if self.interrupt.is_none() || at <= Instant::now() => {
-                Error::TimedOut { patience }
+                let what = self.awaited;
+                Error::TimedOut { what, patience }
             }
             _ => Error::Interrupted,
         }

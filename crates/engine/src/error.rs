@@ -7,6 +7,7 @@ pub use build::BuildError;
 pub use part::PartError;
 
 use crate::Version;
+use crate::deadline::Awaited;
 use std::sync::Arc;
 use thiserror::Error;
 
@@ -163,8 +164,10 @@ pub enum Error {
         cause: Option<Arc<Error>>,
     },
     /// The caller's time is over. Work under way goes on, and can be waited for again.
-    #[error("it was not over within {patience:?}: wait longer, or go on without it")]
+    #[error("{what} was not over within {patience:?}: wait longer, or go on without it")]
     TimedOut {
+        /// The call that was waited for.
+        what: Awaited,
         /// How long the caller wanted to wait.
         patience: std::time::Duration,
     },
@@ -246,7 +249,7 @@ fn end_text(cause: &Error) -> String {
             cause: Some(cause), ..
         } => cause.to_string(),
         Error::Stalled { cause: None, .. } => "the lowest tier takes no more".to_owned(),
-        Error::TimedOut { patience } => format!("it waited for {patience:?}"),
+        Error::TimedOut { patience, .. } => format!("it waited for {patience:?}"),
         cause => cause.to_string(),
     }
 }

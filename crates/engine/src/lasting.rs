@@ -22,6 +22,7 @@ use crate::run::{Directories, DurableTier, Empties, FirstWrite, Layouts, Shared,
 use crate::{BuildError, EngineBuilder, Result, Version};
 use external::Location;
 use runs::{LastWriter, RunMarks, last_run};
+use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -330,9 +331,15 @@ impl OpenHistory {
     }
 }
 
-/// Another engine is there, or the call is to be mended: nothing else helps.
+/// Another engine is there, the call is to be mended, or the process may open no more files: nothing else helps.
 fn is_fatal(error: &StoreError) -> bool {
-    matches!(error, StoreError::Busy { .. } | StoreError::Argument(_))
+    match error {
+        StoreError::Busy { .. } | StoreError::Argument(_) => true,
+        StoreError::Open { source, .. } | StoreError::File { source, .. } => {
+            matches!(*source, Errno::MFILE | Errno::NFILE)
+        }
+        _ => false,
+    }
 }
 
 /// Opens a directory to write, or to restore what is there if that is all that can be had.

@@ -2,7 +2,7 @@
 
 mod call;
 
-use crate::deadline::Deadline;
+use crate::deadline::{Awaited, Deadline};
 use crate::plan::{Event, Piece, Place, TierId};
 use crate::run::Medium;
 use crate::{Call, Engine, Error, Result, Version};
@@ -16,7 +16,11 @@ use tierflow_device::{Access, ReadLoan, Stream, WriteLoan};
 impl<'a> ProduceSlot<'a> {
     /// Lends `size` bytes of the fastest tier: see [`Call::produce`].
     pub(crate) fn lend(call: Call<'a>, version: Version, size: u64) -> Result<Self> {
-        let (engine, deadline, begun) = (call.engine, call.deadline(), Instant::now());
+        let (engine, deadline, begun) = (
+            call.engine,
+            call.deadline(Awaited::Loan(version)),
+            Instant::now(),
+        );
         lending(engine)?;
         engine.is_free(version)?;
         let asked = |ticket| Event::Produce {
@@ -54,7 +58,11 @@ impl<'a> ProduceSlot<'a> {
 impl<'a> ConsumeSlot<'a> {
     /// Lends the cached copy of `version`: see [`Call::consume`].
     pub(crate) fn lend(call: Call<'a>, version: Version) -> Result<Self> {
-        let (engine, deadline, begun) = (call.engine, call.deadline(), Instant::now());
+        let (engine, deadline, begun) = (
+            call.engine,
+            call.deadline(Awaited::Loan(version)),
+            Instant::now(),
+        );
         lending(engine)?;
         let size = engine.restore_size(version)?;
         if size == 0 {

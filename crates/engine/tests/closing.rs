@@ -82,7 +82,13 @@ fn storage_that_hangs_is_waited_for_as_long_as_the_patience_lasts() {
     };
     assert_eq!(lost, &[1]);
     assert!(
-        matches!(**cause, Error::TimedOut { patience: PATIENCE }),
+        matches!(
+            **cause,
+            Error::TimedOut {
+                patience: PATIENCE,
+                ..
+            }
+        ),
         "{cause}"
     );
     assert_eq!(versions, 0);

@@ -121,7 +121,9 @@ fn a_restore_from_storage_that_hangs() {
         let regions = &mut [RegionMut::from(bytes.as_mut_slice())];
         match engine.call().within(SHORT).restore(version, regions) {
             Ok(()) => assert!(bytes == content(version, MIB)),
-            Err(Error::TimedOut { patience: SHORT }) => {
+            Err(Error::TimedOut {
+                patience: SHORT, ..
+            }) => {
                 timed_out.push(version);
                 assert!(bytes == [77; MIB], "they are as they were");
             }
@@ -162,6 +164,11 @@ fn a_checkpoint_that_goes_straight_to_storage_that_hangs() {
         .checkpoint(3, &regions)
         .unwrap_err();
     assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+    let text = error.to_string();
+    assert!(
+        text.starts_with("checkpoint 3 was not over within"),
+        "{text}"
+    );
     // Others get past it.
     checkpoint(&engine, 4, MIB / 2);
     checkpoint(&engine, 5, 3 * MIB);
@@ -351,7 +358,13 @@ fn closing_tells_whether_all_is_durable() {
         panic!("{error}");
     };
     assert_eq!(versions, &[9]);
-    assert!(matches!(**cause, Error::TimedOut { patience: SHORT }));
+    assert!(matches!(
+        **cause,
+        Error::TimedOut {
+            patience: SHORT,
+            ..
+        }
+    ));
     assert!(
         error.to_string().starts_with("version 9 is lost"),
         "{error}"

@@ -80,7 +80,9 @@ fn a_fork_of_the_process_leaves_the_engine_alone() {
             engine.discard(3),
             engine.call().produce(12, MIB).map(drop),
             engine.call().consume(3).map(drop),
-            engine.resize(Cache::Host, MIB, Duration::from_secs(60)),
+            engine
+                .resize(Cache::Host, MIB, Duration::from_secs(60))
+                .map(drop),
         ];
         let all_told = told.into_iter().all(other);
         engine.hint([3, 2, 1]);

@@ -9,7 +9,7 @@ mod changing;
 mod history;
 mod home;
 
-use changing::{SIZE, checkpoint, content};
+use changing::{SIZE, checkpoint, content, content_near};
 use history::restored as restore;
 use home::{Home, home};
 use std::collections::BTreeSet;
@@ -214,8 +214,10 @@ fn retention_keeps_what_the_newest_are_made_of_and_no_more() {
             let listed = listed(directory);
             let versions: Vec<u64> = listed.iter().map(|(version, _)| *version).collect();
             assert!(versions.ends_with(&[newest - 3, newest - 2, newest - 1, newest]));
-            // A chain has at most 16 versions, and the four newest belong to at most two chains.
-            assert!(versions.len() <= 20, "{listed:?}");
+            // A chain reads as at most two checkpoints, and the four newest belong to at most two chains.
+            let bytes = stored(directory);
+            assert!(bytes <= 4 * SIZE as u64, "{bytes} bytes: {listed:?}");
+            assert!(versions[0] >= life * 40, "{listed:?}");
         }
     }
 }
@@ -228,8 +230,13 @@ fn a_limited_directory_of_the_node_gives_up_what_is_beyond_it() {
         let builder = builder().tier(near).external(&home.far);
         builder.after_restore(AfterRestore::Keep)
     };
-    let engine = limited().build().unwrap();
+    // Each life begins a chain of its own.
+    let mut engine = limited().build().unwrap();
     for version in 0..100 {
+        if version % 16 == 15 {
+            drop(engine);
+            engine = limited().build().unwrap();
+        }
         checkpoint(&engine, version);
         engine.wait().unwrap();
     }
@@ -258,10 +265,12 @@ fn a_limited_directory_of_the_node_gives_up_what_is_beyond_it() {
 #[test]
 fn damage_to_one_is_damage_to_those_that_build_upon_it() {
     let home = home();
-    let engine = builder().node_local(&home.near).build().unwrap();
-    (0..20).for_each(|version| checkpoint(&engine, version));
-    engine.wait().unwrap();
-    drop(engine);
+    // Each life begins a chain of its own.
+    for versions in [0..16, 16..20] {
+        let engine = builder().node_local(&home.near).build().unwrap();
+        versions.for_each(|version| checkpoint(&engine, version));
+        engine.wait().unwrap();
+    }
     let begins: Vec<u64> = listed(&home.near)
         .iter()
         .filter(|(_, base)| base.is_none())
@@ -274,7 +283,8 @@ fn damage_to_one_is_damage_to_those_that_build_upon_it() {
     let segments = std::fs::read_dir(home.near.join("rank-0")).unwrap();
     let segment = segments
         .map(|entry| entry.unwrap().path())
-        .find(|path| path.extension().is_some_and(|end| end == "tfs"));
+        .filter(|path| path.extension().is_some_and(|end| end == "tfs"))
+        .min();
     let segment = segment.unwrap();
     let mut bytes = std::fs::read(&segment).unwrap();
     bytes[100_000] ^= 1;
@@ -378,11 +388,11 @@ fn child() {
     let engine = both(&directory).build().unwrap();
     let newest = engine.latest(None);
     if let Some(newest) = newest {
-        assert_restores(&engine, newest);
+        assert!(restore(&engine, newest).unwrap() == content_near(newest));
     }
     let mut output = std::io::stdout();
     for version in newest.map_or(0, |newest| newest + 1).. {
-        checkpoint(&engine, version);
+        history::checkpoint(&engine, version, &content_near(version));
         // Some are left to themselves.
         if version % 4 != 1 {
             engine.wait().unwrap();
@@ -441,7 +451,7 @@ fn check(directory: &Path, reported: &BTreeSet<u64>) {
             Err(Error::Unknown { .. } | Error::Discarded { .. }) => {
                 assert!(version + NEWEST as u64 <= newest, "version {version}");
             }
-            bytes => assert!(bytes.unwrap() == content(version), "version {version}"),
+            bytes => assert!(bytes.unwrap() == content_near(version), "version {version}"),
         }
     }
     // Newer versions may push out one of these: the application was still running.

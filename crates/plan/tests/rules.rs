@@ -233,6 +233,18 @@ fn what_a_restore_waits_for_goes_on_coming_up() {
 }
 
 #[test]
+fn overdue_hints_are_forgotten_a_few_at_a_time() {
+    let mut machine = Machine::new(&setup(&[60, 400], AfterRestore::Keep));
+    machine.hint((1..1000).chain(2000..2020).collect());
+    write(&mut machine, 2000, [1; 20]);
+    for version in 2000..2020 {
+        let before = machine.plan().hinted().count();
+        read(&mut machine, [version]);
+        assert!(machine.plan().hinted().count() + 100 >= before);
+    }
+}
+
+#[test]
 fn the_hinted_order_decides_what_stays() {
     for (order, stays) in [
         ((0..8).collect::<Vec<_>>(), 0..3),

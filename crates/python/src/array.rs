@@ -3,11 +3,11 @@
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyCapsule, PyDict, PyString, PyTuple};
+use pyo3::types::{IntoPyDict, PyCapsule, PyDict, PyTuple};
 use tierflow_engine::{Region, RegionMut};
 
 use crate::dtype::ArrayType;
-use crate::errors;
+use crate::errors::{self, OrRaise};
 use crate::ffi::cuda_interface::Interface;
 use crate::ffi::dlpack::{
     CPU, CUDA, CUDA_HOST, CUDA_MANAGED, Described, HANDLES, Managed, VERSION,
@@ -98,6 +98,29 @@ fn disjoint(py: Python<'_>, all: &[Given]) -> PyResult<()> {
     Ok(())
 }
 
+/// Tensors of PyTorch's whose bytes do not lie in one place, by the attribute that says so, and the arrays to pass instead.
+const SCATTERED: [(&str, &str); 4] = [
+    (
+        "is_meta",
+        "it is a meta tensor, which has a shape and no bytes: make a real one, as torch.empty_like(t, device=\"cpu\") does",
+    ),
+    (
+        "is_nested",
+        "it is nested, and lies in several tensors: pass those, as *t.unbind()",
+    ),
+    (
+        "is_quantized",
+        "it is quantized: pass t.int_repr(), and keep its scale and its zero point",
+    ),
+    (
+        "is_sparse",
+        "it is sparse, and lies in several tensors: pass those, as t.indices() and t.values() of t.coalesce(), or t.to_dense()",
+    ),
+];
+/// The same of sparse tensors whose indices are compressed.
+const COMPRESSED: &str = "it is sparse, and lies in several tensors: pass those, as t.values(), with t.crow_indices() and t.col_indices() of CSR \
+     and BSR, or t.ccol_indices() and t.row_indices() of CSC and BSC; or pass t.to_dense()";
+
 /// One argument.
 struct Argument<'a, 'py> {
     array: &'a Bound<'py, PyAny>,
@@ -128,12 +151,7 @@ impl<'py> Argument<'_, 'py> {
         {
             return self.by_cuda_interface(interface, order);
         }
-        Err(PyTypeError::new_err(format!(
-            "array {} is a {}: pass arrays of NumPy, CuPy, PyTorch or JAX, or whatever has the buffer protocol, DLPack \
-             or __cuda_array_interface__; for numbers, np.asarray(a)",
-            self.index,
-            self.kind()
-        )))
+        Err(self.no_array())
     }
 
     /// `None` if the type has the protocol and this object of it does not.
@@ -269,7 +287,7 @@ impl<'py> Argument<'_, 'py> {
             Some(cuda) => cuda.owner_of(interface.span.address()),
             None => Ok(None),
         };
-        let owner = owner.map_err(|error| errors::device(py, &error))?;
+        let owner = owner.or_raise(py)?;
         let array = ArrayType::of_typestr(&interface.typestr, interface.shape);
         let given = self.on_device(interface.span, owner, order, Hold::Nothing)?;
         let given = given.typed(array);
@@ -331,7 +349,7 @@ impl<'py> Argument<'_, 'py> {
                  own"
             )));
         }
-        Given::on_device(span, order.device(), hold).map_err(|error| errors::device(py, &error))
+        Given::on_device(span, order.device(), hold).or_raise(py)
     }
 
     /// That the array is more than a description of others.
@@ -344,34 +362,53 @@ impl<'py> Argument<'_, 'py> {
         Ok(())
     }
 
-    /// Refuses NumPy's masked arrays, whose buffer has the data alone.
+    /// Refuses masked arrays of NumPy's and of its subclasses: their buffer has the data alone.
     fn no_mask(&self) -> PyResult<()> {
-        if self.array.get_type().name()? != "MaskedArray" {
-            return Ok(());
+        let py = self.array.py();
+        match self.array.getattr_opt(intern!(py, "_mask"))? {
+            None => Ok(()),
+            Some(_) => Err(self.error(
+                "it is masked, and its mask is an array of its own: pass a.data and np.ma.getmaskarray(a), which are two arrays",
+            )),
         }
-        Err(self.error(
-            "it is masked, and its mask is an array of its own: pass a.data and np.ma.getmaskarray(a), which are two arrays",
-        ))
     }
 
     /// The error of a tensor that has no bytes in one place, in words of ours.
     fn without_memory(&self, error: PyErr) -> PyErr {
         let py = self.array.py();
-        let is = |name: &Bound<'py, PyString>| {
-            let answer = self.array.getattr_opt(name).ok().flatten();
-            answer.is_some_and(|answer| answer.is_truthy().unwrap_or(false))
-        };
-        let what = if is(intern!(py, "is_meta")) {
-            "it is a meta tensor, which has a shape and no bytes: make a real one of it, as t.to_empty(device=\"cpu\") does"
-        } else if is(intern!(py, "is_sparse")) || is(intern!(py, "is_sparse_csr")) {
-            "it is sparse, and lies in several tensors: pass those, as t.indices() and t.values() of t.coalesce(), or \
-             t.to_dense()"
-        } else {
-            return error;
+        let attribute = |name: &str| self.array.getattr_opt(name).ok().flatten();
+        let is =
+            |name: &str| attribute(name).is_some_and(|answer| answer.is_truthy().unwrap_or(false));
+        let known = SCATTERED.iter().find(|(name, _)| is(name));
+        let what = match (known, attribute("layout")) {
+            (Some((_, what)), _) => *what,
+            (None, Some(layout)) if layout.to_string() != "torch.strided" => COMPRESSED,
+            _ => return error,
         };
         let ours = self.error(what);
         ours.set_cause(py, Some(error));
         ours
+    }
+
+    /// The error of an object that is no array.
+    fn no_array(&self) -> PyErr {
+        let has = |name: &str| self.array.hasattr(name).unwrap_or(false);
+        let what = match () {
+            () if self.is_of("jax") && self.kind().ends_with("KeyArray") => {
+                "pass its numbers, as jax.random.key_data(a)"
+            }
+            () if self.is_of("jax") && self.kind().ends_with("Tracer") => {
+                "it stands for an array while JAX compiles a function: call the engine outside of that function; for loops, \
+                 see tierflow.jax.scan"
+            }
+            () if has("toarray") => "pass the arrays that it is made of, or a.toarray()",
+            () if has("todense") => "pass the arrays that it is made of, or a.todense()",
+            () => {
+                "pass arrays of NumPy, CuPy, PyTorch or JAX, or whatever has the buffer protocol, DLPack or \
+                 __cuda_array_interface__; for numbers, np.asarray(a)"
+            }
+        };
+        PyTypeError::new_err(format!("array {} is a {}: {what}", self.index, self.kind()))
     }
 
     /// Refuses arrays that need gradients: autograd would not see the copy.

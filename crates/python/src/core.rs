@@ -1,51 +1,27 @@
 //! An engine as Python's calls use it.
 
-use std::ops::Deref;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
 use tierflow_bind::{Door, EngineHandle, Failure, Options};
 
-use crate::errors;
+use crate::errors::{self, OrRaise};
 use crate::ffi::detached::detached;
 use crate::logging;
-use crate::order::Order;
 use crate::patience::watched;
 
 /// An engine and what its calls share.
-#[derive(Clone)]
-pub(crate) struct Core(Arc<EngineHandle>);
+pub(crate) type Core = Arc<EngineHandle>;
 
-impl Deref for Core {
-    type Target = EngineHandle;
-
-    fn deref(&self) -> &EngineHandle {
-        &self.0
-    }
-}
-
-impl Core {
-    pub(crate) fn open(py: Python<'_>, options: Options) -> PyResult<Self> {
-        let door = Door {
-            detached,
-            lost,
-            ranks_meet_at_end: true,
-        };
-        logging::follow_level(py)?;
-        let opened = py.detach(|| EngineHandle::open(options, door));
-        opened
-            .map(Self)
-            .map_err(|failure| errors::failed(py, &failure))
-    }
-
-    /// The owner that slots share.
-    pub(crate) fn handle(&self) -> &Arc<EngineHandle> {
-        &self.0
-    }
-
-    pub(crate) fn order(&self, stream: Option<&Bound<'_, PyAny>>) -> PyResult<Order<'_>> {
-        Order::new(&self.streams, stream)
-    }
+pub(crate) fn open(py: Python<'_>, options: Options) -> PyResult<Core> {
+    let door = Door {
+        detached,
+        lost,
+        ranks_meet_at_end: true,
+        ..Door::default()
+    };
+    logging::follow_level(py)?;
+    py.detach(|| EngineHandle::open(options, door)).or_raise(py)
 }
 
 /// Tells which versions were lost with an engine that nobody closed, wherever its last user lets go of it.

@@ -73,23 +73,8 @@ const ALL: &[DType] = &[
     unnamed("float8_e5m2", Element::F8E5M2, 12, 8),
 ];
 
-/// Other names for them, as NumPy has them.
+/// Other names for them, besides those of their protocols.
 const ALSO: &[(&str, &str)] = &[
-    ("u1", "uint8"),
-    ("i1", "int8"),
-    ("b1", "bool"),
-    ("?", "bool"),
-    ("i2", "int16"),
-    ("i4", "int32"),
-    ("i8", "int64"),
-    ("u2", "uint16"),
-    ("u4", "uint32"),
-    ("u8", "uint64"),
-    ("f2", "float16"),
-    ("f4", "float32"),
-    ("f8", "float64"),
-    ("c8", "complex64"),
-    ("c16", "complex128"),
     ("half", "float16"),
     ("single", "float32"),
     ("float", "float64"),
@@ -118,7 +103,11 @@ impl DType {
         let own = own.strip_prefix(['<', '=', '|']).unwrap_or(own);
         let also = ALSO.iter().find(|(also, _)| *also == own);
         let own = also.map_or(own, |(_, own)| *own);
-        ALL.iter().find(|dtype| dtype.name == own).copied()
+        let is_it = |dtype: &&Self| {
+            let short = dtype.typestr.and_then(|typestr| typestr.get(1..));
+            dtype.name == own || short == Some(own) || (own == "?" && dtype.name == "bool")
+        };
+        ALL.iter().find(is_it).copied()
     }
 
     /// Of whatever names an element type: a text, a type of NumPy, `ml_dtypes`, PyTorch, JAX or Python.

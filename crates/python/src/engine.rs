@@ -3,26 +3,28 @@
 mod inner;
 mod named;
 
+pub(crate) use self::named::{Described, described};
+
 use std::path::PathBuf;
-use std::time::Duration;
 
 use parking_lot::RwLock;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use tierflow_bind::Slot;
 use tierflow_device::Kind;
-use tierflow_engine::{Cache, Version};
+use tierflow_engine::{Cache, RegionMut, Version, read_regions};
 
-use self::named::Checkpointed;
+use self::named::{Checkpointed, agree, parts};
 use crate::array::{Arrays, Use};
 use crate::core::Core;
 use crate::dtype::DType;
 use crate::errors::{self, OrRaise};
 use crate::metrics;
 use crate::options::{self, Bytes};
+use crate::order::Order;
 use crate::patience::{self, Patience};
 use crate::slot::{ConsumeSlot, Layout, ProduceSlot};
-use crate::suspending::{self, Suspension};
+use crate::suspending::Suspension;
 
 #[doc = include_str!("engine.md")]
 #[pyclass(frozen, subclass, weakref, module = "tierflow")]
@@ -43,12 +45,13 @@ impl Engine {
         signature = (**options),
         text_signature = "(*, device=None, device_cache=None, device_growth=None, peers=None, host_cache=None, \
                           host_growth=None, host_lead=None, host_pool=None, host_pool_slab=None, \
-                          host_pool_directory=None, scratch=None, storage_limit=None, direct_io=None, \
-                          node_local=None, node_local_limit=None, external=None, rank=0, ranks=1, run=0, \
+                          host_pool_directory=None, scratch=None, storage_limit=None, scratch_checksums=True, \
+                          direct_io=None, \
+                          node_local=None, node_local_limit=None, external=None, agent=None, agent_program=None, rank=0, ranks=1, run=0, \
                           group=None, group_patience=None, redundancy=None, failure_domain=None, \
                           refuse_losses=False, exchange=None, retention=None, keep_newest=None, keep_every=None, \
                           keep_younger_than=None, durable_in_order=None, after_restore='keep', flush=None, \
-                          policy=None, dedup=None, compress=None, timeline=0, evict_while_growing=False, \
+                          policy=None, dedup=None, dedup_reads=None, compress=None, timeline=0, evict_while_growing=False, \
                           closing_patience=60.0)"
     )]
     fn new(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
@@ -56,7 +59,7 @@ impl Engine {
         let group = (options.ranks.rank, options.ranks.ranks);
         let directory = options.external.clone();
         let directory = directory.or_else(|| options.node_local.clone());
-        let core = Core::open(py, options)?;
+        let core = crate::core::open(py, options)?;
         Ok(Self {
             core: RwLock::new(Some(core)),
             process: std::process::id(),
@@ -85,16 +88,15 @@ impl Engine {
     ) -> PyResult<()> {
         let patience = Patience::new(py, timeout)?;
         let core = self.core(py)?;
-        let mut order = core.order(stream)?;
+        let mut order = Order::new(&core.streams, stream)?;
         let given = Arrays::of(arrays, Use::Read, &mut order)?;
         let what = Checkpointed::new(py, &given, named::names_of(names)?)?;
         let regions = what.regions(given.regions());
-        let done = patience.spend(py, |py, patience| {
-            let call = patience.of(&core.engine).on(order.stream());
-            Ok(py.detach(|| call.checkpoint(version, &regions)))
-        });
-        drop(order);
-        done
+        let stream = order.stream();
+        patience.spend(py, |until| {
+            let call = until.of(&core.engine).on(stream);
+            call.checkpoint(version, &regions)
+        })
     }
 
     /// Brings `version` back into `arrays`, one after the other, and counts it as consumed. Work given to any stream
@@ -134,9 +136,7 @@ impl Engine {
         let core = self.core(py)?;
         let layout = Layout::of(shape, DType::of(dtype)?)?;
         let bytes = layout.bytes();
-        let slot = patience.spend(py, |py, until| {
-            Ok(py.detach(|| Slot::produce(core.handle(), version, bytes, *until)))
-        });
+        let slot = patience.spend(py, |until| Slot::produce(&core, version, bytes, until));
         Ok(ProduceSlot::new(slot?, layout, version))
     }
 
@@ -155,9 +155,7 @@ impl Engine {
         let core = self.core(py)?;
         let size = py.detach(|| core.engine.restore_size(version));
         let layout = Layout::held(py, (version, size.or_raise(py)?), shape, dtype)?;
-        let slot = patience.spend(py, |py, until| {
-            Ok(py.detach(|| Slot::consume(core.handle(), version, *until)))
-        });
+        let slot = patience.spend(py, |until| Slot::consume(&core, version, until));
         Ok(ConsumeSlot::new(slot?, layout, version))
     }
 
@@ -215,6 +213,12 @@ impl Engine {
         Ok(regions.map(|info| (info.name, info.length)).collect())
     }
 
+    /// The regions of `version` in their order: name, element type, shape and bytes of each. The type is `None` for bytes.
+    fn layout(&self, py: Python<'_>, version: Version) -> PyResult<Vec<Described>> {
+        let regions = self.detached(py, |engine| engine.regions(version))?;
+        Ok(described(&regions.or_raise(py)?))
+    }
+
     /// Brings these regions of `version` back, by a mapping of names to arrays, which have the types and shapes that were checkpointed,
     /// or are flat bytes. The version stays as it is: held, and not consumed.
     #[pyo3(signature = (version, regions, *, stream = None, timeout = None))]
@@ -226,7 +230,20 @@ impl Engine {
         stream: Option<&Bound<'_, PyAny>>,
         timeout: Option<f64>,
     ) -> PyResult<()> {
-        self.restore_named(py, version, regions, stream, timeout)
+        let patience = Patience::new(py, timeout)?;
+        let core = self.core(py)?;
+        let (names, arrays) = parts(regions)?;
+        let mut order = Order::new(&core.streams, stream)?;
+        let mut targets = Arrays::of(&arrays, Use::Write, &mut order)?;
+        let layout = py.detach(|| core.engine.regions(version)).or_raise(py)?;
+        agree(py, version, &layout, (&names, &targets))?;
+        let regions = names.iter().map(String::as_str);
+        let mut regions: Vec<(&str, RegionMut<'_>)> = regions.zip(targets.regions_mut()).collect();
+        let stream = order.stream();
+        patience.spend(py, |until| {
+            let call = until.of(&core.engine).on(stream);
+            call.restore_regions(version, &mut regions)
+        })
     }
 
     /// Brings regions of another rank's piece of `version` into arrays in main memory, from the `external` directory of the group: it
@@ -238,7 +255,26 @@ impl Engine {
         rank: u32,
         regions: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        self.restore_of_rank(py, (version, rank), regions)
+        let core = self.core(py)?;
+        let (names, arrays) = parts(regions)?;
+        let mut order = Order::new(&core.streams, None)?;
+        let mut targets = Arrays::of(&arrays, Use::Write, &mut order)?;
+        let piece = py
+            .detach(|| core.engine.piece(version, Some(rank)))
+            .or_raise(py)?;
+        agree(py, version, piece.layout(), (&names, &targets))?;
+        let mut regions: Vec<(&str, &mut [u8])> = Vec::new();
+        for (name, target) in names.iter().zip(targets.regions_mut()) {
+            match target {
+                RegionMut::Bytes(bytes) => regions.push((name, bytes)),
+                _ => {
+                    let text = "another rank's regions come to main memory: pass arrays there";
+                    return Err(errors::argument(py, text.to_owned()));
+                }
+            }
+        }
+        py.detach(|| read_regions(&piece, &mut regions))
+            .or_raise(py)
     }
 
     /// Lets the ranks keep each other's `redundancy` of what lies on their nodes, where MPI is for the application's calls alone:
@@ -274,7 +310,8 @@ impl Engine {
 
     /// Seconds until `version` is durable if the job is suspended now; `None` while nothing was measured.
     fn time_to_durable(&self, py: Python<'_>, version: Version) -> PyResult<Option<f64>> {
-        suspending::time_to_durable(self, py, version)
+        let time = self.detached(py, |engine| engine.time_to_durable(version))?;
+        Ok(time.or_raise(py)?.map(|time| time.as_secs_f64()))
     }
 
     /// The newest version held; with `before`, the newest of a smaller number than that. `None` if there is none.
@@ -300,28 +337,28 @@ impl Engine {
         Ok(damage.iter().map(ToString::to_string).collect())
     }
 
+    /// The versions that were lost with nodes when the engine was opened, as more failed than `redundancy` bears, and why.
+    fn losses(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        let losses = self
+            .detached(py, tierflow_engine::Engine::losses)?
+            .into_iter();
+        Ok(losses
+            .map(|gone| format!("version {}: {}", gone.version, gone.why))
+            .collect())
+    }
+
     /// Leaves the device cache its first `bytes` bytes and gives the other memory back to the device, or takes it again. Returns the
     /// bytes that it may use now, which are never more than it was built with.
     /// `TimedOutError` if emptying it takes longer than `timeout` seconds.
     #[pyo3(signature = (bytes, timeout = 60.0))]
     fn resize_device_cache(&self, py: Python<'_>, bytes: Bytes, timeout: f64) -> PyResult<u64> {
-        let patience = options::duration(py, Some(timeout))?.unwrap_or(Duration::MAX);
-        let resized = self.detached(py, |engine| {
-            let resized = engine.resize(Cache::Device, bytes.to_usize(), patience);
-            resized.map(|()| metrics::limit_of(engine, "device"))
-        });
-        resized?.or_raise(py)
+        self.resize(py, Cache::Device, &bytes, timeout)
     }
 
     /// `resize_device_cache`, of the host cache.
     #[pyo3(signature = (bytes, timeout = 60.0))]
     fn resize_host_cache(&self, py: Python<'_>, bytes: Bytes, timeout: f64) -> PyResult<u64> {
-        let patience = options::duration(py, Some(timeout))?.unwrap_or(Duration::MAX);
-        let resized = self.detached(py, |engine| {
-            let resized = engine.resize(Cache::Host, bytes.to_usize(), patience);
-            resized.map(|()| metrics::limit_of(engine, "host"))
-        });
-        resized?.or_raise(py)
+        self.resize(py, Cache::Host, &bytes, timeout)
     }
 
     /// What was measured so far: a dictionary, which a notebook shows as tables. Times are in seconds.
@@ -401,12 +438,5 @@ impl Engine {
             false => self.end(py)?,
         }
         Ok(false)
-    }
-
-    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(match self.closed(py)? {
-            true => "<tierflow.Engine, closed>".to_owned(),
-            false => format!("<tierflow.Engine on {}>", self.device(py)?),
-        })
     }
 }

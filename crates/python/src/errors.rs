@@ -10,30 +10,70 @@ use tierflow_device::Error as DeviceError;
 use tierflow_engine::Error;
 use tierflow_store::Error as StoreError;
 
-/// What every call of the engine's becomes in Python.
+/// What a fallible call becomes in Python.
 pub(crate) trait OrRaise<T> {
     /// # Errors
-    /// The exception of this crate's error.
+    /// The exception of the error.
     fn or_raise(self, py: Python<'_>) -> PyResult<T>;
 }
 
-impl<T> OrRaise<T> for tierflow_engine::Result<T> {
+impl<T, E: Raise> OrRaise<T> for Result<T, E> {
     fn or_raise(self, py: Python<'_>) -> PyResult<T> {
-        self.map_err(|error| raised(py, &error))
+        self.map_err(|error| error.raised(py))
     }
 }
 
-/// The exception of an error.
-pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
-    let exception = sorted(py, error);
-    about(py, &exception, &System::from(error));
-    exception
+/// An error that has an exception.
+pub(crate) trait Raise {
+    /// The exception, of the class that says what the caller does next.
+    fn raised(&self, py: Python<'_>) -> PyErr;
+}
+
+impl Raise for Error {
+    fn raised(&self, py: Python<'_>) -> PyErr {
+        let class = match self {
+            Self::Storage(error) => return error.raised(py),
+            Self::Device(error) => return error.raised(py),
+            Self::OtherProcess { .. } => "ForkedError",
+            error => class(error.into()),
+        };
+        about(py, named(py, class, self.to_string()), &self.into())
+    }
+}
+
+impl Raise for Failure {
+    fn raised(&self, py: Python<'_>) -> PyErr {
+        let exception = named(py, class(self.status), self.text.clone());
+        about(py, exception, &self.system)
+    }
+}
+
+impl Raise for DeviceError {
+    fn raised(&self, py: Python<'_>) -> PyErr {
+        let class = match self {
+            Self::OutOfMemory { .. } => "NoRoomError",
+            Self::Invalid(_) => "ArgumentError",
+            _ => "DeviceError",
+        };
+        named(py, class, self.to_string())
+    }
+}
+
+impl Raise for StoreError {
+    fn raised(&self, py: Python<'_>) -> PyErr {
+        let class = match self {
+            Self::Damaged { .. } | Self::Lost { .. } | Self::NoVersion { .. } => "DamagedError",
+            Self::Argument(_) | Self::Exists { .. } => "ArgumentError",
+            _ => "StorageError",
+        };
+        about(py, named(py, class, self.to_string()), &self.into())
+    }
 }
 
 /// Gives an `OSError` its attributes. Other exceptions have none of them.
-fn about(py: Python<'_>, exception: &PyErr, system: &System) {
+fn about(py: Python<'_>, exception: PyErr, system: &System) -> PyErr {
     if !exception.is_instance_of::<PyOSError>(py) {
-        return;
+        return exception;
     }
     let value = exception.value(py);
     // The text says it all, whether or not the attributes can be set.
@@ -46,23 +86,6 @@ fn about(py: Python<'_>, exception: &PyErr, system: &System) {
     if let Some(path) = &system.path {
         let _ = value.setattr("filename", path.display().to_string());
     }
-}
-
-/// The exception of the class that says what the caller does next.
-fn sorted(py: Python<'_>, error: &Error) -> PyErr {
-    let text = error.to_string();
-    match error {
-        Error::Storage(error) => stored(py, error, text),
-        Error::Device(error) => device(py, error),
-        Error::OtherProcess { .. } => named(py, "ForkedError", text),
-        error => named(py, class(error.into()), text),
-    }
-}
-
-/// The exception of a failure.
-pub(crate) fn failed(py: Python<'_>, failure: &Failure) -> PyErr {
-    let exception = named(py, class(failure.status), failure.text.clone());
-    about(py, &exception, &failure.system);
     exception
 }
 
@@ -108,49 +131,17 @@ pub(crate) fn closed(py: Python<'_>, text: &str) -> PyErr {
 
 /// A fork of the process that built the engine.
 pub(crate) fn forked(py: Python<'_>, owner: u32) -> PyErr {
-    raised(py, &Error::OtherProcess { owner })
-}
-
-/// The device's failure.
-pub(crate) fn device(py: Python<'_>, error: &DeviceError) -> PyErr {
-    named(py, device_class(error), error.to_string())
-}
-
-/// A directory of versions.
-pub(crate) fn storage(py: Python<'_>, error: &StoreError) -> PyErr {
-    let exception = stored(py, error, error.to_string());
-    about(py, &exception, &System::from(error));
-    exception
+    Error::OtherProcess { owner }.raised(py)
 }
 
 /// The timeline or another file.
 pub(crate) fn file(py: Python<'_>, path: &Path, error: &std::io::Error) -> PyErr {
     let text = format!("{}: {error}", path.display());
-    let exception = named(py, "StorageError", text);
     let system = System {
         errno: error.raw_os_error(),
         path: Some(path.to_owned()),
     };
-    about(py, &exception, &system);
-    exception
-}
-
-fn device_class(error: &DeviceError) -> &'static str {
-    match error {
-        DeviceError::OutOfMemory { .. } => "NoRoomError",
-        DeviceError::Invalid(_) => "ArgumentError",
-        _ => "DeviceError",
-    }
-}
-
-fn stored(py: Python<'_>, error: &StoreError, text: String) -> PyErr {
-    match error {
-        StoreError::Damaged { .. } | StoreError::Lost { .. } | StoreError::NoVersion { .. } => {
-            named(py, "DamagedError", text)
-        }
-        StoreError::Argument(_) | StoreError::Exists { .. } => argument(py, text),
-        _ => named(py, "StorageError", text),
-    }
+    about(py, named(py, "StorageError", text), &system)
 }
 
 /// One of the classes of `tierflow/_errors.py`.

@@ -10,7 +10,8 @@ use tierflow_bind::Options;
 use tierflow_redundancy::{Error, Transport};
 use tierflow_store::{Collective, Error as StoreError};
 
-use crate::{errors, options};
+use crate::errors::{self, OrRaise};
+use crate::options;
 
 /// What other ranks of the group keep of `node_local`, so that it outlives nodes: "partner", "xor:8" or "rs:8+2".
 ///
@@ -72,7 +73,7 @@ pub(crate) fn tell(given: &Bound<'_, PyAny>, options: &mut Options) -> PyResult<
             .call1((given,))?,
     };
     let patience = options::duration(py, Some(object.getattr("patience")?.extract()?))?;
-    options.group_patience = patience.unwrap_or(Duration::MAX);
+    options.group_patience = Some(patience.unwrap_or(Duration::MAX));
     let (rank, ranks) = (
         object.getattr("rank")?.extract()?,
         object.getattr("ranks")?.extract()?,
@@ -86,8 +87,8 @@ pub(crate) fn tell(given: &Bound<'_, PyAny>, options: &mut Options) -> PyResult<
     (told.rank, told.ranks) = (rank, ranks);
     told.collective = Some(Arc::clone(&group) as _);
     told.transport = Some(group);
-    let agreed = py.detach(|| told.agree_on_run(patience.unwrap_or(Duration::MAX)));
-    agreed.map_err(|error| errors::storage(py, &error))
+    py.detach(|| told.agree_on_run(patience.unwrap_or(Duration::MAX)))
+        .or_raise(py)
 }
 
 impl Redundancy {
@@ -129,35 +130,34 @@ impl Collective for Group {
     }
 }
 
+/// The answer of a method, which is none if it took too long.
+fn in_time<T>(
+    answer: Result<Option<T>, String>,
+    rank: u32,
+    patience: Duration,
+) -> tierflow_redundancy::Result<T> {
+    let answer = answer.map_err(|why| Error::Transport { rank, why })?;
+    answer.ok_or(Error::Absent { rank, patience })
+}
+
 impl Transport for Group {
     fn send(&self, to: u32, message: &[u8], patience: Duration) -> tierflow_redundancy::Result<()> {
         let sent = self.call(|py, object| {
             let arguments = (to, PyBytes::new(py, message), seconds(patience));
-            object.call_method1("send", arguments)?.is_truthy()
+            let is_sent = object.call_method1("send", arguments)?.is_truthy()?;
+            Ok(is_sent.then_some(()))
         });
-        match sent {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(Error::Absent { rank: to, patience }),
-            Err(why) => Err(Error::Transport { rank: to, why }),
-        }
+        in_time(sent, to, patience)
     }
 
     fn receive(&self, from: u32, patience: Duration) -> tierflow_redundancy::Result<Vec<u8>> {
         let received = self.call(|_, object| {
             let message = object.call_method1("receive", (from, seconds(patience)))?;
-            match message.is_none() {
-                true => Ok(None),
-                false => Ok(Some(message.cast::<PyBytes>()?.as_bytes().to_vec())),
-            }
+            let message = Some(message).filter(|message| !message.is_none());
+            let bytes = message.map(|message| Ok(message.cast::<PyBytes>()?.as_bytes().to_vec()));
+            bytes.transpose()
         });
-        match received {
-            Ok(Some(message)) => Ok(message),
-            Ok(None) => Err(Error::Absent {
-                rank: from,
-                patience,
-            }),
-            Err(why) => Err(Error::Transport { rank: from, why }),
-        }
+        in_time(received, from, patience)
     }
 
     fn is_concurrent(&self) -> bool {
@@ -165,15 +165,10 @@ impl Transport for Group {
     }
 
     fn flush(&self, patience: Duration) -> tierflow_redundancy::Result<()> {
-        let rank = self.rank;
         let flushed = self.call(|_, object| {
             let done = object.call_method1("flush", (seconds(patience),))?;
-            done.is_truthy()
+            Ok(done.is_truthy()?.then_some(()))
         });
-        match flushed {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(Error::Absent { rank, patience }),
-            Err(why) => Err(Error::Transport { rank, why }),
-        }
+        in_time(flushed, self.rank, patience)
     }
 }

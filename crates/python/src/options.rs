@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyList, PyString, PyTuple};
 use tierflow_bind::{Kind as OptionKind, OPTIONS, OptionInfo, Options, Pool, Value, parse};
 
-use crate::errors;
+use crate::errors::{self, OrRaise};
 use crate::group::Redundancy;
 use crate::pool::HostPool;
 
@@ -36,7 +36,9 @@ pub(crate) fn of_keywords(py: Python<'_>, given: Option<&Bound<'_, PyDict>>) -> 
             ("redundancy", _) if value.is_instance_of::<Redundancy>() => {
                 value.cast::<Redundancy>()?.get().tell(&mut options);
             }
-            (_, Some(option)) => set(&mut options, option, &value)?,
+            (_, Some(option)) => {
+                set(&mut options, option, &value).map_err(|error| of_option(py, &key, error))?;
+            }
             (key, None) => {
                 let text = format!("Engine.__new__() got an unexpected keyword argument '{key}'");
                 return Err(PyTypeError::new_err(text));
@@ -53,6 +55,21 @@ pub(crate) fn of_keywords(py: Python<'_>, given: Option<&Bound<'_, PyDict>>) -> 
         return Err(errors::argument(py, text.to_owned()));
     }
     Ok(options)
+}
+
+/// The error of a value that cannot be read, with the option's name.
+fn of_option(py: Python<'_>, key: &str, error: PyErr) -> PyErr {
+    let said = error.value(py).to_string();
+    match () {
+        () if said.starts_with(key) => error,
+        () if error.is_instance_of::<PyOverflowError>(py) => {
+            errors::argument(py, format!("{key}: {said}"))
+        }
+        () => match error.get_type(py).call1((format!("{key}: {said}"),)) {
+            Ok(named) => PyErr::from_value(named),
+            Err(_) => error,
+        },
+    }
 }
 
 /// Sets an option to what a caller wrote.
@@ -86,7 +103,7 @@ fn set(options: &mut Options, option: &OptionInfo, given: &Bound<'_, PyAny>) -> 
         }
     };
     let set = options.set(option.key, value).unwrap_or(Ok(()));
-    set.map_err(|failure| errors::failed(py, &failure))
+    set.or_raise(py)
 }
 
 /// A directory, or several.

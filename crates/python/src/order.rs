@@ -7,7 +7,7 @@ use pyo3::types::PyInt;
 use tierflow_bind::Streams;
 use tierflow_device::{Device, Kind, Stream};
 
-use crate::errors;
+use crate::errors::OrRaise;
 use crate::ffi::streams;
 
 /// The order of one call: after all work that its arrays wait for.
@@ -40,14 +40,13 @@ impl<'core> Order<'core> {
 
     /// The call comes after the work that was given to the stream of this handle.
     pub(crate) fn after(&mut self, py: Python<'_>, handle: u64) -> PyResult<()> {
-        let ordered = py.detach(|| streams::after(&mut self.0, handle));
-        ordered.map_err(|failure| errors::failed(py, &failure))
+        py.detach(|| streams::after(&mut self.0, handle))
+            .or_raise(py)
     }
 
     /// A handle for others to order their work before.
     pub(crate) fn handle(&mut self, py: Python<'_>) -> PyResult<u64> {
-        let handle = py.detach(|| self.0.handle());
-        handle.map_err(|failure| errors::failed(py, &failure))
+        py.detach(|| self.0.handle()).or_raise(py)
     }
 
     /// The stream to copy on, if it matters which.

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use tierflow_bind::Until;
 use tierflow_engine::{Result, Version};
 
-use crate::errors;
+use crate::errors::OrRaise;
 use crate::options;
 
 /// All versions that something names, perhaps for ever.
@@ -52,25 +52,23 @@ impl Patience {
         Ok(Self(patience.unwrap_or(Duration::MAX)))
     }
 
-    /// Makes a call that waits so long, and looks for Ctrl-C meanwhile.
+    /// Makes a call without the interpreter that waits so long, and looks for Ctrl-C meanwhile.
     ///
     /// # Errors
     /// `TimedOutError`, those of the call, and what a signal raises.
-    pub(crate) fn spend<T>(
+    pub(crate) fn spend<T: Send>(
         self,
         py: Python<'_>,
-        call: impl FnOnce(Python<'_>, &Until<'_>) -> PyResult<Result<T>>,
+        call: impl FnOnce(Until<'_>) -> Result<T> + Send,
     ) -> PyResult<T> {
         let (done, raised) = watched(|interrupt| {
             let until = Until {
                 patience: self.0,
                 interrupt: Some(interrupt),
             };
-            call(py, &until)
+            py.detach(|| call(until))
         });
-        match raised {
-            Some(error) => Err(error),
-            None => done?.map_err(|error| errors::raised(py, &error)),
-        }
+        raised.map_or(Ok(()), Err)?;
+        done.or_raise(py)
     }
 }

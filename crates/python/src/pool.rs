@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use pyo3::prelude::*;
 use tierflow_tier_alloc::{HostPool as Pool, PoolOptions};
 
-use crate::errors;
+use crate::errors::OrRaise;
 use crate::options::Bytes;
 
 /// A budget of host memory for several engines: each has an equal part when it wants it, borrows what the others leave idle,
@@ -38,7 +38,8 @@ impl HostPool {
             false => Pool::in_process(options),
         });
         made.map(|pool| Self { pool })
-            .map_err(|error| errors::raised(py, &error.into()))
+            .map_err(tierflow_engine::Error::from)
+            .or_raise(py)
     }
 
     /// Bytes that there are to share.

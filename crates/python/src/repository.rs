@@ -12,13 +12,14 @@ use tierflow_store::Piece;
 use tierflow_store::container::Element;
 
 use crate::array::{Arrays, Use};
-use crate::errors;
+use crate::engine::{Described, described};
+use crate::errors::{self, OrRaise};
 use crate::order::Order;
 
 /// Versions that outlive their engines, to be read without one: those of other ranks, and of groups of any size.
 ///
 /// It is for the directory of `external=` or `node_local=`, or the URL of an object store, whether or not it is written meanwhile.
-#[pyclass(frozen, module = "tierflow")]
+#[pyclass(frozen, subclass, module = "tierflow")]
 pub(crate) struct Repository {
     inner: History,
     /// Of plain memory: arrays are read into that.
@@ -27,8 +28,8 @@ pub(crate) struct Repository {
 
 impl Repository {
     fn piece(&self, py: Python<'_>, version: Version, rank: u32) -> PyResult<Piece> {
-        let piece = py.detach(|| self.inner.piece_of(version, rank));
-        piece.map_err(|error| errors::storage(py, &error))
+        py.detach(|| self.inner.piece_of(version, rank))
+            .or_raise(py)
     }
 }
 
@@ -37,25 +38,23 @@ impl Repository {
     #[new]
     fn new(py: Python<'_>, directory: PathBuf) -> PyResult<Self> {
         let opened = py.detach(|| History::open(directory));
-        let device = open(Choice::Host).map_err(|error| errors::device(py, &error))?;
+        let device = open(Choice::Host).or_raise(py)?;
         Ok(Self {
-            inner: opened.map_err(|error| errors::storage(py, &error))?,
+            inner: opened.or_raise(py)?,
             streams: Streams::new(device),
         })
     }
 
     /// The versions of which every rank's piece is there, in ascending order.
     fn versions(&self, py: Python<'_>) -> PyResult<Vec<Version>> {
-        let versions = py.detach(|| self.inner.versions());
-        let versions = versions.map_err(|error| errors::storage(py, &error))?;
+        let versions = py.detach(|| self.inner.versions()).or_raise(py)?;
         Ok(versions.iter().map(|info| info.version).collect())
     }
 
     /// The newest of them; with `before`, the newest of a smaller number than that. `None` if there is none.
     #[pyo3(signature = (before = None))]
     fn latest(&self, py: Python<'_>, before: Option<Version>) -> PyResult<Option<Version>> {
-        let latest = py.detach(|| self.inner.latest(before));
-        latest.map_err(|error| errors::storage(py, &error))
+        py.detach(|| self.inner.latest(before)).or_raise(py)
     }
 
     /// Of how many ranks a version has a piece each.
@@ -76,6 +75,11 @@ impl Repository {
         Ok(regions
             .map(|info| (info.name.clone(), info.length))
             .collect())
+    }
+
+    /// The regions of a rank's piece in their order: name, element type, shape and bytes of each. The type is `None` for bytes.
+    fn layout(&self, py: Python<'_>, version: Version, rank: u32) -> PyResult<Vec<Described>> {
+        Ok(described(self.piece(py, version, rank)?.layout()))
     }
 
     /// Fills `arrays`, in main memory, with parts of a rank's piece, each from its own offset in bytes. The parts do not overlap.
@@ -113,7 +117,7 @@ impl Repository {
                 parts.push((offset, bytes));
             }
         }
-        let read = py.detach(|| piece.restore_range_parts(&mut parts));
-        read.map_err(|error| errors::storage(py, &error))
+        py.detach(|| piece.restore_range_parts(&mut parts))
+            .or_raise(py)
     }
 }

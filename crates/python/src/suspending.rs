@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use tierflow_engine::Version;
 
 use crate::engine::Engine;
-use crate::errors::{self, OrRaise};
+use crate::errors::OrRaise;
 use crate::options;
 use crate::patience::watched;
 
@@ -16,16 +16,6 @@ const LONG: Duration = Duration::from_secs(10 * 365 * 86_400);
 fn patience(py: Python<'_>, seconds: f64) -> PyResult<Duration> {
     let patience = options::duration(py, Some(seconds))?;
     Ok(patience.unwrap_or(LONG).min(LONG))
-}
-
-/// Seconds until a version is durable if the job is suspended now.
-pub(crate) fn time_to_durable(
-    engine: &Engine,
-    py: Python<'_>,
-    version: Version,
-) -> PyResult<Option<f64>> {
-    let time = engine.detached(py, |engine| engine.time_to_durable(version))?;
-    Ok(time.or_raise(py)?.map(|time| time.as_secs_f64()))
 }
 
 /// What will be durable when a job is preempted, as `Engine.suspend` found it: the version is written straight to the lowest
@@ -53,8 +43,7 @@ impl Suspension {
     ) -> PyResult<Self> {
         let deadline = Instant::now() + patience(py, seconds)?;
         let core = engine.core(py)?;
-        let found = py.detach(|| core.handle().suspend(version, deadline));
-        let found = found.or_raise(py)?;
+        let found = py.detach(|| core.suspend(version, deadline)).or_raise(py)?;
         Ok(Self {
             version: found.version,
             newest: found.newest,
@@ -70,7 +59,7 @@ impl Suspension {
     fn wait(&self, py: Python<'_>) -> PyResult<bool> {
         let (is_durable, raised) = watched(|interrupt| py.detach(|| self.found.wait(interrupt)));
         raised.map_or(Ok(()), Err)?;
-        is_durable.map_err(|failure| errors::failed(py, &failure))
+        is_durable.or_raise(py)
     }
 
     fn __repr__(&self) -> String {
@@ -101,7 +90,7 @@ impl Notice {
             [] => Ok(tierflow_engine::Notice::new()),
             signals => tierflow_engine::Notice::on_signals(signals, grace),
         };
-        let notice = notice.map_err(|error| errors::raised(py, &error))?;
+        let notice = notice.or_raise(py)?;
         Ok(Self { notice })
     }
 

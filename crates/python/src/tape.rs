@@ -47,7 +47,8 @@ impl Tape {
     }
 }
 
-struct Inner {
+/// A tape, as programs name it.
+pub(crate) struct Inner {
     core: Core,
     runs: Mutex<Runs>,
 }
@@ -98,8 +99,8 @@ impl Tape {
     fn clear(&self, py: Python<'_>) -> PyResult<()> {
         let stacks = std::mem::take(&mut self.inner().runs.lock().stacks);
         for version in stacks.into_values().flatten() {
-            let discarded = py.detach(|| self.inner().core.engine.discard(version));
-            discarded.or_raise(py)?;
+            py.detach(|| self.inner().core.engine.discard(version))
+                .or_raise(py)?;
         }
         Ok(())
     }
@@ -125,27 +126,8 @@ impl Drop for Tape {
     }
 }
 
-/// A forward pass begins.
-pub(crate) fn begin(call: Call) -> Answer {
-    with_tape(&call, Inner::begin)
-}
-
-/// A state is saved.
-pub(crate) fn save(call: Call) -> Answer {
-    with_tape(&call, Inner::save)
-}
-
-/// A backward pass begins.
-pub(crate) fn rewind(call: Call) -> Answer {
-    with_tape(&call, Inner::rewind)
-}
-
-/// The state before is loaded.
-pub(crate) fn load(call: Call) -> Answer {
-    with_tape(&call, Inner::load)
-}
-
-fn with_tape(call: &Call, answer: fn(&Inner, &Call, &Way<'_>) -> Answer) -> Answer {
+/// Has the tape of a call answer it.
+pub(crate) fn with_tape(call: &Call, answer: fn(&Inner, &Call, &Way<'_>) -> Answer) -> Answer {
     let tape = TAPES.lock().get(&call.tape).and_then(Weak::upgrade);
     let tape =
         tape.ok_or("the tape is gone: keep it for as long as programs run that were made with it")?;
@@ -161,7 +143,7 @@ fn with_tape(call: &Call, answer: fn(&Inner, &Call, &Way<'_>) -> Answer) -> Answ
 }
 
 /// How bytes are copied between the engine and a program's arrays.
-enum Way<'core> {
+pub(crate) enum Way<'core> {
     Ordered(Arc<Stream>),
     AtOnce(tierflow_bind::Borrowed<'core>),
 }
@@ -218,7 +200,7 @@ impl Inner {
     }
 
     /// A forward pass begins: returns the run's number.
-    fn begin(&self, call: &Call, way: &Way<'_>) -> Answer {
+    pub(crate) fn begin(&self, call: &Call, way: &Way<'_>) -> Answer {
         let run = {
             let mut runs = self.runs.lock();
             runs.last = runs.last.wrapping_add(1);
@@ -244,7 +226,7 @@ impl Inner {
             .map_err(said)
     }
 
-    fn save(&self, call: &Call, way: &Way<'_>) -> Answer {
+    pub(crate) fn save(&self, call: &Call, way: &Way<'_>) -> Answer {
         let run = match way.ordered() {
             Some(_) => self.runs.lock().forward,
             None => self.run_of(call.arguments.first(), way)?,
@@ -282,7 +264,7 @@ impl Inner {
     }
 
     /// A backward pass begins.
-    fn rewind(&self, call: &Call, way: &Way<'_>) -> Answer {
+    pub(crate) fn rewind(&self, call: &Call, way: &Way<'_>) -> Answer {
         let run = self.run_of(call.arguments.first(), way)?;
         let hints = {
             let mut runs = self.runs.lock();
@@ -297,7 +279,7 @@ impl Inner {
         Ok(())
     }
 
-    fn load(&self, call: &Call, way: &Way<'_>) -> Answer {
+    pub(crate) fn load(&self, call: &Call, way: &Way<'_>) -> Answer {
         let run = match way.ordered() {
             Some(_) => self.runs.lock().back,
             None => self.run_of(call.arguments.first(), way)?,

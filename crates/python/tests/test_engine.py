@@ -125,7 +125,7 @@ def test_sizes(size: str | int, held: int) -> None:
 @pytest.mark.parametrize(
     ("keywords", "says"),
     [
-        ({"host_cache": "4 GiBi"}, "512 MiB"),
+        ({"host_cache": "4 GiBi"}, "^host_cache: .*512 MiB"),
         ({"host_cache": "-4GiB"}, "512 MiB"),
         ({"host_cache": -1}, "512 MiB"),
         ({"host_cache": "nan GiB"}, "512 MiB"),
@@ -134,12 +134,28 @@ def test_sizes(size: str | int, held: int) -> None:
         ({"after_restore": "drop"}, "keep or discard"),
         ({"flush": "late"}, "eager or needed"),
         ({}, "no tier"),
+        ({"host_cache": "10TiB"}, "memory and swap of this machine"),
+        ({"host_cache": 4096, "timeline": -1}, "^timeline: "),
         ({"host_cache": 4096, "closing_patience": float("nan")}, "seconds"),
     ],
 )
 def test_what_no_engine_is_made_of(keywords: dict[str, object], says: str) -> None:
     with pytest.raises(tierflow.ArgumentError, match=says):
         tierflow.Engine(**{"device": "host", **keywords})
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("rank", "x"), ("scratch", 3), ("host_cache", 1.5), ("scratch", ["/tmp", 3])]
+)
+def test_an_option_of_another_type_is_named(option: str, value: object) -> None:
+    with pytest.raises(TypeError, match=f"^{option}: "):
+        tierflow.Engine(**{"device": "host", "host_cache": "1MiB", option: value})
+
+
+def test_signals_that_there_are_not() -> None:
+    for number in (-1, 0, 9, 19, 65, 128, 999, 2**31 - 1):
+        with pytest.raises(tierflow.TierflowError, match=f"signal {number} cannot be received"):
+            tierflow.Notice([number])
 
 
 def test_options_are_those_of_all_languages() -> None:
@@ -263,6 +279,17 @@ def test_a_wait_has_an_end(tmp_path: pathlib.Path) -> None:
         engine.wait(timeout=float("inf"))
         with pytest.raises(tierflow.ArgumentError):
             engine.wait(timeout=float("nan"))
+
+
+def test_a_call_whose_time_is_over_is_named(tmp_path: pathlib.Path) -> None:
+    with tierflow.Engine(device="host", host_cache="64KiB", scratch=tmp_path) as engine:
+        slot = engine.produce(0, 50_000, "u1", timeout=10)
+        with pytest.raises(
+            tierflow.TimedOutError, match=r"^the change of the size of the host cache was not over within 50ms"
+        ):
+            engine.resize_host_cache(0, timeout=0.05)
+        slot.give_up()
+        assert engine.resize_host_cache(0) == 0
 
 
 def test_one_version_is_waited_for(tmp_path: pathlib.Path) -> None:
@@ -417,6 +444,17 @@ def test_differences_are_compressed_where_both_are_chosen(tmp_path: pathlib.Path
             field[version * 2000 : version * 2000 + 4000] -= 1
     with pytest.raises(tierflow.ArgumentError, match="bounds"):
         tierflow.Engine(**kinds, dedup=128, compress="i32, wave = 1e-3")
+
+
+def test_where_no_agent_answers_the_process_does_its_work(tmp_path: pathlib.Path) -> None:
+    places = {"external": tmp_path / "far", "agent": tmp_path / "agent"}
+    with pytest.raises(tierflow.ArgumentError, match="`node_local` and `external`"):
+        tierflow.Engine(device="host", host_cache="1MiB", **places)
+    with tierflow.Engine(device="host", host_cache="1MiB", node_local=tmp_path / "near", **places) as engine:
+        engine.checkpoint(1, b"bytes")
+        engine.wait()
+        assert engine.losses() == []
+    assert tierflow.Repository(tmp_path / "far").versions() == [1]
 
 
 def test_engines_share_a_pool(tmp_path: pathlib.Path) -> None:

@@ -53,8 +53,11 @@ def test_texts_name_nothing_of_another_door(engine: tierflow.Engine) -> None:
     with pytest.raises(tierflow.ArgumentError) as caught:
         engine.suspend(1.0)
     assert "external_vault" not in str(caught.value)
-    with pytest.raises(tierflow.ArgumentError, match="a place has no name"):
-        tierflow.Engine(device="host", host_cache="4MiB", external="")
+    for option in ("external", "node_local", "scratch", "exchange", "host_pool_directory"):
+        with pytest.raises(tierflow.ArgumentError, match=rf"^{option} = .*a place has no name"):
+            tierflow.Engine(**{"device": "host", "host_cache": "4MiB", option: ""})
+    with pytest.raises(tierflow.ArgumentError, match=r"^scratch = .*a place has no name"):
+        tierflow.Engine(device="host", host_cache="4MiB", scratch=["/tmp", ""])
 
 
 def test_a_version_that_is_gone_may_have_been_given_up_by_a_retention(tmp_path: pathlib.Path) -> None:

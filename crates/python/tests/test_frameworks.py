@@ -142,6 +142,29 @@ class TestTorch:
         with pytest.raises((tierflow.ArrayError, RuntimeError), match="conj"):
             engine.checkpoint(1, torch.zeros(4, dtype=torch.complex64).conj())
 
+    @pytest.mark.filterwarnings("ignore")
+    def test_what_lies_in_several_tensors_or_in_none(self, engine: tierflow.Engine, torch: Any) -> None:
+        """The advice of each error is followed."""
+        whole, version = torch.eye(4), 0
+        meta = torch.zeros(3, device="meta")
+        nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+        quantized = torch.quantize_per_tensor(whole, 0.1, 0, torch.qint8)
+        sparse = whole.to_sparse().coalesce()
+        rows, columns = whole.to_sparse_csr(), whole.to_sparse_csc()
+        for bad, words, instead in [
+            (meta, r"torch\.empty_like\(t, device", [torch.empty_like(meta, device="cpu")]),
+            (sparse, r"t\.coalesce", [sparse.indices(), sparse.values()]),
+            (rows, r"t\.crow_indices", [rows.values(), rows.crow_indices(), rows.col_indices()]),
+            (columns, r"t\.ccol_indices", [columns.values(), columns.ccol_indices(), columns.row_indices()]),
+            (whole.to_sparse_bsr((2, 2)), r"t\.to_dense", [whole.to_sparse_bsr((2, 2)).to_dense()]),
+            (nested, r"\*t\.unbind", [*nested.unbind()]),
+            (quantized, r"t\.int_repr", [quantized.int_repr()]),
+        ]:
+            with pytest.raises(tierflow.ArrayError, match=words):
+                engine.checkpoint(version, bad)
+            engine.checkpoint(version, *instead)
+            version += 1
+
     def test_slots_are_tensors(self, engine: tierflow.Engine, torch: Any) -> None:
         slot = engine.produce(0, (2, 3), torch.float32)
         torch.from_dlpack(slot)[:] = 4
@@ -168,5 +191,11 @@ class TestJax:
         with pytest.raises(tierflow.ArrayError, match=r"jnp\.asarray\(engine\.restore\(version\)\)"):
             engine.restore(0, field)
         assert (jax.numpy.asarray(engine.restore(0)) == field).all()
+        key = jax.random.key(7)
+        with pytest.raises(TypeError, match=r"jax\.random\.key_data\(a\)"):
+            engine.checkpoint(1, key)
+        engine.checkpoint(1, jax.random.key_data(key))
+        with pytest.raises(TypeError, match="outside of that function"):
+            jax.jit(lambda a: engine.checkpoint(2, a))(field)
         seen = jax.dlpack.from_dlpack(engine.consume(0, (4, 6), "float32"))
         assert (seen == field).all()

@@ -200,3 +200,90 @@ def test_integers_beside_the_state(engine: tierflow.Engine) -> None:
     assert all((one == other).all() for one, other in zip(expected, got, strict=True))
     with pytest.raises(TypeError, match=r"xs=jnp\.arange"):
         tierflow.jax.scan(tape, lambda state, _: (state + 1, None), jnp.int32(0), length=3)
+
+
+@pytest.mark.parametrize("unroll", [1, 4])
+def test_reversed_and_unrolled(engine: tierflow.Engine, unroll: int) -> None:
+    tape = tierflow.Tape(engine)
+    how = {"reverse": True, "unroll": unroll}
+    expected = gradient(lambda body, init, xs: jax.lax.scan(jax.checkpoint(body), init, xs, reverse=True))(*arguments())
+    got = gradient(lambda body, init, xs: tierflow.jax.scan(tape, body, init, xs, **how))(*arguments())
+    for one, other in zip(jax.tree.leaves(expected), jax.tree.leaves(got), strict=True):
+        # Steps that are compiled together are rounded together.
+        assert jnp.abs(one - other).max() <= (0 if unroll == 1 else 1e-3) * jnp.abs(one).max()
+    assert len(tape) == 0
+
+
+def test_it_says_what_it_is_not(engine: tierflow.Engine) -> None:
+    tape = tierflow.Tape(engine)
+    start = jnp.ones(3)
+
+    def total(start: Any) -> Any:
+        end, _ = tierflow.jax.scan(tape, lambda u, x: (jnp.sin(u) + x, None), start, jnp.arange(3.0))
+        return end.sum()
+
+    two = jnp.stack([start, start])
+    expected = jax.vmap(lambda start: total(start))(two)
+    assert expected.shape == (2,)
+    with pytest.raises(NotImplementedError, match="no vmap"):
+        jax.vmap(jax.grad(total))(two)
+    with pytest.raises(TypeError, match="forward-mode"):
+        jax.jvp(total, (start,), (start,))
+    with pytest.raises(TypeError, match="first derivatives only"):
+        jax.hessian(total)(start)
+    with pytest.raises(NotImplementedError, match="Effects not supported"):
+        jax.grad(jax.checkpoint(total))(start)
+    tape.clear()
+
+
+def test_a_while_loop_of_many_kinds(engine: tierflow.Engine) -> None:
+    """Integers, truth values, a buffer that is filled, and numbers that it closes over."""
+    tape = tierflow.Tape(engine)
+    limit, table = jnp.int32(20), jnp.linspace(1, 2, 32)
+
+    def body(state: Any, rate: Any) -> Any:
+        u = jnp.sin(state["u"]) * rate + table[state["count"]] * state["odd"]
+        seen = state["seen"].at[state["count"]].set(u.sum())
+        return {"u": u, "count": state["count"] + 1, "odd": ~state["odd"], "seen": seen, "still": state["still"]}
+
+    def begun(start: Any, still: Any) -> Any:
+        return {"u": start, "count": jnp.int32(0), "odd": jnp.bool_(False), "seen": jnp.zeros(32), "still": still}
+
+    def value(end: Any) -> Any:
+        return (end["u"] ** 2).sum() + (end["seen"] * table).sum() + end["still"].sum()
+
+    def looped(start: Any, rate: Any, still: Any, limit: Any) -> Any:
+        end = tierflow.jax.while_loop(
+            tape,
+            lambda state: (state["count"] < limit) & (state["u"].sum() < 1e6),
+            lambda state: body(state, rate),
+            begun(start, still),
+            buffers=lambda state: state["seen"],
+        )
+        return value(end)
+
+    def unrolled(start: Any, rate: Any, still: Any) -> Any:
+        state = begun(start, still)
+        for _ in range(20):
+            state = body(state, rate)
+        return value(state)
+
+    given = jnp.linspace(0, 1, 5), jnp.float32(0.9), jnp.ones(2)
+    expected = jax.jit(jax.value_and_grad(unrolled, argnums=(0, 1, 2)))(*given)
+    got = jax.jit(jax.value_and_grad(jax.jit(looped), argnums=(0, 1, 2)))(*given, limit)
+    for one, other in zip(jax.tree.leaves(expected), jax.tree.leaves(got), strict=True):
+        assert jnp.allclose(one, other, rtol=1e-5)
+    assert engine.metrics()["produce"]["count"] == 20
+    assert len(tape) == 0
+    assert looped(*given, jnp.int32(0)) == value(begun(given[0], given[2]))
+
+
+def test_a_while_loop_ends_at_the_most_steps(engine: tierflow.Engine) -> None:
+    tape = tierflow.Tape(engine)
+
+    def looped(start: Any) -> Any:
+        return tierflow.jax.while_loop(tape, lambda u: u > 0, lambda u: 2 * u, start, max_steps=5)
+
+    assert jax.jit(jax.value_and_grad(looped))(jnp.float32(3)) == (96, 32)
+    with pytest.raises(TypeError, match="the body makes"):
+        tierflow.jax.while_loop(tape, lambda u: u > 0, lambda u: (u, u), jnp.float32(3))

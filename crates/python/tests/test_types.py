@@ -47,6 +47,19 @@ def test_a_restore_without_arrays_returns_new_ones(tmp_path: pathlib.Path) -> No
                 engine.restore(5)
 
 
+def test_a_bound_of_differences_needs_differences() -> None:
+    options = {"device": "host", "device_cache": "4MiB", "host_cache": "4MiB"}
+    with pytest.raises(tierflow.ArgumentError, match="set `dedup`"):
+        tierflow.Engine(**options, dedup_reads=3)
+    with pytest.raises(tierflow.ArgumentError, match="1 or more"):
+        tierflow.Engine(**options, dedup=256, dedup_reads=0)
+    with tierflow.Engine(**options, dedup=256, dedup_reads=1) as engine:
+        for version in range(4):
+            engine.checkpoint(version, np.full(1000, version))
+        engine.wait()
+        assert bytes(engine.restore(2)) == np.full(1000, 2).tobytes()
+
+
 @pytest.mark.parametrize("dedup", [None, 256])
 def test_another_type_or_shape_is_refused(tmp_path: pathlib.Path, dedup: int | None) -> None:
     state = np.arange(12.0).reshape(3, 4)
@@ -101,6 +114,42 @@ def test_names_have_up_to_1024_bytes(tmp_path: pathlib.Path) -> None:
             engine.checkpoint(2, np.ones(3), names=["n" * 1025])
     with tierflow.Engine(device="host", host_cache="4MiB", external=tmp_path) as engine:
         assert [name for name, _ in engine.regions(1)] == names
+
+
+def test_the_stubs_take_any_mapping_of_arrays(tmp_path: pathlib.Path) -> None:
+    api = pytest.importorskip("mypy.api")
+    program = tmp_path / "program.py"
+    program.write_text(
+        """
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import tierflow
+
+
+def restore(
+    engine: tierflow.Engine,
+    some: dict[str, npt.NDArray[Any]],
+    doubles: dict[str, npt.NDArray[np.float64]],
+    mapping: Mapping[str, npt.NDArray[np.float32]],
+    ordered: OrderedDict[str, np.ndarray],
+) -> None:
+    engine.checkpoint(1, *some.values(), names=list(some))
+    engine.checkpoint(2, *mapping.values(), names=tuple(mapping))
+    engine.restore_regions(1, some)
+    engine.restore_regions(1, doubles)
+    engine.restore_regions(2, mapping)
+    engine.restore_regions(2, ordered)
+    engine.restore_rank(1, 0, doubles)
+    engine.restore_rank(2, 0, mapping)
+"""
+    )
+    told, _, code = api.run(["--cache-dir", str(tmp_path / "cache"), "--follow-imports", "silent", str(program)])
+    assert code == 0, told
 
 
 def test_any_mapping_names_regions() -> None:

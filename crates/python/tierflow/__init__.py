@@ -14,13 +14,15 @@
             ...  # use it
 
 What is made for one framework is a module of its own, which is imported when it is named: `tierflow.torch`, `tierflow.jax`,
-`tierflow.deepwave`, `tierflow.devito`, `tierflow.pyrevolve`, `tierflow.mpi`, and `tierflow.adjoint` for `checkpoint_schedules`.
+`tierflow.lightning`, `tierflow.transformers`, `tierflow.deepwave`, `tierflow.devito`, `tierflow.diffrax`, `tierflow.pyadjoint`,
+`tierflow.pyrevolve`, `tierflow.mpi`, and `tierflow.adjoint` for `checkpoint_schedules`.
 """
 
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
+from ._engine import Engine, Repository
 from ._errors import (
     ArgumentError,
     ArrayError,
@@ -38,12 +40,10 @@ from ._errors import (
 from ._metrics import Metrics
 from ._tierflow import (
     ConsumeSlot,
-    Engine,
     HostPool,
     Notice,
     ProduceSlot,
     Redundancy,
-    Repository,
     Retention,
     Suspension,
     Tape,
@@ -81,12 +81,16 @@ if _TYPE_CHECKING:
     from . import adjoint as adjoint
     from . import deepwave as deepwave
     from . import devito as devito
+    from . import diffrax as diffrax
     from . import jax as jax
+    from . import lightning as lightning
     from . import mpi as mpi
+    from . import pyadjoint as pyadjoint
     from . import pyrevolve as pyrevolve
     from . import torch as torch
+    from . import transformers as transformers
 
-_MODULES = frozenset({"adjoint", "deepwave", "devito", "jax", "mpi", "pyrevolve", "torch"})
+_MODULES = frozenset("adjoint deepwave devito diffrax jax lightning mpi pyadjoint pyrevolve torch transformers".split())
 
 
 def __getattr__(name: str) -> _Any:

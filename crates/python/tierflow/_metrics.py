@@ -4,12 +4,13 @@ from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any
 
-__all__ = ["Metrics"]
+__all__ = ["Metrics", "shown_bytes"]
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
-def _bytes(number: float) -> str:
+def shown_bytes(number: float) -> str:
+    """A number of bytes in the unit that fits."""
     for unit in _UNITS[:-1]:
         if number < 1024:
             return f"{number:.4g} {unit}"
@@ -32,8 +33,8 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
 
 
 def _calls(name: str, calls: Mapping[str, Any]) -> list[str]:
-    rate = _bytes(calls["bytes"] / calls["blocked"]) + "/s" if calls["blocked"] else ""
-    return [name, str(calls["count"]), _bytes(calls["bytes"]), _seconds(calls["blocked"]), rate]
+    rate = shown_bytes(calls["bytes"] / calls["blocked"]) + "/s" if calls["blocked"] else ""
+    return [name, str(calls["count"]), shown_bytes(calls["bytes"]), _seconds(calls["blocked"]), rate]
 
 
 class Metrics(dict[str, Any]):
@@ -51,9 +52,9 @@ class Metrics(dict[str, Any]):
         tiers = [
             (
                 tier["name"],
-                _bytes(tier["capacity"]),
-                _bytes(tier["used"]),
-                _bytes(tier["peak"]),
+                shown_bytes(tier["capacity"]),
+                shown_bytes(tier["used"]),
+                shown_bytes(tier["peak"]),
                 tier["checkpoints"],
                 tier["restores"],
                 tier["evictions"],
@@ -64,7 +65,7 @@ class Metrics(dict[str, Any]):
             (
                 f"{hop['from']} → {hop['to']}",
                 hop["transfers"],
-                _bytes(hop["bytes"]),
+                shown_bytes(hop["bytes"]),
                 _seconds(hop["busy"]),
                 hop["failed"],
             )

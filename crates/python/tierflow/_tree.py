@@ -22,13 +22,20 @@ from typing import Any
 
 from ._errors import ArgumentError, StorageError
 
-__all__ = ["child", "flatten", "framework", "subtree", "unflatten"]
+__all__ = ["ANEW", "child", "dtype_of", "flatten", "framework", "subtree", "unflatten"]
+
+# The element types of the format's regions, and the most dimensions that one has.
+_DTYPES = frozenset(
+    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128 bfloat16 "
+    "float8_e4m3fn float8_e5m2".split()
+)
+_DIMENSIONS = 8
 
 _PLAIN = (type(None), bool, int, str)
 _KEYS = (*_PLAIN, float)
 
 # What `into` has where a tree is made anew.
-_ANEW: Any = object()
+ANEW: Any = object()
 
 
 def framework(value: Any) -> str | None:
@@ -40,6 +47,11 @@ def framework(value: Any) -> str | None:
             return name
     numpy = sys.modules.get("numpy")
     return "scalar" if numpy is not None and isinstance(value, numpy.generic) else None
+
+
+def dtype_of(array: Any) -> str:
+    """The name of an array's element type, as "float32" for `torch.float32` and for NumPy's."""
+    return getattr(array.dtype, "name", None) or str(array.dtype).removeprefix("torch.")
 
 
 def child(way: str, key: Any) -> str:
@@ -90,7 +102,7 @@ class _Flattening:
         if type(value) is float:
             return value if isfinite(value) else {"float": repr(value)}
         kind = framework(value)
-        if kind is not None:
+        if kind is not None and dtype_of(value) in _DTYPES and value.ndim <= _DIMENSIONS:
             return {"array": self._named(value, way), "of": kind}
         parts = _parts(value)
         if parts is not None:
@@ -101,6 +113,9 @@ class _Flattening:
             return {"bytes": base64.b64encode(value).decode()}
         if self._pickled:
             return {"pickle": base64.b64encode(pickle.dumps(value)).decode()}
+        if kind is not None:
+            what = f"an array of {dtype_of(value)} with {value.ndim} dimensions"
+            raise ArgumentError(f"{_at(way)} is {what}: view it as one of {', '.join(sorted(_DTYPES))}, of 8 at most")
         raise ArgumentError(
             f"{_at(way)} is a {_class_of(value).replace(':', '.')}: a tree has dicts, lists, tuples, dataclasses and named tuples of "
             "arrays, numbers, texts and bytes; pass pickle=True to have anything else pickled"
@@ -189,9 +204,9 @@ class _Unflattening:
             return node
         match node:
             case {"array": name, "of": of}:
-                if into is not _ANEW and framework(into) is None:
+                if into is not ANEW and framework(into) is None:
                     raise ArgumentError(f"{_at(way)} is an array, and into= has a {type(into).__name__} there")
-                return self.leaf(name, of, None if into is _ANEW else into)
+                return self.leaf(name, of, None if into is ANEW else into)
             case {"tuple": items}:
                 return self._sequence(tuple, items, into, way)
             case {"dict": pairs}:
@@ -201,7 +216,7 @@ class _Unflattening:
             case {"float": text}:
                 return float(text)
             case {"complex": [real, imaginary]}:
-                return complex(self.value(real, _ANEW, way), self.value(imaginary, _ANEW, way))
+                return complex(self.value(real, ANEW, way), self.value(imaginary, ANEW, way))
             case {"bytes": text}:
                 return base64.b64decode(text)
             case {"pickle": text}:
@@ -211,30 +226,30 @@ class _Unflattening:
         raise StorageError(f"{_at(way)} is of a kind that this version does not know: {sorted(node)}")
 
     def _sequence(self, kind: type[list[Any]] | type[tuple[Any, ...]], items: list[Any], into: Any, way: str) -> Any:
-        if into is not _ANEW and (not isinstance(into, kind) or len(into) != len(items)):
+        if into is not ANEW and (not isinstance(into, kind) or len(into) != len(items)):
             raise ArgumentError(f"{_at(way)} is a {kind.__name__} of {len(items)}, and into= has {_short(into)} there")
-        targets: Any = [_ANEW] * len(items) if into is _ANEW else into
+        targets: Any = [ANEW] * len(items) if into is ANEW else into
         made = (
             self.value(node, target, child(way, i)) for i, (node, target) in enumerate(zip(items, targets, strict=True))
         )
         return kind(made)
 
     def _dict(self, pairs: list[tuple[Any, Any]], into: Any, way: str) -> Any:
-        if into is not _ANEW:
+        if into is not ANEW:
             keys = {key for key, _ in pairs}
             if not isinstance(into, dict) or into.keys() != keys:
                 raise ArgumentError(f"{_at(way)} is a dict of {_listed(keys)}, and into= has {_short(into)} there")
-        return {key: self.value(node, _ANEW if into is _ANEW else into[key], child(way, key)) for key, node in pairs}
+        return {key: self.value(node, ANEW if into is ANEW else into[key], child(way, key)) for key, node in pairs}
 
     def _record(self, named: str, pairs: list[tuple[str, Any]], into: Any, way: str) -> Any:
         names = [name for name, _ in pairs]
-        targets = {} if into is _ANEW else dict(_parts(into) or ())
-        if into is not _ANEW and set(targets) != set(names):
+        targets = {} if into is ANEW else dict(_parts(into) or ())
+        if into is not ANEW and set(targets) != set(names):
             raise ArgumentError(f"{_at(way)} has the fields {_listed(names)}, and into= has {_short(into)} there")
-        fields = {name: self.value(node, targets.get(name, _ANEW), child(way, name)) for name, node in pairs}
-        if self.plain and into is _ANEW:
+        fields = {name: self.value(node, targets.get(name, ANEW), child(way, name)) for name, node in pairs}
+        if self.plain and into is ANEW:
             return fields
-        return _made(_loaded(named, names, way) if into is _ANEW or isinstance(into, dict) else type(into), fields)
+        return _made(_loaded(named, names, way) if into is ANEW or isinstance(into, dict) else type(into), fields)
 
 
 def _listed(names: Any) -> str:
@@ -253,7 +268,7 @@ def unflatten(
     structure: Any,
     arrays: Mapping[str, Any] | Callable[[str, str, Any], Any],
     *,
-    into: Any = _ANEW,
+    into: Any = ANEW,
     plain: bool = False,
     pickle: bool = False,
 ) -> Any:

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
+use tierflow_store::within_limit;
 
 /// Bytes of a write past the page cache.
 const WRITE: usize = 4 << 20;
@@ -109,7 +110,8 @@ impl AtomicFile {
         let file = options.open(&part).map_err(Error::io(&part))?;
         if bytes >= WRITE as u64 {
             // If there is no such space now, the writes may still find it; but each that makes the file longer costs more.
-            let _found = fallocate(&file, FallocateFlags::empty(), 0, bytes);
+            let _found = within_limit(bytes)
+                .and_then(|()| fallocate(&file, FallocateFlags::empty(), 0, bytes));
         }
         Ok(Self {
             path: path.to_owned(),
@@ -146,6 +148,7 @@ impl AtomicFile {
 
     /// Hands the full block to a writer, once one is idle.
     fn write_block(&mut self) -> std::io::Result<()> {
+        within_limit(self.written + WRITE as u64)?;
         let writers = match self.writers.take() {
             Some(writers) => writers,
             None => Writers::start(&self.part, &self.file)?,
@@ -168,6 +171,7 @@ impl AtomicFile {
             let start = aligned(&this.block);
             let rest = this.block.get(start..start + this.filled);
             let rest = rest.unwrap_or_default();
+            within_limit(this.written + rest.len() as u64)?;
             this.file.write_all_at(rest, this.written)?;
             this.file.set_len(this.written + rest.len() as u64)?;
             this.file.sync_all()

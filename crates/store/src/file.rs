@@ -4,6 +4,7 @@ use crate::injected::Injected;
 use crate::{Error, Result, Storage};
 use rustix::fs;
 use rustix::io::{self, Errno};
+use rustix::process::{Resource, getrlimit};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -94,7 +95,20 @@ fn check(offset: u64, bytes: &[u8]) -> Result<()> {
     }
 }
 
+/// Refuses to make a file longer than its limit (`RLIMIT_FSIZE`), as a file system does that is full. The system would send the
+/// signal `SIGXFSZ`, which ends the process if nothing handles it. `end`: the length that the file would have, in bytes.
+///
+/// # Errors
+/// [`Errno::FBIG`].
+pub fn within_limit(end: u64) -> io::Result<()> {
+    match getrlimit(Resource::Fsize).current {
+        Some(limit) if end > limit => Err(Errno::FBIG),
+        _ => Ok(()),
+    }
+}
+
 fn io_pwrite(file: &OwnedFd, bytes: &[u8], offset: u64) -> io::Result<usize> {
+    within_limit(offset.saturating_add(bytes.len() as u64))?;
     io::retry_on_intr(|| io::pwrite(file, bytes, offset))
 }
 

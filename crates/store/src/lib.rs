@@ -29,6 +29,7 @@ pub use collective::Collective;
 pub use error::Error;
 #[cfg(feature = "testing")]
 pub use faulty::{Faults, Faulty};
+pub use file::within_limit;
 pub use guarded::Guarded;
 pub use named::NamedFile;
 pub use place::Place;

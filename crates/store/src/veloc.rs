@@ -194,11 +194,31 @@ impl Names {
         heads.sort_by_key(|head| head.serial);
         let mut names = Self::default();
         for head in heads {
-            let versions = names.0.entry(head.name.clone()).or_default();
-            versions.retain(|_, old| !head.supersedes(old));
-            versions.insert(head.version, head);
+            let _no_longer_count = names.insert(head);
         }
         names
+    }
+
+    /// Adds the head that was written last. Returns the heads of its name that count no longer.
+    pub fn insert(&mut self, head: VelocHead) -> Vec<VelocHead> {
+        let superseded = self.extract(&head.name, |old| head.supersedes(old));
+        let versions = self.0.entry(head.name.clone()).or_default();
+        versions.insert(head.version, head);
+        superseded
+    }
+
+    /// Removes and returns heads of a name.
+    pub fn extract(&mut self, name: &str, is_one: impl Fn(&VelocHead) -> bool) -> Vec<VelocHead> {
+        let Some((name, versions)) = self.0.remove_entry(name) else {
+            return Vec::new();
+        };
+        let is_one = |(_, head): &(u64, VelocHead)| is_one(head);
+        let (extracted, left): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            versions.into_iter().partition(is_one);
+        if !left.is_empty() {
+            self.0.insert(name, left);
+        }
+        extracted.into_values().collect()
     }
 
     /// Each name with its heads by version.

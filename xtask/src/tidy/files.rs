@@ -27,8 +27,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/engine/tests/cuda_kernels.rs",
     "crates/engine/tests/fork.rs",
     // The signatures of the buffer protocol.
-    "crates/python/src/slot/consume.rs",
-    "crates/python/src/slot/produce.rs",
+    "crates/python/src/slot/class.rs",
 ];
 
 pub(crate) struct File {

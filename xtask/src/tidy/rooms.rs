@@ -62,6 +62,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     (
         "tierflow-bind",
         &[
+            "tierflow-agent",
             "tierflow-device",
             "tierflow-tier-alloc",
             "tierflow-dedup",
@@ -111,6 +112,8 @@ const ROOMS: &[(&str, &[&str])] = &[
 /// The crates that other languages are bound to.
 const BINDINGS: &[&str] = &[
     "tierflow-bind",
+    // In tests.
+    "tierflow-agent",
     "tierflow-device",
     "tierflow-tier-alloc",
     "tierflow-redundancy",

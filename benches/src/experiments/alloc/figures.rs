@@ -1,17 +1,19 @@
 //! The figures of the paper's evaluation (HiPC'22 §V-E), each a metric of its own. Blocking counts the time it takes to
-//! make the caches, as the paper does.
+//! make the caches, as the paper does. The experiment may run in pieces: `experiments run alloc --minutes 8 --out FILE`, again and
+//! again with the same file.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Result;
 
 use super::child::{Done, Family, Task, aggregate, each};
+use super::goals::{report_machine, touch_the_machine};
 use super::passes::{Load, Passes, UVM, is_here, passes, variable};
 use super::scale::{AllocScale, MIB, tolerate};
 use crate::experiments::Run;
 
-/// Figures that are not begun by then are left out, and said to be.
-const BUDGET: Duration = Duration::from_secs(330);
+/// The time that a cell is expected to take at most: pinning some 4 GiB five times, in eight processes.
+const CELL: Duration = Duration::from_secs(45);
 
 /// The strategies for the host cache that figures 3, 5a and 5b compare, with that for the device cache.
 const STRATEGIES: [(&str, &str); 6] = [
@@ -23,11 +25,21 @@ const STRATEGIES: [(&str, &str); 6] = [
     ("IncrementalVmm", "Pieces"),
 ];
 
+/// The strategies that Figure 6 compares.
+fn compared() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let is_compared = |host: &str| matches!(host, "DirectPin" | "TouchThenPin-Auto" | "Pieces");
+    STRATEGIES
+        .into_iter()
+        .filter(move |strategy| is_compared(strategy.1))
+}
+
 type MeasureFigure = fn(&mut Run, &AllocScale) -> Result<()>;
 
 pub(super) fn run(run: &mut Run) -> Result<()> {
     let scale = AllocScale::of_this_machine(run.is_quick())?;
-    scale.report(run)?;
+    // Each piece may run on a machine whose memory nobody has touched yet.
+    let touched = touch_the_machine(&scale)?;
+    run.cell("size=all", CELL, |run| report_machine(run, &scale, touched))?;
     let figures: [(&str, MeasureFigure); 7] = [
         ("4a", rates),
         ("5a and 5b", large_host),
@@ -37,19 +49,9 @@ pub(super) fn run(run: &mut Run) -> Result<()> {
         ("4b and 4c", large_device),
         ("3b and 3c", variable_sizes),
     ];
-    let begun = Instant::now();
     for (name, figure) in figures {
-        if begun.elapsed() > BUDGET {
-            eprintln!(
-                "  figure {name} is left out: the others took {:?}",
-                begun.elapsed()
-            );
-            continue;
-        }
-        let its = Instant::now();
         let found = figure(run, &scale);
         tolerate(run, name, found)?;
-        eprintln!("  figure {name} took {:.1?}", its.elapsed());
     }
     Ok(())
 }
@@ -57,41 +59,47 @@ pub(super) fn run(run: &mut Run) -> Result<()> {
 /// Figure 4a, and what §V-E says of touching and pinning beside it.
 fn rates(run: &mut Run, scale: &AllocScale) -> Result<()> {
     for &processes in &scale.processes {
-        let mut family = Family::start(processes)?;
-        let bytes = scale.share;
-        for growth in ["DirectAlloc", "IncrementalVmm"] {
-            let task = Task::Device {
-                bytes,
-                growth: growth.to_owned(),
-            };
-            let done = family.all(&task)?;
-            family.all(&Task::Free)?;
-            let case = format!("strategy={growth}, processes={processes}");
-            run.value(
-                &case,
-                "4a: device allocation, each process",
-                "bytes/s",
-                each(&done),
-            )?;
-        }
-        let host = scale.pinnable;
-        let done = family.all(&Task::Touch { bytes: host })?;
-        let case = format!("strategy=touch-1-thread, processes={processes}");
+        let name = format!("figure=4a, processes={processes}");
+        run.cell(&name, CELL, |run| rates_of(run, scale, processes))?;
+    }
+    Ok(())
+}
+
+fn rates_of(run: &mut Run, scale: &AllocScale, processes: usize) -> Result<()> {
+    let mut family = Family::start(processes)?;
+    let bytes = scale.share;
+    for growth in ["DirectAlloc", "IncrementalVmm"] {
+        let task = Task::Device {
+            bytes,
+            growth: growth.to_owned(),
+        };
+        let done = family.all(&task)?;
+        family.all(&Task::Free)?;
+        let case = format!("strategy={growth}, processes={processes}");
         run.value(
             &case,
-            "4a: host allocation, each process",
+            "4a: device allocation, each process",
             "bytes/s",
             each(&done),
         )?;
-        let pin = Task::Pin { lock: None };
-        host_row(run, "pin-touched", processes, &family.all(&pin)?)?;
-        family.all(&Task::Free)?;
-        let done = family.all(&Task::DirectPin { bytes: host })?;
-        family.all(&Task::Free)?;
-        host_row(run, "DirectPin", processes, &done)?;
-        let pieces = Task::Pieces { bytes: host };
-        host_row(run, "Pieces", processes, &family.all(&pieces)?)?;
     }
+    let host = scale.pinnable;
+    let done = family.all(&Task::Touch { bytes: host })?;
+    let case = format!("strategy=touch-1-thread, processes={processes}");
+    run.value(
+        &case,
+        "4a: host allocation, each process",
+        "bytes/s",
+        each(&done),
+    )?;
+    let pin = Task::Pin { lock: None };
+    host_row(run, "pin-touched", processes, &family.all(&pin)?)?;
+    family.all(&Task::Free)?;
+    let done = family.all(&Task::DirectPin { bytes: host })?;
+    family.all(&Task::Free)?;
+    host_row(run, "DirectPin", processes, &done)?;
+    let pieces = Task::Pieces { bytes: host };
+    host_row(run, "Pieces", processes, &family.all(&pieces)?)?;
     Ok(())
 }
 
@@ -165,14 +173,21 @@ fn by_strategy(
         if !is_here(strategy.1, scale.is_gpu()) {
             continue;
         }
-        for &interval in intervals {
-            let found = passes(&scale.device, &load(strategy, interval));
-            let Some(found) = tolerate(run, strategy.1, found)? else {
-                break;
-            };
-            let case = format!("strategy={}, interval={interval}", strategy.1);
-            blocking(run, &case, figures, &[found])?;
-        }
+        let name = format!(
+            "figures={}-{}, strategy={}",
+            figures.0, figures.1, strategy.1
+        );
+        run.cell(&name, CELL, |run| {
+            for &interval in intervals {
+                let found = passes(&scale.device, &load(strategy, interval));
+                let Some(found) = tolerate(run, strategy.1, found)? else {
+                    break;
+                };
+                let case = format!("strategy={}, interval={interval}", strategy.1);
+                blocking(run, &case, figures, &[found])?;
+            }
+            Ok(())
+        })?;
     }
     Ok(())
 }
@@ -180,28 +195,34 @@ fn by_strategy(
 /// Figures 4b and 4c: the device holds everything.
 fn large_device(run: &mut Run, scale: &AllocScale) -> Result<()> {
     for device in ["DirectAlloc", "IncrementalVmm"] {
-        for &interval in &scale.intervals {
-            let mut load = scale.load(scale.sweep_count, (device, "Pieces"), interval);
-            load.device_bytes = load.host_bytes;
-            load.host_bytes = 0;
-            let found = passes(&scale.device, &load)?;
-            let case = format!("strategy={device}, interval={interval}");
-            blocking(run, &case, ("4b", "4c"), &[found])?;
-        }
+        run.cell(&format!("figures=4b-4c, strategy={device}"), CELL, |run| {
+            for &interval in &scale.intervals {
+                let mut load = scale.load(scale.sweep_count, (device, "Pieces"), interval);
+                load.device_bytes = load.host_bytes;
+                load.host_bytes = 0;
+                let found = passes(&scale.device, &load)?;
+                let case = format!("strategy={device}, interval={interval}");
+                blocking(run, &case, ("4b", "4c"), &[found])?;
+            }
+            Ok(())
+        })?;
     }
     Ok(())
 }
 
 /// Figure 5c: two processes, which touch while they flush or not. They pin at once: `alloc-serial` has both orders.
 fn concurrency(run: &mut Run, scale: &AllocScale) -> Result<()> {
-    let mut family = Family::start(2)?;
     for host in ["TouchThenPin-Sequential", "TouchThenPin-Concurrent"] {
-        for &interval in &scale.intervals {
-            let load = scale.load(scale.sweep_count, ("IncrementalVmm", host), interval);
-            let found = in_family(&mut family, load)?;
-            let case = format!("touching={host}, interval={interval}");
-            blocking(run, &case, ("5c", "5c"), &found)?;
-        }
+        run.cell(&format!("figure=5c, touching={host}"), CELL, |run| {
+            let mut family = Family::start(2)?;
+            for &interval in &scale.intervals {
+                let load = scale.load(scale.sweep_count, ("IncrementalVmm", host), interval);
+                let found = in_family(&mut family, load)?;
+                let case = format!("touching={host}, interval={interval}");
+                blocking(run, &case, ("5c", "5c"), &found)?;
+            }
+            Ok(())
+        })?;
     }
     Ok(())
 }
@@ -209,16 +230,20 @@ fn concurrency(run: &mut Run, scale: &AllocScale) -> Result<()> {
 /// Figures 6a and 6b: every 20 ms, by the number of processes.
 fn weak_scaling(run: &mut Run, scale: &AllocScale) -> Result<()> {
     for &processes in &scale.processes {
-        let mut family = Family::start(processes)?;
-        for strategy in STRATEGIES {
-            if !matches!(strategy.1, "DirectPin" | "TouchThenPin-Auto" | "Pieces") {
-                continue;
-            }
-            let load = scale.load(scale.sweep_count, strategy, 20);
-            let found = in_family(&mut family, load)?;
-            let case = format!("strategy={}, processes={processes}", strategy.1);
-            blocking(run, &case, ("6a", "6b"), &found)?;
-        }
+        run.cell(
+            &format!("figures=6a-6b, processes={processes}"),
+            CELL,
+            |run| {
+                let mut family = Family::start(processes)?;
+                for strategy in compared() {
+                    let load = scale.load(scale.sweep_count, strategy, 20);
+                    let found = in_family(&mut family, load)?;
+                    let case = format!("strategy={}, processes={processes}", strategy.1);
+                    blocking(run, &case, ("6a", "6b"), &found)?;
+                }
+                Ok(())
+            },
+        )?;
     }
     Ok(())
 }
@@ -230,17 +255,16 @@ fn in_family(family: &mut Family, load: Load) -> Result<Vec<Passes>> {
 
 /// Figure 6c: an eighth, a quarter, a half and all of the goals' host cache, a checkpoint every 5 ms.
 fn host_sizes(run: &mut Run, scale: &AllocScale) -> Result<()> {
-    for strategy in STRATEGIES {
-        if !matches!(strategy.1, "DirectPin" | "TouchThenPin-Auto" | "Pieces") {
-            continue;
-        }
+    for strategy in compared() {
         for count in [scale.count / 4, scale.count / 2, scale.count, scale.longest] {
             let mut load = scale.load(count, strategy, 5);
             load.device_bytes = load.device_bytes.max(2 * scale.checkpoint);
             let mib = load.host_bytes / MIB;
-            let found = passes(&scale.device, &load)?;
             let case = format!("strategy={}, host MiB={mib}", strategy.1);
-            blocking(run, &case, ("6c", "6c"), &[found])?;
+            run.cell(&format!("figure=6c, {case}"), CELL, |run| {
+                let found = passes(&scale.device, &load)?;
+                blocking(run, &case, ("6c", "6c"), &[found])
+            })?;
         }
     }
     Ok(())

@@ -16,8 +16,7 @@ const PIECES: &str = "Pieces";
 
 pub(super) fn run(run: &mut Run) -> Result<()> {
     let scale = AllocScale::of_this_machine(run.is_quick())?;
-    scale.report(run)?;
-    touch_the_machine(run, &scale)?;
+    report_machine(run, &scale, touch_the_machine(&scale)?)?;
     // A goal that fails does not hide the others.
     let cold = cold_against_warm(run, &scale);
     if let Some(cold) = tolerate(run, "goal 1", cold)? {
@@ -36,16 +35,14 @@ pub(super) fn run(run: &mut Run) -> Result<()> {
 /// Goal 4 alone, see [`several_processes`].
 pub(super) fn run_serial(run: &mut Run) -> Result<()> {
     let scale = AllocScale::of_this_machine(run.is_quick())?;
-    scale.report(run)?;
-    touch_the_machine(run, &scale)?;
+    report_machine(run, &scale, touch_the_machine(&scale)?)?;
     several_processes(run, &scale)
 }
 
 /// Goal 1 alone, see [`cold_against_warm`].
 pub(super) fn run_cold(run: &mut Run) -> Result<()> {
     let scale = AllocScale::of_this_machine(run.is_quick())?;
-    scale.report(run)?;
-    touch_the_machine(run, &scale)?;
+    report_machine(run, &scale, touch_the_machine(&scale)?)?;
     cold_against_warm(run, &scale).map(drop)
 }
 
@@ -53,21 +50,25 @@ fn ns(time: Duration) -> f64 {
     time.as_nanos() as f64
 }
 
-/// Memory that a virtual machine never touched has to come from its host first, which is dear and is paid once. It is
-/// paid here, so that whatever is measured first does not pay it for all.
-fn touch_the_machine(run: &mut Run, scale: &AllocScale) -> Result<()> {
+/// Touches as much memory as the largest host cache has, twice, and returns both rates in bytes/s. A virtual machine gets memory from its
+/// host at the first touch, which is slow and happens once; without this, the first measurement would pay for all.
+pub(super) fn touch_the_machine(scale: &AllocScale) -> Result<[f64; 2]> {
     let bytes = scale.count * scale.checkpoint;
-    for pass in 1..=2 {
+    let touch = || {
         let memory = scale.device.reserve_host(bytes)?;
         let begun = Instant::now();
         touch_all(&memory, 8)?;
-        let rate = bytes as f64 / begun.elapsed().as_secs_f64();
-        run.value(
-            &format!("pass={pass}"),
-            "touching all, 8 threads",
-            "bytes/s",
-            rate,
-        )?;
+        anyhow::Ok(bytes as f64 / begun.elapsed().as_secs_f64())
+    };
+    Ok([touch()?, touch()?])
+}
+
+/// Reports the size of the experiment and the rates of both touches.
+pub(super) fn report_machine(run: &mut Run, scale: &AllocScale, touched: [f64; 2]) -> Result<()> {
+    scale.report(run)?;
+    for (pass, rate) in (1..).zip(touched) {
+        let case = format!("pass={pass}");
+        run.value(&case, "touching all, 8 threads", "bytes/s", rate)?;
     }
     Ok(())
 }

@@ -87,15 +87,18 @@ impl Value<'_> {
 
     pub(super) fn path(&self) -> Result<PathBuf, String> {
         match self {
-            Self::Paths(paths) if paths.len() == 1 => Ok(paths[0].clone()),
-            other => other.text().map(PathBuf::from),
+            Self::Paths(paths) if paths.len() == 1 => named(paths[0].clone()),
+            other => named(PathBuf::from(other.text()?)),
         }
     }
 
     pub(super) fn paths(&self) -> Result<Vec<PathBuf>, String> {
         match self {
-            Self::Paths(paths) => Ok(paths.clone()),
-            other => Ok(std::env::split_paths(other.text()?).collect()),
+            Self::Paths(paths) => paths.iter().cloned().map(named).collect(),
+            other => match other.text()? {
+                "" => Err(UNNAMED.to_owned()),
+                text => std::env::split_paths(text).map(named).collect(),
+            },
         }
     }
 
@@ -108,6 +111,15 @@ impl Value<'_> {
 
     pub(super) fn one_of<T: Copy>(&self, all: &[(&str, T)]) -> Result<T, String> {
         one_of(self.text()?, all)
+    }
+}
+
+const UNNAMED: &str = "a place has no name: name a directory (\".\" is the current one)";
+
+fn named(path: PathBuf) -> Result<PathBuf, String> {
+    match path.as_os_str().is_empty() {
+        true => Err(UNNAMED.to_owned()),
+        false => Ok(path),
     }
 }
 

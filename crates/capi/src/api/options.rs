@@ -5,83 +5,102 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tierflow_bind::Until;
+use tierflow_bind::{Options, Pool, Until};
+use tierflow_tier_alloc::{HostPool, PoolOptions};
 
 use crate::core::Core;
 use crate::failure::{Failure, Outcome, status};
+use crate::ffi::{In, Out, Text};
 use crate::group::{Group, RawGroup};
-use crate::options::Options;
-use crate::{ffi, handles};
+use crate::handles::{Handle, Named};
 
 type Shared = Mutex<Options>;
 
+impl Named for Shared {
+    const NAME: &'static str = "tf_options";
+}
+
+impl Named for HostPool {
+    const NAME: &'static str = "tf_host_pool";
+}
+
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn tf_version() -> *const c_char {
+extern "C" fn tf_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn tf_options_new(options: *mut u64) -> c_int {
-    status(|| {
-        let handle = handles::insert(Shared::default());
-        // SAFETY: the header's contract.
-        unsafe { ffi::put(options, handle, "options") }
-    })
+extern "C" fn tf_options_new(options: Out<Handle<Shared>>) -> c_int {
+    status(|| options.put(Handle::new(Shared::default()), "options"))
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn tf_options_set(
-    options: u64,
-    key: *const c_char,
-    value: *const c_char,
-) -> c_int {
+extern "C" fn tf_options_set(options: Handle<Shared>, key: Text<'_>, value: Text<'_>) -> c_int {
     status(|| {
-        let options = handles::get::<Shared>(options, "tf_options")?;
-        // SAFETY: the header's contract.
-        let key = unsafe { ffi::text(key, "key") }?;
-        // SAFETY: the header's contract.
-        let value = unsafe { ffi::text(value, "value") }?;
+        let options = options.get()?;
+        let (key, value) = (key.read("key")?, value.read("value")?);
         let unknown = || Err(Failure::argument(format!("no option is called {key:?}")));
         options.lock().set(key, value).unwrap_or_else(unknown)
     })
 }
 
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn tf_options_free(options: u64) -> c_int {
-    status(|| handles::take::<Shared>(options, "tf_options").map(drop))
+extern "C" fn tf_options_free(options: Handle<Shared>) -> c_int {
+    status(|| options.take().map(drop))
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn tf_open(
-    options: u64,
-    group: *const RawGroup,
-    engine: *mut u64,
-) -> c_int {
+extern "C" fn tf_host_pool_new(bytes: u64, slab: u64, pool: Out<Handle<HostPool>>) -> c_int {
     status(|| {
-        let options = handles::get::<Shared>(options, "tf_options")?;
-        let options = options.lock().clone();
-        // SAFETY: the header's contract.
-        let group = unsafe { ffi::read(group) };
-        let group = group.as_ref().map(Group::new).transpose()?;
-        if engine.is_null() {
-            return Err(Failure::argument("engine is null"));
-        }
-        let handle = handles::insert(Core::open(&options, group.map(Arc::new))?);
-        // SAFETY: the header's contract.
-        unsafe { ffi::put(engine, handle, "engine") }
+        let options = PoolOptions::new(bytes);
+        let options = match slab {
+            0 => options,
+            slab => options.slab(slab),
+        };
+        let made = HostPool::in_process(options).map_err(tierflow_engine::Error::from)?;
+        pool.put(Handle::new(made), "pool")
     })
 }
 
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn tf_close(engine: u64) -> c_int {
+extern "C" fn tf_options_set_pool(options: Handle<Shared>, pool: Handle<HostPool>) -> c_int {
     status(|| {
-        let core: Core = handles::take(engine, "tf_engine")?;
+        let pool = HostPool::clone(&*pool.get()?);
+        options.get()?.lock().host_pool = Some(Pool::Given(pool));
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn tf_host_pool_free(pool: Handle<HostPool>) -> c_int {
+    status(|| pool.take().map(drop))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn tf_open(
+    options: Handle<Shared>,
+    group: In<'_, RawGroup>,
+    engine: Out<Handle<Core>>,
+) -> c_int {
+    status(|| {
+        let options = options.get()?.lock().clone();
+        let group = group.read().as_ref().map(Group::new).transpose()?;
+        engine.exists("engine")?;
+        let core = Core::open(&options, group.map(Arc::new))?;
+        engine.put(Handle::new(core), "engine")
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn tf_close(engine: Handle<Core>) -> c_int {
+    status(|| {
+        let core = engine.take()?;
         let until = Until::patience(core.closing_patience());
         let closed = core.lends_nothing().and_then(|()| Ok(core.close(until)?));
         match closed {
             Ok(()) => close(core),
             Err(failure) => {
-                handles::put_back(engine, core);
+                engine.put_back(core);
                 Err(failure)
             }
         }
@@ -89,11 +108,11 @@ pub(crate) extern "C" fn tf_close(engine: u64) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn tf_end(engine: u64) -> c_int {
+extern "C" fn tf_end(engine: Handle<Core>) -> c_int {
     status(|| {
-        let core: Core = handles::take(engine, "tf_engine")?;
+        let core = engine.take()?;
         if let Err(failure) = core.lends_nothing() {
-            handles::put_back(engine, core);
+            engine.put_back(core);
             return Err(failure);
         }
         core.end(Duration::ZERO)

@@ -1,13 +1,13 @@
 //! Any rank's part of a version, for a group of another size than the one that wrote it.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::c_int;
 
 use tierflow_objects::History;
 use tierflow_store::Piece;
 
 use crate::failure::{Failure, Outcome, Status, status};
-use crate::ffi;
-use crate::memory::{RawRegion, overlap};
+use crate::ffi::{In, Out, Text};
+use crate::memory::{RawRegion, host_memory};
 
 /// The name under which an engine keeps a checkpoint's bytes.
 pub(crate) const NAME: &str = "checkpoint";
@@ -17,77 +17,48 @@ pub(super) fn open(directory: &str) -> Outcome<History> {
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn tf_find(
-    directory: *const c_char,
+extern "C" fn tf_find(
+    directory: Text<'_>,
     before: u64,
-    version: *mut u64,
-    ranks: *mut u32,
+    version: Out<u64>,
+    ranks: Out<u32>,
 ) -> c_int {
     status(|| {
-        // SAFETY: the header's contract.
-        let directory = unsafe { ffi::text(directory, "directory") }?;
+        let directory = directory.read("directory")?;
         let whole = open(directory)?.versions()?;
-        let older = whole
-            .iter()
-            .rev()
-            .find(|info| before == u64::MAX || info.version < before);
+        let is_older = |found: u64| before == u64::MAX || found < before;
+        let found = whole.iter().rev().find(|info| is_older(info.version));
         let none = || {
-            Failure::new(
-                Status::Unknown,
-                format!("{directory} holds no such version"),
-            )
+            let text = format!("{directory} holds no such version");
+            Failure::new(Status::Unknown, text)
         };
-        let found = older.ok_or_else(none)?;
-        // SAFETY: the header's contract.
-        unsafe { ffi::put(version, found.version, "version") }?;
-        // SAFETY: the header's contract.
-        unsafe { ffi::put(ranks, found.ranks, "ranks") }
+        let found = found.ok_or_else(none)?;
+        version.put(found.version, "version")?;
+        ranks.put(found.ranks, "ranks")
     })
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn tf_part_size(
-    directory: *const c_char,
-    version: u64,
-    rank: u32,
-    bytes: *mut u64,
-) -> c_int {
+extern "C" fn tf_part_size(directory: Text<'_>, version: u64, rank: u32, bytes: Out<u64>) -> c_int {
     status(|| {
-        // SAFETY: the header's contract.
-        let directory = unsafe { ffi::text(directory, "directory") }?;
-        let piece = open(directory)?.piece_of(version, rank)?;
-        // SAFETY: the header's contract.
-        unsafe { ffi::put(bytes, length(&piece), "bytes") }
+        let piece = open(directory.read("directory")?)?.piece_of(version, rank)?;
+        bytes.put(length(&piece), "bytes")
     })
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn tf_restore_from(
-    directory: *const c_char,
+extern "C" fn tf_restore_from(
+    directory: Text<'_>,
     version: u64,
     rank: u32,
-    regions: *const RawRegion,
+    regions: In<'_, RawRegion>,
     count: usize,
 ) -> c_int {
     status(|| {
-        // SAFETY: the header's contract.
-        let directory = unsafe { ffi::text(directory, "directory") }?;
-        // SAFETY: the header's contract.
-        let regions = unsafe { ffi::list(regions, count, "regions") }?;
-        if overlap(regions) {
-            return Err(Failure::argument("regions to restore to share bytes"));
-        }
-        let mut targets = Vec::new();
-        for region in regions.iter().filter(|region| region.bytes > 0) {
-            if region.address.is_null() {
-                return Err(Failure::argument("a region that has bytes is null"));
-            }
-            let bytes = usize::try_from(region.bytes).unwrap_or(usize::MAX);
-            // SAFETY: the header's contract: host memory, of which no two regions share bytes.
-            targets.push(unsafe { std::slice::from_raw_parts_mut(region.address.cast(), bytes) });
-        }
-        let piece = open(directory)?.piece_of(version, rank)?;
-        scatter(&piece, &mut targets)
+        let directory = directory.read("directory")?;
+        let mut targets = host_memory(regions.list(count, "regions")?)?;
+        targets.retain(|target| !target.is_empty());
+        scatter(&open(directory)?.piece_of(version, rank)?, &mut targets)
     })
 }
 

@@ -4,9 +4,10 @@ use std::ffi::{c_char, c_int};
 
 use tierflow_engine::Calls;
 
-use super::engine::engine;
+use crate::core::Core;
 use crate::failure::{Failure, status};
-use crate::ffi;
+use crate::ffi::{Out, Text};
+use crate::handles::Handle;
 
 /// `tf_calls` of the header.
 #[derive(Clone, Copy)]
@@ -43,9 +44,9 @@ impl From<Calls> for RawCalls {
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn tf_metrics_read(handle: u64, to: *mut RawMetrics) -> c_int {
+extern "C" fn tf_metrics_read(engine: Handle<Core>, to: Out<RawMetrics>) -> c_int {
     status(|| {
-        let metrics = engine(handle)?.engine.metrics();
+        let metrics = engine.get()?.engine.metrics();
         let mut restores_from = [0; TIERS];
         for (to, tier) in restores_from.iter_mut().zip(&metrics.tiers) {
             *to = tier.restores;
@@ -57,40 +58,35 @@ pub(crate) unsafe extern "C" fn tf_metrics_read(handle: u64, to: *mut RawMetrics
             consume: metrics.consume.into(),
             restores_from,
         };
-        // SAFETY: the header's contract.
-        unsafe { ffi::put(to, read, "metrics") }
+        to.put(read, "metrics")
     })
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn tf_report(
-    handle: u64,
-    buffer: *mut c_char,
+extern "C" fn tf_report(
+    engine: Handle<Core>,
+    buffer: Out<c_char>,
     size: usize,
-    length: *mut usize,
+    length: Out<usize>,
 ) -> c_int {
     status(|| {
-        let core = engine(handle)?;
+        let core = engine.get()?;
         let mut report = core.engine.metrics().to_string();
         for damage in core.engine.damage() {
             report.push_str(&format!("damage: {damage}\n"));
         }
-        // SAFETY: the header's contract.
-        let whole = unsafe { ffi::put_text(buffer, size, &report) };
-        match length.is_null() {
-            true => Ok(()),
-            // SAFETY: the header's contract.
-            false => unsafe { ffi::put(length, whole, "length") },
+        for gone in core.engine.losses() {
+            report.push_str(&format!("lost: version {}: {}\n", gone.version, gone.why));
         }
+        length.put_if_asked(buffer.put_text(size, &report));
+        Ok(())
     })
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn tf_write_timeline(handle: u64, path: *const c_char) -> c_int {
+extern "C" fn tf_write_timeline(engine: Handle<Core>, path: Text<'_>) -> c_int {
     status(|| {
-        let core = engine(handle)?;
-        // SAFETY: the header's contract.
-        let path = unsafe { ffi::text(path, "path") }?;
+        let (core, path) = (engine.get()?, path.read("path")?);
         let written = core.engine.write_timeline(path);
         written.map_err(|error| Failure::file(path.as_ref(), &error))
     })

@@ -3,11 +3,16 @@
 use std::ffi::c_int;
 use std::time::{Duration, Instant};
 
-use tierflow_engine::{Error, Notice, Version};
+use tierflow_engine::{Awaited, Error, Notice, Version};
 
-use super::engine::engine;
-use crate::failure::{Failure, Outcome, status};
-use crate::{ffi, handles};
+use crate::core::Core;
+use crate::failure::{Outcome, status};
+use crate::ffi::{self, In, Out};
+use crate::handles::{Handle, Named};
+
+impl Named for Notice {
+    const NAME: &'static str = "tf_notice";
+}
 
 /// Stands for no version.
 const NONE: Version = Version::MAX;
@@ -24,130 +29,107 @@ pub(crate) struct RawSuspension {
     pub(crate) seconds: f64,
 }
 
-/// The deadline so many seconds from now.
-fn deadline(seconds: f64) -> Outcome<Instant> {
-    let patience = ffi::patience(seconds)?.min(LONG);
-    Ok(Instant::now() + patience)
+/// A time of a job's, in seconds.
+fn patience(seconds: f64) -> Outcome<Duration> {
+    Ok(ffi::patience(seconds)?.min(LONG))
 }
 
-/// # Safety
-/// `to` is null, or can be written.
-unsafe fn suspend(
-    handle: u64,
+fn suspend(
+    engine: Handle<Core>,
     version: Option<Version>,
     seconds: f64,
-    to: *mut RawSuspension,
+    to: Out<RawSuspension>,
 ) -> c_int {
     status(|| {
-        let core = engine(handle)?;
-        let suspended = core.handle().suspend(version, deadline(seconds)?)?;
+        let (core, deadline) = (engine.get()?, Instant::now() + patience(seconds)?);
+        let suspended = core.handle().suspend(version, deadline)?;
         let raw = RawSuspension {
             version: suspended.version.unwrap_or(NONE),
             newest: suspended.newest.unwrap_or(NONE),
             seconds: suspended.expected.map_or(-1.0, |time| time.as_secs_f64()),
         };
-        // SAFETY: the caller's promise.
-        unsafe { ffi::put(to, raw, "suspension") }
+        to.put(raw, "suspension")
     })
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn tf_suspend(
-    handle: u64,
-    seconds: f64,
-    suspension: *mut RawSuspension,
-) -> c_int {
-    // SAFETY: the header's contract.
-    unsafe { suspend(handle, None, seconds, suspension) }
+extern "C" fn tf_suspend(engine: Handle<Core>, seconds: f64, to: Out<RawSuspension>) -> c_int {
+    suspend(engine, None, seconds, to)
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn tf_suspend_to(
-    handle: u64,
+extern "C" fn tf_suspend_to(
+    engine: Handle<Core>,
     version: Version,
     seconds: f64,
-    suspension: *mut RawSuspension,
+    to: Out<RawSuspension>,
 ) -> c_int {
-    // SAFETY: the header's contract.
-    unsafe { suspend(handle, Some(version), seconds, suspension) }
+    suspend(engine, Some(version), seconds, to)
 }
 
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn tf_suspend_wait(handle: u64, version: Version, seconds: f64) -> c_int {
+extern "C" fn tf_suspend_wait(engine: Handle<Core>, version: Version, seconds: f64) -> c_int {
     status(|| {
-        let (core, begun) = (engine(handle)?, Instant::now());
-        let suspended = core.handle().suspend(Some(version), deadline(seconds)?)?;
-        match suspended.wait(&|| false)? {
-            true => Ok(()),
-            false => Err(Failure::from(Error::TimedOut {
-                patience: begun.elapsed(),
-            })),
-        }
+        let (core, begun) = (engine.get()?, Instant::now());
+        let deadline = begun + patience(seconds)?;
+        let suspended = core.handle().suspend(Some(version), deadline)?;
+        let is_durable = suspended.wait(&|| false)?;
+        let late = || Error::TimedOut {
+            what: Awaited::Durable(version),
+            patience: begun.elapsed(),
+        };
+        is_durable.then_some(()).ok_or_else(|| late().into())
     })
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn tf_time_to_durable(
-    handle: u64,
+extern "C" fn tf_time_to_durable(
+    engine: Handle<Core>,
     version: Version,
-    seconds: *mut f64,
+    seconds: Out<f64>,
 ) -> c_int {
     status(|| {
-        let time = engine(handle)?.engine.time_to_durable(version)?;
-        let time = time.map_or(-1.0, |time| time.as_secs_f64());
-        // SAFETY: the header's contract.
-        unsafe { ffi::put(seconds, time, "seconds") }
+        let time = engine.get()?.engine.time_to_durable(version)?;
+        seconds.put(time.map_or(-1.0, |time| time.as_secs_f64()), "seconds")
     })
 }
 
-fn notice_of(handle: u64) -> Outcome<std::sync::Arc<Notice>> {
-    handles::get(handle, "tf_notice")
-}
-
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn tf_notice_open(
-    signals: *const c_int,
+extern "C" fn tf_notice_open(
+    signals: In<'_, c_int>,
     count: usize,
     grace: f64,
-    notice: *mut u64,
+    notice: Out<Handle<Notice>>,
 ) -> c_int {
     status(|| {
-        // SAFETY: the header's contract.
-        let signals = unsafe { ffi::list(signals, count, "signals") }?;
-        let made = match signals {
+        let made = match signals.list(count, "signals")? {
             [] => Notice::new(),
-            signals => Notice::on_signals(signals, ffi::patience(grace)?.min(LONG))?,
+            signals => Notice::on_signals(signals, patience(grace)?)?,
         };
-        // SAFETY: the header's contract.
-        unsafe { ffi::put(notice, handles::insert(made), "notice") }
+        notice.put(Handle::new(made), "notice")
     })
 }
 
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn tf_notice_give(notice: u64, grace: f64) -> c_int {
+extern "C" fn tf_notice_give(notice: Handle<Notice>, grace: f64) -> c_int {
     status(|| {
-        let grace = ffi::patience(grace)?.min(LONG);
-        notice_of(notice)?.give(grace);
+        let grace = patience(grace)?;
+        notice.get()?.give(grace);
         Ok(())
     })
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn tf_notice_left(notice: u64, seconds: *mut f64) -> c_int {
+extern "C" fn tf_notice_left(notice: Handle<Notice>, seconds: Out<f64>) -> c_int {
     status(|| {
-        let deadline = notice_of(notice)?.deadline();
         let left = |at: Instant| at.saturating_duration_since(Instant::now());
+        let deadline = notice.get()?.deadline();
         let left = deadline.map_or(f64::INFINITY, |at| left(at).as_secs_f64());
-        // SAFETY: the header's contract.
-        unsafe { ffi::put(seconds, left, "seconds") }
+        seconds.put(left, "seconds")
     })
 }
 
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn tf_notice_close(notice: u64) -> c_int {
-    status(|| {
-        let closed: Notice = handles::take(notice, "tf_notice")?;
-        drop(closed);
-        Ok(())
-    })
+extern "C" fn tf_notice_close(notice: Handle<Notice>) -> c_int {
+    status(|| notice.take().map(drop))
 }

@@ -6,21 +6,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tierflow_bind::Door;
 
 use super::config::{Config, usual_host_cache};
 use super::foretold::Foretold;
 use super::history::History;
 use super::housekeeping::Housekeeping;
 use super::keeping::Keeping;
-use super::losses::lost_with_nodes;
+use super::losses::{lost_with_nodes, tell_of_start};
 use super::other_groups::{GROUP, unused};
 use super::restart::Reading;
 use super::writing::Writing;
 use crate::core::Core;
 use crate::failure::{Failure, Outcome, Status};
 use crate::group::Group;
-use crate::handles;
-use crate::memory::{ANYWHERE, RawRegion, Span};
+use crate::handles::Handle;
+use crate::memory::RawRegion;
 
 /// Regions that are not of a checkpoint of a certain name.
 pub(super) const DEFAULT: &str = "default";
@@ -41,16 +42,10 @@ unsafe impl Send for Protected {}
 unsafe impl Sync for Protected {}
 
 impl Protected {
-    /// # Safety
-    /// By the contract of `VELOC_Mem_protect`, the memory is there, and the call that this is part of has it for itself.
-    pub(super) unsafe fn span(self, core: &Core, bytes: u64) -> Outcome<Span> {
-        let raw = RawRegion {
-            address: self.address,
-            bytes,
-            place: ANYWHERE,
-        };
-        // SAFETY: the caller's promise.
-        unsafe { Span::new(core, raw) }
+    /// Some of its bytes, for a call that has them for itself.
+    pub(super) fn region(self, bytes: u64) -> RawRegion {
+        // SAFETY: by the contract of `VELOC_Mem_protect`, the memory is there, and the call that this is part of has it for itself.
+        unsafe { RawRegion::anywhere(self.address, bytes) }
     }
 }
 
@@ -98,7 +93,7 @@ unsafe impl Send for Context {}
 
 pub(super) struct Client {
     pub(super) core: Arc<Core>,
-    pub(super) handle: u64,
+    pub(super) handle: Handle<Core>,
     pub(super) config: Config,
     pub(super) rank: u32,
     pub(super) keeping: Arc<Keeping>,
@@ -134,7 +129,12 @@ impl Client {
         if !config.has_host_cache {
             config.options.host_cache = usual_host_cache(ranks_here);
         }
-        let opened = Core::open(&config.options, group.clone()).and_then(|core| {
+        let door = Door {
+            // Told below, by the names of checkpoints.
+            started: |_| {},
+            ..Door::default()
+        };
+        let opened = Core::open_by(door, &config.options, group.clone()).and_then(|core| {
             let loaded = History::load(&core.engine, core.group.is_some())?;
             Ok((Arc::new(core), loaded))
         });
@@ -145,6 +145,7 @@ impl Client {
             config.options.group_patience(),
         )?;
         let (core, (history, next_serial)) = opened;
+        tell_of_start(&core.engine, &history);
         let place = config.options.external.as_ref();
         let place = place.or(config.options.node_local.as_ref());
         let is_first = group.as_ref().is_some_and(|group| group.rank == 0);
@@ -164,7 +165,7 @@ impl Client {
             ..State::default()
         };
         Ok(Self {
-            handle: handles::share(&core),
+            handle: Handle::of(&core),
             core,
             config,
             rank,
@@ -181,10 +182,11 @@ impl Client {
         group: &str,
         id: i32,
         address: *mut c_void,
-        bytes: Option<u64>,
+        bytes: Option<usize>,
     ) -> Outcome {
         let bytes = bytes.filter(|bytes| isize::try_from(*bytes).is_ok());
         let bytes = bytes.ok_or_else(|| Failure::argument(format!("region {id} is too large")))?;
+        let bytes = bytes as u64;
         if address.is_null() && bytes > 0 {
             return Err(Failure::argument(format!("region {id} is null")));
         }
@@ -201,6 +203,11 @@ impl Client {
         let removed = regions.and_then(|regions| regions.remove(&i64::from(id)));
         let missing = || Failure::argument(format!("no region {id} is protected"));
         removed.map(drop).ok_or_else(missing)
+    }
+
+    pub(super) fn unprotect_all(&self, group: &str) -> Outcome {
+        self.state.lock().regions.remove(group);
+        Ok(())
     }
 
     pub(super) fn wait(&self) -> Outcome {

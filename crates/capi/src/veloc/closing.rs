@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tierflow_bind::Until;
+use tierflow_store::{Repository, Vault};
 
 use super::client::Client;
 use crate::api::close;
 use crate::failure::{Failure, Outcome, Status};
-use crate::handles;
 
 impl Client {
     /// Adds the versions that are not durable to what a wait for them returned.
@@ -34,7 +34,7 @@ impl Client {
     /// The end of a program that did not call `VELOC_Finalize`: waits as [`close`](Self::close) does, but for the other ranks, which
     /// may be gone. The failure names what is lost.
     pub(super) fn end_with_program(&self) -> Outcome {
-        let patience = self.config.options.closing_patience;
+        let patience = self.config.options.closing_patience();
         let waited = self.housekeeping.wait_while_moving(patience);
         let ended = self.name_lost(waited);
         let handle = self.core.handle();
@@ -48,7 +48,7 @@ impl Client {
     /// Ends the client. All checkpoints taken so far are durable before, unless nothing moves any more for `closing_patience`:
     /// then those that are lost are named.
     pub(super) fn close(self) -> Outcome {
-        let patience = self.config.options.closing_patience;
+        let patience = self.config.options.closing_patience();
         let durable = self.housekeeping.wait_while_moving(patience);
         let waited = self.name_lost(self.core.protect_after(durable));
         let group = self.core.group.clone();
@@ -64,7 +64,7 @@ impl Client {
             let written = self.core.engine.write_timeline(&path);
             written.map_err(|error| Failure::file(path.as_ref(), &error))?;
         }
-        handles::forget(self.handle);
+        self.handle.forget();
         let ranks = group
             .as_ref()
             .map_or((0, 1), |group| (group.rank, group.ranks));
@@ -83,8 +83,12 @@ impl Client {
             return Ok(());
         }
         let options = &self.config.options;
-        if let Some(external) = &options.external {
-            remove_unlisted(external, ranks, &held)?;
+        let mut of_rank = options.clone();
+        (of_rank.ranks.rank, of_rank.ranks.ranks) = ranks;
+        match (of_rank.vault_of_agent()?, &options.external) {
+            (Some(agent), _) => remove_unlisted(&*agent, &held)?,
+            (None, Some(external)) => remove_unlisted(&writer(external, ranks)?, &held)?,
+            (None, None) => {}
         }
         if let (Some(scratch), Some(_)) = (&options.node_local, options.redundancy) {
             tierflow_redundancy::ParityStore::of_rank(scratch, ranks.0)?.retain(&held)?;
@@ -93,21 +97,22 @@ impl Client {
         let cleaned = state.cleaned.iter().flat_map(|name| history.versions(name));
         let cleaned: BTreeSet<u64> = cleaned.flat_map(|head| head.numbers(true)).collect();
         match &options.node_local {
-            Some(scratch) => remove_unlisted(
-                scratch,
-                ranks,
-                &held.difference(&cleaned).copied().collect(),
-            ),
+            Some(scratch) => {
+                let kept = held.difference(&cleaned).copied().collect();
+                remove_unlisted(&writer(scratch, ranks)?, &kept)
+            }
             None => Ok(()),
         }
     }
 }
 
-/// Removes this rank's pieces of all but these versions from a directory or an object store: `VELOC_Cleanup` removed the others, or
-/// ranks since killed discarded them.
-fn remove_unlisted(place: &Path, (rank, ranks): (u32, u32), kept: &BTreeSet<u64>) -> Outcome {
-    let place = tierflow_objects::History::writer(place, rank, ranks)?;
-    let pieces = place.own_pieces()?.into_iter().map(|piece| piece.version);
+fn writer(place: &Path, (rank, ranks): (u32, u32)) -> Outcome<Repository> {
+    Ok(tierflow_objects::History::writer(place, rank, ranks)?)
+}
+
+/// Removes this rank's pieces of all but these versions: `VELOC_Cleanup` removed the others, or ranks since killed discarded them.
+fn remove_unlisted(place: &dyn Vault, kept: &BTreeSet<u64>) -> Outcome {
+    let pieces = place.pieces()?.into_iter().map(|piece| piece.version);
     let others: BTreeSet<u64> = pieces.filter(|version| !kept.contains(version)).collect();
     match others.is_empty() {
         true => Ok(()),

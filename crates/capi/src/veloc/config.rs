@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use tierflow_bind::parse::{number, one_of, seconds};
+use tierflow_bind::{OPTIONS, Options};
 use tierflow_redundancy::Redundancy;
 use tierflow_store::Place;
 
 use crate::failure::{Failure, Outcome};
 use crate::group::Group;
-use crate::options::{Options, number, one_of, seconds};
 
 /// The order in which a name's versions will be restored, by the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,19 +72,6 @@ const IGNORED_KEYS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Options of the engine that VELOC's client chooses itself. All others are keys of its configuration.
-const CHOSEN_KEYS: &[&str] = &[
-    "scratch",
-    "node_local",
-    "node_local_limit",
-    "storage_limit",
-    "external",
-    "keep_newest",
-    "keep_every",
-    "after_restore",
-    "durable_in_order",
-];
-
 /// Keys that have an effect here, and are no options of the engine.
 const CLIENT_KEYS: &[&str] = &[
     "scratch",
@@ -134,43 +122,23 @@ impl Config {
                 warnings.push(format!("`{key}` has no effect: {why}"));
             }
         }
-        let wrong = |key: &str, value: &str, why: String| {
-            Failure::argument(format!("{key} = {value}: {why}"))
-        };
         let mut take = |key: &str| given.remove(key).filter(|value| !value.is_empty());
-        let is_sync = match take("mode") {
-            None => false,
-            Some(value) => one_of(&value, &[("sync", true), ("async", false)])
-                .map_err(|why| wrong("mode", &value, why))?,
-        };
-        let max_versions = match take("max_versions") {
-            None => 0,
-            Some(value) => number(&value).map_err(|why| wrong("max_versions", &value, why))?,
-        };
-        let wait_patience = take("wait_patience")
-            .map(|value| seconds(&value).map_err(|why| wrong("wait_patience", &value, why)));
-        let wait_patience = wait_patience.transpose()?;
-        let hints = match take("hints") {
-            None => Hints::None,
-            Some(value) => {
-                let all = [
-                    ("none", Hints::None),
-                    ("reverse", Hints::Reverse),
-                    ("forward", Hints::Forward),
-                ];
-                one_of(&value, &all).map_err(|why| wrong("hints", &value, why))?
-            }
-        };
+        let modes = [("sync", true), ("async", false)];
+        let is_sync = parsed(&mut take, "mode", |value| one_of(value, &modes))?;
+        let max_versions = parsed(&mut take, "max_versions", number)?.unwrap_or(0);
+        let wait_patience = parsed(&mut take, "wait_patience", seconds)?;
+        let orders = [
+            ("none", Hints::None),
+            ("reverse", Hints::Reverse),
+            ("forward", Hints::Forward),
+        ];
+        let hints = parsed(&mut take, "hints", |value| one_of(value, &orders))?;
         let missing = || {
             Failure::argument("the configuration has no `scratch`: name a directory of the node")
         };
         let scratch = PathBuf::from(take("scratch").ok_or_else(missing)?);
         let persistent = take("persistent").map(PathBuf::from);
-        let interval = take("persistent_interval").map(|value| {
-            let read = value.parse::<i64>().map_err(|error| error.to_string());
-            read.map_err(|why| wrong("persistent_interval", &value, why))
-        });
-        let persistent = match interval.transpose()? {
+        let persistent = match parsed(&mut take, "persistent_interval", number::<i64>)? {
             Some(interval) if interval < 0 => None,
             Some(interval) if interval > 0 => {
                 let text = "`persistent_interval` has no effect: every version is made persistent";
@@ -179,11 +147,8 @@ impl Config {
             }
             _ => persistent,
         };
-        let coded = take("ec_interval").map(|value| {
-            let read = value.parse::<i64>().map_err(|error| error.to_string());
-            read.map_err(|why| wrong("ec_interval", &value, why))
-        });
-        let coded = coded.transpose()?.filter(|interval| *interval >= 0);
+        let coded = parsed(&mut take, "ec_interval", number::<i64>)?;
+        let coded = coded.filter(|interval| *interval >= 0);
         if coded.is_some_and(|interval| interval > 0) {
             let text = "`ec_interval` is as if it were 0: redundancy is made of every version";
             warnings.push(text.to_owned());
@@ -234,11 +199,11 @@ impl Config {
         );
         Ok(Self {
             options,
-            is_sync,
+            is_sync: is_sync.unwrap_or(false),
             max_versions,
             wait_patience,
             meeting_patience,
-            hints,
+            hints: hints.unwrap_or(Hints::None),
             scratch,
             persistent,
             has_host_cache,
@@ -265,11 +230,23 @@ impl Config {
     }
 }
 
+/// The value of a key, if there is one.
+fn parsed<T>(
+    take: &mut impl FnMut(&str) -> Option<String>,
+    key: &str,
+    parse: impl FnOnce(&str) -> Result<T, String>,
+) -> Outcome<Option<T>> {
+    let value = take(key).map(|value| {
+        parse(&value).map_err(|why| Failure::argument(format!("{key} = {value}: {why}")))
+    });
+    value.transpose()
+}
+
 /// Returns true for an option of the engine that the configuration may choose.
 fn is_option(key: &str) -> bool {
-    // An option says what is wrong with a value that is none.
-    let mut trial = Options::default();
-    !CHOSEN_KEYS.contains(&key) && trial.set(key, "").is_some()
+    OPTIONS
+        .iter()
+        .any(|option| option.key == key && option.veloc == key)
 }
 
 fn is_known(key: &str) -> bool {
@@ -339,13 +316,17 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let scratch = directory.path().display();
         let text = format!(
-            "scratch = {scratch}\ncompress = f32\nflush = needed\nexternal = {scratch}/e\nkeep_newest = 3"
+            "scratch = {scratch}\ncompress = f32\nflush = needed\nexternal = {scratch}/e\nkeep_newest = 3\nkeep_younger_than = 60\nrank = 1\n\
+             dedup = 128\ndedup_reads = 3"
         );
         let error = config(&text.replace("needed", "soon")).unwrap_err();
         assert!(error.text.contains("flush = soon"), "{}", error.text);
         let config = config(&text).unwrap();
         assert_eq!(config.options.external, None);
-        assert_eq!(config.warnings.len(), 2, "{:?}", config.warnings);
+        assert_eq!(config.options.dedup_reads, Some(3));
+        assert_eq!(config.options.younger_than, None);
+        assert_eq!(config.options.ranks.rank, 0);
+        assert_eq!(config.warnings.len(), 4, "{:?}", config.warnings);
         assert!(is_known("compress") && is_known("dedup") && is_known("max_versions"));
         assert!(!is_known("external") && !is_known("nonsense"));
     }

@@ -38,11 +38,12 @@ impl Client {
         Ok(())
     }
 
-    pub(super) fn start_prefetches(&self) {
+    pub(super) fn start_prefetches(&self) -> Outcome {
         let mut state = self.state.lock();
         state.foretold.has_started = true;
         self.foretell(&mut state);
         self.core.engine.prefetch_start();
+        Ok(())
     }
 
     /// Tells the engine of the versions that were enqueued, as far as they were taken by now.

@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tierflow_engine::{Engine, read_piece};
+use tierflow_store::veloc::Names;
 
 use super::head::{Head, head_of, is_head, serial_of};
 use crate::failure::Outcome;
 
 #[derive(Debug, Default)]
 pub(super) struct History {
-    names: BTreeMap<String, BTreeMap<u64, Head>>,
+    /// The heads that count.
+    names: Names,
     /// Versions to be discarded once a newer one of their name is durable.
     outdated: Vec<Head>,
     /// Parts of earlier runs' checkpoints that were never ended, to be discarded once a newer checkpoint is durable.
@@ -48,7 +50,7 @@ impl History {
                 history.insert(head);
             }
         }
-        history.earlier = history.names.keys().cloned().collect();
+        history.earlier = history.names().into_iter().collect();
         // The parts of a head that cannot be read now may be needed once it can.
         let is_left = |number: &u64| !held.contains(&head_of(serial_of(*number)));
         history.leftovers = held.iter().copied().filter(is_left).collect();
@@ -73,14 +75,7 @@ impl History {
     /// Adds a newer version. Those of its name with the same number or higher ones were written before the application
     /// restarted from an older one, but for those that it spares: they are outdated, and discarded once this one is durable.
     pub(super) fn insert(&mut self, head: Head) {
-        let versions = self.names.entry(head.name.clone()).or_default();
-        for (version, old) in versions.split_off(&head.version) {
-            match head.supersedes(&old) {
-                true => self.outdated.push(old),
-                false => drop(versions.insert(version, old)),
-            }
-        }
-        versions.insert(head.version, head);
+        self.outdated.extend(self.names.insert(head));
     }
 
     /// Removes and returns what was never ended, now that a newer checkpoint is durable.
@@ -113,26 +108,17 @@ impl History {
         let Some(oldest) = whole.map(|head| head.version).nth(most.saturating_sub(1)) else {
             return Vec::new();
         };
-        let Some(versions) = self.names.get_mut(name) else {
-            return Vec::new();
-        };
-        let is_kept = |head: &Head| head.version >= oldest || head.serial < spared;
-        let (kept, beyond) = std::mem::take(versions)
-            .into_iter()
-            .partition(|(_, head)| is_kept(head));
-        *versions = kept;
-        let beyond: BTreeMap<u64, Head> = beyond;
-        beyond.into_values().collect()
+        let is_beyond = |head: &Head| head.version < oldest && head.serial >= spared;
+        self.names.extract(name, is_beyond)
     }
 
     /// Removes and returns all versions of a name.
     pub(super) fn remove(&mut self, name: &str) -> Vec<Head> {
-        let versions = self.names.remove(name).unwrap_or_default();
-        versions.into_values().collect()
+        self.names.extract(name, |_| true)
     }
 
     pub(super) fn names(&self) -> Vec<String> {
-        self.names.keys().cloned().collect()
+        self.names.iter().map(|(name, _)| name.to_owned()).collect()
     }
 
     pub(super) fn find(&self, name: &str, version: u64) -> Option<&Head> {
@@ -142,8 +128,14 @@ impl History {
     /// The checkpoint of a version, of this name if it has one, else the one that was taken last.
     pub(super) fn of_version(&self, name: Option<&str>, version: u64) -> Option<&Head> {
         let own = name.and_then(|name| self.find(name, version));
-        let all = self.names.values().filter_map(|own| own.get(&version));
+        let all = self.names.iter().filter_map(|(_, own)| own.get(&version));
         own.or_else(|| all.max_by_key(|head| head.serial))
+    }
+
+    /// The checkpoint of this serial.
+    pub(super) fn of_serial(&self, serial: u64) -> Option<&Head> {
+        let mut all = self.names.iter().flat_map(|(_, own)| own.values());
+        all.find(|head| head.serial == serial)
     }
 
     /// The newest version of a name that is no newer than `most`.

@@ -1,16 +1,39 @@
 //! Checkpoints that were lost with their nodes, by the names that the application gave them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use tierflow_bind::log_start;
 use tierflow_engine::Engine;
 use tierflow_store::{Gone, Options, Repository};
 
-use super::head::{Head, is_head};
+use super::head::{Head, is_head, serial_of};
+use super::history::History;
 use super::restart::read;
 
 /// Checkpoints that are named, of those that are lost for the same reason: the newest.
 const MOST_NAMED: usize = 8;
+
+/// Writes to the log what a start found, by the names that the application gave. Losses with nodes have a line of their own.
+pub(super) fn tell_of_start(engine: &Engine, history: &History) {
+    let names = history.names();
+    let count: usize = names
+        .iter()
+        .map(|name| history.versions(name).count())
+        .sum();
+    let lost: BTreeSet<u64> = engine.losses().iter().map(|gone| gone.version).collect();
+    let is_lost = |version: Option<u64>| version.is_some_and(|version| lost.contains(&version));
+    let others = engine.damage().into_iter();
+    let others = others.filter(|damage| !damage.names_losses() && !is_lost(damage.version));
+    let others = others.map(|mut damage| match damage.version.take() {
+        None => damage.to_string(),
+        Some(version) => match history.of_serial(serial_of(version)) {
+            Some(head) => format!("version {} of {:?}: {damage}", head.version, head.name),
+            None => format!("a checkpoint without a name: {damage}"),
+        },
+    });
+    log_start(&format!("opened; checkpoints held: {count}"), others);
+}
 
 /// Returns a line about all checkpoints that more nodes were lost with than their redundancy bears, as far as this rank has a piece of
 /// their heads in its `node` directory.

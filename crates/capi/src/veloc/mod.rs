@@ -21,12 +21,13 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use parking_lot::RwLock;
-use tierflow_bind::at_exit;
+use tierflow_bind::{PerProcess, at_exit};
 
+use crate::core::Core;
 use crate::failure::{Failure, Outcome, Status, guarded, message};
-use crate::ffi;
+use crate::ffi::{In, Out, Text};
 use crate::group::{Group, RawGroup};
-use crate::process::PerProcess;
+use crate::handles::Handle;
 use client::{Client, Context, DEFAULT, Observer, Which};
 
 const SUCCESS: c_int = 0;
@@ -99,43 +100,28 @@ extern "C" fn end_of_program() {
     std::mem::forget(client);
 }
 
-/// # Safety
-/// `file` is null or a string.
-unsafe fn file_name<'a>(file: *const c_char) -> Outcome<&'a str> {
-    match file.is_null() {
-        true => Ok(""),
-        // SAFETY: the caller's promise.
-        false => unsafe { ffi::text(file, "cfg_file") },
-    }
+fn named(call: &str, name: Text<'_>, run: impl FnOnce(&Client, &str) -> Outcome) -> c_int {
+    with(call, |client| run(client, name.read("name")?))
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn VELOC_Init_single(id: u32, file: *const c_char) -> c_int {
+extern "C" fn VELOC_Init_single(id: u32, file: Text<'_>) -> c_int {
     told("VELOC_Init_single", || {
-        // SAFETY: the header's contract.
-        let file = unsafe { file_name(file) }?;
-        init(file, None, id).map(|()| SUCCESS)
+        init(file.or_empty("cfg_file")?, None, id).map(|()| SUCCESS)
     })
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn VELOC_Init_group(
-    group: *const RawGroup,
-    file: *const c_char,
-) -> c_int {
+extern "C" fn VELOC_Init_group(group: In<'_, RawGroup>, file: Text<'_>) -> c_int {
     told("VELOC_Init", || {
-        // SAFETY: the header's contract.
-        let group = unsafe { ffi::read(group) };
         let missing = || Failure::argument("the group is null");
-        let group = Group::new(&group.ok_or_else(missing)?)?;
-        // SAFETY: the header's contract.
-        let file = unsafe { file_name(file) }?;
-        init(file, Some(group), 0).map(|()| SUCCESS)
+        let group = Group::new(&group.read().ok_or_else(missing)?)?;
+        init(file.or_empty("cfg_file")?, Some(group), 0).map(|()| SUCCESS)
     })
 }
 
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn VELOC_Finalize(_drain: c_int) -> c_int {
+extern "C" fn VELOC_Finalize(_drain: c_int) -> c_int {
     told("VELOC_Finalize", || {
         client()?;
         let missing = || Failure::new(Status::Closed, "VELOC_Init was not called");
@@ -149,123 +135,93 @@ pub(crate) extern "C" fn VELOC_Finalize(_drain: c_int) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn VELOC_Engine() -> u64 {
-    guarded(|| Ok(client()?.handle)).unwrap_or(0)
+extern "C" fn VELOC_Engine() -> Handle<Core> {
+    guarded(|| Ok(client()?.handle)).unwrap_or(Handle::NONE)
 }
 
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn VELOC_Mem_protect(
-    id: c_int,
-    address: *mut c_void,
-    count: usize,
-    base_size: usize,
-) -> c_int {
-    let bytes = count.checked_mul(base_size).map(|bytes| bytes as u64);
+extern "C" fn VELOC_Mem_protect(id: c_int, at: *mut c_void, count: usize, size: usize) -> c_int {
+    let bytes = count.checked_mul(size);
     with("VELOC_Mem_protect", |client| {
-        client.protect(DEFAULT, id, address, bytes)
+        client.protect(DEFAULT, id, at, bytes)
     })
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn VELOC_Region_protect(
+extern "C" fn VELOC_Region_protect(
     id: c_int,
-    address: *mut c_void,
+    at: *mut c_void,
     count: usize,
-    base_size: usize,
-    name: *const c_char,
+    size: usize,
+    name: Text<'_>,
 ) -> c_int {
-    let bytes = count.checked_mul(base_size).map(|bytes| bytes as u64);
-    with("VELOC_Region_protect", |client| {
-        // SAFETY: the header's contract.
-        let name = unsafe { ffi::text(name, "name") }?;
-        client.protect(name, id, address, bytes)
+    let bytes = count.checked_mul(size);
+    named("VELOC_Region_protect", name, |client, name| {
+        client.protect(name, id, at, bytes)
     })
 }
 
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn VELOC_Mem_unprotect(id: c_int) -> c_int {
+extern "C" fn VELOC_Mem_unprotect(id: c_int) -> c_int {
     with("VELOC_Mem_unprotect", |client| {
         client.unprotect(DEFAULT, id)
     })
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn VELOC_Region_unprotect(id: c_int, name: *const c_char) -> c_int {
-    with("VELOC_Region_unprotect", |client| {
-        // SAFETY: the header's contract.
-        client.unprotect(unsafe { ffi::text(name, "name") }?, id)
+extern "C" fn VELOC_Region_unprotect(id: c_int, name: Text<'_>) -> c_int {
+    named("VELOC_Region_unprotect", name, |client, name| {
+        client.unprotect(name, id)
     })
 }
 
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn VELOC_Mem_clear() -> c_int {
-    with("VELOC_Mem_clear", |client| {
-        client.state.lock().regions.remove(DEFAULT);
-        Ok(())
-    })
+extern "C" fn VELOC_Mem_clear() -> c_int {
+    with("VELOC_Mem_clear", |client| client.unprotect_all(DEFAULT))
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn VELOC_Region_clear(name: *const c_char) -> c_int {
-    with("VELOC_Region_clear", |client| {
-        // SAFETY: the header's contract.
-        let name = unsafe { ffi::text(name, "name") }?;
-        client.state.lock().regions.remove(name);
-        Ok(())
-    })
+extern "C" fn VELOC_Region_clear(name: Text<'_>) -> c_int {
+    named("VELOC_Region_clear", name, Client::unprotect_all)
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn VELOC_Route_file(
-    original: *const c_char,
-    routed: *mut c_char,
-) -> c_int {
+extern "C" fn VELOC_Route_file(original: Text<'_>, routed: Out<c_char>) -> c_int {
     with("VELOC_Route_file", |client| {
-        // SAFETY: the header's contract.
-        let path = client.route(unsafe { ffi::text(original, "original") }?)?;
+        let path = client.route(original.read("original")?)?;
         let path = String::from_utf8_lossy(path.as_os_str().as_bytes());
-        if path.len() >= ROUTED || routed.is_null() {
+        if path.len() >= ROUTED {
             let text = format!("{path} does not fit into VELOC_MAX_NAME bytes");
             return Err(Failure::argument(text));
         }
-        // SAFETY: the header's contract: room for `VELOC_MAX_NAME`, or as many as the path has.
-        unsafe { ffi::put_text(routed, path.len() + 1, &path) };
+        routed.exists("routed")?;
+        // Some programs have room for the path alone.
+        routed.put_text(path.len() + 1, &path);
         Ok(())
     })
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn VELOC_Cleanup(name: *const c_char) -> c_int {
-    with("VELOC_Cleanup", |client| {
-        // SAFETY: the header's contract.
-        client.clean(unsafe { ffi::text(name, "name") }?)
-    })
+extern "C" fn VELOC_Cleanup(name: Text<'_>) -> c_int {
+    named("VELOC_Cleanup", name, Client::clean)
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn VELOC_Checkpoint_begin(
-    name: *const c_char,
-    version: c_int,
-) -> c_int {
-    with("VELOC_Checkpoint_begin", |client| {
-        // SAFETY: the header's contract.
-        client.begin(unsafe { ffi::text(name, "name") }?, version)
+extern "C" fn VELOC_Checkpoint_begin(name: Text<'_>, version: c_int) -> c_int {
+    named("VELOC_Checkpoint_begin", name, |client, name| {
+        client.begin(name, version)
     })
 }
 
 /// `VELOC_CKPT_*` and `VELOC_RECOVER_*`.
-///
-/// # Safety
-/// `ids` are `count` identifiers, or null.
-unsafe fn which(mode: c_int, ids: *const c_int, count: c_int) -> Outcome<Which> {
+fn which(mode: c_int, ids: In<'_, c_int>, count: c_int) -> Outcome<Which> {
     let count = usize::try_from(count);
     let count = count.map_err(|_| Failure::argument("id_count is less than 0"))?;
     let ids = match mode {
         0 => return Ok(Which::All),
-        // SAFETY: the caller's promise.
-        _ => unsafe { ffi::list(ids, count, "ids") }?,
+        _ => ids.list(count, "ids")?.iter(),
     };
-    let ids: BTreeSet<i64> = ids.iter().map(|id| i64::from(*id)).collect();
+    let ids: BTreeSet<i64> = ids.map(|id| i64::from(*id)).collect();
     match mode {
         1 => Ok(Which::Some(ids)),
         2 => Ok(Which::Rest(ids)),
@@ -276,49 +232,40 @@ unsafe fn which(mode: c_int, ids: *const c_int, count: c_int) -> Outcome<Which> 
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn VELOC_Checkpoint_selective(
-    mode: c_int,
-    ids: *mut c_int,
-    count: c_int,
-) -> c_int {
+extern "C" fn VELOC_Checkpoint_selective(mode: c_int, ids: In<'_, c_int>, count: c_int) -> c_int {
     with("VELOC_Checkpoint_selective", |client| {
-        // SAFETY: the header's contract.
-        client.take_in(&unsafe { which(mode, ids, count) }?)
+        client.take_in(&which(mode, ids, count)?)
     })
 }
 
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn VELOC_Checkpoint_mem() -> c_int {
+extern "C" fn VELOC_Checkpoint_mem() -> c_int {
     with("VELOC_Checkpoint_mem", |client| client.take_in(&Which::All))
 }
 
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn VELOC_Checkpoint_end(success: c_int) -> c_int {
+extern "C" fn VELOC_Checkpoint_end(success: c_int) -> c_int {
     with("VELOC_Checkpoint_end", |client| client.end(success != 0))
 }
 
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn VELOC_Checkpoint_wait() -> c_int {
+extern "C" fn VELOC_Checkpoint_wait() -> c_int {
     with("VELOC_Checkpoint_wait", Client::wait)
 }
 
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn VELOC_Checkpoint_finished() -> c_int {
-    let finished = |client: &Client| {
-        if client.is_finished() {
-            SUCCESS
-        } else {
-            FAILURE
-        }
-    };
-    told("VELOC_Checkpoint_finished", || Ok(finished(&*client()?)))
+extern "C" fn VELOC_Checkpoint_finished() -> c_int {
+    told("VELOC_Checkpoint_finished", || {
+        Ok(match client()?.is_finished() {
+            true => SUCCESS,
+            false => FAILURE,
+        })
+    })
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn VELOC_Checkpoint(name: *const c_char, version: c_int) -> c_int {
-    with("VELOC_Checkpoint", |client| {
-        // SAFETY: the header's contract.
-        let name = unsafe { ffi::text(name, "name") }?;
+extern "C" fn VELOC_Checkpoint(name: Text<'_>, version: c_int) -> c_int {
+    named("VELOC_Checkpoint", name, |client, name| {
         let waited = client.wait();
         // Begun nevertheless, as the other ranks begin it.
         client.begin(name, version)?;
@@ -329,111 +276,82 @@ pub(crate) unsafe extern "C" fn VELOC_Checkpoint(name: *const c_char, version: c
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn VELOC_Restart_test(name: *const c_char, version: c_int) -> c_int {
-    // SAFETY: the header's contract.
-    unsafe { VELOC_Restart_test_rank(name, version, -1) }
+extern "C" fn VELOC_Restart_test(name: Text<'_>, version: c_int) -> c_int {
+    VELOC_Restart_test_rank(name, version, -1)
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn VELOC_Restart_test_rank(
-    name: *const c_char,
-    version: c_int,
-    rank: c_int,
-) -> c_int {
-    let test = || {
-        let client = client()?;
-        // SAFETY: the header's contract.
-        let name = unsafe { ffi::text(name, "name") }?;
+extern "C" fn VELOC_Restart_test_rank(name: Text<'_>, version: c_int, rank: c_int) -> c_int {
+    told_as("VELOC_Restart_test", UNKNOWN, || {
+        let (client, name) = (client()?, name.read("name")?);
         let newest = client.newest(name, version, u32::try_from(rank).ok())?;
-        Ok(newest
-            .and_then(|newest| c_int::try_from(newest).ok())
-            .unwrap_or(FAILURE))
-    };
-    told_as("VELOC_Restart_test", UNKNOWN, test)
+        let newest = newest.and_then(|newest| c_int::try_from(newest).ok());
+        Ok(newest.unwrap_or(FAILURE))
+    })
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn VELOC_Restart_begin(name: *const c_char, version: c_int) -> c_int {
-    // SAFETY: the header's contract.
-    unsafe { VELOC_Restart_begin_rank(name, version, -1) }
+extern "C" fn VELOC_Restart_begin(name: Text<'_>, version: c_int) -> c_int {
+    VELOC_Restart_begin_rank(name, version, -1)
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn VELOC_Restart_begin_rank(
-    name: *const c_char,
-    version: c_int,
-    rank: c_int,
-) -> c_int {
-    with("VELOC_Restart_begin", |client| {
-        // SAFETY: the header's contract.
-        let name = unsafe { ffi::text(name, "name") }?;
+extern "C" fn VELOC_Restart_begin_rank(name: Text<'_>, version: c_int, rank: c_int) -> c_int {
+    named("VELOC_Restart_begin", name, |client, name| {
         client.begin_restart(name, version, u32::try_from(rank).ok())
     })
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn VELOC_Recover_selective(
-    mode: c_int,
-    ids: *mut c_int,
-    count: c_int,
-) -> c_int {
+extern "C" fn VELOC_Recover_selective(mode: c_int, ids: In<'_, c_int>, count: c_int) -> c_int {
     with("VELOC_Recover_selective", |client| {
-        // SAFETY: the header's contract.
-        client.recover(&unsafe { which(mode, ids, count) }?)
+        client.recover(&which(mode, ids, count)?)
     })
 }
 
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn VELOC_Recover_mem() -> c_int {
+extern "C" fn VELOC_Recover_mem() -> c_int {
     with("VELOC_Recover_mem", |client| client.recover(&Which::All))
 }
 
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn VELOC_Recover_size(id: c_int) -> c_int {
+extern "C" fn VELOC_Recover_size(id: c_int) -> c_int {
     told("VELOC_Recover_size", || {
         let bytes = client()?.recover_size(id)?;
-        c_int::try_from(bytes).map_err(|_| {
-            Failure::argument(format!(
-                "region {id} has {bytes} bytes: call VELOC_Recover_bytes"
-            ))
-        })
+        let large = format!("region {id} has {bytes} bytes: call VELOC_Recover_bytes");
+        c_int::try_from(bytes).map_err(|_| Failure::argument(large))
     })
 }
 
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn VELOC_Recover_bytes(id: c_int) -> i64 {
+extern "C" fn VELOC_Recover_bytes(id: c_int) -> i64 {
     guarded(|| Ok(client()?.recover_size(id)?.cast_signed())).unwrap_or(-1)
 }
 
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn VELOC_Restart_end(_success: c_int) -> c_int {
+extern "C" fn VELOC_Restart_end(_success: c_int) -> c_int {
     with("VELOC_Restart_end", Client::end_restart)
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn VELOC_Restart(name: *const c_char, version: c_int) -> c_int {
-    with("VELOC_Restart", |client| {
-        // SAFETY: the header's contract.
-        let name = unsafe { ffi::text(name, "name") }?;
+extern "C" fn VELOC_Restart(name: Text<'_>, version: c_int) -> c_int {
+    named("VELOC_Restart", name, |client, name| {
         client.restart(name, version)
     })
 }
 
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn VELOC_Prefetch_enqueue(version: c_int) -> c_int {
+extern "C" fn VELOC_Prefetch_enqueue(version: c_int) -> c_int {
     with("VELOC_Prefetch_enqueue", |client| client.enqueue(version))
 }
 
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn VELOC_Prefetch_start() -> c_int {
-    with("VELOC_Prefetch_start", |client| {
-        client.start_prefetches();
-        Ok(())
-    })
+extern "C" fn VELOC_Prefetch_start() -> c_int {
+    with("VELOC_Prefetch_start", Client::start_prefetches)
 }
 
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn VELOC_Recover_size_of(version: c_int, id: c_int) -> i64 {
+extern "C" fn VELOC_Recover_size_of(version: c_int, id: c_int) -> i64 {
     let size = || Ok(client()?.size_of(version, id)?.cast_signed());
     guarded(size).unwrap_or_else(|_| {
         eprintln!("tierflow: VELOC_Recover_size: {}", message());
@@ -442,31 +360,27 @@ pub(crate) extern "C" fn VELOC_Recover_size_of(version: c_int, id: c_int) -> i64
 }
 
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn VELOC_Restart_version(version: c_int) -> c_int {
+extern "C" fn VELOC_Restart_version(version: c_int) -> c_int {
     with("VELOC_Restart", |client| {
         client.restart(&client.name_of(version)?, version)
     })
 }
 
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn VELOC_Observe(
+extern "C" fn VELOC_Observe(
     kind: c_int,
     observer: Option<Observer>,
     context: *mut c_void,
 ) -> c_int {
     with("VELOC_Observe", |client| {
-        let observer = observer.filter(|_| kind == AT_END);
         let none = || {
             Failure::argument(format!(
                 "{kind} cannot be observed, or the observer is null: pass VELOC_OBSERVE_CKPT_END and a function"
             ))
         };
-        let observer = observer.ok_or_else(none)?;
-        client
-            .state
-            .lock()
-            .observers
-            .push((observer, Context(context)));
+        let observer = observer.filter(|_| kind == AT_END).ok_or_else(none)?;
+        let mut state = client.state.lock();
+        state.observers.push((observer, Context(context)));
         Ok(())
     })
 }

@@ -15,7 +15,8 @@ use super::head::{Content, Head, is_head, part_of};
 use super::other_groups::groups_below;
 use crate::api::{NAME, order, scatter};
 use crate::failure::{Failure, Outcome, Status};
-use crate::memory::{RawRegion, Span, overlap};
+use crate::ffi::RawStream;
+use crate::memory::{Span, overlap, spans};
 
 /// A restart that was begun.
 pub(super) struct Reading {
@@ -243,12 +244,7 @@ impl Client {
         }
         let mut raw = Vec::new();
         for (id, bytes) in table.iter().filter(|(id, _)| chosen(*id)) {
-            let address = target(*id, *bytes)?.address;
-            raw.push(RawRegion {
-                address,
-                bytes: *bytes,
-                place: 0,
-            });
+            raw.push(target(*id, *bytes)?.region(*bytes));
         }
         if overlap(&raw) {
             return Err(Failure::argument("protected regions share bytes"));
@@ -257,11 +253,8 @@ impl Client {
         let skipped = total - raw.iter().map(|region| region.bytes).sum::<u64>();
         let mut rest = vec![0; usize::try_from(skipped).unwrap_or(usize::MAX)];
         let mut rest = rest.as_mut_slice();
-        // SAFETY: the contract of `VELOC_Mem_protect`; no two overlap.
-        let span = |raw: RawRegion| unsafe { Span::new(&self.core, raw) };
-        let mut spans: Vec<Span> = raw.into_iter().map(span).collect::<Outcome<_>>()?;
-        // SAFETY: there is no stream of the application's.
-        let stream = unsafe { order(&self.core, &spans, 0) }?;
+        let mut spans = spans(&self.core, &raw)?;
+        let stream = order(&self.core, &spans, RawStream::NONE)?;
         let mut wanted = spans.iter_mut();
         let mut targets: Vec<RegionMut<'_>> = Vec::new();
         for (id, bytes) in table {

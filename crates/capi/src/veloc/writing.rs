@@ -4,14 +4,15 @@ use std::path::PathBuf;
 
 use tierflow_engine::Region;
 
-use super::client::{Client, Protected, Which, named, not_begun, of_name};
+use super::client::{Client, Which, named, not_begun, of_name};
 use super::files;
 use super::head::{Content, Head, MOST_PARTS, part_of};
 use super::housekeeping::Accepted;
 use super::keeping::Begun;
 use crate::api::order;
 use crate::failure::{Failure, Outcome};
-use crate::memory::Span;
+use crate::ffi::RawStream;
+use crate::memory::{RawRegion, Span, spans};
 
 /// A checkpoint that was begun and not ended.
 pub(super) struct Writing {
@@ -69,11 +70,10 @@ impl Client {
         }
         let chosen = || regions.iter().filter(|(id, _)| which.has(**id));
         let table: Vec<(i64, u64)> = chosen().map(|(id, region)| (*id, region.bytes)).collect();
-        // SAFETY: the contract of `VELOC_Mem_protect`: the memory is there until it is unprotected.
-        let span = |region: &Protected| unsafe { region.span(&self.core, region.bytes) };
-        let spans: Vec<Span> = chosen()
-            .map(|(_, region)| span(region))
-            .collect::<Outcome<_>>()?;
+        let raw: Vec<RawRegion> = chosen()
+            .map(|(_, region)| region.region(region.bytes))
+            .collect();
+        let spans = spans(&self.core, &raw)?;
         let part = Content::Memory(table);
         let empties = self.core.group.is_some();
         if part.bytes() == 0 && !empties {
@@ -82,8 +82,7 @@ impl Client {
             ));
         }
         let number = writing.next_part()?;
-        // SAFETY: there is no stream of the application's.
-        let stream = unsafe { order(&self.core, &spans, 0) }?;
+        let stream = order(&self.core, &spans, RawStream::NONE)?;
         let regions: Vec<Region<'_>> = spans.iter().map(Span::region).collect();
         let call = self.core.engine.call().on(stream.as_deref());
         call.checkpoint(number, &regions)?;

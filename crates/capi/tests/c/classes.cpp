@@ -3,7 +3,6 @@
 #include "tierflow.hpp"
 #include "veloc.hpp"
 
-#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -33,6 +32,19 @@ static void engine(const std::string &directory)
         tierflow::Engine moved(std::move(engine));
         moved.wait(60);
         CHECK(moved.is_durable(2) && moved.metrics().checkpoint.count == 1);
+        CHECK(moved.versions() == std::vector<std::uint64_t>({1, 2}));
+        moved.checkpoint_named(4, {{"a", tierflow::bytes(field[0])}, {"b", tierflow::bytes(field[1])}});
+        CHECK(moved.regions(4).size() == 2 && moved.regions(4)[1].first == "b" && moved.region_size(4, "a") == 8);
+        field[1] = 0;
+        moved.restore_named(4, {{"b", tierflow::bytes(field[1])}});
+        CHECK(field[1] == 2.5);
+        moved.discard(4);
+        moved.protect();
+        moved.resize_host_cache(1 << 20, 60);
+        tierflow::Notice notice;
+        CHECK(notice.left() > 1e300);
+        notice.give(5);
+        CHECK(notice.left() <= 5);
         CHECK(moved.report().find("checkpoint") != std::string::npos);
         moved.close();
         try {
@@ -48,6 +60,21 @@ static void engine(const std::string &directory)
     tierflow::Slot lent = again.consume(2);
     CHECK(static_cast<double *>(lent.data())[0] == 2.5);
     lent.finish();
+}
+
+// Two engines share memory.
+static void pool(const std::string &directory)
+{
+    tierflow::HostPool pool(8 << 20, 1 << 20);
+    tierflow::Options options;
+    options.set("device", "host").set("scratch", directory).set_pool(pool);
+    tierflow::Engine one(options), other(options);
+    double number = 3;
+    one.checkpoint(1, {tierflow::bytes(number)});
+    other.checkpoint(1, {tierflow::bytes(number)});
+    one.end();
+    other.restore(1, {tierflow::bytes(number)});
+    other.end();
 }
 
 static std::ptrdiff_t threads()
@@ -79,7 +106,6 @@ static tf_status closing(tierflow::Engine &engine)
 
 static void full_disk(const std::string &directory)
 {
-    std::signal(SIGXFSZ, SIG_IGN);
     std::vector<double> field(1 << 18, 1.5);
     tierflow::Options options;
     options.set("device", "host").set("host_cache", "8MiB").set("external", directory);
@@ -175,6 +201,7 @@ int main(int argc, char **argv)
     const std::string directory = argv[1], config = directory + "/veloc.cfg";
     CHECK(std::system(("mkdir " + directory + "/node").c_str()) == 0);
     engine(directory + "/node");
+    pool(directory);
     full_disk(directory + "/full");
     std::ofstream(config) << "scratch = " << directory << "/s\nhost_cache = 1MiB\n";
     client(config);

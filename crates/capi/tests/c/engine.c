@@ -1,6 +1,7 @@
 /* An engine from C: a history in three tiers, slots, every kind of error, several threads, and a fork. */
 #include "check.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -56,6 +57,9 @@ static void compressed_differences(const char *directory)
     CHECK(tf_options_set(options, "device", "host") == TF_OK);
     CHECK(tf_options_set(options, "host_cache", "512KiB") == TF_OK);
     CHECK(tf_options_set(options, "scratch", directory) == TF_OK);
+    CHECK(tf_options_set(options, "dedup_reads", "3") == TF_OK);
+    CHECK(tf_open(options, NULL, &engine) == TF_ARGUMENT);
+    CHECK(strstr(tf_error_message(), "set `dedup`") != NULL);
     CHECK(tf_options_set(options, "dedup", "128") == TF_OK);
     CHECK(tf_options_set(options, "compress", "f32, wave = 1e-3") == TF_OK);
     CHECK(tf_open(options, NULL, &engine) == TF_ARGUMENT);
@@ -250,6 +254,63 @@ static void numbers_are_reserved(tf_engine engine)
     CHECK(tf_reserve(engine, 1, NULL) == TF_ARGUMENT);
 }
 
+/* Regions are listed, and slots are waited for no longer than is said. */
+static void regions_and_limits(tf_engine engine)
+{
+    tf_named parts[2] = {{"head", {memory, 100, TF_PLACE_HOST}}, {"body", {memory + 100, BYTES - 100, TF_PLACE_HOST}}};
+    char name[16];
+    uint64_t bytes = 0;
+    tf_slot slot = 0;
+    void *address;
+    const void *read;
+    size_t length;
+    CHECK(tf_checkpoint_named(engine, 700, parts, 2, NULL) == TF_OK);
+    CHECK(tf_region_at(engine, 700, 1, name, sizeof name, &bytes) == TF_OK);
+    CHECK(strcmp(name, "body") == 0 && bytes == BYTES - 100);
+    CHECK(tf_region_at(engine, 700, 0, name, 3, NULL) == TF_OK && strcmp(name, "he") == 0);
+    CHECK(tf_region_at(engine, 700, 2, name, sizeof name, &bytes) == TF_UNKNOWN);
+    CHECK(tf_region_at(engine, 701, 0, name, sizeof name, &bytes) == TF_UNKNOWN);
+    CHECK(tf_consume_within(engine, 700, 20, &slot, &read, &length) == TF_OK && length == BYTES);
+    CHECK(tf_slot_end(slot, TF_GIVE_UP, NULL) == TF_OK);
+    CHECK(tf_consume_within(engine, 700, NAN, &slot, &read, &length) == TF_ARGUMENT);
+    CHECK(tf_produce_within(engine, 710, BYTES, 20, &slot, &address) == TF_OK);
+    CHECK(tf_slot_end(slot, TF_GIVE_UP, NULL) == TF_OK);
+    CHECK(tf_produce_within(engine, 710, BYTES, NAN, &slot, &address) == TF_ARGUMENT);
+}
+
+/* Two engines have as much memory as their pool, which goes with the last of them. */
+static void a_pool_is_shared(const char *directory)
+{
+    tf_host_pool pool;
+    tf_options options;
+    tf_engine both[2];
+    tf_region whole = {memory, BYTES, TF_PLACE_HOST};
+    size_t engine;
+    CHECK(tf_host_pool_new(8 << 20, 1 << 20, NULL) == TF_ARGUMENT);
+    CHECK(tf_options_new(&options) == TF_OK);
+    CHECK(tf_options_set(options, "device", "host") == TF_OK);
+    CHECK(tf_options_set(options, "scratch", directory) == TF_OK);
+    CHECK(tf_options_set(options, "scratch_checksums", "false") == TF_OK);
+    /* One with less than a slab is none. */
+    CHECK(tf_host_pool_new(1 << 20, 2 << 20, &pool) == TF_OK && tf_options_set_pool(options, pool) == TF_OK);
+    CHECK(tf_open(options, NULL, &both[0]) == TF_ARGUMENT && strstr(tf_error_message(), "slabs of a host pool") != NULL);
+    CHECK(tf_host_pool_free(pool) == TF_OK);
+    CHECK(tf_host_pool_new(8 << 20, 1 << 20, &pool) == TF_OK);
+    CHECK(tf_options_set_pool(options, pool) == TF_OK);
+    for (engine = 0; engine < 2; engine++)
+        CHECK(tf_open(options, NULL, &both[engine]) == TF_OK);
+    CHECK(tf_host_pool_free(pool) == TF_OK && tf_options_set_pool(options, pool) == TF_CLOSED);
+    for (engine = 0; engine < 2; engine++) {
+        fill(memory, BYTES, (unsigned)engine);
+        CHECK(tf_checkpoint(both[engine], 1, &whole, 1, NULL) == TF_OK);
+    }
+    for (engine = 0; engine < 2; engine++) {
+        CHECK(tf_restore(both[engine], 1, &whole, 1, NULL) == TF_OK && holds(memory, BYTES, (unsigned)engine));
+        CHECK(tf_close(both[engine]) == TF_OK);
+    }
+    CHECK(tf_options_free(options) == TF_OK);
+}
+
 int main(int argc, char **argv)
 {
     char path[4096], report[8192];
@@ -274,6 +335,9 @@ int main(int argc, char **argv)
     CHECK(tf_resize_device_cache(engine, 0, 60) == TF_ARGUMENT);
     CHECK(tf_forget_hints(engine) == TF_OK);
     numbers_are_reserved(engine);
+    CHECK(tf_resize_host_cache(engine, 1 << 20, 60) == TF_OK);
+    regions_and_limits(engine);
+    a_pool_is_shared(argv[1]);
     CHECK(tf_report(engine, report, sizeof report, &length) == TF_OK && strlen(report) == length);
     CHECK(tf_report(engine, report, 8, NULL) == TF_OK && strlen(report) == 7);
     snprintf(path, sizeof path, "%s/timeline.json", argv[1]);

@@ -32,9 +32,9 @@ program suspend
 
   ! Names that are none, and arrays with gaps, are refused.
   call must(tf_name(gaps, '', step), TF_ARGUMENT)
-  call must(tf_name(gaps, repeat('n', 41), step), TF_ARGUMENT)
+  call must(tf_name(gaps, repeat('n', 1025), step), TF_ARGUMENT)
   call must(tf_name(gaps, 'wide', wide(1:3:2, :)), TF_ARGUMENT)
-  call must(tf_name(gaps, repeat('n', 40), step), TF_OK)
+  call must(tf_name(gaps, repeat('n', 1024), step), TF_OK)
   call must(tf_name(state(1), 'pressure', pressure), TF_OK)
   call must(tf_name(state(2), 'step', step), TF_OK)
 

@@ -126,14 +126,18 @@ impl Codec for Bounded {
 
     fn encode(&self, input: &[u8], element: Element, out: &mut [u8]) -> Result<usize> {
         let mut header = self.header(input.len() as u64, element)?;
-        if let Bound::Relative(share) = self.bound {
-            let peak = match element {
-                Element::F32 => quantiser::peak::<f32>(input),
-                _ => quantiser::peak::<f64>(input),
-            };
-            header.bound = quantiser::share_of(share, peak);
-        }
-        let quantiser = Quantiser::new(header.bound);
+        let quantiser = match self.bound {
+            Bound::Absolute(bound) => Quantiser::new(bound),
+            Bound::Relative(share) => {
+                let peak = match element {
+                    Element::F32 => quantiser::peak::<f32>(input),
+                    _ => quantiser::peak::<f64>(input),
+                };
+                let (quantiser, bound) = quantiser::of_share(share, peak);
+                header.bound = bound;
+                quantiser
+            }
+        };
         match element {
             Element::F32 => container::encode(
                 &block::BoundedCoder::<f32>::new(quantiser),

@@ -93,9 +93,17 @@ pub(super) fn peak<F: Float>(input: &[u8]) -> f64 {
     peaks.reduce(|| 0.0, f64::max)
 }
 
-/// Returns the bound for a share of the largest magnitude. For an input of zeros, every bound is right.
-pub(super) fn share_of(share: f64, peak: f64) -> f64 {
-    (share * peak).max(f64::MIN_POSITIVE)
+/// Returns the quantiser for a share of the largest magnitude, and the bound for the header. A header's bound is a normal
+/// number. A smaller one is kept by storing every value bit for bit, but zeros alone keep every bound.
+pub(super) fn of_share(share: f64, peak: f64) -> (Quantiser, f64) {
+    let exact = share * peak;
+    let bound = exact.max(f64::MIN_POSITIVE);
+    let mut quantiser = Quantiser::new(bound);
+    if peak > 0.0 && exact < f64::MIN_POSITIVE {
+        // No value has a multiple then.
+        quantiser.per_unit = f64::INFINITY;
+    }
+    (quantiser, bound)
 }
 
 #[cfg(test)]
@@ -125,6 +133,6 @@ mod tests {
         let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
         assert_eq!(peak::<f32>(&bytes), 3.0);
         assert_eq!(peak::<f32>(&[]), 0.0);
-        assert_eq!(share_of(0.1, 0.0), f64::MIN_POSITIVE);
+        assert_eq!(of_share(0.1, 0.0).1, f64::MIN_POSITIVE);
     }
 }

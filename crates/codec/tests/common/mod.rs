@@ -127,6 +127,7 @@ pub fn codecs(element: Element) -> Vec<Box<dyn Codec>> {
             Bound::Absolute(1e-30),
             Bound::Relative(1e-3),
             Bound::Relative(0.2),
+            Bound::Relative(1e-307),
         ] {
             codecs.push(Box::new(Bounded::new(bound).expect("a sound bound")));
         }

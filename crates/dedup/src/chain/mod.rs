@@ -112,7 +112,7 @@ impl<B: AsRef<[u8]>> Chain<B> {
                 return foreign("seed");
             }
         }
-        if self.links.iter().any(|link| link.header.version == version)
+        if self.position(version).is_ok()
             || behind
                 .first()
                 .is_some_and(|next| next.header.ordinal == header.ordinal)
@@ -251,10 +251,10 @@ impl<B: AsRef<[u8]>> Chain<B> {
     }
 
     fn position(&self, version: u64) -> Result<usize> {
+        // Versions and ordinals have one order.
         self.links
-            .iter()
-            .position(|link| link.header.version == version)
-            .ok_or_else(|| Invalid::NoSuchVersion { version }.into())
+            .binary_search_by_key(&version, |link| link.header.version)
+            .map_err(|_| Invalid::NoSuchVersion { version }.into())
     }
 
     fn at_ordinal(&self, ordinal: u32) -> Option<usize> {

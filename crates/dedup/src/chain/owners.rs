@@ -110,14 +110,19 @@ impl<B: AsRef<[u8]>> Chain<B> {
         Err(Error::corrupt(header.version, what))
     }
 
-    /// Returns a copy of the chain, and the places of the newest version's chunks.
-    pub(crate) fn copied(&self) -> Result<(Chain<Vec<u8>>, Vec<Place>)> {
+    /// Returns a copy of the chain.
+    pub(crate) fn copied(&self) -> Result<Chain<Vec<u8>>> {
         let mut copy = Chain::new();
         for link in &self.links {
             copy.push(link.bytes.as_ref().to_vec())?;
         }
+        Ok(copy)
+    }
+
+    /// Returns the places of the newest version's chunks.
+    pub(crate) fn places(&self) -> Result<Vec<Place>> {
         let Some(newest) = self.links.len().checked_sub(1) else {
-            return Ok((copy, Vec::new()));
+            return Ok(Vec::new());
         };
         let places = self.owners(newest)?.of.into_iter().map(|owner| {
             let link = &self.links[owner.link as usize];
@@ -126,7 +131,7 @@ impl<B: AsRef<[u8]>> Chain<B> {
                 chunk: link.chunk(owner.rank),
             }
         });
-        Ok((copy, places.collect()))
+        Ok(places.collect())
     }
 
     /// Checks that a version's links mention at least as many chunks as the version has. Called before memory is

@@ -32,8 +32,10 @@ impl Replay {
         let link = &chain.links[at];
         let (header, layout) = (&link.header, link.header.layout);
         let corrupt = |what| Err(Error::corrupt(header.version, what));
-        // A full checkpoint needs no parent, and may come without those before it.
-        if header.stored != Stored::Full && chain.parent(at)? != at.checked_sub(1) {
+        // A full checkpoint needs no parent, and may come without those before it. A consolidated one has no parent.
+        let parent = chain.parent(at)?;
+        let needs_parent = header.stored != Stored::Full && parent.is_some();
+        if needs_parent && parent != at.checked_sub(1) {
             return Err(Error::Foreign {
                 version: header.version,
                 what: "parent",
@@ -71,7 +73,7 @@ impl Replay {
             }
             mentioned += shift.node.count() as usize;
         }
-        if at == 0 && mentioned != layout.count as usize {
+        if (at == 0 || parent.is_none()) && mentioned != layout.count as usize {
             return corrupt("some of its chunks are stored in no difference");
         }
         let mut content = Sum::default();

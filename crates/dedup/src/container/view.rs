@@ -1,5 +1,7 @@
 //! Reads containers from untrusted sources.
 
+use std::collections::BTreeSet;
+
 use super::header::{HEADER_BYTES, Header, REPEATS, Stored};
 use crate::error::{Error, Result};
 use crate::hash::{Hasher, Sum, word_sum};
@@ -131,6 +133,15 @@ impl<'a> Container<'a> {
     /// The ordinal of the checkpoint before; `None` for the first one.
     pub fn parent(&self) -> Option<u32> {
         (self.header.parent != super::NO_PARENT).then_some(self.header.parent)
+    }
+
+    /// The ordinals of the differences that store chunks of this one's checkpoint, as its entries name them. Those that its parents
+    /// name are not among them.
+    pub fn sources(&self) -> BTreeSet<u32> {
+        let sources = self.shifts().map(|shift| shift.source.ordinal);
+        sources
+            .filter(|&ordinal| ordinal != self.header.ordinal)
+            .collect()
     }
 
     /// Bytes of metadata, without the header.

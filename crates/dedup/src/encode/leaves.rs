@@ -137,6 +137,15 @@ impl State {
             let digest = pass.hasher.digest(bytes);
             if !is_first && *before == digest {
                 if self.is_as_before(pass, chunk) {
+                    let Some(keep) = &self.keep else {
+                        continue;
+                    };
+                    let owner = self.owners[chunk as usize];
+                    if looks_up && keep.contains(&owner.ordinal) {
+                        block.push(chunk, owner.pack());
+                    } else {
+                        self.look_up(pass, chunk, digest, looks_up, &mut block, &mut candidates);
+                    }
                     continue;
                 }
                 // A collision: the bytes changed, but not the digest.
@@ -149,27 +158,40 @@ impl State {
             }
             block.content_added.add(digest, chunk.into());
             *before = digest;
-            let found = if looks_up {
-                self.record.find(digest)
-            } else {
-                None
-            };
-            match found {
-                Some(place) if self.is_at(pass, chunk, place) => block.push(chunk, place.pack()),
-                Some(_) => {
-                    block.collisions += 1;
-                    block.push(chunk, pass.place(chunk).pack());
-                }
-                None if looks_up => {
-                    let shard = crate::record::Record::shard_of(digest) as u8;
-                    candidates.push((block.changed.len() as u32, shard));
-                    block.push(chunk, UNKNOWN);
-                }
-                None => block.push(chunk, pass.place(chunk).pack()),
-            }
+            self.look_up(pass, chunk, digest, looks_up, &mut block, &mut candidates);
         }
         block.sort(&candidates);
         block
+    }
+
+    /// Adds a chunk, with the place where the record has its bytes, if it has.
+    fn look_up(
+        &self,
+        pass: &Pass<'_>,
+        chunk: u32,
+        digest: Digest,
+        looks_up: bool,
+        block: &mut Block,
+        candidates: &mut Vec<(u32, u8)>,
+    ) {
+        let found = if looks_up {
+            self.record.find(digest)
+        } else {
+            None
+        };
+        match found {
+            Some(place) if self.is_at(pass, chunk, place) => block.push(chunk, place.pack()),
+            Some(_) => {
+                block.collisions += 1;
+                block.push(chunk, pass.place(chunk).pack());
+            }
+            None if looks_up => {
+                let shard = crate::record::Record::shard_of(digest) as u8;
+                candidates.push((block.changed.len() as u32, shard));
+                block.push(chunk, UNKNOWN);
+            }
+            None => block.push(chunk, pass.place(chunk).pack()),
+        }
     }
 
     /// Returns true if nearly all chunks of a [`Sample`] have changed and are not in the record.

@@ -1,12 +1,16 @@
 //! Encoding of differences on the CPU, with all threads of the caller's rayon pool.
 
+mod consolidate;
 mod gather;
 mod leaves;
 mod resolve;
 mod resume;
 mod verify;
 
+pub use consolidate::{Origins, StoredBytes};
 pub(crate) use resume::Rebuilt;
+
+use std::collections::BTreeSet;
 
 use rayon::prelude::*;
 
@@ -54,6 +58,10 @@ struct State {
     layout: Layout,
     /// Digests of the chunks of the checkpoint before; empty before the first one.
     digests: Vec<Digest>,
+    /// The places of their bytes.
+    owners: Vec<Place>,
+    /// The differences that the next one refers to, if it is to name the places of all chunks.
+    keep: Option<BTreeSet<u32>>,
     record: Record,
     kept: Option<VerifyHistory>,
 }
@@ -164,6 +172,7 @@ impl Lineage {
         let state = self
             .state
             .get_or_insert_with(|| State::new(&config, layout));
+        let parent = self.last.filter(|_| state.keep.is_none());
         let mut pass = Pass {
             hasher: &self.hasher,
             layout,
@@ -172,12 +181,13 @@ impl Lineage {
             content: self.last.map_or(Sum::default(), |last| last.content),
             collisions: 0,
         };
-        let parent = self.last;
         let (blocks, body) = state.label(&config, &mut pass)?;
         let difference = gather::gather(&pass, &blocks, body, version, parent);
         if let Some(kept) = &mut state.kept {
-            kept.keep(layout, ordinal, &blocks, &difference)?;
+            kept.keep(&difference)?;
         }
+        state.own(layout, ordinal, &blocks, difference.summary.stored);
+        state.keep = None;
         self.last = Some(LastCheckpoint {
             version,
             ordinal,
@@ -251,8 +261,23 @@ impl State {
         Self {
             layout,
             digests: Vec::new(),
+            owners: Vec::new(),
+            keep: None,
             record: Record::new(config.capacity(layout.count)),
             kept: config.verify.then(VerifyHistory::default),
+        }
+    }
+
+    /// Notes the places of the bytes of a checkpoint.
+    fn own(&mut self, layout: Layout, ordinal: u32, blocks: &[Block], stored: Stored) {
+        let own = |chunk| Place { ordinal, chunk };
+        if stored == Stored::Full {
+            self.owners = (0..layout.count).map(own).collect();
+            return;
+        }
+        self.owners.resize(layout.count as usize, own(0));
+        for (chunk, source) in blocks.iter().flat_map(Block::sources) {
+            self.owners[chunk as usize] = source;
         }
     }
 

@@ -32,6 +32,8 @@ impl Lineage {
         let mut state = State {
             layout: rebuilt.layout,
             digests: rebuilt.digests,
+            owners: chain.places()?,
+            keep: None,
             record: rebuilt.record,
             kept: None,
         };

@@ -16,7 +16,7 @@ use crate::{BuildError, Engine, Error, Result};
 use std::sync::Arc;
 use tierflow_device::Device;
 use tierflow_store::Storage;
-use tierflow_tier_alloc::{DeviceArena, HostArena};
+use tierflow_tier_alloc::{DeviceArena, HostArena, HostPool};
 use tierflow_transfer::{PART_BYTES, ScratchMedium, Straight};
 
 /// Copies start at multiples of this, in bytes, as direct I/O requires.
@@ -91,7 +91,7 @@ impl EngineBuilder {
             });
             tiers.push(tier);
         }
-        let stage = self.stage(tiers.first())?;
+        let stage = self.stage(&tiers)?;
         let below = TierId(self.whole_on(&kinds) - 1);
         let (policy, policy_panic) = GuardedPolicy::new(self.policy);
         let mut world = World::new(PlanConfig {
@@ -156,6 +156,12 @@ impl EngineBuilder {
             }
             .into());
         }
+        let (machine, host) = (memory_of_machine(), &self.host_cache);
+        let pool = host.pool.as_ref().map(HostPool::bytes);
+        let bytes = pool.unwrap_or(host.bytes as u64);
+        if bytes > machine {
+            return Err(BuildError::LargeCache { bytes, machine }.into());
+        }
         self.check_direct()?;
         self.lasting.check()
     }
@@ -184,9 +190,9 @@ impl EngineBuilder {
     }
 
     /// Makes the stage between the tiers that hold versions as they are and those below.
-    fn stage(&self, fastest: Option<&TierState>) -> Result<Option<Box<dyn Stage>>> {
-        match self.stage.as_ref().zip(fastest) {
-            Some((stage, tier)) => stage.make(&self.device, &tier.medium),
+    fn stage(&self, tiers: &[TierState]) -> Result<Option<Box<dyn Stage>>> {
+        match &self.stage {
+            Some(stage) => stage.make(&self.device, tiers),
             None => Ok(None),
         }
     }
@@ -346,4 +352,13 @@ fn crews(device: &Device, kinds: &[Kind]) -> Result<(Ways, Vec<Crew>)> {
         }
     }
     Ok((ways, crews))
+}
+
+/// Bytes of memory and swap of this machine.
+fn memory_of_machine() -> u64 {
+    let system = rustix::system::sysinfo();
+    let unit = u64::from(system.mem_unit);
+    // The fields have the size of a word of the machine.
+    let pages = (system.totalram as u64).saturating_add(system.totalswap as u64);
+    pages.saturating_mul(unit)
 }

@@ -36,6 +36,16 @@ pub enum BuildError {
         /// The bytes of the smallest possible cache.
         least: u64,
     },
+    /// The host cache could never be filled.
+    #[error(
+        "a host cache, or a pool of host memory, of {bytes} bytes is more than the {machine} bytes of memory and swap of this machine: give it less"
+    )]
+    LargeCache {
+        /// Bytes of the cache or the pool.
+        bytes: u64,
+        /// Bytes of memory and swap of the machine.
+        machine: u64,
+    },
     /// A tier cannot be laid out.
     #[error(transparent)]
     Tier(PartError),
@@ -58,8 +68,8 @@ pub enum BuildError {
     Reduction(PartError),
     /// Direct copies between the device and the scratch file are required, and not possible.
     #[error(
-        "nothing goes straight between the device and the scratch file here: {why}; choose DirectIo::Measured to go through \
-         pinned buffers then"
+        "nothing goes straight between the device and the scratch file here: {why}; measured direct I/O goes through pinned buffers \
+         then"
     )]
     DirectIo {
         /// The missing part.
@@ -73,7 +83,7 @@ pub enum BuildError {
     },
     /// An option is about durable versions, and the engine has no durable tier.
     #[error(
-        "{what} is about versions that outlive the engine: give it node_local, external or a tier of a vault, too"
+        "{what} is about versions that outlive the engine: give it node-local or external storage, too"
     )]
     NothingLasts {
         /// The builder's method.
@@ -98,7 +108,7 @@ pub enum BuildError {
     /// A group of another size wrote the newest version there.
     #[error(
         "version {version} there was written by a group of {found} ranks, and this engine is one of {ranks}: build it in a \
-         group of {found}, or read the pieces with tierflow_store::Repository::piece_of and go on in another directory"
+         group of {found}, or read the pieces of its ranks one by one and go on in another directory"
     )]
     OtherGroup {
         /// The ranks of that group.

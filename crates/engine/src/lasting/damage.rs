@@ -5,6 +5,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use tierflow_store::Error;
 
+/// The first words of the line about all versions that more nodes were lost with than their protection bears.
+pub(super) const LOSSES: &str = "more is lost than the nodes protect";
+
 /// Something that was written and cannot be read as it was, or a tier that cannot be used as it should.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
@@ -19,6 +22,12 @@ pub struct Damage {
 }
 
 impl Damage {
+    /// Returns true for the line that names all of [`Engine::losses`](crate::Engine::losses).
+    #[must_use]
+    pub fn names_losses(&self) -> bool {
+        self.what.starts_with(LOSSES)
+    }
+
     /// A difference whose base was not found.
     pub(super) fn without_base(
         tier: &'static str,

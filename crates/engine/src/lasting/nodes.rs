@@ -1,5 +1,6 @@
 //! The protection of this node's versions by other ranks.
 
+use super::damage::LOSSES;
 use super::{Damage, Group};
 use crate::Version;
 use std::collections::BTreeMap;
@@ -34,7 +35,7 @@ impl ProtectionState {
                 tier: "node-local",
                 path: PathBuf::new(),
                 version: None,
-                what: format!("more is lost than the nodes protect: {what}"),
+                what: format!("{LOSSES}: {what}"),
             });
         }
         for gone in gone {

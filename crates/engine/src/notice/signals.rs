@@ -3,9 +3,13 @@
 use super::Notice;
 use crate::{Error, Result};
 use signal_hook::iterator::{Handle, Signals};
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
+
+/// The numbers of signals, those of real time among them.
+const NUMBERS: RangeInclusive<i32> = 1..=64;
 
 /// The thread that receives the signals of a notice, until the last clone of the notice is dropped.
 #[derive(Debug)]
@@ -41,7 +45,8 @@ impl Notice {
     /// ```
     pub fn on_signals(signals: &[i32], grace: Duration) -> Result<Self> {
         let forbidden = signal_hook::consts::FORBIDDEN;
-        if let Some(signal) = signals.iter().find(|signal| forbidden.contains(signal)) {
+        let is_none = |signal: &&i32| forbidden.contains(signal) || !NUMBERS.contains(signal);
+        if let Some(signal) = signals.iter().find(is_none) {
             let error = std::io::Error::other(format!("signal {signal} cannot be received"));
             return Err(Error::Signals(error));
         }
@@ -72,7 +77,10 @@ mod tests {
         while notice.deadline().is_none() {
             std::thread::yield_now();
         }
-        let refused = Notice::on_signals(&[9], Duration::from_secs(1));
-        assert!(refused.unwrap_err().to_string().contains("signal 9"));
+        for signal in [9, 0, -1, 65, 128, 999, i32::MAX] {
+            let refused = Notice::on_signals(&[signal], Duration::from_secs(1));
+            let text = refused.unwrap_err().to_string();
+            assert!(text.contains(&format!("signal {signal} ")), "{text}");
+        }
     }
 }

@@ -163,6 +163,20 @@ mod tests {
     use tierflow_device::{Choice, open};
 
     #[test]
+    fn an_end_forgets_the_hints_of_versions_that_are_held_alone() {
+        let device = open(Choice::Host).unwrap();
+        let engine = Engine::builder(&device).host_cache(1 << 20);
+        let engine = engine.build().unwrap();
+        engine.hint(0..10_000);
+        let regions = [crate::Region::from(&[1_u8; 100][..])];
+        engine.checkpoint(5, &regions).unwrap();
+        engine.shared.clear_up();
+        let hinted: Vec<_> = engine.shared.lock().plan().hinted().collect();
+        assert_eq!(hinted.len(), 9_999);
+        assert!(!hinted.contains(&5));
+    }
+
+    #[test]
     fn no_caller_takes_in_anothers_whole_list_of_hints() {
         let device = open(Choice::Host).unwrap();
         let engine = Engine::builder(&device).host_cache(1 << 20);

@@ -341,8 +341,9 @@ impl Shared {
         for id in ids {
             self.carried(id, Err(TransferError::CANCELLED));
         }
-        // The application will not read the versions that it hinted.
-        self.forget_hints(None);
+        // The application will not read the versions that it hinted. Those that it never wrote may be millions, and hold nothing up.
+        let held: Vec<_> = self.lock().plan().versions().collect();
+        self.forget_hints(Some(&held));
         let kept = || self.tiers.iter().filter_map(|tier| tier.medium.kept());
         if self.has_begun() {
             kept().for_each(|kept| kept.look_again());

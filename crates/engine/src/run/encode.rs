@@ -15,6 +15,7 @@ use compressed::Compressed;
 use differences::Differences;
 
 use super::context::TransferError;
+use super::medium::{Medium, TierState};
 use crate::{BuildError, Error, PartError};
 use tierflow_transfer::{TransferError as CopyError, to_usize};
 
@@ -40,6 +41,12 @@ impl From<tierflow_codec::Error> for Error {
             error => Self::Damaged(PartError::new(error)),
         }
     }
+}
+
+/// Returns true if the fastest tier is memory of the device.
+fn starts_on_device(tiers: &[TierState]) -> bool {
+    let fastest = tiers.first();
+    fastest.is_some_and(|tier| matches!(tier.medium, Medium::Device(_)))
 }
 
 /// A failure of the source. Storage that was cancelled did not fail.

@@ -4,14 +4,16 @@ use super::capacity::Waiting;
 use super::core::Shared;
 use super::medium::Medium;
 use super::sync::{Receiver, unbounded};
+use crate::deadline::Awaited;
 use crate::plan::{Event, Place, TierId};
 use crate::{Error, Result};
 use std::time::{Duration, Instant};
 use tierflow_device::Access;
 
 impl Shared {
-    /// Leaves a tier its first `bytes`, and gives the memory of the others back once they are empty; or more again.
-    pub(crate) fn resize(&self, tier: TierId, bytes: u64, patience: Duration) -> Result<()> {
+    /// Leaves a tier its first `bytes`, and gives the memory of the others back once they are empty; or more again. Returns the bytes
+    /// that it may use now.
+    pub(crate) fn resize(&self, tier: TierId, bytes: u64, patience: Duration) -> Result<u64> {
         let deadline = Instant::now() + patience;
         let mut resized = self.resized.lock();
         resized.is = true;
@@ -43,10 +45,11 @@ impl Shared {
         self.lock().desk.resizing = None;
         if !is_empty {
             resized.owed.insert(tier.0, memory);
-            return Err(Error::TimedOut { patience });
+            let what = Awaited::Resize(self.tiers[tier.0].kind.name());
+            return Err(Error::TimedOut { what, patience });
         }
         if limit >= memory {
-            return Ok(());
+            return Ok(limit);
         }
         self.pending.settle(
             &Place {
@@ -57,11 +60,12 @@ impl Shared {
             },
             Access::Write,
         );
-        self.resize_memory(tier, limit).inspect_err(|_| {
+        let resized = self.resize_memory(tier, limit).inspect_err(|_| {
             // It keeps its memory, so it may as well be used.
             let bytes = memory;
             self.tell(Event::Limit { tier, bytes });
-        })
+        });
+        resized.map(|()| limit)
     }
 
     fn resize_memory(&self, tier: TierId, bytes: u64) -> Result<()> {

@@ -8,7 +8,7 @@
 use super::context::{TierContext, TransferError};
 use super::ends::PlacedPiece;
 use super::layouts::Layout;
-use super::medium::{Medium, TierState};
+use super::medium::TierState;
 use super::regions::TargetRegions;
 use crate::kind::Kind;
 use crate::plan::{Overhead, Piece, Place, Stored};
@@ -47,8 +47,8 @@ pub(crate) trait StageOptions: Any + Send {
     /// Checks that these tiers go together with the stage.
     fn check(&self, kinds: &[Kind]) -> Result<()>;
 
-    /// Makes the stage below a fastest tier of this medium.
-    fn make(&self, device: &Device, fastest: &Medium) -> Result<Option<Box<dyn Stage>>>;
+    /// Makes the stage for these tiers.
+    fn make(&self, device: &Device, tiers: &[TierState]) -> Result<Option<Box<dyn Stage>>>;
 }
 
 /// Encodes checkpoints for tiers that do not hold them as they are.
@@ -56,7 +56,7 @@ pub(crate) trait Stage: std::fmt::Debug + Send + Sync {
     /// The most bytes by which what it makes is larger than the checkpoint.
     fn overhead(&self) -> Overhead;
 
-    /// Versions that one is made of, at most: what a restore from a lower tier reads.
+    /// Versions in a chain, at most.
     fn longest_chain(&self) -> u32;
 
     /// Checks that the regions of a checkpoint can be stored in the chosen way.

@@ -13,11 +13,21 @@ pub(crate) const SIZE: usize = 256 << 10;
 
 /// Some words of the state are those of one of the last versions.
 pub(crate) fn content(version: Version) -> Vec<u8> {
+    changed(version, 20, SIZE)
+}
+
+/// As [`content`]; the words are near each other, and there are so many that chains are consolidated.
+pub(crate) fn content_near(version: Version) -> Vec<u8> {
+    changed(version, 200, SIZE / 16)
+}
+
+/// `words` words of each of the last versions, among the first bytes of the state.
+fn changed(version: Version, words: u64, among: usize) -> Vec<u8> {
     let word = |at: u64| (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 13).to_le_bytes();
     let mut state: Vec<u8> = (0..SIZE as u64 / 8).flat_map(word).collect();
     for change in version.saturating_sub(50)..=version {
-        for n in 0..20 {
-            let at = (change * 7919 + n * 104_729) as usize % (SIZE - 8);
+        for n in 0..words {
+            let at = (change * 7919 + n * 104_729) as usize % (among - 8);
             state[at..at + 8].copy_from_slice(&(change << 8 | n).to_le_bytes());
         }
     }

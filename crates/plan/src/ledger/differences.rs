@@ -1,9 +1,10 @@
 //! Versions that lower tiers hold as differences to others (ICPP'23).
 //!
 //! A difference is made where a version leaves the tiers that hold it as it is. Each difference builds upon the one
-//! made before it. The resulting chain ends where a difference could not be made or is not kept any more, or at its
-//! greatest length. A read of a version reads the whole chain before it. Therefore a version keeps its difference,
-//! whatever becomes of the version, until no other builds upon it. Versions are not cut if differences are made.
+//! made before it. The resulting chain ends where a difference could not be made or is not kept any more, at its
+//! greatest length, or where more bytes than a version has are kept in it for versions that were given up. A read of a
+//! version may read the whole chain before it. Therefore a version keeps its difference, whatever becomes of the version,
+//! until no other builds upon it. Versions are not cut if differences are made.
 //!
 //! The next difference may be asked for while its base is on its way. It counts as there once its base is, and is of no
 //! use if the base never comes.
@@ -173,7 +174,10 @@ impl Ledger {
         }
         // A version that was given up may have lost replicas already.
         self.held(latest.version)?;
-        let is_short = || self.links(latest.version) < differences.longest as usize;
+        let is_short = || {
+            let (links, given_up) = self.links(latest.version);
+            links < differences.longest as usize && given_up <= size
+        };
         (latest.size == size && is_short()).then_some(latest.version)
     }
 
@@ -182,9 +186,19 @@ impl Ledger {
         self.records.get(&version)?.form?.base()
     }
 
-    /// Returns the number of differences in the chain of a version.
-    fn links(&self, version: Version) -> usize {
-        self.chain(version).count()
+    /// Returns the number of differences in the chain of a version, and the bytes of those that are only kept as others build
+    /// upon them.
+    fn links(&self, version: Version) -> (usize, u64) {
+        let (mut links, mut given_up) = (0, 0);
+        for version in self.chain(version) {
+            links += 1;
+            if let Some(record) = self.records.get(&version).filter(|record| record.discarded)
+                && let Some(StoredForm::Difference(difference)) = record.form
+            {
+                given_up += difference.bytes;
+            }
+        }
+        (links, given_up)
     }
 
     /// Returns a version and those that it builds upon, or will, nearest first.
@@ -282,20 +296,27 @@ impl Ledger {
         }
     }
 
+    /// Ends the dependence of `version` on `base`, and frees the base if nothing needs it any more.
     fn remove_dependent(&mut self, base: Option<Version>, version: Version) {
+        self.end_dependence(base, version);
+        if let Some(base) = base {
+            self.free_discarded(base);
+        }
+    }
+
+    fn end_dependence(&mut self, base: Option<Version>, version: Version) {
         if let Some(base) = base {
             self.change_record(base, |record, _| {
                 record.dependents.retain(|own| *own != version);
             });
             // Lower tiers are not owed a base that was given up and is not needed any more.
             self.settle_owed(base);
-            self.free_discarded(base);
         }
     }
 
     /// Ends the dependence of a version that was given up and that no other builds upon. Its readers still hold the
-    /// bases that they read.
-    pub(crate) fn drop_base(&mut self, version: Version) {
+    /// bases that they read. Returns the base.
+    fn drop_base(&mut self, version: Version) -> Option<Version> {
         let record = self.records.get_mut(&version);
         let base = record.and_then(|record| match &mut record.form {
             Some(StoredForm::Difference(difference)) if record.dependents.is_empty() => {
@@ -303,7 +324,8 @@ impl Ledger {
             }
             _ => None,
         });
-        self.remove_dependent(base, version);
+        self.end_dependence(base, version);
+        base
     }
 
     /// Forgets the form of `version` if its last encoded replica was given up: it builds upon nothing any more.
@@ -400,13 +422,25 @@ impl Ledger {
         }
     }
 
-    /// Frees those replicas of a discarded version that are not in use.
+    /// Frees those replicas of a discarded version, and of the discarded versions that only it builds upon, that are not
+    /// in use: the oldest version first. A loop, as chains are long.
     pub(crate) fn free_discarded(&mut self, version: Version) {
-        if !self.records.get(&version).is_some_and(|r| r.discarded) {
-            return;
+        let mut discarded = Vec::new();
+        let mut next = Some(version);
+        while let Some(version) = next
+            && self.records.get(&version).is_some_and(|r| r.discarded)
+        {
+            discarded.push(version);
+            // Without this, its base would be kept, and written back, for nothing.
+            next = self.drop_base(version);
         }
-        // Without this, its base would be kept, and written back, for nothing.
-        self.drop_base(version);
+        while let Some(version) = discarded.pop() {
+            self.free_idle(version);
+        }
+    }
+
+    /// Frees those replicas of one discarded version that are not in use.
+    fn free_idle(&mut self, version: Version) {
         let Some(record) = self.records.get(&version) else {
             return;
         };

@@ -1,11 +1,15 @@
 //! What the methods of `Engine` share.
 
+use std::time::Duration;
+
 use pyo3::prelude::*;
 use tierflow_bind::Until;
+use tierflow_engine::Cache;
 
 use super::Engine;
 use crate::core::Core;
-use crate::errors;
+use crate::errors::{self, OrRaise};
+use crate::options::{self, Bytes};
 use crate::patience::{Patience, watched};
 
 impl Engine {
@@ -29,7 +33,7 @@ impl Engine {
             return Ok(());
         }
         let core = self.core(py)?;
-        Patience::new(py, timeout)?.spend(py, |py, until| Ok(py.detach(|| core.close(*until))))?;
+        Patience::new(py, timeout)?.spend(py, |until| core.close(until))?;
         self.let_go();
         Ok(())
     }
@@ -76,6 +80,20 @@ impl Engine {
         Ok(answer)
     }
 
+    /// Changes the bytes that a cache may use, and returns how many these are then.
+    pub(super) fn resize(
+        &self,
+        py: Python<'_>,
+        cache: Cache,
+        bytes: &Bytes,
+        timeout: f64,
+    ) -> PyResult<u64> {
+        let patience = options::duration(py, Some(timeout))?.unwrap_or(Duration::MAX);
+        let bytes = bytes.to_usize();
+        self.detached(py, |engine| engine.resize(cache, bytes, patience))?
+            .or_raise(py)
+    }
+
     /// Waits for something, and looks for Ctrl-C meanwhile.
     pub(super) fn patiently(
         &self,
@@ -85,7 +103,7 @@ impl Engine {
     ) -> PyResult<()> {
         let patience = Patience::new(py, timeout)?;
         let core = self.core(py)?;
-        patience.spend(py, |py, until| Ok(py.detach(|| wait(&core, *until))))
+        patience.spend(py, |until| wait(&core, until))
     }
 }
 

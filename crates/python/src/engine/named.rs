@@ -5,12 +5,13 @@ use std::collections::HashMap;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyMapping, PyString, PyTuple};
-use tierflow_engine::{Region, RegionInfo, RegionMut, Version, read_regions};
+use tierflow_engine::{Region, RegionInfo, Version};
 
 use super::Engine;
 use crate::array::{Arrays, Use};
 use crate::dtype::ArrayType;
 use crate::errors::{self, OrRaise};
+use crate::order::Order;
 use crate::patience::Patience;
 
 /// The engine's name for the only region of a checkpoint without names.
@@ -105,7 +106,7 @@ fn unnamed(index: usize) -> String {
 ///
 /// # Errors
 /// `ArgumentError` for another element type or shape.
-fn agree(
+pub(super) fn agree(
     py: Python<'_>,
     version: Version,
     layout: &[RegionInfo],
@@ -158,6 +159,22 @@ fn empty<'py>(py: Python<'py>, info: &RegionInfo) -> PyResult<Bound<'py, PyAny>>
     empty(array.shape(), dtype)
 }
 
+/// Name, element type, shape and bytes of a region. Without a type, the region is bytes.
+pub(crate) type Described = (String, Option<&'static str>, Vec<u64>, u64);
+
+/// Describes each region of a layout.
+pub(crate) fn described(layout: &[RegionInfo]) -> Vec<Described> {
+    let of = |info: &RegionInfo| {
+        let array = ArrayType::of_region(info);
+        let (dtype, shape) = match &array {
+            Some(array) => (Some(array.dtype().name), array.shape().to_vec()),
+            None => (None, vec![info.length]),
+        };
+        (info.name.clone(), dtype, shape, info.length)
+    };
+    layout.iter().map(of).collect()
+}
+
 impl Engine {
     /// Brings a version back into new arrays of NumPy's, of the types and shapes that were checkpointed.
     pub(super) fn restore_new<'py>(
@@ -198,66 +215,13 @@ impl Engine {
     ) -> PyResult<()> {
         let patience = Patience::new(py, timeout)?;
         let core = self.core(py)?;
-        let mut order = core.order(stream)?;
+        let mut order = Order::new(&core.streams, stream)?;
         let mut given = Arrays::of(arrays, Use::Write, &mut order)?;
         let mut regions = given.regions_mut();
-        let done = patience.spend(py, |py, patience| {
-            let call = patience.of(&core.engine).on(order.stream());
-            Ok(py.detach(|| call.restore(version, &mut regions)))
-        });
-        drop(order);
-        done
-    }
-
-    pub(super) fn restore_named(
-        &self,
-        py: Python<'_>,
-        version: Version,
-        given: &Bound<'_, PyAny>,
-        stream: Option<&Bound<'_, PyAny>>,
-        timeout: Option<f64>,
-    ) -> PyResult<()> {
-        let patience = Patience::new(py, timeout)?;
-        let core = self.core(py)?;
-        let (names, arrays) = parts(given)?;
-        let mut order = core.order(stream)?;
-        let mut targets = Arrays::of(&arrays, Use::Write, &mut order)?;
-        let layout = py.detach(|| core.engine.regions(version)).or_raise(py)?;
-        agree(py, version, &layout, (&names, &targets))?;
-        let regions = names.iter().map(String::as_str);
-        let mut regions: Vec<(&str, RegionMut<'_>)> = regions.zip(targets.regions_mut()).collect();
-        let done = patience.spend(py, |py, patience| {
-            let call = patience.of(&core.engine).on(order.stream());
-            Ok(py.detach(|| call.restore_regions(version, &mut regions)))
-        });
-        drop(order);
-        done
-    }
-
-    pub(super) fn restore_of_rank(
-        &self,
-        py: Python<'_>,
-        (version, rank): (Version, u32),
-        given: &Bound<'_, PyAny>,
-    ) -> PyResult<()> {
-        let core = self.core(py)?;
-        let (names, arrays) = parts(given)?;
-        let mut order = core.order(None)?;
-        let mut targets = Arrays::of(&arrays, Use::Write, &mut order)?;
-        let piece = py.detach(|| core.engine.piece(version, Some(rank)));
-        let piece = piece.or_raise(py)?;
-        agree(py, version, piece.layout(), (&names, &targets))?;
-        let mut regions: Vec<(&str, &mut [u8])> = Vec::new();
-        for (name, target) in names.iter().zip(targets.regions_mut()) {
-            match target {
-                RegionMut::Bytes(bytes) => regions.push((name, bytes)),
-                _ => {
-                    let text = "another rank's regions come to main memory: pass arrays there";
-                    return Err(errors::argument(py, text.to_owned()));
-                }
-            }
-        }
-        let read = py.detach(|| read_regions(&piece, &mut regions));
-        read.or_raise(py)
+        let stream = order.stream();
+        patience.spend(py, |until| {
+            let call = until.of(&core.engine).on(stream);
+            call.restore(version, &mut regions)
+        })
     }
 }

@@ -9,7 +9,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 
 use super::span::Span;
-use crate::tape;
+use crate::tape::{Inner, with_tape};
 
 /// A handler's result; `Err` is the message that it fails with.
 pub(crate) type Answer = Result<(), String>;
@@ -168,7 +168,7 @@ macro_rules! handlers {
     ($($name:ident),*) => {
         $(unsafe extern "C" fn $name<const ON_GPU: bool>(frame: *mut Frame) -> *mut c_void {
             // SAFETY: XLA calls handlers with its frames.
-            unsafe { handle(frame, ON_GPU, tape::$name) }
+            unsafe { handle(frame, ON_GPU, |call| with_tape(&call, Inner::$name)) }
         })*
 
         /// The handlers by name: for the processor, and for a GPU.

@@ -10,7 +10,7 @@ use tierflow_bind::{EngineHandle, OrderAfter, Slot, SlotEnd};
 use tierflow_engine::Version;
 
 use super::Layout;
-use crate::errors;
+use crate::errors::OrRaise;
 use crate::ffi::dlpack::{self, CPU, CUDA};
 use crate::order::Order;
 
@@ -87,8 +87,7 @@ impl Lent {
         let after = order.as_ref().and_then(Order::stream);
         let after = after.map_or(OrderAfter::AllWork, OrderAfter::Stream);
         let slot = &mut self.slot;
-        let ended = py.detach(|| slot.end(how, after));
-        ended.map_err(|failure| errors::failed(py, &failure))
+        py.detach(|| slot.end(how, after)).or_raise(py)
     }
 
     /// Leaves the version unconsumed once the last user of the bytes is gone.

@@ -11,7 +11,7 @@ use tierflow_engine::Version;
 
 use super::lent::Lent;
 use crate::array::{Arrays, Use};
-use crate::errors;
+use crate::errors::{self, OrRaise};
 use crate::ffi;
 use crate::ffi::copies::Wait;
 use crate::ffi::detached;
@@ -27,6 +27,8 @@ pub(super) struct Own {
     shape: Vec<i64>,
     pub(super) dtype: &'static str,
     pub(super) bytes: usize,
+    /// The bytes of a version to read are those in the cache.
+    pub(super) is_cached: bool,
 }
 
 impl Own {
@@ -38,6 +40,7 @@ impl Own {
             shape: layout.shape().to_vec(),
             dtype: layout.dtype().name,
             bytes: layout.bytes(),
+            is_cached: lent.slot.consumed().is_some_and(|slot| slot.is_cached()),
             lent: Mutex::new(Some(Arc::new(lent))),
         }
     }
@@ -139,7 +142,7 @@ impl Own {
             })
         });
         drop(order);
-        copied.map_err(|error| errors::device(py, &error))
+        copied.or_raise(py)
     }
 
     pub(super) fn ended(&self, py: Python<'_>) -> PyErr {

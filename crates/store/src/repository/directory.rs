@@ -2,7 +2,7 @@
 //! place, and nothing leaves its file system.
 
 use super::handle::{Handle, Plain, retried};
-use crate::file::{BLOCK, File};
+use crate::file::{BLOCK, File, within_limit};
 use crate::injected::Injected;
 use crate::{Error, Result};
 use rustix::fs::{self, AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Stat};
@@ -208,6 +208,7 @@ impl Directory {
             _ => self
                 .faults
                 .reserve()
+                .and_then(|()| within_limit(bytes))
                 .and_then(|()| fs::fallocate(file.descriptor(), whole, 0, bytes)),
         };
         match reserved {
@@ -264,7 +265,8 @@ impl Directory {
         let file = file.map_err(|source| self.failed("making", &new, source))?;
         let mut rest = bytes;
         while !rest.is_empty() {
-            let written = retry_on_intr(|| rustix::io::write(&file, rest));
+            let within = within_limit(bytes.len() as u64);
+            let written = within.and_then(|()| retry_on_intr(|| rustix::io::write(&file, rest)));
             let written = written.map_err(|source| self.failed("writing", &new, source))?;
             rest = rest.get(written..).unwrap_or_default();
         }

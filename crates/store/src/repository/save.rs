@@ -8,7 +8,7 @@ use super::encoded::RecordLabel;
 use super::identity::{Identity, MARKS, Mark, Order};
 use super::record::{Detail, Name, Record, mark_name, sum_of};
 use super::snapshot::{Layout, Region, Snapshot};
-use super::{Heads, Owned, Piece, Repository, State};
+use super::{Heads, Owned, Piece, Repository, State, Top};
 use crate::container::{BLOCK_BYTES, Kind, ManifestRow, encode_rows};
 use crate::file::BLOCK;
 use crate::{Error, Ready, Result};
@@ -158,7 +158,13 @@ impl Repository {
     /// Returns the state with which this process writes as this rank.
     pub(super) fn writer(&self) -> Result<&Owned> {
         self.owned.get(&self.options.rank).ok_or_else(|| {
-            Error::Argument("the repository was opened for reading: open it as a rank".to_owned())
+            let place = match &self.top {
+                Top::Directory(directory) => directory.path().display().to_string(),
+                Top::Blobs(_) => "the repository".to_owned(),
+            };
+            Error::Argument(format!(
+                "{place} was opened for reading alone: open it as a rank, once it can be written"
+            ))
         })
     }
 

@@ -1,14 +1,14 @@
 //! The host cache, as large as a [`HostPool`] lets it be: asks for more as it fills, and gives back what others want.
 
 use super::{Bell, Lender, Notices, Shared, start as start_thread};
+use crate::Result;
 use crate::plan::TierId;
 use crate::run::medium::Medium;
 use crate::run::sync::JoinHandle;
-use crate::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tierflow_tier_alloc::{HostArena, HostPool, Lease};
+use tierflow_tier_alloc::{Error as ArenaError, HostArena, HostPool, Lease};
 
 /// Slabs wanted beyond those in use, so that a cache that fills does not stop to ask.
 const HEADROOM: u64 = 4;
@@ -55,9 +55,8 @@ impl Pool {
 pub(crate) fn start(shared: &Arc<Shared>, mut pool: Pool) -> Result<JoinHandle<Lease>> {
     let mut tiers = shared.tiers.iter();
     let tier = tiers.position(|tier| matches!(tier.medium, Medium::Host(_)));
-    pool.tier = TierId(tier.ok_or(Error::Internal {
-        what: "a pool without a host cache",
-    })?);
+    let setting = "the number of slabs of a host pool";
+    pool.tier = TierId(tier.ok_or(ArenaError::Zero { setting })?);
     let scarce = HEADROOM * pool.slab() / 2;
     let made = (pool.tier, pool.bytes(), scarce);
     let join = |wake| {

@@ -20,7 +20,7 @@ use crate::run::context::{TierContext, TransferError};
 use crate::run::encode::to_usize;
 use crate::run::ends::PlacedPiece;
 use crate::run::kept::Form;
-use crate::run::medium::{Medium, TierState};
+use crate::run::medium::TierState;
 use crate::run::sync::Mutex;
 use crate::{Compression, CompressionMetrics, Error, Result, Version};
 use measured::Measured;
@@ -129,12 +129,12 @@ impl Coder {
     /// # Errors
     /// [`BuildError::Reduction`](crate::BuildError::Reduction) for a bound that cannot be, and for nvCOMP where there is none;
     /// [`Error::Device`] for kernels that cannot be loaded.
-    pub(super) fn new(how: Compression, device: &Device, fastest: &Medium) -> Result<Self> {
+    pub(super) fn new(how: Compression, device: &Device, tiers: &[TierState]) -> Result<Self> {
         how.check()?;
         Ok(Self {
             measured: Measured::default(),
             predictors: Predictors::default(),
-            kernels: DeviceCodec::new(&how, device, fastest)?,
+            kernels: DeviceCodec::new(&how, device, tiers)?,
             buffers: Mutex::default(),
             how,
         })

@@ -26,9 +26,9 @@ pub(crate) struct Compressed {
 impl Compressed {
     /// # Errors
     /// Those of [`Coder::new`].
-    pub(crate) fn new(how: Compression, device: &Device, fastest: &Medium) -> Result<Self> {
+    pub(crate) fn new(how: Compression, device: &Device, tiers: &[TierState]) -> Result<Self> {
         Ok(Self {
-            coder: Coder::new(how, device, fastest)?,
+            coder: Coder::new(how, device, tiers)?,
             overhead: runs::overhead()?,
         })
     }

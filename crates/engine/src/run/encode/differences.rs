@@ -9,6 +9,8 @@
 
 mod encoded;
 mod kernels;
+mod needed;
+mod reads;
 
 use super::line::Line;
 use super::stored::{self, Bytes, StoredBytes};
@@ -18,24 +20,27 @@ use crate::run::context::{TierContext, TransferError};
 use crate::run::encode::at_source;
 use crate::run::ends::PlacedPiece;
 use crate::run::kept::Form;
-use crate::run::medium::{Medium, TierState};
+use crate::run::medium::TierState;
 use crate::run::regions::TargetRegions;
 use crate::run::sync::Mutex;
 use crate::{BuildError, CompressionMetrics, Error, Result, Version};
 use encoded::{DifferenceCoder, Encoded};
 use kernels::{Begun, Ended, Landing, OnDevice};
+use reads::{Bound, Reads, Start};
 use tierflow_dedup::{Chain, Config, Lineage, Summary, most_stored_bytes};
 use tierflow_device::{Device, ReadLoan, Stream};
 use tierflow_store::container::RegionInfo;
 use tierflow_transfer::{HostBytes, MemoryBytes, Source};
 
-/// Differences that a version is made of, at most: what a restore from a lower tier reads.
-const LONGEST_CHAIN: u32 = 16;
+/// Differences that a version is made of, at most: the record of hashes names the chunks of so many checkpoints.
+const LONGEST_CHAIN: u32 = 4096;
 
 /// How differences are made, and what has made the last ones.
 #[derive(Debug)]
 pub(crate) struct Differences {
     config: Config,
+    /// The bytes that a restore may read.
+    bound: Bound,
     /// For memory that only the device reads.
     kernels: Option<OnDevice>,
     /// The coder of the differences, if the builder has one.
@@ -52,6 +57,8 @@ struct Encoder {
     newest: Option<(Encodes, Option<Version>)>,
     /// The number of the next difference: versions come in any order, those of a lineage do not.
     next: u64,
+    /// The bytes that a restore of the newest version reads from a lower tier.
+    reads: Reads,
 }
 
 #[derive(Debug)]
@@ -145,11 +152,21 @@ impl Encodes {
 impl Differences {
     /// # Errors
     /// [`BuildError::Reduction`] for a chunk size that there is not; [`Error::Device`] for kernels that cannot be loaded.
-    pub(crate) fn new(config: Config, device: &Device, fastest: &Medium) -> Result<Self> {
-        Lineage::new(config).map_err(BuildError::reduction)?;
+    pub(crate) fn new(
+        how: crate::Differences,
+        device: &Device,
+        tiers: &[TierState],
+    ) -> Result<Self> {
+        Lineage::new(how.config).map_err(BuildError::reduction)?;
+        let kernels = OnDevice::new(device, tiers)?;
+        let has_storage = tiers.iter().any(|tier| !tier.medium.is_memory());
         Ok(Self {
-            config,
-            kernels: OnDevice::new(device, fastest)?,
+            config: how.config,
+            bound: Bound {
+                checkpoints: how.restore_reads.into(),
+                whole: has_storage || kernels.is_some(),
+            },
+            kernels,
             coder: None,
             encoder: Mutex::default(),
             beginning: Line::default(),
@@ -165,10 +182,19 @@ impl Differences {
         self,
         how: crate::Compression,
         device: &Device,
-        fastest: &Medium,
+        tiers: &[TierState],
     ) -> Result<Self> {
-        let coder = Some(DifferenceCoder::new(how, device, fastest)?);
-        Ok(Self { coder, ..self })
+        let coder = Some(DifferenceCoder::new(how, device, tiers)?);
+        let whole = true;
+        let bound = Bound {
+            whole,
+            ..self.bound
+        };
+        Ok(Self {
+            coder,
+            bound,
+            ..self
+        })
     }
 
     /// Makes the difference of a checkpoint, to what it is to build upon if that serves. Returns where it is to lie, too.
@@ -244,9 +270,13 @@ impl Differences {
         let mut landing = None;
         if let Some(ended) = begun {
             let is_alone = base.is_none();
+            let start = match is_alone {
+                true => Start::Alone,
+                false => Start::Difference,
+            };
             if let Some((result, validity)) = ended.made.filter(|(_, validity)| validity.holds()) {
                 match result {
-                    Ok(summary) if is_alone || is_small(&summary, from) => {
+                    Ok(summary) if encoder.reads.add(self.bound, &summary, &start) => {
                         let made = Made::OnDevice(ended.landing);
                         return Ok(Outcome {
                             made,
@@ -280,9 +310,13 @@ impl Differences {
         (from, base): (PlacedPiece<'_>, Option<Version>),
         mut landing: Option<Landing<'k>>,
     ) -> Result<Outcome<'k>> {
-        let mut is_alone = base.is_none() || encoder.building_upon(base).is_none();
+        let size = from.piece.place.size;
+        let mut start = match base.is_none() || encoder.building_upon(base).is_none() {
+            true => Start::Alone,
+            false => self.next_start(encoder, size),
+        };
         loop {
-            if is_alone {
+            if start == Start::Alone {
                 self.begin_anew(encoder, from)?;
             }
             let number = encoder.number();
@@ -291,21 +325,39 @@ impl Differences {
                     what: "no memory for a difference",
                 });
             };
+            if let (Encodes::OnHost(lineage), Start::Consolidated(keep)) = (&mut *encodes, &start) {
+                lineage.consolidate(keep);
+            }
             let source = from.medium.lend(from.at(from.all()))?;
             let (summary, made) = encodes.encode(context, (number, source), landing.take())?;
-            // A large difference builds upon nothing: a restore then reads it alone.
-            if is_alone || is_small(&summary, from) {
+            if encoder.reads.add(self.bound, &summary, &start) {
                 return Ok(Outcome {
                     made,
                     summary,
-                    is_alone,
+                    is_alone: start == Start::Alone,
                 });
             }
-            is_alone = true;
+            start = Start::Alone;
             if let Made::OnDevice(again) = made {
                 landing = Some(again);
             }
         }
+    }
+
+    /// Returns how the next difference of a lineage begins. The device's kernels only make differences to the one before.
+    fn next_start(&self, encoder: &Encoder, size: u64) -> Start {
+        let lineage = match &encoder.newest {
+            Some((Encodes::OnHost(lineage), _))
+                if encoder.reads.are_exhausted(self.bound, size) =>
+            {
+                lineage
+            }
+            _ => return Start::Difference,
+        };
+        let keep = encoder
+            .reads
+            .consolidation(self.bound, &lineage.origins(), size);
+        keep.map_or(Start::Difference, Start::Consolidated)
     }
 
     /// Starts a lineage that builds upon nothing.
@@ -321,11 +373,6 @@ impl Differences {
         encoder.newest = Some((encodes, None));
         Ok(())
     }
-}
-
-/// Returns true if much was as before.
-fn is_small(summary: &Summary, from: PlacedPiece<'_>) -> bool {
-    summary.stored_bytes <= from.piece.place.size / 2
 }
 
 impl Stage for Differences {
@@ -416,7 +463,8 @@ impl Stage for Differences {
         {
             return Ok(());
         }
-        let stored = stored::fetch_all(context, tiers, chain).map_err(at_source)?;
+        let size = to.piece.place.size;
+        let stored = needed::fetch(context, tiers, chain, size).map_err(at_source)?;
         stored::up(context, stored, to)
     }
 
@@ -428,7 +476,7 @@ impl Stage for Differences {
         (chain, size): (Links<'_>, u64),
         to: (&mut TargetRegions<'_, '_>, Option<&Stream>),
     ) -> Result<()> {
-        let stored = stored::fetch_all(context, tiers, chain)?;
+        let stored = needed::fetch(context, tiers, chain, size)?;
         stored::read(context, (stored, size), to)
     }
 }

@@ -2,16 +2,15 @@
 
 use super::{Compressed, Differences};
 use crate::kind::Kind;
-use crate::run::{Medium, Stage, StageOptions};
+use crate::run::{Stage, StageOptions, TierState};
 use crate::{BuildError, CompressedTiers, Compression, EngineBuilder, Result};
 use std::any::Any;
-use tierflow_dedup::Config;
 use tierflow_device::Device;
 
 /// Differences, compression, or both.
 #[derive(Debug, Default)]
 struct Options {
-    differences: Option<Config>,
+    differences: Option<crate::Differences>,
     compression: Option<Compression>,
 }
 
@@ -65,15 +64,17 @@ impl StageOptions for Options {
         Ok(())
     }
 
-    fn make(&self, device: &Device, fastest: &Medium) -> Result<Option<Box<dyn Stage>>> {
+    fn make(&self, device: &Device, tiers: &[TierState]) -> Result<Option<Box<dyn Stage>>> {
         let compression = self.compression.clone();
         Ok(match (self.differences, compression) {
-            (Some(config), None) => Some(Box::new(Differences::new(config, device, fastest)?)),
-            (Some(config), Some(how)) => {
-                let stage = Differences::new(config, device, fastest)?;
-                Some(Box::new(stage.encoded(how, device, fastest)?))
+            (Some(differences), None) => {
+                Some(Box::new(Differences::new(differences, device, tiers)?))
             }
-            (None, Some(how)) => Some(Box::new(Compressed::new(how, device, fastest)?)),
+            (Some(differences), Some(how)) => {
+                let stage = Differences::new(differences, device, tiers)?;
+                Some(Box::new(stage.encoded(how, device, tiers)?))
+            }
+            (None, Some(how)) => Some(Box::new(Compressed::new(how, device, tiers)?)),
             (None, None) => None,
         })
     }
@@ -83,9 +84,9 @@ impl EngineBuilder {
     /// Stores versions below the fastest tier as differences: those tiers hold, and take the time of, the bytes that changed from
     /// version to version. Restores and prefetches give the whole bytes.
     ///
-    /// Versions of one size make chains of at most 16, which begin anew with a version that has little in common with the one
-    /// before. One that another builds upon keeps its difference when it is discarded, until none does. Differences are
-    /// made by the device where the fastest tier is device memory, in room for two checkpoints beside the device cache or for
+    /// Versions of one size make chains, which begin anew with a version that has little in common with the one before, and are kept
+    /// so that a restore [reads](crate::Differences::restore_reads) at most two checkpoints. One that another builds upon keeps its
+    /// difference when it is discarded, until none does. Differences are made by the device where the fastest tier is device memory, in room for two checkpoints beside the device cache or for
     /// one where there is no more; else by the host's cores.
     ///
     /// Directories of a single rank hold differences, too. The next engine needs `dedup` to read them, whatever its chunks;
@@ -104,7 +105,7 @@ impl EngineBuilder {
     /// # drop(engine); Ok(()) }
     /// ```
     #[must_use]
-    pub fn dedup(mut self, how: impl Into<Config>) -> Self {
+    pub fn dedup(mut self, how: impl Into<crate::Differences>) -> Self {
         self.stage = Some(Box::new(Options {
             differences: Some(how.into()),
             ..Options::of(&mut self)

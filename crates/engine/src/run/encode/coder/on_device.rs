@@ -7,9 +7,9 @@ use super::predictors::Predictors;
 use super::runs::Run;
 use crate::run::context::TierContext;
 use crate::run::durable::KeptRecord;
-use crate::run::encode::to_usize;
+use crate::run::encode::{starts_on_device, to_usize};
 use crate::run::ends::PlacedPiece;
-use crate::run::medium::Medium;
+use crate::run::medium::TierState;
 use crate::run::sync::Mutex;
 use crate::{Compression, Error, Result, Version};
 use nvcomp::{Nvcomp, NvcompWorking};
@@ -80,10 +80,10 @@ impl DeviceCodec {
     pub(super) fn new(
         how: &Compression,
         device: &Device,
-        fastest: &Medium,
+        tiers: &[TierState],
     ) -> Result<Option<Self>> {
         let nvcomp = Nvcomp::load(how, device)?;
-        let needs_kernels = matches!(fastest, Medium::Device(_)) && device.as_cuda().is_some();
+        let needs_kernels = starts_on_device(tiers) && device.as_cuda().is_some();
         let load = || -> Result<Self> {
             let kernels = gpu::Kernels::load(device)?;
             Ok(Self {

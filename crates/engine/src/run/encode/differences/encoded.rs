@@ -9,7 +9,7 @@ use super::super::stored::Bytes;
 use super::{Made, Outcome, TierContext};
 use crate::run::context::TransferError;
 use crate::run::encode::to_usize;
-use crate::run::medium::Medium;
+use crate::run::medium::TierState;
 use crate::{Compression, CompressionMetrics, Result};
 use tierflow_codec::{Element as Value, Frame};
 use tierflow_dedup::{HEADER_BYTES, most_stored_bytes};
@@ -25,8 +25,8 @@ pub(super) struct DifferenceCoder(Coder);
 impl DifferenceCoder {
     /// # Errors
     /// Those of [`Coder::new`].
-    pub(super) fn new(how: Compression, device: &Device, fastest: &Medium) -> Result<Self> {
-        Ok(Self(Coder::new(how, device, fastest)?))
+    pub(super) fn new(how: Compression, device: &Device, tiers: &[TierState]) -> Result<Self> {
+        Ok(Self(Coder::new(how, device, tiers)?))
     }
 
     /// The frame of a difference, if it becomes smaller.

@@ -4,8 +4,8 @@ use super::super::stored;
 use super::encoded::{self, DifferenceCoder};
 use super::{Links, PlacedPiece, TierContext};
 use crate::run::context::TransferError;
-use crate::run::encode::{at_destination, at_source};
-use crate::run::medium::{Medium, TierState};
+use crate::run::encode::{at_destination, at_source, starts_on_device};
+use crate::run::medium::TierState;
 use crate::run::sync::{AtomicBool, Monitor, Mutex, Ordering};
 use crate::{Error, Result};
 use std::sync::Arc;
@@ -77,8 +77,8 @@ struct Loaded {
 
 impl OnDevice {
     /// Loads the kernels; `None` if the processor reads the fastest tier.
-    pub(super) fn new(device: &Device, fastest: &Medium) -> Result<Option<Self>> {
-        let needs_kernels = matches!(fastest, Medium::Device(_)) && device.as_cuda().is_some();
+    pub(super) fn new(device: &Device, tiers: &[TierState]) -> Result<Option<Self>> {
+        let needs_kernels = starts_on_device(tiers) && device.as_cuda().is_some();
         let load = || -> Result<Self> {
             Ok(Self {
                 device: device.clone(),

@@ -1,0 +1,145 @@
+//! The differences that a restore of the newest version reads, and how a chain goes on where they become too many.
+
+use std::collections::{BTreeMap, BTreeSet};
+use tierflow_dedup::{HEADER_BYTES, Origins, Summary};
+
+/// Bytes of an entry that names the place of chunks.
+const ENTRY: u64 = 12;
+
+/// The bytes that a restore may read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bound {
+    /// The most, in checkpoints.
+    pub(super) checkpoints: u64,
+    /// True if a restore reads every byte of each difference that it needs: storage is read so, the device loads them so, and
+    /// compressed ones are decoded so. Of differences in host memory, the host's cores read header and entries, and of the chunks
+    /// those that the version has.
+    pub(super) whole: bool,
+}
+
+/// How the next difference of a lineage begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Start {
+    /// The difference builds upon the one before.
+    Difference,
+    /// The difference names the places of all chunks, which are in these differences and in itself.
+    Consolidated(BTreeSet<u32>),
+    /// The difference has all chunks, and a new lineage begins with it.
+    Alone,
+}
+
+/// The bytes that a restore of the newest version reads.
+#[derive(Debug, Default)]
+pub(super) struct Reads {
+    /// Bytes of each difference that it reads, by its number in the lineage.
+    of: BTreeMap<u32, u64>,
+    /// The sum of these.
+    bytes: u64,
+    /// The largest of those that build upon the one before.
+    largest: u64,
+}
+
+/// A difference that a consolidation keeps or gives up.
+struct Candidate {
+    /// The number of the difference in the lineage.
+    ordinal: u32,
+    /// Bytes that it has of the newest checkpoint.
+    bytes: u64,
+    /// Bytes that a restore reads of it.
+    read: u64,
+}
+
+impl Bound {
+    /// Returns the bytes that a restore of `size` bytes may read besides the chunks of the checkpoint in memory.
+    fn bytes(self, size: u64) -> u64 {
+        self.checkpoints.saturating_sub(u64::from(!self.whole)) * size
+    }
+
+    /// Returns the bytes that a restore reads of a difference.
+    fn of(self, summary: &Summary) -> u64 {
+        match self.whole {
+            true => summary.stored_bytes,
+            false => summary.stored_bytes - summary.payload_bytes,
+        }
+    }
+}
+
+impl Reads {
+    /// Adds a difference. Returns false, and adds nothing, if it is to be made anew with all chunks: little is as before, or a
+    /// restore would read more than the bound allows.
+    pub(super) fn add(&mut self, bound: Bound, summary: &Summary, start: &Start) -> bool {
+        let (size, own) = (summary.checkpoint_bytes, bound.of(summary));
+        let kept = match start {
+            Start::Difference => self.bytes,
+            Start::Consolidated(keep) => keep.iter().filter_map(|one| self.of.get(one)).sum(),
+            Start::Alone => 0,
+        };
+        let is_small = match start {
+            Start::Difference => summary.stored_bytes <= size / 2,
+            Start::Consolidated(_) => summary.stored_bytes < size,
+            Start::Alone => true,
+        };
+        let fits = is_small && kept + own <= bound.bytes(size);
+        if !fits && *start != Start::Alone {
+            return false;
+        }
+        match start {
+            Start::Difference => self.largest = self.largest.max(own),
+            Start::Consolidated(keep) => self.of.retain(|one, _| keep.contains(one)),
+            Start::Alone => *self = Self::default(),
+        }
+        self.of.insert(summary.ordinal, own);
+        self.bytes = kept + own;
+        true
+    }
+
+    /// Returns true if another difference as large as the largest one would be too much.
+    pub(super) fn are_exhausted(&self, bound: Bound, size: u64) -> bool {
+        self.bytes + self.largest > bound.bytes(size)
+    }
+
+    /// Chooses the differences that restores go on reading behind a consolidation of a checkpoint of `size` bytes. `None` if
+    /// storing it whole serves better.
+    ///
+    /// The consolidated difference stores the chunks of the differences that are given up, those first that have the fewest of
+    /// the bytes that are read of them. The choice stores the least for each byte that restores may read of later differences.
+    pub(super) fn consolidation(
+        &self,
+        bound: Bound,
+        origins: &Origins,
+        size: u64,
+    ) -> Option<BTreeSet<u32>> {
+        let mut candidates = Vec::new();
+        for difference in &origins.differences {
+            candidates.push(Candidate {
+                ordinal: difference.ordinal,
+                bytes: difference.bytes,
+                read: *self.of.get(&difference.ordinal)?,
+            });
+        }
+        candidates.sort_by(|one, other| {
+            let share = |bytes: u64, read: u64| u128::from(bytes) * u128::from(read);
+            share(one.bytes, other.read).cmp(&share(other.bytes, one.read))
+        });
+        let allowed = bound.bytes(size);
+        let entries = HEADER_BYTES as u64 + ENTRY * origins.entries;
+        let mut kept: u64 = candidates.iter().map(|candidate| candidate.read).sum();
+        // Bytes that are stored, and those that restores may read of later differences; at first, of a whole checkpoint.
+        let mut stored = entries;
+        let whole = if bound.whole { size } else { 0 };
+        let mut best = (size, allowed.saturating_sub(whole));
+        let mut chosen = None;
+        for (given_up, candidate) in candidates.iter().enumerate() {
+            let read = kept + if bound.whole { stored } else { entries };
+            let left = allowed.saturating_sub(read + self.largest);
+            if u128::from(stored) * u128::from(best.1) < u128::from(best.0) * u128::from(left) {
+                best = (stored, left);
+                chosen = Some(given_up);
+            }
+            stored += candidate.bytes;
+            kept -= candidate.read;
+        }
+        let kept = candidates.iter().skip(chosen?);
+        Some(kept.map(|candidate| candidate.ordinal).collect())
+    }
+}

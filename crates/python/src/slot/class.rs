@@ -1,0 +1,244 @@
+//! Both classes of slots.
+#![allow(
+    unsafe_op_in_unsafe_fn,
+    reason = "what pyo3 makes of the buffer protocol's methods calls them so"
+)]
+
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use pyo3::ffi::Py_buffer;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use tierflow_bind::Slot;
+use tierflow_engine::Version;
+
+use super::Layout;
+use super::lent::Lent;
+use super::own::Own;
+use crate::array::Use;
+use crate::ffi;
+
+/// A class, with the methods that both have, and its own.
+macro_rules! slot_class {
+    ($(#[$doc:meta])* $class:ident { $version:literal $($own:tt)* }) => {
+        $(#[$doc])*
+        #[pyclass(frozen, weakref, module = "tierflow")]
+        pub(crate) struct $class(Own);
+
+        impl $class {
+            pub(crate) fn new(slot: Slot, layout: Layout, version: Version) -> Self {
+                Self(Own::new(Lent::new(slot, layout, version)))
+            }
+        }
+
+        #[pymethods]
+        impl $class {
+            #[doc = $version]
+            #[getter]
+            fn version(&self) -> Version {
+                self.0.version
+            }
+
+            /// Elements along each dimension.
+            #[getter]
+            fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+                self.0.shape(py)
+            }
+
+            /// The name of the element type.
+            #[getter]
+            fn dtype(&self) -> &'static str {
+                self.0.dtype
+            }
+
+            /// Bytes in all.
+            #[getter]
+            fn nbytes(&self) -> usize {
+                self.0.bytes
+            }
+
+            #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
+            fn __dlpack__<'py>(
+                &self,
+                py: Python<'py>,
+                stream: Option<&Bound<'_, PyAny>>,
+                max_version: Option<(u32, u32)>,
+                dl_device: Option<(i32, i32)>,
+                copy: Option<bool>,
+            ) -> PyResult<Bound<'py, PyAny>> {
+                // No copy of this slot's is under way on the bytes.
+                let _ = stream;
+                self.0.dlpack(py, max_version, dl_device, copy)
+            }
+
+            fn __dlpack_device__(&self, py: Python<'_>) -> PyResult<(i32, i32)> {
+                self.0.dlpack_device(py)
+            }
+
+            #[getter]
+            fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+                self.0.cuda_interface(py)
+            }
+
+            #[allow(unsafe_code, reason = "the protocol's signature")]
+            unsafe fn __getbuffer__(
+                slf: Bound<'_, Self>,
+                view: *mut Py_buffer,
+                flags: c_int,
+            ) -> PyResult<()> {
+                let lent = slf.get().0.shared(slf.py())?;
+                // SAFETY: the interpreter's own place for the answer.
+                unsafe { ffi::buffer::fill(view, flags, lent, slf.into_any()) }
+            }
+
+            #[allow(unsafe_code, reason = "the protocol's signature")]
+            unsafe fn __releasebuffer__(&self, view: *mut Py_buffer) {
+                // SAFETY: a view that was filled above.
+                unsafe { ffi::buffer::release(view) };
+            }
+
+            fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+                slf
+            }
+
+            fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+                self.0.described(py, stringify!($class))
+            }
+
+            $($own)*
+        }
+    };
+}
+
+slot_class! {
+    /// Room in the cache that is to become a checkpoint, as an array of every framework: write it, then `commit`.
+    ///
+    /// NumPy and whatever else has the buffer protocol, DLPack or `__cuda_array_interface__` takes it without a copy. Arrays
+    /// made of it keep the room. It is a checkpoint once it is committed, by `commit` or at the end of a `with` block that
+    /// raised nothing; if the last array is dropped before that, the room is freed.
+    ProduceSlot {
+        "The version that the bytes are to be."
+
+        /// Makes the bytes the checkpoint, without a copy. Arrays over them must be gone: `BufferError` if some are left.
+        ///
+        /// On a GPU, at once, and the version is there when the work given to `stream` so far is done; without one, all work
+        /// given to the device.
+        #[pyo3(signature = (stream = None))]
+        fn commit(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+            let lent = self.0.alone(py, "a checkpoint")?;
+            self.0.end(py, lent, stream)
+        }
+
+        /// Frees the room: there is no such version, and its number stays free. Arrays over it must be gone.
+        fn give_up(&self, py: Python<'_>) -> PyResult<()> {
+            let lent = self.0.alone(py, "given up")?;
+            py.detach(|| drop(lent));
+            Ok(())
+        }
+
+        /// Copies an array to the slot's bytes, from `offset` on.
+        ///
+        /// An array on a GPU is copied in the order of its framework's current stream, or of `stream` behind that one, without waiting:
+        /// `commit` it behind the same stream, and leave the array as it is until then. CUDA's own copies refuse host memory
+        /// that was pinned in parts, as that of an engine is; this one does not.
+        #[pyo3(signature = (array, offset = 0, *, stream = None))]
+        fn write(
+            &self,
+            array: &Bound<'_, PyAny>,
+            offset: usize,
+            stream: Option<&Bound<'_, PyAny>>,
+        ) -> PyResult<()> {
+            self.0.copy(array, (Use::Read, offset), stream)
+        }
+
+        #[pyo3(signature = (kind, error, trace))]
+        fn __exit__(
+            &self,
+            py: Python<'_>,
+            kind: &Bound<'_, PyAny>,
+            error: &Bound<'_, PyAny>,
+            trace: &Bound<'_, PyAny>,
+        ) -> PyResult<bool> {
+            let _ = (error, trace);
+            if !self.0.is_there(py)? {
+                return Ok(false);
+            }
+            match kind.is_none() {
+                true => self.commit(py, None)?,
+                // Other users of the bytes, such as the traceback, keep them; they can no longer be committed.
+                false => {
+                    let lent = self.0.taken(py)?;
+                    py.detach(|| drop(lent));
+                }
+            }
+            Ok(false)
+        }
+    }
+}
+
+slot_class! {
+    /// A version in the cache, as a read-only array of every framework.
+    ///
+    /// Arrays made of it, and views, keep it where it is; the last of them to go gives it back, and counts the version as
+    /// consumed.
+    ConsumeSlot {
+        "The version that it holds."
+
+        /// Whether these are the bytes in the cache; if not, it had no room, and they are a copy.
+        #[getter]
+        fn is_cached(&self) -> bool {
+            self.0.is_cached
+        }
+
+        /// Gives the bytes back and counts the version as consumed, or leaves that to the last array over them.
+        ///
+        /// On a GPU, at once, and the next write of the bytes waits for the work given to `stream` so far; without one, for all
+        /// work given to the device.
+        #[pyo3(signature = (stream = None))]
+        fn finish(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+            let lent = self.0.taken(py)?;
+            if !lent.engine().is_cuda() || stream.is_none() {
+                py.detach(|| drop(lent));
+                return Ok(());
+            }
+            match Arc::into_inner(lent) {
+                Some(lent) => self.0.end(py, lent, stream),
+                // With others, the last one waits for all work.
+                None => Ok(()),
+            }
+        }
+
+        /// Gives the bytes back and leaves the version unconsumed, or leaves that to the last array over them. On a GPU, the
+        /// next write of the bytes waits for all work given to the device, as some may read them.
+        fn give_back(&self, py: Python<'_>) -> PyResult<()> {
+            let lent = self.0.taken(py)?;
+            lent.leave_unconsumed();
+            py.detach(|| drop(lent));
+            Ok(())
+        }
+
+        /// Copies the slot's bytes, from `offset` on, to an array.
+        ///
+        /// An array on a GPU is filled in the order of its framework's current stream, or of `stream` behind that one, without waiting:
+        /// `finish` the slot behind the same stream. CUDA's own copies refuse host memory that was pinned in parts, as that
+        /// of an engine is; this one does not.
+        #[pyo3(signature = (array, offset = 0, *, stream = None))]
+        fn read(
+            &self,
+            array: &Bound<'_, PyAny>,
+            offset: usize,
+            stream: Option<&Bound<'_, PyAny>>,
+        ) -> PyResult<()> {
+            self.0.copy(array, (Use::Write, offset), stream)
+        }
+
+        #[pyo3(signature = (*_arguments))]
+        fn __exit__(&self, py: Python<'_>, _arguments: &Bound<'_, PyTuple>) -> PyResult<bool> {
+            if self.0.is_there(py)? {
+                self.finish(py, None)?;
+            }
+            Ok(false)
+        }
+    }
+}

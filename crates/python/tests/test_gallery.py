@@ -1,0 +1,36 @@
+"""The recipes: short, typed, and run."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+PACKAGE = pathlib.Path(__file__).parent.parent
+GALLERY = sorted((PACKAGE / "examples" / "gallery").glob("*.py"))
+
+
+@pytest.mark.parametrize("recipe", GALLERY, ids=lambda recipe: recipe.stem)
+def test_a_recipe_runs_twice_and_is_short(recipe: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    framework = recipe.stem.partition("_")[0]
+    pytest.importorskip(framework)
+    assert len(recipe.read_text().splitlines()) <= 25
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    # The second time it finds what the first left; recipes of heavy imports are resumed by their examples.
+    times = 1 if framework in ("lightning", "transformers", "numpy") else 2
+    for _ in range(times):
+        command = [sys.executable, "-W", "ignore", str(recipe), str(tmp_path)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=110, check=False)
+        assert done.returncode == 0, done.stderr
+
+
+# A machine with other work takes minutes for the types of PyTorch.
+@pytest.mark.timeout(400)
+def test_recipes_are_typed() -> None:
+    pytest.importorskip("lightning")
+    pytest.importorskip("transformers")
+    settings = PACKAGE / "pyproject.toml"
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file", str(settings), *map(str, GALLERY)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=390, check=False)
+    assert done.returncode == 0, done.stdout

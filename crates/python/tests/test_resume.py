@@ -1,0 +1,197 @@
+"""Trainings by each framework that are saved, killed, and go on to the same bits; and what they do when a save fails."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tierflow
+
+EXAMPLES = pathlib.Path(__file__).parent.parent / "examples"
+
+
+def begun(name: str, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-W", "ignore", str(EXAMPLES / f"resume_{name}.py"), *arguments]
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def told(one: subprocess.Popen[str], status: int = 0) -> list[str]:
+    out, error = one.communicate(timeout=110)
+    assert one.returncode == status, error
+    return [line for line in out.splitlines() if line.startswith(("begins", "weights"))]
+
+
+@pytest.mark.parametrize("name", ["torch", "lightning", "transformers", "jax"])
+def test_a_killed_training_goes_on_to_the_same_bits(name: str, tmp_path: pathlib.Path) -> None:
+    pytest.importorskip(name)
+    killed = begun(name, "--directory", str(tmp_path / "killed"), "--kill-at", "17")
+    whole = begun(name, "--directory", str(tmp_path / "whole"))
+    (started,) = told(killed, -signal.SIGKILL)
+    goes_on, weights = told(begun(name, "--directory", str(tmp_path / "killed")))
+    assert goes_on != started
+    assert [started, weights] == told(whole)
+
+
+def flip(directory: pathlib.Path, version: int) -> None:
+    (file,) = directory.rglob(f"v{version:020}.tfc")
+    content = bytearray(file.read_bytes())
+    content[-100] ^= 1
+    file.write_bytes(content)
+
+
+def saved(directory: pathlib.Path) -> None:
+    with tierflow.Engine(device="host", host_cache="32MiB", external=directory) as engine:
+        for version in range(3):
+            engine.save(version, {"x": np.full(300_000, version)})
+
+
+def test_of_damaged_versions_the_next_older_one_is_loaded(tmp_path: pathlib.Path) -> None:
+    saved(tmp_path)
+    flip(tmp_path, 2)
+    with tierflow.Engine(device="host", host_cache="16MiB", external=tmp_path) as engine:
+        found = engine.load_latest()
+        assert found is not None
+        assert (found[0], found[1]["x"][0]) == (1, 1)
+        before = engine.load_latest(before=1)
+        assert before is not None
+        assert before[0] == 0
+        assert engine.load_latest(before=0) is None
+        assert engine.next_version == 3
+
+
+def test_where_all_are_damaged_nothing_begins_anew(tmp_path: pathlib.Path) -> None:
+    saved(tmp_path)
+    for version in range(3):
+        flip(tmp_path, version)
+    with tierflow.Engine(device="host", host_cache="16MiB", external=tmp_path) as engine:
+        with pytest.raises(tierflow.DamagedError):
+            engine.load_latest()
+
+
+def test_a_save_that_fails_does_not_end_the_training(caplog: pytest.LogCaptureFixture) -> None:
+    torch = pytest.importorskip("torch")
+    large = torch.nn.Linear(512, 512)
+    with tierflow.Engine(device="host", host_cache="3MiB") as engine:
+        checkpointer = tierflow.torch.AsyncCheckpointer(engine, every=2, model=large)
+        assert [checkpointer.step(step) for step in range(8)] == [False, True, False, True, False, False, False, False]
+        assert checkpointer.failures == 2
+        assert isinstance(checkpointer.failure, tierflow.NoRoomError)
+        assert "step 5 is not saved" in caplog.text
+        # Those that were saved stay, and the newest of them comes back.
+        with torch.no_grad():
+            large.weight += 1
+        drawn = torch.rand(3)
+        assert checkpointer.resume() == 4
+        assert torch.equal(torch.rand(3), drawn)
+        strict = tierflow.torch.AsyncCheckpointer(engine, every=1, raises=True, model=large)
+        with pytest.raises(tierflow.NoRoomError):
+            strict.step(8)
+    with pytest.raises(ValueError, match="every=0"):
+        tierflow.torch.AsyncCheckpointer(engine, every=0)
+
+
+def test_what_lightning_removes_stays_until_a_newer_one_is_durable(tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("lightning")
+    paths = [tmp_path / "checkpoints" / f"step={i}.ckpt" for i in range(3)]
+    with tierflow.Engine(device="host", host_cache="16MiB", external=tmp_path) as engine:
+        io = tierflow.lightning.TierflowIO(engine)
+        assert io.newest() is None
+        for i, path in enumerate(paths):
+            io.save_checkpoint({"state_dict": {"w": np.full(3, i)}, "epoch": i}, path)
+            if i:
+                io.remove_checkpoint(paths[i - 1])
+                assert not paths[i - 1].exists()
+                assert i in engine
+        io.teardown()
+        assert engine.versions() == [2]
+        assert io.newest() == str(paths[2])
+        assert io.load_checkpoint(paths[2])["epoch"] == 2
+        with pytest.raises(FileNotFoundError, match="no checkpoint was saved to"):
+            io.load_checkpoint(paths[0])
+        with pytest.raises(tierflow.ArgumentError, match="map_location"):
+            io.load_checkpoint(paths[2], map_location="cuda")
+    reader = tierflow.lightning.TierflowIO(tmp_path)
+    assert reader.load_checkpoint(paths[2])["state_dict"]["w"][0] == 2
+    with pytest.raises(tierflow.ArgumentError, match="for loading"):
+        reader.save_checkpoint({}, paths[0])
+
+
+def test_lightning_gets_an_older_checkpoint_in_place_of_a_damaged_one(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("lightning")
+    paths = [tmp_path / f"step={i}.ckpt" for i in range(2)]
+    with tierflow.Engine(device="host", host_cache="16MiB", external=tmp_path) as engine:
+        io = tierflow.lightning.TierflowIO(engine)
+        for i, path in enumerate(paths):
+            io.save_checkpoint({"w": np.full(300_000, i)}, path)
+    flip(tmp_path, 1)
+    with tierflow.Engine(device="host", host_cache="16MiB", external=tmp_path) as engine:
+        io = tierflow.lightning.TierflowIO(engine)
+        assert io.load_checkpoint(paths[1])["w"][0] == 0
+    assert "version 0" in caplog.text
+
+
+def test_lightnings_checkpoints_are_unpickled_only_when_asked(tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("lightning")
+    with tierflow.Engine(device="host", host_cache="16MiB") as engine:
+        io = tierflow.lightning.TierflowIO(engine)
+        with pytest.raises(tierflow.ArgumentError, match="pass pickle=True"):
+            io.save_checkpoint({"hyper_parameters": {"path": tmp_path}}, tmp_path / "a")
+        io = tierflow.lightning.TierflowIO(engine, pickle=True)
+        io.save_checkpoint({"hyper_parameters": {"path": tmp_path}}, tmp_path / "a")
+        assert io.load_checkpoint(tmp_path / "a")["hyper_parameters"] == {"path": tmp_path}
+        with pytest.raises(tierflow.ArgumentError, match="was pickled"):
+            io.load_checkpoint(tmp_path / "a", weights_only=True)
+
+
+MESHES = """
+    import os
+    os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    import jax, jax.numpy as jnp, numpy as np, tierflow
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+    devices = np.array(jax.devices())
+    rows = NamedSharding(Mesh(devices, "x"), P("x"))
+    blocks = NamedSharding(Mesh(devices.reshape(2, 2), ("x", "y")), P("y", "x"))
+    w = jnp.arange(32.0).reshape(8, 4)
+    state = {"w": jax.device_put(w, rows), "count": jnp.int32(3), "key": jax.random.key(5), "step": 7, "none": None}
+    with tierflow.Engine(device="host", host_cache="16MiB") as engine:
+        tierflow.jax.save(engine, 0, state)
+        like = {**state, "w": jax.ShapeDtypeStruct((8, 4), jnp.float32, sharding=blocks)}
+        like["key"] = jax.ShapeDtypeStruct((), state["key"].dtype)
+        back = tierflow.jax.load(engine, 0, like)
+        assert back["w"].sharding == blocks and (back["w"] == w).all()
+        assert tierflow.jax.load(engine, 0, state)["w"].sharding == rows
+        assert back["count"] == 3 and back["step"] == 7 and back["none"] is None
+        assert jax.random.bits(back["key"]) == jax.random.bits(state["key"])
+        for wrong, text in (({"w": w}, "['count']"), ({**state, "w": w.T}, "float32 of shape (8, 4)")):
+            try:
+                tierflow.jax.load(engine, 0, wrong)
+            except tierflow.ArgumentError as error:
+                assert text in str(error), error
+            else:
+                raise AssertionError(text)
+"""
+
+
+def test_a_tree_of_jax_comes_back_on_another_mesh(python: Callable[[str], str]) -> None:
+    pytest.importorskip("jax")
+    python(MESHES)
+
+
+def test_a_transformers_callback_says_what_it_cannot() -> None:
+    pytest.importorskip("transformers")
+    with tierflow.Engine(device="host", host_cache="1MiB") as engine:
+        with pytest.raises(ValueError, match="every=0"):
+            tierflow.transformers.TierflowCallback(engine, every=0)
+        callback: Any = tierflow.transformers.TierflowCallback(engine, every=1)
+        assert callback.checkpoint() is None

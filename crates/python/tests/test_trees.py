@@ -1,0 +1,298 @@
+"""Trees in an engine and in a repository: saved, loaded, and read in part."""
+
+import pathlib
+import random
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import tierflow
+
+
+class Moments(NamedTuple):
+    mean: Any
+    square: Any
+
+
+@pytest.fixture
+def kept(tmp_path: pathlib.Path) -> Iterator[tierflow.Engine]:
+    with tierflow.Engine(device="host", host_cache="64MiB", external=tmp_path) as engine:
+        yield engine
+
+
+def assert_same(one: Any, other: Any) -> None:
+    assert type(one) is type(other)
+    if isinstance(one, dict):
+        assert list(one) == list(other)
+        for key in one:
+            assert_same(one[key], other[key])
+    elif isinstance(one, list | tuple):
+        assert len(one) == len(other)
+        for mine, theirs in zip(one, other, strict=True):
+            assert_same(mine, theirs)
+    elif hasattr(one, "dtype"):
+        assert one.dtype == other.dtype
+        assert one.shape == other.shape
+        assert (one == other).all()
+    else:
+        assert one == other
+
+
+def of_numpy() -> dict[Any, Any]:
+    return {
+        "weight": np.arange(12.0).reshape(3, 4),
+        "turned": np.arange(6, dtype="i2").reshape(2, 3).T,
+        "swapped": np.arange(3, dtype=">f4"),
+        "half": [np.float16(0.5), np.array(7, "u8"), np.zeros((0, 3), "c8")],
+        "moments": Moments(np.ones(2, bool), (None, "text", 2.5)),
+        0: b"bytes",
+    }
+
+
+def native(tree: dict[Any, Any]) -> dict[Any, Any]:
+    return {**tree, "swapped": tree["swapped"].astype("f4")}
+
+
+def test_a_tree_comes_back(kept: tierflow.Engine, tmp_path: pathlib.Path) -> None:
+    tree = of_numpy()
+    kept.save(3, tree)
+    # The arrays may change once it is saved.
+    tree["weight"] += 1
+    expected = native({**tree, "weight": tree["weight"] - 1})
+    assert_same(kept.load(3), expected)
+    kept.wait()
+    assert_same(tierflow.Repository(tmp_path).load(3), expected)
+    assert [name for name, _ in kept.regions(3)] == [
+        "~tree",
+        *("weight", "turned", "swapped", "half/0", "half/1", "half/2", "moments/mean"),
+    ]
+    assert kept.layout(3)[1] == ("weight", "float64", [3, 4], 96)
+    # To load a version is not to be done with it.
+    assert kept.versions() == [3]
+
+
+def test_into_is_filled_in_place(engine: tierflow.Engine) -> None:
+    engine.save(1, native(of_numpy()))
+    frame = np.zeros((3, 8))
+    into = native(of_numpy())
+    into["weight"] = strided = frame[:, ::2]
+    into["turned"][:] = 0
+    into["moments"] = Moments(np.zeros(2, bool), (1, "", 0.0))
+    back = engine.load(1, into)
+    assert_same(back, native(of_numpy()))
+    assert back["weight"] is strided
+    assert back["turned"] is into["turned"]
+    assert not frame[:, 1::2].any()
+
+
+def test_an_array_of_another_kind_is_refused_before_any_is_filled(engine: tierflow.Engine) -> None:
+    engine.save(1, {"a": np.ones(3), "b": np.ones((2, 3))})
+    for other in (np.zeros((3, 2)), np.zeros((1, 2, 3)), np.zeros((2, 3), "f4"), np.zeros(3)):
+        into = {"a": np.zeros(3), "b": other}
+        with pytest.raises(tierflow.ArgumentError, match=r"float64 of shape \(2, 3\), and that of into= is"):
+            engine.load(1, into)
+        assert not into["a"].any()
+
+
+def test_parts_are_read_alone(kept: tierflow.Engine, tmp_path: pathlib.Path) -> None:
+    """The rest of the file is damaged, and nobody notices."""
+    tree = {"first": {"a": np.arange(60_000.0).reshape(100, 600), "b": 1}, "last": np.ones(3_000_000)}
+    kept.save(0, tree)
+    kept.wait()
+    (file,) = [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size > 10_000_000]
+    content = bytearray(file.read_bytes())
+    content[-1000] ^= 1
+    file.write_bytes(content)
+    repository = tierflow.Repository(tmp_path)
+    assert_same(repository.load(0, select="first"), tree["first"])
+    assert_same(repository.load(0, select="first/a"), tree["first"]["a"])  # type: ignore[index]
+    assert repository.load(0, select=["first/b"]) == {"first/b": 1}
+    assert repository.load(0, select={"last": np.s_[10:20]})["last"].sum() == 10
+    with pytest.raises(tierflow.DamagedError):
+        repository.load(0, select={"last": np.s_[-10:]})
+    with pytest.raises(tierflow.DamagedError):
+        tierflow.Repository(tmp_path).load(0)
+
+
+def drawn_index(draw: random.Random, shape: tuple[int, ...]) -> Any:
+    def bound(extent: int) -> int | None:
+        return draw.choice([None, draw.randrange(-extent - 1, extent + 2)])
+
+    def step(extent: int) -> Any:
+        some = slice(bound(extent), bound(extent), draw.choice([None, 1, 2, -1, -3]))
+        return draw.choice([some, draw.randrange(-extent, extent)])
+
+    steps = [step(extent) for extent in shape[: draw.randrange(len(shape) + 1)]]
+    match draw.randrange(4):
+        case 0 if len(steps) == 1:
+            return steps[0]
+        case 1 if len(steps) < len(shape):
+            return (*steps, Ellipsis, slice(None, None, 2))
+    return tuple(steps)
+
+
+def test_any_index_selects_what_numpy_does(kept: tierflow.Engine, tmp_path: pathlib.Path) -> None:
+    field = np.arange(7 * 5 * 3, dtype="i4").reshape(7, 5, 3)
+    kept.save(0, {"field": field})
+    kept.wait()
+    for source in (kept, tierflow.Repository(tmp_path)):
+        for seed in range(150):
+            index = drawn_index(random.Random(seed), field.shape)
+            assert_same(np.asarray(source.load(0, select={"field": index})["field"]), np.asarray(field[index]))
+    with pytest.raises(tierflow.ArgumentError, match="is no index of 'field'"):
+        kept.load(0, select={"field": np.s_[0, 0, 0, 0]})
+    with pytest.raises(IndexError):
+        kept.load(0, select={"field": 7})
+    with pytest.raises(tierflow.ArgumentError, match="there is no 'filed'"):
+        kept.load(0, select="filed")
+
+
+def test_parts_of_differences_and_of_compressed_versions(tmp_path: pathlib.Path) -> None:
+    field = np.linspace(0, 1, 100_000)
+    kinds: list[dict[str, Any]] = [{"dedup": 128}, {"compress": "f32"}]
+    for options in kinds:
+        directory = tmp_path / "".join(options)
+        directory.mkdir()
+        with tierflow.Engine(device="host", host_cache="32MiB", external=directory, **options) as engine:
+            for version in range(2):
+                engine.save(version, {"field": field + version, "step": version})
+            engine.wait()
+            for version in range(2):
+                part = engine.load(version, select={"field": np.s_[5:7]})["field"]
+                assert_same(part, field[5:7] + version)
+                assert engine.load(version)["step"] == version
+
+
+class Loud:
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def __reduce__(self) -> Any:
+        return (_shout, ())
+
+
+shouted: list[int] = []
+
+
+def _shout() -> int:
+    shouted.append(1)
+    return 17
+
+
+def test_nothing_is_pickled_nor_unpickled_unasked(engine: tierflow.Engine) -> None:
+    with pytest.raises(tierflow.ArgumentError, match=r"'a/0' of the tree is a .*Loud.*pass pickle=True"):
+        engine.save(0, {"a": [Loud()]})
+    assert 0 not in engine
+    engine.save(0, {"a": [Loud()], "b": np.ones(3)}, pickle=True)
+    with pytest.raises(tierflow.ArgumentError, match="'a/0' of the tree was pickled: pass pickle=True if you trust"):
+        engine.load(0)
+    assert engine.load(0, select="b").sum() == 3
+    assert not shouted
+    assert engine.load(0, pickle=True)["a"] == [17]
+    with pytest.raises(tierflow.ArgumentError, match=r"an array of datetime64\[D\] with 1 dimensions"):
+        engine.save(1, np.zeros(3, "M8[D]"))
+    with pytest.raises(tierflow.ArgumentError, match=r"an array of object"):
+        engine.save(1, [np.array([Loud()])])
+
+
+def test_versions_of_checkpoint_are_dicts_of_regions(engine: tierflow.Engine) -> None:
+    engine.checkpoint(1, np.ones(3), bytearray(b"ab"), names=["a/b", "c"])
+    back = engine.load(1)
+    assert_same(back, {"a/b": np.ones(3), "c": np.frombuffer(b"ab", "u1")})
+
+
+def test_names_have_up_to_1024_bytes(engine: tierflow.Engine) -> None:
+    engine.save(0, {"n" * 1000: {"m" * 23: np.ones(1)}})
+    assert engine.load(0)["n" * 1000]["m" * 23] == 1
+    with pytest.raises(tierflow.ArgumentError, match="1024"):
+        engine.save(1, {"n" * 1000: {"m" * 24: np.ones(1)}})
+
+
+def test_an_engine_is_a_collection_of_versions(kept: tierflow.Engine, tmp_path: pathlib.Path) -> None:
+    assert (len(kept), list(kept), 0 in kept, bool(kept)) == (0, [], False, True)
+    assert kept.next_version == 0
+    for _ in range(2):
+        kept.save(kept.next_version, np.arange(5))
+    kept.checkpoint(7, np.zeros(1))
+    assert (len(kept), list(kept), 1 in kept, 5 in kept, "1" in kept) == (3, [0, 1, 7], True, False, False)
+    assert (kept.next_version, kept.next_version) == (8, 8)
+    kept.discard(7)
+    assert kept.next_version == 8
+    kept.wait()
+    repository = tierflow.Repository(tmp_path)
+    assert isinstance(repository, Mapping)
+    assert (list(repository), len(repository), 1 in repository) == ([0, 1], 2, True)
+    assert_same(repository[1], np.arange(5))
+    assert_same(dict(repository)[0], np.arange(5))
+    assert repository.get(9) is None
+    assert repository == repository
+    assert repository != tierflow.Repository(tmp_path)
+
+
+def test_an_engine_shows_how_full_it_is() -> None:
+    engine = tierflow.Engine(device="host", device_cache="4MiB", host_cache="16MiB")
+    engine.checkpoint(0, np.zeros(1 << 17))
+    engine.wait()
+    shown = repr(engine)
+    assert shown.startswith(
+        "<tierflow.Engine on host, 1 version: device 1 MiB of 4 MiB (25%), host 1 MiB of 16 MiB (6%)"
+    )
+    engine.close()
+    assert repr(engine) == "<tierflow.Engine, closed>"
+
+
+def test_trees_of_pytorch(engine: tierflow.Engine) -> None:
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Linear(4, 3)
+    tree = {
+        "model": model.state_dict(),
+        "parameter": model.weight,
+        "turned": torch.arange(6).view(2, 3).T,
+        "short": [torch.ones(3, dtype=torch.bfloat16), torch.tensor(2.5), torch.zeros(0)],
+        "conjugate": torch.tensor([1 + 2j]).conj(),
+    }
+    engine.save(0, tree)
+    back = engine.load(0)
+    assert {type(leaf) for leaf in (back["parameter"], back["turned"], *back["short"])} == {torch.Tensor}
+    assert all(torch.equal(back[name], tree[name]) for name in ("parameter", "turned", "conjugate"))
+    assert torch.equal(back["short"][0], tree["short"][0])
+    other = torch.nn.Linear(4, 3)
+    other.load_state_dict(back["model"])
+    assert torch.equal(other.bias, model.bias)
+    # A parameter is filled, and stays one.
+    into = {"model": other.state_dict(), "parameter": torch.nn.Parameter(torch.zeros(4, 3).T)}
+    filled = engine.load(0, into, select=["model", "parameter"])
+    assert filled["parameter"] is into["parameter"]
+    assert torch.equal(filled["parameter"], model.weight)
+    part = engine.load(0, select={"model/weight": np.s_[1:, :2]})["model/weight"]
+    assert torch.equal(part, model.weight.detach()[1:, :2])
+
+
+@pytest.mark.usefixtures("on_processor")
+def test_trees_of_jax(engine: tierflow.Engine) -> None:
+    jax = pytest.importorskip("jax")
+    tree = {"w": jax.numpy.arange(6.0).reshape(2, 3), "short": (jax.numpy.ones(3, "bfloat16"), np.ones(2))}
+    engine.save(0, tree)
+    for back in (engine.load(0), engine.load(0, jax.tree_util.tree_map(lambda x: x * 0, tree))):
+        assert isinstance(back["w"], jax.Array)
+        assert back["short"][0].dtype == "bfloat16"
+        assert_same(jax.tree_util.tree_map(np.asarray, back), jax.tree_util.tree_map(np.asarray, tree))
+    plain = engine.load(0, plain=True)
+    assert type(plain["short"][0]) is np.ndarray
+
+
+RANK = """
+    import sys, numpy, tierflow
+    rank, ranks, directory = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    with tierflow.Engine(device="host", host_cache="16MiB", external=directory, rank=rank, ranks=ranks, run=1) as engine:
+        engine.save(0, {"rank": rank, "x": numpy.full(3, rank)})
+"""
+
+
+def test_a_ranks_tree(ranks: Callable[..., None], tmp_path: pathlib.Path) -> None:
+    ranks(RANK, 2, tmp_path)
+    repository = tierflow.Repository(tmp_path)
+    assert [repository.load(0, rank=rank)["rank"] for rank in (0, 1)] == [0, 1]
+    assert repository.load(0, rank=1, select={"x": 0})["x"] == 1

@@ -1,0 +1,304 @@
+"""Engines and repositories by their versions: trees of arrays in, trees out."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
+from typing import Any, Protocol, SupportsIndex
+
+from . import _tierflow
+from ._errors import ArgumentError, DamagedError, TierflowError
+from ._leaf import Leaf, Stored, stored
+from ._metrics import shown_bytes
+from ._tree import ANEW, flatten, framework, subtree, unflatten
+
+__all__ = ["Engine", "Repository"]
+
+_log = logging.getLogger("tierflow")
+
+# The region that has the tree's structure. No array has this name: after a tilde, theirs have a digit.
+_STRUCTURE = "~tree"
+
+# An index of NumPy's, of one axis or of several.
+_Index = Any
+_Select = str | Iterable[str] | Mapping[str, _Index]
+
+
+class _Piece(Protocol):
+    """A rank's part of a version, from wherever it is read."""
+
+    def layout(self) -> list[tuple[str, str | None, list[int], int]]: ...
+    def read(self, arrays: Mapping[str, Any]) -> None: ...
+    def read_rows(self, name: str, offset: int, array: Any) -> bool: ...
+
+
+class Engine(_tierflow.Engine):
+    __slots__ = ()
+    __doc__ = _tierflow.Engine.__doc__
+
+    def save(
+        self,
+        version: SupportsIndex,
+        tree: Any,
+        *,
+        pickle: bool = False,
+        stream: Any = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Takes in a tree as `version`, as `checkpoint` takes in arrays: when it returns, the arrays may be changed.
+
+        A tree is any nesting of dicts, lists, tuples, dataclasses and named tuples. Its leaves are arrays of NumPy, CuPy, PyTorch and JAX,
+        and None, bools, numbers, texts and bytes. An array becomes a region of its own, named after its place, such as
+        "model/layers.0.weight"; all else is JSON in one more region.
+
+        `pickle` has any other value pickled. Without it, such a value raises `ArgumentError`, and nothing is saved.
+        """
+        arrays, structure = flatten(tree, pickle=pickle)
+        text = json.dumps({"tree": 1, "root": structure}, separators=(",", ":"), allow_nan=False).encode()
+        on_host = self.device == "host"
+        regions = {name: stored(array, framework(array) or "", on_host) for name, array in arrays.items()}
+        names = [_STRUCTURE, *regions]
+        self.checkpoint(version, text, *regions.values(), names=names, stream=stream, timeout=timeout)
+
+    def load(
+        self,
+        version: SupportsIndex,
+        into: Any = None,
+        *,
+        select: _Select | None = None,
+        plain: bool = False,
+        pickle: bool = False,
+        timeout: float | None = None,
+    ) -> Any:
+        """Returns the tree of `version`, which stays as it is: held, and not consumed.
+
+        Arrays are new ones of the framework that they were saved from, in main memory, or on JAX's default device. With `into`, a tree
+        like the saved one, its arrays are filled in place; new are only those of JAX, which lie as they did in `into`, and plain
+        values. The tree that is returned has all of them.
+
+        `select` reads a part. A way, such as "model/layers.0.weight" or "model", returns what lies there; a list of ways, a dict of
+        them; a dict of ways and indices, such as `{"field": np.s_[10:20, ::2]}`, a dict of parts of arrays.
+
+        Dataclasses and named tuples are made of the classes of `into`, or of loaded modules; no `__init__` runs. `plain` returns
+        dicts in their place, and arrays of NumPy. What was pickled is unpickled only with `pickle`: pass it if you trust whoever wrote the
+        version. Versions of `checkpoint` are dicts of their regions.
+        """
+        return _load(_OfEngine(self, int(version), timeout), into, select, plain, pickle)
+
+    def load_latest(
+        self, into: Any = None, *, before: SupportsIndex | None = None, **options: Any
+    ) -> tuple[int, Any] | None:
+        """Returns the newest version that can be loaded and its tree, as `load` with these options does; `None` if there is no version.
+
+        A version that is damaged is logged and the next older one tried. If all are, the error of the newest is raised.
+        """
+        first: DamagedError | None = None
+        version = self.latest(before)
+        while version is not None:
+            try:
+                return version, self.load(version, into, **options)
+            except DamagedError as damaged:
+                first = first or damaged
+                _log.warning("version %d is damaged, an older one is tried: %s", version, damaged)
+            version = self.latest(version)
+        if first is not None:
+            raise first
+        return None
+
+    @property
+    def next_version(self) -> int:
+        """A number above all that versions have or had, that hints name, and that were reserved. It is not reserved."""
+        return self.reserve(0).start
+
+    def __contains__(self, version: object) -> bool:
+        return version in self.versions()
+
+    def __len__(self) -> int:
+        return len(self.versions())
+
+    def __bool__(self) -> bool:
+        # An engine without versions is one.
+        return True
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.versions())
+
+    def __repr__(self) -> str:
+        if self.closed:
+            return "<tierflow.Engine, closed>"
+        tiers = [f"{tier['name']} {_fill(tier)}" for tier in self.metrics()["tiers"]]
+        versions = "1 version" if len(self) == 1 else f"{len(self)} versions"
+        return f"<tierflow.Engine on {self.device}, {versions}: {', '.join(tiers)}>"
+
+
+def _fill(tier: dict[str, Any]) -> str:
+    used, holds = shown_bytes(tier["used"]), tier["capacity"]
+    # A directory without a limit.
+    return used if holds >= 1 << 62 else f"{used} of {shown_bytes(holds)} ({tier['used'] / max(holds, 1):.0%})"
+
+
+class Repository(_tierflow.Repository, Mapping[int, Any]):
+    __doc__ = (
+        f"{_tierflow.Repository.__doc__}\n\n"
+        "It is a mapping of versions to the trees of rank 0, each read when it is asked for, as `load` does."
+    )
+
+    def load(
+        self,
+        version: SupportsIndex,
+        into: Any = None,
+        *,
+        rank: SupportsIndex = 0,
+        select: _Select | None = None,
+        plain: bool = False,
+        pickle: bool = False,
+    ) -> Any:
+        """Returns the tree of a rank's piece of `version`, as `Engine.load` does. Of a selected part, nothing else is read."""
+        return _load(_OfRepository(self, int(version), int(rank)), into, select, plain, pickle)
+
+    def __getitem__(self, version: int) -> Any:
+        if version not in self:
+            raise KeyError(version)
+        return self.load(version)
+
+    def __contains__(self, version: object) -> bool:
+        return version in self.versions()
+
+    def __len__(self) -> int:
+        return len(self.versions())
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.versions())
+
+    # Equal trees would have to be read.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+
+class _OfEngine:
+    def __init__(self, engine: Engine, version: int, timeout: float | None) -> None:
+        self._engine, self._version, self._timeout = engine, version, timeout
+
+    def layout(self) -> list[tuple[str, str | None, list[int], int]]:
+        return self._engine.layout(self._version)
+
+    def read(self, arrays: Mapping[str, Any]) -> None:
+        self._engine.restore_regions(self._version, arrays, timeout=self._timeout)
+
+    def read_rows(self, name: str, offset: int, array: Any) -> bool:
+        """From the directory, which gives a part away; what lies there as a difference or compressed is no such part."""
+        directory = self._engine.directory
+        if directory is None or not self._engine.is_durable(self._version):
+            return False
+        try:
+            return _OfRepository(Repository(directory), self._version, self._engine.group[0]).read_rows(
+                name, offset, array
+            )
+        except TierflowError:
+            # The engine has other copies, and says what is wrong if it has none.
+            return False
+
+
+class _OfRepository:
+    def __init__(self, repository: Repository, version: int, rank: int) -> None:
+        self._repository, self._version, self._rank = repository, version, rank
+
+    def layout(self) -> list[tuple[str, str | None, list[int], int]]:
+        return self._repository.layout(self._version, self._rank)
+
+    def _begins(self) -> dict[str, int]:
+        layout = self.layout()
+        ends = accumulate((bytes for *_, bytes in layout), initial=0)
+        return {name: begin for (name, *_), begin in zip(layout, ends, strict=False)}
+
+    def read(self, arrays: Mapping[str, Any]) -> None:
+        begins = self._begins()
+        self._repository.read(self._version, self._rank, [begins[name] for name in arrays], *arrays.values())
+
+    def read_rows(self, name: str, offset: int, array: Any) -> bool:
+        self._repository.read(self._version, self._rank, [self._begins()[name] + offset], array)
+        return True
+
+
+def _load(piece: _Piece, into: Any, select: _Select | None, plain: bool, pickle: bool) -> Any:
+    layout = piece.layout()
+    regions = {name: Stored(dtype, tuple(shape)) for name, dtype, shape, _ in layout}
+    structure = _structure(piece, {name: bytes for name, *_, bytes in layout})
+    if isinstance(select, Mapping):
+        if into is not None:
+            raise ArgumentError(
+                "parts of arrays are new ones: leave out into=, or name whole arrays, as in select=[...]"
+            )
+        return {way: _part(piece, regions, subtree(structure, way), way, index, plain) for way, index in select.items()}
+    if isinstance(select, str):
+        structure = subtree(structure, select)
+    elif select is not None:
+        structure = {"dict": [[way, subtree(structure, way)] for way in select]}
+    leaves: dict[str, Leaf] = {}
+
+    def found(name: str, of: str, target: Any) -> Any:
+        kind = "numpy" if plain and of != "scalar" else of
+        leaves[name] = Leaf(regions[name], kind if target is None else framework(target) or of, target)
+
+    target = ANEW if into is None else into
+    # Once for what is to be read, and once for the tree, when all of it is there.
+    unflatten(structure, found, into=target, plain=plain, pickle=pickle)
+    buffers = {name: leaf.buffer for name, leaf in leaves.items()}
+    if buffers:
+        piece.read(buffers)
+    values = {name: leaf.value() for name, leaf in leaves.items()}
+    return unflatten(structure, values, into=target, plain=plain, pickle=pickle)
+
+
+def _structure(piece: _Piece, sizes: Mapping[str, int]) -> Any:
+    if _STRUCTURE not in sizes:
+        return {"dict": [[name, {"array": name, "of": "numpy"}] for name in sizes]}
+    text = bytearray(sizes[_STRUCTURE])
+    piece.read({_STRUCTURE: text})
+    told = json.loads(text)
+    if told.get("tree") != 1:
+        raise ArgumentError("a newer Tierflow saved the tree: install that")
+    return told["root"]
+
+
+def _part(piece: _Piece, regions: Mapping[str, Stored], node: Any, way: str, index: _Index, plain: bool) -> Any:
+    """A part of one array. Only the rows that have it are read, if the piece can read them alone."""
+    if not isinstance(node, dict) or "array" not in node:
+        raise ArgumentError(f"{way!r} is no array, of which select= could name a part")
+    name, (dtype, shape) = node["array"], regions[node["array"]]
+    of = "numpy" if plain else node["of"]
+    steps = list(index) if isinstance(index, tuple) else [index]
+    if Ellipsis in steps:
+        at = steps.index(Ellipsis)
+        steps[at : at + 1] = [slice(None)] * (len(shape) - len(steps) + 1)
+    if len(steps) > len(shape) or not all(isinstance(step, slice) or hasattr(step, "__index__") for step in steps):
+        raise ArgumentError(
+            f"{index!r} is no index of {way!r}, of shape {shape}: pass ints and slices, as np.s_ makes them"
+        )
+    if steps:
+        first, last, at = _rows(steps[0], shape[0])
+        leaf = Leaf(Stored(dtype, (last - first, *shape[1:])), of, None)
+        skipped = leaf.buffer.nbytes // max(1, last - first) * first
+        if not leaf.buffer.nbytes or piece.read_rows(name, skipped, leaf.buffer):
+            return leaf.value()[(at, *steps[1:])]
+    leaf = Leaf(Stored(dtype, shape), of, None)
+    piece.read({name: leaf.buffer})
+    return leaf.value()[tuple(steps)]
+
+
+def _rows(step: Any, extent: int) -> tuple[int, int, Any]:
+    """The first of the rows that an index names, the one after the last, and the index that names them among those."""
+    if not isinstance(step, slice):
+        row = range(extent)[step]
+        return row, row + 1, 0
+    rows = range(extent)[step]
+    if not rows:
+        return 0, 0, slice(None)
+    return min(rows[0], rows[-1]), max(rows[0], rows[-1]) + 1, slice(None, None, rows.step)
+
+
+for _class in (Engine, Repository):
+    _class.__module__ = "tierflow"
+del _class

@@ -1,0 +1,69 @@
+"""Pytrees of JAX in an engine, with the shardings of their arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import keystr, tree_flatten_with_path, tree_unflatten
+
+from ._engine import Engine, Repository
+from ._errors import ArgumentError
+from ._tree import dtype_of
+
+__all__ = ["load", "save"]
+
+
+def save(engine: Engine, version: int, tree: Any) -> None:
+    """Saves a pytree of any registered kind as `version`: Equinox's modules, Flax's and Optax's states, and plain containers.
+
+    Its leaves are those of `Engine.save`, and keys of random generators; each is a region named after its path, such as "['layers'][0].weight". An array
+    with parts on several devices of this process is saved whole.
+    """
+    leaves, _ = tree_flatten_with_path(tree)
+    engine.save(version, {keystr(path): _key(x) if _is_key(x) else x for path, x in leaves})
+
+
+def load(source: Engine | Repository, version: int, like: Any) -> Any:
+    """Returns the pytree of a version with the structure of `like`, whose arrays may be `jax.ShapeDtypeStruct`s.
+
+    An array is laid out as the one of `like` is: on another mesh, say, or where `like` says nothing, on the default device.
+    """
+    leaves, structure = tree_flatten_with_path(like)
+    names = [keystr(path) for path, _ in leaves]
+    saved = source.load(version, plain=True)
+    if not isinstance(saved, dict) or set(saved) != set(names):
+        differ = sorted(set(saved) ^ set(names)) if isinstance(saved, dict) else ["all"]
+        raise ArgumentError(
+            f"version {version} has not the leaves of like=: {', '.join(differ[:8])} are in one of them alone"
+        )
+    return tree_unflatten(
+        structure, [_laid_out(name, saved[name], x) for name, (_, x) in zip(names, leaves, strict=True)]
+    )
+
+
+def _key(leaf: Any) -> dict[str, Any]:
+    return {"random key": jax.random.key_data(leaf), "kind": str(jax.random.key_impl(leaf))}
+
+
+def _is_key(leaf: Any) -> bool:
+    return hasattr(leaf, "dtype") and bool(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key))
+
+
+def _laid_out(name: str, saved: Any, like: Any) -> Any:
+    if _is_key(like):
+        if not isinstance(saved, dict):
+            raise ArgumentError(f"{name} is a key of a random generator in like=, and was saved as something else")
+        return jax.random.wrap_key_data(jnp.asarray(saved["random key"]), impl=saved["kind"])
+    if not hasattr(like, "shape") or not hasattr(saved, "shape"):
+        return saved
+    if (dtype_of(saved), saved.shape) != (dtype_of(like), like.shape):
+        raise ArgumentError(
+            f"{name} is {dtype_of(saved)} of shape {saved.shape}, and in like= {dtype_of(like)} of shape {like.shape}"
+        )
+    sharding = getattr(like, "sharding", None)
+    if isinstance(like, np.ndarray | np.generic):
+        return saved
+    return jnp.asarray(saved) if sharding is None else jax.device_put(saved, sharding)

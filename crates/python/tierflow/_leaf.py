@@ -1,0 +1,135 @@
+"""Arrays of every framework on their way to a checkpoint and back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from ._errors import ArgumentError
+from ._tree import dtype_of
+
+__all__ = ["Leaf", "Stored", "stored"]
+
+
+class Stored(NamedTuple):
+    """A region, or the rows of one that are wanted. Without a type, it is bytes."""
+
+    dtype: str | None
+    shape: tuple[int, ...]
+
+
+def stored(array: Any, framework: str, on_host: bool) -> Any:
+    """The array as an engine takes it in: in C order, in the machine's byte order, without a gradient, and in memory that the engine
+    reaches. It is copied only if it is otherwise."""
+    if framework == "torch":
+        if hasattr(array, "to_local"):
+            raise ArgumentError(
+                "a DTensor is a part of a tensor: save it by torch.distributed.checkpoint with StorageWriter"
+            )
+        tensor = array.detach().resolve_conj().resolve_neg().contiguous()
+        return tensor.cpu() if on_host else tensor
+    if framework == "jax":
+        if len(array.sharding.device_set) == 1 and not (on_host and next(iter(array.devices())).platform != "cpu"):
+            return array
+        if not array.is_fully_addressable:
+            raise ArgumentError(
+                "an array of JAX has parts in other processes: save what this process has, `x.addressable_shards`"
+            )
+        framework, array = "numpy", import_module("numpy").asarray(array)
+    if framework == "cupy" and on_host:
+        array = array.get()
+    numpy = import_module("numpy" if framework != "cupy" or on_host else "cupy")
+    return numpy.asarray(array, order="C", dtype=array.dtype.newbyteorder("="))
+
+
+def _module(framework: str) -> Any:
+    try:
+        return import_module(framework)
+    except ModuleNotFoundError as missing:
+        text = f"the tree has an array of {framework}, which is not installed: pass plain=True for arrays of NumPy"
+        raise ArgumentError(text) from missing
+
+
+def _empty(region: Stored) -> Any:
+    numpy = import_module("numpy")
+    name = region.dtype or "uint8"
+    try:
+        dtype = numpy.dtype(name)
+    except TypeError:
+        dtype = getattr(_module("ml_dtypes"), name)
+    return numpy.empty(region.shape, dtype)
+
+
+@dataclass
+class Leaf:
+    """An array that is being loaded. `buffer` is to be filled first, and `value` is the leaf of the tree then.
+
+    `target` is the array of the caller that is filled, or else None.
+    """
+
+    region: Stored
+    framework: str
+    target: Any
+    buffer: Any = None
+
+    def __post_init__(self) -> None:
+        is_tensor = self.framework == "torch"
+        if self.target is not None:
+            found = Stored(dtype_of(self.target), tuple(self.target.shape))
+            if found != self.region:
+                raise ArgumentError(
+                    f"the array is {_shown(self.region)}, and that of into= is {_shown(found)}: pass one of that kind"
+                )
+            direct = self.target.detach() if is_tensor else self.target
+            if self._takes_bytes(direct):
+                self.buffer = direct
+                return
+        if is_tensor and self.region.dtype is not None:
+            torch = _module("torch")
+            self.buffer = torch.empty(self.region.shape, dtype=getattr(torch, self.region.dtype))
+        else:
+            self.buffer = _empty(self.region)
+
+    def _takes_bytes(self, array: Any) -> bool:
+        """Whether bytes are read into the caller's array in main memory itself."""
+        if self.framework == "torch":
+            return bool(
+                array.device.type == "cpu" and array.is_contiguous() and not array.is_conj() and not array.is_neg()
+            )
+        if self.framework == "numpy":
+            return bool(array.flags.c_contiguous and array.flags.writeable and array.dtype.isnative)
+        return False
+
+    def value(self) -> Any:
+        """The leaf, once the buffer is filled."""
+        if self.target is not None:
+            return self._filled()
+        match self.framework:
+            case "scalar":
+                return self.buffer[()]
+            case "jax":
+                return _module("jax").numpy.asarray(self.buffer)
+            case "cupy":
+                return _module("cupy").asarray(self.buffer)
+        return self.buffer
+
+    def _filled(self) -> Any:
+        match self.framework:
+            case "scalar":
+                return self.buffer[()]
+            case "jax":
+                # An array of JAX stays as it is: the new one lies where that one does.
+                return _module("jax").device_put(self.buffer, self.target.sharding)
+            case "torch":
+                if self.target.data_ptr() != self.buffer.data_ptr() or not self.target.is_contiguous():
+                    self.target.detach().copy_(self.buffer)
+            case "cupy":
+                self.target.set(self.buffer)
+            case _ if self.target is not self.buffer:
+                self.target[...] = self.buffer
+        return self.target
+
+
+def _shown(region: Stored) -> str:
+    return f"{region.dtype or 'bytes'} of shape {region.shape}"

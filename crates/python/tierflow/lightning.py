@@ -1,0 +1,128 @@
+"""Checkpoints of Lightning's Trainer as versions of an engine.
+
+io = tierflow.lightning.TierflowIO(engine)
+trainer = Trainer(plugins=[io], callbacks=[ModelCheckpoint(dirpath, every_n_train_steps=100, save_top_k=2)])
+trainer.fit(module, data, ckpt_path=io.newest())
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+try:
+    from lightning.fabric.plugins.io import CheckpointIO
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        "tierflow.lightning needs Lightning: pip install lightning", name="lightning"
+    ) from missing
+
+from ._engine import Engine, Repository
+from ._errors import ArgumentError, DamagedError, UnknownVersionError
+
+__all__ = ["TierflowIO"]
+
+_log = logging.getLogger("tierflow")
+
+
+class TierflowIO(CheckpointIO):
+    """A `CheckpointIO` for Lightning's strategies that save on rank 0.
+
+    `source` is an engine or, for a process that only loads, the directory of one. A checkpoint becomes a version of the engine, and the
+    file that Lightning expects at its path names it. A save returns when the engine has copied the checkpoint. What Lightning removes
+    stays until a checkpoint that was saved later is durable, so that a kill at any time leaves one.
+
+    A checkpoint is a tree. `pickle` lets it have any other object, such as hyper-parameters that are no plain values.
+    """
+
+    def __init__(self, source: Engine | str | os.PathLike[str], *, pickle: bool = False) -> None:
+        self._engine = source if isinstance(source, Engine) else None
+        self._versions: Engine | Repository = source if isinstance(source, Engine) else Repository(source)
+        self._pickle = pickle
+        self._newest: int | None = None
+        # Versions that Lightning removed, each with the newest at that time.
+        self._removed: dict[int, int] = {}
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any | None = None
+    ) -> None:
+        if self._engine is None:
+            raise ArgumentError("a directory is for loading: make TierflowIO(engine) to save")
+        if storage_options is not None:
+            raise TypeError("storage_options are options of Engine, such as external=: leave them out here")
+        version = self._engine.reserve(1).start
+        self._engine.save(version, {"path": os.fspath(path), "checkpoint": checkpoint}, pickle=self._pickle)
+        self._newest = version
+        file = Path(path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        written = file.with_name(f".{file.name}.{os.getpid()}")
+        written.write_text(f"version {version} of the Tierflow engine in {self._engine.directory}\n")
+        written.replace(file)
+        self._discard()
+
+    def load_checkpoint(
+        self, path: str | os.PathLike[str], map_location: Any | None = None, weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        """The checkpoint that was saved last to `path`. If that is damaged, or the process was killed before it was durable, the newest
+        older one is loaded, and a warning logged."""
+        if map_location not in (None, "cpu"):
+            raise ArgumentError(
+                f"map_location={map_location!r}: tensors are loaded to main memory, move them from there"
+            )
+        named = self._version_of(path)
+        if named is None and not os.path.lexists(path):
+            raise FileNotFoundError(f"no checkpoint was saved to {path}: {self.newest()!r} is the newest")
+        unpickles = self._pickle and not weights_only
+        for version in reversed(self._versions.versions()):
+            if named is not None and version > named:
+                continue
+            try:
+                tree = self._versions.load(version, pickle=unpickles)
+            except DamagedError as damaged:
+                _log.warning("version %d is damaged, an older one is tried: %s", version, damaged)
+                continue
+            if version != named:
+                _log.warning("%s is not there to load: version %d, of %s, takes its place", path, version, tree["path"])
+            found: dict[str, Any] = tree["checkpoint"]
+            return found
+        raise FileNotFoundError(f"no checkpoint can be loaded in place of {path}")
+
+    def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
+        version = self._version_of(path)
+        if version is not None and self._newest is not None:
+            self._removed[version] = self._newest
+        with suppress(FileNotFoundError):
+            os.remove(path)
+        self._discard()
+
+    def teardown(self) -> None:
+        if self._engine is not None and self._removed:
+            self._engine.wait_version(max(self._removed.values()))
+            self._discard()
+
+    def newest(self) -> str | None:
+        """The path of the newest checkpoint, for `ckpt_path=`; None if there is none."""
+        newest = self._versions.latest()
+        return None if newest is None else str(self._versions.load(newest, select="path"))
+
+    def _version_of(self, path: str | os.PathLike[str]) -> int | None:
+        """The newest version that was saved to a path."""
+        for version in reversed(self._versions.versions()):
+            with suppress(ArgumentError, DamagedError):
+                if self._versions.load(version, select="path") == os.fspath(path):
+                    return version
+        return None
+
+    def _discard(self) -> None:
+        engine = self._engine
+        if engine is None:
+            return
+        for version, newer in list(self._removed.items()):
+            # Another version may be the durable one that the kill of a process leaves.
+            if version != newer and engine.is_durable(newer):
+                del self._removed[version]
+                with suppress(UnknownVersionError):
+                    engine.discard(version)

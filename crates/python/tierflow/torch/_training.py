@@ -1,0 +1,95 @@
+"""A training's state in an engine, saved each so many steps and brought back when it begins anew."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from .._engine import Engine
+from .._errors import TierflowError
+
+__all__ = ["AsyncCheckpointer", "random_state", "set_random_state"]
+
+_log = logging.getLogger("tierflow")
+
+
+def random_state() -> dict[str, Any]:
+    """The states of the random generators of Python, NumPy and PyTorch, as a tree."""
+    state = {"python": random.getstate(), "numpy": np.random.get_state(), "cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        state["cuda"] = torch.cuda.get_rng_state_all()
+    return state
+
+
+def set_random_state(state: Mapping[str, Any]) -> None:
+    """Sets the random generators to a state that `random_state` returned."""
+    random.setstate(state["python"])
+    np.random.set_state(state["numpy"])
+    torch.set_rng_state(state["cpu"])
+    if "cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(state["cuda"])
+
+
+class AsyncCheckpointer:
+    """Saves the state of a training to `engine` each `every` steps, and resumes from the newest state.
+
+        checkpointer = AsyncCheckpointer(engine, every=100, model=model, optimizer=optimizer, sampler=sampler)
+        for step in range(checkpointer.resume(), steps):
+            ...
+            checkpointer.step(step)
+
+    What is named has `state_dict` and `load_state_dict`. The states of the random generators of Python, NumPy and PyTorch are saved,
+    too. `step` returns when the engine has copied the state; it becomes durable beside the next steps, and `engine.wait()`, or the end of
+    the engine, waits for that.
+
+    A save that fails does not end the training: it is logged, `failures` counts it, `failure` is its error, and the states that were saved
+    before stay. With `raises` it is raised. What hinders the engine from making a state durable shows in `engine.wait()`.
+    `pickle` is for states that are no trees: see `Engine.save`.
+    """
+
+    def __init__(self, engine: Engine, *, every: int, raises: bool = False, pickle: bool = False, **parts: Any) -> None:
+        if every < 1:
+            raise ValueError(f"every={every} is no number of steps: pass 1 or more")
+        self._engine = engine
+        self._every = every
+        self._raises = raises
+        self._pickle = pickle
+        self._parts = parts
+        self.failures = 0
+        self.failure: TierflowError | None = None
+
+    def resume(self) -> int:
+        """Loads the newest state that can be loaded. Returns the step that comes next: 0 if there is none yet."""
+        found = self._engine.load_latest(pickle=self._pickle)
+        if found is None:
+            return 0
+        version, tree = found
+        for name, part in self._parts.items():
+            part.load_state_dict(tree["parts"][name])
+        set_random_state(tree["random"])
+        _log.info("goes on behind step %d, from version %d", tree["step"], version)
+        return int(tree["step"]) + 1
+
+    def step(self, step: int) -> bool:
+        """Call it at the end of a step. Returns true if it saved the state."""
+        return (step + 1) % self._every == 0 and self.save(step)
+
+    def save(self, step: int) -> bool:
+        """Saves the state at the end of `step`. Returns false if that failed."""
+        parts = {name: part.state_dict() for name, part in self._parts.items()}
+        tree = {"step": step, "parts": parts, "random": random_state()}
+        try:
+            self._engine.save(self._engine.reserve(1).start, tree, pickle=self._pickle)
+        except TierflowError as error:
+            self.failures += 1
+            self.failure = error
+            if self._raises:
+                raise
+            _log.warning("step %d is not saved: %s", step, error)
+            return False
+        return True
