@@ -178,7 +178,7 @@ def test_states_are_trees(engine: tierflow.Engine) -> None:
         assert [type(number) for number in back["more"][2]] == [int, float, bool]
     into = state(7)
     assert kept.restore(into)["pair"].u is into["pair"].u
-    with pytest.raises(tierflow.ArgumentError, match="6 arrays was to be restored into 1"):
+    with pytest.raises(tierflow.ArgumentError, match="into="):
         kept.restore(np.zeros(5))
     with pytest.raises(tierflow.ArgumentError, match="without arrays"):
         Kept(engine, {"nothing": []})

@@ -22,7 +22,7 @@ from typing import Any
 
 from ._errors import ArgumentError, StorageError
 
-__all__ = ["ANEW", "child", "dtype_of", "flatten", "framework", "subtree", "unflatten"]
+__all__ = ["ANEW", "child", "children", "dtype_of", "flatten", "framework", "subtree", "unflatten"]
 
 # The element types of the format's regions, and the most dimensions that one has.
 _DTYPES = frozenset(
@@ -294,7 +294,7 @@ def subtree(structure: Any, way: str) -> Any:
     """
     node, at = structure, ""
     while at != way:
-        steps = {child(at, key): part for key, part in _children(node)}
+        steps = {child(at, key): part for key, part in children(node)}
         # Keys are compared as a whole: the next one ends at the way's end, or at a slash.
         further = [step for step in steps if way == step or way.startswith(step + "/")]
         if not further:
@@ -304,7 +304,7 @@ def subtree(structure: Any, way: str) -> Any:
     return node
 
 
-def _children(node: Any) -> Iterator[tuple[Any, Any]]:
+def children(node: Any) -> Iterator[tuple[Any, Any]]:
     if isinstance(node, list):
         yield from enumerate(node)
     elif isinstance(node, dict):

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
-import numpy as np
 from checkpoint_schedules import (
     CheckpointAction,
     CheckpointSchedule,
@@ -31,38 +30,19 @@ from checkpoint_schedules import (
 )
 
 from ._errors import ArgumentError, ClosedError, UnknownVersionError
+from ._tree import children, flatten, unflatten
 
 if TYPE_CHECKING:
     from ._tierflow import Engine
 
 __all__ = ["Kept", "Storage", "run"]
 
-# A Python number has no memory of its own: it is kept as an array without dimensions.
-_NUMBERS = (bool, int, float, complex)
 
-
-def _leaves(tree: Any) -> list[Any]:
-    """The arrays and numbers of a tree of dictionaries, lists and tuples, in their order. `None` is a tree without leaves."""
-    if tree is None:
-        return []
-    if isinstance(tree, dict):
-        return [leaf for branch in tree.values() for leaf in _leaves(branch)]
-    if isinstance(tree, list | tuple):
-        return [leaf for branch in tree for leaf in _leaves(branch)]
-    return [tree]
-
-
-def _rebuilt(tree: Any, leaves: Iterator[Any]) -> Any:
-    """The same tree with other leaves."""
-    if tree is None:
-        return None
-    if isinstance(tree, dict):
-        return {key: _rebuilt(branch, leaves) for key, branch in tree.items()}
-    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*(_rebuilt(branch, leaves) for branch in tree))
-    if isinstance(tree, list | tuple):
-        return type(tree)(_rebuilt(branch, leaves) for branch in tree)
-    return next(leaves)
+def _has_numbers(structure: Any) -> bool:
+    """Whether a tree has numbers of Python's, which cannot be written into."""
+    if isinstance(structure, dict) and structure.keys() & {"float", "complex"}:
+        return True
+    return isinstance(structure, int | float) or any(_has_numbers(branch) for _, branch in children(structure))
 
 
 def _discard(engine: Engine, version: int) -> None:
@@ -78,38 +58,33 @@ class Kept:
         kept.restore({"u": u, "time": 0.0})      # u as it was; returns the tree
         kept.restore()                           # the tree with new arrays of NumPy
 
-    `state` is an array of any framework, a number, or a tree of them: dictionaries, lists, tuples, `None`. The version has a number
-    that nobody else in the engine uses (`Engine.reserve`), unless `version` is one that the caller has reserved.
+    `state` is an array of NumPy, PyTorch, JAX or CuPy, or a tree: dictionaries, lists, tuples and dataclasses of arrays and plain
+    values. The version has a number that nobody else in the engine uses (`Engine.reserve`), unless `version` is one that the caller
+    has reserved.
     """
 
     def __init__(self, engine: Engine, state: Any, *, version: int | None = None) -> None:
-        leaves = _leaves(state)
-        if not leaves:
-            raise ArgumentError("a state without arrays was to be kept: pass an array, a number, or a tree of them")
+        arrays, self._structure = flatten(state)
+        if not arrays:
+            raise ArgumentError("a state without arrays was to be kept: pass an array, or a tree of arrays and values")
         self.version: int = engine.reserve(1).start if version is None else version
-        arrays = [np.asarray(leaf) if isinstance(leaf, _NUMBERS) else leaf for leaf in leaves]
-        engine.checkpoint(self.version, *arrays)
+        engine.checkpoint(self.version, *arrays.values())
         self._engine = engine
-        # Where a number was, True stands.
-        self._shape = _rebuilt(state, iter([isinstance(leaf, _NUMBERS) for leaf in leaves]))
+        self._names = list(arrays)
         self._end = finalize(self, _discard, engine, self.version)
         self._end.atexit = False
 
     def restore(self, into: Any = None) -> Any:
         """Brings the state back into the arrays of `into`, a tree of the same form, or into new arrays of NumPy, and returns it."""
-        numbers = _leaves(self._shape)
         if into is None:
             back = self._engine.restore(self.version)
-            arrays = back if isinstance(back, list) else [back]
-        else:
-            arrays = _leaves(into)
-            if len(arrays) != len(numbers):
-                raise ArgumentError(f"a state of {len(numbers)} arrays was to be restored into {len(arrays)}")
-            # A number of Python's cannot be written into.
-            arrays = [np.empty((), np.asarray(one).dtype) if isinstance(one, _NUMBERS) else one for one in arrays]
-            self._engine.restore(self.version, *arrays)
-        leaves = (array.item() if number else array for array, number in zip(arrays, numbers, strict=True))
-        return _rebuilt(self._shape, leaves)
+            return unflatten(
+                self._structure, dict(zip(self._names, back if isinstance(back, list) else [back], strict=True))
+            )
+        targets: dict[str, Any] = {}
+        tree = unflatten(self._structure, lambda name, _, target: targets.setdefault(name, target), into=into)
+        self._engine.restore(self.version, *(targets[name] for name in self._names))
+        return tree
 
     def discard(self) -> None:
         """Discards the version now. A second call does nothing."""
@@ -313,7 +288,7 @@ def run(
         raise ValueError("the schedule does not know the number of steps: pass steps=")
     if steps is not None and schedule.max_n not in (None, steps):
         raise ValueError(f"the schedule is for {schedule.max_n} steps, and there are to be {steps}: leave steps out")
-    if any(isinstance(leaf, _NUMBERS) for leaf in _leaves(state)):
+    if _has_numbers(flatten(state)[1]):
         raise ArgumentError("a number in a state cannot be advanced in place: pass an array such as np.array(0.5)")
     storage = Storage(engine, schedule)
     try:

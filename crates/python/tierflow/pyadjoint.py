@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial, wraps
 from itertools import islice
 from typing import TYPE_CHECKING, Any
+from weakref import finalize, ref
 
 from checkpoint_schedules import (
     CheckpointAction,
@@ -63,13 +64,20 @@ def keep_in(engine: Engine, types: Mapping[type, _Split], tape: _Tape | None = N
     return store
 
 
+def _nothing() -> None:
+    """What a reference to nothing returns."""
+
+
 class Stored(OverloadedType):  # type: ignore[misc]
     """What a tape has in place of a variable that is in an engine."""
 
-    def __init__(self, kept: Kept, make: Callable[..., Any]) -> None:
+    def __init__(self, store: Store, kept: Kept, make: Callable[..., Any]) -> None:
         super().__init__()
+        self._store = store
         self._kept = kept
         self._make = make
+        # The variable as it was restored last, while somebody has it.
+        self._there: Callable[[], Any] = _nothing
 
     @property
     def version(self) -> int:
@@ -78,7 +86,14 @@ class Stored(OverloadedType):  # type: ignore[misc]
 
     def restore(self) -> Any:
         """The variable as it was."""
-        return self._make(*self._kept.restore())
+        variable = self._there()
+        if variable is None:
+            variable = self._make(*self._kept.restore())
+            self._there = ref(variable)
+        else:
+            self._store.is_there(self.version)
+        self._store.restored(variable)
+        return variable
 
     def _ad_create_checkpoint(self) -> Stored:
         return self
@@ -94,7 +109,11 @@ class Store(TapePackageData):  # type: ignore[misc]
         self._engine = engine
         self._types = dict(types)
         self._tape = tape
-        self._hinted: list[int] = []
+        # What variables that are there still were stored as, by `id`.
+        self._shared: dict[int, tuple[Callable[[], Any], Callable[[], Stored | None]]] = {}
+        # The variables of the step that was restored last, and of the one before: neighbours in time have some in common.
+        self._restored: tuple[list[Any], list[Any]] = ([], [])
+        self._hinted: set[int] = set()
         # Whether a variable was kept, or the evaluation began anew, since the hints were told.
         self._is_new = False
 
@@ -114,8 +133,9 @@ class Store(TapePackageData):  # type: ignore[misc]
     def reset(self) -> None:
         """The forward is evaluated anew: what it kept before stays until the tape replaces it; the hints do not stay."""
         self.pause_checkpointing()
-        self._engine.forget_hints(self._hinted)
-        self._hinted = []
+        self._engine.forget_hints(sorted(self._hinted))
+        self._hinted = set()
+        self._restored = ([], [])
         self._is_new = True
 
     def checkpoint(self) -> None:
@@ -144,36 +164,64 @@ class Store(TapePackageData):  # type: ignore[misc]
         split = next((self._types[kind] for kind in type(variable).__mro__ if kind in self._types), None)
         if split is None:
             return None
+        there, shared = self._shared.get(id(variable), (_nothing, _nothing))
+        if there() is variable and (stored := shared()) is not None:
+            return stored
         self._is_new = True
         try:
             arrays, make = split(variable)
-            return Stored(Kept(self._engine, list(arrays)), make)
+            stored = Stored(self, Kept(self._engine, list(arrays)), make)
         except BaseException:
             # The tape will not come to the end of what it was keeping.
             self.pause_checkpointing()
             raise
+        # A variable of the program's may be changed in place. One without a block variable is the tape's, which keeps it as it is:
+        # it is kept for the step that makes it, and for the step that begins with it.
+        if variable._block_variable() is None:
+            self._shared[id(variable)] = (ref(variable), ref(stored))
+            finalize(variable, self._shared.pop, id(variable), None).atexit = False
+        return stored
+
+    def restored(self, variable: Any) -> None:
+        """A variable of the step at hand was restored."""
+        self._restored[0].append(variable)
+
+    def is_there(self, version: int) -> None:
+        """A variable was not restored, as it was there: nobody waits for its version."""
+        if version in self._hinted:
+            self._hinted.discard(version)
+            self._engine.forget_hints([version])
+
+    def goes_on(self) -> None:
+        """The tape is about to restore another step."""
+        self._restored = ([], self._restored[0])
 
     def goes_back(self, ahead: Iterator[CheckpointAction]) -> None:
         """The tape is about to restore what the first action of `ahead` names: tells the hints, if they changed."""
+        self.goes_on()
         if not self._is_new:
             return
-        self._engine.forget_hints(self._hinted)
-        self._hinted = list(self._reads(ahead))
-        self._engine.hint(self._hinted)
+        self._engine.forget_hints(sorted(self._hinted))
+        hints = list(self._reads(ahead))
+        self._hinted = set(hints)
+        self._engine.hint(hints)
         self._is_new = False
 
     def _reads(self, ahead: Iterator[CheckpointAction]) -> Iterator[int]:
         """The versions that `ahead` restores, as far as they are there now and will not be kept anew before."""
         steps = self._tape.timesteps
         replaced: set[int] = set()
+        # What the step that is restored before has in common with the next one is there still.
+        before: set[int] = set()
         for action in ahead:
             if isinstance(action, Forward) and action.storage is StorageType.DISK:
                 last = min(action.n1, len(steps)) if action.write_adj_deps else action.n0 + action.write_ics
                 replaced.update(range(action.n0, last))
             elif isinstance(action, Copy | Move):
-                if action.n not in replaced:
-                    stored = steps[action.n]._checkpoint.values()
-                    yield from (one.version for one in stored if isinstance(one, Stored))
+                there = {} if action.n in replaced else steps[action.n]._checkpoint
+                versions = [one.version for one in there.values() if isinstance(one, Stored)]
+                yield from (version for version in versions if version not in before)
+                before = set(versions)
                 if isinstance(action, Move):
                     replaced.add(action.n)
 
@@ -239,11 +287,11 @@ class _Schedule(CheckpointSchedule):  # type: ignore[misc]
             if isinstance(action, Move):
                 self._restarts.discard(action.n)
             restore = _Copy if isinstance(action, Copy) else _Move
-            action = restore(action, partial(self._goes_back, actions, len(actions)))
+            action = restore(action.n, partial(self._goes_back, actions, len(actions)))
         elif isinstance(action, Reverse):
             for step in self._working.intersection(action):
-                again = Copy if step in self._restarts else Move
-                actions.append(again(step, StorageType.DISK, StorageType.WORK))
+                again = _Copy if step in self._restarts else _Move
+                actions.append(again(step, self._store.goes_on))
             self._working.difference_update(action)
         actions.append(action)
 
@@ -273,8 +321,8 @@ class _Schedule(CheckpointSchedule):  # type: ignore[misc]
 class _Restore(CheckpointAction):  # type: ignore[misc]
     """An action that restores a step, and tells so when it is asked from where."""
 
-    def __init__(self, action: Copy | Move, told: Callable[[], None]) -> None:
-        CheckpointAction.__init__(self, action.n, StorageType.DISK, action.to_storage)
+    def __init__(self, step: int, told: Callable[[], None]) -> None:
+        CheckpointAction.__init__(self, step, StorageType.DISK, StorageType.WORK)
         self._told = told
 
     @property

@@ -143,13 +143,15 @@ impl Repository {
     pub fn remove_even_bases(&self, versions: &BTreeSet<u64>) -> Result<()> {
         let stays = |version| !versions.contains(&version);
         if let Some(blobs) = self.blobs() {
-            return self.remove_blobs(blobs, versions, &stays).map(|_| ());
+            self.remove_blobs(blobs, versions, &stays)?;
+        } else {
+            let _no_saving = self.stop_packing();
+            let mut state = self.state();
+            for (rank, owned) in &self.owned {
+                prune_rank(&mut state, *rank, owned, &stays)?;
+            }
         }
-        let _no_saving = self.stop_packing();
-        let mut state = self.state();
-        for (rank, owned) in &self.owned {
-            prune_rank(&mut state, *rank, owned, &stays)?;
-        }
+        self.state().saved.retain(|version| stays(*version));
         Ok(())
     }
 
@@ -332,4 +334,28 @@ fn read(catalog: &Catalog, name: Name, positions: &BTreeSet<u64>) -> Result<Batc
         Ok(true)
     })?;
     Ok(batch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Options, Region, Snapshot};
+
+    #[test]
+    fn versions_that_are_removed_take_no_memory() {
+        let home = tempfile::tempdir().unwrap();
+        let repository = Repository::open(home.path(), Options::default()).unwrap();
+        for version in 0..100 {
+            let regions = &[Region::new("state", b"bytes")];
+            let base = None;
+            let snapshot = Snapshot {
+                version,
+                base,
+                regions,
+            };
+            repository.save(&snapshot).unwrap();
+        }
+        repository.remove(&(0..99).collect()).unwrap();
+        assert_eq!(repository.state().saved, BTreeSet::from([99]));
+    }
 }

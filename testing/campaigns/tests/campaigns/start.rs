@@ -26,6 +26,8 @@ pub(crate) struct Report {
     pub(crate) took: BTreeMap<u64, u64>,
     /// Versions that were said to be durable.
     pub(crate) durable: BTreeSet<u64>,
+    /// Versions that were taken in since the program said that all were durable.
+    unconfirmed: Vec<u64>,
     /// Closing succeeded.
     pub(crate) closed: bool,
     /// Versions that came back whole.
@@ -49,11 +51,12 @@ impl Report {
         match what {
             "took" => {
                 self.took.insert(version, number().unwrap());
+                self.unconfirmed.push(version);
             }
             "durable" => {
                 self.durable.insert(version);
             }
-            "all" => self.durable.extend(self.took.keys()),
+            "all" => self.durable.extend(self.unconfirmed.drain(..)),
             "closed" => self.closed = true,
             "whole" => {
                 let (run, size) = (number().unwrap(), number().unwrap());
