@@ -4,7 +4,7 @@
 
 mod histories;
 
-use histories::{bytes_of, path_of, save, version_of};
+use histories::{bytes_of, save, version_of};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -16,45 +16,6 @@ const LARGE: usize = 2_000_000;
 fn numbers(repository: &Repository) -> Vec<u64> {
     let versions = repository.versions().unwrap();
     versions.into_iter().map(|info| info.version).collect()
-}
-
-#[test]
-fn the_last_version_that_verifies_is_never_given_up() {
-    let home = tempfile::tempdir().unwrap();
-    let repository = Repository::open(home.path(), Options::default()).unwrap();
-    (1..=5).for_each(|version| save(&repository, version, LARGE));
-    drop(repository);
-    for version in [4, 5] {
-        let path = path_of(home.path(), version);
-        let mut bytes = std::fs::read(&path).unwrap();
-        bytes[LARGE / 2] ^= 1;
-        std::fs::write(&path, bytes).unwrap();
-    }
-    let rule = Retention::newest(1);
-    let reader = Repository::read_only(home.path(), Options::default()).unwrap();
-    let planned = reader.would_prune(&rule).unwrap();
-    assert_eq!(planned.versions, [1, 2, 4]);
-    assert_eq!(numbers(&reader), [1, 2, 3, 4, 5], "nothing was done");
-    let repository = Repository::maintain(home.path(), Options::default()).unwrap();
-    assert_eq!(repository.prune(&rule).unwrap(), planned);
-    assert_eq!(numbers(&repository), [3, 5]);
-    version_of(&repository, 3, LARGE);
-    drop(repository);
-    // Once there is a sound one that the rule keeps, it goes.
-    let repository = Repository::open(home.path(), Options::default()).unwrap();
-    save(&repository, 6, LARGE);
-    repository.prune(&rule).unwrap();
-    assert_eq!(numbers(&repository), [6]);
-}
-
-#[test]
-fn the_highest_number_is_found() {
-    let home = tempfile::tempdir().unwrap();
-    let repository = Repository::open(home.path(), Options::default()).unwrap();
-    save(&repository, 7, 10);
-    save(&repository, u64::MAX, 10);
-    assert_eq!(repository.latest(None).unwrap(), Some(u64::MAX));
-    assert_eq!(repository.latest(Some(u64::MAX)).unwrap(), Some(7));
 }
 
 #[test]

@@ -66,6 +66,14 @@ pub(crate) fn change(store: &Arc<dyn ObjectStore>, path: &str, how: impl FnOnce(
     });
 }
 
+/// Removes an object.
+pub(crate) fn remove(store: &Arc<dyn ObjectStore>, path: &str) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    runtime.block_on(store.delete(&Path::from(path))).unwrap();
+}
+
 /// The object of a version.
 pub(crate) fn path_of(version: u64) -> String {
     format!("runs/7/rank-0/v{version:020}.tfc")

@@ -1,5 +1,9 @@
-//! The contract of every [`Storage`] and every [`Vault`]. A new storage passes [`run_all`] in a test of its own, a new vault
-//! [`vault`].
+//! The contract of every [`Storage`], [`Vault`] and [`Repository`](crate::Repository). A new storage passes [`run_all`] in a test of
+//! its own, a new vault [`vault`], new blobs the [`repository_suite`](crate::repository_suite).
+
+pub mod repository;
+
+pub use repository::Home;
 
 use crate::{Error, Region, Result, Snapshot, Storage, Vault};
 use std::collections::BTreeSet;
