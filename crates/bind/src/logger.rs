@@ -1,5 +1,6 @@
 //! The log: the crates' events ([`tracing`]), handed to the logger of a language as lines of text.
 
+use std::io::Write;
 use std::sync::{Arc, Once};
 
 use log::{Log, Metadata, Record};
@@ -57,7 +58,8 @@ pub fn log_to(most: LevelFilter, sink: Arc<LogSink>) {
 
 /// Writes a line to the standard error: the log of a language that has no logger.
 pub fn to_standard_error(_: Level, text: &str) {
-    eprintln!("tierflow: {text}");
+    // One write for the whole line: ranks may share the standard error.
+    let _no_place_to_say_so = std::io::stderr().write_all(format!("tierflow: {text}\n").as_bytes());
 }
 
 /// Has each line begin with this rank and its host, if there are others.

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tierflow_bind::Ranks;
+use tierflow_bind::{Level, Ranks, to_standard_error};
 use tierflow_store::{Collective, Error as StoreError};
 
 use crate::failure::{Failure, Outcome, Status};
@@ -217,7 +217,10 @@ impl Waiting {
                     return;
                 }
                 let seconds = SILENCE.as_secs().saturating_mul(waited);
-                eprintln!("tierflow: {who} has waited for the other ranks for {seconds} s");
+                to_standard_error(
+                    Level::Error,
+                    &format!("{who} has waited for the other ranks for {seconds} s"),
+                );
             }
         };
         let is_long = patience > SILENCE && group.ranks > 1;

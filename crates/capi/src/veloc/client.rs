@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tierflow_bind::Door;
+use tierflow_bind::{Door, Level, to_standard_error};
 
 use super::config::{Config, usual_host_cache};
 use super::foretold::Foretold;
@@ -122,7 +122,7 @@ impl Client {
         config.settle_redundancy(all);
         if group.as_ref().is_none_or(|group| group.rank == 0) {
             for warning in &config.warnings {
-                eprintln!("tierflow: {file}: {warning}");
+                to_standard_error(Level::Warn, &format!("{file}: {warning}"));
             }
         }
         let ranks_here = all.map_or(Ok(1), |group| group.ranks_here(patience))?;
@@ -150,12 +150,13 @@ impl Client {
         let place = place.or(config.options.node_local.as_ref());
         let is_first = group.as_ref().is_some_and(|group| group.rank == 0);
         if let Some(unused) = place.filter(|_| is_first).and_then(|place| unused(place)) {
-            eprintln!("tierflow: {unused}");
+            to_standard_error(Level::Error, &unused);
         }
         if let (Some(group), Some(node), true) = (&group, &config.options.node_local, is_first) {
             let lost = lost_with_nodes(&core.engine, node, (0, group.ranks));
-            lost.into_iter()
-                .for_each(|lost| eprintln!("tierflow: {lost}"));
+            if let Some(lost) = lost {
+                to_standard_error(Level::Error, &lost);
+            }
         }
         let history = Arc::new(Mutex::new(history));
         let keeping = Arc::new(Keeping::new(&core, &history, config.max_versions, patience));

@@ -21,7 +21,7 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use parking_lot::RwLock;
-use tierflow_bind::{PerProcess, at_exit};
+use tierflow_bind::{Level, PerProcess, at_exit, to_standard_error};
 
 use crate::core::Core;
 use crate::failure::{Failure, Outcome, Status, guarded, message};
@@ -62,7 +62,7 @@ fn told(name: &str, call: impl FnOnce() -> Outcome<c_int>) -> c_int {
 
 fn told_as(name: &str, failure: c_int, call: impl FnOnce() -> Outcome<c_int>) -> c_int {
     guarded(call).unwrap_or_else(|_| {
-        eprintln!("tierflow: {name}: {}", message());
+        to_standard_error(Level::Error, &format!("{name}: {}", message()));
         failure
     })
 }
@@ -79,7 +79,10 @@ fn init(file: &str, group: Option<Group>, alone: u32) -> Outcome {
         static AT_EXIT: Once = Once::new();
         AT_EXIT.call_once(|| {
             if !at_exit(end_of_program) {
-                eprintln!("tierflow: call VELOC_Finalize: else what is lost is not named");
+                to_standard_error(
+                    Level::Error,
+                    "call VELOC_Finalize: else what is lost is not named",
+                );
             }
         });
     }
@@ -354,7 +357,7 @@ extern "C" fn VELOC_Prefetch_start() -> c_int {
 extern "C" fn VELOC_Recover_size_of(version: c_int, id: c_int) -> i64 {
     let size = || Ok(client()?.size_of(version, id)?.cast_signed());
     guarded(size).unwrap_or_else(|_| {
-        eprintln!("tierflow: VELOC_Recover_size: {}", message());
+        to_standard_error(Level::Error, &format!("VELOC_Recover_size: {}", message()));
         -1
     })
 }

@@ -22,7 +22,7 @@ struct Committer {
     shared: Weak<Shared>,
     gathering: Gathering,
     tier: TierId,
-    /// HostBytes while versions are written: what comes meanwhile is the next group.
+    /// Held while versions are written: what comes meanwhile is the next group.
     turn: Arc<Mutex<()>>,
     row: Option<TimelineLane>,
 }

@@ -75,7 +75,7 @@ pub(crate) struct DurableTier {
     dropped: Mutex<BTreeMap<Version, u64>>,
     /// How often bytes got here, or were about to.
     moved: Arc<AtomicU64>,
-    /// HostBytes while they are removed: [`Self::dropped`] never is, as the plan's lock is held when it is taken.
+    /// Held while they are removed: [`Self::dropped`] never is, as the plan's lock is held when it is taken.
     removing: Mutex<()>,
 }
 
