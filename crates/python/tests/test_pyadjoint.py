@@ -238,7 +238,8 @@ def test_memory_is_flat_over_100_evaluations() -> None:
                 counts.add(len(engine.versions()))
             # After the first adjoint the tape knows what adjoints need.
             assert len(counts) <= 2, counts
-            assert max(seen[10:]) - min(seen[10:]) < 2 << 20, seen
+            # What other tests left in this process may come and go: the least of many counts.
+            assert min(seen[70:]) < min(seen[10:40]) + (2 << 20), seen
             tape.clear_tape()
             del reduced
         assert engine.versions() == []
