@@ -238,7 +238,7 @@ def test_memory_is_flat_over_100_evaluations() -> None:
                 counts.add(len(engine.versions()))
             # After the first adjoint the tape knows what adjoints need.
             assert len(counts) <= 2, counts
-            # What other tests left in this process may come and go: the least of many counts.
+            # Other tests leave memory in this process that comes and goes, so the least of many counts.
             assert min(seen[70:]) < min(seen[10:40]) + (2 << 20), seen
             tape.clear_tape()
             del reduced
