@@ -1,6 +1,7 @@
 """Tapes of pyadjoint whose checkpoints are in an engine: a nonlinear heat equation with a type and a block of our own."""
 
 import gc
+import statistics
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -238,8 +239,8 @@ def test_memory_is_flat_over_100_evaluations() -> None:
                 counts.add(len(engine.versions()))
             # After the first adjoint the tape knows what adjoints need.
             assert len(counts) <= 2, counts
-            # Other tests leave memory in this process that comes and goes, so the least of many counts.
-            assert min(seen[70:]) < min(seen[10:40]) + (2 << 20), seen
+            # Other tests leave memory in this process that comes and goes, so medians count.
+            assert statistics.median(seen[70:]) < statistics.median(seen[10:40]) + (2 << 20), seen
             tape.clear_tape()
             del reduced
         assert engine.versions() == []
