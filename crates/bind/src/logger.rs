@@ -58,7 +58,7 @@ pub fn log_to(most: LevelFilter, sink: Arc<LogSink>) {
 
 /// Writes a line to the standard error: the log of a language that has no logger.
 pub fn to_standard_error(_: Level, text: &str) {
-    // One write for the whole line: ranks may share the standard error.
+    // The whole line is one write, as ranks may share the standard error.
     let _no_place_to_say_so = std::io::stderr().write_all(format!("tierflow: {text}\n").as_bytes());
 }
 
