@@ -138,7 +138,7 @@ fn a_cache_shrinks_and_grows_in_use() {
                 let patience = Duration::from_secs(1);
                 match theirs.resize(Cache::Device, pages * PAGE, patience) {
                     // A call that timed out may be repeated.
-                    Ok(()) | Err(Error::TimedOut { .. }) => {}
+                    Ok(_) | Err(Error::TimedOut { .. }) => {}
                     Err(error) => panic!("{error}"),
                 }
             }

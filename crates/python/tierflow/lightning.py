@@ -15,10 +15,10 @@ from typing import Any
 
 try:
     from lightning.fabric.plugins.io import CheckpointIO
-except ModuleNotFoundError as missing:
+except ModuleNotFoundError as _missing:
     raise ModuleNotFoundError(
         "tierflow.lightning needs Lightning: pip install lightning", name="lightning"
-    ) from missing
+    ) from _missing
 
 from ._engine import Engine, Repository
 from ._errors import ArgumentError, DamagedError, UnknownVersionError

@@ -17,9 +17,9 @@ import torch
 
 try:
     from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-except ModuleNotFoundError as missing:
-    text = "tierflow.transformers needs Transformers: pip install transformers accelerate"
-    raise ModuleNotFoundError(text, name="transformers") from missing
+except ModuleNotFoundError as _missing:
+    _text = "tierflow.transformers needs Transformers: pip install transformers accelerate"
+    raise ModuleNotFoundError(_text, name="transformers") from _missing
 
 from ._engine import Engine
 from ._errors import TierflowError
