@@ -3,9 +3,10 @@
 use super::Notice;
 use crate::{Error, Result};
 use signal_hook::iterator::{Handle, Signals};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
+use tierflow_sync::Mutex;
 
 /// The thread that receives the signals of a notice, until the last clone of the notice is dropped.
 #[derive(Debug)]
@@ -17,10 +18,7 @@ struct Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         self.handle.close();
-        let thread = self
-            .thread
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner);
+        let thread = self.thread.get_mut();
         // A thread that panicked returns nothing.
         thread.take().map(JoinHandle::join);
     }

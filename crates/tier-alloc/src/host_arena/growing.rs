@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use parking_lot::Mutex;
 use tierflow_device::{Error, HostReservation, Pinned, WhyUnpinned};
+use tierflow_sync::{Mutex, rank};
 
 use super::backing::{Backing, Obtained};
 #[cfg(feature = "baselines")]
@@ -33,7 +33,7 @@ pub(super) struct Growing {
     pub(super) concurrency: Concurrency,
     node: Option<u32>,
     start: Instant,
-    log: Mutex<Log>,
+    log: Mutex<Log, { rank::ARENA_LEAF }>,
 }
 
 #[derive(Debug, Default)]

@@ -3,11 +3,11 @@
 use super::{Bell, Lender, Notices, Shared, start as start_thread};
 use crate::plan::TierId;
 use crate::run::medium::Medium;
-use crate::run::sync::JoinHandle;
 use crate::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use tierflow_sync::model::JoinHandle;
 use tierflow_tier_alloc::{HostArena, HostPool, Lease};
 
 /// Slabs wanted beyond those in use, so that a cache that fills does not stop to ask.

@@ -20,13 +20,14 @@ use crate::run::ends::PlacedPiece;
 use crate::run::kept::Form;
 use crate::run::medium::{Medium, TierState};
 use crate::run::regions::TargetRegions;
-use crate::run::sync::Mutex;
 use crate::{BuildError, CompressionMetrics, Error, Result, Version};
 use encoded::{DifferenceCoder, Encoded};
 use kernels::{Begun, Ended, Landing, OnDevice};
 use tierflow_dedup::{Chain, Config, Lineage, Summary, most_stored_bytes};
 use tierflow_device::{Device, ReadLoan, Stream};
 use tierflow_store::container::RegionInfo;
+use tierflow_sync::model::Mutex;
+use tierflow_sync::rank;
 use tierflow_transfer::{HostBytes, MemoryBytes, Source};
 
 /// Differences that a version is made of, at most: what a restore from a lower tier reads.
@@ -40,7 +41,7 @@ pub(crate) struct Differences {
     kernels: Option<OnDevice>,
     /// The coder of the differences, if the builder has one.
     coder: Option<DifferenceCoder>,
-    encoder: Mutex<Encoder>,
+    encoder: Mutex<Encoder, { rank::COPY }>,
     /// The order in which differences begin, and that in which they end.
     beginning: Line,
     ending: Line,
