@@ -67,11 +67,16 @@ fn in_code() -> BTreeSet<Lock> {
             let kind = ["Mutex<", "RwLock<", "Monitor<"];
             let is_lock = kind.iter().any(|kind| line.contains(kind));
             let is_code = !line.starts_with("//") && !line.contains('&') && !line.contains("type ");
-            let Some((before, _)) = line.split_once(": ").or_else(|| line.split_once('(')) else {
+            let tuple = line.split_once("struct ").map(|(_, tuple)| tuple);
+            let field = || line.split_once(": ").map(|(field, _)| field);
+            let Some(before) = tuple
+                .and_then(|tuple| tuple.split('(').next())
+                .or_else(field)
+            else {
                 continue;
             };
             let is_field = line.ends_with(',') && !line.contains(" = ") && !line.contains("fn ");
-            let is_tuple = before.contains("struct ") && line.ends_with(");");
+            let is_tuple = tuple.is_some() && line.ends_with(");");
             if !(is_lock && is_code && (is_field || is_tuple)) {
                 continue;
             }
