@@ -141,6 +141,8 @@ impl Growing {
             .filter(|_| touched > 0)
             .and_then(|reservation| reservation.node_of(0).ok());
         let huge_pages = reserved.and_then(|reservation| reservation.huge_page_bytes().ok());
+        #[cfg(feature = "baselines")]
+        let touching = self.concurrency.touching();
         let log = self.log.lock();
         HostReport {
             strategy: growth.name(),
@@ -156,7 +158,7 @@ impl Growing {
                 why_not: log.why_not_node.clone(),
             },
             #[cfg(feature = "baselines")]
-            touching: self.concurrency.touching(),
+            touching,
             why_unpinned: log.why_unpinned.clone(),
             failed,
             finished: ends.iter().all(Option::is_some),
