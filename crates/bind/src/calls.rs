@@ -28,7 +28,7 @@ macro_rules! calls {
     };
 }
 
-// What VELOC's API lacks, C's functions do with the handle that `VELOC_Engine` returns.
+// C's functions do with the handle that `VELOC_Engine` returns whatever VELOC's API lacks.
 calls! {
     "says the version of the library": "— Cargo says it", "__version__", "tf_version", "tf_version", "tf_version", "tf_version";
     "chooses where the log goes": "— the subscriber of `tracing`", "— the logger `tierflow`", "tf_log", "tf_log", "tf_log", "tf_log";

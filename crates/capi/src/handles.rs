@@ -18,7 +18,7 @@ type Table = HashMap<u64, Arc<dyn Any + Send + Sync>>;
 static TABLE: PerProcess<Mutex<Table>> = PerProcess::new();
 static LAST: AtomicU32 = AtomicU32::new(0);
 
-/// What handles name, and what the header calls them.
+/// The kinds of objects that handles name, with the header's names for them.
 pub(crate) trait Named: Send + Sync + 'static {
     const NAME: &'static str;
 }
@@ -66,7 +66,7 @@ impl<T: Named> Handle<T> {
         Ok(())
     }
 
-    /// What it names.
+    /// Returns the object that the handle names.
     pub(crate) fn get(self) -> Outcome<Arc<T>> {
         self.at_home()?;
         let found = TABLE.get().lock().get(&self.0).cloned();
@@ -74,7 +74,7 @@ impl<T: Named> Handle<T> {
         found.ok_or_else(closed::<T>)
     }
 
-    /// What it named: it names nothing from now on.
+    /// Returns the object that the handle named. The handle names nothing from now on.
     ///
     /// # Errors
     /// Also if a call of another thread's, or something made of it, uses it: the handle stays.

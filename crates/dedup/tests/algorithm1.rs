@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use std::collections::HashMap;
 use tierflow_dedup::{Config, Method, Stored, most_stored_bytes};
 
-/// What a node of the tree is known to be. The root of a region that was saved, or has one in it, is `Saved`.
+/// The kind of a node of the tree. The root of a region that was saved, or has one in it, is `Saved`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Label {
     Fixed,

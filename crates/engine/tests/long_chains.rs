@@ -134,7 +134,7 @@ fn stored_for_the_lineages(engine: &Engine, versions: u64, change: Change) -> f6
 struct Stored {
     /// Bytes of all of them.
     bytes: u64,
-    /// Those that build upon nothing.
+    /// The versions that build upon nothing.
     begun: usize,
     /// Bytes that a restore of one of them needs, at most.
     read: u64,
@@ -369,7 +369,7 @@ proptest! {
                     engine.wait().unwrap();
                     drop(engine);
                     engine = open();
-                    // What others build upon is found again.
+                    // A version that others build upon is found again.
                     for version in engine.versions() {
                         if !held.contains_key(&version) {
                             engine.discard(version).unwrap();

@@ -10,7 +10,7 @@ use tierflow_device::Error as DeviceError;
 use tierflow_engine::Error;
 use tierflow_store::Error as StoreError;
 
-/// What a fallible call becomes in Python.
+/// The result of a fallible call in Python.
 pub(crate) trait OrRaise<T> {
     /// # Errors
     /// The exception of the error.

@@ -151,7 +151,10 @@ impl Repository {
                 prune_rank(&mut state, *rank, owned, &stays)?;
             }
         }
-        self.state().saved.retain(|version| stays(*version));
+        let mut state = self.state();
+        for version in versions {
+            state.saved.remove(version);
+        }
         Ok(())
     }
 
