@@ -1,7 +1,6 @@
 #![doc = include_str!("../README.md")]
 #![deny(unsafe_code)]
 
-mod calls;
 mod engine_handle;
 mod failure;
 mod logger;
@@ -11,7 +10,6 @@ mod slot;
 mod streams;
 mod until;
 
-pub use calls::{CALLS, CallInfo};
 pub use engine_handle::{Door, EngineHandle, OpenEngine, Suspension, end_of_process, log_start};
 pub use failure::{Failure, Outcome, Status, System};
 pub use logger::{Level, LevelFilter, LogSink, log_to, to_standard_error};

@@ -2,10 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod calls;
+
+use calls::{CALLS, CallInfo};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use tierflow_bind::{CALLS, CallInfo, Kind, OPTIONS, OptionInfo, Options, parse};
+use tierflow_bind::{Kind, OPTIONS, OptionInfo, Options, parse};
 
 /// A file of the workspace. A package of the crate alone has none.
 fn file(path: &str) -> Option<String> {

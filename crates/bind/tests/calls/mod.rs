@@ -2,21 +2,20 @@
 
 /// A call, and its names at each door: several have spaces between them. A cell that begins with a dash says why there is none.
 #[derive(Clone, Copy, Debug)]
-#[expect(missing_docs, reason = "each field is named as its door")]
-pub struct CallInfo {
-    pub does: &'static str,
-    pub rust: &'static str,
-    pub python: &'static str,
-    pub c: &'static str,
-    pub cpp: &'static str,
-    pub fortran: &'static str,
-    pub veloc: &'static str,
+pub(crate) struct CallInfo {
+    pub(crate) does: &'static str,
+    pub(crate) rust: &'static str,
+    pub(crate) python: &'static str,
+    pub(crate) c: &'static str,
+    pub(crate) cpp: &'static str,
+    pub(crate) fortran: &'static str,
+    pub(crate) veloc: &'static str,
 }
 
 macro_rules! calls {
     ($($does:literal: $rust:literal, $python:literal, $c:literal, $cpp:literal, $fortran:literal, $veloc:literal;)*) => {
         /// Every call of every door, but for those of Python's modules for single frameworks.
-        pub const CALLS: &[CallInfo] = &[$(CallInfo {
+        pub(crate) const CALLS: &[CallInfo] = &[$(CallInfo {
             does: $does,
             rust: $rust,
             python: $python,
