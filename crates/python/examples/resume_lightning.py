@@ -36,11 +36,13 @@ class Net(lightning.LightningModule):
 
 
 class Kill(Callback):
-    def __init__(self, step: int | None) -> None:
+    def __init__(self, engine: tierflow.Engine, step: int | None) -> None:
+        self.engine = engine
         self.step = step
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
         if trainer.global_step == self.step:
+            self.engine.wait()
             os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -58,7 +60,7 @@ with tierflow.Engine(device="host", host_cache="64MiB", external=options.directo
     saving = ModelCheckpoint(options.directory / "checkpoints", every_n_epochs=1, save_top_k=-1)
     trainer = lightning.Trainer(
         accelerator="cpu", max_epochs=3, logger=False, enable_progress_bar=False, enable_model_summary=False,
-        plugins=[io], callbacks=[saving, Kill(options.kill_at)],
+        plugins=[io], callbacks=[saving, Kill(engine, options.kill_at)],
     )  # fmt: skip
     net = Net()
     print(f"begins from {io.newest()}")
