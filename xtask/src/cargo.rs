@@ -23,6 +23,9 @@ pub(crate) struct Package {
     pub(crate) name: String,
     pub(crate) version: String,
     pub(crate) description: Option<String>,
+    pub(crate) categories: Vec<String>,
+    /// `[package.metadata]`; null where there is none.
+    pub(crate) metadata: serde_json::Value,
     pub(crate) manifest_path: PathBuf,
     pub(crate) dependencies: Vec<Dependency>,
     pub(crate) targets: Vec<Target>,

@@ -15,8 +15,6 @@ mod tidy;
 mod toolchain;
 mod words;
 
-use std::path::PathBuf;
-
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
@@ -74,12 +72,14 @@ enum Chore {
     },
     /// Install the library for C, C++ and Fortran: headers, sources for MPI and Fortran, pkg-config and CMake packages
     Install {
-        /// The folder that gets include, lib and share
-        #[arg(long)]
-        prefix: PathBuf,
+        #[command(flatten)]
+        destination: install::InstallFolders,
         /// The profile to build by
         #[arg(long, default_value = "release")]
         profile: String,
+        /// The compiler for C that links the shared library
+        #[arg(long, default_value = "cc", env = "CC")]
+        cc: String,
         /// An MPI compiler for C: makes libveloc-client.so, too, which links to its MPI
         #[arg(long)]
         mpicc: Option<String>,
@@ -104,10 +104,11 @@ fn main() -> Result<()> {
         Chore::Tables => bench::tables(),
         Chore::Python { wheel, pytest } => python::run(wheel, &pytest),
         Chore::Install {
-            prefix,
+            destination,
             profile,
+            cc,
             mpicc,
-        } => install::run(&prefix, &profile, mpicc.as_deref()),
+        } => install::run(&destination, &profile, &cc, mpicc.as_deref()),
         Chore::Dist { only } => dist::run(&only),
     }
 }

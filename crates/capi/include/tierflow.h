@@ -17,6 +17,13 @@
 extern "C" {
 #endif
 
+/* The release of this header; tf_version() tells that of the library. Releases with the same TIERFLOW_VERSION_MAJOR serve each
+ * other, and while that is 0, those with the same TIERFLOW_VERSION_MINOR. */
+#define TIERFLOW_VERSION "0.1.0"
+#define TIERFLOW_VERSION_MAJOR 0
+#define TIERFLOW_VERSION_MINOR 1
+#define TIERFLOW_VERSION_PATCH 0
+
 /* What the caller does next. */
 enum tf_status {
     TF_OK = 0,

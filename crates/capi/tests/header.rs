@@ -93,14 +93,15 @@ fn c_and_cpp_take_every_address() {
     let mut all = declared("tierflow.h");
     all.extend(declared("veloc.h"));
     all.retain(|name| !OF_MPI.contains(&name.as_str()));
-    let mut source =
-        String::from("#include \"veloc.h\"\ntypedef void (*any)(void);\nany all[] = {\n");
+    let mut source = String::from(
+        "#include <string.h>\n#include \"veloc.h\"\ntypedef void (*any)(void);\nany all[] = {\n",
+    );
     for name in &all {
         let overloaded = OVERLOADED.iter().find(|(other, _)| other == name);
         let typed = overloaded.map_or(String::new(), |(_, of)| format!("({of})"));
         source.push_str(&format!("    (any){typed}{name},\n"));
     }
-    source.push_str("};\nint main(void) { return tf_version()[0] == 0 || all[0] == 0; }\n");
+    source.push_str("};\nint main(void) { return strcmp(tf_version(), TIERFLOW_VERSION) != 0 || all[0] == 0; }\n");
     for (compiler, standard, file) in [
         ("cc", "-std=c99", "all.c"),
         ("c++", "-std=c++11", "all.cpp"),

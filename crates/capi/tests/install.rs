@@ -24,6 +24,30 @@ fn has(tool: &str) -> bool {
     has
 }
 
+/// The folder of libraries below the prefix, as Debian's packages have it: not the one that is taken where none is named.
+fn libraries() -> String {
+    format!("lib/{}-linux-gnu", std::env::consts::ARCH)
+}
+
+/// The library exports the C interface alone, and every symbol names the release it came with.
+fn exports_are_ours(library: &Path) {
+    let names = must(
+        Command::new("nm")
+            .args(["-D", "--defined-only"])
+            .arg(library),
+    );
+    let names: Vec<&str> = names
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(2))
+        .filter(|name| !name.starts_with("TIERFLOW_"))
+        .collect();
+    assert!(names.len() > 50, "{} exports {names:?}", library.display());
+    for name in names {
+        let ours = name.starts_with("tf_") || name.starts_with("VELOC_");
+        assert!(ours && name.ends_with("@@TIERFLOW_0.1"), "{name}");
+    }
+}
+
 /// A program of the user's.
 const PROGRAM: &str = r#"
 #include <stdio.h>
@@ -63,7 +87,10 @@ fn by_pkg_config(prefix: &Path, directory: &Path) {
     let flags = |kind: &[&str]| -> Vec<String> {
         let mut command = Command::new("pkg-config");
         command.args(kind).arg("tierflow");
-        let printed = must(command.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")));
+        let printed = must(command.env(
+            "PKG_CONFIG_PATH",
+            prefix.join(libraries()).join("pkgconfig"),
+        ));
         printed.split_whitespace().map(str::to_owned).collect()
     };
     for (name, kind) in [
@@ -82,7 +109,7 @@ fn by_pkg_config(prefix: &Path, directory: &Path) {
             .arg("-o")
             .arg(&program)
             .args(flags);
-        must(compiler.arg(format!("-Wl,-rpath,{}", prefix.join("lib").display())));
+        must(compiler.arg(format!("-Wl,-rpath,{}", prefix.join(libraries()).display())));
         must(Command::new(&program).env_remove("LD_LIBRARY_PATH"));
     }
 }
@@ -110,24 +137,9 @@ fn by_velocs_name(mpi: &Mpi, prefix: &Path, directory: &Path) {
         .arg("-I")
         .arg(prefix.join("include"))
         .arg("-L")
-        .arg(prefix.join("lib"));
+        .arg(prefix.join(libraries()));
     compiler.arg("-lveloc-client").arg("-o").arg(&program);
-    must(compiler.arg(format!("-Wl,-rpath,{}", prefix.join("lib").display())));
-    let library = prefix.join("lib/libveloc-client.so");
-    let names = must(
-        Command::new("nm")
-            .args(["-D", "--defined-only"])
-            .arg(library),
-    );
-    let names = names
-        .lines()
-        .filter_map(|line| line.split_whitespace().nth(2));
-    for name in names {
-        assert!(
-            name.starts_with("tf_") || name.starts_with("VELOC_"),
-            "{name}"
-        );
-    }
+    must(compiler.arg(format!("-Wl,-rpath,{}", prefix.join(libraries()).display())));
     let configuration = directory.join("heat.cfg");
     let scratch = directory.join("scratch");
     std::fs::write(&configuration, format!("scratch = {}\n", scratch.display())).unwrap();
@@ -138,19 +150,33 @@ fn by_velocs_name(mpi: &Mpi, prefix: &Path, directory: &Path) {
 #[test]
 fn pkg_config_and_cmake_find_it() {
     let directory = tempfile::tempdir().unwrap();
-    let prefix = directory.path().join("prefix");
+    let image = directory.path().join("image");
+    let prefix = image.join("opt/tierflow");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut install = Command::new(cargo);
     install
         .current_dir(home())
-        .args(["xtask", "install", "--profile", "dev", "--prefix"]);
-    install.arg(&prefix);
+        .args(["xtask", "install", "--profile", "dev"])
+        .args(["--prefix", "/opt/tierflow", "--libdir", &libraries()])
+        .env("DESTDIR", &image);
     let mpis = Mpi::installed();
     if let Some(mpi) = mpis.first() {
         install.arg("--mpicc").arg(mpi.tool("mpicc").get_program());
     }
     must(&mut install);
+    let libraries = prefix.join(libraries());
+    exports_are_ours(&libraries.join("libtierflow.so"));
+    let dynamic = must(
+        Command::new("readelf")
+            .arg("-d")
+            .arg(libraries.join("libtierflow.so")),
+    );
+    assert!(
+        dynamic.contains("Library soname: [libtierflow.so.0.1]"),
+        "{dynamic}"
+    );
     if let Some(mpi) = mpis.first() {
+        exports_are_ours(&libraries.join("libveloc-client.so"));
         by_velocs_name(mpi, &prefix, directory.path());
     }
     std::fs::write(directory.path().join("user.c"), PROGRAM).unwrap();

@@ -65,8 +65,16 @@ pub(crate) fn papers(workspace: &Metadata) -> Vec<String> {
         if package.description.as_deref().is_none_or(str::is_empty) {
             complaints.push(format!("{name} has no description"));
         }
-        if !package.folder().join("README.md").is_file() {
-            complaints.push(format!("{name} has no README.md"));
+        if package.categories.is_empty() {
+            complaints.push(format!("{name} has no categories"));
+        }
+        if package.metadata.pointer("/docs/rs/targets").is_none() {
+            complaints.push(format!("{name} does not say what docs.rs builds"));
+        }
+        for file in ["README.md", "LICENSE-APACHE", "LICENSE-MIT"] {
+            if !package.folder().join(file).is_file() {
+                complaints.push(format!("{name} has no {file}"));
+            }
         }
         let changes =
             std::fs::read_to_string(package.folder().join("CHANGELOG.md")).unwrap_or_default();
