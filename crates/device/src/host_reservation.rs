@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use parking_lot::Mutex;
+use tierflow_sync::{Mutex, rank};
 
 use crate::device::{Device, not_empty};
 use crate::error::{Invalid, Result};
@@ -22,7 +22,7 @@ use crate::reservation::aligned;
 #[derive(Debug)]
 pub struct HostReservation {
     memory: Memory,
-    pinning: Mutex<()>,
+    pinning: Mutex<(), { rank::DEVICE }>,
 }
 
 impl Device {

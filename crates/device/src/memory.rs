@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, RwLock};
+use tierflow_sync::{Mutex, RwLock, rank};
 
 use crate::backend::ChunkMemory;
 use crate::device::{Device, not_empty, round_up};
@@ -42,11 +42,11 @@ struct Inner {
     base: u64,
     len: usize,
     host_accessible: bool,
-    ledger: Mutex<Ledger>,
+    ledger: Mutex<Ledger, { rank::DEVICE_LEAF }>,
     /// Unsorted; unmapped one by one.
-    chunks: Mutex<Vec<Chunk>>,
+    chunks: Mutex<Vec<Chunk>, { rank::CHUNKS }>,
     /// Pinned pieces, sorted. A single call cannot copy across the border of two.
-    pins: RwLock<Vec<Range<usize>>>,
+    pins: RwLock<Vec<Range<usize>>, { rank::DEVICE_LEAF }>,
     backing: Backing,
 }
 
@@ -321,7 +321,7 @@ impl Memory {
         self.inner.ledger.lock().split(range, at, access);
     }
 
-    pub(crate) fn ledger(&self) -> &Mutex<Ledger> {
+    pub(crate) fn ledger(&self) -> &Mutex<Ledger, { rank::DEVICE_LEAF }> {
         &self.inner.ledger
     }
 
@@ -336,11 +336,11 @@ impl Memory {
         own.is_same(device) || (alike && granted)
     }
 
-    pub(crate) fn chunks(&self) -> &Mutex<Vec<Chunk>> {
+    pub(crate) fn chunks(&self) -> &Mutex<Vec<Chunk>, { rank::CHUNKS }> {
         &self.inner.chunks
     }
 
-    pub(crate) fn pins(&self) -> &RwLock<Vec<Range<usize>>> {
+    pub(crate) fn pins(&self) -> &RwLock<Vec<Range<usize>>, { rank::DEVICE_LEAF }> {
         &self.inner.pins
     }
 

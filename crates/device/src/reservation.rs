@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use tierflow_sync::{Mutex, rank};
 
 use crate::backend::ChunkMemory;
 use crate::device::{Device, not_empty};
@@ -36,7 +36,7 @@ pub struct Reservation {
     behind: Option<Arc<ChunkMemory>>,
     granularity: usize,
     /// Held by `map` and `unmap`, so that checking, mapping and noting are one step.
-    mapping: Mutex<()>,
+    mapping: Mutex<(), { rank::DEVICE }>,
 }
 
 impl Device {

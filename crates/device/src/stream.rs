@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use tierflow_sync::{Mutex, rank};
 
 use crate::backend::{Copy, Mark, MarkKind, Queue};
 use crate::device::Device;
@@ -38,7 +38,7 @@ pub struct Stream {
     device: Device,
     queue: Box<dyn Queue>,
     /// Buffers for one `copy_all`, kept so that the next one does not allocate.
-    buffers: Mutex<CopyBuffers>,
+    buffers: Mutex<CopyBuffers, { rank::DEVICE_LEAF }>,
 }
 
 /// The loans of a `copy_all`, and its copies.

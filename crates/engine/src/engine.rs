@@ -6,7 +6,6 @@ use crate::deadline::Deadline;
 use crate::kind::Kind;
 use crate::lasting::{Damage, ProtectionState};
 use crate::plan::{Event, Refusal, TierId};
-use crate::run::sync::{JoinHandle, Mutex, sleep};
 use crate::run::{Grant, Pool, Shared, TargetRegions, start_pool};
 use crate::{EngineBuilder, Error, Result, Version};
 use std::collections::BTreeSet;
@@ -14,6 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use tierflow_device::{Device, Stream};
+use tierflow_sync::model::{JoinHandle, Mutex, sleep};
 use tierflow_tier_alloc::Lease;
 
 /// A checkpoint cache over a device arena, a host arena and scratch storage.

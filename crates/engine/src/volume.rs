@@ -6,11 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use tierflow_placement::stores::{
     Calibration, CalibrationError, ChunkMap, ShortestWait, Store, StorePolicy,
 };
 use tierflow_store::{Error as StoreError, Scratch, Storage};
+use tierflow_sync::Mutex;
 
 use buffer::is_aligned;
 

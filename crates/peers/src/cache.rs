@@ -5,9 +5,9 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
 use tierflow_device::{Device, Memory, Reservation};
 use tierflow_placement::{Destination, GpuId, Schedule};
+use tierflow_sync::{Mutex, rank};
 
 use crate::error::{DeviceContext, Error, Result};
 use crate::lease::Borrowed;
@@ -176,7 +176,7 @@ impl Drop for Part {
 pub struct PeerCache {
     // The first field, so that no byte is mapped any more when the parts are dropped.
     reservation: Reservation,
-    parts: Mutex<Vec<Part>>,
+    parts: Mutex<Vec<Part>, { rank::LIST }>,
 }
 
 impl PeerCache {

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use tierflow_sync::{Mutex, rank};
 
 /// Number of remembered intervals.
 const GAPS: usize = 5;
@@ -13,7 +13,7 @@ const GAPS: usize = 5;
 const ENOUGH: usize = 3;
 
 #[derive(Debug, Default)]
-pub(crate) struct Rhythm(Mutex<IntervalHistory>);
+pub(crate) struct Rhythm(Mutex<IntervalHistory, { rank::ARENA_LEAF }>);
 
 #[derive(Debug, Default)]
 struct IntervalHistory {

@@ -4,10 +4,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use parking_lot::{Condvar, Mutex};
 use tierflow_device::{
     Device, Error as DeviceError, HostReservation, Invalid, Place, ReadLoan, Stream, WriteLoan,
 };
+use tierflow_sync::{Condvar, Mutex, rank};
 
 use crate::error::{Error, Result};
 use crate::workers::Workers;
@@ -140,7 +140,7 @@ fn parts(host: Range<usize>) -> impl Iterator<Item = usize> {
 /// Parts of one copy that are not done.
 #[derive(Debug, Default)]
 struct Batch {
-    state: Mutex<(usize, Option<Error>)>,
+    state: Mutex<(usize, Option<Error>), { rank::ARENA_LEAF }>,
     done: Condvar,
 }
 

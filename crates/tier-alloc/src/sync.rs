@@ -3,4 +3,8 @@
 
 pub(crate) use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
-pub(crate) use parking_lot::{Condvar, Mutex};
+pub(crate) use tierflow_sync::Condvar;
+use tierflow_sync::rank;
+
+/// The lock of a value of an arena.
+pub(crate) type Mutex<T> = tierflow_sync::Mutex<T, { rank::ARENA_LEAF }>;

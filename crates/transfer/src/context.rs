@@ -1,10 +1,10 @@
 //! The stream, the buffers and the stop flag of one thread that copies.
 
 use crate::buffers::BufferPool;
-use crate::sync::{AtomicBool, Ordering};
 use crate::{Result, TransferError};
 use std::sync::Arc;
 use tierflow_device::{Device, Stream};
+use tierflow_sync::model::{AtomicBool, Ordering};
 
 /// The stream and the buffers that one thread copies with. Both are made at first use, as most contexts need neither.
 #[derive(Debug)]

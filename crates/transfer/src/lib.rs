@@ -13,7 +13,6 @@ mod record;
 mod route;
 mod straight;
 #[doc(hidden)]
-pub mod sync;
 mod under_way;
 
 pub use buffers::{BUFFER_BYTES, Buffer, BufferPool};

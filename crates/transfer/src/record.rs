@@ -2,9 +2,9 @@
 
 use crate::context::Stop;
 use crate::{CopyContext, Error, TransferError};
-use parking_lot::Mutex;
 use std::ops::Range;
 use tierflow_store::{Error as StoreError, Piece, Pull, Result as StoreResult};
+use tierflow_sync::{Mutex, rank};
 
 /// A record that is read.
 pub trait SourceRecord: Sync {
@@ -119,7 +119,7 @@ impl CopyContext {
         fill: impl Fn(&mut Self, u64, &mut [u8]) -> Result<(), TransferError> + Sync,
     ) -> Result<(), TransferError> {
         let stop = self.stop();
-        let (context, slot) = (Mutex::new(self), ErrorSlot::default());
+        let (context, slot) = (Mutex::<_, { rank::COPY }>::new(self), ErrorSlot::default());
         let pull = |at: u64, into: &mut [u8]| {
             slot.put(stop.look())?;
             slot.put(fill(&mut context.lock(), at, into))

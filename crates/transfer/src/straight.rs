@@ -13,7 +13,6 @@ use crate::copy::{Copying, Result, WITH_STORAGE};
 use crate::media::whole_blocks;
 use crate::{CopyContext, TransferError};
 use choice::{RateChoice, Way};
-use parking_lot::Mutex;
 use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,6 +20,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tierflow_device::{Place, ReadLoan, WriteLoan};
 use tierflow_store::Storage;
+use tierflow_sync::Mutex;
 
 /// A file that copies to and from device memory by itself, by offsets in both.
 pub trait DirectTarget: Debug + Send + Sync {

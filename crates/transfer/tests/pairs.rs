@@ -8,8 +8,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use tierflow_device::{Choice, Device, Memory, ReadLoan, WriteLoan, open};
 use tierflow_store::{Piece, Pull, Region, Repository, Result as StoreResult, Scratch, Snapshot};
+use tierflow_sync::model::{AtomicBool, Ordering};
 use tierflow_tier_alloc::{DeviceArena, DeviceOptions, HostArena, HostOptions};
-use tierflow_transfer::sync::{AtomicBool, Ordering};
 use tierflow_transfer::{
     BUFFER_BYTES, CopyContext, Error, FailedEnd, Medium, MediumKind, MemoryMedium, Result,
     ScratchMedium, Source, SourceRecord, Span, Stop, StreamChoice, Target, TargetRecord,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use cudarc::driver::result::DriverError;
 use cudarc::driver::sys::{self, CUresult};
-use parking_lot::Mutex;
+use tierflow_sync::{Mutex, rank};
 
 use super::context::{Context, checked, lost};
 use super::host_memory::{alloc_pinned, free_pinned};
@@ -24,7 +24,7 @@ const PAGE: usize = 4096;
 pub(super) struct Counter {
     address: u64,
     /// The number enqueued last. Held while one is enqueued, so that the device writes numbers in order.
-    last: Mutex<u32>,
+    last: Mutex<u32, { rank::DEVICE_LEAF }>,
 }
 
 /// How a thread waits.

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use tierflow_sync::{Condvar, Mutex, rank};
 
 use crate::backend::{Copy, Mark, MarkKind, Queue};
 use crate::error::{Invalid, Result};
@@ -27,7 +27,7 @@ pub struct LateEnds(Arc<Ends>);
 
 #[derive(Debug, Default)]
 struct Ends {
-    counts: Mutex<Counts>,
+    counts: Mutex<Counts, { rank::DEVICE_LEAF }>,
     changed: Condvar,
 }
 

@@ -6,7 +6,6 @@ use crate::flush::Flush;
 use crate::kind::{Kind, depth};
 use crate::lasting::{self, OpenHistory};
 use crate::plan::{ExtentSize, PlanConfig, TierConfig, TierId, World};
-use crate::run::sync::unbounded;
 use crate::run::{
     AHEAD, COMMITTED, Crew, Direction, DurableTier, Medium, Pool, Recorder, Shared, Stage,
     TierContext, TierState, Ways, find_direct, gathering, hear_turns, start_committer,
@@ -16,6 +15,7 @@ use crate::{BuildError, Engine, Error, Result};
 use std::sync::Arc;
 use tierflow_device::Device;
 use tierflow_store::Storage;
+use tierflow_sync::model::unbounded;
 use tierflow_tier_alloc::{DeviceArena, HostArena, HostPool};
 use tierflow_transfer::{PART_BYTES, ScratchMedium, Straight};
 

@@ -4,9 +4,10 @@ use super::Notice;
 use crate::{Error, Result};
 use signal_hook::iterator::{Handle, Signals};
 use std::ops::RangeInclusive;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
+use tierflow_sync::Mutex;
 
 /// The numbers of signals, those of real time among them.
 const NUMBERS: RangeInclusive<i32> = 1..=64;
@@ -21,10 +22,7 @@ struct Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         self.handle.close();
-        let thread = self
-            .thread
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner);
+        let thread = self.thread.get_mut();
         // A thread that panicked returns nothing.
         thread.take().map(JoinHandle::join);
     }

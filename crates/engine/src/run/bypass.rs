@@ -5,11 +5,11 @@ use super::context::TierContext;
 use super::ends::PlacedPiece;
 use super::job::{Direction, Help, Request, Task};
 use super::regions::cuts;
-use super::sync::{Ordering, Sender, unbounded};
 use crate::plan::TierId;
 use crate::{Error, Result};
 use std::sync::Arc;
 use tierflow_device::{ReadLoan, Stream, WriteLoan};
+use tierflow_sync::model::{Ordering, Sender, unbounded};
 use tierflow_transfer::{BUFFER_BYTES, Buffer, StreamChoice};
 
 /// Requests at a time: as many as it takes to have a disk's bandwidth.

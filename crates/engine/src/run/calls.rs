@@ -5,12 +5,12 @@ use super::desk::{Answer, PendingAnswer, PlanState, Reply, Waiter};
 use super::job::{Direction, Task};
 use super::lock::later;
 use super::recorder::WaitReason;
-use super::sync::{JoinHandle, Sender};
 use crate::Version;
 use crate::deadline::Deadline;
 use crate::plan::{Event, Ticket, TierId};
 use std::ops::Range;
 use std::time::Instant;
+use tierflow_sync::model::{JoinHandle, Sender};
 
 /// Hints that the plan takes in at a time, while other calls wait: they cost some 0.2 to 1.8 µs each, so a tenth of a
 /// millisecond.

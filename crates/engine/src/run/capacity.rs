@@ -15,7 +15,6 @@ pub(super) use notices::{Link, Waiting};
 
 use super::core::Shared;
 use super::medium::Medium;
-use super::sync::{Builder, JoinHandle};
 use crate::plan::{Event, Place, TierId};
 use crate::{Error, Result};
 use notices::{AGAIN, Bell, NONE, Notices};
@@ -23,6 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tierflow_device::{Access, Device};
+use tierflow_sync::model::{Builder, JoinHandle};
 use tierflow_transfer::MemoryMedium;
 
 /// Memory of other devices that this one reaches.

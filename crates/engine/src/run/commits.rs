@@ -3,9 +3,10 @@
 use super::ends::PlacedPiece;
 use super::job::{Job, SMALL};
 use super::medium::{Medium, TierState, medium};
-use super::sync::{Mutex, Receiver, Sender, unbounded};
 use crate::plan::{Coding, Transfer};
 use std::sync::Arc;
+use tierflow_sync::model::{Mutex, Receiver, Sender, unbounded};
+use tierflow_sync::rank;
 
 /// Bytes of small versions that are begun beyond the workers of a way into a directory: what one group commit writes at most.
 pub(crate) const COMMITTED: u64 = 8 << 20;
@@ -27,21 +28,21 @@ pub(super) fn may_be_committed(tiers: &[TierState], transfer: &Transfer) -> bool
 /// The jobs that wait to be committed.
 #[derive(Debug)]
 pub(crate) struct Commits {
-    jobs: Arc<Mutex<Vec<Arc<Job>>>>,
+    jobs: Arc<Mutex<Vec<Arc<Job>>, { rank::QUEUE }>>,
     bell: Sender<()>,
 }
 
 /// The other end.
 #[derive(Debug, Clone)]
 pub(crate) struct Gathering {
-    jobs: Arc<Mutex<Vec<Arc<Job>>>>,
+    jobs: Arc<Mutex<Vec<Arc<Job>>, { rank::QUEUE }>>,
     bell: Receiver<()>,
 }
 
 /// A queue for small versions: its two ends.
 pub(crate) fn gathering() -> (Commits, Gathering) {
     let (sender, bell) = unbounded();
-    let jobs = Arc::<Mutex<Vec<Arc<Job>>>>::default();
+    let jobs = Arc::<Mutex<Vec<_>, { rank::QUEUE }>>::default();
     let commits = Commits {
         jobs: Arc::clone(&jobs),
         bell: sender,
@@ -74,9 +75,9 @@ impl Gathering {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sync::AtomicBool;
     use super::*;
     use crate::plan::TransferId;
+    use tierflow_sync::model::AtomicBool;
 
     fn job() -> Arc<Job> {
         let transfer = Transfer {

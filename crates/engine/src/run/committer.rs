@@ -5,13 +5,14 @@ use super::core::Shared;
 use super::ends::PlacedPiece;
 use super::job::{Direction, Job, Task};
 use super::medium::medium;
-use super::sync::{Builder, JoinHandle, Mutex, Ordering};
 use crate::plan::TierId;
 use crate::{Error, Result};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 use tierflow_device::{Access, ReadLoan};
 use tierflow_plan::timeline::{TimelineLane, What};
+use tierflow_sync::model::{Builder, JoinHandle, Mutex, Ordering};
+use tierflow_sync::rank;
 
 /// Threads that commit to one directory: while one writes what has come by now, another reports what it wrote before and wakes those who
 /// wait for that, and a third one is there for what comes next.
@@ -23,7 +24,7 @@ struct Committer {
     gathering: Gathering,
     tier: TierId,
     /// Held while versions are written: what comes meanwhile is the next group.
-    turn: Arc<Mutex<()>>,
+    turn: Arc<Mutex<(), { rank::CALL }>>,
     row: Option<TimelineLane>,
 }
 

@@ -14,7 +14,6 @@ use super::medium::TierState;
 use super::pending::Pending;
 use super::recorder::Recorder;
 use super::regions::{SourceRegions, TargetRegions};
-use super::sync::{AtomicBool, AtomicU64, JoinHandle, Mutex, Ordering};
 use crate::metrics::CallCounter;
 use crate::plan::{
     Coding, Event, Executor, Piece, Refusal, Ticket, TierId, Transfer, TransferId, World,
@@ -25,6 +24,8 @@ use std::sync::Arc;
 use std::time::Instant;
 use tierflow_device::{Device, Stream};
 use tierflow_store::container::RegionInfo;
+use tierflow_sync::model::{AtomicBool, AtomicU64, JoinHandle, Mutex, Ordering};
+use tierflow_sync::rank;
 use tierflow_tier_alloc::Gate;
 
 /// Does what the plan says: hands transfers to workers, and answers to those who wait for them.
@@ -149,7 +150,7 @@ pub(crate) struct Shared {
     pub(crate) tiers: Vec<TierState>,
     /// The stage that encodes versions for lower tiers.
     pub(crate) stage: Option<Box<dyn Stage>>,
-    pub(super) core: Mutex<PlanState>,
+    pub(super) core: Mutex<PlanState, { rank::PLAN }>,
     pub(super) tray: EventQueue,
     /// The number of the next call.
     pub(super) tickets: AtomicU64,
@@ -167,15 +168,15 @@ pub(crate) struct Shared {
     pub(crate) consumed: CallCounter,
     pub(crate) recorder: Recorder,
     /// Locked while a list of hints is handed over.
-    pub(crate) hinting: Mutex<()>,
+    pub(crate) hinting: Mutex<(), { rank::CALL }>,
     /// The end of the numbers that were reserved. Locked before the plan.
-    pub(crate) reserved: Mutex<Version>,
+    pub(crate) reserved: Mutex<Version, { rank::CALL }>,
     /// Versions without bytes.
     pub(crate) empties: Arc<Empties>,
     /// The names of regions.
     pub(crate) layouts: Arc<Layouts>,
     /// Locked while a cache is resized.
-    pub(super) resized: Mutex<ResizeState>,
+    pub(super) resized: Mutex<ResizeState, { rank::CALL }>,
     /// Work of streams on slots that were given back.
     pub(crate) pending: Pending,
     /// Kept versions that are to go.

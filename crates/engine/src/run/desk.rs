@@ -4,11 +4,11 @@ use super::capacity::{Link, Waiting};
 use super::commits::Commits;
 use super::job::{Direction, Task};
 use super::recorder::WaitInfo;
-use super::sync::{AtomicBool, ReplyReceiver, ReplySender, Sender};
 use crate::plan::{Piece, Place, Plan, Refusal, Ticket, TransferId, World};
 use crate::{Error, Version};
 use hashbrown::HashMap;
 use std::sync::Arc;
+use tierflow_sync::model::{AtomicBool, ReplyReceiver, ReplySender, Sender};
 
 /// Places to copy to or from.
 #[derive(Debug)]

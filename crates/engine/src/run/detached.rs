@@ -1,10 +1,10 @@
 //! Work with storage that a caller waits for until a deadline: it goes on beyond that, in a thread of its own.
 
 use super::core::Shared;
-use super::sync::{AtomicBool, Builder, Mutex, Ordering, bounded};
 use crate::{Error, Result};
 use std::sync::Arc;
 use std::time::Instant;
+use tierflow_sync::model::{AtomicBool, Builder, Mutex, Ordering, bounded};
 
 /// What has become of the work.
 enum Progress<T> {
@@ -25,7 +25,7 @@ pub(crate) fn work_until<T: Send + 'static>(
     work: impl FnOnce(&Shared, Arc<AtomicBool>) -> T + Send + 'static,
     too_late: impl FnOnce(&Shared) + Send + 'static,
 ) -> Result<Option<T>> {
-    let outcome = Arc::new(Mutex::new(Progress::UnderWay));
+    let outcome = Arc::new(Mutex::<_>::new(Progress::UnderWay));
     let (sender, over) = bounded(1);
     let (theirs, its) = (Arc::clone(shared), Arc::clone(&outcome));
     let stop = Arc::<AtomicBool>::default();

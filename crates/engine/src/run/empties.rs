@@ -1,8 +1,8 @@
 //! Checkpoints without bytes, of ranks that have nothing to save. The plan knows of none: there, each has one byte.
 
-use super::sync::Mutex;
 use crate::Version;
 use std::collections::BTreeSet;
+use tierflow_sync::model::Mutex;
 
 /// The versions without bytes, if there may be any.
 #[derive(Debug, Default)]

@@ -1,10 +1,11 @@
 //! The note that a run leaves before its first change: a start that changes nothing leaves no trace on which later decisions depend.
 
-use super::sync::{AtomicBool, Mutex, Ordering};
 use crate::Version;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tierflow_store::{Error, Identity, Order, Repository, Result};
+use tierflow_sync::model::{AtomicBool, Mutex, Ordering};
+use tierflow_sync::rank;
 
 /// Writes the decisions of a start when the first version is begun: first the note of the copies that do not count any more, then
 /// the marks that make this run the last one. Removes the noted copies once a version of this run is durable.
@@ -16,7 +17,7 @@ pub(crate) struct FirstWrite {
     /// The directory in which this rank lists versions for readers of all ranks' pieces, if it is the one that does.
     shared: Option<Arc<Repository>>,
     /// Copies on the node that did not count when the engine was built.
-    superseded: Mutex<Vec<(Version, Identity)>>,
+    superseded: Mutex<Vec<(Version, Identity)>, { rank::FIRST_WRITE }>,
     is_noted: AtomicBool,
     is_durable: AtomicBool,
     is_removed: AtomicBool,

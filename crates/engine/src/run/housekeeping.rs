@@ -2,11 +2,11 @@
 //! call stands behind it, and it begins after those who wait for versions have them.
 
 use super::core::Shared;
-use super::sync::{Builder, JoinHandle, Monitor, sleep};
 use crate::plan::{Event, Piece, TierId};
 use crate::{Error, Result};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tierflow_sync::model::{Builder, JoinHandle, Monitor, sleep};
 
 /// Housekeeping waits so long at most for those who wait for versions: as long as they have a turn each, some always do.
 const LONGEST: Duration = Duration::from_secs(1);

@@ -1,10 +1,10 @@
 //! Tasks of workers: transfers between tiers, and requests of callers.
 
-use super::sync::{AtomicBool, AtomicUsize, Ordering, Receiver, Sender};
 use crate::Result;
 use crate::plan::Transfer;
 use std::sync::Arc;
 use tierflow_store::Storage;
+use tierflow_sync::model::{AtomicBool, AtomicUsize, Ordering, Receiver, Sender};
 use tierflow_transfer::{Buffer, whole_blocks};
 
 /// Bytes of a transfer that is small: it goes with others.

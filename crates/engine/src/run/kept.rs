@@ -6,7 +6,6 @@ mod unfit;
 use super::empties::Empties;
 use super::first_write::FirstWrite;
 use super::layouts::{Layout, Layouts};
-use super::sync::{AtomicU64, Mutex, Ordering};
 use super::turns::{OrderObserver, PublishOrder};
 use crate::Version;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,6 +15,8 @@ use tierflow_store::{
     Error, Piece, PieceInfo, Region, Repository, Result, Retention, Snapshot, Vault,
     last_restorable,
 };
+use tierflow_sync::model::{AtomicU64, Mutex, Ordering};
+use tierflow_sync::rank;
 use tierflow_transfer::Stop;
 
 /// Copies given up are removed so many, or of so many bytes, at a time: small ones share files, which are written anew.
@@ -76,7 +77,7 @@ pub(crate) struct DurableTier {
     /// How often bytes got here, or were about to.
     moved: Arc<AtomicU64>,
     /// Held while they are removed: [`Self::dropped`] never is, as the plan's lock is held when it is taken.
-    removing: Mutex<()>,
+    removing: Mutex<(), { rank::DURABLE }>,
 }
 
 impl DurableTier {

@@ -1,10 +1,10 @@
 //! What the regions of checkpoints are called, and what they are. Most versions of an application have the same.
 
-use super::sync::Mutex;
 use crate::Version;
 use hashbrown::HashMap;
 use std::sync::Arc;
 use tierflow_store::container::RegionInfo;
+use tierflow_sync::model::Mutex;
 
 /// The regions of a checkpoint, with their offsets in it.
 pub(crate) type Layout = Arc<[RegionInfo]>;

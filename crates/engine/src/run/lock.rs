@@ -8,9 +8,12 @@
 use super::core::Shared;
 use super::desk::{PendingAnswer, PlanState, Reply, Waiter, WakeList};
 use super::recorder::{WaitInfo, WaitReason};
-use super::sync::{MutexGuard, Ordering, Receiver, ReplySender, Sender, answer, fence, unbounded};
 use crate::plan::{Event, Ticket};
 use std::ops::{Deref, DerefMut};
+use tierflow_sync::model::{
+    MutexGuard, Ordering, Receiver, ReplySender, Sender, answer, fence, unbounded,
+};
+use tierflow_sync::rank;
 
 /// Polls before a caller sleeps: about 8 µs. Sleeping and waking take 5 to 35 µs (virtual machine). Longer polls keep a core
 /// from the thread that is to answer.
@@ -56,7 +59,7 @@ impl EventQueue {
 /// The plan's lock, held. The plan has handled all events that were queued before. Fields are dropped in this order: the lock
 /// opens, callers wake, and the events that were queued meanwhile are handled.
 pub(crate) struct PlanGuard<'a> {
-    core: MutexGuard<'a, PlanState>,
+    core: MutexGuard<'a, PlanState, { rank::PLAN }>,
     woken: WakeList,
     _rest: DrainOnDrop<'a>,
 }
@@ -100,7 +103,7 @@ impl Shared {
         Some(self.held(self.core.try_lock()?))
     }
 
-    fn held<'a>(&'a self, core: MutexGuard<'a, PlanState>) -> PlanGuard<'a> {
+    fn held<'a>(&'a self, core: MutexGuard<'a, PlanState, { rank::PLAN }>) -> PlanGuard<'a> {
         let mut held = PlanGuard {
             core,
             woken: WakeList::default(),

@@ -27,7 +27,6 @@
 //! | `housekeeping` | who removes what is not to be kept any more? |
 //! | `suspend` | which version can be durable in time, and is it? |
 //! | `resize` | how does a cache become smaller while it is used? |
-//! | `sync` | what do threads meet through? |
 //! | `detached` | who does what its caller stopped waiting for? |
 //! | `empties` | which checkpoints have no bytes? |
 //! | `layouts` | what are the regions of checkpoints called? |
@@ -69,7 +68,6 @@ mod reports;
 mod resize;
 mod stage;
 mod suspend;
-pub(crate) mod sync;
 mod together;
 mod turns;
 mod worker;

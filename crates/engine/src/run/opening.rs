@@ -2,10 +2,10 @@
 
 use super::core::Shared;
 use super::medium::Medium;
-use super::sync::{Builder, JoinHandle};
 use crate::plan::{Event, TierId};
 use crate::{Error, Result};
 use std::sync::Arc;
+use tierflow_sync::model::{Builder, JoinHandle};
 use tierflow_tier_alloc::DeviceArena;
 
 /// Keeps a tier's limit where its arena ends, and starts the thread that raises it with the arena.

@@ -3,18 +3,19 @@
 //! Giving a slot back does not wait for the device: the plan goes on, and the thread that touches the bytes next waits
 //! for the work that must come first. Until then the bytes stay lent, so that no other thread can come before by mistake.
 
-use super::sync::{AtomicUsize, Mutex, Ordering};
 use crate::plan::{Place, TierId};
 use std::ops::Range;
 use std::sync::Arc;
 use tierflow_device::{Access, Event, ReadLoan};
+use tierflow_sync::model::{AtomicUsize, Mutex, Ordering};
+use tierflow_sync::rank;
 
 /// The work under way, on all tiers.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     /// The number of works: mostly none, and then no lock is taken.
     count: AtomicUsize,
-    works: Mutex<Vec<Arc<Work>>>,
+    works: Mutex<Vec<Arc<Work>>, { rank::LIST }>,
 }
 
 #[derive(Debug)]

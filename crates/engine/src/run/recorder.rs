@@ -1,6 +1,5 @@
 //! What is seen from outside: where callers wait, and, if it was asked for, a time line of everything.
 
-use super::sync::Mutex;
 use crate::Version;
 use crate::metrics::CallCounter;
 use crate::plan::{Event, Eviction};
@@ -8,6 +7,7 @@ use hashbrown::HashMap;
 use std::thread::{Thread, ThreadId};
 use std::time::{Duration, Instant};
 use tierflow_plan::timeline::{Timeline, TimelineLane, What};
+use tierflow_sync::model::Mutex;
 
 /// Why a call sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,12 +3,12 @@
 use super::capacity::Waiting;
 use super::core::Shared;
 use super::medium::Medium;
-use super::sync::{Receiver, unbounded};
 use crate::deadline::Awaited;
 use crate::plan::{Event, Place, TierId};
 use crate::{Error, Result};
 use std::time::{Duration, Instant};
 use tierflow_device::Access;
+use tierflow_sync::model::{Receiver, unbounded};
 
 impl Shared {
     /// Leaves a tier its first `bytes`, and gives the memory of the others back once they are empty; or more again. Returns the bytes

@@ -6,12 +6,12 @@ use super::core::Shared;
 use super::ends::PlacedPiece;
 use super::job::{Job, SMALL, Task};
 use super::medium::Medium;
-use super::sync::{Ordering, Receiver};
 use crate::plan::{Coding, Place};
 use crate::{Error, Result};
 use std::sync::Arc;
 use tierflow_device::Access;
 use tierflow_store::Storage;
+use tierflow_sync::model::{Ordering, Receiver};
 use tierflow_transfer::{BUFFER_BYTES, whole_blocks};
 
 /// Bytes of small transfers that are begun beyond the workers of a way to or from storage.

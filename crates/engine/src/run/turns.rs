@@ -1,10 +1,11 @@
 //! Versions become durable in the order of their numbers: each is published when all smaller ones are that were on their way.
 
-use super::sync::Monitor;
 use crate::Version;
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
 use tierflow_store::{Error, Result};
+use tierflow_sync::model::Monitor;
+use tierflow_sync::rank;
 
 /// Hears that a version waits for its turn, and when that has come: of each version, waiting or not.
 pub(super) type OrderObserver = dyn Fn(Version, bool) + Send + Sync;
@@ -13,7 +14,7 @@ pub(super) type OrderObserver = dyn Fn(Version, bool) + Send + Sync;
 /// failed again before anything that came later.
 #[derive(Default)]
 pub(super) struct PublishOrder {
-    coming: Monitor<InFlight>,
+    coming: Monitor<InFlight, { rank::DURABLE }>,
     hear: OnceLock<Box<OrderObserver>>,
 }
 
@@ -100,15 +101,15 @@ impl InFlight {
 
 #[cfg(all(test, not(shuttle)))]
 mod tests {
-    use super::super::sync::Mutex;
     use super::*;
     use std::sync::Arc;
+    use tierflow_sync::model::Mutex;
 
     #[test]
     fn who_waits_says_so_and_everyone_when_its_turn_has_come() {
         let (turns, heard) = (
             Arc::new(PublishOrder::default()),
-            Arc::new(Mutex::new(Vec::new())),
+            Arc::new(Mutex::<_>::new(Vec::new())),
         );
         let hears = Arc::clone(&heard);
         turns.tell(Box::new(move |version, waits| {

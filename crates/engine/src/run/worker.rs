@@ -6,7 +6,6 @@ use super::ends::PlacedPiece;
 use super::job::{Direction, Job, Task};
 use super::kept::Form;
 use super::stage::Descent;
-use super::sync::{Builder, JoinHandle, Ordering, Receiver};
 use super::together::{self, with_followers};
 use crate::plan::{Coding, Transfer, TransferFailure};
 use crate::{Error, Result};
@@ -14,6 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tierflow_device::Access;
 use tierflow_plan::timeline::{TimelineLane, What};
+use tierflow_sync::model::{Builder, JoinHandle, Ordering, Receiver};
 
 /// Ends of transfers that the plan hears of at a time, while other calls wait.
 const REPORTED: usize = 16;

@@ -8,8 +8,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use tierflow_device::{Device, Memory, ReadLoan, Reservation, WriteLoan};
+use tierflow_sync::{Mutex, rank};
 
 use crate::error::{Error, Result, wait_usable};
 use crate::watermark::{End, Watermark};
@@ -106,9 +106,9 @@ struct Shared {
     backing: DeviceBacking,
     usable: Watermark,
     start: Instant,
-    timeline: Mutex<Vec<Mapped>>,
+    timeline: Mutex<Vec<Mapped>, { rank::ARENA_LEAF }>,
     /// How far it is to grow, in bytes. Locked while a chunk is mapped, or some are taken away.
-    limit: Mutex<usize>,
+    limit: Mutex<usize, { rank::ARENA }>,
 }
 
 #[derive(Debug)]

@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use parking_lot::Mutex;
 use tierflow_device::{Error, HostReservation, Pinned, WhyUnpinned};
+use tierflow_sync::{Mutex, rank};
 
 use super::backing::{Backing, Obtained};
 #[cfg(feature = "baselines")]
@@ -33,7 +33,7 @@ pub(super) struct Growing {
     pub(super) concurrency: Concurrency,
     node: Option<u32>,
     start: Instant,
-    log: Mutex<Log>,
+    log: Mutex<Log, { rank::ARENA_LEAF }>,
 }
 
 #[derive(Debug, Default)]
@@ -141,6 +141,8 @@ impl Growing {
             .filter(|_| touched > 0)
             .and_then(|reservation| reservation.node_of(0).ok());
         let huge_pages = reserved.and_then(|reservation| reservation.huge_page_bytes().ok());
+        #[cfg(feature = "baselines")]
+        let touching = self.concurrency.touching();
         let log = self.log.lock();
         HostReport {
             strategy: growth.name(),
@@ -156,7 +158,7 @@ impl Growing {
                 why_not: log.why_not_node.clone(),
             },
             #[cfg(feature = "baselines")]
-            touching: self.concurrency.touching(),
+            touching,
             why_unpinned: log.why_unpinned.clone(),
             failed,
             finished: ends.iter().all(Option::is_some),

@@ -16,8 +16,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use parking_lot::Mutex;
 use tierflow_device::{Device, Kind, Memory, ReadLoan, WriteLoan};
+use tierflow_sync::{Mutex, rank};
 
 use crate::error::{Error, Result, wait_usable};
 use crate::gate::Gate;
@@ -57,7 +57,7 @@ pub use turns::PinTurns;
 #[derive(Debug)]
 pub struct HostArena {
     // First, so that the threads end before anything else goes. Locked while the arena is resized.
-    workers: Mutex<Workers>,
+    workers: Mutex<Workers, { rank::ARENA }>,
     growing: Arc<Growing>,
     ring: Option<Ring>,
     growth: HostGrowth,

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use tierflow_device::{HostReservation, Pinned};
+use tierflow_sync::{Mutex, rank};
 
 use super::backing::{Backing, Obtained, Wanted};
 use super::growing::Growing;
@@ -35,7 +35,7 @@ pub(super) struct Pieces {
     touchers: usize,
     /// The next piece that no touching thread has taken.
     next: AtomicUsize,
-    done: Mutex<Done>,
+    done: Mutex<Done, { rank::PIECES }>,
 }
 
 /// Touched pieces: threads finish in any order.

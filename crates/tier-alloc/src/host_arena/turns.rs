@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::path::Path;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use tierflow_sync::{Mutex, rank};
 
 use crate::error::{Error, Result};
 
@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 /// The processes name the same file. A turn is a lock of it, which ends with its process, too. Off by default: turns pay where the
 /// driver pins slower for several processes than for one. `experiments run alloc-serial` measures that on a machine.
 #[derive(Clone, Debug)]
-pub struct PinTurns(Arc<Mutex<File>>);
+pub struct PinTurns(Arc<Mutex<File, { rank::ARENA }>>);
 
 impl PinTurns {
     /// Opens the file, and makes it where there is none.

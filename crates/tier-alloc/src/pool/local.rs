@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use parking_lot::Mutex;
+use tierflow_sync::{Mutex, rank};
 
 use super::Wake;
 use super::share::{Account, settle};
@@ -10,7 +10,7 @@ use super::share::{Account, settle};
 #[derive(Debug)]
 pub(super) struct ProcessRegistry {
     total: u64,
-    state: Mutex<State>,
+    state: Mutex<State, { rank::ARENA }>,
 }
 
 #[derive(Default)]

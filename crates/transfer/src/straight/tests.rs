@@ -1,8 +1,8 @@
 use super::*;
-use crate::sync::AtomicBool;
 use crate::{Error, FailedEnd, MediumKind, ScratchMedium, Source, Span, StreamChoice, Target};
 use tierflow_device::{Choice, Memory, open};
 use tierflow_store::{Error as StoreError, Scratch};
+use tierflow_sync::model::AtomicBool;
 
 const SIZE: u64 = WITH_STORAGE + BUFFER_BYTES + 12_345;
 

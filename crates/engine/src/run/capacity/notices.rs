@@ -1,13 +1,13 @@
 //! What the plan says of a tier's size, and how those who wait for it hear.
 
 use crate::plan::TierId;
-use crate::run::sync::{Sender, sleep};
 use crate::{Error, Result};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use tierflow_sync::model::{Sender, sleep};
 
 /// How soon memory is offered again that could not be given back, and how often a tier says that it fills.
 pub(super) const AGAIN: Duration = Duration::from_millis(5);

@@ -4,13 +4,13 @@
 use super::{Bell, Lender, Notices, PeerMemory, Shared, start as start_thread};
 use crate::builder::tier::AnyTier;
 use crate::plan::TierId;
-use crate::run::sync::JoinHandle;
 use crate::{Error, PartError, Result, Tier};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 use tierflow_device::Device;
 use tierflow_peers::PeerCache;
+use tierflow_sync::model::JoinHandle;
 use tierflow_transfer::MemoryMedium;
 
 impl Tier {

@@ -4,10 +4,10 @@ use super::{Bell, Lender, Notices, Shared, start as start_thread};
 use crate::Result;
 use crate::plan::TierId;
 use crate::run::medium::Medium;
-use crate::run::sync::JoinHandle;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use tierflow_sync::model::JoinHandle;
 use tierflow_tier_alloc::{Error as ArenaError, HostArena, HostPool, Lease};
 
 /// Slabs wanted beyond those in use, so that a cache that fills does not stop to ask.

@@ -21,7 +21,6 @@ use crate::run::encode::to_usize;
 use crate::run::ends::PlacedPiece;
 use crate::run::kept::Form;
 use crate::run::medium::TierState;
-use crate::run::sync::Mutex;
 use crate::{Compression, CompressionMetrics, Error, Result, Version};
 use measured::Measured;
 use on_device::DeviceCodec;
@@ -30,6 +29,7 @@ use std::ops::Range;
 use tierflow_codec::{Codec, Decision, Method, Planes};
 use tierflow_device::Error as DeviceError;
 use tierflow_device::{Device, Stream};
+use tierflow_sync::model::Mutex;
 use tierflow_transfer::{HostBytes, MemoryBytes, Source, Target};
 
 /// Tiers have whole pages: of one page or less, nothing is gained.

@@ -22,7 +22,6 @@ use crate::run::ends::PlacedPiece;
 use crate::run::kept::Form;
 use crate::run::medium::TierState;
 use crate::run::regions::TargetRegions;
-use crate::run::sync::Mutex;
 use crate::{BuildError, CompressionMetrics, Error, Result, Version};
 use encoded::{DifferenceCoder, Encoded};
 use kernels::{Begun, Ended, Landing, OnDevice};
@@ -30,6 +29,8 @@ use reads::{Bound, Reads, Start};
 use tierflow_dedup::{Chain, Config, Lineage, Summary, most_stored_bytes};
 use tierflow_device::{Device, ReadLoan, Stream};
 use tierflow_store::container::RegionInfo;
+use tierflow_sync::model::Mutex;
+use tierflow_sync::rank;
 use tierflow_transfer::{HostBytes, MemoryBytes, Source};
 
 /// Differences that a version is made of, at most: the record of hashes names the chunks of so many checkpoints.
@@ -45,7 +46,7 @@ pub(crate) struct Differences {
     kernels: Option<OnDevice>,
     /// The coder of the differences, if the builder has one.
     coder: Option<DifferenceCoder>,
-    encoder: Mutex<Encoder>,
+    encoder: Mutex<Encoder, { rank::COPY }>,
     /// The order in which differences begin, and that in which they end.
     beginning: Line,
     ending: Line,

@@ -1,7 +1,7 @@
 //! A sequence of threads, in an order that was settled before.
 
-use crate::run::sync::Monitor;
 use std::collections::BTreeSet;
+use tierflow_sync::model::Monitor;
 
 /// Lets threads run in the order of their numbers, from 0. Each number is used or given up exactly once.
 #[derive(Debug, Default)]

@@ -2,9 +2,9 @@
 
 use super::{DurableTier, Form, NAME};
 use crate::Version;
-use crate::run::sync::Ordering;
 use tierflow_store::container::RegionInfo;
 use tierflow_store::{Error, Region, Result, Snapshot};
+use tierflow_sync::model::Ordering;
 
 impl DurableTier {
     /// Returns true if [many versions](Self::save_many) may be kept at once. Not those that wait for their turns: who has some of them

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use tierflow_sync::{Mutex, rank};
 
 use super::model::{Figures, Touching};
 use crate::host_arena::growing::Growing;
@@ -23,7 +23,7 @@ enum Target {
 /// The behaviour of touching, and the measurements that decide it.
 #[derive(Debug, Default)]
 pub(in crate::host_arena) struct Concurrency {
-    touching: Mutex<Option<Touching>>,
+    touching: Mutex<Option<Touching>, { rank::ARENA_LEAF }>,
     pub(super) measured: Measured,
 }
 
@@ -74,7 +74,7 @@ impl Drop for Flush<'_> {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Measured(Mutex<Sums>);
+pub(super) struct Measured(Mutex<Sums, { rank::ARENA_LEAF }>);
 
 #[derive(Debug, Default)]
 struct Sums {

@@ -2,10 +2,10 @@
 //! slowest way that they take.
 
 use crate::CompressionMetrics;
-use crate::run::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use tierflow_codec::{Decision, Governor, Policy};
+use tierflow_sync::model::Mutex;
 
 #[derive(Debug)]
 pub(super) struct Measured {

@@ -10,12 +10,12 @@ use crate::run::durable::KeptRecord;
 use crate::run::encode::{starts_on_device, to_usize};
 use crate::run::ends::PlacedPiece;
 use crate::run::medium::TierState;
-use crate::run::sync::Mutex;
 use crate::{Compression, Error, Result, Version};
 use nvcomp::{Nvcomp, NvcompWorking};
 use std::ops::Range;
 use tierflow_codec::{HEADER_BYTES, Header, Method, NvcompCodec, Planes, Predictor, gpu};
 use tierflow_device::{Device, Memory, Place, Stream, WriteLoan};
+use tierflow_sync::model::Mutex;
 use tierflow_transfer::{MemoryBytes, Source, SourceRecord, Target, whole_blocks};
 
 /// Alignment of the memory that kernels read and write.

@@ -2,9 +2,9 @@
 //! the first checkpoints and, as data change, now and then.
 
 use super::runs::Run;
-use crate::run::sync::Mutex;
 use hashbrown::HashMap;
 use tierflow_codec::Planes;
+use tierflow_sync::model::Mutex;
 
 /// Checkpoints after which it is found anew, at most: twice as many as the last time, to begin with.
 const ANEW: u64 = 64;

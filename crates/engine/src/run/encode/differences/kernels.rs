@@ -6,11 +6,12 @@ use super::{Links, PlacedPiece, TierContext};
 use crate::run::context::TransferError;
 use crate::run::encode::{at_destination, at_source, starts_on_device};
 use crate::run::medium::TierState;
-use crate::run::sync::{AtomicBool, Monitor, Mutex, Ordering};
 use crate::{Error, Result};
 use std::sync::Arc;
 use tierflow_dedup::{Config, Summary, gpu, most_stored_bytes};
 use tierflow_device::{Device, Error as DeviceError, Memory, ReadLoan, WriteLoan};
+use tierflow_sync::model::{AtomicBool, Monitor, Mutex, Ordering};
+use tierflow_sync::rank;
 
 /// Largest number of chains kept in device memory: the number of workers that bring versions up.
 const CHAINS: usize = 2;
@@ -72,7 +73,7 @@ struct Loaded {
     /// Headers of the differences, oldest first. A header has the sums of its content and of its parent's.
     heads: Vec<Vec<u8>>,
     /// Locked while the chain is loaded; `None` if that failed.
-    resident: Mutex<Option<gpu::Resident>>,
+    resident: Mutex<Option<gpu::Resident>, { rank::LIST }>,
 }
 
 impl OnDevice {

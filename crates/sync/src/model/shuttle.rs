@@ -1,7 +1,9 @@
-//! The same of shuttle's making, as far as it is used.
+//! The same primitives of shuttle's making, as far as they are used.
 //!
 //! A time limit is over sooner or later, whatever it is: after as many steps of others as chance has it.
+#![allow(missing_docs, missing_debug_implementations)]
 
+use crate::rank::LEAF;
 use shuttle::rand::Rng;
 use std::collections::VecDeque;
 use std::fmt;
@@ -9,58 +11,60 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-pub(crate) use ShuttleMonitor as Monitor;
-pub(crate) use ShuttleReceiver as ReplyReceiver;
-pub(crate) use ShuttleSender as ReplySender;
-pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+pub use ShuttleMonitor as Monitor;
+pub use ShuttleMutex as Mutex;
+pub use ShuttleMutexGuard as MutexGuard;
+pub use ShuttleReceiver as ReplyReceiver;
+pub use ShuttleSender as ReplySender;
+pub use shuttle::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Here, all threads see all steps in one order.
-pub(crate) fn fence(_: Ordering) {}
+pub fn fence(_: Ordering) {}
 
 /// Lets all others go first, which shuttle's own does not.
-pub(crate) fn sleep(_time: Duration) {
+pub fn sleep(_time: Duration) {
     shuttle::thread::yield_now();
 }
 
 /// As parking_lot's: a panic poisons nothing.
 #[derive(Default)]
-pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
+pub struct ShuttleMutex<T, const RANK: u8 = LEAF>(shuttle::sync::Mutex<T>);
 
-pub(crate) struct MutexGuard<'a, T>(shuttle::sync::MutexGuard<'a, T>);
+pub struct ShuttleMutexGuard<'a, T, const RANK: u8 = LEAF>(shuttle::sync::MutexGuard<'a, T>);
 
-impl<T> Mutex<T> {
-    pub(crate) fn new(value: T) -> Self {
+impl<T, const RANK: u8> ShuttleMutex<T, RANK> {
+    pub fn new(value: T) -> Self {
         Self(shuttle::sync::Mutex::new(value))
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        MutexGuard(self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    pub fn lock(&self) -> ShuttleMutexGuard<'_, T, RANK> {
+        ShuttleMutexGuard(self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+    pub fn try_lock(&self) -> Option<ShuttleMutexGuard<'_, T, RANK>> {
         match self.0.try_lock() {
-            Ok(guard) => Some(MutexGuard(guard)),
-            Err(TryLockError::Poisoned(guard)) => Some(MutexGuard(guard.into_inner())),
+            Ok(guard) => Some(ShuttleMutexGuard(guard)),
+            Err(TryLockError::Poisoned(guard)) => Some(ShuttleMutexGuard(guard.into_inner())),
             Err(TryLockError::WouldBlock) => None,
         }
     }
 
-    pub(crate) fn get_mut(&mut self) -> &mut T {
+    pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn into_inner(self) -> T {
+    pub fn into_inner(self) -> T {
         self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<T> fmt::Debug for Mutex<T> {
+impl<T, const RANK: u8> fmt::Debug for ShuttleMutex<T, RANK> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Mutex")
     }
 }
 
-impl<T> Deref for MutexGuard<'_, T> {
+impl<T, const RANK: u8> Deref for ShuttleMutexGuard<'_, T, RANK> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -68,7 +72,7 @@ impl<T> Deref for MutexGuard<'_, T> {
     }
 }
 
-impl<T> DerefMut for MutexGuard<'_, T> {
+impl<T, const RANK: u8> DerefMut for ShuttleMutexGuard<'_, T, RANK> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.0
     }
@@ -76,10 +80,10 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 
 /// As std's, whose handles know when their thread has ended.
 #[derive(Debug)]
-pub(crate) struct Builder(shuttle::thread::Builder);
+pub struct Builder(shuttle::thread::Builder);
 
 #[derive(Debug)]
-pub(crate) struct JoinHandle<T> {
+pub struct JoinHandle<T> {
     thread: shuttle::thread::JoinHandle<T>,
     ended: Arc<AtomicBool>,
 }
@@ -94,15 +98,15 @@ impl Drop for Ending {
 }
 
 impl Builder {
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self(shuttle::thread::Builder::new())
     }
 
-    pub(crate) fn name(self, name: String) -> Self {
+    pub fn name(self, name: String) -> Self {
         Self(self.0.name(name))
     }
 
-    pub(crate) fn spawn<T: Send + 'static>(
+    pub fn spawn<T: Send + 'static>(
         self,
         run: impl FnOnce() -> T + Send + 'static,
     ) -> std::io::Result<JoinHandle<T>> {
@@ -117,35 +121,35 @@ impl Builder {
 }
 
 impl<T> JoinHandle<T> {
-    pub(crate) fn is_finished(&self) -> bool {
+    pub fn is_finished(&self) -> bool {
         self.ended.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn join(self) -> std::thread::Result<T> {
+    pub fn join(self) -> std::thread::Result<T> {
         self.thread.join()
     }
 }
 
 /// A value that threads wait for.
 #[derive(Default)]
-pub(crate) struct ShuttleMonitor<T> {
-    value: Mutex<T>,
+pub struct ShuttleMonitor<T, const RANK: u8 = LEAF> {
+    value: ShuttleMutex<T, RANK>,
     changed: shuttle::sync::Condvar,
 }
 
-impl<T> ShuttleMonitor<T> {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+impl<T, const RANK: u8> ShuttleMonitor<T, RANK> {
+    pub fn lock(&self) -> ShuttleMutexGuard<'_, T, RANK> {
         self.value.lock()
     }
 
-    pub(crate) fn change<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
+    pub fn change<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
         let changed = change(&mut self.value.lock());
         self.changed.notify_all();
         changed
     }
 
-    pub(crate) fn wait<R>(&self, mut look: impl FnMut(&mut T) -> Option<R>) -> R {
-        let MutexGuard(mut value) = self.value.lock();
+    pub fn wait<R>(&self, mut look: impl FnMut(&mut T) -> Option<R>) -> R {
+        let ShuttleMutexGuard(mut value) = self.value.lock();
         loop {
             if let Some(found) = look(&mut value) {
                 return found;
@@ -156,7 +160,7 @@ impl<T> ShuttleMonitor<T> {
     }
 }
 
-impl<T> fmt::Debug for ShuttleMonitor<T> {
+impl<T, const RANK: u8> fmt::Debug for ShuttleMonitor<T, RANK> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Monitor")
     }
@@ -171,22 +175,22 @@ struct Queue<T> {
     receivers: usize,
 }
 
-pub(crate) struct Sender<T>(Arc<Channel<T>>);
+pub struct Sender<T>(Arc<Channel<T>>);
 
-pub(crate) struct Receiver<T>(Arc<Channel<T>>);
+pub struct Receiver<T>(Arc<Channel<T>>);
 
 #[derive(Debug)]
-pub(crate) struct Disconnected;
+pub struct Disconnected;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RecvTimeoutError {
+pub enum RecvTimeoutError {
     Timeout,
     Disconnected,
 }
 
-pub(crate) fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
+pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
     let channel = Arc::new(ShuttleMonitor {
-        value: Mutex::new(Queue {
+        value: ShuttleMutex::new(Queue {
             queue: VecDeque::new(),
             senders: 1,
             receivers: 1,
@@ -196,34 +200,34 @@ pub(crate) fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
     (Sender(Arc::clone(&channel)), Receiver(channel))
 }
 
-pub(crate) fn bounded<T>(_limit: usize) -> (Sender<T>, Receiver<T>) {
+pub fn bounded<T>(_limit: usize) -> (Sender<T>, Receiver<T>) {
     unbounded()
 }
 
 /// A channel for one value: its ends.
 #[derive(Debug)]
-pub(crate) struct ShuttleSender<T>(Sender<T>);
+pub struct ShuttleSender<T>(Sender<T>);
 
 #[derive(Debug)]
-pub(crate) struct ShuttleReceiver<T>(Receiver<T>);
+pub struct ShuttleReceiver<T>(Receiver<T>);
 
-pub(crate) fn answer<T>() -> (ShuttleSender<T>, ShuttleReceiver<T>) {
+pub fn answer<T>() -> (ShuttleSender<T>, ShuttleReceiver<T>) {
     let (sender, receiver) = unbounded();
     (ShuttleSender(sender), ShuttleReceiver(receiver))
 }
 
 impl<T> ShuttleSender<T> {
-    pub(crate) fn send(self, value: T) {
+    pub fn send(self, value: T) {
         let _or_gone = self.0.send(value);
     }
 }
 
 impl<T> ShuttleReceiver<T> {
-    pub(crate) fn is_there(&self) -> bool {
+    pub fn is_there(&self) -> bool {
         self.0.len() > 0
     }
 
-    pub(crate) fn recv(&self, deadline: Option<Instant>) -> Option<T> {
+    pub fn recv(&self, deadline: Option<Instant>) -> Option<T> {
         match deadline {
             None => self.0.recv().ok(),
             Some(deadline) => self.0.recv_deadline(deadline).ok(),
@@ -232,7 +236,7 @@ impl<T> ShuttleReceiver<T> {
 }
 
 impl<T> Sender<T> {
-    pub(crate) fn send(&self, value: T) -> Result<(), Disconnected> {
+    pub fn send(&self, value: T) -> Result<(), Disconnected> {
         self.0.change(|state| {
             if state.receivers == 0 {
                 return Err(Disconnected);
@@ -244,26 +248,26 @@ impl<T> Sender<T> {
 }
 
 impl<T> Receiver<T> {
-    pub(crate) fn recv(&self) -> Result<T, Disconnected> {
+    pub fn recv(&self) -> Result<T, Disconnected> {
         self.0.wait(|state| match state.queue.pop_front() {
             Some(value) => Some(Ok(value)),
             None => (state.senders == 0).then_some(Err(Disconnected)),
         })
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.lock().queue.is_empty()
     }
 
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.0.lock().queue.len()
     }
 
-    pub(crate) fn try_recv(&self) -> Result<T, Disconnected> {
+    pub fn try_recv(&self) -> Result<T, Disconnected> {
         self.0.lock().queue.pop_front().ok_or(Disconnected)
     }
 
-    pub(crate) fn recv_timeout(&self, _limit: Duration) -> Result<T, RecvTimeoutError> {
+    pub fn recv_timeout(&self, _limit: Duration) -> Result<T, RecvTimeoutError> {
         let mut steps = shuttle::rand::thread_rng().gen_range(0..32);
         loop {
             let (value, senders) = {
@@ -280,7 +284,7 @@ impl<T> Receiver<T> {
         }
     }
 
-    pub(crate) fn recv_deadline(&self, _deadline: Instant) -> Result<T, RecvTimeoutError> {
+    pub fn recv_deadline(&self, _deadline: Instant) -> Result<T, RecvTimeoutError> {
         self.recv_timeout(Duration::ZERO)
     }
 }
@@ -304,7 +308,7 @@ impl<T> IntoIterator for Receiver<T> {
 }
 
 /// What comes until all senders are gone.
-pub(crate) struct Messages<T>(Receiver<T>);
+pub struct Messages<T>(Receiver<T>);
 
 impl<T> Iterator for Messages<T> {
     type Item = T;

@@ -1,7 +1,7 @@
-//! A channel for one value. Who waits for it sleeps at once: that takes as long as a copy or a disk does, and where many wait, those
-//! who spin take their time from those who are woken.
+//! A channel for one value. The receiver sleeps at once: the wait takes as long as a copy or a disk does, and where many threads wait,
+//! threads that spin take time from threads that are woken.
 
-use parking_lot::{Condvar, Mutex};
+use crate::{Condvar, Mutex};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use std::time::Instant;
 enum AnswerState<T> {
     Waiting,
     Sent(T),
-    /// It was taken, or will never be sent.
+    /// The value was taken, or will never be sent.
     Over,
 }
 
@@ -21,14 +21,14 @@ struct Slot<T> {
 
 /// The end that sends. Dropped, it tells that nothing will come.
 #[derive(Debug)]
-pub(crate) struct ReplySender<T>(Arc<Slot<T>>);
+pub struct ReplySender<T>(Arc<Slot<T>>);
 
 /// The end that waits.
 #[derive(Debug)]
-pub(crate) struct ReplyReceiver<T>(Arc<Slot<T>>);
+pub struct ReplyReceiver<T>(Arc<Slot<T>>);
 
 /// The two ends of a channel for one value.
-pub(crate) fn answer<T>() -> (ReplySender<T>, ReplyReceiver<T>) {
+pub fn answer<T>() -> (ReplySender<T>, ReplyReceiver<T>) {
     let slot = Arc::new(Slot {
         state: Mutex::new(AnswerState::Waiting),
         changed: Condvar::new(),
@@ -37,7 +37,8 @@ pub(crate) fn answer<T>() -> (ReplySender<T>, ReplyReceiver<T>) {
 }
 
 impl<T> ReplySender<T> {
-    pub(crate) fn send(self, value: T) {
+    /// Sends the value, and wakes the receiver.
+    pub fn send(self, value: T) {
         *self.0.state.lock() = AnswerState::Sent(value);
     }
 }
@@ -54,13 +55,13 @@ impl<T> Drop for ReplySender<T> {
 }
 
 impl<T> ReplyReceiver<T> {
-    /// Whether there is nothing to wait for.
-    pub(crate) fn is_there(&self) -> bool {
+    /// Returns true if there is nothing to wait for.
+    pub fn is_there(&self) -> bool {
         !matches!(*self.0.state.lock(), AnswerState::Waiting)
     }
 
     /// The value; `None` if it will never be sent, or not by the deadline.
-    pub(crate) fn recv(&self, deadline: Option<Instant>) -> Option<T> {
+    pub fn recv(&self, deadline: Option<Instant>) -> Option<T> {
         let mut state = self.0.state.lock();
         while matches!(*state, AnswerState::Waiting) {
             match deadline {

@@ -1,0 +1,96 @@
+//! The ranks that a thread holds, in builds with debug assertions.
+
+#[cfg(debug_assertions)]
+use std::{cell::RefCell, panic::Location};
+
+#[cfg(debug_assertions)]
+thread_local! {
+    /// Ranks that this thread holds, and where it locked each.
+    static HELD: RefCell<Vec<(u8, &'static Location<'static>)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A rank that the current thread holds until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Held<const RANK: u8>(());
+
+impl<const RANK: u8> Held<RANK> {
+    /// Notes that the thread holds the rank. Called before a lock that waits.
+    ///
+    /// # Panics
+    /// With debug assertions, if the thread holds this rank or a higher one.
+    #[track_caller]
+    #[inline(always)]
+    pub(crate) fn in_order() -> Self {
+        #[cfg(debug_assertions)]
+        check(RANK);
+        Self::tried()
+    }
+
+    /// Notes that the thread holds the rank. An attempt that does not wait is part of no deadlock, so it has no order.
+    #[track_caller]
+    #[inline(always)]
+    pub(crate) fn tried() -> Self {
+        #[cfg(debug_assertions)]
+        {
+            let entry = (RANK, Location::caller());
+            // At the end of a thread its list may be gone.
+            let _or_gone = HELD.try_with(|held| held.borrow_mut().push(entry));
+        }
+        Self(())
+    }
+}
+
+#[cfg(debug_assertions)]
+impl<const RANK: u8> Drop for Held<RANK> {
+    fn drop(&mut self) {
+        let _or_gone = HELD.try_with(|held| {
+            let mut held = held.borrow_mut();
+            if let Some(at) = held.iter().rposition(|(rank, _)| *rank == RANK) {
+                held.remove(at);
+            }
+        });
+    }
+}
+
+#[cfg(debug_assertions)]
+#[track_caller]
+#[allow(clippy::panic)]
+fn check(rank: u8) {
+    let highest = HELD.try_with(|held| held.borrow().iter().max_by_key(|(rank, _)| *rank).copied());
+    if let Ok(Some((above, at))) = highest
+        && above >= rank
+        && !std::thread::panicking()
+    {
+        panic!("a lock of rank {rank} is taken by a thread that locked rank {above} at {at}");
+    }
+}
+
+/// Refuses a wait with the plan's lock held: every call of the engine would wait, too.
+///
+/// # Panics
+/// With debug assertions, if the thread holds the plan's lock.
+#[track_caller]
+#[inline(always)]
+pub(crate) fn may_wait() {
+    #[cfg(debug_assertions)]
+    {
+        let plan = |held: &RefCell<Vec<(u8, &'static Location<'static>)>>| {
+            let held = held.borrow();
+            held.iter()
+                .find(|(rank, _)| *rank == crate::rank::PLAN)
+                .copied()
+        };
+        if let Ok(Some((_, at))) = HELD.try_with(plan)
+            && !std::thread::panicking()
+        {
+            wait_under_plan(at);
+        }
+    }
+}
+
+#[cfg(debug_assertions)]
+#[track_caller]
+#[allow(clippy::panic)]
+fn wait_under_plan(at: &Location<'_>) {
+    panic!("a thread waits that locked the plan at {at}");
+}

@@ -1,0 +1,39 @@
+//! A value that threads wait for: a waiting thread sleeps, and looks again at every change.
+
+use crate::rank::LEAF;
+use crate::{Condvar, Mutex, MutexGuard};
+
+/// A value that threads wait for, behind a lock with a [rank](crate::rank).
+#[derive(Debug, Default)]
+pub struct Monitor<T, const RANK: u8 = LEAF> {
+    value: Mutex<T, RANK>,
+    changed: Condvar,
+}
+
+impl<T, const RANK: u8> Monitor<T, RANK> {
+    /// Locks the value, for looks and for changes that let no thread go on.
+    #[track_caller]
+    pub fn lock(&self) -> MutexGuard<'_, T, RANK> {
+        self.value.lock()
+    }
+
+    /// Changes the value, and has the waiting threads look at it.
+    #[track_caller]
+    pub fn change<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
+        let changed = change(&mut self.value.lock());
+        self.changed.notify_all();
+        changed
+    }
+
+    /// Looks at the value, now and after every change, until `look` returns something.
+    #[track_caller]
+    pub fn wait<R>(&self, mut look: impl FnMut(&mut T) -> Option<R>) -> R {
+        let mut value = self.value.lock();
+        loop {
+            if let Some(found) = look(&mut value) {
+                return found;
+            }
+            self.changed.wait(&mut value);
+        }
+    }
+}

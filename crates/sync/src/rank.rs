@@ -1,0 +1,34 @@
+//! The order of the locks: a thread locks only ranks above those it holds. `docs/src/threads.md` names the locks of each rank.
+
+/// One call at a time of its kind: a list of hints, a reservation of numbers, a resize, a group commit.
+pub const CALL: u8 = 1;
+/// The plan. No thread holds it across a copy, I/O or a wait.
+pub const PLAN: u8 = 2;
+/// Transfers that no worker has taken.
+pub const QUEUE: u8 = 3;
+/// A durable tier: the order of publishing, and removals.
+pub const DURABLE: u8 = 4;
+/// The notes and marks that a run leaves before its first change.
+pub const FIRST_WRITE: u8 = 5;
+/// The state of a repository.
+pub const REPOSITORY: u8 = 6;
+/// Records that are gathered for one synchronisation, and files that can be written again.
+pub const PACKER: u8 = 7;
+/// A copy or an encoding that one thread makes.
+pub const COPY: u8 = 8;
+/// A list of work or of memory, held while an entry is looked at.
+pub const LIST: u8 = 9;
+/// A value that is read or changed in place. A thread that holds a leaf locks nothing but arenas and devices.
+pub const LEAF: u8 = 10;
+/// The growth of an arena.
+pub const ARENA: u8 = 11;
+/// The pieces of an arena that are touched.
+pub const PIECES: u8 = 12;
+/// A value of an arena.
+pub const ARENA_LEAF: u8 = 13;
+/// One mapping or pinning at a time.
+pub const DEVICE: u8 = 14;
+/// The chunks behind a reservation.
+pub const CHUNKS: u8 = 15;
+/// A value of a back end: loans, pins, a stream's counts.
+pub const DEVICE_LEAF: u8 = 16;
