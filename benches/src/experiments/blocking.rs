@@ -20,7 +20,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 };
 
 /// A shape of the history and the caches that hold it.
-struct Shape {
+struct HistoryShape {
     checkpoint: usize,
     count: u64,
     /// Pause before each call: the application computes.
@@ -36,17 +36,17 @@ struct CacheBytes {
 fn run(run: &mut Run) -> Result<()> {
     let device = open(Choice::Auto)?;
     let shape = match (device.info().kind, run.is_quick()) {
-        (Kind::Cuda, false) => Shape {
+        (Kind::Cuda, false) => HistoryShape {
             checkpoint: 128 << 20,
             count: 300,
             interval: Duration::from_millis(10),
         },
-        (Kind::Cuda, true) => Shape {
+        (Kind::Cuda, true) => HistoryShape {
             checkpoint: 128 << 20,
             count: 60,
             interval: Duration::from_millis(5),
         },
-        (_, quick) => Shape {
+        (_, quick) => HistoryShape {
             checkpoint: 4 << 20,
             count: if quick { 60 } else { 300 },
             interval: Duration::from_millis(if quick { 2 } else { 5 }),
@@ -134,7 +134,7 @@ fn shot(
     case: &str,
     device: &Device,
     field: &Memory,
-    shape: &Shape,
+    shape: &HistoryShape,
     caches: &CacheBytes,
     limit: f64,
 ) -> Result<()> {

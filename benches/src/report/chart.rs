@@ -49,14 +49,14 @@ struct Mark {
 
 /// The coordinates of values on an axis.
 #[derive(Clone, Copy)]
-struct Scale {
+struct Axis {
     low: f64,
     high: f64,
     is_log: bool,
     span: [f64; 2],
 }
 
-impl Scale {
+impl Axis {
     fn over(values: impl Iterator<Item = f64>, from_zero: bool, span: [f64; 2]) -> Self {
         let ends = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
             (low.min(value), high.max(value))
@@ -127,10 +127,10 @@ pub(crate) fn chart(query: &Query, rows: &[Row]) -> Option<Chart> {
     let values = points
         .iter()
         .flat_map(|point| [point.value.min, point.value.max]);
-    let up = Scale::over(values, true, UP);
+    let up = Axis::over(values, true, UP);
     let xs: Vec<f64> = match numbers.filter(|_| !bars) {
         Some(numbers) => {
-            let across = Scale::over(numbers.iter().copied(), false, ACROSS);
+            let across = Axis::over(numbers.iter().copied(), false, ACROSS);
             numbers.into_iter().map(|x| across.at(x)).collect()
         }
         None => {

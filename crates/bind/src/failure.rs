@@ -47,7 +47,7 @@ pub struct Failure {
     pub system: System,
 }
 
-/// What the system said, and about which file: an `OSError` has both.
+/// The system's error and the file that it concerns: an `OSError` has both.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct System {
     /// The system's number of the error.

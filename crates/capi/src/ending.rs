@@ -16,12 +16,12 @@ static EXIT: Once = Once::new();
 type LogLine = unsafe extern "C" fn(context: *mut c_void, level: c_int, line: *const c_char);
 
 /// The context that a callback gets back.
-struct Context(*mut c_void);
+struct CallbackContext(*mut c_void);
 
 // SAFETY: `tierflow.h` says that the callback is called from any thread.
-unsafe impl Send for Context {}
+unsafe impl Send for CallbackContext {}
 // SAFETY: as above, also from several at a time.
-unsafe impl Sync for Context {}
+unsafe impl Sync for CallbackContext {}
 
 /// The levels by their numbers in the header.
 const LEVELS: [(&str, LevelFilter); 5] = [
@@ -60,10 +60,10 @@ extern "C" fn tf_log(level: c_int, line: Option<LogLine>, context: *mut c_void) 
         let known = usize::try_from(level).ok().and_then(|at| LEVELS.get(at));
         let unknown = || Failure::argument(format!("{level} is no tf_log_level"));
         let (_, most) = *known.ok_or_else(unknown)?;
-        let context = Context(context);
+        let context = CallbackContext(context);
         let to_callback = line.map(|line| -> Arc<LogSink> {
             Arc::new(move |level, text| {
-                let Context(context) = &context;
+                let CallbackContext(context) = &context;
                 let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
                 // SAFETY: the application's function, by the contract of `tf_log`: it is called from any thread.
                 unsafe { line(*context, level as c_int, text.as_ptr()) };

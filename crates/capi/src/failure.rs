@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub(crate) use tierflow_bind::{Failure, Outcome, Status};
 
 thread_local! {
-    /// What the last failed call of this thread says.
+    /// The message of this thread's last failed call.
     static MESSAGE: RefCell<CString> = RefCell::default();
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn status(call: impl FnOnce() -> Outcome) -> c_int {
     guarded(call).map_or_else(|status| status as c_int, |()| Status::Ok as c_int)
 }
 
-/// What the last call of this thread that failed says.
+/// Returns the message of this thread's last failed call.
 pub(crate) fn message() -> String {
     let read = |message: &RefCell<CString>| message.borrow().to_string_lossy().into_owned();
     MESSAGE.try_with(read).unwrap_or_default()

@@ -153,8 +153,8 @@ impl Compression {
 
     /// Which tiers hold compressed checkpoints: all [below the fastest](CompressedTiers::BelowFastest) unless you choose others.
     ///
-    /// What is written from device memory straight to such a tier is compressed by the device, what comes from elsewhere by the
-    /// host's cores: in place from host memory, and in parts from peers' memory and from storage. Building the engine fails with
+    /// The device compresses checkpoints that are written from its memory straight to such a tier. The host's cores compress the
+    /// others: in place from host memory, and in parts from peers' memory and from storage. Building the engine fails with
     /// [`BuildError::NoDifferences`](crate::BuildError::NoDifferences) where it has no such tier, and for another choice than the
     /// default together with [`dedup`](crate::EngineBuilder::dedup), which makes differences below the fastest tier.
     #[must_use]

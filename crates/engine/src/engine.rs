@@ -41,9 +41,9 @@ pub struct Engine {
     pub(crate) patience: Duration,
     /// The process that built it.
     process: u32,
-    /// What could not be used when the engine was built.
+    /// Versions and places that could not be used when the engine was built.
     pub(crate) damage: Vec<Damage>,
-    /// What other ranks keep of the versions on this node.
+    /// Parts of this node's versions that other ranks keep.
     pub(crate) nodes: ProtectionState,
     pub(crate) policy_panic: PolicyPanic,
     /// Numbers that a group of another size used, where versions outlive the engine.

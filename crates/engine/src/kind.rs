@@ -1,4 +1,4 @@
-//! What kinds of tiers there are, and what follows from their order.
+//! The kinds of tiers, and the rules that follow from their order.
 
 /// Workers per direction between memory and storage: with more the devices in use gain nothing.
 const STORAGE_WORKERS: usize = 4;
@@ -6,7 +6,7 @@ const STORAGE_WORKERS: usize = 4;
 /// Workers per direction between memories.
 const MEMORY_WORKERS: usize = 2;
 
-/// What a tier is made of.
+/// The memory or storage that a tier is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Device,
@@ -18,7 +18,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// What it is called in reports.
+    /// The name of the kind in reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Device => "device",

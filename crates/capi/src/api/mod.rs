@@ -1,4 +1,4 @@
-//! What `tierflow.h` declares.
+//! The functions that `tierflow.h` declares.
 
 mod engine;
 mod options;

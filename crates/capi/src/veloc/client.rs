@@ -84,7 +84,7 @@ pub(super) struct State {
     pub(super) cleaned: BTreeSet<String>,
 }
 
-/// What an observer gets back.
+/// The pointer that an observer gets back.
 #[derive(Clone, Copy)]
 pub(super) struct Context(pub(super) *mut c_void);
 
@@ -98,7 +98,7 @@ pub(super) struct Client {
     pub(super) rank: u32,
     pub(super) keeping: Arc<Keeping>,
     pub(super) housekeeping: Housekeeping,
-    /// What was hinted last, in its order.
+    /// The versions of the last hint, in its order.
     pub(super) hinted: Mutex<Vec<u64>>,
     pub(super) history: Arc<Mutex<History>>,
     pub(super) state: Mutex<State>,

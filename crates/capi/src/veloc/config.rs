@@ -21,7 +21,7 @@ pub(super) enum Hints {
     Forward,
 }
 
-/// What a configuration says.
+/// The settings of a configuration file.
 #[derive(Debug)]
 pub(super) struct Config {
     pub(super) options: Options,
@@ -46,7 +46,7 @@ pub(super) struct Config {
     pub(super) warnings: Vec<String>,
 }
 
-/// What `ec_interval` asks for: a single parity, as VELOC makes. Its sets have all ranks; these are small enough to be rebuilt soon.
+/// The redundancy that `ec_interval` asks for: a single parity, as VELOC makes. Its sets have all ranks; these are small enough to be rebuilt soon.
 const VELOCS: Redundancy = Redundancy::Xor { set: 8 };
 
 /// Keys of VELOC's that have no effect here, and why.

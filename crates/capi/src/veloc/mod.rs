@@ -1,4 +1,4 @@
-//! What `veloc.h` declares: VELOC's client API, over the same engine.
+//! The functions that `veloc.h` declares: VELOC's client API, over the same engine.
 
 mod client;
 mod closing;

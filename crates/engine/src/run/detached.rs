@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tierflow_sync::model::{AtomicBool, Builder, Mutex, Ordering, bounded};
 
-/// What has become of the work.
+/// The state of the work.
 enum Progress<T> {
     UnderWay,
     Over(T),

@@ -12,7 +12,7 @@ mod stored;
 
 use super::stage::{Descent, Links, Stage};
 use compressed::Compressed;
-use differences::Differences;
+use differences::DifferenceStage;
 
 use super::context::TransferError;
 use super::medium::{Medium, TierState};

@@ -1,4 +1,4 @@
-//! What the regions of checkpoints are called, and what they are. Most versions of an application have the same.
+//! The names and types of the regions of checkpoints. Most versions of an application have the same.
 
 use crate::Version;
 use hashbrown::HashMap;
@@ -26,7 +26,7 @@ struct Known {
     last: Option<Layout>,
     /// With so many, those that are gone are looked for.
     full: usize,
-    /// What is still to be looked at, since there were so many.
+    /// Versions that later calls will look at. One call looks at `AT_ONCE`.
     unseen: Vec<Version>,
     /// The highest number found on the tiers that outlive the engine when it was built.
     adopted: Option<Version>,

@@ -1,4 +1,4 @@
-//! What is seen from outside: where callers wait, and, if it was asked for, a time line of everything.
+//! Reports for the application: where callers wait, and, if it asked for one, a time line of all transfers and calls.
 
 use crate::Version;
 use crate::metrics::CallCounter;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// A suspension that was asked for.
 pub(crate) struct SuspendTicket(Result<Answer, PendingAnswer>);
 
-/// What was decided: the version that is to be durable, and how long that takes, as far as that is known.
+/// The plan's decision: the version that is to be durable, and how long that takes if it is known.
 pub(crate) struct SuspendChoice {
     pub(crate) version: Option<Version>,
     pub(crate) expected: Option<Duration>,
@@ -48,8 +48,8 @@ impl Shared {
         self.tiers.last().is_some_and(|tier| tier.kind.lasts())
     }
 
-    /// What the next run needs to go on from a version: those before it, too, where versions build upon others, or are durable
-    /// in the order of their numbers.
+    /// The versions that the next run needs to continue from one: the earlier ones, too, where versions build upon others, or
+    /// become durable in the order of their numbers.
     fn scope(&self, plan: &Plan) -> Scope {
         let is_in_order = |tier: &TierState| {
             tier.medium

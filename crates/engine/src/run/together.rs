@@ -48,8 +48,8 @@ pub(super) fn with_followers(
     (taken, None)
 }
 
-/// What a job moves, if it is one small piece between host memory and storage, as it is. The processor copies it, so what lies on
-/// a device goes the way of all others.
+/// The piece that a job moves, if it is one small plain piece between host memory and storage. The processor copies it, so a job
+/// that touches device memory is none of these.
 fn small<'j>(shared: &'j Shared, job: &'j Job) -> Option<Small<'j>> {
     let transfer = &job.transfer;
     let ([from], [to]) = (transfer.from.as_slice(), transfer.to.as_slice()) else {

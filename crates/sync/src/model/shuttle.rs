@@ -307,7 +307,7 @@ impl<T> IntoIterator for Receiver<T> {
     }
 }
 
-/// What comes until all senders are gone.
+/// The values that come until all senders are gone.
 pub struct Messages<T>(Receiver<T>);
 
 impl<T> Iterator for Messages<T> {

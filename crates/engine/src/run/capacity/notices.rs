@@ -1,4 +1,4 @@
-//! What the plan says of a tier's size, and how those who wait for it hear.
+//! News from the plan about a tier's size, and the threads that wait for them.
 
 use crate::plan::TierId;
 use crate::{Error, Result};
@@ -42,7 +42,7 @@ impl Bell {
     }
 }
 
-/// What the plan says of a tier to the thread that keeps its size.
+/// News from the plan to the thread that keeps a tier's size.
 #[derive(Debug)]
 pub(super) struct Notices {
     pub(super) tier: TierId,

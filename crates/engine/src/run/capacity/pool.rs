@@ -86,7 +86,7 @@ impl Lender for Pool {
         }
         self.asked = Instant::now();
         if settled {
-            // What happens from now on is told anew.
+            // Later events are reported anew.
             self.has_stirred = false;
             notices.stirred.store(false, Ordering::Relaxed);
         }

@@ -4,7 +4,7 @@
 //! They are encoded in runs: values of one type that lie side by side, or a region with a bound. Their containers lie one behind
 //! the other, and say themselves how many bytes they are, and of how many they were made.
 //!
-//! What does not become smaller goes as it is; where encoding does not shorten the way, the governor has it left out.
+//! A checkpoint that does not become smaller is stored as it is. The governor stops encoding where it makes the copy no faster.
 
 mod measured;
 mod on_device;

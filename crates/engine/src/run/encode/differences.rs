@@ -22,7 +22,7 @@ use crate::run::ends::PlacedPiece;
 use crate::run::kept::Form;
 use crate::run::medium::TierState;
 use crate::run::regions::TargetRegions;
-use crate::{BuildError, CompressionMetrics, Error, Result, Version};
+use crate::{BuildError, CompressionMetrics, Differences, Error, Result, Version};
 use encoded::{DifferenceCoder, Encoded};
 use kernels::{Begun, Ended, Landing, OnDevice};
 use reads::{Bound, Reads, Start};
@@ -38,7 +38,7 @@ const LONGEST_CHAIN: u32 = 4096;
 
 /// How differences are made, and what has made the last ones.
 #[derive(Debug)]
-pub(crate) struct Differences {
+pub(crate) struct DifferenceStage {
     config: Config,
     /// The bytes that a restore may read.
     bound: Bound,
@@ -150,14 +150,10 @@ impl Encodes {
     }
 }
 
-impl Differences {
+impl DifferenceStage {
     /// # Errors
     /// [`BuildError::Reduction`] for a chunk size that there is not; [`Error::Device`] for kernels that cannot be loaded.
-    pub(crate) fn new(
-        how: crate::Differences,
-        device: &Device,
-        tiers: &[TierState],
-    ) -> Result<Self> {
+    pub(crate) fn new(how: Differences, device: &Device, tiers: &[TierState]) -> Result<Self> {
         Lineage::new(how.config).map_err(BuildError::reduction)?;
         let kernels = OnDevice::new(device, tiers)?;
         let has_storage = tiers.iter().any(|tier| !tier.medium.is_memory());
@@ -376,7 +372,7 @@ impl Differences {
     }
 }
 
-impl Stage for Differences {
+impl Stage for DifferenceStage {
     fn overhead(&self) -> Overhead {
         Overhead::fixed(most_stored_bytes(0))
     }

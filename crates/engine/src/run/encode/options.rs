@@ -1,6 +1,6 @@
 //! The builder's choice of a stage.
 
-use super::{Compressed, Differences};
+use super::{Compressed, DifferenceStage};
 use crate::kind::Kind;
 use crate::run::{Stage, StageOptions, TierState};
 use crate::{BuildError, CompressedTiers, Compression, EngineBuilder, Result};
@@ -68,10 +68,10 @@ impl StageOptions for Options {
         let compression = self.compression.clone();
         Ok(match (self.differences, compression) {
             (Some(differences), None) => {
-                Some(Box::new(Differences::new(differences, device, tiers)?))
+                Some(Box::new(DifferenceStage::new(differences, device, tiers)?))
             }
             (Some(differences), Some(how)) => {
-                let stage = Differences::new(differences, device, tiers)?;
+                let stage = DifferenceStage::new(differences, device, tiers)?;
                 Some(Box::new(stage.encoded(how, device, tiers)?))
             }
             (None, Some(how)) => Some(Box::new(Compressed::new(how, device, tiers)?)),

@@ -87,8 +87,8 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// What came of it, and the nanoseconds that it would have taken alone: its own, by how many were under way on average of
-    /// its begin and its end.
+    /// Returns the result of `work`, and the nanoseconds that it would have taken alone: its time, divided by the mean number of
+    /// transfers that were under way when it began and when it ended.
     pub(super) fn time<T>(&self, work: impl FnOnce() -> T) -> (T, u64) {
         let before = self.under_way.fetch_add(1, Ordering::Relaxed) + 1;
         let begun = Instant::now();

@@ -297,8 +297,7 @@ impl DeviceCodec {
     }
 }
 
-/// What came of work on the stream, and the nanoseconds that it took as the device measures it: what holds up the thread meanwhile
-/// is none of the stage's.
+/// Returns the result of `work` on the stream, and its nanoseconds as the device measures them: delays of the thread do not count.
 fn timed<T>(stream: &Stream, work: impl FnOnce() -> Result<T>) -> Result<(T, u64)> {
     let begun = stream.record_timed()?;
     let done = work()?;
