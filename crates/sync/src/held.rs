@@ -11,9 +11,9 @@ thread_local! {
 
 /// A rank that the current thread holds until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Held<const RANK: u8>(());
+pub(crate) struct HeldRank<const RANK: u8>(());
 
-impl<const RANK: u8> Held<RANK> {
+impl<const RANK: u8> HeldRank<RANK> {
     /// Notes that the thread holds the rank. Called before a lock that waits.
     ///
     /// # Panics
@@ -41,7 +41,7 @@ impl<const RANK: u8> Held<RANK> {
 }
 
 #[cfg(debug_assertions)]
-impl<const RANK: u8> Drop for Held<RANK> {
+impl<const RANK: u8> Drop for HeldRank<RANK> {
     fn drop(&mut self) {
         let _or_gone = HELD.try_with(|held| {
             let mut held = held.borrow_mut();

@@ -1,6 +1,6 @@
 //! `parking_lot`'s locks with a rank each.
 
-use crate::held::{Held, may_wait};
+use crate::held::{HeldRank, may_wait};
 use crate::rank::LEAF;
 use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ pub struct Mutex<T, const RANK: u8 = LEAF>(parking_lot::Mutex<T>);
 #[derive(Debug)]
 pub struct MutexGuard<'a, T, const RANK: u8 = LEAF> {
     value: parking_lot::MutexGuard<'a, T>,
-    _held: Held<RANK>,
+    _held: HeldRank<RANK>,
 }
 
 impl<T, const RANK: u8> Mutex<T, RANK> {
@@ -31,7 +31,7 @@ impl<T, const RANK: u8> Mutex<T, RANK> {
     #[track_caller]
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T, RANK> {
-        let held = Held::in_order();
+        let held = HeldRank::in_order();
         MutexGuard {
             value: self.0.lock(),
             _held: held,
@@ -44,7 +44,7 @@ impl<T, const RANK: u8> Mutex<T, RANK> {
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T, RANK>> {
         self.0.try_lock().map(|value| MutexGuard {
             value,
-            _held: Held::tried(),
+            _held: HeldRank::tried(),
         })
     }
 
@@ -83,14 +83,14 @@ pub struct RwLock<T, const RANK: u8 = LEAF>(parking_lot::RwLock<T>);
 #[derive(Debug)]
 pub struct RwLockReadGuard<'a, T, const RANK: u8 = LEAF> {
     value: parking_lot::RwLockReadGuard<'a, T>,
-    _held: Held<RANK>,
+    _held: HeldRank<RANK>,
 }
 
 /// The value of an [`RwLock`] that is locked for writing.
 #[derive(Debug)]
 pub struct RwLockWriteGuard<'a, T, const RANK: u8 = LEAF> {
     value: parking_lot::RwLockWriteGuard<'a, T>,
-    _held: Held<RANK>,
+    _held: HeldRank<RANK>,
 }
 
 impl<T, const RANK: u8> RwLock<T, RANK> {
@@ -106,7 +106,7 @@ impl<T, const RANK: u8> RwLock<T, RANK> {
     #[track_caller]
     #[inline]
     pub fn read(&self) -> RwLockReadGuard<'_, T, RANK> {
-        let held = Held::in_order();
+        let held = HeldRank::in_order();
         RwLockReadGuard {
             value: self.0.read(),
             _held: held,
@@ -120,7 +120,7 @@ impl<T, const RANK: u8> RwLock<T, RANK> {
     #[track_caller]
     #[inline]
     pub fn write(&self) -> RwLockWriteGuard<'_, T, RANK> {
-        let held = Held::in_order();
+        let held = HeldRank::in_order();
         RwLockWriteGuard {
             value: self.0.write(),
             _held: held,

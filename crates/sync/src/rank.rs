@@ -1,6 +1,6 @@
 //! The order of the locks: a thread locks only ranks above those it holds. `docs/src/threads.md` names the locks of each rank.
 
-/// One call at a time of its kind: a list of hints, a reservation of numbers, a resize, a group commit.
+/// Locks that admit one call of a kind at a time: a list of hints, a reservation of numbers, a resize, a group commit.
 pub const CALL: u8 = 1;
 /// The plan. No thread holds it across a copy, I/O or a wait.
 pub const PLAN: u8 = 2;
@@ -26,7 +26,7 @@ pub const ARENA: u8 = 11;
 pub const PIECES: u8 = 12;
 /// A value of an arena.
 pub const ARENA_LEAF: u8 = 13;
-/// One mapping or pinning at a time.
+/// Locks that admit one mapping or pinning at a time.
 pub const DEVICE: u8 = 14;
 /// The chunks behind a reservation.
 pub const CHUNKS: u8 = 15;
