@@ -2,10 +2,9 @@
 
 mod numpy;
 
-use crate::contents::{ANY_SIZE, PieceContents};
-use crate::names::{NamedHistory, head_of};
+use crate::contents::PieceContents;
 use crate::output::{Output, bytes};
-use crate::show::{chosen, opened};
+use crate::versions::Versions;
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
@@ -67,29 +66,10 @@ struct Exported {
 }
 
 pub(crate) fn export(arguments: &ExportArguments, output: Output) -> Result<()> {
-    let history = opened(&arguments.directory, output)?;
-    let names = NamedHistory::of(&history)?;
-    let name = arguments.name.as_deref();
     let also = arguments.also.as_deref();
-    let also = also.map(|place| opened(place, output)).transpose()?;
-    let histories: Vec<_> = [Some(history), also].into_iter().flatten().collect();
-    let (version, contents) = match &names {
-        Some(names) => {
-            let number = names.chosen(name, arguments.version)?.head.number();
-            let head = head_of(&histories[0], number, arguments.rank)?;
-            let contents = PieceContents::of_named(&histories, &head, arguments.rank)?;
-            (head.version, contents)
-        }
-        None => {
-            ensure!(
-                name.is_none(),
-                "the versions there have no names: leave out --name"
-            );
-            let version = chosen(&histories[0], arguments.version)?;
-            let contents = PieceContents::of(&histories, version, arguments.rank, ANY_SIZE)?;
-            (version, contents)
-        }
-    };
+    let versions = Versions::open(&arguments.directory, also, output)?;
+    let name = arguments.name.as_deref();
+    let (version, contents) = versions.contents(name, arguments.version, arguments.rank)?;
     let chosen: Vec<&RegionInfo> = if arguments.regions.is_empty() {
         contents.regions().iter().collect()
     } else {

@@ -3,6 +3,7 @@
 
 mod agent;
 mod calibrate;
+mod compare;
 mod contents;
 mod copy;
 mod export;
@@ -13,6 +14,7 @@ mod redundancy;
 mod remove;
 mod show;
 mod verify;
+mod versions;
 
 use anyhow::Result;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -20,7 +22,7 @@ use output::Output;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Lists, checks, exports, copies and prunes checkpoints.
+/// Lists, checks, compares, exports, copies and prunes checkpoints.
 #[derive(Debug, Parser)]
 #[command(name = "tierflow", version, arg_required_else_help = true)]
 struct Cli {
@@ -42,6 +44,8 @@ enum Action {
     Show(show::ShowArguments),
     /// Read everything and check every checksum; exit code 1 if something is damaged
     Verify(verify::VerifyArguments),
+    /// Find where two histories, or two versions, differ, and how far; exit code 1 if they do
+    Compare(compare::CompareArguments),
     /// Write regions to files
     Export(export::ExportArguments),
     /// Remove versions that no rule keeps; of those that stay, at least one is read, and its checksums match
@@ -89,6 +93,7 @@ fn run(action: Action, output: Output) -> Result<ExitCode> {
         Action::List { directory } => show::list(&directory, output)?,
         Action::Show(arguments) => show::show(&arguments, output)?,
         Action::Verify(arguments) => return verify::verify(&arguments, output),
+        Action::Compare(arguments) => return compare::compare(&arguments, output),
         Action::Export(arguments) => export::export(&arguments, output)?,
         Action::Prune(arguments) => prune::prune(&arguments, output)?,
         Action::Remove(arguments) => remove::remove(&arguments, output)?,

@@ -7,6 +7,7 @@ use running::{json, repository, run, text};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
+use tierflow_store::container::Element;
 use tierflow_store::{Options, Region, Repository, Snapshot};
 
 #[test]
@@ -355,4 +356,58 @@ fn versions_of_a_group_are_copied_whole() {
             .len(),
         2
     );
+}
+
+/// Saves three versions of a field; one value of the newest two is `more` than in other histories.
+fn history_of(path: &Path, more: f32) {
+    let repository = Repository::open(path, Options::default()).unwrap();
+    for version in 1..=3_u64 {
+        let mut values: Vec<f32> = (0..6).map(|value| value as f32).collect();
+        if version > 1 {
+            values[4] += more;
+        }
+        let values: Vec<u8> = values
+            .iter()
+            .flat_map(|value| value.to_le_bytes())
+            .collect();
+        let regions = [Region::new("grid", &values).array(Element::F32, &[2, 3])];
+        let regions = &regions;
+        let snapshot = Snapshot {
+            version,
+            base: None,
+            regions,
+        };
+        repository.save(&snapshot).unwrap();
+    }
+}
+
+#[test]
+fn compare_finds_where_two_histories_part() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let (left, right) = (place("left"), place("right"));
+    history_of(Path::new(&left), 0.0);
+    history_of(Path::new(&right), 0.5);
+    let (code, answer) = json(&["compare", &left, &right]);
+    assert_eq!((code, &answer["versions"]), (1, &Value::from(3)));
+    let different = answer["different"].as_array().unwrap();
+    assert_eq!(different.len(), 2, "{answer}");
+    assert_eq!(different[0]["version"], 2);
+    assert_eq!(different[0]["first"], serde_json::json!([1, 1]));
+    assert_eq!(
+        (&different[0]["differ"], &different[0]["elements"]),
+        (&Value::from(1), &Value::from(6))
+    );
+    assert_eq!(different[0]["largest"], 0.5);
+    assert_eq!(json(&["compare", &left, &right, "--within", "0.5"]).0, 0);
+    assert_eq!(json(&["compare", &left, &right, "1"]).0, 0);
+    let (code, answer) = json(&["compare", &left, &right, "--first"]);
+    assert_eq!((code, &answer["versions"]), (1, &Value::from(2)));
+    // Two versions of one history.
+    assert_eq!(json(&["compare", &right, &right, "1", "3"]).0, 1);
+    assert_eq!(json(&["compare", &right, &right, "2", "3"]).0, 0);
+    assert_eq!(json(&["compare", &left, &right, "--region", "none"]).0, 2);
+    assert_eq!(json(&["compare", &left, &right, "7"]).0, 2);
+    let human = text(&run(&["compare", &left, &right]).stdout);
+    assert!(human.contains("2 differ, the first is 2"), "{human}");
 }

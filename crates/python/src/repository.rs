@@ -16,6 +16,10 @@ use crate::engine::{Described, described};
 use crate::errors::{self, OrRaise};
 use crate::order::Order;
 
+/// A region that differs: its name, shape and elements, then the index of the first element that differs, the number of those
+/// that do, the largest distance, and the index of its element.
+type Differs = (String, Vec<u64>, u64, u64, u64, f64, u64);
+
 /// Versions that outlive their engines, to be read without one: those of other ranks, and of groups of any size.
 ///
 /// It is for the directory of `external=` or `node_local=`, or the URL of an object store, whether or not it is written meanwhile.
@@ -80,6 +84,42 @@ impl Repository {
     /// The regions of a rank's piece in their order: name, element type, shape and bytes of each. The type is `None` for bytes.
     fn layout(&self, py: Python<'_>, version: Version, rank: u32) -> PyResult<Vec<Described>> {
         Ok(described(self.piece(py, version, rank)?.layout()))
+    }
+
+    /// The regions of a rank's piece that differ from those of `theirs`, a version of another repository, and the names of those
+    /// that only one of the two has, or that have another type or shape. `tierflow.compare` makes it a list.
+    #[pyo3(signature = (version, rank, other, theirs, region = None, within = None))]
+    #[expect(clippy::too_many_arguments, reason = "Python passes them by name")]
+    fn differences(
+        &self,
+        py: Python<'_>,
+        version: Version,
+        rank: u32,
+        other: &Bound<'_, Self>,
+        theirs: Version,
+        region: Option<&str>,
+        within: Option<f64>,
+    ) -> PyResult<(Vec<Differs>, Vec<String>)> {
+        let piece = self.piece(py, version, rank)?;
+        let other = other.get().piece(py, theirs, rank)?;
+        let found = py.detach(|| piece.compare(&other, region, within));
+        let found = found.or_raise(py)?;
+        let rows = found.regions.into_iter().map(|found| {
+            let (region, difference) = (found.region, found.difference);
+            let elements = region.length / region.element.size();
+            let (first, count) = (difference.first, difference.count);
+            let (largest, at) = (difference.largest, difference.largest_at);
+            (
+                region.name,
+                region.shape,
+                elements,
+                first,
+                count,
+                largest,
+                at,
+            )
+        });
+        Ok((rows.collect(), found.unlike))
     }
 
     /// Fills `arrays`, in main memory, with parts of a rank's piece, each from its own offset in bytes. The parts do not overlap.

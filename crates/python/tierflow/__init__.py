@@ -22,6 +22,7 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
+from ._compare import Difference, compare
 from ._engine import Engine, Repository
 from ._errors import (
     ArgumentError,
@@ -57,6 +58,7 @@ __all__ = [
     "ConsumeSlot",
     "DamagedError",
     "DeviceError",
+    "Difference",
     "Engine",
     "ForkedError",
     "HostPool",
@@ -75,6 +77,7 @@ __all__ = [
     "TimedOutError",
     "UnknownVersionError",
     "__version__",
+    "compare",
 ]
 
 if _TYPE_CHECKING:

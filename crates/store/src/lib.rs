@@ -3,6 +3,7 @@
 
 mod blobs;
 mod collective;
+mod compare;
 #[cfg(feature = "testing")]
 pub mod conformance;
 pub mod container;
@@ -26,6 +27,7 @@ mod verified;
 
 pub use blobs::{BlobStamp, Blobs, PutRule, Written};
 pub use collective::Collective;
+pub use compare::{Comparison, Difference};
 pub use error::Error;
 #[cfg(feature = "testing")]
 pub use faulty::{Faults, Faulty};
@@ -35,9 +37,9 @@ pub use named::NamedFile;
 pub use place::Place;
 pub use protection::{Gone, OnNode, Protect, Protection};
 pub use repository::{
-    ByteSource, Damage, Encoded, Identity, Mark, Marks, Options, Order, Piece, PieceInfo, Pruned,
-    Pull, Ready, Region, Repository, Retention, Scrubbed, Snapshot, Truncation, VersionInfo,
-    last_restorable, left_behind, with_bases,
+    ByteSource, Damage, Encoded, Identity, Mark, Marks, Options, Order, Piece, PieceDifference,
+    PieceInfo, Pruned, Pull, Ready, Region, RegionDifference, RegionPairs, Repository, Retention,
+    Scrubbed, Snapshot, Truncation, VersionInfo, last_restorable, left_behind, with_bases,
 };
 pub use scratch::{Obtained, Scratch};
 #[cfg(feature = "testing")]

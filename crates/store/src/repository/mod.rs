@@ -6,6 +6,7 @@ mod batch;
 mod blob_names;
 mod blobs;
 mod catalog;
+mod compare;
 mod damage;
 mod directory;
 mod encoded;
@@ -40,6 +41,7 @@ mod threads;
 mod through;
 mod truncate;
 
+pub use compare::{PieceDifference, RegionDifference, RegionPairs};
 pub use damage::Damage;
 pub use encoded::Encoded;
 use heads::Heads;
