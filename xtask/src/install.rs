@@ -14,6 +14,7 @@ const PACKAGE: &str = "tierflow-capi";
 const FOLDERS: &[(&str, &str)] = &[
     ("include", "include"),
     ("mpi", "share/tierflow"),
+    ("petsc", "share/tierflow"),
     ("fortran", "share/tierflow/fortran"),
 ];
 

@@ -1,0 +1,196 @@
+//! Adjoints by PETSc whose trajectory lies in an engine: the same bits as with PETSc's own trajectories.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use support::{Mpi, home, must, told};
+
+/// A program that runs an adjoint, built with the PETSc that is installed, and the MPI that this one has.
+struct Adjoint {
+    mpi: Mpi,
+    program: PathBuf,
+    directory: tempfile::TempDir,
+}
+
+impl Adjoint {
+    /// Returns none where there is no PETSc.
+    fn built() -> Option<Self> {
+        let flags = Command::new("pkg-config")
+            .args(["--cflags", "--libs", "petsc"])
+            .output();
+        let Some(flags) = flags.ok().filter(|flags| flags.status.success()) else {
+            let named = std::env::var("TIERFLOW_MPI").unwrap_or_default();
+            assert!(
+                named != "required",
+                "PETSc is required: install libpetsc-real-dev"
+            );
+            eprintln!("NOT RUN: there is no PETSc; install libpetsc-real-dev");
+            return None;
+        };
+        let directory = tempfile::tempdir().unwrap();
+        // Debian builds PETSc with Open MPI.
+        let mpi = Mpi::installed().pop()?;
+        let program = directory.path().join("adjoint");
+        let flags = String::from_utf8(flags.stdout).unwrap();
+        let sources = ["tests/c/adjoint_petsc.c", "petsc/tierflow_petsc.c"];
+        Self::compile(&mpi, &flags, &sources, &[], &program);
+        let library = directory.path().join("libtierflow_petsc.so");
+        let shared = ["-shared", "-fPIC"];
+        Self::compile(&mpi, &flags, &sources[1..], &shared, &library);
+        Some(Self {
+            mpi,
+            program,
+            directory,
+        })
+    }
+
+    fn compile(mpi: &Mpi, flags: &str, sources: &[&str], options: &[&str], to: &Path) {
+        let mut command = mpi.tool("mpicc");
+        command.args(["-std=c99", "-O2", "-Wall", "-Wextra", "-Werror", "-I"]);
+        command.arg(home().join("include")).arg("-I");
+        command.arg(home().join("petsc")).args(options);
+        command.args(sources.iter().map(|source| home().join(source)));
+        command.arg(home().join("mpi/tierflow_mpi.c"));
+        command.args(flags.split_whitespace());
+        must(support::linked(&mut command).arg("-o").arg(to));
+    }
+
+    fn run(&self, ranks: u32, options: &str) -> std::process::Output {
+        let mut command = match ranks {
+            1 => {
+                let mut command = Command::new(&self.program);
+                command.env_remove("LD_LIBRARY_PATH");
+                command
+            }
+            _ => self.mpi.run(ranks, &self.program),
+        };
+        let place = self.directory.path().display().to_string();
+        let options = options.replace("DIRECTORY", &place);
+        command.current_dir(self.directory.path());
+        command.args(options.split_whitespace()).output().unwrap()
+    }
+
+    /// The gradients that it prints.
+    fn gradients(&self, ranks: u32, options: &str) -> Vec<String> {
+        let output = self.run(ranks, options);
+        assert!(output.status.success(), "{options}: {}", told(&output));
+        let text = String::from_utf8(output.stdout).unwrap();
+        let gradients = text.lines().filter(|line| line.starts_with("gradient"));
+        gradients.map(str::to_owned).collect()
+    }
+
+    /// Runs what must fail, and say this.
+    fn fails(&self, options: &str, text: &str) {
+        let output = self.run(1, options);
+        assert!(!output.status.success(), "{options}: {}", told(&output));
+        assert!(told(&output).contains(text), "{options}: {}", told(&output));
+    }
+}
+
+const TIERFLOW: &str = "-ts_trajectory_type tierflow -ts_trajectory_tierflow_";
+
+/// Ways of the versions: memory; memory and a file; a directory that outlives the process.
+const PLACES: [&str; 3] = [
+    "host_cache 64MiB",
+    "host_cache 256KiB -ts_trajectory_tierflow_scratch DIRECTORY",
+    "host_cache 256KiB -ts_trajectory_tierflow_external DIRECTORY/kept",
+];
+
+#[test]
+fn gradients_are_those_of_petscs_own_trajectories() {
+    let Some(adjoint) = Adjoint::built() else {
+        return;
+    };
+    let methods = [
+        "-ts_type rk -ts_rk_type 4 -ts_adapt_type none",
+        "-ts_type rk -ts_rk_type 5dp -ts_adapt_type basic",
+        "-ts_type cn",
+        "-ts_type beuler",
+        "-ts_type theta -ts_theta_theta 0.7",
+    ];
+    for (index, method) in methods.into_iter().enumerate() {
+        let ranks = if index % 2 == 0 { 1 } else { 3 };
+        let method = format!("{method} -passes 2");
+        let memory = format!("{method} -ts_trajectory_type memory");
+        let expected = adjoint.gradients(ranks, &memory);
+        assert_eq!(expected.len(), 2);
+        for place in PLACES {
+            let options = format!("{method} {TIERFLOW}{place}");
+            assert_eq!(adjoint.gradients(ranks, &options), expected, "{options}");
+        }
+    }
+}
+
+#[test]
+fn a_trajectory_is_read_again_if_it_is_kept() {
+    let Some(adjoint) = Adjoint::built() else {
+        return;
+    };
+    let twice = format!("-adjoints 2 {TIERFLOW}after_restore keep");
+    let gradients = adjoint.gradients(1, &twice);
+    assert_eq!(gradients.len(), 2);
+    assert_eq!(gradients[0], gradients[1]);
+    let once = format!("-adjoints 2 {TIERFLOW}after_restore discard");
+    adjoint.fails(&once, "is gone");
+}
+
+#[test]
+fn programs_that_cannot_be_changed_load_the_type() {
+    let Some(adjoint) = Adjoint::built() else {
+        return;
+    };
+    let loads = "-without -dll_append DIRECTORY/libtierflow_petsc.so -ts_trajectory_type";
+    let expected = adjoint.gradients(1, &format!("{loads} memory"));
+    assert_eq!(adjoint.gradients(1, &format!("{loads} tierflow")), expected);
+}
+
+#[test]
+fn files_stay_if_they_are_to_be_kept_and_go_else() {
+    let Some(adjoint) = Adjoint::built() else {
+        return;
+    };
+    let pieces = || {
+        let directory = adjoint.directory.path().join("files/rank-0");
+        let entries = std::fs::read_dir(directory).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names
+            .filter(|name| name.ends_with(".tfs") || name.ends_with(".tfc"))
+            .count()
+    };
+    let files = "external DIRECTORY/files -ts_trajectory_tierflow_after_restore keep";
+    adjoint.gradients(1, &format!("{TIERFLOW}{files}"));
+    assert_eq!(pieces(), 0);
+    adjoint.gradients(1, &format!("-ts_trajectory_keep_files {TIERFLOW}{files}"));
+    assert!(pieces() > 0);
+}
+
+#[test]
+fn a_trajectory_that_cannot_be_held_or_read_is_an_error() {
+    let Some(adjoint) = Adjoint::built() else {
+        return;
+    };
+    adjoint.fails(
+        &format!("{TIERFLOW}host_cache 64KiB"),
+        "no room for checkpoint",
+    );
+    adjoint.fails(&format!("{TIERFLOW}host_cache lots"), "host_cache = lots");
+    let only = format!("-ts_trajectory_solution_only {TIERFLOW}host_cache 1MiB");
+    adjoint.fails(&only, "The adjoint needs the stages");
+}
+
+#[test]
+fn every_option_of_an_engine_is_one_of_the_trajectory() {
+    let source = std::fs::read_to_string(home().join("petsc/tierflow_petsc.c")).unwrap();
+    let keys = source.split("Keys[] = {").nth(1).unwrap();
+    let keys = keys.split("};").next().unwrap();
+    let keys: Vec<&str> = keys.split('"').skip(1).step_by(2).collect();
+    let given_by_the_group = ["rank", "ranks", "run"];
+    let all = tierflow_bind::OPTIONS.iter().map(|option| option.key);
+    let all: Vec<&str> = all
+        .filter(|key| !given_by_the_group.contains(key))
+        .collect();
+    assert_eq!(keys, all);
+}
