@@ -282,7 +282,7 @@ impl Stream {
         enqueued.and(done)
     }
 
-    /// Enqueues a copy of `len` bytes, from an offset in each loan, and returns no handle to wait for. The loans may
+    /// Enqueues a copy of `len` bytes from the offset `from` of `src` to the offset `to` of `dst`, and returns no handle to wait for. The loans may
     /// end before the copy does.
     ///
     /// # Errors
@@ -296,8 +296,10 @@ impl Stream {
     /// alone uses the target's.
     pub unsafe fn copy_unwaited(
         &self,
-        (src, from): (&ReadLoan, usize),
-        (dst, to): (&WriteLoan, usize),
+        src: &ReadLoan,
+        from: usize,
+        dst: &WriteLoan,
+        to: usize,
         len: usize,
     ) -> Result<()> {
         self.reaches(src.memory())?;

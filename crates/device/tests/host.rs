@@ -213,11 +213,11 @@ fn a_part_is_copied_in_the_order_of_the_stream() {
     let stream = device.stream().unwrap();
     for (from, to, len) in [(90, 0, 11), (0, 45, 6), (usize::MAX, 0, 1)] {
         // SAFETY: it is refused.
-        let copied = unsafe { stream.copy_unwaited((&source, from), (&target, to), len) };
+        let copied = unsafe { stream.copy_unwaited(&source, from, &target, to, len) };
         assert!(matches!(copied, Err(Error::Invalid(_))), "{copied:?}");
     }
     // SAFETY: both are there until the stream is done, and used here alone.
-    unsafe { stream.copy_unwaited((&source, 30), (&target, 5), 10) }.unwrap();
+    unsafe { stream.copy_unwaited(&source, 30, &target, 5, 10) }.unwrap();
     stream.synchronize().unwrap();
     let expected: Vec<u8> = (30..40).collect();
     assert_eq!(target.bytes().unwrap()[5..15], expected);

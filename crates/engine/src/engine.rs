@@ -155,9 +155,8 @@ impl Engine {
         sink: &mut TargetRegions<'_, '_>,
         stream: Option<&Stream>,
     ) -> Result<()> {
-        let to = (sink, stream);
         self.shared
-            .with_context(|context| self.shared.copy_out(context, version, grant, to))
+            .with_context(|context| self.shared.copy_out(context, version, grant, sink, stream))
     }
 
     /// Bytes of `version`: what its regions must add up to.

@@ -248,7 +248,7 @@ impl Inner {
         for (span, at) in arrays.iter().zip(places) {
             if span.bytes() > 0 {
                 let array = self.memory(*span, way)?;
-                copies::fill(way.by(), (&slot, at), &array).map_err(said)?;
+                copies::fill(way.by(), &slot, at, &array).map_err(said)?;
             }
         }
         match way.ordered() {
@@ -306,7 +306,7 @@ impl Inner {
         for (span, at) in arrays.iter().zip(places) {
             if span.bytes() > 0 {
                 let array = self.memory(*span, way)?;
-                copies::read(way.by(), (&slot, at), &array).map_err(said)?;
+                copies::read(way.by(), &slot, at, &array).map_err(said)?;
             }
         }
         match way.ordered() {

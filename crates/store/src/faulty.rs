@@ -84,7 +84,8 @@ impl Faults {
     /// Fails a write of so many `bytes` at `offset`, or lets it pass; `write` writes the first so many of them, whole blocks.
     pub(crate) fn write(
         &self,
-        (offset, bytes): (u64, usize),
+        offset: u64,
+        bytes: usize,
         block: usize,
         write: impl FnOnce(usize) -> Result<()>,
     ) -> Result<()> {
@@ -219,8 +220,8 @@ impl<S: Storage> Storage for Faulty<S> {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        let whole = (offset, bytes.len());
-        self.faults.write(whole, self.alignment(), |length| {
+        let alignment = self.alignment();
+        self.faults.write(offset, bytes.len(), alignment, |length| {
             self.inner.write_at(offset, &bytes[..length])
         })
     }

@@ -119,10 +119,8 @@ impl Storage for File {
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         check(offset, bytes)?;
-        let whole = (offset, bytes.len());
-        self.injected.write(whole, BLOCK, |length| {
-            self.write_all(offset, &bytes[..length])
-        })
+        let write = |length| self.write_all(offset, &bytes[..length]);
+        self.injected.write(offset, bytes.len(), BLOCK, write)
     }
 
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {

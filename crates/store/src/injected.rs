@@ -52,7 +52,8 @@ impl Injected {
 
     pub(crate) fn write(
         &self,
-        (_, bytes): (u64, usize),
+        _: u64,
+        bytes: usize,
         _: usize,
         write: impl FnOnce(usize) -> crate::Result<()>,
     ) -> crate::Result<()> {

@@ -65,7 +65,7 @@ impl Client {
             written.map_err(|error| Failure::file(path.as_ref(), &error))?;
         }
         self.handle.forget();
-        let ranks = group
+        let (rank, ranks) = group
             .as_ref()
             .map_or((0, 1), |group| (group.rank, group.ranks));
         let core = Arc::try_unwrap(self.core).map_err(|_| {
@@ -84,14 +84,14 @@ impl Client {
         }
         let options = &self.config.options;
         let mut of_rank = options.clone();
-        (of_rank.ranks.rank, of_rank.ranks.ranks) = ranks;
+        (of_rank.ranks.rank, of_rank.ranks.ranks) = (rank, ranks);
         match (of_rank.vault_of_agent()?, &options.external) {
             (Some(agent), _) => remove_unlisted(&*agent, &held)?,
-            (None, Some(external)) => remove_unlisted(&writer(external, ranks)?, &held)?,
+            (None, Some(external)) => remove_unlisted(&writer(external, rank, ranks)?, &held)?,
             (None, None) => {}
         }
         if let (Some(scratch), Some(_)) = (&options.node_local, options.redundancy) {
-            tierflow_redundancy::ParityStore::of_rank(scratch, ranks.0)?.retain(&held)?;
+            tierflow_redundancy::ParityStore::of_rank(scratch, rank)?.retain(&held)?;
         }
         let (state, history) = (self.state.into_inner(), self.history.lock());
         let cleaned = state.cleaned.iter().flat_map(|name| history.versions(name));
@@ -99,14 +99,14 @@ impl Client {
         match &options.node_local {
             Some(scratch) => {
                 let kept = held.difference(&cleaned).copied().collect();
-                remove_unlisted(&writer(scratch, ranks)?, &kept)
+                remove_unlisted(&writer(scratch, rank, ranks)?, &kept)
             }
             None => Ok(()),
         }
     }
 }
 
-fn writer(place: &Path, (rank, ranks): (u32, u32)) -> Outcome<Repository> {
+fn writer(place: &Path, rank: u32, ranks: u32) -> Outcome<Repository> {
     Ok(tierflow_objects::History::writer(place, rank, ranks)?)
 }
 

@@ -7,8 +7,8 @@ use crate::kind::{Kind, depth};
 use crate::lasting::{self, OpenHistory};
 use crate::plan::{ExtentSize, PlanConfig, TierConfig, TierId, World};
 use crate::run::{
-    AHEAD, COMMITTED, Crew, Direction, DurableTier, Medium, Pool, Recorder, Shared, Stage,
-    TierContext, TierState, Ways, find_direct, gathering, hear_turns, start_committer,
+    AHEAD, COMMITTED, Crew, Direction, DurableTier, EngineParts, Medium, Pool, Recorder, Shared,
+    Stage, TierContext, TierState, Ways, find_direct, gathering, hear_turns, start_committer,
     start_housekeeping, start_opening, start_workers,
 };
 use crate::{BuildError, Engine, Error, Result};
@@ -109,19 +109,21 @@ impl EngineBuilder {
         if self.timeline > 0 {
             world.plan_mut().keep_evictions();
         }
-        let shared = Arc::new(Shared::new(
-            self.device,
-            (tiers, stage),
+        let shared = Arc::new(Shared::new(EngineParts {
+            device: self.device,
+            tiers,
+            stage,
             world,
             ways,
             context,
-            Recorder::new(self.timeline),
-            (Arc::clone(&opened.empties), Arc::clone(&opened.layouts)),
-        ));
+            recorder: Recorder::new(self.timeline),
+            empties: Arc::clone(&opened.empties),
+            layouts: Arc::clone(&opened.layouts),
+        }));
         hear_turns(&shared);
         let mut workers = start_workers(&shared, crews)?;
-        for commits in commits {
-            workers.extend(start_committer(&shared, commits)?);
+        for (tier, gathering) in commits {
+            workers.extend(start_committer(&shared, tier, gathering)?);
         }
         workers.extend(start_housekeeping(&shared)?);
         workers.extend(crate::run::start_peers(&shared)?);

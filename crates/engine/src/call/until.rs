@@ -95,7 +95,7 @@ impl Engine {
             let sink = &mut TargetRegions::whole(&mut whole);
             shared.with_any_context(|context| {
                 context.stop_by(Some(stop));
-                shared.copy_out(context, version, &grant, (sink, None))
+                shared.copy_out(context, version, &grant, sink, None)
             })?;
             Ok(bytes)
         };

@@ -92,7 +92,9 @@ struct Keeper<L> {
 /// of its [`Link`], with what `end` makes of the lender: the tier's memory is still there then.
 fn start<L: Lender, R: Send + 'static>(
     shared: &Arc<Shared>,
-    (tier, limit, scarce): (TierId, u64, u64),
+    tier: TierId,
+    limit: u64,
+    scarce: u64,
     make: impl FnOnce(Arc<dyn Fn() + Send + Sync>) -> L,
     end: impl FnOnce(L) -> R + Send + 'static,
 ) -> Result<JoinHandle<R>> {

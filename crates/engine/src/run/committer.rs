@@ -31,7 +31,8 @@ struct Committer {
 /// Starts the threads that commit to `tier`. They end when nothing can be put into their queue any more.
 pub(crate) fn start(
     shared: &Arc<Shared>,
-    (tier, gathering): (usize, Gathering),
+    tier: usize,
+    gathering: Gathering,
 ) -> Result<Vec<JoinHandle<()>>> {
     let name = shared.tiers.get(tier).map_or("", |tier| tier.kind.name());
     let turn = Arc::new(Mutex::new(()));

@@ -206,7 +206,7 @@ impl TierContext {
         if let Some((kept, tier)) = kept.next() {
             let record = KeptRecord::whole(kept, version);
             let brought = self.bring_regions(sink, &record, stream);
-            return brought.inspect_err(|error| self.note((version, tier), error));
+            return brought.inspect_err(|error| self.note(version, tier, error));
         }
         let alignment = |piece: &Piece| medium(tiers.levels, piece).bytes().block();
         let pieces = sink.cut(pieces, alignment);
@@ -225,8 +225,7 @@ impl TierContext {
                         stream,
                     };
                     let read = bypass(self, bypassed, |_, _, _| Ok(()), take);
-                    let place = (version, piece.place.tier);
-                    read.inspect_err(|error| self.note(place, error))?;
+                    read.inspect_err(|error| self.note(version, piece.place.tier, error))?;
                 }
             }
         }

@@ -183,16 +183,33 @@ pub(crate) struct Shared {
     pub(super) housekeeping: Arc<Housekeeping>,
 }
 
+/// The parts of an engine that the builder makes.
+pub(crate) struct EngineParts {
+    pub(crate) device: Device,
+    pub(crate) tiers: Vec<TierState>,
+    pub(crate) stage: Option<Box<dyn Stage>>,
+    pub(crate) world: World,
+    pub(crate) ways: Ways,
+    /// The context of the first call.
+    pub(crate) context: TierContext,
+    pub(crate) recorder: Recorder,
+    pub(crate) empties: Arc<Empties>,
+    pub(crate) layouts: Arc<Layouts>,
+}
+
 impl Shared {
-    pub(crate) fn new(
-        device: Device,
-        (tiers, stage): (Vec<TierState>, Option<Box<dyn Stage>>),
-        world: World,
-        ways: Ways,
-        context: TierContext,
-        recorder: Recorder,
-        (empties, layouts): (Arc<Empties>, Arc<Layouts>),
-    ) -> Self {
+    pub(crate) fn new(parts: EngineParts) -> Self {
+        let EngineParts {
+            device,
+            tiers,
+            stage,
+            world,
+            ways,
+            context,
+            recorder,
+            empties,
+            layouts,
+        } = parts;
         let contexts = Mutex::new(vec![context]);
         Self {
             device,
@@ -279,7 +296,8 @@ impl Shared {
         context: &mut TierContext,
         version: Version,
         Grant { pieces, bases }: &Grant,
-        (sink, stream): (&mut TargetRegions<'_, '_>, Option<&Stream>),
+        sink: &mut TargetRegions<'_, '_>,
+        stream: Option<&Stream>,
     ) -> Result<()> {
         match (bases, pieces.as_slice()) {
             (Some(bases), [piece]) => {
@@ -289,7 +307,7 @@ impl Shared {
                 let stage = self.stage.as_ref().ok_or(Error::Internal {
                     what: "a difference where none are made",
                 })?;
-                let read = stage.read(context, &self.tiers, (chain, size), (sink, stream));
+                let read = stage.read(context, &self.tiers, chain, size, sink, stream);
                 read.inspect_err(|error| context.note_stored(chain, error))
             }
             (_, pieces) => {

@@ -27,7 +27,7 @@ fn is_damage(error: &Error) -> bool {
 
 impl TierContext {
     /// Notes that a tier's copy of a version could not be read, if the error says so.
-    pub(super) fn note(&mut self, (version, tier): (Version, TierId), error: &Error) {
+    pub(super) fn note(&mut self, version: Version, tier: TierId, error: &Error) {
         if is_damage(error) {
             self.damaged.push((version, tier));
         }
@@ -37,7 +37,7 @@ impl TierContext {
     /// counts as the version's own.
     pub(super) fn note_stored(&mut self, (version, place, _): Links<'_>, error: &Error) {
         if matches!(error, Error::Damaged(_)) {
-            self.note((version, place.tier), error);
+            self.note(version, place.tier, error);
         }
     }
 
@@ -53,7 +53,7 @@ impl TierContext {
             let stored = pieces
                 .iter()
                 .filter(|piece| !medium(tiers, piece).is_memory());
-            stored.for_each(|piece| self.note((version, piece.place.tier), error));
+            stored.for_each(|piece| self.note(version, piece.place.tier, error));
         }
     }
 }

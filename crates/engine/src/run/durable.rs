@@ -40,7 +40,7 @@ impl SourceRecord for KeptRecord<'_> {
 
 impl TargetRecord for KeptRecord<'_> {
     fn save(&self, bytes: u64, pull: &Pull<'_>, stop: &Stop) -> StoreResult<()> {
-        self.kept.save((self.version, bytes, self.form), pull, stop)
+        self.kept.save(self.version, bytes, self.form, pull, stop)
     }
 
     fn copy(&self, piece: StoredPiece, stop: &Stop) -> StoreResult<()> {

@@ -116,7 +116,9 @@ impl DurableTier {
     /// they are published.
     pub(super) fn save(
         &self,
-        (version, length, form): (Version, u64, Form),
+        version: Version,
+        length: u64,
+        form: Form,
         pull: &tierflow_store::Pull<'_>,
         stop: &Stop,
     ) -> Result<()> {

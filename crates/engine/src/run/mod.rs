@@ -72,7 +72,7 @@ mod together;
 mod turns;
 mod worker;
 
-pub(crate) use self::core::Shared;
+pub(crate) use self::core::{EngineParts, Shared};
 pub(crate) use self::suspend::{SuspendChoice, SuspendTicket, hear_turns};
 pub(crate) use capacity::{PeerMemory, Pool, start_peers, start_pool};
 pub(crate) use commits::{COMMITTED, gathering};

@@ -22,7 +22,8 @@ impl Shared {
     /// A worker made something of a version, or takes it down as it is. Returns where it is to lie.
     pub(super) fn encoded(
         &self,
-        (id, version): (TransferId, Version),
+        id: TransferId,
+        version: Version,
         tier: TierId,
         stored: Option<Stored>,
     ) -> Option<Piece> {

@@ -73,7 +73,8 @@ pub(crate) trait Stage: std::fmt::Debug + Send + Sync {
         context: &mut TierContext,
         tiers: &[TierState],
         descent: &Descent<'_>,
-        ends: (PlacedPiece<'_>, PlacedPiece<'_>),
+        from: PlacedPiece<'_>,
+        to: PlacedPiece<'_>,
     ) -> std::result::Result<Option<Stored>, TransferError>;
 
     /// Makes a checkpoint, on a tier that holds it as it is, of what lies below.
@@ -90,7 +91,9 @@ pub(crate) trait Stage: std::fmt::Debug + Send + Sync {
         &self,
         context: &mut TierContext,
         tiers: &[TierState],
-        of: (Links<'_>, u64),
-        to: (&mut TargetRegions<'_, '_>, Option<&Stream>),
+        chain: Links<'_>,
+        size: u64,
+        to: &mut TargetRegions<'_, '_>,
+        stream: Option<&Stream>,
     ) -> Result<()>;
 }

@@ -51,7 +51,7 @@ pub(crate) fn start(shared: &Arc<Shared>, crews: Vec<Crew>) -> Result<Vec<JoinHa
                         match task {
                             Task::Transfer(job) => {
                                 let (taken, other) = with_followers(&shared, job, &tasks, workers);
-                                carry_all(&shared, &mut context, &taken, (crew.direction, row));
+                                carry_all(&shared, &mut context, &taken, crew.direction, row);
                                 next = other;
                             }
                             Task::Help(help) => help.run(),
@@ -85,7 +85,8 @@ fn carry_all(
     shared: &Shared,
     context: &mut TierContext,
     jobs: &[Arc<Job>],
-    (direction, row): (Direction, Option<TimelineLane>),
+    direction: Direction,
+    row: Option<TimelineLane>,
 ) {
     let begun = row.map(|_| Instant::now());
     let is_down = direction == Direction::Down;
@@ -163,10 +164,10 @@ fn carry(shared: &Shared, context: &mut TierContext, job: &Job, row: Option<Time
                     turn: *turn,
                     layout: &|| shared.layouts.get(*version),
                     below: &|| shared.slowest_below(target.place.tier),
-                    encoded: &|stored| shared.encoded((*id, *version), target.place.tier, stored),
+                    encoded: &|stored| shared.encoded(*id, *version, target.place.tier, stored),
                 };
-                let ends = (lying(source), lying(target));
-                stage.down(context, &shared.tiers, &descent, ends)
+                let (from, to) = (lying(source), lying(target));
+                stage.down(context, &shared.tiers, &descent, from, to)
             }
             (Coding::Decode { bases }, Some(stage)) => {
                 let chain = (*version, &source.place, bases.as_slice());

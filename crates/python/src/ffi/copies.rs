@@ -5,7 +5,8 @@ use tierflow_device::{Memory, ReadLoan, Result, Stream, WriteLoan};
 /// Fills a slot, from `offset` on, with the bytes of an array.
 pub(crate) fn fill(
     (stream, wait): (&Stream, Wait),
-    slot: (&WriteLoan, usize),
+    slot: &WriteLoan,
+    offset: usize,
     array: &Memory,
 ) -> Result<()> {
     let len = array.len();
@@ -13,20 +14,21 @@ pub(crate) fn fill(
     // SAFETY: the slot is committed, or given up, behind the stream's work, and is the application's to write until then.
     // It is the contract of a stream that is named that the array is there, and as it is, until its work is over, as it is
     // for all work of a framework; where none is, the copy is waited for.
-    let copied = unsafe { stream.copy_unwaited((&source, 0), slot, len) };
+    let copied = unsafe { stream.copy_unwaited(&source, 0, slot, offset, len) };
     ordered(stream, wait, copied)
 }
 
 /// Fills an array with the bytes of a slot, from `offset` on.
 pub(crate) fn read(
     (stream, wait): (&Stream, Wait),
-    slot: (&ReadLoan, usize),
+    slot: &ReadLoan,
+    offset: usize,
     array: &Memory,
 ) -> Result<()> {
     let len = array.len();
     let target = array.lend_mut(0..len)?;
     // SAFETY: as in `fill`; the slot is given back behind the stream's work, and the array said that it may be written.
-    let copied = unsafe { stream.copy_unwaited(slot, (&target, 0), len) };
+    let copied = unsafe { stream.copy_unwaited(slot, offset, &target, 0, len) };
     ordered(stream, wait, copied)
 }
 

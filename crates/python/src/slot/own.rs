@@ -135,8 +135,8 @@ impl Own {
                     (None, None) => return Ok(()),
                 };
                 match (lent.slot.produced(), lent.slot.consumed()) {
-                    (Some(slot), _) => ffi::copies::fill(by, (slot, offset), array),
-                    (_, Some(slot)) => ffi::copies::read(by, (slot, offset), array),
+                    (Some(slot), _) => ffi::copies::fill(by, slot, offset, array),
+                    (_, Some(slot)) => ffi::copies::read(by, slot, offset, array),
                     (None, None) => Ok(()),
                 }
             })

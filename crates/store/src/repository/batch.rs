@@ -60,15 +60,16 @@ pub(super) fn row(record: &Record) -> IndexRow {
 pub(super) fn batch_index(records: &[&Record], position: u64) -> Result<Vec<u8>> {
     let rows: Vec<IndexRow> = records.iter().copied().map(row).collect();
     let orders = records.iter().map(|record| record.identity.order());
-    index(&rows, orders.max().unwrap_or_default(), position)
+    let (epoch, sequence) = orders.max().unwrap_or_default();
+    index(&rows, epoch, sequence, position)
 }
 
 /// The list of a whole segment, which ends it. Its sequence is 0, unlike those of batches.
 pub(super) fn whole_index(rows: &[IndexRow], epoch: u32, position: u64) -> Result<Vec<u8>> {
-    index(rows, (epoch, 0), position)
+    index(rows, epoch, 0, position)
 }
 
-fn index(rows: &[IndexRow], (epoch, sequence): (u32, u64), position: u64) -> Result<Vec<u8>> {
+fn index(rows: &[IndexRow], epoch: u32, sequence: u64, position: u64) -> Result<Vec<u8>> {
     let label = RecordLabel {
         kind: Kind::Index,
         sequence,

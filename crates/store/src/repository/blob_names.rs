@@ -18,7 +18,7 @@ impl BlobName {
 }
 
 /// The name of an index of a rank, which the rank wrote as its record of this epoch and sequence.
-pub(super) fn index_name(rank: u32, (epoch, sequence): (u32, u64)) -> String {
+pub(super) fn index_name(rank: u32, epoch: u32, sequence: u64) -> String {
     format!("{}/index-{epoch:010}-{sequence:020}.tfi", rank_name(rank))
 }
 
@@ -44,8 +44,8 @@ impl Parsed {
         let is_exact = |name: String| name == text;
         if let Some(numbers) = file.strip_prefix("index-") {
             let (epoch, sequence) = numbers.strip_suffix(".tfi")?.split_once('-')?;
-            let order = (epoch.parse().ok()?, sequence.parse().ok()?);
-            return is_exact(index_name(rank, order)).then_some(Self::Index(rank));
+            let (epoch, sequence) = (epoch.parse().ok()?, sequence.parse().ok()?);
+            return is_exact(index_name(rank, epoch, sequence)).then_some(Self::Index(rank));
         }
         if let Some(truncation) = Truncation::parse(file) {
             let is_exact = is_exact(note_name(rank, truncation));
@@ -67,7 +67,7 @@ mod tests {
             let name = BlobName { rank, name };
             assert_eq!(Parsed::of(&name.text()), Some(Parsed::Record(name)));
         }
-        assert_eq!(Parsed::of(&index_name(5, (2, 77))), Some(Parsed::Index(5)));
+        assert_eq!(Parsed::of(&index_name(5, 2, 77)), Some(Parsed::Index(5)));
         let truncation = Truncation { epoch: 7, from: 42 };
         let parsed = Parsed::of(&note_name(5, truncation));
         assert_eq!(parsed, Some(Parsed::Note(5, truncation)));

@@ -330,7 +330,7 @@ impl Repository {
                 regions: &[Region::new(ROWS, &part.bytes)],
             };
             let record = Encoded::new(&snapshot, label)?;
-            let path = index_name(rank, (label.epoch, label.sequence));
+            let path = index_name(rank, label.epoch, label.sequence);
             blobs.put(&path, &record, PutRule::Replace, AT_ONCE)?;
             self.state().add_index(path, rank, part);
         }

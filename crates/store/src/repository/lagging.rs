@@ -20,13 +20,14 @@ pub(super) struct OwnTruncation {
 
 impl Catalog {
     /// Notes that no other run gets this epoch, and no record this sequence.
-    pub(super) fn see(&mut self, (epoch, sequence): (u32, u64)) {
+    pub(super) fn see(&mut self, epoch: u32, sequence: u64) {
         self.seen = (self.seen.0.max(epoch), self.seen.1.max(sequence));
     }
 
     /// Enters the one record of a blob, as the last one of its number.
     pub(super) fn count(&mut self, record: &Record) {
-        self.see(record.identity.order());
+        let (epoch, sequence) = record.identity.order();
+        self.see(epoch, sequence);
         // A truncation may count from the first piece of its epoch on.
         let is_first = record.manifest().is_none() && self.epochs.insert(record.identity.epoch);
         match is_first && !self.truncations.is_empty() {

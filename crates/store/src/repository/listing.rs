@@ -138,7 +138,7 @@ impl State {
         for (rank, truncation) in notes {
             let catalog = self.catalog_of(blobs, rank);
             // No other run gets its epoch.
-            catalog.see((truncation.epoch, 0));
+            catalog.see(truncation.epoch, 0);
             if catalog.truncations.insert(truncation) {
                 changed.insert(rank);
             }

@@ -50,7 +50,7 @@ impl PeerMemory for Peers {
             cache.wake_by(&wake);
             PeerLender(cache)
         };
-        start_thread(shared, (tier, usable, 0), join, drop)
+        start_thread(shared, tier, usable, 0, join, drop)
     }
 }
 

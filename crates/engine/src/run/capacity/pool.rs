@@ -58,12 +58,12 @@ pub(crate) fn start(shared: &Arc<Shared>, mut pool: Pool) -> Result<JoinHandle<L
     let setting = "the number of slabs of a host pool";
     pool.tier = TierId(tier.ok_or(ArenaError::Zero { setting })?);
     let scarce = HEADROOM * pool.slab() / 2;
-    let made = (pool.tier, pool.bytes(), scarce);
+    let (tier, limit) = (pool.tier, pool.bytes());
     let join = |wake| {
         pool.lease.wake_by(wake);
         pool
     };
-    start_thread(shared, made, join, |pool| pool.lease)
+    start_thread(shared, tier, limit, scarce, join, |pool| pool.lease)
 }
 
 impl Lender for Pool {

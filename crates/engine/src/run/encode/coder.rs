@@ -155,14 +155,16 @@ impl Coder {
     pub(super) fn encode(
         &self,
         context: &mut TierContext,
-        (version, size): (Version, u64),
+        version: Version,
+        size: u64,
         input: &Input<'_>,
-        (front, runs): (&[u8], &[Run]),
+        front: &[u8],
+        runs: &[Run],
     ) -> Option<Encoded<'_>> {
         let encoded = match *input {
-            Input::Bytes(bytes) => self.encode_on_host(Values::Here(bytes), (front, runs)),
+            Input::Bytes(bytes) => self.encode_on_host(Values::Here(bytes), front, runs),
             Input::From { origin, on_device } => {
-                self.encode_from(context, (origin, on_device, size), (front, runs))
+                self.encode_from(context, origin, on_device, size, front, runs)
             }
         };
         let encoded = match encoded {
@@ -181,11 +183,14 @@ impl Coder {
     fn encode_from(
         &self,
         context: &mut TierContext,
-        (from, on_device, size): (&dyn Source, bool, u64),
-        parts: (&[u8], &[Run]),
+        from: &dyn Source,
+        on_device: bool,
+        size: u64,
+        front: &[u8],
+        runs: &[Run],
     ) -> Result<Encoded<'_>> {
         if let Some(kernels) = self.kernels.as_ref().filter(|_| on_device) {
-            let made = kernels.encode(context, from, parts, &self.predictors)?;
+            let made = kernels.encode(context, from, front, runs, &self.predictors)?;
             return Ok(Encoded(Containers::OnDevice(made)));
         }
         let lent = from.lend(0..size).transpose()?;
@@ -197,13 +202,14 @@ impl Coder {
                 part: Vec::new(),
             },
         };
-        self.encode_on_host(values, parts)
+        self.encode_on_host(values, front, runs)
     }
 
     fn encode_on_host(
         &self,
         mut values: Values<'_>,
-        (front, runs): (&[u8], &[Run]),
+        front: &[u8],
+        runs: &[Run],
     ) -> Result<Encoded<'_>> {
         let mut made = HostContainers {
             buffer: self.buffers.lock().pop().unwrap_or_default(),
@@ -240,8 +246,10 @@ impl Coder {
         &self,
         context: &mut TierContext,
         tiers: &[TierState],
-        ((version, place, bases), size): (Links<'_>, u64),
-        (to, stream): (&mut dyn Target, Option<&Stream>),
+        (version, place, bases): Links<'_>,
+        size: u64,
+        to: &mut dyn Target,
+        stream: Option<&Stream>,
     ) -> Result<bool> {
         let kernels = self.kernels.as_ref().filter(|_| bases.is_empty());
         let Some(kernels) = kernels else {
@@ -252,7 +260,7 @@ impl Coder {
             place: *place,
         };
         let from = PlacedPiece::on(tiers, &piece);
-        match kernels.decode(context, (version, size), from, to, stream) {
+        match kernels.decode(context, version, size, from, to, stream) {
             Err(error @ Error::Device(DeviceError::OutOfMemory { .. })) => {
                 tracing::warn!(version, %error, "a version is decompressed by the host");
                 Ok(false)
@@ -266,22 +274,24 @@ impl Coder {
         &self,
         context: &mut TierContext,
         containers: &[u8],
-        to: (&mut dyn Target, Range<u64>),
+        to: &mut dyn Target,
+        range: Range<u64>,
     ) -> Result<bool> {
         match &self.kernels {
-            Some(kernels) => kernels.decode_from_host(context, containers, to),
+            Some(kernels) => kernels.decode_from_host(context, containers, to, range),
             None => Ok(false),
         }
     }
 
-    /// Sends `bytes` that stand for `size`, encoded or as they are, to where ways of `below` bytes/s begin, if any was used.
+    /// Sends `bytes` that stand for `raw`, encoded or as they are, to where ways of `below` bytes/s begin, if any was used.
     pub(super) fn send<T, E>(
         &self,
-        sizes: (u64, u64),
+        raw: u64,
+        bytes: u64,
         below: Option<f64>,
         work: impl FnOnce() -> std::result::Result<T, E>,
     ) -> std::result::Result<T, E> {
-        self.measured.send(sizes, below, work)
+        self.measured.send(raw, bytes, below, work)
     }
 
     pub(super) fn metrics(&self) -> CompressionMetrics {

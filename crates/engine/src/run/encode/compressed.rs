@@ -49,8 +49,9 @@ impl Compressed {
             origin: &from.span(),
             on_device: matches!(from.medium, Medium::Device(_)),
         };
-        let of = (descent.version, size);
-        self.coder.encode(context, of, &input, (&[], &runs))
+        let version = descent.version;
+        self.coder
+            .encode(context, version, size, &input, &[], &runs)
     }
 }
 
@@ -76,7 +77,8 @@ impl Stage for Compressed {
         context: &mut TierContext,
         tiers: &[TierState],
         descent: &Descent<'_>,
-        (from, to): (PlacedPiece<'_>, PlacedPiece<'_>),
+        from: PlacedPiece<'_>,
+        to: PlacedPiece<'_>,
     ) -> std::result::Result<Option<Stored>, TransferError> {
         let stops = TransferError::CANCELLED;
         let (version, size) = (descent.version, from.piece.place.size);
@@ -87,7 +89,7 @@ impl Stage for Compressed {
             let pieces = slice::from_ref(from.piece);
             let pieces = Pieces { version, pieces };
             let carry = || context.carry(tiers, Form::Whole, pieces, slice::from_ref(&to));
-            self.coder.send((size, size), below, carry)?;
+            self.coder.send(size, size, below, carry)?;
             return Ok(None);
         };
         let stored = Stored {
@@ -101,7 +103,7 @@ impl Stage for Compressed {
         };
         let form = Form::Difference { size, base: None };
         let put = || encoded.put(context, to, version, form);
-        self.coder.send((size, stored.bytes), below, put)?;
+        self.coder.send(size, stored.bytes, below, put)?;
         Ok(Some(stored))
     }
 
@@ -112,12 +114,16 @@ impl Stage for Compressed {
         chain: Links<'_>,
         to: PlacedPiece<'_>,
     ) -> std::result::Result<(), TransferError> {
-        let of = (chain, to.piece.place.size);
         // Elsewhere it is the host that needs the bytes.
         if matches!(to.medium, Medium::Device(_)) {
-            let decoded = self
-                .coder
-                .decode(context, tiers, of, (&mut to.span(), None));
+            let decoded = self.coder.decode(
+                context,
+                tiers,
+                chain,
+                to.piece.place.size,
+                &mut to.span(),
+                None,
+            );
             if decoded.map_err(at_source)? {
                 return Ok(());
             }
@@ -130,15 +136,16 @@ impl Stage for Compressed {
         &self,
         context: &mut TierContext,
         tiers: &[TierState],
-        of: (Links<'_>, u64),
-        (sink, stream): (&mut TargetRegions<'_, '_>, Option<&Stream>),
+        chain: Links<'_>,
+        size: u64,
+        to: &mut TargetRegions<'_, '_>,
+        stream: Option<&Stream>,
     ) -> Result<()> {
-        if self.coder.decode(context, tiers, of, (sink, stream))? {
+        if self.coder.decode(context, tiers, chain, size, to, stream)? {
             return Ok(());
         }
-        let (chain, size) = of;
         let stored = stored::fetch_all(context, tiers, chain)?;
-        stored::read(context, (stored, size), (sink, stream))
+        stored::read(context, stored, size, to, stream)
     }
 }
 

@@ -127,7 +127,8 @@ impl Encodes {
     fn encode<'k>(
         &mut self,
         context: &mut TierContext,
-        (number, source): (u64, ReadLoan),
+        number: u64,
+        source: ReadLoan,
         landing: Option<Landing<'k>>,
     ) -> Result<(Summary, Made<'k>)> {
         match (self, landing) {
@@ -137,7 +138,7 @@ impl Encodes {
                 Ok((summary, Made::OnHost(difference.into_bytes())))
             }
             (Self::OnDevice(lineage), Some(landing)) => {
-                let ended = lineage.begin(context, (number, source), landing)?.wait();
+                let ended = lineage.begin(context, number, source, landing)?.wait();
                 let (result, _) = ended.made.ok_or(Error::Internal {
                     what: "no memory for a difference",
                 })?;
@@ -213,7 +214,7 @@ impl DifferenceStage {
             let Some(landing) = landing.map_err(at_source)? else {
                 return stops();
             };
-            let making = self.begin(context, (from, descent), landing);
+            let making = self.begin(context, from, descent, landing);
             begun = Some(making.map_err(at_source)?);
         }
         drop(begins);
@@ -221,7 +222,7 @@ impl DifferenceStage {
         if !ends.comes() {
             return stops();
         }
-        let outcome = self.end(context, (from, descent), begun);
+        let outcome = self.end(context, from, descent, begun);
         let mut outcome = outcome.map_err(at_source)?;
         let coder = self.coder.as_ref();
         if let Some(encoded) = coder.and_then(|coder| coder.encode(context, descent, &outcome)) {
@@ -238,7 +239,8 @@ impl DifferenceStage {
     fn begin<'k>(
         &self,
         context: &mut TierContext,
-        (from, descent): (PlacedPiece<'_>, &Descent<'_>),
+        from: PlacedPiece<'_>,
+        descent: &Descent<'_>,
         landing: Landing<'k>,
     ) -> Result<Begun<'k>> {
         let mut encoder = self.encoder.lock();
@@ -250,7 +252,7 @@ impl DifferenceStage {
             return Ok(Begun::nothing(landing));
         };
         let source = from.medium.lend(from.at(from.all()))?;
-        let begun = lineage.begin(context, (number, source), landing)?;
+        let begun = lineage.begin(context, number, source, landing)?;
         encoder.made(descent.version);
         Ok(begun)
     }
@@ -259,7 +261,8 @@ impl DifferenceStage {
     fn end<'k>(
         &'k self,
         context: &mut TierContext,
-        (from, descent): (PlacedPiece<'_>, &Descent<'_>),
+        from: PlacedPiece<'_>,
+        descent: &Descent<'_>,
         begun: Option<Ended<'k>>,
     ) -> Result<Outcome<'k>> {
         let mut encoder = self.encoder.lock();
@@ -292,7 +295,7 @@ impl DifferenceStage {
             }
             landing = Some(ended.landing);
         }
-        let outcome = self.make_now(&mut encoder, context, (from, base), landing);
+        let outcome = self.make_now(&mut encoder, context, from, base, landing);
         match &outcome {
             Ok(_) => encoder.made(descent.version),
             Err(_) => encoder.newest = None,
@@ -304,7 +307,8 @@ impl DifferenceStage {
         &'k self,
         encoder: &mut Encoder,
         context: &mut TierContext,
-        (from, base): (PlacedPiece<'_>, Option<Version>),
+        from: PlacedPiece<'_>,
+        base: Option<Version>,
         mut landing: Option<Landing<'k>>,
     ) -> Result<Outcome<'k>> {
         let size = from.piece.place.size;
@@ -326,7 +330,7 @@ impl DifferenceStage {
                 lineage.consolidate(keep);
             }
             let source = from.medium.lend(from.at(from.all()))?;
-            let (summary, made) = encodes.encode(context, (number, source), landing.take())?;
+            let (summary, made) = encodes.encode(context, number, source, landing.take())?;
             if encoder.reads.add(self.bound, &summary, &start) {
                 return Ok(Outcome {
                     made,
@@ -402,7 +406,8 @@ impl Stage for DifferenceStage {
         context: &mut TierContext,
         _: &[TierState],
         descent: &Descent<'_>,
-        (from, to): (PlacedPiece<'_>, PlacedPiece<'_>),
+        from: PlacedPiece<'_>,
+        to: PlacedPiece<'_>,
     ) -> std::result::Result<Option<Stored>, TransferError> {
         let (outcome, piece) = self.make(context, from, descent)?;
         let stored = outcome.stored();
@@ -440,8 +445,8 @@ impl Stage for DifferenceStage {
         };
         match &self.coder {
             Some(coder) => {
-                let bytes = (outcome.summary.stored_bytes, stored.bytes);
-                coder.send(bytes, descent, put)
+                let raw = outcome.summary.stored_bytes;
+                coder.send(raw, stored.bytes, descent, put)
             }
             None => put(),
         }?;
@@ -456,7 +461,7 @@ impl Stage for DifferenceStage {
         to: PlacedPiece<'_>,
     ) -> std::result::Result<(), TransferError> {
         if let Some(kernels) = &self.kernels
-            && kernels.up(context, tiers, chain, (to, self.coder.as_ref()))?
+            && kernels.up(context, tiers, chain, to, self.coder.as_ref())?
         {
             return Ok(());
         }
@@ -470,11 +475,13 @@ impl Stage for DifferenceStage {
         &self,
         context: &mut TierContext,
         tiers: &[TierState],
-        (chain, size): (Links<'_>, u64),
-        to: (&mut TargetRegions<'_, '_>, Option<&Stream>),
+        chain: Links<'_>,
+        size: u64,
+        to: &mut TargetRegions<'_, '_>,
+        stream: Option<&Stream>,
     ) -> Result<()> {
         let stored = needed::fetch(context, tiers, chain, size)?;
-        stored::read(context, (stored, size), to)
+        stored::read(context, stored, size, to, stream)
     }
 }
 

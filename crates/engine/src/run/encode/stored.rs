@@ -54,7 +54,7 @@ pub(super) fn fetch(
     from: PlacedPiece<'_>,
 ) -> Result<Bytes> {
     let fetched = fetch_from(context, version, from);
-    fetched.inspect_err(|error| context.note((version, from.piece.place.tier), error))
+    fetched.inspect_err(|error| context.note(version, from.piece.place.tier, error))
 }
 
 fn fetch_from(context: &mut TierContext, version: Version, from: PlacedPiece<'_>) -> Result<Bytes> {
@@ -112,8 +112,10 @@ pub(super) fn up(
 /// Reads a version of `size` bytes into the application's regions by the host's cores.
 pub(super) fn read(
     context: &mut TierContext,
-    (stored, size): (Vec<Bytes>, u64),
-    (sink, stream): (&mut TargetRegions<'_, '_>, Option<&Stream>),
+    stored: Vec<Bytes>,
+    size: u64,
+    sink: &mut TargetRegions<'_, '_>,
+    stream: Option<&Stream>,
 ) -> Result<()> {
     if let Some([RegionMut::Bytes(bytes)]) = sink.all() {
         return decode(stored, bytes);

@@ -47,7 +47,8 @@ impl Measured {
     /// Sends `bytes` of a checkpoint of `raw`, compressed or as it is, to where ways of `below` bytes/s begin, if any was used.
     pub(super) fn send<T, E>(
         &self,
-        (raw, bytes): (u64, u64),
+        raw: u64,
+        bytes: u64,
         below: Option<f64>,
         work: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {

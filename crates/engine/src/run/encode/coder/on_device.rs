@@ -111,7 +111,8 @@ impl DeviceCodec {
         &self,
         context: &mut TierContext,
         from: &dyn Source,
-        (front, runs): (&[u8], &[Run]),
+        front: &[u8],
+        runs: &[Run],
         predictors: &Predictors,
     ) -> Result<DeviceContainers<'_>> {
         let mut taken = self.take();
@@ -138,8 +139,8 @@ impl DeviceCodec {
             let room = to_usize(end..end + run.most()?);
             if let Some(nvcomp) = self.nvcomp.as_ref().filter(|_| run.bound.is_none()) {
                 let out = gpu::Landing::device(&containers, room)?;
-                let data = (source, run.value);
-                let encode = || nvcomp.encode(&mut taken.working.nvcomp, stream, data, out);
+                let working = &mut taken.working.nvcomp;
+                let encode = || nvcomp.encode(working, stream, source, run.value, out);
                 let (bytes, nanoseconds) = timed(stream, encode)?;
                 (end, took) = (end + bytes, took + nanoseconds);
                 continue;
@@ -187,7 +188,8 @@ impl DeviceCodec {
     pub(super) fn decode(
         &self,
         context: &mut TierContext,
-        (version, size): (Version, u64),
+        version: Version,
+        size: u64,
         from: PlacedPiece<'_>,
         to: &mut dyn Target,
         theirs: Option<&Stream>,
@@ -210,9 +212,9 @@ impl DeviceCodec {
             record.read_whole(&mut stored, &context.stop())?;
             Ok(context.give(&mut held, 0, &stored, theirs)?)
         };
-        let place = (version, from.piece.place.tier);
-        bring().inspect_err(|error| context.note(place, error))?;
-        self.decode_brought(context, &mut taken.working, (bytes, 0..size), to, theirs)
+        let tier = from.piece.place.tier;
+        bring().inspect_err(|error| context.note(version, tier, error))?;
+        self.decode_brought(context, &mut taken.working, bytes, 0..size, to, theirs)
     }
 
     /// Decodes containers in host memory to this range of a destination. Returns false if the host is to do it.
@@ -220,7 +222,8 @@ impl DeviceCodec {
         &self,
         context: &mut TierContext,
         containers: &[u8],
-        (to, range): (&mut dyn Target, Range<u64>),
+        to: &mut dyn Target,
+        range: Range<u64>,
     ) -> Result<bool> {
         let mut taken = self.take();
         let bytes = containers.len() as u64;
@@ -228,7 +231,7 @@ impl DeviceCodec {
         let mut room = room.lend_mut(0..containers.len())?;
         context.streams(None).get()?.write(containers, &mut room)?;
         drop(room);
-        self.decode_brought(context, &mut taken.working, (bytes, range), to, None)
+        self.decode_brought(context, &mut taken.working, bytes, range, to, None)
     }
 
     /// Decodes the first `bytes` of the containers that were brought to this range of a destination.
@@ -236,7 +239,8 @@ impl DeviceCodec {
         &self,
         context: &mut TierContext,
         working: &mut Working,
-        (bytes, range): (u64, Range<u64>),
+        bytes: u64,
+        range: Range<u64>,
         to: &mut dyn Target,
         theirs: Option<&Stream>,
     ) -> Result<bool> {
@@ -268,8 +272,7 @@ impl DeviceCodec {
             let mut streams = context.streams(theirs);
             let decode = |stream: &Stream, out| -> Result<()> {
                 if let Some((nvcomp, _)) = self.nvcomp.as_ref().zip(of_nvcomp) {
-                    let from = (&header, container);
-                    return nvcomp.decode(&mut working.nvcomp, stream, from, out);
+                    return nvcomp.decode(&mut working.nvcomp, stream, &header, container, out);
                 }
                 let decoding = self.decoder.decode(stream, &header, container, out);
                 Ok(decoding.wait().result?)

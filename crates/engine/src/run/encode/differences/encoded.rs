@@ -16,7 +16,7 @@ use tierflow_dedup::{HEADER_BYTES, most_stored_bytes};
 use tierflow_device::Device;
 use tierflow_device::{Error as DeviceError, ReadLoan};
 use tierflow_store::container::RegionInfo;
-use tierflow_transfer::{MemoryBytes, Target};
+use tierflow_transfer::MemoryBytes;
 
 /// The coder of differences, where encoding pays off.
 #[derive(Debug)]
@@ -46,8 +46,8 @@ impl DifferenceCoder {
         let runs = [Run::lossless(HEADER_BYTES as u64..bytes, value, kind)];
         let encode = |context: &mut TierContext, input: &Input<'_>, header: &[u8]| {
             let front = Frame::start(header, bytes - header.len() as u64);
-            let of = (descent.version, bytes);
-            self.0.encode(context, of, input, (&front, &runs))
+            self.0
+                .encode(context, descent.version, bytes, input, &front, &runs)
         };
         match &outcome.made {
             Made::OnHost(difference) => {
@@ -74,11 +74,12 @@ impl DifferenceCoder {
     /// Sends `bytes` that stand for a difference of `raw`, or are it.
     pub(super) fn send(
         &self,
-        (raw, bytes): (u64, u64),
+        raw: u64,
+        bytes: u64,
         descent: &Descent<'_>,
         put: impl FnOnce() -> std::result::Result<(), TransferError>,
     ) -> std::result::Result<(), TransferError> {
-        self.0.send((raw, bytes), (descent.below)(), put)
+        self.0.send(raw, bytes, (descent.below)(), put)
     }
 
     pub(super) fn metrics(&self) -> CompressionMetrics {
@@ -92,7 +93,8 @@ impl DifferenceCoder {
         &self,
         context: &mut TierContext,
         device: &Device,
-        (stored, size): (&mut [Bytes], u64),
+        stored: &mut [Bytes],
+        size: u64,
     ) -> Result<Vec<Option<ReadLoan>>> {
         let parse = |stored: &Bytes| match Frame::is_one(stored.as_ref()) {
             true => Frame::parse(stored.as_ref()).map(|frame| frame.raw_bytes()),
@@ -127,8 +129,11 @@ impl DifferenceCoder {
             let frame = Frame::parse(stored.as_ref())?;
             let head = frame.plain();
             let (end, behind) = (start + length, start + head.len() as u64);
-            let to = (&mut held as &mut dyn Target, behind..end);
-            if !self.0.decode_from_host(context, frame.containers(), to)? {
+            let containers = frame.containers();
+            if !self
+                .0
+                .decode_from_host(context, containers, &mut held, behind..end)?
+            {
                 return Ok(Vec::new());
             }
             let mut difference = vec![0; to_usize(0..length).end];

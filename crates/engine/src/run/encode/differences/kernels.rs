@@ -183,7 +183,8 @@ impl Lineage {
     pub(super) fn begin<'k>(
         &mut self,
         context: &mut TierContext,
-        (number, source): (u64, ReadLoan),
+        number: u64,
+        source: ReadLoan,
         landing: Landing<'k>,
     ) -> Result<Begun<'k>> {
         let out = gpu::Landing::device(&landing.memory, 0..landing.memory.len())?;
@@ -221,7 +222,8 @@ impl OnDevice {
         context: &mut TierContext,
         tiers: &[TierState],
         (version, place, bases): Links<'_>,
-        (to, coder): (PlacedPiece<'_>, Option<&DifferenceCoder>),
+        to: PlacedPiece<'_>,
+        coder: Option<&DifferenceCoder>,
     ) -> std::result::Result<bool, TransferError> {
         let newest = stored::fetch_all(context, tiers, (version, place, &[]));
         let mut newest = newest.map_err(at_source)?;
@@ -239,7 +241,7 @@ impl OnDevice {
                 stored::fetch_all(context, tiers, (*version, place, bases))
             }
         };
-        let restored = self.restore(context, newest, others, (room, coder));
+        let restored = self.restore(context, newest, others, room, coder);
         restored.map(|()| true).map_err(at_source)
     }
 
@@ -250,7 +252,8 @@ impl OnDevice {
         context: &mut TierContext,
         newest: stored::Bytes,
         others: impl FnOnce(&mut TierContext) -> Result<Vec<stored::Bytes>>,
-        (whole, coder): (WriteLoan, Option<&DifferenceCoder>),
+        whole: WriteLoan,
+        coder: Option<&DifferenceCoder>,
     ) -> Result<()> {
         let size = whole.len() as u64;
         let head = head_of(&newest);
@@ -270,7 +273,7 @@ impl OnDevice {
         // The first thread loads the chain; the others wait.
         let mut resident = chain.resident.lock();
         if resident.is_none() {
-            let loaded = self.load(context, (stored, size), coder);
+            let loaded = self.load(context, stored, size, coder);
             if loaded.is_err() {
                 self.chains
                     .lock()
@@ -303,11 +306,12 @@ impl OnDevice {
     fn load(
         &self,
         context: &mut TierContext,
-        (mut stored, size): (Vec<stored::Bytes>, u64),
+        mut stored: Vec<stored::Bytes>,
+        size: u64,
         coder: Option<&DifferenceCoder>,
     ) -> Result<gpu::Resident> {
         let mut decoded = match coder {
-            Some(coder) => coder.decode(context, &self.device, (&mut stored, size))?,
+            Some(coder) => coder.decode(context, &self.device, &mut stored, size)?,
             None => Vec::new(),
         };
         let (chain, _) = super::chain(stored, size)?;

@@ -28,7 +28,8 @@ impl Nvcomp {
         &self,
         working: &mut NvcompWorking,
         stream: &Stream,
-        (data, value): (ReadLoan, Value),
+        data: ReadLoan,
+        value: Value,
         out: gpu::Landing,
     ) -> Result<u64> {
         let coder = working.get_or_insert_with(|| gpu::NvcompCoder::new(&self.library));
@@ -41,7 +42,8 @@ impl Nvcomp {
         &self,
         working: &mut NvcompWorking,
         stream: &Stream,
-        (header, container): (&Header, gpu::Origin),
+        header: &Header,
+        container: gpu::Origin,
         out: WriteLoan,
     ) -> Result<()> {
         let coder = working.get_or_insert_with(|| gpu::NvcompCoder::new(&self.library));
