@@ -47,9 +47,6 @@ pub(crate) struct HistoryOptions {
     pub(crate) protection: Option<Arc<dyn Protection>>,
     /// How long dropping the engine waits for what is under way.
     pub(crate) closing: Duration,
-    /// The faults in front of the I/O of both directories.
-    #[cfg(feature = "testing")]
-    pub(crate) faults: Arc<tierflow_store::Faults>,
 }
 
 impl Default for HistoryOptions {
@@ -62,8 +59,6 @@ impl Default for HistoryOptions {
             in_order: None,
             protection: None,
             closing: Duration::from_secs(60),
-            #[cfg(feature = "testing")]
-            faults: Arc::default(),
         }
     }
 }
@@ -85,14 +80,6 @@ impl EngineBuilder {
     #[must_use]
     pub fn durable_in_order(mut self, in_order: bool) -> Self {
         self.lasting.in_order = Some(in_order);
-        self
-    }
-
-    /// Puts faults in front of all I/O of the directories in which versions outlive the engine.
-    #[cfg(feature = "testing")]
-    #[must_use]
-    pub fn faults(mut self, faults: Arc<tierflow_store::Faults>) -> Self {
-        self.lasting.faults = faults;
         self
     }
 }
@@ -168,8 +155,6 @@ impl HistoryOptions {
             .rank(group.rank, group.ranks)
             .run(group.run)
             .order(&order);
-        #[cfg(feature = "testing")]
-        let options = options.faults(Arc::clone(&self.faults));
         let empties = Arc::new(Empties::new(group.ranks > 1));
         let layouts = Arc::<Layouts>::default();
         let mut damage = Vec::new();

@@ -5,8 +5,6 @@ mod builder;
 mod call;
 mod caught;
 mod closing;
-#[cfg(feature = "stage")]
-mod compression;
 mod deadline;
 mod direct_io;
 mod engine;
@@ -26,10 +24,6 @@ pub mod volume;
 
 pub use builder::{DeviceCache, EngineBuilder, HostCache, NodeLocal, ScratchTier, Tier};
 pub use call::Call;
-#[cfg(feature = "stage")]
-pub use compression::{
-    BadCompression, Bound, CompressedTiers, Compression, Differences, NvcompCodec, Value,
-};
 pub use deadline::Awaited;
 pub use direct_io::DirectIo;
 pub use engine::{Cache, Engine};
@@ -42,6 +36,10 @@ pub use metrics::{
 };
 pub use notice::Notice;
 pub use region::{Named, Region, RegionMut};
+#[cfg(feature = "stage")]
+pub use run::encode::{
+    BadCompression, Bound, CompressedTiers, Compression, Differences, NvcompCodec, Value,
+};
 pub use slot::{ConsumeSlot, ProduceSlot};
 pub use suspending::Suspension;
 pub use tierflow_plan as plan;

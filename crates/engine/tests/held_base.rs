@@ -34,15 +34,13 @@ fn checkpoint(engine: &Engine, version: u64) {
 fn a_difference_whose_base_is_held_back_is_not_durable() {
     let home = home();
     let faults = Arc::<Faults>::default();
-    let engine = Engine::builder(&open(Choice::Host).unwrap())
+    let builder = Engine::builder(&open(Choice::Host).unwrap())
         .device_cache(4 * SIZE)
         .node_local(&home.near)
         .external(&home.far)
         .dedup(Tree { chunk: 64 })
-        .durable_in_order(false)
-        .faults(Arc::clone(&faults))
-        .build()
-        .unwrap();
+        .durable_in_order(false);
+    let engine = faults.during(|| builder.build()).unwrap();
     faults.hold(Some(&home.far));
     checkpoint(&engine, 0);
     checkpoint(&engine, 1);

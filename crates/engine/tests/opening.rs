@@ -155,7 +155,7 @@ fn storage_that_cannot_be_listed_costs_nothing_of_what_builds_upon_it() {
         let faults = Arc::<Faults>::default();
         faults.good_reads.store(good, Relaxed);
         faults.bad_reads.store(4 * TRIES, Relaxed);
-        let built = both(&home).faults(Arc::clone(&faults)).build();
+        let built = faults.during(|| both(&home).build());
         let met = faults.bad_reads.swap(0, Relaxed) < 4 * TRIES;
         if let Ok(engine) = built {
             said += usize::from(!engine.damage().is_empty());
@@ -243,7 +243,7 @@ fn a_start_removes_nothing() {
         for build in [both, limited] {
             let faults = Arc::<Faults>::default();
             faults.removals_fail.store(true, Relaxed);
-            let engine = build(&world).faults(Arc::clone(&faults)).build().unwrap();
+            let engine = faults.during(|| build(&world).build()).unwrap();
             assert!(engine.versions().iter().eq(expected.keys()));
             engine.close().unwrap();
             assert_eq!(faults.removals.load(Relaxed), 0);
@@ -274,7 +274,7 @@ fn a_start_that_ends_anywhere_changes_no_decision() {
                 let home = copy_of(&world);
                 let faults = Arc::<Faults>::default();
                 faults.stops_at.store(stop, Relaxed);
-                if let Ok(engine) = both(&home).faults(Arc::clone(&faults)).build() {
+                if let Ok(engine) = faults.during(|| both(&home).build()) {
                     if goes_on {
                         checkpoint(&engine, 3, next);
                         let _it_may_be_stopped = engine.wait();
@@ -307,7 +307,7 @@ fn a_start_needs_no_space() {
             }
             let faults = Arc::<Faults>::default();
             faults.full.store(true, Relaxed);
-            let engine = both(&world).faults(Arc::clone(&faults)).build().unwrap();
+            let engine = faults.during(|| both(&world).build()).unwrap();
             assert_eq!(offered(&engine), expected, "with a lock: {has_lock}");
             // Another engine is kept out although there is no room for a file that says so.
             let second = both(&world).build();
@@ -323,7 +323,7 @@ fn a_first_version_without_room_for_the_note_changes_no_decision() {
         for goes_on in [false, true] {
             let home = copy_of(&world);
             let faults = Arc::<Faults>::default();
-            let engine = both(&home).faults(Arc::clone(&faults)).build().unwrap();
+            let engine = faults.during(|| both(&home).build()).unwrap();
             faults.full.store(true, Relaxed);
             checkpoint(&engine, 3, next);
             assert!(engine.wait().is_err());
@@ -357,7 +357,7 @@ fn external_storage_that_could_not_be_marked_is_said_and_marked_later() {
         let (home, mut expected) = (left(), counting());
         let next = expected.keys().last().unwrap() + 1;
         let faults = Arc::<Faults>::default();
-        let engine = both(&home).faults(Arc::clone(&faults)).build().unwrap();
+        let engine = faults.during(|| both(&home).build()).unwrap();
         faults.refuse_marks(Some(&home.far));
         checkpoint(&engine, 3, next);
         assert!(engine.wait().is_err());

@@ -49,14 +49,14 @@ fn builder(home: &Home, rank: u32, ranks: u32, run: u64) -> EngineBuilder {
 fn group(home: &Home, ranks: u32, run: u64, faults: &Arc<Faults>) -> Vec<Engine> {
     let all = InMemory::new(ranks as usize);
     together(ranks, |rank| {
-        let builder = builder(home, rank, ranks, run).faults(Arc::clone(faults));
+        let builder = builder(home, rank, ranks, run);
         let member = Arc::new(Member(Arc::clone(&all), rank as usize));
         let own = Group::new(rank, ranks, run).collective(member);
         let builder = match ranks {
             1 => builder,
             _ => builder.group(own),
         };
-        builder.build().unwrap()
+        faults.during(|| builder.build()).unwrap()
     })
 }
 

@@ -53,13 +53,11 @@ impl Subscriber for Warnings {
 fn warnings(end: impl Fn(Engine)) -> Vec<String> {
     let home = tempfile::tempdir().unwrap();
     let faults = Arc::new(Faults::default());
-    let engine = Engine::builder(&open(Choice::Host).unwrap())
+    let builder = Engine::builder(&open(Choice::Host).unwrap())
         .host_cache(8 << 20)
         .external(home.path())
-        .closing_patience(Duration::from_millis(50))
-        .faults(Arc::clone(&faults))
-        .build()
-        .unwrap();
+        .closing_patience(Duration::from_millis(50));
+    let engine = faults.during(|| builder.build()).unwrap();
     let bytes = [5_u8; 4096];
     engine.checkpoint(1, &[Region::from(&bytes[..])]).unwrap();
     engine.wait().unwrap();

@@ -145,10 +145,7 @@ fn strike(
     let faults = Arc::<Faults>::default();
     faults.good_reads.store(good, Relaxed);
     faults.bad_reads.store(bad, Relaxed);
-    let built = world
-        .on(home.path(), "near")
-        .faults(Arc::clone(&faults))
-        .build();
+    let built = faults.during(|| world.on(home.path(), "near").build());
     let met = faults.bad_reads.swap(0, Relaxed) < bad;
     seen.injected += u64::from(met);
     match built {
@@ -341,11 +338,11 @@ fn reads_that_fail_of_one_rank_of_two() {
             let builder = group(home, 2, rank);
             let own = Group::new(rank, 2, 2).patience(Duration::from_millis(500));
             let builder = builder.group(own);
-            let builder = match rank {
-                0 => builder,
-                _ => builder.faults(Arc::clone(&faults)),
+            let built = match rank {
+                0 => builder.build(),
+                _ => faults.during(|| builder.build()),
             };
-            let engine = builder.build().ok()?;
+            let engine = built.ok()?;
             let latest = engine.latest(None);
             assert!(
                 latest == Some(3),

@@ -2,9 +2,20 @@
 
 use crate::{Error, Result, Storage};
 use rustix::io::Errno;
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+
+thread_local! {
+    /// The faults of options that this thread makes.
+    static CURRENT: RefCell<Option<Arc<Faults>>> = const { RefCell::new(None) };
+}
+
+/// Returns the faults of options that this thread makes: none unless it is within [`Faults::during`].
+pub(crate) fn current() -> Arc<Faults> {
+    CURRENT.with_borrow(|faults| faults.clone().unwrap_or_default())
+}
 
 /// The faults to be had, switched at any time from any thread.
 #[derive(Debug, Default)]
@@ -56,6 +67,14 @@ fn choose(directory: Option<&Path>, chosen: &Mutex<Option<PathBuf>>) {
 }
 
 impl Faults {
+    /// Puts the faults in front of all I/O of the repositories that `open` opens with options that it makes on this thread.
+    pub fn during<R>(self: &Arc<Self>, open: impl FnOnce() -> R) -> R {
+        let before = CURRENT.replace(Some(Arc::clone(self)));
+        let opened = open();
+        CURRENT.set(before);
+        opened
+    }
+
     /// Refuses the marks of runs below this directory, for want of space, until this is called again.
     pub fn refuse_marks(&self, directory: Option<&Path>) {
         choose(directory, &self.unmarked);
@@ -204,12 +223,12 @@ impl Faults {
 #[derive(Debug)]
 pub struct Faulty<S> {
     inner: S,
-    faults: std::sync::Arc<Faults>,
+    faults: Arc<Faults>,
 }
 
 impl<S: Storage> Faulty<S> {
     /// Puts `faults` in front of `inner`.
-    pub fn new(inner: S, faults: std::sync::Arc<Faults>) -> Self {
+    pub fn new(inner: S, faults: Arc<Faults>) -> Self {
         Self { inner, faults }
     }
 }

@@ -4,6 +4,15 @@
 #[cfg(feature = "testing")]
 pub(crate) type Injected = std::sync::Arc<crate::Faults>;
 
+#[cfg(feature = "testing")]
+pub(crate) use crate::faulty::current;
+
+/// Returns no faults.
+#[cfg(not(feature = "testing"))]
+pub(crate) fn current() -> Injected {
+    Injected(())
+}
+
 /// No faults.
 #[cfg(not(feature = "testing"))]
 #[derive(Debug, Default, Clone)]

@@ -95,7 +95,7 @@ impl Options {
             let domain = self.text("failure_domain").unwrap_or("node");
             builder = builder.redundancy(protection.failure_domain(domain));
         }
-        builder.faults(Arc::clone(faults)).build()
+        faults.during(|| builder.build())
     }
 }
 

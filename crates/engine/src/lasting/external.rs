@@ -53,17 +53,23 @@ impl External {
     }
 }
 
-#[cfg(feature = "objects")]
-fn store(url: &str, group: &Group) -> Result<Arc<dyn Vault>> {
-    let Group {
-        rank, ranks, run, ..
-    } = *group;
-    let settings = tierflow_objects::Settings::default().group(rank, ranks, run);
-    Ok(Arc::new(tierflow_objects::open(url, &settings)?))
-}
+/// Opens the object store of a URL for a group's rank.
+type OpenStore = fn(&str, &Group) -> Result<Arc<dyn Vault>>;
 
-#[cfg(not(feature = "objects"))]
-fn store(url: &str, _group: &Group) -> Result<Arc<dyn Vault>> {
+/// The object stores of this build.
+const STORES: &[OpenStore] = &[
+    #[cfg(feature = "objects")]
+    |url, group| {
+        let settings = tierflow_objects::Settings::default();
+        let settings = settings.group(group.rank, group.ranks, group.run);
+        Ok(Arc::new(tierflow_objects::open(url, &settings)?))
+    },
+];
+
+fn store(url: &str, group: &Group) -> Result<Arc<dyn Vault>> {
+    if let Some(open) = STORES.first() {
+        return open(url, group);
+    }
     let scheme = url.split("://").next().unwrap_or_default();
     let why = format!(
         "{scheme}:// URLs need object stores, with which this program was not built: add the feature `objects` of tierflow-engine"

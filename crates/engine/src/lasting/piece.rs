@@ -65,15 +65,22 @@ pub fn read_regions(piece: &Piece, regions: &mut [(&str, &mut [u8])]) -> Result<
     }
 }
 
+/// Decodes the stored bytes of a checkpoint. Returns `None` if they have another form.
+type Decode = fn(&[u8]) -> Option<Result<Vec<u8>>>;
+
+/// The decoders of this build.
+const DECODERS: &[Decode] = &[
+    #[cfg(feature = "stage")]
+    crate::run::encode::decompressed,
+];
+
 /// Brings regions of a compressed piece back.
-#[cfg(feature = "stage")]
 fn decode(piece: &Piece, encoded: &RegionInfo, regions: &mut [(&str, &mut [u8])]) -> Result<()> {
     let containers = piece.read(&encoded.name)?;
-    if !tierflow_codec::Header::is_one(&containers) {
-        return Err(of_others());
-    }
-    let mut whole = vec![0; tierflow_codec::decoded_len(&containers)? as usize];
-    tierflow_codec::decode_all(&containers, &mut whole)?;
+    let whole = DECODERS.iter().find_map(|decode| decode(&containers));
+    let whole = whole.ok_or(Error::Undecodable {
+        why: "other ranks' differences are put together by their own engines, and compressed versions by those with `compress`",
+    })??;
     for (name, into) in regions {
         let named = piece.layout().iter().find(|info| info.name == *name);
         let range = named.map(|info| info.offset as usize..(info.offset + info.length) as usize);
@@ -94,15 +101,4 @@ fn decode(piece: &Piece, encoded: &RegionInfo, regions: &mut [(&str, &mut [u8])]
         into.copy_from_slice(bytes);
     }
     Ok(())
-}
-
-#[cfg(not(feature = "stage"))]
-fn decode(_: &Piece, _: &RegionInfo, _: &mut [(&str, &mut [u8])]) -> Result<()> {
-    Err(of_others())
-}
-
-fn of_others() -> Error {
-    Error::Undecodable {
-        why: "other ranks' differences are put together by their own engines, and compressed versions by those with `compress`",
-    }
 }

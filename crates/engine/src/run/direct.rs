@@ -4,14 +4,20 @@
 mod cufile;
 
 use crate::{BuildError, DirectIo, DirectMetrics, WayBytes};
-#[cfg(feature = "cuda")]
-use cufile::open;
 use std::sync::Arc;
 use tierflow_device::Device;
 use tierflow_store::Storage;
-#[cfg(not(feature = "cuda"))]
-use tierflow_transfer::OpenFile;
-use tierflow_transfer::{Straight, StraightStatistics};
+use tierflow_transfer::{OpenFile, Straight, StraightStatistics};
+
+/// Opens the file of a storage for a device, or says why it cannot. The last argument refuses a library that copies through host
+/// memory itself.
+type OpenDirect = fn(&Device, &Arc<dyn Storage>, bool) -> Result<OpenFile, String>;
+
+/// The libraries of this build that copy directly.
+const LIBRARIES: &[OpenDirect] = &[
+    #[cfg(feature = "cuda")]
+    cufile::open,
+];
 
 /// Returns the direct way that the builder asks for. A measured one is opened at its first use.
 pub(crate) fn find(
@@ -56,8 +62,16 @@ pub(crate) fn metrics(straight: &Straight) -> DirectMetrics {
     }
 }
 
-/// Says that the build has no library to open.
-#[cfg(not(feature = "cuda"))]
-fn open(_: &Device, _: &Arc<dyn Storage>, _: bool) -> Result<OpenFile, String> {
-    Err("this build is without CUDA: enable the feature `cuda` of tierflow-engine".to_owned())
+fn open(
+    device: &Device,
+    storage: &Arc<dyn Storage>,
+    is_measured: bool,
+) -> Result<OpenFile, String> {
+    let none = || {
+        Err(String::from(
+            "this build is without CUDA: enable the feature `cuda` of tierflow-engine",
+        ))
+    };
+    let library = LIBRARIES.first();
+    library.map_or_else(none, |open| open(device, storage, is_measured))
 }

@@ -3,6 +3,7 @@
 //! A stage works where the bytes are: the device encodes the contents of device memory, the host's cores those of host memory. The
 //! stored bytes name their format, so that either stage reads the other's, if need be by the host's cores.
 
+mod choice;
 mod coder;
 mod compressed;
 mod differences;
@@ -10,13 +11,17 @@ mod line;
 mod options;
 mod stored;
 
+pub use choice::{
+    BadCompression, Bound, CompressedTiers, Compression, Differences, NvcompCodec, Value,
+};
+
 use super::stage::{Descent, Links, Stage};
 use compressed::Compressed;
 use differences::DifferenceStage;
 
 use super::context::TransferError;
 use super::medium::{Medium, TierState};
-use crate::{BuildError, Error, PartError};
+use crate::{BuildError, Error, PartError, Result};
 use tierflow_transfer::{TransferError as CopyError, to_usize};
 
 impl BuildError {
@@ -41,6 +46,16 @@ impl From<tierflow_codec::Error> for Error {
             error => Self::Damaged(PartError::new(error)),
         }
     }
+}
+
+/// Returns the checkpoint that these containers hold; `None` for a difference.
+pub(crate) fn decompressed(containers: &[u8]) -> Option<Result<Vec<u8>>> {
+    let decode = || {
+        let mut whole = vec![0; tierflow_codec::decoded_len(containers)? as usize];
+        tierflow_codec::decode_all(containers, &mut whole)?;
+        Ok(whole)
+    };
+    tierflow_codec::Header::is_one(containers).then(decode)
 }
 
 /// Returns true if the fastest tier is memory of the device.

@@ -51,7 +51,7 @@ mod direct;
 mod durable;
 mod empties;
 #[cfg(feature = "stage")]
-mod encode;
+pub(crate) mod encode;
 mod ends;
 mod first_write;
 mod housekeeping;

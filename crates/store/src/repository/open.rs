@@ -7,7 +7,7 @@ use super::record::{Name, Record};
 use super::segment::{self, Packer};
 use super::spare::SpareFiles;
 use super::{Owned, OwnedFiles, Repository, State, Top, rank_name};
-use crate::injected::Injected;
+use crate::injected::{self, Injected};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -36,7 +36,7 @@ impl Default for Options {
             packed_below: 1 << 20,
             threads: cores.min(4),
             order: None,
-            faults: Injected::default(),
+            faults: injected::current(),
         }
     }
 }
