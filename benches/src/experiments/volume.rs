@@ -9,9 +9,9 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use tempfile::TempDir;
 use tierflow_device::{Choice, HostReservation, open};
-use tierflow_engine::volume::{LocalStore, Volume};
 use tierflow_placement::stores::{Calibration, ShortestWait};
 use tierflow_store::{Scratch, Storage, Throttled};
+use tierflow_transfer::volume::{LocalStore, Volume};
 
 use super::{Experiment, Run};
 use crate::processor::measure;

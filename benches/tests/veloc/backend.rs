@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use tierflow_benches::papers::veloc::{Backend, Error, Options};
 use tierflow_benches::papers::veloc::{CacheOnly, HybridNaive, HybridOpt, HybridRoom, SsdOnly};
-use tierflow_engine::volume::{Effort, LocalStore, Points, VolumeError, calibrate, measure};
 use tierflow_placement::stores::{Calibration, ShortestWait, StorePolicy};
 use tierflow_store::{Faults, Faulty, Scratch, Storage, Throttled};
+use tierflow_transfer::volume::{Effort, LocalStore, Points, VolumeError, calibrate, measure};
 
 const CHUNK: usize = 64 << 10;
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -246,7 +246,7 @@ impl EngineHandle {
     pub fn end(&self, until: Until<'_>) -> tierflow_engine::Result<()> {
         let ended = self.settle(until);
         if let Err(error) = &ended {
-            self.engine.mark_named(error);
+            self.engine.warn_of_lost(Some(error));
             self.engine.state.store(ENDED, Ordering::Release);
         }
         ended
@@ -344,6 +344,6 @@ pub fn end_of_process(interrupt: Option<&(dyn Fn() -> bool + Sync)>) {
         if let Err(error @ Error::Lost { .. }) = ended {
             (door.lost)(&error.into());
         }
-        handle.engine.warn_of_lost();
+        handle.engine.warn_of_lost(None);
     }
 }

@@ -45,7 +45,7 @@ impl Engine {
     /// something about it, call [`Call::settle`] before.
     pub fn close(self) -> Result<()> {
         let settled = self.call().within(self.patience).settle();
-        settled.inspect_err(|error| self.mark_named(error))
+        settled.inspect_err(|error| self.warn_of_lost(Some(error)))
     }
 
     /// Returns a number that grows with the bytes that get to tiers that outlive the engine, and with those that other
@@ -57,9 +57,13 @@ impl Engine {
         moved.wrapping_add(self.nodes.progress())
     }
 
-    /// Names in a warning ([`tracing`]) the versions that are lost if the engine ends now although it has storage that outlives it.
-    /// Dropping the engine does so. A version that was named is not named again.
-    pub fn warn_of_lost(&self) {
+    /// Names in a warning ([`tracing`]) the versions that are lost if the engine ends now although it has storage that outlives it,
+    /// but for those that `told`, an error of which the application hears, names. Dropping the engine does so. A version that was
+    /// named is not named again.
+    pub fn warn_of_lost(&self, told: Option<&Error>) {
+        if let Some(Error::Lost { versions, .. }) = told {
+            self.named_lost.lock().extend(versions);
+        }
         if !self.shared.lasts() {
             return;
         }
@@ -69,13 +73,6 @@ impl Engine {
             self.named_lost.lock().extend(&lost);
             let versions = versions_text(&lost);
             tracing::warn!("{versions} lost, as the engine ended before that was durable");
-        }
-    }
-
-    /// Has the versions that an [`Error::Lost`] names not named again: the application was told.
-    pub fn mark_named(&self, error: &Error) {
-        if let Error::Lost { versions, .. } = error {
-            self.named_lost.lock().extend(versions);
         }
     }
 

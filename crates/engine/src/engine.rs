@@ -268,7 +268,7 @@ impl Drop for Engine {
             }
         }
         self.lease = self.keeper.take().and_then(|keeper| keeper.join().ok());
-        self.warn_of_lost();
+        self.warn_of_lost(None);
         if hangs {
             // A worker that was left to itself uses the memory still: it must never be another's.
             std::mem::forget(self.lease.take());

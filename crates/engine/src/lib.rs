@@ -20,7 +20,6 @@ mod run;
 mod seeing;
 mod slot;
 mod suspending;
-pub mod volume;
 
 pub use builder::{DeviceCache, EngineBuilder, HostCache, NodeLocal, ScratchTier, Tier};
 pub use call::Call;
@@ -31,8 +30,7 @@ pub use error::{BuildError, Error, PartError, Result};
 pub use flush::Flush;
 pub use lasting::{Damage, Group, read_piece, read_regions};
 pub use metrics::{
-    Calls, CompressionMetrics, DirectMetrics, Evictions, HopMetrics, Metrics, Reports, Stalls,
-    TierMetrics, WayBytes,
+    Calls, CompressionMetrics, Evictions, HopMetrics, Metrics, Reports, Stalls, TierMetrics,
 };
 pub use notice::Notice;
 pub use region::{Named, Region, RegionMut};
@@ -47,3 +45,4 @@ pub use tierflow_plan::timeline::{Timeline, TimelineLane, What};
 pub use tierflow_plan::{AfterRestore, PrefetchDistance, Version};
 pub use tierflow_store::Retention;
 pub use tierflow_store::container::{Element, RegionInfo};
+pub use tierflow_transfer::{StraightStatistics, WayBytes};

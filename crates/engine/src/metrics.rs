@@ -4,7 +4,9 @@ use crate::plan::PrefetchDistance;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tierflow_store::Gone;
 use tierflow_tier_alloc::{DeviceReport, HostReport};
+use tierflow_transfer::StraightStatistics;
 
 /// Totals of one kind of blocking call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -126,31 +128,6 @@ pub struct CompressionMetrics {
     pub switches: u64,
 }
 
-/// Paths of copies between device memory and the scratch file: results of `EngineBuilder::direct_io`, of the feature
-/// `cufile`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct DirectMetrics {
-    /// Mode of the direct path, if the engine has one: "nvidia-fs", "P2PDMA" or "compatibility mode".
-    pub mode: Option<&'static str>,
-    /// The reason why all copies use pinned buffers, if they do: no direct path exists, or it failed.
-    pub why_staged: Option<String>,
-    /// Copies to the file.
-    pub down: WayBytes,
-    /// Copies from the file.
-    pub up: WayBytes,
-    /// Direct copies that failed. Their bytes went through pinned buffers.
-    pub failed: u64,
-}
-
-/// Bytes by path.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct WayBytes {
-    /// Bytes through pinned buffers.
-    pub staged: u64,
-    /// Bytes of direct copies.
-    pub direct: u64,
-}
-
 /// A snapshot of everything counted since the engine was built.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Metrics {
@@ -181,16 +158,19 @@ pub struct Metrics {
     /// `None` if the engine does not compress.
     pub compression: Option<CompressionMetrics>,
     /// `None` if the engine does not look for a direct path between device memory and the scratch file.
-    pub direct: Option<DirectMetrics>,
+    pub direct: Option<StraightStatistics>,
 }
 
-/// Growth of the caches in memory: see [`Engine::reports`](crate::Engine::reports).
+/// Growth of the caches in memory, and losses with nodes: see [`Engine::reports`](crate::Engine::reports).
 #[derive(Debug, Clone, Default)]
 pub struct Reports {
     /// The device cache, if there is one.
     pub device: Option<DeviceReport>,
     /// The host cache, if there is one: the bytes touched and pinned, and why not more.
     pub host: Option<HostReport>,
+    /// The versions that were [protected](crate::EngineBuilder::redundancy) and are lost nevertheless, as more nodes were lost than
+    /// the redundancy bears, and whose parts they were. [`Engine::damage`](crate::Engine::damage) has them, too.
+    pub losses: Vec<Gone>,
 }
 
 impl fmt::Display for Metrics {
@@ -249,14 +229,14 @@ impl fmt::Display for Metrics {
             )?;
         }
         if let Some(direct) = &self.direct {
-            let way = match (&direct.why_staged, direct.mode) {
+            let way = match (&direct.closed, direct.mode) {
                 (Some(why), _) => why,
                 (None, mode) => mode.unwrap_or_default(),
             };
             writeln!(
                 f,
                 "straight between device and file: {} bytes down, {} up; through pinned buffers: {} down, {} up ({way})",
-                direct.down.direct, direct.up.direct, direct.down.staged, direct.up.staged
+                direct.down.direct, direct.up.direct, direct.down.buffered, direct.up.buffered
             )?;
         }
         Ok(())

@@ -3,12 +3,11 @@
 use crate::lasting::Damage;
 use crate::metrics::{Evictions, HopMetrics, Metrics, Reports, Stalls, TierMetrics};
 use crate::plan::{Statistics, TierId};
-use crate::run::{Medium, direct_metrics};
+use crate::run::Medium;
 use crate::{Engine, Version};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tierflow_plan::timeline::Timeline;
-use tierflow_store::Gone;
 
 impl Engine {
     /// Returns the newest version held; with `before`, the newest with a smaller number. A new engine on the
@@ -78,10 +77,13 @@ impl Engine {
         timeline.write(std::io::BufWriter::new(file))
     }
 
-    /// Reports the growth of the caches in memory. Counting huge pages costs milliseconds.
+    /// Reports the growth of the caches in memory, and the versions that were lost with nodes. Counting huge pages costs milliseconds.
     #[must_use]
     pub fn reports(&self) -> Reports {
-        let mut reports = Reports::default();
+        let mut reports = Reports {
+            losses: self.nodes.losses(),
+            ..Reports::default()
+        };
         for tier in &self.shared.tiers {
             match &tier.medium {
                 Medium::Device(arena) => reports.device = Some(arena.report()),
@@ -157,7 +159,7 @@ impl Engine {
                 .shared
                 .tiers
                 .iter()
-                .find_map(|tier| Some(direct_metrics(tier.medium.straight()?))),
+                .find_map(|tier| Some(tier.medium.straight()?.statistics())),
         }
     }
 
@@ -188,13 +190,6 @@ impl Engine {
             what,
         }));
         all
-    }
-
-    /// The versions that were [protected](crate::EngineBuilder::redundancy) and are lost nevertheless, as more nodes were lost than
-    /// that bears, and whose parts they were. [`damage`](Self::damage) has them, too.
-    #[must_use]
-    pub fn losses(&self) -> Vec<Gone> {
-        self.nodes.losses()
     }
 
     /// Returns the damage that makes a version that the engine does not hold unreadable.

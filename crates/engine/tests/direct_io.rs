@@ -8,7 +8,8 @@
 use std::path::Path;
 use tierflow_device::{Choice, Device, open};
 use tierflow_engine::{
-    BuildError, DirectIo, DirectMetrics, Engine, EngineBuilder, Error, Region, RegionMut, Version,
+    BuildError, DirectIo, Engine, EngineBuilder, Error, Region, RegionMut, StraightStatistics,
+    Version,
 };
 
 const SIZE: usize = 9 * (1 << 20) + 4321;
@@ -28,7 +29,7 @@ fn content(version: Version) -> Vec<u8> {
 }
 
 /// Stores a history that is larger than the device cache, and restores it, newest first.
-fn round_trip(device: &Device, builder: EngineBuilder) -> Option<DirectMetrics> {
+fn round_trip(device: &Device, builder: EngineBuilder) -> Option<StraightStatistics> {
     let engine = builder.build().unwrap();
     let stream = device.stream().unwrap();
     let field = device.alloc(SIZE).unwrap();
@@ -110,8 +111,8 @@ fn a_history_goes_straight_to_the_file_and_back() {
     let direct = round_trip(&device, always).unwrap();
     println!("{direct:?}");
     assert!(direct.mode.is_some());
-    assert_eq!((&direct.why_staged, direct.failed), (&None, 0));
-    assert_eq!((direct.down.staged, direct.up.staged), (0, 0));
+    assert_eq!((&direct.closed, direct.failed), (&None, 0));
+    assert_eq!((direct.down.buffered, direct.up.buffered), (0, 0));
     // All but what the cache holds, at least.
     let least = (VERSIONS - 3) * SIZE as u64;
     assert!(direct.down.direct >= least, "{direct:?}");
@@ -128,8 +129,8 @@ fn compatibility_mode_is_left_alone_where_the_faster_way_is_wanted() {
     let direct = round_trip(&device, builder(&device, directory.path())).unwrap();
     println!("{direct:?}");
     if direct.mode.is_none() {
-        assert!(direct.why_staged.is_some());
+        assert!(direct.closed.is_some());
         assert_eq!((direct.down.direct, direct.up.direct), (0, 0));
     }
-    assert!(direct.down.staged > 0);
+    assert!(direct.down.buffered > 0);
 }

@@ -340,7 +340,7 @@ impl Engine {
     /// The versions that were lost with nodes when the engine was opened, as more failed than `redundancy` bears, and why.
     fn losses(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         let losses = self
-            .detached(py, tierflow_engine::Engine::losses)?
+            .detached(py, |engine| engine.reports().losses)?
             .into_iter();
         Ok(losses
             .map(|gone| format!("version {}: {}", gone.version, gone.why))

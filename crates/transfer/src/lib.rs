@@ -14,6 +14,7 @@ mod route;
 mod straight;
 #[doc(hidden)]
 mod under_way;
+pub mod volume;
 
 pub use buffers::{BUFFER_BYTES, Buffer, BufferPool};
 pub use context::{CopyContext, Stop, StreamChoice};

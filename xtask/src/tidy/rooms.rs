@@ -19,6 +19,7 @@ const ROOMS: &[(&str, &[&str])] = &[
         "tierflow-transfer",
         &[
             "tierflow-device",
+            "tierflow-placement",
             "tierflow-tier-alloc",
             "tierflow-store",
             "tierflow-sync",
@@ -32,7 +33,6 @@ const ROOMS: &[(&str, &[&str])] = &[
         "tierflow-engine",
         &[
             "tierflow-plan",
-            "tierflow-placement",
             "tierflow-device",
             "tierflow-tier-alloc",
             "tierflow-codec",
@@ -100,6 +100,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "tierflow-redundancy",
             "tierflow-engine",
             "tierflow-sim",
+            "tierflow-transfer",
         ],
     ),
     (TESTING, &[]),

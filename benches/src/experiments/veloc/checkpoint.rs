@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use crate::papers::veloc::{Backend, Buffer};
 use anyhow::{Result, ensure};
-use tierflow_engine::volume::LocalStore;
 use tierflow_placement::stores::StorePolicy;
 use tierflow_store::Storage;
+use tierflow_transfer::volume::LocalStore;
 
 use super::compare::Case;
 use super::stores::StoreMachine;

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use crate::papers::veloc::Options;
 use anyhow::{Context, Result};
-use tierflow_engine::volume::{Effort, Points, measure};
 use tierflow_placement::stores::Calibration;
 use tierflow_store::{Scratch, Storage, Throttled};
+use tierflow_transfer::volume::{Effort, Points, measure};
 
 use crate::experiments::Run;
 

@@ -5,9 +5,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use tierflow_engine::volume::LocalStore;
 use tierflow_placement::stores::{Store, StoreId, StorePolicy};
 use tierflow_store::Storage;
+use tierflow_transfer::volume::LocalStore;
 
 use super::buffer::is_aligned;
 use super::state::{Answer, BackendState};

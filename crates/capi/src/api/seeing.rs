@@ -75,7 +75,7 @@ extern "C" fn tf_report(
         for damage in core.engine.damage() {
             report.push_str(&format!("damage: {damage}\n"));
         }
-        for gone in core.engine.losses() {
+        for gone in core.engine.reports().losses {
             report.push_str(&format!("lost: version {}: {}\n", gone.version, gone.why));
         }
         length.put_if_asked(buffer.put_text(size, &report));

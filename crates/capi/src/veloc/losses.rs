@@ -21,7 +21,8 @@ pub(super) fn tell_of_start(engine: &Engine, history: &History) {
         .iter()
         .map(|name| history.versions(name).count())
         .sum();
-    let lost: BTreeSet<u64> = engine.losses().iter().map(|gone| gone.version).collect();
+    let lost = engine.reports().losses.into_iter();
+    let lost: BTreeSet<u64> = lost.map(|gone| gone.version).collect();
     let is_lost = |version: Option<u64>| version.is_some_and(|version| lost.contains(&version));
     let others = engine.damage().into_iter();
     let others = others.filter(|damage| !damage.names_losses() && !is_lost(damage.version));
@@ -38,7 +39,7 @@ pub(super) fn tell_of_start(engine: &Engine, history: &History) {
 /// Returns a line about all checkpoints that more nodes were lost with than their redundancy bears, as far as this rank has a piece of
 /// their heads in its `node` directory.
 pub(super) fn lost_with_nodes(engine: &Engine, node: &Path, rank: (u32, u32)) -> Option<String> {
-    let losses = engine.losses().into_iter();
+    let losses = engine.reports().losses.into_iter();
     let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut own = None;
     for Gone { version, why, .. } in losses.filter(|gone| is_head(gone.version)) {

@@ -4,12 +4,12 @@ use super::assembly::ALIGNMENT;
 use super::{EngineBuilder, UNLIMITED};
 use crate::lasting::External;
 use crate::run::PeerMemory;
-use crate::volume::{Volume, VolumeError};
 use crate::{BuildError, Error, PartError, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tierflow_store::{Guarded, Scratch, Storage, Vault, Verified};
 use tierflow_tier_alloc::{DeviceOptions, HostOptions, HostPool, Pace};
+use tierflow_transfer::volume::{Volume, VolumeError};
 
 /// Bytes of the host cache that are pinned before the first flush goes there, and ahead of the flushes later.
 const LEAD: usize = 1 << 30;
@@ -72,7 +72,7 @@ impl Tier {
     }
 
     /// A scratch file in each of these directories, on separate file systems. Each block goes to the file system that
-    /// is predicted to write it first, by [VeloC's adaptive placement](crate::volume::Volume). A directory that
+    /// is predicted to write it first, by [VeloC's adaptive placement](tierflow_transfer::volume::Volume). A directory that
     /// fails or is full gets no more blocks. [`EngineBuilder::build`] measures the directories, which writes some 100
     /// MiB to each.
     #[must_use]

@@ -3,11 +3,11 @@
 #[cfg(feature = "cuda")]
 mod cufile;
 
-use crate::{BuildError, DirectIo, DirectMetrics, WayBytes};
+use crate::{BuildError, DirectIo};
 use std::sync::Arc;
 use tierflow_device::Device;
 use tierflow_store::Storage;
-use tierflow_transfer::{OpenFile, Straight, StraightStatistics};
+use tierflow_transfer::{OpenFile, Straight};
 
 /// Opens the file of a storage for a device, or says why it cannot. The last argument refuses a library that copies through host
 /// memory itself.
@@ -37,28 +37,6 @@ pub(crate) fn find(
             let file = opened.map_err(|why| BuildError::DirectIo { why })?;
             Ok(Some(Straight::always(file)))
         }
-    }
-}
-
-/// Returns the numbers of a direct way.
-pub(crate) fn metrics(straight: &Straight) -> DirectMetrics {
-    let StraightStatistics {
-        mode,
-        closed,
-        down,
-        up,
-        failed,
-    } = straight.statistics();
-    let bytes = |bytes: tierflow_transfer::WayBytes| WayBytes {
-        staged: bytes.buffered,
-        direct: bytes.direct,
-    };
-    DirectMetrics {
-        mode,
-        why_staged: closed,
-        down: bytes(down),
-        up: bytes(up),
-        failed,
     }
 }
 

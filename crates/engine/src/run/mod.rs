@@ -80,7 +80,7 @@ pub(crate) use committer::start as start_committer;
 pub(crate) use context::{Pieces, TierContext};
 pub(crate) use desk::{Answer, Grant, Ways};
 pub(crate) use detached::work_until;
-pub(crate) use direct::{find as find_direct, metrics as direct_metrics};
+pub(crate) use direct::find as find_direct;
 pub(crate) use empties::Empties;
 pub(crate) use first_write::{Directories, FirstWrite};
 pub(crate) use housekeeping::start as start_housekeeping;

@@ -3,7 +3,7 @@
 //!
 //! A [`StorePolicy`] answers the first question by the prediction of each store's [`Calibration`] and by the bandwidth of its writes
 //! lately (*VeloC: Towards High Performance Adaptive Asynchronous Checkpointing at Large Scale*, Nicolae et al., IPDPS'19, §IV). A
-//! [`ChunkMap`] answers the second one. `tierflow_engine::volume` carries the answers out. Times come in as nanoseconds.
+//! [`ChunkMap`] answers the second one. `tierflow_transfer::volume` carries the answers out. Times come in as nanoseconds.
 //!
 //! ```
 //! use tierflow_placement::stores::{Calibration, ChunkMap, ShortestWait, Store};

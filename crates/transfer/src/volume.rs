@@ -84,7 +84,7 @@ const BRIEF: Effort = Effort {
 /// read, or written in part, as long as it fails.
 ///
 /// ```
-/// use tierflow_engine::volume::Volume;
+/// use tierflow_transfer::volume::Volume;
 /// use tierflow_store::Storage;
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let home = tempfile::tempdir()?;

@@ -8,11 +8,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tierflow_engine::volume::{LocalStore, Volume, VolumeError};
 use tierflow_placement::stores::{
     Backlog, Calibration, ChunkMap, ShortestWait, Store, StoreId, StorePolicy, StoreState,
 };
 use tierflow_store::{Error as StoreError, Faults, Faulty, Scratch, Storage, Throttled};
+use tierflow_transfer::volume::{LocalStore, Volume, VolumeError};
 
 /// Bytes of a block, and of a chunk of four.
 const BLOCK: usize = 4096;
