@@ -421,6 +421,9 @@ impl DurableTier {
                 Some(directory) if self.settings.builds => directory.remove_even_bases(&dropped)?,
                 _ => self.vault.remove(&dropped)?,
             }
+            self.sound
+                .lock()
+                .retain(|version| !dropped.contains(version));
             let mut left = self.dropped.lock();
             left.retain(|version, _| !dropped.contains(version));
         }
