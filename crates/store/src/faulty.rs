@@ -4,8 +4,9 @@ use crate::{Error, Result, Storage};
 use rustix::io::Errno;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use tierflow_sync::Mutex;
 
 thread_local! {
     /// The faults of options that this thread makes.
@@ -56,13 +57,13 @@ pub struct Faults {
 
 /// Returns true if a directory lies below the one that is chosen.
 fn is_below(directory: &Path, chosen: &Mutex<Option<PathBuf>>) -> bool {
-    let chosen = chosen.lock().unwrap_or_else(PoisonError::into_inner);
+    let chosen = chosen.lock();
     let chosen = chosen.as_ref();
     chosen.is_some_and(|chosen| directory.starts_with(chosen))
 }
 
 fn choose(directory: Option<&Path>, chosen: &Mutex<Option<PathBuf>>) {
-    let mut chosen = chosen.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut chosen = chosen.lock();
     *chosen = directory.map(Path::to_path_buf);
 }
 

@@ -1,8 +1,8 @@
 //! Storage made slower: stands for a slower one, or for a share of one, in tests and experiments that say so.
 
 use crate::{Result, Storage};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tierflow_sync::Mutex;
 
 /// Lets the bytes of all threads together through at no more than a given rate.
 #[derive(Debug)]
@@ -27,10 +27,7 @@ impl<S: Storage> Throttled<S> {
     fn pay(&self, bytes: usize) {
         let cost = Duration::from_secs_f64(bytes as f64 / self.bytes_per_second as f64);
         let until = {
-            let mut paid_until = self
-                .paid_until
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut paid_until = self.paid_until.lock();
             *paid_until = (*paid_until).max(Instant::now()) + cost;
             *paid_until
         };

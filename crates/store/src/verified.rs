@@ -4,8 +4,9 @@ use crate::container::checksum;
 use crate::{Error, NamedFile, Result, Storage};
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tierflow_sync::{Mutex, MutexGuard};
 
 /// Bytes under one checksum, counted from where a write began. 8 bytes of memory are kept for each.
 const GRANULE: u64 = 64 << 10;
@@ -62,7 +63,7 @@ impl<S: Storage + ?Sized> Verified<S> {
     }
 
     fn written(&self) -> MutexGuard<'_, BTreeMap<u64, Extent>> {
-        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+        self.written.lock()
     }
 
     /// Forgets the granules that have bytes within `range`.
@@ -234,7 +235,7 @@ mod tests {
         }
 
         fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-            let mut all = self.bytes.lock().unwrap();
+            let mut all = self.bytes.lock();
             let end = offset as usize + bytes.len();
             if all.len() < end {
                 all.resize(end, 0);
@@ -257,8 +258,8 @@ mod tests {
         fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
             assert_eq!(bytes.as_ptr().align_offset(ALIGNMENT), 0);
             let range = offset as usize..offset as usize + bytes.len();
-            bytes.copy_from_slice(&self.bytes.lock().unwrap()[range.clone()]);
-            if let Some(bit) = *self.flipped.lock().unwrap()
+            bytes.copy_from_slice(&self.bytes.lock()[range.clone()]);
+            if let Some(bit) = *self.flipped.lock()
                 && range.contains(&(bit / 8))
             {
                 bytes[bit / 8 - range.start] ^= 1 << (bit % 8);
@@ -301,7 +302,7 @@ mod tests {
             assert!(read(&storage, range.clone()).unwrap() == all[range.clone()]);
         }
         for byte in [0, granule - 1, granule, 4 * granule + 7, SIZE - 1] {
-            *storage.inner.flipped.lock().unwrap() = Some(8 * byte + byte % 8);
+            *storage.inner.flipped.lock() = Some(8 * byte + byte % 8);
             for range in ranges.clone() {
                 let block = byte / granule;
                 let is_hit = range.start / granule <= block && block <= (range.end - 1) / granule;
@@ -336,7 +337,7 @@ mod tests {
         assert!(read(&storage, 0..SIZE).unwrap() == all);
         assert_eq!(storage.unverified(), 0);
         for byte in 0..SIZE / ALIGNMENT {
-            *storage.inner.flipped.lock().unwrap() = Some(8 * ALIGNMENT * byte);
+            *storage.inner.flipped.lock() = Some(8 * ALIGNMENT * byte);
             let altered = read(&storage, 0..SIZE);
             assert!(matches!(altered, Err(Error::Altered { .. })), "{byte}");
         }

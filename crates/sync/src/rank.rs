@@ -10,25 +10,29 @@ pub const QUEUE: u8 = 3;
 pub const DURABLE: u8 = 4;
 /// The notes and marks that a run leaves before its first change.
 pub const FIRST_WRITE: u8 = 5;
-/// The state of a repository.
-pub const REPOSITORY: u8 = 6;
-/// Records that are gathered for one synchronisation, and files that can be written again.
-pub const PACKER: u8 = 7;
+/// Locks that admit one thread to a chore of a repository: settling after a crash, writing an index.
+pub const CHORE: u8 = 6;
+/// The records between the disk and the catalog of a repository. No segment is rewritten while a thread has some.
+pub const GATE: u8 = 7;
+/// The catalog of a repository.
+pub const REPOSITORY: u8 = 8;
+/// Records that are gathered for one synchronisation, files that can be written again, and parts that threads hand over in turn.
+pub const PACKER: u8 = 9;
 /// A copy or an encoding that one thread makes.
-pub const COPY: u8 = 8;
+pub const COPY: u8 = 10;
 /// A list of work or of memory, held while an entry is looked at.
-pub const LIST: u8 = 9;
+pub const LIST: u8 = 11;
 /// A value that is read or changed in place. A thread that holds a leaf locks nothing but arenas and devices.
-pub const LEAF: u8 = 10;
+pub const LEAF: u8 = 12;
 /// The growth of an arena.
-pub const ARENA: u8 = 11;
+pub const ARENA: u8 = 13;
 /// The pieces of an arena that are touched.
-pub const PIECES: u8 = 12;
+pub const PIECES: u8 = 14;
 /// A value of an arena.
-pub const ARENA_LEAF: u8 = 13;
+pub const ARENA_LEAF: u8 = 15;
 /// Locks that admit one mapping or pinning at a time.
-pub const DEVICE: u8 = 14;
+pub const DEVICE: u8 = 16;
 /// The chunks behind a reservation.
-pub const CHUNKS: u8 = 15;
+pub const CHUNKS: u8 = 17;
 /// A value of a back end: loans, pins, a stream's counts.
-pub const DEVICE_LEAF: u8 = 16;
+pub const DEVICE_LEAF: u8 = 18;

@@ -5,7 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The crates whose locks have ranks.
-const RANKED: [&str; 5] = ["device", "engine", "peers", "tier-alloc", "transfer"];
+const RANKED: [&str; 6] = [
+    "device",
+    "engine",
+    "peers",
+    "store",
+    "tier-alloc",
+    "transfer",
+];
 
 /// A lock: its rank's name, its file within `crates/`, and the name of its field, or of the tuple struct around it.
 type Lock = (String, String, String);

@@ -27,7 +27,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ),
     ("tierflow-dedup", &["tierflow-device"]),
     ("tierflow-codec", &["tierflow-device"]),
-    ("tierflow-store", &[]),
+    ("tierflow-store", &["tierflow-sync"]),
     ("tierflow-plan", &["tierflow-evict", "tierflow-lifecycle"]),
     (
         "tierflow-engine",

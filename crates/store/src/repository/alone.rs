@@ -9,9 +9,8 @@ use super::threads::{WRITE_BYTES, side_by_side};
 use crate::container::checksum;
 use crate::file::{BLOCK, File};
 use crate::{Error, Result, Storage};
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tierflow_sync::Mutex;
 
 /// The file under the name that a piece is to have, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,7 +103,7 @@ fn write_payload(file: &File, layout: &Layout<'_>, threads: usize) -> Result<Vec
     debug_assert!(length.is_multiple_of(BLOCK as u64));
     let parts = length.div_ceil(WRITE_BYTES);
     let next = AtomicU64::new(0);
-    let sums = Mutex::new(vec![0; layout.head.block_count() as usize]);
+    let sums: Mutex<_> = Mutex::new(vec![0; layout.head.block_count() as usize]);
     let work = || -> Result<()> {
         let mut memory = Aligned::default();
         loop {
@@ -120,7 +119,7 @@ fn write_payload(file: &File, layout: &Layout<'_>, threads: usize) -> Result<Vec
             let blocks = buffer.chunks(layout.head.block_bytes as usize);
             let found: Vec<u64> = blocks.map(checksum).collect();
             let first = (at / u64::from(layout.head.block_bytes)) as usize;
-            let mut all = sums.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut all = sums.lock();
             all[first..first + found.len()].copy_from_slice(&found);
             drop(all);
             file.write_at(start + at, buffer).inspect_err(|_| {
@@ -130,5 +129,5 @@ fn write_payload(file: &File, layout: &Layout<'_>, threads: usize) -> Result<Vec
         }
     };
     side_by_side(threads.min(parts as usize), work)?;
-    Ok(sums.into_inner().unwrap_or_else(PoisonError::into_inner))
+    Ok(sums.into_inner())
 }

@@ -11,7 +11,7 @@ use super::{Heads, Options, Owned, Piece, Repository, State};
 use crate::container::{Kind, ManifestRow, encode_rows};
 use crate::{BlobStamp, Blobs, Error, PutRule, Ready, Result, Written};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 /// For records that need not wait for others before they are published.
 const AT_ONCE: &Ready<'static> = &|| Ok(());
@@ -302,7 +302,7 @@ impl Repository {
     /// Writes heads into indexes if there are enough that are in none: the next process that opens the history reads those instead
     /// of the pieces. If that fails, it reads the pieces.
     fn write_indexes(&self, blobs: &dyn Blobs) {
-        let Ok(_one_at_a_time) = self.indexing.try_lock() else {
+        let Some(_one_at_a_time) = self.indexing.try_lock() else {
             return;
         };
         let rows = self.state().take_rows(self.options.rank);
@@ -399,8 +399,7 @@ impl Repository {
     /// Waits until no other thread removes this version.
     pub(super) fn wait_for_removal(&self, version: u64) {
         let is_removed = |state: &mut State| state.removing.contains(&version);
-        let waited = self.removed.wait_while(self.state(), is_removed);
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        self.removed.wait_while(&mut self.state(), is_removed);
     }
 }
 

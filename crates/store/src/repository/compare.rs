@@ -8,7 +8,7 @@ use crate::{Comparison, Difference, Error, Result};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use tierflow_sync::Mutex;
 
 /// How two pieces differ.
 #[derive(Debug, Clone, Default)]
@@ -40,7 +40,7 @@ pub struct RegionDifference {
 
 /// A part of a region that is read of both pieces.
 #[derive(Debug)]
-struct Part {
+struct UnequalPart {
     /// The number of the pair of regions.
     pair: usize,
     /// The bytes of the region.
@@ -121,14 +121,14 @@ impl Piece {
         Comparison::new(Element::Bytes, within)?;
         let RegionPairs { pairs, unlike } =
             RegionPairs::of(self.regions(), other.regions(), region)?;
-        let parts: Vec<Part> = (0..)
+        let parts: Vec<UnequalPart> = (0..)
             .zip(&pairs)
             .flat_map(|(number, pair)| self.unequal(other, number, pair))
             .collect();
         let threads = self.threads().min(parts.len());
         let (parts, read) = (Mutex::new(parts.into_iter()), AtomicU64::new(0));
-        let found = Mutex::new(vec![None::<Difference>; pairs.len()]);
-        let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let found: Mutex<_> = Mutex::new(vec![None::<Difference>; pairs.len()]);
+        let next = || parts.lock().next();
         side_by_side(threads, || {
             let (mut ours, mut theirs) = (Aligned::default(), Aligned::default());
             while let Some(part) = next() {
@@ -140,14 +140,14 @@ impl Piece {
                 comparison.add(at, a_read.bytes, b_read.bytes);
                 read.fetch_add(a_read.read + b_read.read, Ordering::Relaxed);
                 if let Some(more) = comparison.difference() {
-                    let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut found = found.lock();
                     let before = &mut found[part.pair];
                     *before = Some(before.map_or(more, |before| before.joined(more)));
                 }
             }
             Ok(())
         })?;
-        let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let found = found.into_inner();
         let regions = pairs.iter().zip(found).filter_map(|([region, _], found)| {
             Some(RegionDifference {
                 difference: found?,
@@ -162,7 +162,7 @@ impl Piece {
     }
 
     /// Cuts the bytes of a region that may differ into parts of whole elements.
-    fn unequal(&self, other: &Self, pair: usize, [a, b]: &[&RegionInfo; 2]) -> Vec<Part> {
+    fn unequal(&self, other: &Self, pair: usize, [a, b]: &[&RegionInfo; 2]) -> Vec<UnequalPart> {
         let (length, size) = (a.length, a.element.size());
         let (ours, theirs) = (self.head(), other.head());
         let (start, block) = (a.offset, u64::from(ours.block_bytes));
@@ -197,7 +197,7 @@ impl Piece {
             let starts = range.step_by(step);
             starts.map(move |from| from..end.min(from + WRITE_BYTES))
         });
-        cut.map(|bytes| Part { pair, bytes }).collect()
+        cut.map(|bytes| UnequalPart { pair, bytes }).collect()
     }
 
     /// Reads bytes of a region, and with them the blocks that they lie in, which are checked.

@@ -2,7 +2,8 @@
 
 use crate::container::Head;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use tierflow_sync::{Mutex, MutexGuard};
 
 /// The identity of a piece, wherever it is copied: two copies of a version with the same identity hold the same bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -158,7 +159,7 @@ pub(super) fn random() -> u64 {
 
 impl Order {
     fn counters(&self) -> MutexGuard<'_, Counters> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Another run got so far: what is written from now on is newer.

@@ -65,8 +65,9 @@ use lock::Lock;
 use segment::Packer;
 use spare::SpareFiles;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use tierflow_sync::{Condvar, Mutex, MutexGuard, RwLock, rank};
 
 /// A directory that holds the versions of one history, written by the ranks of a group: threads, processes, or hosts
 /// that share it.
@@ -82,11 +83,14 @@ pub struct Repository {
     run: AtomicU64,
     /// The ranks that this process writes.
     owned: BTreeMap<u32, Owned>,
-    state: Mutex<State>,
+    state: Mutex<State, { rank::REPOSITORY }>,
     /// Blobs were removed.
     removed: Condvar,
     /// Held while heads are written into indexes of blobs.
-    indexing: Mutex<()>,
+    indexing: Mutex<(), { rank::CHORE }>,
+    /// Read while a batch is written and entered into the catalog, written while segments are rewritten: records that are on the
+    /// disk and not yet in the catalog must not be left out.
+    gate: RwLock<(), { rank::GATE }>,
 }
 
 /// The place of a repository.
@@ -105,10 +109,7 @@ struct Owned {
     /// The epoch that was marked here.
     marked: AtomicU32,
     /// True if what a crash left half-written was taken away.
-    is_settled: Mutex<bool>,
-    /// Read while a batch is written and entered into the catalog, written while segments are rewritten: what is on
-    /// the disk and not yet known must not be left out.
-    gate: RwLock<()>,
+    is_settled: Mutex<bool, { rank::CHORE }>,
 }
 
 /// The files with which a process writes as a rank.
@@ -127,7 +128,6 @@ impl Owned {
             order: order.clone(),
             marked: AtomicU32::new(0),
             is_settled: Mutex::default(),
-            gate: RwLock::default(),
         }
     }
 
@@ -159,8 +159,8 @@ impl Repository {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State, { rank::REPOSITORY }> {
+        self.state.lock()
     }
 
     /// The whole versions, oldest first.

@@ -12,7 +12,7 @@ use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Condvar, Mutex, PoisonError};
+use tierflow_sync::{Condvar, Mutex, RwLock};
 
 /// How a repository is used.
 #[derive(Debug, Clone)]
@@ -183,6 +183,7 @@ impl Repository {
             state: Mutex::new(state),
             removed: Condvar::new(),
             indexing: Mutex::default(),
+            gate: RwLock::default(),
         }
     }
 }
@@ -212,8 +213,7 @@ impl Repository {
     /// # Errors
     /// When the directory cannot be read.
     pub(super) fn settle(&self, rank: u32, owned: &Owned) -> Result<()> {
-        let is_settled = owned.is_settled.lock();
-        let mut is_settled = is_settled.unwrap_or_else(PoisonError::into_inner);
+        let mut is_settled = owned.is_settled.lock();
         if *is_settled || self.blobs().is_some() {
             return Ok(());
         }

@@ -1,7 +1,7 @@
 //! Requests that are sent side by side.
 
 use crate::Result;
-use std::sync::{Mutex, PoisonError};
+use tierflow_sync::{Mutex, rank};
 
 /// Calls `work` with each of `items`, so many at a time, and `done` with each result. Returns the first error.
 pub(super) fn in_parallel<T: Send, O: Send>(
@@ -11,18 +11,18 @@ pub(super) fn in_parallel<T: Send, O: Send>(
     done: impl FnMut(O) + Send,
 ) -> Result<()> {
     let threads = items.len().min(at_a_time);
-    let queue = Mutex::new(items.into_iter());
-    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
-    let (done, failed) = (Mutex::new(done), Mutex::new(None));
+    let queue: Mutex<_> = Mutex::new(items.into_iter());
+    let next = || queue.lock().next();
+    let done: Mutex<_, { rank::PACKER }> = Mutex::new(done);
+    let failed: Mutex<_> = Mutex::new(None);
     let work = || {
         while let Some(item) = next() {
             match work(item) {
-                Ok(outcome) => (done.lock().unwrap_or_else(PoisonError::into_inner))(outcome),
+                Ok(outcome) => done.lock()(outcome),
                 Err(error) => {
                     // The rest is not begun.
                     while next().is_some() {}
-                    let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
-                    failed.get_or_insert(error);
+                    failed.lock().get_or_insert(error);
                 }
             }
         }
@@ -34,6 +34,5 @@ pub(super) fn in_parallel<T: Send, O: Send>(
         }
         work();
     });
-    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
-    failed.map_or(Ok(()), Err)
+    failed.into_inner().map_or(Ok(()), Err)
 }

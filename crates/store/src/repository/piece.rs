@@ -14,7 +14,7 @@ use crate::{Error, Result};
 use std::fmt::Debug;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use tierflow_sync::Mutex;
 
 /// The piece of one rank of a version. Pruning leaves it readable.
 #[derive(Debug)]
@@ -428,8 +428,8 @@ impl Piece {
 
     fn read_parts(&self, parts: Vec<Part<'_>>, progress: &(dyn Fn(u64) + Sync)) -> Result<()> {
         let threads = self.threads.min(parts.len());
-        let parts = Mutex::new(parts.into_iter());
-        let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let parts: Mutex<_> = Mutex::new(parts.into_iter());
+        let next = || parts.lock().next();
         side_by_side(threads, || {
             let mut memory = Aligned::default();
             while let Some(part) = next() {

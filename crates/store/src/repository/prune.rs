@@ -11,7 +11,7 @@ use super::{Heads, Owned, Repository, State};
 use crate::container::{Found, Source, scan};
 use crate::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{PoisonError, RwLockWriteGuard};
+use tierflow_sync::{RwLockWriteGuard, rank};
 
 /// The versions and bytes that a pruning took away.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -159,15 +159,12 @@ impl Repository {
     }
 
     /// Waits until no batch is between the disk and the catalog, and lets none get there.
-    pub(super) fn stop_packing(&self) -> Vec<RwLockWriteGuard<'_, ()>> {
+    pub(super) fn stop_packing(&self) -> RwLockWriteGuard<'_, (), { rank::GATE }> {
         for (rank, owned) in &self.owned {
             // Files that a crash left are read as they are otherwise.
             let _settled_later = self.settle(*rank, owned);
         }
-        let gates = self.owned.values().map(|owned| owned.gate.write());
-        gates
-            .map(|gate| gate.unwrap_or_else(PoisonError::into_inner))
-            .collect()
+        self.gate.write()
     }
 }
 

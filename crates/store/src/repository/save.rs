@@ -13,7 +13,6 @@ use crate::container::{BLOCK_BYTES, Kind, ManifestRow, encode_rows};
 use crate::file::BLOCK;
 use crate::{Error, Ready, Result};
 use std::collections::BTreeSet;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -341,7 +340,7 @@ impl Repository {
 
     /// Writes a batch of pieces, or a manifest of these rows, to a segment.
     fn pack(&self, owned: &Owned, mut batch: Batch, rows: Option<&Vec<ManifestRow>>) -> Result<()> {
-        let _no_rewriting = owned.gate.read().unwrap_or_else(PoisonError::into_inner);
+        let _no_rewriting = self.gate.read();
         for (_, _, record) in &mut batch.records {
             if let Some(rows) = rows {
                 record.detail = Detail::Manifest(sum_of(rows.iter().copied()));

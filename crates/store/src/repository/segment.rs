@@ -9,8 +9,9 @@ use crate::container::IndexRow;
 use crate::file::{BLOCK, File};
 use crate::{Error, Result, Storage};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+use tierflow_sync::{Condvar, Mutex, MutexGuard, rank};
 
 /// A segment that has grown to this many bytes is closed, and another one begun.
 const SEGMENT_BYTES: u64 = 64 << 20;
@@ -72,11 +73,13 @@ impl Queue {
     }
 }
 
+type PackerGuard<'a> = MutexGuard<'a, Queue, { rank::PACKER }>;
+
 /// The segments of one rank.
 #[derive(Debug)]
 pub(crate) struct Packer {
     directory: Directory,
-    queue: Mutex<Queue>,
+    queue: Mutex<Queue, { rank::PACKER }>,
     /// A group was written: the next one may be.
     changed: Condvar,
 }
@@ -94,31 +97,29 @@ impl Packer {
         }
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queue(&self) -> PackerGuard<'_> {
+        self.queue.lock()
     }
 
     fn wait<'a>(
         &'a self,
-        queue: MutexGuard<'a, Queue>,
+        mut queue: PackerGuard<'a>,
         until: impl Fn(&Queue) -> bool,
-    ) -> MutexGuard<'a, Queue> {
-        let waited = self.changed.wait_while(queue, |queue| !until(queue));
-        waited.unwrap_or_else(PoisonError::into_inner)
+    ) -> PackerGuard<'a> {
+        self.changed.wait_while(&mut queue, |queue| !until(queue));
+        queue
     }
 
     /// Waits, with patience, until those have come that had a part in the last group: they were woken all at once, and what is
     /// synchronised without them keeps them waiting for as long as writing takes. So it waits for them no longer than that.
     fn gather<'a>(
         &'a self,
-        queue: MutexGuard<'a, Queue>,
+        mut queue: PackerGuard<'a>,
         until: impl Fn(&Queue) -> bool,
-    ) -> MutexGuard<'a, Queue> {
-        let patience = queue.took;
-        let gathered = self
-            .changed
-            .wait_timeout_while(queue, patience, |queue| !until(queue));
-        gathered.unwrap_or_else(PoisonError::into_inner).0
+    ) -> PackerGuard<'a> {
+        let deadline = Instant::now() + queue.took;
+        while !until(&queue) && !self.changed.wait_until(&mut queue, deadline).timed_out() {}
+        queue
     }
 
     /// Writes a batch and makes it last, together with those of other callers. One of them writes for all, and hands the records

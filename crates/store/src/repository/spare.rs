@@ -8,7 +8,7 @@ use super::directory::Directory;
 use crate::Result;
 use crate::file::File;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use tierflow_sync::{Mutex, MutexGuard, rank};
 
 /// No more spares are kept.
 const MOST: usize = 2;
@@ -20,7 +20,7 @@ pub(crate) struct SpareFiles {
     retired: AtomicU64,
     directory: Directory,
     /// Names and sizes.
-    names: Mutex<Vec<(String, u64)>>,
+    names: Mutex<Vec<(String, u64)>, { rank::PACKER }>,
 }
 
 impl SpareFiles {
@@ -32,8 +32,8 @@ impl SpareFiles {
         }
     }
 
-    fn names(&self) -> std::sync::MutexGuard<'_, Vec<(String, u64)>> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    fn names(&self) -> MutexGuard<'_, Vec<(String, u64)>, { rank::PACKER }> {
+        self.names.lock()
     }
 
     /// Returns a name for a file without readers. It is not that under which a piece of the file's number is written: another

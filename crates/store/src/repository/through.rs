@@ -5,7 +5,7 @@ use super::aligned::Aligned;
 use super::threads::side_by_side;
 use crate::Result;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use tierflow_sync::{Mutex, rank};
 
 impl Piece {
     /// Hands a region on to `push`, from its start to its end in parts of a few MiB, each with its offset in the region
@@ -63,15 +63,15 @@ impl Piece {
         let mut parts = self.cut(Vec::new(), true);
         parts.retain(|part| wanted(part.range()).next().is_some());
         let threads = self.threads().min(parts.len());
-        let parts = Mutex::new(parts.into_iter());
-        let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).next();
-        let push = Mutex::new(push);
+        let parts: Mutex<_> = Mutex::new(parts.into_iter());
+        let next = || parts.lock().next();
+        let push: Mutex<_, { rank::PACKER }> = Mutex::new(push);
         side_by_side(threads, || {
             let mut memory = Aligned::default();
             while let Some(part) = next() {
                 let read = self.checked(part.offset, part.length, &mut memory);
                 let handed = read.and_then(|bytes| {
-                    let mut push = push.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut push = push.lock();
                     wanted(part.range()).try_for_each(|(range, at)| {
                         let from = (range.start - part.offset) as usize;
                         push(at, &bytes[from..from + (range.end - range.start) as usize])

@@ -1,12 +1,12 @@
 /// Bytes at an address that storage takes.
 #[derive(Debug)]
-pub(crate) struct Buffer {
+pub(crate) struct AlignedBuffer {
     bytes: Vec<u8>,
     start: usize,
     len: usize,
 }
 
-impl Buffer {
+impl AlignedBuffer {
     pub(crate) fn new(len: usize, alignment: usize) -> Self {
         let bytes = vec![0; len + alignment];
         let start = bytes.as_ptr().align_offset(alignment);

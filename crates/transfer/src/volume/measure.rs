@@ -7,7 +7,7 @@ use tierflow_placement::stores::{Calibration, CalibrationError};
 use tierflow_store::Storage;
 
 use super::Result;
-use super::buffer::Buffer;
+use super::buffer::AlignedBuffer;
 
 /// The numbers of writers that are measured; the others are interpolated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +108,7 @@ pub fn measure(
     let alignment = alignments.max().unwrap_or(1);
     let buffers: Vec<_> = (0..most.unwrap_or_default().max(1))
         .map(|writer| {
-            let mut buffer = Buffer::new(chunk_size, alignment);
+            let mut buffer = AlignedBuffer::new(chunk_size, alignment);
             buffer.bytes_mut().fill(writer as u8 + 1);
             buffer
         })
@@ -137,7 +137,7 @@ pub fn measure(
 }
 
 /// Each writer writes `each` chunks, over and over to `places` places of its own.
-fn once(storage: &dyn Storage, buffers: &[Buffer], places: u32, each: u32) -> Result<f64> {
+fn once(storage: &dyn Storage, buffers: &[AlignedBuffer], places: u32, each: u32) -> Result<f64> {
     let go = AtomicBool::new(false);
     let mut start = Instant::now();
     let written: tierflow_store::Result<Vec<()>> = std::thread::scope(|scope| {
