@@ -126,7 +126,8 @@ impl Piece {
             .flat_map(|(number, pair)| self.unequal(other, number, pair))
             .collect();
         let threads = self.threads().min(parts.len());
-        let (parts, read) = (Mutex::new(parts.into_iter()), AtomicU64::new(0));
+        let parts: Mutex<_> = Mutex::new(parts.into_iter());
+        let read = AtomicU64::new(0);
         let found: Mutex<_> = Mutex::new(vec![None::<Difference>; pairs.len()]);
         let next = || parts.lock().next();
         side_by_side(threads, || {
