@@ -29,7 +29,7 @@ mod sample;
 
 pub use chain::{Chain, Compacted};
 pub use config::{Config, Method, Tree};
-pub use container::{Container, HEADER_BYTES, Stored};
+pub use container::{Container, HEADER_BYTES, SHIFTED_BYTES, Stored};
 pub use encode::{Difference, Lineage, Origins, StoredBytes, Summary};
 pub use error::{Error, Invalid, Result};
 

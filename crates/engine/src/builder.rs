@@ -1,6 +1,7 @@
 //! The options of an engine. `assembly` builds an engine from them.
 
 mod assembly;
+mod machine;
 pub(crate) mod tier;
 
 pub use tier::{DeviceCache, HostCache, NodeLocal, ScratchTier, Tier};

@@ -69,12 +69,15 @@ pub(crate) struct Header {
     pub(crate) shifted: u32,
 }
 
+/// Bytes of an entry of a shifted duplicate, which names the place of a run of chunks.
+pub const SHIFTED_BYTES: u64 = 12;
+
 /// Bytes of the metadata, without the padding before the payload.
 pub(crate) fn metadata_bytes(stored: Stored, chunks: u32, first: u32, shifted: u32) -> u64 {
     match stored {
         Stored::Full => 0,
         Stored::Basic => u64::from(chunks.div_ceil(32)) * 4,
-        Stored::List | Stored::Tree => u64::from(first) * 4 + u64::from(shifted) * 12,
+        Stored::List | Stored::Tree => u64::from(first) * 4 + u64::from(shifted) * SHIFTED_BYTES,
     }
 }
 

@@ -4,7 +4,7 @@ mod header;
 mod view;
 mod write;
 
-pub use header::{HEADER_BYTES, Stored};
+pub use header::{HEADER_BYTES, SHIFTED_BYTES, Stored};
 pub(crate) use header::{Header, NO_PARENT, REPEATS};
 pub use view::Container;
 pub(crate) use view::Run;

@@ -1,5 +1,6 @@
 //! Builds an engine from its options: tiers, plan, workers.
 
+use super::machine::usable_memory;
 use super::{EngineBuilder, UNLIMITED};
 use crate::caught::GuardedPolicy;
 use crate::flush::Flush;
@@ -158,11 +159,11 @@ impl EngineBuilder {
             }
             .into());
         }
-        let (machine, host) = (memory_of_machine(), &self.host_cache);
+        let (usable, host) = (usable_memory(), &self.host_cache);
         let pool = host.pool.as_ref().map(HostPool::bytes);
         let bytes = pool.unwrap_or(host.bytes as u64);
-        if bytes > machine {
-            return Err(BuildError::LargeCache { bytes, machine }.into());
+        if bytes > usable {
+            return Err(BuildError::LargeCache { bytes, usable }.into());
         }
         self.check_direct()?;
         self.lasting.check()
@@ -354,13 +355,4 @@ fn crews(device: &Device, kinds: &[Kind]) -> Result<(Ways, Vec<Crew>)> {
         }
     }
     Ok((ways, crews))
-}
-
-/// Bytes of memory and swap of this machine.
-fn memory_of_machine() -> u64 {
-    let system = rustix::system::sysinfo();
-    let unit = u64::from(system.mem_unit);
-    // The fields have the size of a word of the machine.
-    let pages = (system.totalram as u64).saturating_add(system.totalswap as u64);
-    pages.saturating_mul(unit)
 }

@@ -38,13 +38,13 @@ pub enum BuildError {
     },
     /// The host cache could never be filled.
     #[error(
-        "a host cache, or a pool of host memory, of {bytes} bytes is more than the {machine} bytes of memory and swap of this machine: give it less"
+        "a host cache, or a pool of host memory, of {bytes} bytes is more than the {usable} bytes of memory and swap that this process may use, by its machine and its control group: give it less"
     )]
     LargeCache {
         /// Bytes of the cache or the pool.
         bytes: u64,
-        /// Bytes of memory and swap of the machine.
-        machine: u64,
+        /// Bytes of memory and swap that the process may use: those of the machine, or the limit of its control group.
+        usable: u64,
     },
     /// A tier cannot be laid out.
     #[error(transparent)]

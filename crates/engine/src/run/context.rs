@@ -1,10 +1,10 @@
 //! The copies of one thread: transfers between tiers, and those of callers.
 
 use super::bypass::{Bypass, LinkLookup, bypass};
-use super::durable::KeptRecord;
 use super::ends::PlacedPiece;
 use super::job::Direction;
 use super::kept::Form;
+use super::kept_record::KeptRecord;
 use super::medium::{TierState, medium};
 use super::regions::{SourceRegions, TargetRegions};
 use crate::plan::{Piece, TierId, TransferFailure};

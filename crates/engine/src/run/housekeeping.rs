@@ -108,7 +108,7 @@ impl Shared {
     pub(super) fn housekeep(&self, is_of_lowest: bool) {
         let lowest = self.tiers.last().and_then(|tier| tier.medium.kept());
         if let Some(kept) = lowest.filter(|_| is_of_lowest) {
-            let versions = kept.outlived(|version| self.lock().plan().is_sound(version));
+            let versions = kept.not_retained(|version| self.lock().plan().is_sound(version));
             if !versions.is_empty() {
                 self.tell(Event::Prune { versions });
             }

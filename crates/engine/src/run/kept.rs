@@ -66,7 +66,7 @@ pub(crate) struct DurableTier {
     settings: TierSettings,
     /// The order of publishing, if versions become durable here in the order of their numbers.
     turns: Option<PublishOrder>,
-    /// Copies that came since [`Self::outlived`] looked last, and how many it waits for.
+    /// Copies that came since [`Self::not_retained`] looked last, and how many it waits for.
     came: Mutex<(usize, usize)>,
     /// Versions known to be sound here: saved by this engine, or read to see.
     sound: Mutex<BTreeSet<Version>>,
@@ -314,9 +314,9 @@ impl DurableTier {
         self.settings.first.make_room() || !self.dropped.lock().is_empty()
     }
 
-    /// The versions that are not to be kept any more, as far as the retention tells. Looked for once for so many new ones that
-    /// it costs next to nothing. One that can be restored stays: what is known to be damaged is none.
-    pub(super) fn outlived(&self, is_known_sound: impl Fn(Version) -> bool) -> Vec<Version> {
+    /// Returns the versions that the retention gives up. Lists them once for so many new ones that it costs next to nothing. One
+    /// version that can be restored stays: versions that are known to be damaged do not count.
+    pub(super) fn not_retained(&self, is_known_sound: impl Fn(Version) -> bool) -> Vec<Version> {
         let Some(retention) = self.settings.retention else {
             return Vec::new();
         };
@@ -367,7 +367,7 @@ impl DurableTier {
         is_sound
     }
 
-    /// Lets [`Self::outlived`] look again in any case.
+    /// Lets [`Self::not_retained`] look again in any case.
     pub(super) fn look_again(&self) {
         self.came.lock().1 = 0;
     }

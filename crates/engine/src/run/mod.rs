@@ -8,7 +8,7 @@
 //! | `direct` | is there a way to the scratch file past the host's memory? |
 //! | `bypass` | how does a caller read from storage, or write there, past all caches? |
 //! | `kept` | how does a tier keep copies under their versions' numbers? |
-//! | `durable` | how do bytes get there and back? |
+//! | `kept_record` | how do bytes get there and back? |
 //! | `stage` | what becomes of checkpoints on lower tiers, and checkpoints of that? |
 //! | `encode` | which stages does the engine have itself? |
 //! | `regions` | which bytes of the application make up this part of a checkpoint? |
@@ -48,7 +48,6 @@ mod damage;
 mod desk;
 mod detached;
 mod direct;
-mod durable;
 mod empties;
 #[cfg(feature = "stage")]
 pub(crate) mod encode;
@@ -57,6 +56,7 @@ mod first_write;
 mod housekeeping;
 mod job;
 mod kept;
+mod kept_record;
 mod layouts;
 mod lock;
 mod medium;

@@ -3,10 +3,10 @@
 use super::Links;
 use crate::plan::Piece;
 use crate::run::context::{TierContext, TransferError};
-use crate::run::durable::KeptRecord;
 use crate::run::encode::at_source;
 use crate::run::ends::PlacedPiece;
 use crate::run::kept::Form;
+use crate::run::kept_record::KeptRecord;
 use crate::run::medium::TierState;
 use crate::run::regions::TargetRegions;
 use crate::{RegionMut, Result, Version};

@@ -1,10 +1,7 @@
 //! The differences that a restore of the newest version reads, and how a chain goes on where they become too many.
 
 use std::collections::{BTreeMap, BTreeSet};
-use tierflow_dedup::{HEADER_BYTES, Origins, Summary};
-
-/// Bytes of an entry that names the place of chunks.
-const ENTRY: u64 = 12;
+use tierflow_dedup::{HEADER_BYTES, Origins, SHIFTED_BYTES, Summary};
 
 /// The bytes that a restore may read.
 #[derive(Debug, Clone, Copy)]
@@ -122,7 +119,7 @@ impl Reads {
             share(one.bytes, other.read).cmp(&share(other.bytes, one.read))
         });
         let allowed = bound.bytes(size);
-        let entries = HEADER_BYTES as u64 + ENTRY * origins.entries;
+        let entries = HEADER_BYTES as u64 + SHIFTED_BYTES * origins.entries;
         let mut kept: u64 = candidates.iter().map(|candidate| candidate.read).sum();
         // Bytes that are stored, and those that restores may read of later differences; at first, of a whole checkpoint.
         let mut stored = entries;
