@@ -1,9 +1,9 @@
-//! The ranks that a thread holds, in builds with debug assertions.
+//! The ranks that a thread holds, in builds with debug assertions. Shuttle runs all its threads on one, so that nothing is checked there.
 
-#[cfg(debug_assertions)]
+#[cfg(all(debug_assertions, not(shuttle)))]
 use std::{cell::RefCell, panic::Location};
 
-#[cfg(debug_assertions)]
+#[cfg(all(debug_assertions, not(shuttle)))]
 thread_local! {
     /// Ranks that this thread holds, and where it locked each.
     static HELD: RefCell<Vec<(u8, &'static Location<'static>)>> = const { RefCell::new(Vec::new()) };
@@ -21,7 +21,7 @@ impl<const RANK: u8> HeldRank<RANK> {
     #[track_caller]
     #[inline(always)]
     pub(crate) fn in_order() -> Self {
-        #[cfg(debug_assertions)]
+        #[cfg(all(debug_assertions, not(shuttle)))]
         check(RANK);
         Self::tried()
     }
@@ -30,7 +30,7 @@ impl<const RANK: u8> HeldRank<RANK> {
     #[track_caller]
     #[inline(always)]
     pub(crate) fn tried() -> Self {
-        #[cfg(debug_assertions)]
+        #[cfg(all(debug_assertions, not(shuttle)))]
         {
             let entry = (RANK, Location::caller());
             // At the end of a thread its list may be gone.
@@ -40,7 +40,7 @@ impl<const RANK: u8> HeldRank<RANK> {
     }
 }
 
-#[cfg(debug_assertions)]
+#[cfg(all(debug_assertions, not(shuttle)))]
 impl<const RANK: u8> Drop for HeldRank<RANK> {
     fn drop(&mut self) {
         let _or_gone = HELD.try_with(|held| {
@@ -52,7 +52,7 @@ impl<const RANK: u8> Drop for HeldRank<RANK> {
     }
 }
 
-#[cfg(debug_assertions)]
+#[cfg(all(debug_assertions, not(shuttle)))]
 #[track_caller]
 #[allow(clippy::panic)]
 fn check(rank: u8) {
@@ -72,7 +72,7 @@ fn check(rank: u8) {
 #[track_caller]
 #[inline(always)]
 pub(crate) fn may_wait() {
-    #[cfg(debug_assertions)]
+    #[cfg(all(debug_assertions, not(shuttle)))]
     {
         let plan = |held: &RefCell<Vec<(u8, &'static Location<'static>)>>| {
             let held = held.borrow();
@@ -88,7 +88,7 @@ pub(crate) fn may_wait() {
     }
 }
 
-#[cfg(debug_assertions)]
+#[cfg(all(debug_assertions, not(shuttle)))]
 #[track_caller]
 #[allow(clippy::panic)]
 fn wait_under_plan(at: &Location<'_>) {
