@@ -1,14 +1,14 @@
 //! Versions that outlive the engine: where they are kept, and what an engine finds there when it starts.
 
 mod agreement;
+mod copy_selection;
 mod damage;
 mod external;
 mod group;
 mod nodes;
 mod piece;
 mod protect;
-mod runs;
-mod survey;
+mod run_marks;
 
 use agreement::Lowest;
 pub use damage::Damage;
@@ -20,14 +20,14 @@ pub use piece::{read_piece, read_regions};
 use crate::plan::{Event, TierId};
 use crate::run::{Directories, DurableTier, Empties, FirstWrite, Layouts, Shared, TierSettings};
 use crate::{BuildError, EngineBuilder, Result, Version};
+use copy_selection::{Candidates, CopySelection, Orphan};
 use external::Location;
-use runs::{LastWriter, RunMarks, last_run};
+use run_marks::{LastWriter, RunMarks, last_run};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use survey::{Candidates, CopySelection, Orphan};
 use tierflow_store::{
     Error as StoreError, Options, Order, Protection, Repository, Retention, Vault,
 };
@@ -99,7 +99,7 @@ pub(crate) struct OpenHistory {
     pub(crate) layouts: Arc<Layouts>,
     /// The protection of the node-local directory by other ranks.
     pub(crate) nodes: ProtectionState,
-    survey: CopySelection,
+    selection: CopySelection,
 }
 
 impl HistoryOptions {
@@ -256,8 +256,8 @@ impl HistoryOptions {
             agreed: agreed.as_ref(),
             runs: &runs,
         };
-        let survey = CopySelection::new(found);
-        let mut survey = survey.or_else(|error| match &external {
+        let selection = CopySelection::new(found);
+        let mut selection = selection.or_else(|error| match &external {
             // The versions on external storage are known again once that answers.
             Some(_) if node_local.is_some() => {
                 damage.push(Damage {
@@ -278,7 +278,7 @@ impl HistoryOptions {
             }
             _ => Err(error),
         })?;
-        for orphan in &survey.orphans {
+        for orphan in &selection.orphans {
             let (tier, path) = match orphan.is_external {
                 true => ("external", self.external.as_ref().map(External::path)),
                 false => ("node-local", self.node_local.as_deref()),
@@ -287,7 +287,7 @@ impl HistoryOptions {
             let Orphan { version, base, .. } = *orphan;
             damage.push(Damage::without_base(tier, path, version, base));
         }
-        let outdated = std::mem::take(&mut survey.outdated).into_iter();
+        let outdated = std::mem::take(&mut selection.outdated).into_iter();
         first.supersede(outdated.map(|(version, one)| (version, one.identity)));
         if let (Some(external), Some(agreed)) = (&external, &agreed) {
             // They go once a version of this run is durable.
@@ -295,7 +295,7 @@ impl HistoryOptions {
             forgotten.for_each(|(version, bytes)| external.found_unfit(*version, *bytes));
         }
         let tiers = [node_local.as_deref(), external.as_deref()];
-        let taken = agreement::taken(tiers, &group, &survey, agreed.as_ref())?;
+        let taken = agreement::taken(tiers, &group, &selection, agreed.as_ref())?;
         Ok(OpenHistory {
             node_local,
             external,
@@ -304,7 +304,7 @@ impl HistoryOptions {
             empties,
             layouts,
             nodes,
-            survey,
+            selection,
         })
     }
 }
@@ -312,7 +312,7 @@ impl HistoryOptions {
 impl OpenHistory {
     /// Returns the bytes that the node-local directory has to hold, in such multiples: of versions that lie nowhere else.
     pub(crate) fn required(&self, alignment: u64) -> u64 {
-        self.survey.required(alignment)
+        self.selection.required(alignment)
     }
 }
 
@@ -354,8 +354,8 @@ pub(crate) fn adopt(
     limit: u64,
     alignment: u64,
 ) -> Result<()> {
-    let survey = &opened.survey;
-    if shared.stage.is_none() && survey.has_differences() {
+    let selection = &opened.selection;
+    if shared.stage.is_none() && selection.has_differences() {
         let why = "the directory holds some: give the engine `dedup` or `compress` to read them";
         return Err(BuildError::NoDifferences { why }.into());
     }
@@ -368,18 +368,22 @@ pub(crate) fn adopt(
     };
     let (near, far) = (tier_of(&opened.node_local), tier_of(&opened.external));
     let (held, unfit) = match near {
-        Some(_) => survey.node_local_within(limit, alignment),
+        Some(_) => selection.node_local_within(limit, alignment),
         None => (Vec::new(), Vec::new()),
     };
     let held = held.into_iter();
-    let held = held.filter_map(|version| Some((version, *survey.node_local.get(&version)?)));
-    let held: BTreeMap<Version, survey::FoundCopy> = held.collect();
-    let all: BTreeSet<Version> = held.keys().chain(survey.external.keys()).copied().collect();
+    let held = held.filter_map(|version| Some((version, *selection.node_local.get(&version)?)));
+    let held: BTreeMap<Version, copy_selection::FoundCopy> = held.collect();
+    let all: BTreeSet<Version> = held
+        .keys()
+        .chain(selection.external.keys())
+        .copied()
+        .collect();
     // Bases come before what builds upon them, wherever either lies.
     for version in all {
         // The lowest tier first: what lies there need not be flushed from above.
         for (found, tier) in [
-            (survey.external.get(&version), far),
+            (selection.external.get(&version), far),
             (held.get(&version), near),
         ] {
             if let (Some(found), Some(tier)) = (found, tier) {
@@ -398,7 +402,7 @@ pub(crate) fn adopt(
     Ok(())
 }
 
-impl survey::FoundCopy {
+impl copy_selection::FoundCopy {
     fn adopted(&self, version: Version, tier: TierId) -> Event {
         Event::Adopt {
             version,

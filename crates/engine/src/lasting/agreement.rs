@@ -1,8 +1,8 @@
 //! From where a group goes on: what all its ranks can restore, the same for each of them.
 
+use super::copy_selection::CopySelection;
 use super::nodes::{left_by_other_rank, not_agreed, rows};
-use super::runs::RunMarks;
-use super::survey::CopySelection;
+use super::run_marks::RunMarks;
 use super::{Damage, Group, HistoryOptions};
 use crate::run::DurableTier;
 use crate::{BuildError, Result, Version};
@@ -228,7 +228,7 @@ pub(super) struct Agreed {
 pub(super) fn taken(
     tiers: [Option<&DurableTier>; 2],
     group: &Group,
-    survey: &CopySelection,
+    selection: &CopySelection,
     agreed: Option<&Agreed>,
 ) -> Result<BTreeSet<Version>> {
     let mut others = BTreeMap::new();
@@ -248,7 +248,7 @@ pub(super) fn taken(
     if agreed.is_none() {
         let newest = others.last_key_value();
         let newest = newest.map(|(version, ranks)| (*ranks, *version));
-        other_group(newest, survey.newest(), group.ranks)?;
+        other_group(newest, selection.newest(), group.ranks)?;
     }
     Ok(others.into_keys().collect())
 }

@@ -6,7 +6,7 @@
 mod choice;
 mod coder;
 mod compressed;
-mod differences;
+mod difference_stage;
 mod line;
 mod options;
 mod stored;
@@ -17,7 +17,7 @@ pub use choice::{
 
 use super::stage::{Descent, Links, Stage};
 use compressed::Compressed;
-use differences::DifferenceStage;
+use difference_stage::DifferenceStage;
 
 use super::context::TransferError;
 use super::medium::{Medium, TierState};

@@ -86,7 +86,7 @@ fn decode(stored: Vec<Bytes>, whole: &mut [u8]) -> Result<()> {
     {
         return Ok(tierflow_codec::decode_all(one.as_ref(), whole)?);
     }
-    let (chain, number) = super::differences::chain(stored, whole.len() as u64)?;
+    let (chain, number) = super::difference_stage::chain(stored, whole.len() as u64)?;
     Ok(chain.restore(number, whole)?)
 }
 

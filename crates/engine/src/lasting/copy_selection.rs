@@ -2,7 +2,7 @@
 
 use super::Group;
 use super::agreement::Agreed;
-use super::runs::{LastWriter, RunMarks};
+use super::run_marks::{LastWriter, RunMarks};
 use crate::plan::Difference;
 use crate::run::DurableTier;
 use crate::{Result, Version};
@@ -152,7 +152,7 @@ impl CopySelection {
         elsewhere: bool,
         prefers: impl Fn(&Identity, &Identity) -> bool,
     ) -> Self {
-        let mut survey = Self::default();
+        let mut selection = Self::default();
         let identities = |found: &Found| -> BTreeMap<Version, Identity> {
             let all = found.iter();
             all.map(|(version, one)| (*version, one.identity)).collect()
@@ -204,7 +204,7 @@ impl CopySelection {
             if let (None, Some((outdated, builds))) = (one, near)
                 && (given_up || other.is_some() || builds == BaseState::OnAnother)
             {
-                survey.outdated.push((version, outdated));
+                selection.outdated.push((version, outdated));
                 gone[NEAR].insert(version);
             }
             if let (None, Some((_, builds))) = (other, far)
@@ -219,7 +219,7 @@ impl CopySelection {
                 {
                     let base = missing.get(&base).copied().unwrap_or(base);
                     missing.insert(version, base);
-                    survey.orphans.push(Orphan {
+                    selection.orphans.push(Orphan {
                         version,
                         base,
                         is_external: place == FAR,
@@ -229,10 +229,12 @@ impl CopySelection {
             if let Some(counts) = one.or(other) {
                 counting.insert(version, counts.identity);
             }
-            survey.node_local.extend(one.map(|one| (version, one)));
-            survey.external.extend(other.map(|other| (version, other)));
+            selection.node_local.extend(one.map(|one| (version, one)));
+            selection
+                .external
+                .extend(other.map(|other| (version, other)));
         }
-        survey
+        selection
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -344,13 +346,14 @@ mod tests {
         below: &[(Version, FoundCopy)],
     ) -> [Vec<Version>; 3] {
         let found = |all: &[(Version, FoundCopy)]| all.iter().copied().collect();
-        let survey = CopySelection::merged(found(here), found(below), elsewhere, |here, below| {
-            !elsewhere && here.is_newer_than(below)
-        });
-        let outdated = survey.outdated.iter().map(|(version, _)| *version);
+        let selection =
+            CopySelection::merged(found(here), found(below), elsewhere, |here, below| {
+                !elsewhere && here.is_newer_than(below)
+            });
+        let outdated = selection.outdated.iter().map(|(version, _)| *version);
         [
-            survey.node_local.keys().copied().collect(),
-            survey.external.keys().copied().collect(),
+            selection.node_local.keys().copied().collect(),
+            selection.external.keys().copied().collect(),
             outdated.collect(),
         ]
     }
@@ -406,9 +409,9 @@ mod tests {
         let copy = one(1, 1, None);
         let all: Vec<_> = (0..4).map(|version| (version, copy)).collect();
         let found = |all: &[(Version, FoundCopy)]| all.iter().copied().collect();
-        let survey = CopySelection::merged(found(&all), found(&all[1..]), false, |_, _| false);
-        assert_eq!(survey.required(16), 16);
-        let (held, unfit) = survey.node_local_within(40, 16);
+        let selection = CopySelection::merged(found(&all), found(&all[1..]), false, |_, _| false);
+        assert_eq!(selection.required(16), 16);
+        let (held, unfit) = selection.node_local_within(40, 16);
         assert_eq!((held, unfit), (vec![0, 3], vec![(2, 10), (1, 10)]));
     }
 }
