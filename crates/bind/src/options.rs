@@ -13,8 +13,8 @@ use tierflow_dedup::Tree;
 use tierflow_device::{Choice, Device, open};
 use tierflow_engine::plan::{Fifo, Lru, Residency, Score};
 use tierflow_engine::{
-    AfterRestore, BadCompression, Compression, Differences, DirectIo, Engine, EngineBuilder, Flush,
-    Group, Retention, Tier,
+    AfterRestore, Compression, Differences, DirectIo, Engine, EngineBuilder, Flush, Group,
+    PartError, Retention, Tier,
 };
 use tierflow_peers::{Part, PeerCache};
 use tierflow_redundancy::{Directory, Error, NodeProtection, Redundancy, Transport};
@@ -213,7 +213,7 @@ impl Options {
             "dedup" => self.dedup = Some(value.number()?),
             "dedup_reads" => self.dedup_reads = Some(value.number()?),
             "compress" => {
-                let how: Result<_, BadCompression> = value.text()?.parse();
+                let how: Result<_, PartError> = value.text()?.parse();
                 self.compress = Some(how.map_err(|bad| bad.to_string())?);
             }
             "timeline" => self.timeline = value.number()?,

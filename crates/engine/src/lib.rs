@@ -35,9 +35,7 @@ pub use metrics::{
 pub use notice::Notice;
 pub use region::{Named, Region, RegionMut};
 #[cfg(feature = "stage")]
-pub use run::encode::{
-    BadCompression, Bound, CompressedTiers, Compression, Differences, NvcompCodec, Value,
-};
+pub use run::encode::{Bound, CompressedTiers, Compression, Differences, NvcompCodec, Value};
 pub use slot::{ConsumeSlot, ProduceSlot};
 pub use suspending::Suspension;
 pub use tierflow_plan as plan;

@@ -11,9 +11,7 @@ mod line;
 mod options;
 mod stored;
 
-pub use choice::{
-    BadCompression, Bound, CompressedTiers, Compression, Differences, NvcompCodec, Value,
-};
+pub use choice::{Bound, CompressedTiers, Compression, Differences, NvcompCodec, Value};
 
 use super::stage::{Descent, Links, Stage};
 use compressed::Compressed;

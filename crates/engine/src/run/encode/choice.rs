@@ -1,7 +1,7 @@
 //! How differences are made of versions on their way down, how they are compressed, and on which tiers they lie so.
 
 use crate::kind::Kind;
-use crate::{BuildError, Error, Result, Version};
+use crate::{BuildError, Error, PartError, Result, Version};
 use std::collections::BTreeMap;
 use std::str::FromStr;
 use tierflow_codec::Bounded;
@@ -84,7 +84,7 @@ impl From<Tree> for Differences {
 /// let how: Compression = "f32, wavefield = 1e-3, temperature = absolute 0.5".parse()?;
 /// let external: Compression = "f32, external".parse()?;
 /// assert_eq!(external, Compression::lossless(tierflow_engine::Value::F32).on(CompressedTiers::External));
-/// # Ok::<(), tierflow_engine::BadCompression>(())
+/// # Ok::<(), tierflow_engine::PartError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Compression {
@@ -238,21 +238,20 @@ impl Compression {
 /// A text that does not say how to compress.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct BadCompression(String);
+struct BadCompression(String);
 
 impl FromStr for Compression {
-    type Err = BadCompression;
+    type Err = PartError;
 
-    fn from_str(text: &str) -> std::result::Result<Self, BadCompression> {
+    fn from_str(text: &str) -> std::result::Result<Self, PartError> {
         let mut parts = text.split(',').map(str::trim);
         let name = parts.next().unwrap_or_default();
         let value = VALUES.iter().find(|(known, _)| *known == name);
         let Some((_, value)) = value else {
             let known: Vec<_> = VALUES.iter().map(|(known, _)| *known).collect();
             let known = known.join(", ");
-            return Err(BadCompression(format!(
-                "{name:?} is no type: write {known}"
-            )));
+            let why = format!("{name:?} is no type: write {known}");
+            return Err(PartError::new(BadCompression(why)));
         };
         let mut how = Self::lossless(*value);
         for part in parts {
@@ -270,19 +269,18 @@ impl FromStr for Compression {
 
 impl Compression {
     /// Takes one of nvCOMP's codecs.
-    fn nvcomp_text(self, name: &str) -> std::result::Result<Self, BadCompression> {
+    fn nvcomp_text(self, name: &str) -> std::result::Result<Self, PartError> {
         let known = NvcompCodec::ALL;
         let codec = known.into_iter().find(|codec| codec.name() == name);
         codec.map(|codec| self.nvcomp(codec)).ok_or_else(|| {
             let known = known.map(NvcompCodec::name).join(" or ");
-            BadCompression(format!(
-                "{name:?} is no codec of nvCOMP that is read here: write {known}"
-            ))
+            let why = format!("{name:?} is no codec of nvCOMP that is read here: write {known}");
+            PartError::new(BadCompression(why))
         })
     }
 
     /// A region and its bound.
-    fn within_text(self, part: &str) -> std::result::Result<Self, BadCompression> {
+    fn within_text(self, part: &str) -> std::result::Result<Self, PartError> {
         let bound = part.split_once('=').and_then(|(region, bound)| {
             let bound = bound.trim();
             let (bound, kind): (_, fn(f64) -> Bound) = match bound.strip_prefix("absolute ") {
@@ -294,10 +292,11 @@ impl Compression {
             Some((region.trim(), bound))
         });
         let Some((region, bound)) = bound.filter(|(region, _)| !region.is_empty()) else {
-            return Err(BadCompression(format!(
+            let why = format!(
                 "{part:?} is no bound: write a region and a share of its largest value, as `wave = 1e-3`, or `wave = \
                      absolute 0.5`; or write `always`, `storage`, `external` or a codec of nvCOMP"
-            )));
+            );
+            return Err(PartError::new(BadCompression(why)));
         };
         Ok(self.within(region, bound))
     }
