@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 const LIGHT: [(&str, &[&str], usize); 5] = [
     ("tierflow-plan", &["--no-default-features"], 15),
     ("tierflow-sim", &["--no-default-features"], 15),
-    ("tierflow-engine", &["--no-default-features"], 35),
+    ("tierflow-engine", &["--no-default-features"], 36),
     ("tierflow-engine", &[], 38),
     // The README's first command.
     ("rtm", &[], 80),

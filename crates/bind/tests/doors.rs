@@ -97,6 +97,7 @@ fn rusts_methods_are_in_the_tables() {
         ("tier-alloc", ["HostPool"]),
         ("store", ["Retention"]),
         ("store", ["Repository"]),
+        ("store", ["Faults"]),
         ("redundancy", ["Redundancy"]),
         ("redundancy", ["NodeProtection"]),
     ] {

@@ -119,7 +119,7 @@ calls! {
     "says the newest version": "Engine::latest", "Engine.latest", "tf_latest", "Engine::latest", "tf_latest tf_latest_before",
         "VELOC_Restart_test VELOC_Restart_test_rank";
     "says all versions": "Engine::versions", "Engine.versions", "tf_versions", "Engine::versions", "tf_versions", "tf_versions";
-    "says what cannot be read, or is lost": "Engine::damage Engine::losses", "Engine.damage Engine.losses", "tf_report", "Engine::report",
+    "says what cannot be read, or is lost": "Engine::damage Engine::reports", "Engine.damage Engine.losses", "tf_report", "Engine::report",
         "tf_report", "tf_report";
     "takes memory from a cache": "Engine::resize", "Engine.resize_device_cache Engine.resize_host_cache",
         "tf_resize_device_cache tf_resize_host_cache", "Engine::resize_device_cache Engine::resize_host_cache",
@@ -139,13 +139,13 @@ calls! {
     "writes the time line": "Engine::write_timeline", "Engine.write_timeline", "tf_write_timeline", "Engine::write_timeline",
         "tf_write_timeline", "— the key `timeline_file`";
     "reads versions without an engine": "History::open Repository::versions Repository::latest Repository::piece_of",
-        "Repository Repository.versions Repository.latest Repository.ranks Repository.regions Repository.layout Repository.size Repository.read",
+        "Repository Repository.versions Repository.latest Repository.ranks Repository.regions Repository.layout Repository.size Repository.read Repository.differences",
         "tf_find tf_part_size tf_restore_from tf_restore_named_from", "tf_find tf_part_size tf_restore_from tf_restore_named_from",
         "tf_find tf_part_size tf_restore_from tf_restore_named_from", "VELOC_Restart_test_rank VELOC_Restart_begin_rank";
     "keeps states of programs of JAX": "— there is no JAX", "Tape Tape.id Tape.clear Tape.handlers", "— there is no JAX",
         "— there is no JAX", "— there is no JAX", "— there is no JAX";
-    "ends engines as a door does": "Call::settle Engine::mark_named Engine::warn_of_lost", "— `close` does", "— `tf_close` does",
+    "ends engines as a door does": "Call::settle Engine::warn_of_lost", "— `close` does", "— `tf_close` does",
         "— `close` does", "— `tf_close` does", "— `VELOC_Finalize` does";
-    "makes storage fail, for tests": "EngineBuilder::faults Tier::storage Tier::vault", "— tests are Rust's", "— tests are Rust's",
+    "makes storage fail, for tests": "Faults::during Tier::storage Tier::vault", "— tests are Rust's", "— tests are Rust's",
         "— tests are Rust's", "— tests are Rust's", "— tests are Rust's";
 }
