@@ -22,7 +22,7 @@ pub struct Damage {
 }
 
 impl Damage {
-    /// Returns true for the line that names all of [`Engine::losses`](crate::Engine::losses).
+    /// Returns true for the line that names all of [`Reports::losses`](crate::Reports::losses).
     #[must_use]
     pub fn names_losses(&self) -> bool {
         self.what.starts_with(LOSSES)
