@@ -261,6 +261,11 @@ impl Options {
 
     /// Builds the engine, with all ranks of its group if it is of one.
     pub(crate) fn build(self) -> Outcome<(Device, Engine)> {
+        if self.storage_limit.is_some() && self.scratch.is_none() {
+            return Err(Failure::argument(
+                "storage_limit is the limit of the file in scratch, and there is none: name a directory as scratch, or a limit of node_local as node_local_limit",
+            ));
+        }
         let device = open(self.device)?;
         let growth = DeviceOptions::from(self.device_growth);
         let device_tier = Tier::device(self.device_cache).growth(growth);

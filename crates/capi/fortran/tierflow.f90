@@ -284,17 +284,19 @@ module tierflow
       integer(c_size_t), value :: room
       integer(c_size_t), intent(out) :: count
     end function
-    integer(c_int) function tf_resize_device_cache(engine, bytes, seconds) bind(c)
+    integer(c_int) function tf_resize_device_cache(engine, bytes, seconds, usable) bind(c)
       import :: c_double, c_int, c_int64_t, c_size_t
       integer(c_int64_t), value :: engine
       integer(c_size_t), value :: bytes
       real(c_double), value :: seconds
+      integer(c_int64_t), intent(out) :: usable
     end function
-    integer(c_int) function tf_resize_host_cache(engine, bytes, seconds) bind(c)
+    integer(c_int) function tf_resize_host_cache(engine, bytes, seconds, usable) bind(c)
       import :: c_double, c_int, c_int64_t, c_size_t
       integer(c_int64_t), value :: engine
       integer(c_size_t), value :: bytes
       real(c_double), value :: seconds
+      integer(c_int64_t), intent(out) :: usable
     end function
     ! Room, or a version, at an address: c_f_pointer makes an array of it.
     integer(c_int) function tf_produce(engine, version, bytes, slot, address) bind(c)

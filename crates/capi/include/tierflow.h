@@ -313,9 +313,12 @@ int tf_size(tf_engine engine, uint64_t version, uint64_t *bytes);
 /* Writes the first `room` of the versions held, in ascending order, and how many there are. */
 int tf_versions(tf_engine engine, uint64_t *versions, size_t room, size_t *count);
 
-/* Leaves a cache its first bytes and gives the other memory back, or takes it again up to what it was opened with. */
-int tf_resize_device_cache(tf_engine engine, size_t bytes, double seconds);
-int tf_resize_host_cache(tf_engine engine, size_t bytes, double seconds);
+/*
+ * Leaves a cache its first bytes and gives the other memory back, or takes it again up to what it was opened with. `usable` becomes the
+ * bytes that the cache uses now; it may be NULL.
+ */
+int tf_resize_device_cache(tf_engine engine, size_t bytes, double seconds, uint64_t *usable);
+int tf_resize_host_cache(tf_engine engine, size_t bytes, double seconds, uint64_t *usable);
 
 /* ---- a preempted job ----------------------------------------------------------------------------------------------- */
 

@@ -257,13 +257,18 @@ public:
     }
 
     void protect() { check(tf_protect(handle_)); }
-    void resize_device_cache(std::size_t bytes, double seconds = -1)
+    /* Returns the bytes that the cache uses now. */
+    std::uint64_t resize_device_cache(std::size_t bytes, double seconds = -1)
     {
-        check(tf_resize_device_cache(handle_, bytes, seconds));
+        std::uint64_t usable = 0;
+        check(tf_resize_device_cache(handle_, bytes, seconds, &usable));
+        return usable;
     }
-    void resize_host_cache(std::size_t bytes, double seconds = -1)
+    std::uint64_t resize_host_cache(std::size_t bytes, double seconds = -1)
     {
-        check(tf_resize_host_cache(handle_, bytes, seconds));
+        std::uint64_t usable = 0;
+        check(tf_resize_host_cache(handle_, bytes, seconds, &usable));
+        return usable;
     }
 
     bool is_durable(std::uint64_t version) const

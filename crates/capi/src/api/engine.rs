@@ -318,20 +318,36 @@ extern "C" fn tf_versions(
     })
 }
 
-fn resize(engine: Handle<Core>, cache: Cache, bytes: usize, seconds: f64) -> c_int {
+fn resize(
+    engine: Handle<Core>,
+    cache: Cache,
+    bytes: usize,
+    seconds: f64,
+    usable: &Out<u64>,
+) -> c_int {
     status(|| {
         let (core, patience) = (engine.get()?, ffi::patience(seconds)?);
-        core.engine.resize(cache, bytes, patience)?;
+        usable.put_if_asked(core.engine.resize(cache, bytes, patience)?);
         Ok(())
     })
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn tf_resize_device_cache(engine: Handle<Core>, bytes: usize, seconds: f64) -> c_int {
-    resize(engine, Cache::Device, bytes, seconds)
+extern "C" fn tf_resize_device_cache(
+    engine: Handle<Core>,
+    bytes: usize,
+    seconds: f64,
+    usable: Out<u64>,
+) -> c_int {
+    resize(engine, Cache::Device, bytes, seconds, &usable)
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn tf_resize_host_cache(engine: Handle<Core>, bytes: usize, seconds: f64) -> c_int {
-    resize(engine, Cache::Host, bytes, seconds)
+extern "C" fn tf_resize_host_cache(
+    engine: Handle<Core>,
+    bytes: usize,
+    seconds: f64,
+    usable: Out<u64>,
+) -> c_int {
+    resize(engine, Cache::Host, bytes, seconds, &usable)
 }

@@ -40,7 +40,7 @@ static void engine(const std::string &directory)
         CHECK(field[1] == 2.5);
         moved.discard(4);
         moved.protect();
-        moved.resize_host_cache(1 << 20, 60);
+        CHECK(moved.resize_host_cache(1 << 20, 60) == 1 << 20);
         tierflow::Notice notice;
         CHECK(notice.left() > 1e300);
         notice.give(5);

@@ -39,6 +39,9 @@ static void options_are_checked(const char *directory)
     CHECK(strstr(tf_error_message(), "host_cache = much") != NULL);
     CHECK(tf_options_set(options, NULL, "1") == TF_ARGUMENT);
     CHECK(tf_open(options, NULL, &engine) == TF_ARGUMENT);
+    CHECK(tf_options_set(options, "storage_limit", "1MiB") == TF_OK);
+    CHECK(tf_open(options, NULL, &engine) == TF_ARGUMENT);
+    CHECK(strstr(tf_error_message(), "storage_limit") != NULL);
     CHECK(tf_options_set(options, "scratch", directory) == TF_OK);
     CHECK(tf_open(options, NULL, NULL) == TF_ARGUMENT);
     CHECK(tf_options_set(options, "external", "/none/such") == TF_OK);
@@ -316,6 +319,7 @@ int main(int argc, char **argv)
     char path[4096], report[8192];
     tf_engine engine;
     size_t length;
+    uint64_t usable;
     int durable;
     CHECK(argc == 2);
     CHECK(tf_error_message()[0] == 0 && tf_version()[0] != 0);
@@ -331,11 +335,13 @@ int main(int argc, char **argv)
     CHECK(tf_wait(engine, 60) == TF_OK);
     CHECK(tf_wait_version(engine, 500, -1) == TF_OK);
     CHECK(tf_is_durable(engine, 500, &durable) == TF_OK && durable == 1);
-    CHECK(tf_resize_host_cache(engine, 1 << 19, 60) == TF_OK);
-    CHECK(tf_resize_device_cache(engine, 0, 60) == TF_ARGUMENT);
+    CHECK(tf_resize_host_cache(engine, 1 << 19, 60, &usable) == TF_OK && usable == 1 << 19);
+    CHECK(tf_resize_device_cache(engine, 0, 60, &usable) == TF_ARGUMENT);
+    /* More than it was opened with is not to be had. */
+    CHECK(tf_resize_host_cache(engine, (size_t)1 << 40, 60, &usable) == TF_OK && usable == 1 << 20);
     CHECK(tf_forget_hints(engine) == TF_OK);
     numbers_are_reserved(engine);
-    CHECK(tf_resize_host_cache(engine, 1 << 20, 60) == TF_OK);
+    CHECK(tf_resize_host_cache(engine, 1 << 20, 60, NULL) == TF_OK);
     regions_and_limits(engine);
     a_pool_is_shared(argv[1]);
     CHECK(tf_report(engine, report, sizeof report, &length) == TF_OK && strlen(report) == length);
