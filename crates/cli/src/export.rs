@@ -1,9 +1,11 @@
 //! `tierflow export`: regions as NumPy arrays or as they are.
 
 mod numpy;
+mod safetensors;
 
 use crate::contents::PieceContents;
 use crate::output::{Output, bytes};
+use crate::tree::TREE;
 use crate::versions::Versions;
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
@@ -42,7 +44,8 @@ pub(crate) struct ExportArguments {
     /// The existing folder for the files, each named after its region
     #[arg(long, default_value = ".")]
     to: PathBuf,
-    /// A file for each region in NumPy's format, one of NumPy's archives for all, or a file of nothing but bytes for each
+    /// A file for each region in NumPy's format, one of NumPy's archives for all, one file of safetensors for all, or a file of nothing
+    /// but bytes for each
     #[arg(long, value_enum, default_value_t = Format::Npy)]
     format: Format,
     /// Write over existing files
@@ -54,7 +57,20 @@ pub(crate) struct ExportArguments {
 enum Format {
     Npy,
     Npz,
+    Safetensors,
     Raw,
+}
+
+impl Format {
+    /// Returns the end of the names of its files.
+    fn extension(self) -> &'static str {
+        match self {
+            Self::Npy => "npy",
+            Self::Npz => "npz",
+            Self::Safetensors => "safetensors",
+            Self::Raw => "raw",
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -84,16 +100,22 @@ pub(crate) fn export(arguments: &ExportArguments, output: Output) -> Result<()> 
     let total = chosen.iter().map(|region| region.length).sum();
     let bar = output.progress(total);
     let mut files = Vec::new();
-    if arguments.format == Format::Npz {
+    if let Format::Npz | Format::Safetensors = arguments.format {
         let rank = match arguments.rank {
             0 => String::new(),
             rank => format!("-rank-{rank}"),
         };
-        let path = arguments.to.join(format!("checkpoint-{version}{rank}.npz"));
+        let extension = arguments.format.extension();
+        let path = arguments
+            .to
+            .join(format!("checkpoint-{version}{rank}.{extension}"));
         let file = created(&path, arguments.force)?;
-        let written = archived(file, &contents, &chosen, &bar);
+        let written = match arguments.format {
+            Format::Npz => archived(file, &contents, &chosen, &bar),
+            _ => as_tensors(file, &contents, &chosen, &bar),
+        };
         if written.is_err() {
-            // The rest is no archive.
+            // The rest is no whole file.
             let _stays = std::fs::remove_file(&path);
         }
         written.with_context(|| format!("cannot write {}", path.display()))?;
@@ -106,7 +128,7 @@ pub(crate) fn export(arguments: &ExportArguments, output: Output) -> Result<()> 
             let mut file = created(&path, arguments.force)?;
             let head = match arguments.format {
                 Format::Raw => Vec::new(),
-                Format::Npy | Format::Npz => numpy::head(region),
+                _ => numpy::head(region),
             };
             let written = file.write_all(&head).and_then(|()| file.write_all(&bytes));
             written.with_context(|| format!("cannot write {}", path.display()))?;
@@ -147,6 +169,24 @@ fn archived(
     Ok(())
 }
 
+/// Writes regions into one file of safetensors.
+fn as_tensors(
+    mut file: File,
+    contents: &PieceContents,
+    regions: &[&RegionInfo],
+    bar: &ProgressBar,
+) -> Result<()> {
+    let structure = regions.iter().find(|region| region.name == TREE);
+    let structure = structure.map(|region| contents.read(region)).transpose()?;
+    let structure = structure.map(|json| String::from_utf8_lossy(&json).into_owned());
+    file.write_all(&safetensors::head(regions, structure.as_deref())?)?;
+    for region in regions.iter().filter(|region| region.name != TREE) {
+        file.write_all(&contents.read(region)?)?;
+        bar.inc(region.length);
+    }
+    Ok(())
+}
+
 /// A new file, or one written over.
 fn created(path: &Path, force: bool) -> Result<File> {
     let mut options = OpenOptions::new();
@@ -173,10 +213,11 @@ fn file_name(region: &RegionInfo, format: Format) -> Result<String> {
         name.chars().all(plain) && !name.starts_with('.'),
         "region {name:?} cannot be a file's name: export it with the library"
     );
-    Ok(match format {
-        Format::Npy | Format::Npz => format!("{name}.npy"),
-        Format::Raw => format!("{name}.raw"),
-    })
+    let extension = match format {
+        Format::Raw => Format::Raw,
+        _ => Format::Npy,
+    };
+    Ok(format!("{name}.{}", extension.extension()))
 }
 
 #[cfg(test)]

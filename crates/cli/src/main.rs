@@ -13,6 +13,7 @@ mod prune;
 mod redundancy;
 mod remove;
 mod show;
+mod tree;
 mod verify;
 mod versions;
 

@@ -3,7 +3,7 @@
 use crate::contents::names_of;
 use crate::names::{Named, NamedHistory, head_of};
 use crate::output::{DamageRow, Output, bytes};
-use crate::redundancy;
+use crate::{redundancy, tree};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde::Serialize;
@@ -276,6 +276,9 @@ struct Contained {
     regions: Vec<Region>,
     /// The decoded form of encoded regions, if that is known.
     decoded: Vec<Region>,
+    /// The structure of the tree that it is, if it is one and lies as it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tree: Option<Value>,
 }
 
 #[derive(Debug, Serialize)]
@@ -363,6 +366,14 @@ pub(crate) fn show(arguments: &ShowArguments, output: Output) -> Result<()> {
         for region in &decoded {
             writeln!(text, "{}", region.line())?;
         }
+        let tree = tree::of(&piece)?;
+        if let Some(structure) = &tree {
+            writeln!(
+                text,
+                "tree:\n{}",
+                tree::drawn(structure, piece.regions()).trim_end()
+            )?;
+        }
         contents.pieces.push(Contained {
             rank,
             path: piece.path().display().to_string(),
@@ -370,6 +381,7 @@ pub(crate) fn show(arguments: &ShowArguments, output: Output) -> Result<()> {
             bytes: regions.iter().map(|region| region.bytes).sum(),
             regions,
             decoded,
+            tree,
         });
     }
     output.answer(&contents, &text)
@@ -407,6 +419,7 @@ fn named_contents(history: &History, named: &Named) -> Result<(Contents, String)
             bytes: regions.iter().map(|region| region.bytes).sum(),
             regions,
             decoded: Vec::new(),
+            tree: None,
         });
     }
     let contents = Contents {

@@ -193,3 +193,63 @@ fn compressed_versions_are_exported_whole() {
         "{answer}"
     );
 }
+
+/// A tree of two arrays and a plain value, as `Engine.save` of Python stores it.
+fn tree(path: &Path) {
+    let repository = Repository::open(path, Options::default()).unwrap();
+    let structure = br#"{"root": {"dict": [["model", {"dict": [["w", {"array": "model/w", "of": "torch"}]]}], ["step", 7],
+        ["moments", [{"array": "moments/0", "of": "numpy"}]]]}}"#;
+    let (weights, moments) = (values(), [1; 16]);
+    let regions = [
+        Region::new("~tree", structure),
+        Region::new("model/w", &weights).array(Element::F32, &[2, 3]),
+        Region::new("moments/0", &moments).array(Element::C128, &[1]),
+    ];
+    let snapshot = Snapshot {
+        version: 1,
+        base: None,
+        regions: &regions,
+    };
+    repository.save(&snapshot).unwrap();
+}
+
+#[test]
+fn trees_are_drawn() {
+    let directory = tempfile::tempdir().unwrap();
+    tree(directory.path());
+    let path = directory.path().to_str().unwrap();
+    let shown = text(&run(&["show", path]).stdout);
+    let drawn = "tree:\n  model\n    w  <f4 [2, 3]\n  step  7\n  moments\n    0  <c16 [1]\n";
+    assert!(shown.ends_with(drawn), "{shown}");
+    let (_, answer) = json(&["show", path]);
+    assert_eq!(answer["pieces"][0]["tree"]["root"]["dict"][1][1], 7);
+}
+
+#[test]
+fn tensors_are_exported_as_their_format_says() {
+    let directory = tempfile::tempdir().unwrap();
+    tree(directory.path());
+    let path = directory.path().to_str().unwrap();
+    let all = ["export", path, "--format", "safetensors", "--to", path];
+    let (code, error) = json(&all);
+    assert_eq!(code, 2, "there is no such type");
+    assert!(error.as_str().unwrap().contains("moments/0"), "{error}");
+    assert!(!directory.path().join("checkpoint-1.safetensors").exists());
+    let some = ["--region", "~tree", "--region", "model/w"];
+    let (code, answer) = json(&[&all[..], &some].concat());
+    assert_eq!(code, 0, "{answer}");
+    let file = std::fs::read(directory.path().join("checkpoint-1.safetensors")).unwrap();
+    let length = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
+    assert_eq!(length % 8, 0);
+    let head: serde_json::Value = serde_json::from_slice(&file[8..8 + length]).unwrap();
+    let expected = serde_json::json!({"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]});
+    assert_eq!(head["model/w"], expected);
+    assert!(
+        head["__metadata__"]["tree"]
+            .as_str()
+            .unwrap()
+            .contains("model/w")
+    );
+    assert_eq!(head.as_object().unwrap().len(), 2);
+    assert_eq!(file[8 + length..], values());
+}
