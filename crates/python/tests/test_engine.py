@@ -134,7 +134,7 @@ def test_sizes(size: str | int, held: int) -> None:
         ({"after_restore": "drop"}, "keep or discard"),
         ({"flush": "late"}, "eager or needed"),
         ({}, "no tier"),
-        ({"host_cache": "10TiB"}, "memory and swap of this machine"),
+        ({"host_cache": "10TiB"}, "memory and swap that this process may use"),
         ({"host_cache": 4096, "timeline": -1}, "^timeline: "),
         ({"host_cache": 4096, "closing_patience": float("nan")}, "seconds"),
     ],
