@@ -1,7 +1,11 @@
-//! The discarded versions, as disjoint ranges: consecutive numbers cost one entry.
+//! The discarded versions, as disjoint ranges: consecutive numbers cost one entry. Numbers with gaps between them, as those of
+//! VELOC's checkpoints, cost one each; of them, those below the highest ranges are forgotten, so that a long run stays level.
 
 use crate::Version;
 use std::collections::BTreeMap;
+
+/// Ranges that are remembered: some 128 KiB of them.
+const MOST_RANGES: usize = 4096;
 
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Discarded {
@@ -27,6 +31,9 @@ impl Discarded {
             last = end;
         }
         self.ranges.insert(first, last);
+        if self.ranges.len() > MOST_RANGES {
+            self.ranges.pop_first();
+        }
     }
 
     /// Returns the greatest discarded version.
@@ -62,5 +69,20 @@ mod tests {
         assert_eq!(discarded.last(), Some(Version::MAX));
         assert!(discarded.contains(Version::MAX));
         assert_eq!(discarded.ranges.len(), 2);
+    }
+
+    #[test]
+    fn of_numbers_with_gaps_the_highest_are_remembered() {
+        let mut discarded = Discarded::default();
+        let versions = 10 * MOST_RANGES as Version;
+        for version in (0..versions).step_by(2) {
+            discarded.insert(version);
+        }
+        assert_eq!(discarded.ranges.len(), MOST_RANGES);
+        let lowest = versions - 2 * MOST_RANGES as Version;
+        for version in 0..versions {
+            let is_remembered = version >= lowest && version.is_multiple_of(2);
+            assert_eq!(discarded.contains(version), is_remembered, "{version}");
+        }
     }
 }
