@@ -50,8 +50,7 @@ impl Adjoint {
     fn compile(mpi: &Mpi, flags: &str, sources: &[&str], options: &[&str], to: &Path) {
         let mut command = mpi.tool("mpicc");
         command.args(["-std=c99", "-O2", "-Wall", "-Wextra", "-Werror", "-I"]);
-        command.arg(home().join("include")).arg("-I");
-        command.arg(home().join("petsc")).args(options);
+        command.arg(home().join("include")).args(options);
         command.args(sources.iter().map(|source| home().join(source)));
         command.arg(home().join("mpi/tierflow_mpi.c"));
         command.args(flags.split_whitespace());
