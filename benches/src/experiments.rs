@@ -18,7 +18,6 @@ pub mod compress;
 pub mod copy;
 pub mod dedup;
 pub mod disk;
-pub mod growth;
 pub mod in_place;
 pub mod peers;
 pub mod placement;
@@ -27,40 +26,35 @@ pub mod regions;
 pub mod shared;
 pub mod store;
 pub mod veloc;
-pub mod volume;
 
-/// All experiments, in the order in which they run and are reported.
+/// All experiments, in the order in which they run and are reported: the name, a description, true if it measures a GPU, the function.
+#[rustfmt::skip]
 pub const EXPERIMENTS: &[Experiment] = &[
-    copy::EXPERIMENT,
-    blocking::EXPERIMENT,
-    growth::EXPERIMENT,
-    alloc::GOALS,
-    alloc::COLD,
-    alloc::SERIAL,
-    alloc::FIGURES,
-    dedup::CPU,
-    dedup::GPU_GOALS,
-    dedup::GPU_FIGURES,
-    dedup::GPU_GDV,
-    dedup::GPU_SCALING,
-    dedup::CODECS,
-    dedup::ENGINE,
-    compress::EXPERIMENT,
-    placement::EXPERIMENT,
-    peers::EXPERIMENT,
-    veloc::EXPERIMENT,
-    volume::EXPERIMENT,
-    cache::EXPERIMENT,
-    cache::sweep::SWEEP,
-    cache::real::GOALS,
-    cache::real::HPDC,
-    shared::EXPERIMENT,
-    store::EXPERIMENT,
-    disk::EXPERIMENT,
-    commits::EXPERIMENT,
-    regions::EXPERIMENT,
-    in_place::EXPERIMENT,
-    clients::EXPERIMENT,
+    Experiment::new("copy", "host memory bandwidth: one copy shared by 1 to n threads, payload bytes per second", false, copy::run),
+    Experiment::new("blocking", "time that a checkpoint and a restore block the application, against a plain copy", false, blocking::run),
+    Experiment::new("alloc-goals", "cold start against warm, worst stall, serial pinning: each against its goal", false, alloc::goals::run),
+    Experiment::new("alloc-serial", "several processes, each with a GPU of its own where there are enough: serial against parallel pinning", true, alloc::goals::run_serial),
+    Experiment::new("alloc", "HiPC'22 figures 3b-6c: allocation rates and blocking by strategy, interval and processes", false, alloc::figures::run),
+    Experiment::new("dedup-figures", "ICPP'23, Figures 4 and 5: ratio and end-to-end rate by workload, chunk size and checkpoints", true, dedup::gpu::figures),
+    Experiment::new("dedup-gdv", "de-duplication of degree vectors on a GPU, end to end into host memory", true, dedup::gpu::degree_vectors),
+    Experiment::new("dedup-scaling", "ICPP'23, Figure 6: strong scaling of degree vectors over lineages, on as many GPUs as there are", true, dedup::scaling::strong),
+    Experiment::new("dedup-codecs", "compressors on the same workloads: lz4 and zstd on the CPU, nvCOMP's codecs where it is installed", false, dedup::codecs::codecs),
+    Experiment::new("dedup-engine", "de-duplication of degree vectors in the engine beside its kernels alone: into pinned memory, on to disk, and back", true, dedup::engine::degree_vectors),
+    Experiment::new("compress", "lossless compression in the engine: time of a history down and up, of weights, moments and noise", false, compress::run),
+    Experiment::new("placement", "overflow to peers and hosts: predicted blocking time, and the time to schedule it", false, placement::run),
+    Experiment::new("peers", "a skewed group checkpoint to peers and the host: predicted and real, byte for byte", false, peers::run),
+    Experiment::new("veloc", "local stores before a throttled external one: calibration, and the policies side by side", false, veloc::run),
+    Experiment::new("cache", "simulated blocking of the policies by number of GPUs, against the bound that none can beat", false, cache::scale::run),
+    Experiment::new("cache-sweep", "simulated time lost on configurations drawn from a seed, against the bound, the paper's scorer and an earlier default", false, cache::sweep::run),
+    Experiment::new("cache-goals", "blocking of the engine at the paper's size, against the fluid bound and the simulator", false, cache::real::goals::run),
+    Experiment::new("hpdc", "HPDC'23, Figures 5 to 8: UVM, Score, LRU, FIFO, on demand and the engine by order, hints, interval and cache", false, cache::real::hpdc::run),
+    Experiment::new("shared", "1 to 8 processes on one throttled directory, against the simulator of many nodes on a shared file system", false, shared::run),
+    Experiment::new("store", "durable checkpoints: 128 MiB against the disk's raw direct I/O, 4 KiB by the second", false, store::run),
+    Experiment::new("disk", "the disk tier: 128 MiB checkpoints down and up against raw direct I/O, and the processor time that they take", false, disk::run),
+    Experiment::new("commits", "durable 4 KiB checkpoints of 64 threads beside one write and one fdatasync for all of them", false, commits::run),
+    Experiment::new("regions", "checkpoints of 10 000 regions beside one region of the same bytes, in the first cache and to disk and back", false, regions::run),
+    Experiment::new("in-place", "blocking time of a checkpoint in place, by size, against one that is copied", false, in_place::run),
+    Experiment::new("clients", "restores of 1 to 8 clients, as threads and processes, coupled or not, host caches private or pooled", false, clients::run),
 ];
 
 /// A measurement that the report shows under its name.
@@ -75,6 +69,22 @@ pub struct Experiment {
     /// Measures. It runs in a process of its own, so memory that one experiment touched is untouched
     /// again for the next.
     pub run: fn(&mut Run) -> Result<()>,
+}
+
+impl Experiment {
+    const fn new(
+        name: &'static str,
+        about: &'static str,
+        needs_gpu: bool,
+        run: fn(&mut Run) -> Result<()>,
+    ) -> Self {
+        Self {
+            name,
+            about,
+            needs_gpu,
+            run,
+        }
+    }
 }
 
 /// The experiment of this name.

@@ -7,17 +7,9 @@ use anyhow::{Context, Result, ensure};
 use tierflow_device::{Choice, Device, Kind, Memory, Stream, open};
 use tierflow_engine::{AfterRestore, Engine, Region, RegionMut};
 
-use super::{Experiment, Run};
+use super::Run;
 use crate::random::fill;
 use crate::report::Spread;
-
-/// See the module.
-pub const EXPERIMENT: Experiment = Experiment {
-    name: "blocking",
-    about: "time that a checkpoint and a restore block the application, against a plain copy",
-    needs_gpu: false,
-    run,
-};
 
 /// A shape of the history and the caches that hold it.
 struct HistoryShape {
@@ -33,7 +25,7 @@ struct CacheBytes {
     host: usize,
 }
 
-fn run(run: &mut Run) -> Result<()> {
+pub(crate) fn run(run: &mut Run) -> Result<()> {
     let device = open(Choice::Auto)?;
     let shape = match (device.info().kind, run.is_quick()) {
         (Kind::Cuda, false) => HistoryShape {

@@ -9,22 +9,14 @@ use anyhow::Result;
 use tierflow_plan::{Fifo, Lru, Residency, Score};
 use tierflow_sim::{Hardware, Hints, Order, Outcome, Simulation, Workload};
 
-use super::{Experiment, Run};
+use super::Run;
 
 mod inputs;
 pub mod real;
-mod scale;
+pub(crate) mod scale;
 pub mod sweep;
 
 pub(crate) use inputs::recorded_shots;
-
-/// By number of GPUs (HPDC'23, Figure 9).
-pub const EXPERIMENT: Experiment = Experiment {
-    name: "cache",
-    about: "simulated blocking of the policies by number of GPUs, against the bound that none can beat",
-    needs_gpu: false,
-    run: scale::run,
-};
 
 /// A policy by its name.
 #[derive(Clone, Copy)]

@@ -12,21 +12,13 @@ use anyhow::{Context, Result};
 use tierflow_device::{Choice, Kind, open};
 use tierflow_tier_alloc::{HostPool, PoolOptions};
 
-use super::{Experiment, Run};
+use super::Run;
 use crate::process::Process;
 use crate::threads::on_threads;
 pub use client::main as client;
 use client::{Client, ClientScale, ClientTimes, Host};
 
-/// See the [module](self).
-pub const EXPERIMENT: Experiment = Experiment {
-    name: "clients",
-    about: "restores of 1 to 8 clients, as threads and processes, coupled or not, host caches private or pooled",
-    needs_gpu: false,
-    run,
-};
-
-fn run(run: &mut Run) -> Result<()> {
+pub(crate) fn run(run: &mut Run) -> Result<()> {
     let is_gpu = open(Choice::Auto)?.info().kind == Kind::Cuda;
     let scale = ClientScale::of(is_gpu, run.is_quick());
     for processes in [false, true] {

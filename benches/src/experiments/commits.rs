@@ -14,18 +14,10 @@ use tierflow_device::{Choice, open};
 use tierflow_engine::Engine;
 use tierflow_store::{Options, Region, Repository, Snapshot};
 
-use super::{Experiment, Run, measured_folder};
+use super::{Run, measured_folder};
 use crate::processor::measure;
 use crate::report::ratios;
 use crate::threads::on_threads;
-
-/// See the module.
-pub const EXPERIMENT: Experiment = Experiment {
-    name: "commits",
-    about: "durable 4 KiB checkpoints of 64 threads beside one write and one fdatasync for all of them",
-    needs_gpu: false,
-    run,
-};
 
 const SMALL: usize = 4 << 10;
 const THREADS: u64 = 64;
@@ -34,7 +26,7 @@ const RECORD: usize = SMALL + 256;
 /// Goal: checkpoints a second over those of the optimum in the same round, at least.
 const SHARE_GOAL: f64 = 0.6;
 
-fn run(run: &mut Run) -> Result<()> {
+pub(crate) fn run(run: &mut Run) -> Result<()> {
     let folder = measured_folder()?;
     let (rounds, lasting) = match run.is_quick() {
         true => (3, Duration::from_millis(200)),

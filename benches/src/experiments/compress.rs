@@ -8,16 +8,8 @@ use rayon::prelude::*;
 use tierflow_device::{Choice, Device, Kind, Memory, open};
 use tierflow_engine::{Compression, Engine, Flush, NvcompCodec, Region, RegionMut, Value};
 
-use super::{Experiment, Run};
+use super::Run;
 use crate::random::mix;
-
-/// See the [module](self).
-pub const EXPERIMENT: Experiment = Experiment {
-    name: "compress",
-    about: "lossless compression in the engine: time of a history down and up, of weights, moments and noise",
-    needs_gpu: false,
-    run,
-};
 
 struct Content {
     name: &'static str,
@@ -57,7 +49,7 @@ const WORKLOADS: [Content; 3] = [
     },
 ];
 
-fn run(run: &mut Run) -> Result<()> {
+pub(crate) fn run(run: &mut Run) -> Result<()> {
     let device = open(Choice::Auto)?;
     let is_gpu = device.info().kind == Kind::Cuda;
     let has_nvcomp = has_nvcomp(&device);

@@ -5,21 +5,13 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use super::{Experiment, Run};
+use super::Run;
 use crate::random::fill;
 use crate::threads::on_threads;
 
-/// Host memory copied by 1, 2, 4 … threads.
-pub const EXPERIMENT: Experiment = Experiment {
-    name: "copy",
-    about: "host memory bandwidth: one copy shared by 1 to n threads, payload bytes per second",
-    needs_gpu: false,
-    run,
-};
-
 const MIB: usize = 1 << 20;
 
-fn run(run: &mut Run) -> Result<()> {
+pub(crate) fn run(run: &mut Run) -> Result<()> {
     let (bytes, trials) = if run.is_quick() {
         (128 * MIB, 5)
     } else {

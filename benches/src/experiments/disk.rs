@@ -9,18 +9,10 @@ use tierflow_device::{Choice, Device, Memory, open};
 use tierflow_engine::{AfterRestore, DirectIo, Engine, Flush, Metrics, Region, RegionMut};
 
 use super::raw::Raw;
-use super::{Experiment, Run, measured_folder};
+use super::{Run, measured_folder};
 use crate::processor::{Took, measure};
 use crate::random::fill;
 use crate::report::ratios;
-
-/// See the module.
-pub const EXPERIMENT: Experiment = Experiment {
-    name: "disk",
-    about: "the disk tier: 128 MiB checkpoints down and up against raw direct I/O, and the processor time that they take",
-    needs_gpu: false,
-    run,
-};
 
 /// Bytes of a checkpoint, and checkpoints that the caches hold.
 const CHECKPOINT: usize = 128 << 20;
@@ -61,7 +53,7 @@ impl Caches {
     }
 }
 
-fn run(run: &mut Run) -> Result<()> {
+pub(crate) fn run(run: &mut Run) -> Result<()> {
     let folder = measured_folder()?;
     let (checkpoint, versions, rounds) = match run.is_quick() {
         true => (CHECKPOINT / 8, 16, 2),

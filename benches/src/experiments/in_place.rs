@@ -9,19 +9,11 @@ use anyhow::Result;
 use tierflow_device::{Choice, Device, open};
 use tierflow_engine::{Engine, Flush, Region};
 
-use super::{Experiment, Run};
+use super::Run;
 
 const MIB: usize = 1 << 20;
 
-/// See the [module](self).
-pub const EXPERIMENT: Experiment = Experiment {
-    name: "in-place",
-    about: "blocking time of a checkpoint in place, by size, against one that is copied",
-    needs_gpu: false,
-    run,
-};
-
-fn run(run: &mut Run) -> Result<()> {
+pub(crate) fn run(run: &mut Run) -> Result<()> {
     let device = open(Choice::Auto)?;
     let (largest, rounds) = if run.is_quick() {
         (64 * MIB, 20)

@@ -12,21 +12,13 @@ use tierflow_device::{Choice, Device, Kind, host, open};
 use tierflow_peers::{Effort, Machine, calibrate};
 use tierflow_placement::{Greedy, LocalOnly, MinTimeMaxFlow, Strategy};
 
-use super::{Experiment, Run};
+use super::Run;
 
 mod checkpoint;
 mod lender;
 mod processes;
 
 pub use lender::lender;
-
-/// The group checkpoint in which one GPU writes four times as much as each other.
-pub const EXPERIMENT: Experiment = Experiment {
-    name: "peers",
-    about: "a skewed group checkpoint to peers and the host: predicted and real, byte for byte",
-    needs_gpu: false,
-    run,
-};
 
 /// GPUs that take part, at most.
 const MOST: usize = 4;
@@ -37,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// The goals: so much less than local-only, and so near to the prediction.
 const LESS: f64 = 3.0;
 
-fn run(run: &mut Run) -> Result<()> {
+pub(crate) fn run(run: &mut Run) -> Result<()> {
     let clock = Clock::start();
     clock.stage("opening the devices");
     let devices = devices()?;

@@ -8,23 +8,15 @@ use tierflow_placement::{
     Greedy, LocalOnly, MinTimeMaxFlow, Problem, Share, Strategy, Topology, UnitIncrement,
 };
 
-use super::{Experiment, Run};
+use super::Run;
 
 pub mod machines;
 mod response;
 mod traces;
 
-/// The showcase's example, RTM traces over 8 GPUs, and response times by GPUs and by bytes.
-pub const EXPERIMENT: Experiment = Experiment {
-    name: "placement",
-    about: "overflow to peers and hosts: predicted blocking time, and the time to schedule it",
-    needs_gpu: false,
-    run,
-};
-
 const MB: u64 = 1_000_000;
 
-fn run(run: &mut Run) -> Result<()> {
+pub(crate) fn run(run: &mut Run) -> Result<()> {
     example(run)?;
     traces::blocking(run)?;
     response::by_gpus(run)?;

@@ -12,24 +12,16 @@ use tierflow_device::{Choice, Device, Memory, open};
 use tierflow_engine::{Engine, Region, RegionMut};
 
 use super::raw::Raw;
-use super::{Experiment, Run, measured_folder};
+use super::{Run, measured_folder};
 use crate::random::unit;
 use crate::report::{Spread, ratios};
-
-/// See the module.
-pub const EXPERIMENT: Experiment = Experiment {
-    name: "regions",
-    about: "checkpoints of 10 000 regions beside one region of the same bytes, in the first cache and to disk and back",
-    needs_gpu: false,
-    run,
-};
 
 /// Regions of a checkpoint; a twentieth of them in a quick run.
 const COUNT: usize = 10_000;
 /// Goal: bandwidth of many regions over that of raw I/O in the same round, at least.
 const SHARE_GOAL: f64 = 0.85;
 
-fn run(run: &mut Run) -> Result<()> {
+pub(crate) fn run(run: &mut Run) -> Result<()> {
     let device = open(Choice::Auto)?;
     let folder = measured_folder()?;
     let count = if run.is_quick() { COUNT / 20 } else { COUNT };

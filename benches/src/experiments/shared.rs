@@ -11,18 +11,10 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use tierflow_sim::scale::{Job, Protection, Straggle, System};
 
-use super::{Experiment, Run};
+use super::Run;
 use crate::process::Process;
 use crate::threads::on_threads;
 use member::Member;
-
-/// See the module.
-pub const EXPERIMENT: Experiment = Experiment {
-    name: "shared",
-    about: "1 to 8 processes on one throttled directory, against the simulator of many nodes on a shared file system",
-    needs_gpu: false,
-    run,
-};
 
 /// Bytes of a checkpoint.
 const BYTES: usize = 8 << 20;
@@ -30,7 +22,7 @@ const BYTES: usize = 8 << 20;
 /// Versions that a cache holds.
 const SLOTS: usize = 2;
 
-fn run(run: &mut Run) -> Result<()> {
+pub(crate) fn run(run: &mut Run) -> Result<()> {
     // In a quick run computing is as much shorter as checkpoints are smaller.
     let (rounds, counts, part): (usize, &[usize], u64) = match run.is_quick() {
         true => (4, &[2], 4),

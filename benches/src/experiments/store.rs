@@ -10,18 +10,10 @@ use anyhow::{Result, ensure};
 use tierflow_store::{Options, Region, Repository, Retention, Snapshot};
 
 use super::raw::Raw;
-use super::{Experiment, Run, measured_folder};
+use super::{Run, measured_folder};
 use crate::processor::{Took, measure};
 use crate::report::{Spread, ratios};
 use crate::threads::on_threads;
-
-/// See the module.
-pub const EXPERIMENT: Experiment = Experiment {
-    name: "store",
-    about: "durable checkpoints: 128 MiB against the disk's raw direct I/O, 4 KiB by the second",
-    needs_gpu: false,
-    run,
-};
 
 const SMALL: usize = 4 << 10;
 /// Threads of the store.
@@ -33,7 +25,7 @@ const CORES_GOAL: f64 = 1.0;
 /// Goal: checkpoints of 4 KiB a second, at least.
 const GOAL: f64 = 50_000.0;
 
-fn run(run: &mut Run) -> Result<()> {
+pub(crate) fn run(run: &mut Run) -> Result<()> {
     let folder = measured_folder()?;
     large(run, folder.path())?;
     small(run, folder.path())

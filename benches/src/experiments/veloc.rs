@@ -7,7 +7,7 @@
 
 use anyhow::Result;
 
-use super::{Experiment, Run};
+use super::Run;
 
 mod checkpoint;
 mod compare;
@@ -16,19 +16,11 @@ mod stores;
 use compare::{Case, Tally, compare};
 use stores::StoreMachine;
 
-/// Calibration and its accuracy; the policies by writers, by cache size, at a fixed total and at a fixed size per writer.
-pub const EXPERIMENT: Experiment = Experiment {
-    name: "veloc",
-    about: "local stores before a throttled external one: calibration, and the policies side by side",
-    needs_gpu: false,
-    run,
-};
-
 /// An external storage that is slower than the disk, and one that is faster: times the disk's bandwidth.
 const SLOW: f64 = 0.5;
 const FAST: f64 = 3.0;
 
-fn run(run: &mut Run) -> Result<()> {
+pub(crate) fn run(run: &mut Run) -> Result<()> {
     half(run, &StoreMachine::with_throttled_disk)?;
     half(run, &StoreMachine::with_disk)
 }

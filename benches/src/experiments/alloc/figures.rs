@@ -35,7 +35,7 @@ fn compared() -> impl Iterator<Item = (&'static str, &'static str)> {
 
 type MeasureFigure = fn(&mut Run, &AllocScale) -> Result<()>;
 
-pub(super) fn run(run: &mut Run) -> Result<()> {
+pub(crate) fn run(run: &mut Run) -> Result<()> {
     let scale = AllocScale::of_this_machine(run.is_quick())?;
     // Each piece may run on a machine whose memory nobody has touched yet.
     let touched = touch_the_machine(&scale)?;

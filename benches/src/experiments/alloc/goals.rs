@@ -14,7 +14,7 @@ use crate::threads::on_threads;
 
 const PIECES: &str = "Pieces";
 
-pub(super) fn run(run: &mut Run) -> Result<()> {
+pub(crate) fn run(run: &mut Run) -> Result<()> {
     let scale = AllocScale::of_this_machine(run.is_quick())?;
     report_machine(run, &scale, touch_the_machine(&scale)?)?;
     // A goal that fails does not hide the others.
@@ -33,17 +33,10 @@ pub(super) fn run(run: &mut Run) -> Result<()> {
 }
 
 /// Goal 4 alone, see [`several_processes`].
-pub(super) fn run_serial(run: &mut Run) -> Result<()> {
+pub(crate) fn run_serial(run: &mut Run) -> Result<()> {
     let scale = AllocScale::of_this_machine(run.is_quick())?;
     report_machine(run, &scale, touch_the_machine(&scale)?)?;
     several_processes(run, &scale)
-}
-
-/// Goal 1 alone, see [`cold_against_warm`].
-pub(super) fn run_cold(run: &mut Run) -> Result<()> {
-    let scale = AllocScale::of_this_machine(run.is_quick())?;
-    report_machine(run, &scale, touch_the_machine(&scale)?)?;
-    cold_against_warm(run, &scale).map(drop)
 }
 
 fn ns(time: Duration) -> f64 {

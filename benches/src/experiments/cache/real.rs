@@ -19,31 +19,15 @@ use tierflow_plan::{Fifo, Lru, Residency, Score};
 use tierflow_sim::{Shot, Workload};
 
 use super::inputs;
-use crate::experiments::{Experiment, Run};
+use crate::experiments::Run;
 
 mod calibrate;
-mod goals;
+pub(crate) mod goals;
 mod history;
-mod hpdc;
+pub(crate) mod hpdc;
 mod play;
 #[cfg(test)]
 mod uvm_tests;
-
-/// The goals at the paper's size.
-pub const GOALS: Experiment = Experiment {
-    name: "cache-goals",
-    about: "blocking of the engine at the paper's size, against the fluid bound and the simulator",
-    needs_gpu: false,
-    run: goals::run,
-};
-
-/// Figures 5 to 8 of HPDC'23.
-pub const HPDC: Experiment = Experiment {
-    name: "hpdc",
-    about: "HPDC'23, Figures 5 to 8: UVM, Score, LRU, FIFO, on demand and the engine by order, hints, interval and cache",
-    needs_gpu: false,
-    run: hpdc::run,
-};
 
 /// The machine that the experiments run on.
 #[derive(Clone)]

@@ -11,7 +11,7 @@ use crate::experiments::Run;
 
 const NODE: usize = 8;
 
-pub(super) fn run(run: &mut Run) -> Result<()> {
+pub(crate) fn run(run: &mut Run) -> Result<()> {
     let scale = SimulatedScale::of(run);
     let hardware = Hardware::hgx_h200(scale.device, scale.host);
     let (versions, most): (usize, usize) = match run.is_quick() {

@@ -8,15 +8,7 @@ use rayon::prelude::*;
 use tierflow_sim::sweep::{Cell, Ratios, cells};
 use tierflow_sim::{Simulation, fluid_bound};
 
-use crate::experiments::{Experiment, Run};
-
-/// The sweep of the seed that plans are developed with, and of the one that judges them.
-pub const SWEEP: Experiment = Experiment {
-    name: "cache-sweep",
-    about: "simulated time lost on configurations drawn from a seed, against the bound, the paper's scorer and an earlier default",
-    needs_gpu: false,
-    run,
-};
+use crate::experiments::Run;
 
 /// A seed's name, the seed, and what was lost with the scorer and with `Cost` on its cells: crates/sim/data/README.md.
 const SEEDS: [(&str, u64, &str); 2] = [
@@ -47,7 +39,7 @@ struct Lost {
     cost: Option<u64>,
 }
 
-fn run(run: &mut Run) -> Result<()> {
+pub(crate) fn run(run: &mut Run) -> Result<()> {
     for (name, seed, recorded) in SEEDS {
         let mut cells = cells(seed, CELLS);
         if run.is_quick() {

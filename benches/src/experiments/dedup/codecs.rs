@@ -11,8 +11,8 @@ use serde::Deserialize;
 use tierflow_codec::{Codec, Element, Planes};
 use tierflow_dedup::{Config, Lineage, Method};
 
-use super::Run;
 use super::workloads::{Size, WORKLOADS};
+use crate::experiments::Run;
 use crate::machine;
 
 /// Bytes that one call of one thread compresses.
@@ -24,7 +24,7 @@ const CHUNK: u32 = 128;
 /// Runs nvCOMP through its Python package, which brings the library along: nothing of it is needed to build this.
 const NVCOMP: &str = include_str!("nvcomp.py");
 
-pub(super) fn codecs(run: &mut Run) -> Result<()> {
+pub(crate) fn codecs(run: &mut Run) -> Result<()> {
     let size = Size {
         bytes: if run.is_quick() { 4 << 20 } else { 256 << 20 },
         checkpoints: 10,

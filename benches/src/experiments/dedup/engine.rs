@@ -11,14 +11,13 @@ use tierflow_engine::{
 };
 use tierflow_tier_alloc::HostOptions;
 
-use super::Run;
 use super::workloads::{Size, WORKLOADS};
-use crate::experiments::wait_grown;
+use crate::experiments::{Run, wait_grown};
 
 /// Bytes of a chunk.
 const CHUNK: u32 = 128;
 
-pub(super) fn degree_vectors(run: &mut Run) -> Result<()> {
+pub(crate) fn degree_vectors(run: &mut Run) -> Result<()> {
     let device = open(Choice::Cuda { ordinal: 0 })?;
     let stream = device.stream()?;
     let size = Size {

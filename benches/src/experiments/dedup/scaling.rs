@@ -7,9 +7,9 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use tierflow_dedup::{Config, Method, gpu as kernels};
 
-use super::Run;
-use super::gpu::{Buffers, Gpu, Measured, To};
+use super::gpu::{Buffers, Gpu, Measured};
 use super::workloads::{Size, WORKLOADS};
+use crate::experiments::Run;
 use crate::machine;
 use crate::threads::on_threads;
 
@@ -25,7 +25,7 @@ struct Part {
     len: usize,
 }
 
-pub(super) fn strong(run: &mut Run) -> Result<()> {
+pub(crate) fn strong(run: &mut Run) -> Result<()> {
     let size = Size {
         bytes: if run.is_quick() { 64 << 20 } else { 1 << 30 },
         checkpoints: 10,
@@ -90,7 +90,7 @@ fn encode(parts: &mut [Part], state: &[u8], version: u64) -> Result<(f64, u64)> 
         } = part;
         barrier.wait();
         let began = Instant::now();
-        Ok((began, gpu.encode(lineage, buffers, version, To::Host)?))
+        Ok((began, gpu.encode(lineage, buffers, version)?))
     })?;
     let began = shares.iter().map(|(began, _)| *began).min();
     let ended = shares.iter().map(|(began, one)| *began + one.whole).max();

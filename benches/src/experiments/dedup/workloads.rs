@@ -91,7 +91,7 @@ pub(super) const WORKLOADS: &[Workload] = &[
 ];
 
 /// Bytes without any order.
-pub(super) fn random(len: usize, seed: u64) -> Vec<u8> {
+fn random(len: usize, seed: u64) -> Vec<u8> {
     let mut bytes = vec![0; len];
     fill(&mut bytes, seed);
     bytes
@@ -102,20 +102,6 @@ fn fill(bytes: &mut [u8], seed: u64) {
     words.for_each(|(at, word)| {
         let random = mix(seed << 40 ^ at as u64).to_le_bytes();
         word.copy_from_slice(&random[..word.len()]);
-    });
-}
-
-/// Changes one chunk in `every`, by a random choice, to new random bytes.
-pub(super) fn change(state: &mut [u8], chunk: usize, every: u64, round: u64) {
-    let chunks = state.par_chunks_mut(chunk).enumerate();
-    chunks.for_each(|(at, bytes)| {
-        let dice = mix(round << 40 ^ at as u64 ^ 0xABCD << 48);
-        if dice.is_multiple_of(every) {
-            for (word, n) in bytes.chunks_mut(8).zip(0..) {
-                let random = mix(dice.wrapping_add(n)).to_le_bytes();
-                word.copy_from_slice(&random[..word.len()]);
-            }
-        }
     });
 }
 

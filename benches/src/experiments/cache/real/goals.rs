@@ -16,7 +16,7 @@ struct Goals<'a> {
     hardware: Hardware,
 }
 
-pub(super) fn run(run: &mut Run) -> Result<()> {
+pub(crate) fn run(run: &mut Run) -> Result<()> {
     // A quarter of the history in a quarter of the caches is enough to see that all runs.
     let quarters = u32::from(run.is_quick());
     let machine = Machine::open(run, quarters)?;

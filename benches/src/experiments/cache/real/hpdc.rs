@@ -53,7 +53,7 @@ struct Hpdc<'a> {
     sizes: Sizes,
 }
 
-pub(super) fn run(run: &mut Run) -> Result<()> {
+pub(crate) fn run(run: &mut Run) -> Result<()> {
     let is_whole = std::env::var("TIERFLOW_SCALE").is_ok_and(|scale| scale == "paper");
     let machine = Machine::open(run, u32::from(!is_whole))?;
     let sizes = Sizes {
