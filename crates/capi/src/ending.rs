@@ -7,7 +7,7 @@ use tierflow_bind::{
     Level, LevelFilter, LogSink, at_exit, end_of_process, log_to, to_standard_error,
 };
 
-use crate::failure::{Failure, status};
+use crate::failure::{Failure, exported};
 
 static LOG: Once = Once::new();
 static EXIT: Once = Once::new();
@@ -54,9 +54,8 @@ extern "C" fn end_of_program() {
     let _ended_or_not = std::panic::catch_unwind(|| end_of_process(None));
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn tf_log(level: c_int, line: Option<LogLine>, context: *mut c_void) -> c_int {
-    status(|| {
+exported! {
+    fn tf_log(level: c_int, line: Option<LogLine>, context: *mut c_void) {
         let known = usize::try_from(level).ok().and_then(|at| LEVELS.get(at));
         let unknown = || Failure::argument(format!("{level} is no tf_log_level"));
         let (_, most) = *known.ok_or_else(unknown)?;
@@ -70,10 +69,7 @@ extern "C" fn tf_log(level: c_int, line: Option<LogLine>, context: *mut c_void) 
             })
         });
         LOG.call_once(|| ());
-        log_to(
-            most,
-            to_callback.unwrap_or_else(|| Arc::new(to_standard_error)),
-        );
+        log_to(most, to_callback.unwrap_or_else(|| Arc::new(to_standard_error)));
         Ok(())
-    })
+    }
 }

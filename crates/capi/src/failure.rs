@@ -33,6 +33,17 @@ pub(crate) fn status(call: impl FnOnce() -> Outcome) -> c_int {
     guarded(call).map_or_else(|status| status as c_int, |()| Status::Ok as c_int)
 }
 
+/// Exports functions under their names. Each answers C with a `tf_status`, made of its body by [`status`].
+macro_rules! exported {
+    ($(fn $name:ident($($argument:ident: $kind:ty),*) $body:block)*) => {
+        $(#[unsafe(no_mangle)]
+        extern "C" fn $name($($argument: $kind),*) -> std::ffi::c_int {
+            crate::failure::status(|| $body)
+        })*
+    };
+}
+pub(crate) use exported;
+
 /// Returns the message of this thread's last failed call.
 pub(crate) fn message() -> String {
     let read = |message: &RefCell<CString>| message.borrow().to_string_lossy().into_owned();

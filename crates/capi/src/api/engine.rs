@@ -8,7 +8,7 @@ use tierflow_engine::{Cache, Call, Region, RegionMut, Version, read_regions};
 
 use super::parts::open;
 use crate::core::Core;
-use crate::failure::{Failure, Outcome, Status, status};
+use crate::failure::{Failure, Outcome, Status, exported};
 use crate::ffi::{self, In, Out, RawStream, Text};
 use crate::handles::Handle;
 use crate::memory::{RawRegion, Span, disjoint, host_memory, spans};
@@ -40,6 +40,15 @@ pub(super) fn named<'a>(
     Ok((names, all.iter().map(|one| one.region).collect()))
 }
 
+/// Names and the host memory to restore them to.
+fn named_memory<'a>(
+    first: In<'_, RawNamed<'a>>,
+    count: usize,
+) -> Outcome<Vec<(&'a str, &'a mut [u8])>> {
+    let (names, raw) = named(first, count)?;
+    Ok(names.into_iter().zip(host_memory(&raw)?).collect())
+}
+
 /// The stream to copy on, where it matters which.
 pub(crate) fn order<'core>(
     core: &'core Core,
@@ -68,286 +77,142 @@ fn make<T: Into<Failure>>(
     make(call, &mut spans).map_err(T::into)
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn tf_checkpoint(
-    engine: Handle<Core>,
-    version: Version,
-    regions: In<'_, RawRegion>,
-    count: usize,
-    call: In<'_, RawCall>,
-) -> c_int {
-    status(|| {
+fn resize(engine: Handle<Core>, cache: Cache, bytes: usize, seconds: f64) -> Outcome<u64> {
+    let patience = ffi::patience(seconds)?;
+    Ok(engine.get()?.engine.resize(cache, bytes, patience)?)
+}
+
+exported! {
+    fn tf_checkpoint(engine: Handle<Core>, version: Version, regions: In<'_, RawRegion>, count: usize, call: In<'_, RawCall>) {
         let core = engine.get()?;
         let spans = spans(&core, regions.list(count, "regions")?)?;
         make(&core, spans, call, |call, spans| {
             let regions: Vec<Region<'_>> = spans.iter().map(Span::region).collect();
             call.checkpoint(version, &regions)
         })
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn tf_restore(
-    engine: Handle<Core>,
-    version: Version,
-    regions: In<'_, RawRegion>,
-    count: usize,
-    call: In<'_, RawCall>,
-) -> c_int {
-    status(|| {
+    fn tf_restore(engine: Handle<Core>, version: Version, regions: In<'_, RawRegion>, count: usize, call: In<'_, RawCall>) {
         let core = engine.get()?;
         let spans = spans(&core, disjoint(regions.list(count, "regions")?)?)?;
         make(&core, spans, call, |call, spans| {
             let mut regions: Vec<RegionMut<'_>> = spans.iter_mut().map(Span::region_mut).collect();
             call.restore(version, &mut regions)
         })
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn tf_checkpoint_named(
-    engine: Handle<Core>,
-    version: Version,
-    regions: In<'_, RawNamed<'_>>,
-    count: usize,
-    call: In<'_, RawCall>,
-) -> c_int {
-    status(|| {
+    fn tf_checkpoint_named(
+        engine: Handle<Core>, version: Version, regions: In<'_, RawNamed<'_>>, count: usize, call: In<'_, RawCall>
+    ) {
         let (core, (names, raw)) = (engine.get()?, named(regions, count)?);
         make(&core, spans(&core, &raw)?, call, |call, spans| {
             let regions = spans.iter().map(Span::region).zip(names);
             let regions: Vec<Region<'_>> = regions.map(|(one, name)| one.named(name)).collect();
             call.checkpoint(version, &regions)
         })
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn tf_restore_named(
-    engine: Handle<Core>,
-    version: Version,
-    regions: In<'_, RawNamed<'_>>,
-    count: usize,
-    call: In<'_, RawCall>,
-) -> c_int {
-    status(|| {
+    fn tf_restore_named(
+        engine: Handle<Core>, version: Version, regions: In<'_, RawNamed<'_>>, count: usize, call: In<'_, RawCall>
+    ) {
         let (core, (names, raw)) = (engine.get()?, named(regions, count)?);
-        make(
-            &core,
-            spans(&core, disjoint(&raw)?)?,
-            call,
-            |call, spans| {
-                let regions = spans.iter_mut().map(Span::region_mut);
-                let mut regions: Vec<(&str, RegionMut<'_>)> =
-                    names.into_iter().zip(regions).collect();
-                call.restore_regions(version, &mut regions)
-            },
-        )
-    })
-}
+        make(&core, spans(&core, disjoint(&raw)?)?, call, |call, spans| {
+            let regions = spans.iter_mut().map(Span::region_mut);
+            let mut regions: Vec<(&str, RegionMut<'_>)> = names.into_iter().zip(regions).collect();
+            call.restore_regions(version, &mut regions)
+        })
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn tf_region_size(
-    engine: Handle<Core>,
-    version: Version,
-    name: Text<'_>,
-    bytes: Out<u64>,
-) -> c_int {
-    status(|| {
+    fn tf_restore_rank(engine: Handle<Core>, version: Version, rank: u32, regions: In<'_, RawNamed<'_>>, count: usize) {
+        let (core, mut regions) = (engine.get()?, named_memory(regions, count)?);
+        Ok(read_regions(&core.engine.piece(version, Some(rank))?, &mut regions)?)
+    }
+
+    fn tf_restore_named_from(
+        directory: Text<'_>, version: Version, rank: u32, regions: In<'_, RawNamed<'_>>, count: usize
+    ) {
+        let (directory, mut regions) = (directory.read("directory")?, named_memory(regions, count)?);
+        Ok(open(directory)?.piece_of(version, rank)?.restore(&mut regions)?)
+    }
+
+    fn tf_region_size(engine: Handle<Core>, version: Version, name: Text<'_>, bytes: Out<u64>) {
         let name = name.read("name")?;
         let all = engine.get()?.engine.regions(version)?;
         let found = all.iter().find(|info| info.name == name);
         let none = || Failure::argument(format!("version {version} has no region {name:?}"));
         bytes.put(found.ok_or_else(none)?.length, "bytes")
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn tf_region_at(
-    engine: Handle<Core>,
-    version: Version,
-    index: usize,
-    name: Out<c_char>,
-    room: usize,
-    bytes: Out<u64>,
-) -> c_int {
-    status(|| {
+    fn tf_region_at(
+        engine: Handle<Core>, version: Version, index: usize, name: Out<c_char>, room: usize, bytes: Out<u64>
+    ) {
         let all = engine.get()?.engine.regions(version)?;
-        let none = || {
-            let text = format!("version {version} has {} regions", all.len());
-            Failure::new(Status::Unknown, text)
-        };
+        let none = || Failure::new(Status::Unknown, format!("version {version} has {} regions", all.len()));
         let region = all.get(index).ok_or_else(none)?;
         name.put_text(room, &region.name);
         bytes.put_if_asked(region.length);
         Ok(())
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn tf_restore_rank(
-    engine: Handle<Core>,
-    version: Version,
-    rank: u32,
-    regions: In<'_, RawNamed<'_>>,
-    count: usize,
-) -> c_int {
-    status(|| {
-        let (core, (names, raw)) = (engine.get()?, named(regions, count)?);
-        let mut regions: Vec<(&str, &mut [u8])> =
-            names.into_iter().zip(host_memory(&raw)?).collect();
-        let piece = core.engine.piece(version, Some(rank))?;
-        Ok(read_regions(&piece, &mut regions)?)
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn tf_restore_named_from(
-    directory: Text<'_>,
-    version: u64,
-    rank: u32,
-    regions: In<'_, RawNamed<'_>>,
-    count: usize,
-) -> c_int {
-    status(|| {
-        let (directory, (names, raw)) = (directory.read("directory")?, named(regions, count)?);
-        let mut regions: Vec<(&str, &mut [u8])> =
-            names.into_iter().zip(host_memory(&raw)?).collect();
-        let piece = open(directory)?.piece_of(version, rank)?;
-        Ok(piece.restore(&mut regions)?)
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn tf_hint(engine: Handle<Core>, versions: In<'_, Version>, count: usize) -> c_int {
-    status(|| {
+    fn tf_hint(engine: Handle<Core>, versions: In<'_, Version>, count: usize) {
         let (core, versions) = (engine.get()?, versions.list(count, "versions")?);
         core.engine.hint(versions.iter().copied());
         Ok(())
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn tf_forget_hints(engine: Handle<Core>) -> c_int {
-    status(|| engine.get().map(|core| core.engine.forget_hints(None)))
-}
+    fn tf_forget_hints(engine: Handle<Core>) { engine.get().map(|core| core.engine.forget_hints(None)) }
 
-#[unsafe(no_mangle)]
-extern "C" fn tf_forget_hints_of(
-    engine: Handle<Core>,
-    versions: In<'_, Version>,
-    count: usize,
-) -> c_int {
-    status(|| {
+    fn tf_forget_hints_of(engine: Handle<Core>, versions: In<'_, Version>, count: usize) {
         let (core, versions) = (engine.get()?, versions.list(count, "versions")?);
         core.engine.forget_hints(Some(versions));
         Ok(())
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn tf_reserve(engine: Handle<Core>, count: u64, first: Out<Version>) -> c_int {
-    status(|| first.put(engine.get()?.engine.reserve(count)?.start, "first"))
-}
+    fn tf_reserve(engine: Handle<Core>, count: u64, first: Out<Version>) {
+        first.put(engine.get()?.engine.reserve(count)?.start, "first")
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn tf_prefetch_start(engine: Handle<Core>) -> c_int {
-    status(|| engine.get().map(|core| core.engine.prefetch_start()))
-}
+    fn tf_prefetch_start(engine: Handle<Core>) { engine.get().map(|core| core.engine.prefetch_start()) }
 
-#[unsafe(no_mangle)]
-extern "C" fn tf_discard(engine: Handle<Core>, version: Version) -> c_int {
-    status(|| Ok(engine.get()?.engine.discard(version)?))
-}
+    fn tf_discard(engine: Handle<Core>, version: Version) { Ok(engine.get()?.engine.discard(version)?) }
 
-#[unsafe(no_mangle)]
-extern "C" fn tf_wait(engine: Handle<Core>, seconds: f64) -> c_int {
-    status(|| {
+    fn tf_wait(engine: Handle<Core>, seconds: f64) {
         let (core, patience) = (engine.get()?, ffi::patience(seconds)?);
         Ok(core.wait(Until::patience(patience))?)
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn tf_protect(engine: Handle<Core>) -> c_int {
-    status(|| Ok(engine.get()?.engine.protect()?))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn tf_wait_version(engine: Handle<Core>, version: Version, seconds: f64) -> c_int {
-    status(|| {
+    fn tf_wait_version(engine: Handle<Core>, version: Version, seconds: f64) {
         let (core, patience) = (engine.get()?, ffi::patience(seconds)?);
         Ok(core.engine.call().within(patience).wait_version(version)?)
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn tf_is_durable(engine: Handle<Core>, version: Version, durable: Out<c_int>) -> c_int {
-    status(|| {
-        let is_durable = engine.get()?.engine.is_durable(version);
-        durable.put(c_int::from(is_durable), "durable")
-    })
-}
+    fn tf_protect(engine: Handle<Core>) { Ok(engine.get()?.engine.protect()?) }
 
-#[unsafe(no_mangle)]
-extern "C" fn tf_latest(engine: Handle<Core>, before: Version, version: Out<Version>) -> c_int {
-    status(|| {
+    fn tf_is_durable(engine: Handle<Core>, version: Version, durable: Out<c_int>) {
+        durable.put(c_int::from(engine.get()?.engine.is_durable(version)), "durable")
+    }
+
+    fn tf_latest(engine: Handle<Core>, before: Version, version: Out<Version>) {
         let before = Some(before).filter(|before| *before != Version::MAX);
-        let latest = engine.get()?.engine.latest(before);
         let none = || Failure::new(Status::Unknown, "no version is held");
-        version.put(latest.ok_or_else(none)?, "version")
-    })
-}
+        version.put(engine.get()?.engine.latest(before).ok_or_else(none)?, "version")
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn tf_size(engine: Handle<Core>, version: Version, bytes: Out<u64>) -> c_int {
-    status(|| bytes.put(engine.get()?.engine.restore_size(version)?, "bytes"))
-}
+    fn tf_size(engine: Handle<Core>, version: Version, bytes: Out<u64>) {
+        bytes.put(engine.get()?.engine.restore_size(version)?, "bytes")
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn tf_versions(
-    engine: Handle<Core>,
-    versions: Out<Version>,
-    room: usize,
-    count: Out<usize>,
-) -> c_int {
-    status(|| {
+    fn tf_versions(engine: Handle<Core>, versions: Out<Version>, room: usize, count: Out<usize>) {
         let held = engine.get()?.engine.versions();
         versions.put_all(&held, room, "versions")?;
         count.put(held.len(), "count")
-    })
-}
+    }
 
-fn resize(
-    engine: Handle<Core>,
-    cache: Cache,
-    bytes: usize,
-    seconds: f64,
-    usable: &Out<u64>,
-) -> c_int {
-    status(|| {
-        let (core, patience) = (engine.get()?, ffi::patience(seconds)?);
-        usable.put_if_asked(core.engine.resize(cache, bytes, patience)?);
-        Ok(())
-    })
-}
+    fn tf_resize_device_cache(engine: Handle<Core>, bytes: usize, seconds: f64, usable: Out<u64>) {
+        resize(engine, Cache::Device, bytes, seconds).map(|bytes| usable.put_if_asked(bytes))
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn tf_resize_device_cache(
-    engine: Handle<Core>,
-    bytes: usize,
-    seconds: f64,
-    usable: Out<u64>,
-) -> c_int {
-    resize(engine, Cache::Device, bytes, seconds, &usable)
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn tf_resize_host_cache(
-    engine: Handle<Core>,
-    bytes: usize,
-    seconds: f64,
-    usable: Out<u64>,
-) -> c_int {
-    resize(engine, Cache::Host, bytes, seconds, &usable)
+    fn tf_resize_host_cache(engine: Handle<Core>, bytes: usize, seconds: f64, usable: Out<u64>) {
+        resize(engine, Cache::Host, bytes, seconds).map(|bytes| usable.put_if_asked(bytes))
+    }
 }

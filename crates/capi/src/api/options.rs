@@ -1,6 +1,6 @@
 //! Options, and engines that are opened and closed.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::c_char;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tierflow_bind::{Options, Pool, Until};
 use tierflow_tier_alloc::{HostPool, PoolOptions};
 
 use crate::core::Core;
-use crate::failure::{Failure, Outcome, status};
+use crate::failure::{Failure, Outcome, exported};
 use crate::ffi::{In, Out, Text};
 use crate::group::{Group, RawGroup};
 use crate::handles::{Handle, Named};
@@ -29,71 +29,42 @@ extern "C" fn tf_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn tf_options_new(options: Out<Handle<Shared>>) -> c_int {
-    status(|| options.put(Handle::new(Shared::default()), "options"))
-}
+exported! {
+    fn tf_options_new(options: Out<Handle<Shared>>) { options.put(Handle::new(Shared::default()), "options") }
 
-#[unsafe(no_mangle)]
-extern "C" fn tf_options_set(options: Handle<Shared>, key: Text<'_>, value: Text<'_>) -> c_int {
-    status(|| {
+    fn tf_options_set(options: Handle<Shared>, key: Text<'_>, value: Text<'_>) {
         let options = options.get()?;
         let (key, value) = (key.read("key")?, value.read("value")?);
         let unknown = || Err(Failure::argument(format!("no option is called {key:?}")));
         options.lock().set(key, value).unwrap_or_else(unknown)
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn tf_options_free(options: Handle<Shared>) -> c_int {
-    status(|| options.take().map(drop))
-}
+    fn tf_options_free(options: Handle<Shared>) { options.take().map(drop) }
 
-#[unsafe(no_mangle)]
-extern "C" fn tf_host_pool_new(bytes: u64, slab: u64, pool: Out<Handle<HostPool>>) -> c_int {
-    status(|| {
+    fn tf_host_pool_new(bytes: u64, slab: u64, pool: Out<Handle<HostPool>>) {
         let options = PoolOptions::new(bytes);
-        let options = match slab {
-            0 => options,
-            slab => options.slab(slab),
-        };
+        let options = if slab == 0 { options } else { options.slab(slab) };
         let made = HostPool::in_process(options).map_err(tierflow_engine::Error::from)?;
         pool.put(Handle::new(made), "pool")
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn tf_options_set_pool(options: Handle<Shared>, pool: Handle<HostPool>) -> c_int {
-    status(|| {
+    fn tf_options_set_pool(options: Handle<Shared>, pool: Handle<HostPool>) {
         let pool = HostPool::clone(&*pool.get()?);
         options.get()?.lock().host_pool = Some(Pool::Given(pool));
         Ok(())
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn tf_host_pool_free(pool: Handle<HostPool>) -> c_int {
-    status(|| pool.take().map(drop))
-}
+    fn tf_host_pool_free(pool: Handle<HostPool>) { pool.take().map(drop) }
 
-#[unsafe(no_mangle)]
-extern "C" fn tf_open(
-    options: Handle<Shared>,
-    group: In<'_, RawGroup>,
-    engine: Out<Handle<Core>>,
-) -> c_int {
-    status(|| {
+    fn tf_open(options: Handle<Shared>, group: In<'_, RawGroup>, engine: Out<Handle<Core>>) {
         let options = options.get()?.lock().clone();
         let group = group.read().as_ref().map(Group::new).transpose()?;
         engine.exists("engine")?;
         let core = Core::open(&options, group.map(Arc::new))?;
         engine.put(Handle::new(core), "engine")
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn tf_close(engine: Handle<Core>) -> c_int {
-    status(|| {
+    fn tf_close(engine: Handle<Core>) {
         let core = engine.take()?;
         let until = Until::patience(core.closing_patience());
         let closed = core.lends_nothing().and_then(|()| Ok(core.close(until)?));
@@ -104,19 +75,16 @@ extern "C" fn tf_close(engine: Handle<Core>) -> c_int {
                 Err(failure)
             }
         }
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn tf_end(engine: Handle<Core>) -> c_int {
-    status(|| {
+    fn tf_end(engine: Handle<Core>) {
         let core = engine.take()?;
         if let Err(failure) = core.lends_nothing() {
             engine.put_back(core);
             return Err(failure);
         }
         core.end(Duration::ZERO)
-    })
+    }
 }
 
 /// Ends an engine once what it took in is durable, if that outlives it; what is lost is named.

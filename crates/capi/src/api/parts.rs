@@ -1,11 +1,9 @@
 //! Any rank's part of a version, for a group of another size than the one that wrote it.
 
-use std::ffi::c_int;
-
 use tierflow_objects::History;
 use tierflow_store::Piece;
 
-use crate::failure::{Failure, Outcome, Status, status};
+use crate::failure::{Failure, Outcome, Status, exported};
 use crate::ffi::{In, Out, Text};
 use crate::memory::{RawRegion, host_memory};
 
@@ -16,50 +14,29 @@ pub(super) fn open(directory: &str) -> Outcome<History> {
     Ok(History::open(directory)?)
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn tf_find(
-    directory: Text<'_>,
-    before: u64,
-    version: Out<u64>,
-    ranks: Out<u32>,
-) -> c_int {
-    status(|| {
+exported! {
+    fn tf_find(directory: Text<'_>, before: u64, version: Out<u64>, ranks: Out<u32>) {
         let directory = directory.read("directory")?;
         let whole = open(directory)?.versions()?;
         let is_older = |found: u64| before == u64::MAX || found < before;
         let found = whole.iter().rev().find(|info| is_older(info.version));
-        let none = || {
-            let text = format!("{directory} holds no such version");
-            Failure::new(Status::Unknown, text)
-        };
+        let none = || Failure::new(Status::Unknown, format!("{directory} holds no such version"));
         let found = found.ok_or_else(none)?;
         version.put(found.version, "version")?;
         ranks.put(found.ranks, "ranks")
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn tf_part_size(directory: Text<'_>, version: u64, rank: u32, bytes: Out<u64>) -> c_int {
-    status(|| {
+    fn tf_part_size(directory: Text<'_>, version: u64, rank: u32, bytes: Out<u64>) {
         let piece = open(directory.read("directory")?)?.piece_of(version, rank)?;
         bytes.put(length(&piece), "bytes")
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn tf_restore_from(
-    directory: Text<'_>,
-    version: u64,
-    rank: u32,
-    regions: In<'_, RawRegion>,
-    count: usize,
-) -> c_int {
-    status(|| {
+    fn tf_restore_from(directory: Text<'_>, version: u64, rank: u32, regions: In<'_, RawRegion>, count: usize) {
         let directory = directory.read("directory")?;
         let mut targets = host_memory(regions.list(count, "regions")?)?;
         targets.retain(|target| !target.is_empty());
         scatter(&open(directory)?.piece_of(version, rank)?, &mut targets)
-    })
+    }
 }
 
 /// Bytes of a checkpoint, as its rank gave them.

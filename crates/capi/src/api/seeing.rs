@@ -1,11 +1,11 @@
 //! Metrics, reports and time lines of an engine.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::c_char;
 
 use tierflow_engine::Calls;
 
 use crate::core::Core;
-use crate::failure::{Failure, status};
+use crate::failure::{Failure, exported};
 use crate::ffi::{Out, Text};
 use crate::handles::Handle;
 
@@ -43,9 +43,8 @@ impl From<Calls> for RawCalls {
     }
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn tf_metrics_read(engine: Handle<Core>, to: Out<RawMetrics>) -> c_int {
-    status(|| {
+exported! {
+    fn tf_metrics_read(engine: Handle<Core>, to: Out<RawMetrics>) {
         let metrics = engine.get()?.engine.metrics();
         let mut restores_from = [0; TIERS];
         for (to, tier) in restores_from.iter_mut().zip(&metrics.tiers) {
@@ -59,17 +58,9 @@ extern "C" fn tf_metrics_read(engine: Handle<Core>, to: Out<RawMetrics>) -> c_in
             restores_from,
         };
         to.put(read, "metrics")
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn tf_report(
-    engine: Handle<Core>,
-    buffer: Out<c_char>,
-    size: usize,
-    length: Out<usize>,
-) -> c_int {
-    status(|| {
+    fn tf_report(engine: Handle<Core>, buffer: Out<c_char>, size: usize, length: Out<usize>) {
         let core = engine.get()?;
         let mut report = core.engine.metrics().to_string();
         for damage in core.engine.damage() {
@@ -80,14 +71,11 @@ extern "C" fn tf_report(
         }
         length.put_if_asked(buffer.put_text(size, &report));
         Ok(())
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn tf_write_timeline(engine: Handle<Core>, path: Text<'_>) -> c_int {
-    status(|| {
+    fn tf_write_timeline(engine: Handle<Core>, path: Text<'_>) {
         let (core, path) = (engine.get()?, path.read("path")?);
         let written = core.engine.write_timeline(path);
         written.map_err(|error| Failure::file(path.as_ref(), &error))
-    })
+    }
 }

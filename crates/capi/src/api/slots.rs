@@ -8,7 +8,7 @@ use tierflow_bind::{OrderAfter, Slot, SlotEnd, Until};
 use tierflow_engine::Version;
 
 use crate::core::Core;
-use crate::failure::{Failure, Outcome, status};
+use crate::failure::{Failure, Outcome, exported};
 use crate::ffi::{self, Out, RawStream};
 use crate::handles::{Handle, Named};
 
@@ -18,77 +18,62 @@ impl Named for Lent {
     const NAME: &'static str = "tf_slot";
 }
 
-fn until(seconds: f64) -> Outcome<Until<'static>> {
-    Ok(Until::patience(ffi::patience(seconds)?))
+fn produce(engine: Handle<Core>, version: Version, bytes: usize, seconds: f64) -> Outcome<Slot> {
+    let until = Until::patience(ffi::patience(seconds)?);
+    Ok(Slot::produce(
+        engine.get()?.handle(),
+        version,
+        bytes,
+        until,
+    )?)
+}
+
+fn consume(
+    engine: Handle<Core>,
+    version: Version,
+    seconds: f64,
+    bytes: &Out<usize>,
+) -> Outcome<Slot> {
+    let until = Until::patience(ffi::patience(seconds)?);
+    let lent = Slot::consume(engine.get()?.handle(), version, until)?;
+    bytes.put(lent.consumed().map_or(0, |slot| slot.len()), "bytes")?;
+    Ok(lent)
 }
 
 /// Answers with a slot and where its bytes are; a slot that cannot be answered with is given up.
-fn put(lent: Slot, slot: Out<Handle<Lent>>, address: Out<*mut c_void>) -> Outcome {
+fn put(lent: Slot, slot: &Out<Handle<Lent>>, address: &Out<*mut c_void>) -> Outcome {
     let at = std::ptr::with_exposed_provenance_mut(lent.address() as usize);
     address.put(at, "address")?;
     slot.exists("slot")?;
     slot.put(Handle::new(Mutex::new(lent)), "slot")
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn tf_produce(
-    engine: Handle<Core>,
-    version: Version,
-    bytes: usize,
-    slot: Out<Handle<Lent>>,
-    address: Out<*mut c_void>,
-) -> c_int {
-    tf_produce_within(engine, version, bytes, -1.0, slot, address)
-}
+exported! {
+    fn tf_produce(
+        engine: Handle<Core>, version: Version, bytes: usize, slot: Out<Handle<Lent>>, address: Out<*mut c_void>
+    ) {
+        put(produce(engine, version, bytes, -1.0)?, &slot, &address)
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn tf_produce_within(
-    engine: Handle<Core>,
-    version: Version,
-    bytes: usize,
-    seconds: f64,
-    slot: Out<Handle<Lent>>,
-    address: Out<*mut c_void>,
-) -> c_int {
-    status(|| {
-        let core = engine.get()?;
-        let lent = Slot::produce(core.handle(), version, bytes, until(seconds)?)?;
-        put(lent, slot, address)
-    })
-}
+    fn tf_produce_within(
+        engine: Handle<Core>, version: Version, bytes: usize, seconds: f64, slot: Out<Handle<Lent>>, address: Out<*mut c_void>
+    ) {
+        put(produce(engine, version, bytes, seconds)?, &slot, &address)
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn tf_consume(
-    engine: Handle<Core>,
-    version: Version,
-    slot: Out<Handle<Lent>>,
-    address: Out<*mut c_void>,
-    bytes: Out<usize>,
-) -> c_int {
-    tf_consume_within(engine, version, -1.0, slot, address, bytes)
-}
+    fn tf_consume(
+        engine: Handle<Core>, version: Version, slot: Out<Handle<Lent>>, address: Out<*mut c_void>, bytes: Out<usize>
+    ) {
+        put(consume(engine, version, -1.0, &bytes)?, &slot, &address)
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn tf_consume_within(
-    engine: Handle<Core>,
-    version: Version,
-    seconds: f64,
-    slot: Out<Handle<Lent>>,
-    address: Out<*mut c_void>,
-    bytes: Out<usize>,
-) -> c_int {
-    status(|| {
-        let core = engine.get()?;
-        let lent = Slot::consume(core.handle(), version, until(seconds)?)?;
-        let length = lent.consumed().map_or(0, |slot| slot.len());
-        bytes.put(length, "bytes")?;
-        put(lent, slot, address)
-    })
-}
+    fn tf_consume_within(
+        engine: Handle<Core>, version: Version, seconds: f64, slot: Out<Handle<Lent>>, address: Out<*mut c_void>, bytes: Out<usize>
+    ) {
+        put(consume(engine, version, seconds, &bytes)?, &slot, &address)
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn tf_slot_end(slot: Handle<Lent>, how: c_int, stream: RawStream) -> c_int {
-    status(|| {
+    fn tf_slot_end(slot: Handle<Lent>, how: c_int, stream: RawStream) {
         let how = match how {
             0 => SlotEnd::Cancel,
             1 => SlotEnd::Keep,
@@ -106,5 +91,5 @@ extern "C" fn tf_slot_end(slot: Handle<Lent>, how: c_int, stream: RawStream) -> 
             slot.put_back(Mutex::new(lent));
         }
         ended
-    })
+    }
 }

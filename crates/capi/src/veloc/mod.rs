@@ -55,20 +55,16 @@ fn client() -> Outcome<Arc<Client>> {
     Err(Failure::new(Status::Closed, text))
 }
 
-/// Runs a call. Failures are written to standard error, too, as VELOC's codes do not say what failed.
-fn told(name: &str, call: impl FnOnce() -> Outcome<c_int>) -> c_int {
-    told_as(name, FAILURE, call)
-}
-
-fn told_as(name: &str, failure: c_int, call: impl FnOnce() -> Outcome<c_int>) -> c_int {
+/// Runs a call. A failure is written to standard error, too, as VELOC's codes do not say what failed.
+fn told<T>(name: &str, failure: T, call: impl FnOnce() -> Outcome<T>) -> T {
     guarded(call).unwrap_or_else(|_| {
         to_standard_error(Level::Error, &format!("{name}: {}", message()));
         failure
     })
 }
 
-fn with(name: &str, call: impl FnOnce(&Client) -> Outcome) -> c_int {
-    told(name, || call(&*client()?).map(|()| SUCCESS))
+fn done(name: &str, call: impl FnOnce() -> Outcome) -> c_int {
+    told(name, FAILURE, || call().map(|()| SUCCESS))
 }
 
 fn init(file: &str, group: Option<Group>, alone: u32) -> Outcome {
@@ -96,124 +92,11 @@ extern "C" fn end_of_program() {
     let Some(client) = client.and_then(|mut client| client.take()) else {
         return;
     };
-    let _told = told("VELOC_Finalize was not called", || {
-        client.end_with_program().map(|()| SUCCESS)
+    let _told = done("VELOC_Finalize was not called", || {
+        client.end_with_program()
     });
     // Other threads may be in its calls, and the group may be gone.
     std::mem::forget(client);
-}
-
-fn named(call: &str, name: Text<'_>, run: impl FnOnce(&Client, &str) -> Outcome) -> c_int {
-    with(call, |client| run(client, name.read("name")?))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn VELOC_Init_single(id: u32, file: Text<'_>) -> c_int {
-    told("VELOC_Init_single", || {
-        init(file.or_empty("cfg_file")?, None, id).map(|()| SUCCESS)
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn VELOC_Init_group(group: In<'_, RawGroup>, file: Text<'_>) -> c_int {
-    told("VELOC_Init", || {
-        let missing = || Failure::argument("the group is null");
-        let group = Group::new(&group.read().ok_or_else(missing)?)?;
-        init(file.or_empty("cfg_file")?, Some(group), 0).map(|()| SUCCESS)
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn VELOC_Finalize(_drain: c_int) -> c_int {
-    told("VELOC_Finalize", || {
-        client()?;
-        let missing = || Failure::new(Status::Closed, "VELOC_Init was not called");
-        let client = CLIENT.get().write().take().ok_or_else(missing)?;
-        let client = Arc::try_unwrap(client).map_err(|client| {
-            *CLIENT.get().write() = Some(client);
-            Failure::argument("another thread is in a call of VELOC")
-        })?;
-        client.close().map(|()| SUCCESS)
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn VELOC_Engine() -> Handle<Core> {
-    guarded(|| Ok(client()?.handle)).unwrap_or(Handle::NONE)
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn VELOC_Mem_protect(id: c_int, at: *mut c_void, count: usize, size: usize) -> c_int {
-    let bytes = count.checked_mul(size);
-    with("VELOC_Mem_protect", |client| {
-        client.protect(DEFAULT, id, at, bytes)
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn VELOC_Region_protect(
-    id: c_int,
-    at: *mut c_void,
-    count: usize,
-    size: usize,
-    name: Text<'_>,
-) -> c_int {
-    let bytes = count.checked_mul(size);
-    named("VELOC_Region_protect", name, |client, name| {
-        client.protect(name, id, at, bytes)
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn VELOC_Mem_unprotect(id: c_int) -> c_int {
-    with("VELOC_Mem_unprotect", |client| {
-        client.unprotect(DEFAULT, id)
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn VELOC_Region_unprotect(id: c_int, name: Text<'_>) -> c_int {
-    named("VELOC_Region_unprotect", name, |client, name| {
-        client.unprotect(name, id)
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn VELOC_Mem_clear() -> c_int {
-    with("VELOC_Mem_clear", |client| client.unprotect_all(DEFAULT))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn VELOC_Region_clear(name: Text<'_>) -> c_int {
-    named("VELOC_Region_clear", name, Client::unprotect_all)
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn VELOC_Route_file(original: Text<'_>, routed: Out<c_char>) -> c_int {
-    with("VELOC_Route_file", |client| {
-        let path = client.route(original.read("original")?)?;
-        let path = String::from_utf8_lossy(path.as_os_str().as_bytes());
-        if path.len() >= ROUTED {
-            let text = format!("{path} does not fit into VELOC_MAX_NAME bytes");
-            return Err(Failure::argument(text));
-        }
-        routed.exists("routed")?;
-        // Some programs have room for the path alone.
-        routed.put_text(path.len() + 1, &path);
-        Ok(())
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn VELOC_Cleanup(name: Text<'_>) -> c_int {
-    named("VELOC_Cleanup", name, Client::clean)
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn VELOC_Checkpoint_begin(name: Text<'_>, version: c_int) -> c_int {
-    named("VELOC_Checkpoint_begin", name, |client, name| {
-        client.begin(name, version)
-    })
 }
 
 /// `VELOC_CKPT_*` and `VELOC_RECOVER_*`.
@@ -234,47 +117,137 @@ fn which(mode: c_int, ids: In<'_, c_int>, count: c_int) -> Outcome<Which> {
     }
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn VELOC_Checkpoint_selective(mode: c_int, ids: In<'_, c_int>, count: c_int) -> c_int {
-    with("VELOC_Checkpoint_selective", |client| {
-        client.take_in(&which(mode, ids, count)?)
-    })
+/// Exports functions under their names, or as part of those that are named behind `of`. Each answers with one of VELOC's codes.
+macro_rules! exported {
+    ($(fn $name:ident $(of $told:ident)? ($($argument:ident: $kind:ty),*) $body:block)*) => {
+        $(#[unsafe(no_mangle)]
+        extern "C" fn $name($($argument: $kind),*) -> c_int {
+            done([$(stringify!($told),)? stringify!($name)][0], || $body)
+        })*
+    };
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn VELOC_Checkpoint_mem() -> c_int {
-    with("VELOC_Checkpoint_mem", |client| client.take_in(&Which::All))
-}
+exported! {
+    fn VELOC_Init_single(id: u32, file: Text<'_>) { init(file.or_empty("cfg_file")?, None, id) }
 
-#[unsafe(no_mangle)]
-extern "C" fn VELOC_Checkpoint_end(success: c_int) -> c_int {
-    with("VELOC_Checkpoint_end", |client| client.end(success != 0))
-}
+    fn VELOC_Init_group of VELOC_Init (group: In<'_, RawGroup>, file: Text<'_>) {
+        let group = group.read().ok_or_else(|| Failure::argument("the group is null"))?;
+        init(file.or_empty("cfg_file")?, Some(Group::new(&group)?), 0)
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn VELOC_Checkpoint_wait() -> c_int {
-    with("VELOC_Checkpoint_wait", Client::wait)
-}
+    fn VELOC_Finalize(_drain: c_int) {
+        client()?;
+        let missing = || Failure::new(Status::Closed, "VELOC_Init was not called");
+        let client = CLIENT.get().write().take().ok_or_else(missing)?;
+        let client = Arc::try_unwrap(client).map_err(|client| {
+            *CLIENT.get().write() = Some(client);
+            Failure::argument("another thread is in a call of VELOC")
+        })?;
+        client.close()
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn VELOC_Checkpoint_finished() -> c_int {
-    told("VELOC_Checkpoint_finished", || {
-        Ok(match client()?.is_finished() {
-            true => SUCCESS,
-            false => FAILURE,
-        })
-    })
-}
+    fn VELOC_Mem_protect(id: c_int, at: *mut c_void, count: usize, size: usize) {
+        client()?.protect(DEFAULT, id, at, count.checked_mul(size))
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn VELOC_Checkpoint(name: Text<'_>, version: c_int) -> c_int {
-    named("VELOC_Checkpoint", name, |client, name| {
-        let waited = client.wait();
+    fn VELOC_Region_protect(id: c_int, at: *mut c_void, count: usize, size: usize, name: Text<'_>) {
+        client()?.protect(name.read("name")?, id, at, count.checked_mul(size))
+    }
+
+    fn VELOC_Mem_unprotect(id: c_int) { client()?.unprotect(DEFAULT, id) }
+
+    fn VELOC_Region_unprotect(id: c_int, name: Text<'_>) { client()?.unprotect(name.read("name")?, id) }
+
+    fn VELOC_Mem_clear() { client()?.unprotect_all(DEFAULT) }
+
+    fn VELOC_Region_clear(name: Text<'_>) { client()?.unprotect_all(name.read("name")?) }
+
+    fn VELOC_Route_file(original: Text<'_>, routed: Out<c_char>) {
+        let path = client()?.route(original.read("original")?)?;
+        let path = String::from_utf8_lossy(path.as_os_str().as_bytes());
+        if path.len() >= ROUTED {
+            return Err(Failure::argument(format!("{path} does not fit into VELOC_MAX_NAME bytes")));
+        }
+        routed.exists("routed")?;
+        // Some programs have room for the path alone.
+        routed.put_text(path.len() + 1, &path);
+        Ok(())
+    }
+
+    fn VELOC_Cleanup(name: Text<'_>) { client()?.clean(name.read("name")?) }
+
+    fn VELOC_Checkpoint_begin(name: Text<'_>, version: c_int) { client()?.begin(name.read("name")?, version) }
+
+    fn VELOC_Checkpoint_selective(mode: c_int, ids: In<'_, c_int>, count: c_int) {
+        client()?.take_in(&which(mode, ids, count)?)
+    }
+
+    fn VELOC_Checkpoint_mem() { client()?.take_in(&Which::All) }
+
+    fn VELOC_Checkpoint_end(success: c_int) { client()?.end(success != 0) }
+
+    fn VELOC_Checkpoint_wait() { client()?.wait() }
+
+    fn VELOC_Checkpoint(name: Text<'_>, version: c_int) {
+        let client = client()?;
+        let (name, waited) = (name.read("name")?, client.wait());
         // Begun nevertheless, as the other ranks begin it.
         client.begin(name, version)?;
         let taken = waited.and_then(|()| client.take_in(&Which::All));
         let ended = client.end(taken.is_ok());
         taken.and(ended)
+    }
+
+    fn VELOC_Restart_begin(name: Text<'_>, version: c_int) {
+        client()?.begin_restart(name.read("name")?, version, None)
+    }
+
+    fn VELOC_Restart_begin_rank of VELOC_Restart_begin (name: Text<'_>, version: c_int, rank: c_int) {
+        client()?.begin_restart(name.read("name")?, version, u32::try_from(rank).ok())
+    }
+
+    fn VELOC_Recover_selective(mode: c_int, ids: In<'_, c_int>, count: c_int) {
+        client()?.recover(&which(mode, ids, count)?)
+    }
+
+    fn VELOC_Recover_mem() { client()?.recover(&Which::All) }
+
+    fn VELOC_Restart_end(_success: c_int) { client()?.end_restart() }
+
+    fn VELOC_Restart(name: Text<'_>, version: c_int) { client()?.restart(name.read("name")?, version) }
+
+    fn VELOC_Restart_version of VELOC_Restart (version: c_int) {
+        let client = client()?;
+        client.restart(&client.name_of(version)?, version)
+    }
+
+    fn VELOC_Prefetch_enqueue(version: c_int) { client()?.enqueue(version) }
+
+    fn VELOC_Prefetch_start() { client()?.start_prefetches() }
+
+    fn VELOC_Observe(kind: c_int, observer: Option<Observer>, context: *mut c_void) {
+        let client = client()?;
+        let none = || Failure::argument(format!(
+            "{kind} cannot be observed, or the observer is null: pass VELOC_OBSERVE_CKPT_END and a function"
+        ));
+        let observer = observer.filter(|_| kind == AT_END).ok_or_else(none)?;
+        client.state.lock().observers.push((observer, Context(context)));
+        Ok(())
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn VELOC_Engine() -> Handle<Core> {
+    guarded(|| Ok(client()?.handle)).unwrap_or(Handle::NONE)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn VELOC_Checkpoint_finished() -> c_int {
+    told("VELOC_Checkpoint_finished", FAILURE, || {
+        Ok(match client()?.is_finished() {
+            true => SUCCESS,
+            false => FAILURE,
+        })
     })
 }
 
@@ -285,41 +258,17 @@ extern "C" fn VELOC_Restart_test(name: Text<'_>, version: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 extern "C" fn VELOC_Restart_test_rank(name: Text<'_>, version: c_int, rank: c_int) -> c_int {
-    told_as("VELOC_Restart_test", UNKNOWN, || {
-        let (client, name) = (client()?, name.read("name")?);
-        let newest = client.newest(name, version, u32::try_from(rank).ok())?;
+    told("VELOC_Restart_test", UNKNOWN, || {
+        let rank = u32::try_from(rank).ok();
+        let newest = client()?.newest(name.read("name")?, version, rank)?;
         let newest = newest.and_then(|newest| c_int::try_from(newest).ok());
         Ok(newest.unwrap_or(FAILURE))
     })
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn VELOC_Restart_begin(name: Text<'_>, version: c_int) -> c_int {
-    VELOC_Restart_begin_rank(name, version, -1)
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn VELOC_Restart_begin_rank(name: Text<'_>, version: c_int, rank: c_int) -> c_int {
-    named("VELOC_Restart_begin", name, |client, name| {
-        client.begin_restart(name, version, u32::try_from(rank).ok())
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn VELOC_Recover_selective(mode: c_int, ids: In<'_, c_int>, count: c_int) -> c_int {
-    with("VELOC_Recover_selective", |client| {
-        client.recover(&which(mode, ids, count)?)
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn VELOC_Recover_mem() -> c_int {
-    with("VELOC_Recover_mem", |client| client.recover(&Which::All))
-}
-
-#[unsafe(no_mangle)]
 extern "C" fn VELOC_Recover_size(id: c_int) -> c_int {
-    told("VELOC_Recover_size", || {
+    told("VELOC_Recover_size", FAILURE, || {
         let bytes = client()?.recover_size(id)?;
         let large = format!("region {id} has {bytes} bytes: call VELOC_Recover_bytes");
         c_int::try_from(bytes).map_err(|_| Failure::argument(large))
@@ -332,59 +281,9 @@ extern "C" fn VELOC_Recover_bytes(id: c_int) -> i64 {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn VELOC_Restart_end(_success: c_int) -> c_int {
-    with("VELOC_Restart_end", Client::end_restart)
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn VELOC_Restart(name: Text<'_>, version: c_int) -> c_int {
-    named("VELOC_Restart", name, |client, name| {
-        client.restart(name, version)
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn VELOC_Prefetch_enqueue(version: c_int) -> c_int {
-    with("VELOC_Prefetch_enqueue", |client| client.enqueue(version))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn VELOC_Prefetch_start() -> c_int {
-    with("VELOC_Prefetch_start", Client::start_prefetches)
-}
-
-#[unsafe(no_mangle)]
 extern "C" fn VELOC_Recover_size_of(version: c_int, id: c_int) -> i64 {
-    let size = || Ok(client()?.size_of(version, id)?.cast_signed());
-    guarded(size).unwrap_or_else(|_| {
-        to_standard_error(Level::Error, &format!("VELOC_Recover_size: {}", message()));
-        -1
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn VELOC_Restart_version(version: c_int) -> c_int {
-    with("VELOC_Restart", |client| {
-        client.restart(&client.name_of(version)?, version)
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn VELOC_Observe(
-    kind: c_int,
-    observer: Option<Observer>,
-    context: *mut c_void,
-) -> c_int {
-    with("VELOC_Observe", |client| {
-        let none = || {
-            Failure::argument(format!(
-                "{kind} cannot be observed, or the observer is null: pass VELOC_OBSERVE_CKPT_END and a function"
-            ))
-        };
-        let observer = observer.filter(|_| kind == AT_END).ok_or_else(none)?;
-        let mut state = client.state.lock();
-        state.observers.push((observer, Context(context)));
-        Ok(())
+    told("VELOC_Recover_size", -1, || {
+        Ok(client()?.size_of(version, id)?.cast_signed())
     })
 }
 
