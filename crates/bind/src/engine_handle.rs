@@ -252,15 +252,16 @@ impl EngineHandle {
         ended
     }
 
-    /// Has the version that can be durable by the deadline become so, or the one that is asked for: see [`Engine::suspend`].
+    /// Has the version that can be durable in so long become so, or the one that is asked for: see [`Engine::suspend`].
     ///
     /// # Errors
     /// As [`Engine::suspend`].
     pub fn suspend(
         self: &Arc<Self>,
         version: Option<Version>,
-        deadline: Instant,
+        patience: Duration,
     ) -> tierflow_engine::Result<Suspension> {
+        let deadline = Instant::now() + patience.min(LONGEST_JOB);
         let suspended = self.engine.suspend(version, deadline)?;
         Ok(Suspension {
             version: suspended.version(),
@@ -271,6 +272,9 @@ impl EngineHandle {
         })
     }
 }
+
+/// Longer than any job runs: no clock tells much longer times.
+pub const LONGEST_JOB: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 /// A suspension, which does not keep its engine open: see [`tierflow_engine::Suspension`].
 #[derive(Debug)]

@@ -114,7 +114,14 @@ impl Failure {
     /// A file that could not be used.
     #[must_use]
     pub fn file(path: &Path, error: &std::io::Error) -> Self {
-        Self::new(Status::Storage, format!("{}: {error}", path.display()))
+        let system = System {
+            errno: error.raw_os_error(),
+            path: Some(path.to_owned()),
+        };
+        Self {
+            system,
+            ..Self::new(Status::Storage, format!("{}: {error}", path.display()))
+        }
     }
 }
 

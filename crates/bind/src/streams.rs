@@ -236,6 +236,12 @@ impl<'a> Order<'a> {
         self.chosen
     }
 
+    /// Returns true if the device is a GPU.
+    #[must_use]
+    pub fn is_cuda(&self) -> bool {
+        self.streams.is_cuda()
+    }
+
     /// The device whose streams these are.
     #[must_use]
     pub fn device(&self) -> &'a Device {

@@ -9,6 +9,8 @@ use std::marker::PhantomData;
 use std::ptr;
 use std::time::Duration;
 
+use tierflow_bind::parse;
+
 use crate::failure::{Failure, Outcome};
 
 fn null(what: &str) -> Failure {
@@ -136,11 +138,10 @@ impl RawStream {
 
 /// Seconds, as C gives them: negative ones, and infinity, are for ever, which is the longest duration.
 pub(crate) fn patience(seconds: f64) -> Outcome<Duration> {
-    if seconds.is_nan() {
-        return Err(Failure::argument("a time is a number of seconds, not nan"));
-    }
-    if seconds < 0.0 {
-        return Ok(Duration::MAX);
-    }
-    Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
+    let seconds = if seconds < 0.0 {
+        f64::INFINITY
+    } else {
+        seconds
+    };
+    parse::patience(seconds).map_err(Failure::argument)
 }

@@ -144,19 +144,14 @@ impl Group {
     /// A number of every rank's.
     pub(crate) fn numbers(&self, mine: i64, patience: Duration) -> Outcome<Vec<i64>> {
         let all = self.gather(&mine.to_le_bytes(), patience).map_err(absent)?;
-        let all = all.as_chunks().0.iter();
-        Ok(all.map(|bytes| i64::from_le_bytes(*bytes)).collect())
+        Ok(words(&all).map(u64::cast_signed).collect())
     }
 
     /// Every rank's numbers, of which each may give as many as it has.
     pub(crate) fn lists(&self, mine: &[u64], patience: Duration) -> Outcome<Vec<Vec<u64>>> {
         let bytes: Vec<u8> = mine.iter().flat_map(|one| one.to_le_bytes()).collect();
         let all = self.all_gather(&bytes, patience).map_err(absent)?;
-        let list = |bytes: &Vec<u8>| {
-            let words = bytes.as_chunks().0.iter();
-            words.map(|word| u64::from_le_bytes(*word)).collect()
-        };
-        Ok(all.iter().map(list).collect())
+        Ok(all.iter().map(|bytes| words(bytes).collect()).collect())
     }
 
     /// Returns once every rank has called this. A rank that comes late to a meeting that the others gave up gets what they
@@ -180,8 +175,7 @@ impl Group {
             collective: Some(Arc::clone(self) as _),
             transport: self.messages.as_ref().map(|_| Arc::clone(self) as _),
         };
-        let failed = |error: StoreError| Failure::new(Status::Group, error.to_string());
-        ranks.agree_on_run(patience).map_err(failed)?;
+        ranks.agree_on_run(patience).map_err(absent)?;
         Ok(ranks)
     }
 
@@ -195,6 +189,11 @@ impl Group {
         let all = self.numbers(mine, patience)?;
         Ok(all.iter().filter(|other| **other == mine).count())
     }
+}
+
+fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    let words = bytes.as_chunks().0.iter();
+    words.map(|word| u64::from_le_bytes(*word))
 }
 
 fn absent(error: StoreError) -> Failure {
@@ -249,12 +248,7 @@ impl Collective for Group {
     fn all_gather(&self, mine: &[u8], patience: Duration) -> tierflow_store::Result<Vec<Vec<u8>>> {
         let begun = Instant::now();
         let lengths = self.gather(&(mine.len() as u64).to_le_bytes(), patience)?;
-        let lengths: Vec<usize> = lengths
-            .as_chunks()
-            .0
-            .iter()
-            .map(|bytes| u64::from_le_bytes(*bytes) as usize)
-            .collect();
+        let lengths: Vec<usize> = words(&lengths).map(|length| length as usize).collect();
         let longest = lengths.iter().copied().max().unwrap_or_default();
         let mut padded = mine.to_vec();
         padded.resize(longest, 0);

@@ -1,13 +1,15 @@
 //! What an argument is, where its bytes lie, and why it will not do.
 
+use pyo3::call::PyCallArgs;
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyCapsule, PyDict, PyTuple};
+use tierflow_bind::Order;
 use tierflow_engine::{Region, RegionMut};
 
 use crate::dtype::ArrayType;
-use crate::errors::{self, OrRaise};
+use crate::errors::{Answer, Raised};
 use crate::ffi::cuda_interface::Interface;
 use crate::ffi::dlpack::{
     CPU, CUDA, CUDA_HOST, CUDA_MANAGED, Described, HANDLES, Managed, VERSION,
@@ -16,7 +18,7 @@ use crate::ffi::exchange::Api;
 use crate::ffi::given::{Given, Hold};
 use crate::ffi::span::Span;
 use crate::ffi::view::View;
-use crate::order::Order;
+use crate::order;
 
 /// What a call does with an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +41,7 @@ impl Arrays {
         arrays: &Bound<'_, PyTuple>,
         access: Use,
         order: &mut Order<'_>,
-    ) -> PyResult<Self> {
+    ) -> Answer<Self> {
         let mut all = Vec::with_capacity(arrays.len());
         for (index, array) in arrays.iter().enumerate() {
             let which = Argument {
@@ -50,7 +52,7 @@ impl Arrays {
             all.push(which.given(order)?);
         }
         if access == Use::Write {
-            disjoint(arrays.py(), &all)?;
+            disjoint(&all)?;
         }
         Ok(Self(all))
     }
@@ -80,46 +82,17 @@ impl Arrays {
 }
 
 /// That no two of these share bytes.
-fn disjoint(py: Python<'_>, all: &[Given]) -> PyResult<()> {
+fn disjoint(all: &[Given]) -> Answer {
     for (index, one) in all.iter().enumerate() {
-        let others = all.iter().take(index);
-        if let Some(other) = others
-            .into_iter()
-            .position(|other| one.span().overlaps(other.span()))
-        {
-            return Err(errors::array(
-                py,
-                format!(
-                    "arrays {other} and {index} share memory: restore into arrays of their own"
-                ),
-            ));
+        let mut others = all.iter().take(index);
+        if let Some(other) = others.position(|other| one.span().overlaps(other.span())) {
+            return Err(Raised::array(format!(
+                "arrays {other} and {index} share memory: restore into arrays of their own"
+            )));
         }
     }
     Ok(())
 }
-
-/// Tensors of PyTorch's whose bytes do not lie in one place, by the attribute that says so, and the arrays to pass instead.
-const SCATTERED: [(&str, &str); 4] = [
-    (
-        "is_meta",
-        "it is a meta tensor, which has a shape and no bytes: make a real one, as torch.empty_like(t, device=\"cpu\") does",
-    ),
-    (
-        "is_nested",
-        "it is nested, and lies in several tensors: pass those, as *t.unbind()",
-    ),
-    (
-        "is_quantized",
-        "it is quantized: pass t.int_repr(), and keep its scale and its zero point",
-    ),
-    (
-        "is_sparse",
-        "it is sparse, and lies in several tensors: pass those, as t.indices() and t.values() of t.coalesce(), or t.to_dense()",
-    ),
-];
-/// The same of sparse tensors whose indices are compressed.
-const COMPRESSED: &str = "it is sparse, and lies in several tensors: pass those, as t.values(), with t.crow_indices() and t.col_indices() of CSR \
-     and BSR, or t.ccol_indices() and t.row_indices() of CSC and BSC; or pass t.to_dense()";
 
 /// One argument.
 struct Argument<'a, 'py> {
@@ -129,7 +102,7 @@ struct Argument<'a, 'py> {
 }
 
 impl<'py> Argument<'_, 'py> {
-    fn given(&self, order: &mut Order<'_>) -> PyResult<Given> {
+    fn given(&self, order: &mut Order<'_>) -> Answer<Given> {
         if View::is_spoken_by(self.array) {
             self.no_mask()?;
             if let Some(given) = self.by_buffer()? {
@@ -155,7 +128,7 @@ impl<'py> Argument<'_, 'py> {
     }
 
     /// `None` if the type has the protocol and this object of it does not.
-    fn by_buffer(&self) -> PyResult<Option<Given>> {
+    fn by_buffer(&self) -> Answer<Option<Given>> {
         let access = match self.access {
             Use::Read => 0,
             Use::Write => View::WRITABLE,
@@ -184,20 +157,14 @@ impl<'py> Argument<'_, 'py> {
     }
 
     /// Why there was no view, or the view, if all that it lacks is a name for its element type.
-    fn look_again(&self, refused: PyErr, access: i32) -> PyResult<Option<View>> {
+    fn look_again(&self, refused: PyErr, access: i32) -> Answer<Option<View>> {
         let py = self.array.py();
         if let Ok(view) = View::of(self.array, View::IN_C_ORDER | access) {
             let dtype = self.array.getattr_opt(intern!(py, "dtype"))?;
-            let has_objects = match dtype {
-                Some(dtype) => match dtype.getattr_opt(intern!(py, "hasobject"))? {
-                    Some(has) => has.is_truthy()?,
-                    None => false,
-                },
-                None => false,
-            };
-            return match has_objects {
-                true => Err(self.holds_objects()),
-                false => Ok(Some(view)),
+            let has = dtype.map(|dtype| dtype.getattr_opt(intern!(py, "hasobject")));
+            return match has.transpose()?.flatten() {
+                Some(has) if has.is_truthy()? => Err(self.holds_objects()),
+                _ => Ok(Some(view)),
             };
         }
         match View::of(self.array, View::STRIDED) {
@@ -207,11 +174,11 @@ impl<'py> Argument<'_, 'py> {
             Ok(view) => Err(self.is_not_contiguous(view.is_fortran())),
             // A slot in device memory, say.
             Err(_) if self.array.hasattr(intern!(py, "__dlpack_device__"))? => Ok(None),
-            Err(_) => Err(refused),
+            Err(_) => Err(refused.into()),
         }
     }
 
-    fn by_exchange(&self, api: Api, order: &mut Order<'_>) -> PyResult<Given> {
+    fn by_exchange(&self, api: Api, order: &mut Order<'_>) -> Answer<Given> {
         self.no_gradient()?;
         let (described, hold) = api.describe(self.array)?;
         let device = described.device;
@@ -219,12 +186,12 @@ impl<'py> Argument<'_, 'py> {
         let given = self.checked(described, order, hold)?;
         if given.is_on_device() {
             let py = self.array.py();
-            order.after(py, api.stream(py, device)?)?;
+            order::after(py, order, api.stream(py, device)?)?;
         }
         Ok(given)
     }
 
-    fn by_dlpack(&self, order: &mut Order<'_>) -> PyResult<Given> {
+    fn by_dlpack(&self, order: &mut Order<'_>) -> Answer<Given> {
         let py = self.array.py();
         self.no_gradient()?;
         if self.access == Use::Write && self.is_of("jax") {
@@ -233,7 +200,7 @@ impl<'py> Argument<'_, 'py> {
         let device = self.array.call_method0(intern!(py, "__dlpack_device__"))?;
         let (kind, _number): (i32, i32) = device.extract()?;
         let stream = match kind {
-            CUDA | CUDA_MANAGED if order.is_cuda() => Some(order.handle(py)?),
+            CUDA | CUDA_MANAGED if order.is_cuda() => Some(py.detach(|| order.handle())?),
             _ => None,
         };
         let method = self.array.getattr(intern!(py, "__dlpack__"))?;
@@ -255,22 +222,21 @@ impl<'py> Argument<'_, 'py> {
     }
 
     /// The refusal of `__dlpack__`, in words of ours where they say more.
-    fn refused(&self, error: PyErr) -> PyErr {
+    fn refused(&self, error: PyErr) -> Raised {
         let py = self.array.py();
         if !error.is_instance_of::<PyBufferError>(py) {
-            return error;
+            return error.into();
         }
         let said = error.value(py).to_string();
         let ours = self.error(&format!("it does not give its memory away: {said}"));
-        ours.set_cause(py, Some(error));
-        ours
+        ours.because(py, error)
     }
 
     fn by_cuda_interface(
         &self,
         interface: Bound<'py, PyAny>,
         order: &mut Order<'_>,
-    ) -> PyResult<Given> {
+    ) -> Answer<Given> {
         let py = self.array.py();
         let interface = Interface::read(&interface)?;
         if self.access == Use::Write && interface.is_read_only {
@@ -287,18 +253,17 @@ impl<'py> Argument<'_, 'py> {
             Some(cuda) => cuda.owner_of(interface.span.address()),
             None => Ok(None),
         };
-        let owner = owner.or_raise(py)?;
         let array = ArrayType::of_typestr(&interface.typestr, interface.shape);
-        let given = self.on_device(interface.span, owner, order, Hold::Nothing)?;
+        let given = self.on_device(interface.span, owner?, order, Hold::Nothing)?;
         let given = given.typed(array);
         if let (Some(stream), true) = (interface.stream, given.is_on_device()) {
-            order.after(py, stream)?;
+            order::after(py, order, stream)?;
         }
         Ok(given)
     }
 
     /// What a tensor said of itself will do.
-    fn checked(&self, tensor: Described, order: &Order<'_>, hold: Hold) -> PyResult<Given> {
+    fn checked(&self, tensor: Described, order: &Order<'_>, hold: Hold) -> Answer<Given> {
         if self.access == Use::Write && tensor.is_read_only == Some(true) {
             return Err(self.is_read_only());
         }
@@ -331,8 +296,7 @@ impl<'py> Argument<'_, 'py> {
         number: Option<usize>,
         order: &Order<'_>,
         hold: Hold,
-    ) -> PyResult<Given> {
-        let py = self.array.py();
+    ) -> Answer<Given> {
         if span.bytes() == 0 {
             return Ok(Given::on_host(span, hold));
         }
@@ -349,11 +313,11 @@ impl<'py> Argument<'_, 'py> {
                  own"
             )));
         }
-        Given::on_device(span, order.device(), hold).or_raise(py)
+        Ok(Given::on_device(span, order.device(), hold)?)
     }
 
     /// That the array is more than a description of others.
-    fn has_memory(&self, span: Span) -> PyResult<()> {
+    fn has_memory(&self, span: Span) -> Answer {
         if span.address() == 0 && span.bytes() > 0 {
             return Err(self.error(
                 "it has no memory of its own: pass what it is made of, such as t.to_local()",
@@ -363,7 +327,7 @@ impl<'py> Argument<'_, 'py> {
     }
 
     /// Refuses masked arrays of NumPy's and of its subclasses: their buffer has the data alone.
-    fn no_mask(&self) -> PyResult<()> {
+    fn no_mask(&self) -> Answer {
         let py = self.array.py();
         match self.array.getattr_opt(intern!(py, "_mask"))? {
             None => Ok(()),
@@ -373,46 +337,8 @@ impl<'py> Argument<'_, 'py> {
         }
     }
 
-    /// The error of a tensor that has no bytes in one place, in words of ours.
-    fn without_memory(&self, error: PyErr) -> PyErr {
-        let py = self.array.py();
-        let attribute = |name: &str| self.array.getattr_opt(name).ok().flatten();
-        let is =
-            |name: &str| attribute(name).is_some_and(|answer| answer.is_truthy().unwrap_or(false));
-        let known = SCATTERED.iter().find(|(name, _)| is(name));
-        let what = match (known, attribute("layout")) {
-            (Some((_, what)), _) => *what,
-            (None, Some(layout)) if layout.to_string() != "torch.strided" => COMPRESSED,
-            _ => return error,
-        };
-        let ours = self.error(what);
-        ours.set_cause(py, Some(error));
-        ours
-    }
-
-    /// The error of an object that is no array.
-    fn no_array(&self) -> PyErr {
-        let has = |name: &str| self.array.hasattr(name).unwrap_or(false);
-        let what = match () {
-            () if self.is_of("jax") && self.kind().ends_with("KeyArray") => {
-                "pass its numbers, as jax.random.key_data(a)"
-            }
-            () if self.is_of("jax") && self.kind().ends_with("Tracer") => {
-                "it stands for an array while JAX compiles a function: call the engine outside of that function; for loops, \
-                 see tierflow.jax.scan"
-            }
-            () if has("toarray") => "pass the arrays that it is made of, or a.toarray()",
-            () if has("todense") => "pass the arrays that it is made of, or a.todense()",
-            () => {
-                "pass arrays of NumPy, CuPy, PyTorch or JAX, or whatever has the buffer protocol, DLPack or \
-                 __cuda_array_interface__; for numbers, np.asarray(a)"
-            }
-        };
-        PyTypeError::new_err(format!("array {} is a {}: {what}", self.index, self.kind()))
-    }
-
     /// Refuses arrays that need gradients: autograd would not see the copy.
-    fn no_gradient(&self) -> PyResult<()> {
+    fn no_gradient(&self) -> Answer {
         let py = self.array.py();
         let requires = self.array.getattr_opt(intern!(py, "requires_grad"))?;
         match requires {
@@ -423,7 +349,7 @@ impl<'py> Argument<'_, 'py> {
     }
 
     /// Refuses tensors whose bytes are not their numbers: PyTorch may defer a conjugation or a negation to the reader.
-    fn no_lazy_math(&self) -> PyResult<()> {
+    fn no_lazy_math(&self) -> Answer {
         let py = self.array.py();
         for (asks, resolve) in [
             (intern!(py, "is_conj"), "t.resolve_conj()"),
@@ -441,43 +367,54 @@ impl<'py> Argument<'_, 'py> {
         Ok(())
     }
 
-    fn is_not_contiguous(&self, is_fortran: bool) -> PyErr {
-        let copy = match () {
-            () if self.is_of("torch") => "t.contiguous()",
-            () if self.is_of("cupy") => "cp.ascontiguousarray(a)",
-            () => "np.ascontiguousarray(a)",
-        };
-        let instead = match (self.access, is_fortran) {
-            (_, true) => format!(
-                "its first index runs fastest: pass a.T, which has the same bytes in C order, every time, or {copy}"
-            ),
-            (Use::Read, false) => {
-                format!("its bytes do not lie in one run in C order: pass {copy}")
-            }
-            (Use::Write, false) => format!(
-                "its bytes do not lie in one run in C order: restore to b = {copy}, then a[...] = b"
-            ),
-        };
-        self.error(&instead)
+    /// What a function of `tierflow/_refusals.py` says of this array.
+    fn words(&self, why: &str, given: impl PyCallArgs<'py>) -> PyResult<Option<String>> {
+        let refusals = self.array.py().import("tierflow._refusals")?;
+        refusals.getattr(why)?.call1(given)?.extract()
     }
 
-    fn is_read_only(&self) -> PyErr {
-        if self.is_of("jax") {
-            return self.error(
-                "arrays of JAX never change: restore to a NumPy array, or make a new one of what comes back, as \
-                 jnp.asarray(engine.restore(version))",
-            );
+    fn refused_as(&self, why: &str, given: impl PyCallArgs<'py>) -> Raised {
+        match self.words(why, given) {
+            Ok(words) => self.error(&words.unwrap_or_default()),
+            Err(error) => error.into(),
         }
-        self.error("it is read-only: restore to a copy that may be written, as of a.copy() or bytearray(a)")
     }
 
-    fn holds_objects(&self) -> PyErr {
+    fn is_not_contiguous(&self, is_fortran: bool) -> Raised {
+        let is_restored = self.access == Use::Write;
+        self.refused_as("not_contiguous", (self.array, is_restored, is_fortran))
+    }
+
+    fn is_read_only(&self) -> Raised {
+        self.refused_as("read_only", (self.array,))
+    }
+
+    /// The error of a tensor that has no bytes in one place, in words of ours.
+    fn without_memory(&self, error: Raised) -> Raised {
+        match self.words("scattered", (self.array,)) {
+            Ok(Some(words)) => self.error(&words).because(self.array.py(), error.into()),
+            _ => error,
+        }
+    }
+
+    /// The error of an object that is no array.
+    fn no_array(&self) -> Raised {
+        match self.words("no_array", (self.array,)) {
+            Ok(words) => {
+                let (index, kind, words) = (self.index, self.kind(), words.unwrap_or_default());
+                PyTypeError::new_err(format!("array {index} is a {kind}: {words}")).into()
+            }
+            Err(error) => error.into(),
+        }
+    }
+
+    fn holds_objects(&self) -> Raised {
         self.error("its elements are Python objects, whose bytes are addresses: give it a dtype of numbers, or pickle it")
     }
 
-    fn error(&self, what: &str) -> PyErr {
-        let (py, index, kind) = (self.array.py(), self.index, self.kind());
-        errors::array(py, format!("array {index}, a {kind}: {what}"))
+    fn error(&self, what: &str) -> Raised {
+        let (index, kind) = (self.index, self.kind());
+        Raised::array(format!("array {index}, a {kind}: {what}"))
     }
 
     /// Its type, in full.

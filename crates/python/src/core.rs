@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use tierflow_bind::{Door, EngineHandle, Failure, Options};
 
-use crate::errors::{self, OrRaise};
+use crate::errors::{self, Answer};
 use crate::ffi::detached::detached;
 use crate::logging;
 use crate::patience::watched;
@@ -13,7 +13,7 @@ use crate::patience::watched;
 /// An engine and what its calls share.
 pub(crate) type Core = Arc<EngineHandle>;
 
-pub(crate) fn open(py: Python<'_>, options: Options) -> PyResult<Core> {
+pub(crate) fn open(py: Python<'_>, options: Options) -> Answer<Core> {
     let door = Door {
         detached,
         lost,
@@ -21,19 +21,12 @@ pub(crate) fn open(py: Python<'_>, options: Options) -> PyResult<Core> {
         ..Door::default()
     };
     logging::follow_level(py)?;
-    py.detach(|| EngineHandle::open(options, door)).or_raise(py)
+    Ok(py.detach(|| EngineHandle::open(options, door))?)
 }
 
 /// Tells which versions were lost with an engine that nobody closed, wherever its last user lets go of it.
 fn lost(failure: &Failure) {
-    let told = Python::try_attach(|py| {
-        // An object may go while an exception is on its way.
-        let on_its_way = PyErr::take(py);
-        errors::warn(py, failure);
-        if let Some(error) = on_its_way {
-            error.restore(py);
-        }
-    });
+    let told = logging::aside(|py| errors::warn(py, failure));
     if told.is_none() {
         eprintln!("tierflow: {failure}");
     }
@@ -42,7 +35,5 @@ fn lost(failure: &Failure) {
 /// Ends the engines that are still there when the interpreter ends, and warns of what is lost by that.
 #[pyfunction]
 pub(crate) fn end_of_process(py: Python<'_>) -> PyResult<()> {
-    let ((), raised) =
-        watched(|interrupt| py.detach(|| tierflow_bind::end_of_process(Some(interrupt))));
-    raised.map_or(Ok(()), Err)
+    watched(|interrupt| py.detach(|| tierflow_bind::end_of_process(Some(interrupt)))).1
 }

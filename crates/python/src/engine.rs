@@ -10,21 +10,21 @@ use std::path::PathBuf;
 use parking_lot::RwLock;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use tierflow_bind::Slot;
+use tierflow_bind::{Failure, Slot};
 use tierflow_device::Kind;
 use tierflow_engine::{Cache, RegionMut, Version, read_regions};
+use tierflow_store::Gone;
 
 use self::named::{Checkpointed, agree, parts};
 use crate::array::{Arrays, Use};
 use crate::core::Core;
 use crate::dtype::DType;
-use crate::errors::{self, OrRaise};
-use crate::metrics;
+use crate::errors::{Answer, Number};
 use crate::options::{self, Bytes};
-use crate::order::Order;
 use crate::patience::{self, Patience};
 use crate::slot::{ConsumeSlot, Layout, ProduceSlot};
 use crate::suspending::Suspension;
+use crate::{metrics, order};
 
 #[doc = include_str!("engine.md")]
 #[pyclass(frozen, subclass, weakref, module = "tierflow")]
@@ -54,8 +54,8 @@ impl Engine {
                           policy=None, dedup=None, dedup_reads=None, compress=None, timeline=0, evict_while_growing=False, \
                           closing_patience=60.0)"
     )]
-    fn new(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
-        let options = options::of_keywords(py, options)?;
+    fn new(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> Answer<Self> {
+        let options = options::of_keywords(options)?;
         let group = (options.ranks.rank, options.ranks.ranks);
         let directory = options.external.clone();
         let directory = directory.or_else(|| options.node_local.clone());
@@ -80,22 +80,22 @@ impl Engine {
     fn checkpoint(
         &self,
         py: Python<'_>,
-        version: Version,
+        version: Number,
         arrays: &Bound<'_, PyTuple>,
         names: Option<&Bound<'_, PyAny>>,
         stream: Option<&Bound<'_, PyAny>>,
         timeout: Option<f64>,
-    ) -> PyResult<()> {
-        let patience = Patience::new(py, timeout)?;
-        let core = self.core(py)?;
-        let mut order = Order::new(&core.streams, stream)?;
+    ) -> Answer {
+        let patience = Patience::new(timeout)?;
+        let core = self.core()?;
+        let mut order = order::behind(&core.streams, stream)?;
         let given = Arrays::of(arrays, Use::Read, &mut order)?;
-        let what = Checkpointed::new(py, &given, named::names_of(names)?)?;
+        let what = Checkpointed::new(&given, named::names_of(names)?)?;
         let regions = what.regions(given.regions());
         let stream = order.stream();
         patience.spend(py, |until| {
             let call = until.of(&core.engine).on(stream);
-            call.checkpoint(version, &regions)
+            call.checkpoint(version.0, &regions)
         })
     }
 
@@ -109,15 +109,15 @@ impl Engine {
     fn restore<'py>(
         &self,
         py: Python<'py>,
-        version: Version,
+        version: Number,
         arrays: &Bound<'py, PyTuple>,
         stream: Option<&Bound<'py, PyAny>>,
         timeout: Option<f64>,
-    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+    ) -> Answer<Option<Bound<'py, PyAny>>> {
         if arrays.is_empty() {
-            return self.restore_new(py, version, stream, timeout).map(Some);
+            return self.restore_new(py, version.0, stream, timeout).map(Some);
         }
-        self.restore_into(py, version, arrays, stream, timeout)?;
+        self.restore_into(py, version.0, arrays, stream, timeout)?;
         Ok(None)
     }
 
@@ -127,15 +127,15 @@ impl Engine {
     fn produce(
         &self,
         py: Python<'_>,
-        version: Version,
+        version: Number,
         shape: &Bound<'_, PyAny>,
         dtype: &Bound<'_, PyAny>,
         timeout: Option<f64>,
-    ) -> PyResult<ProduceSlot> {
-        let patience = Patience::new(py, timeout)?;
-        let core = self.core(py)?;
+    ) -> Answer<ProduceSlot> {
+        let patience = Patience::new(timeout)?;
+        let core = self.core()?;
         let layout = Layout::of(shape, DType::of(dtype)?)?;
-        let bytes = layout.bytes();
+        let (version, bytes) = (version.0, layout.bytes());
         let slot = patience.spend(py, |until| Slot::produce(&core, version, bytes, until));
         Ok(ProduceSlot::new(slot?, layout, version))
     }
@@ -146,15 +146,15 @@ impl Engine {
     fn consume(
         &self,
         py: Python<'_>,
-        version: Version,
+        version: Number,
         shape: Option<&Bound<'_, PyAny>>,
         dtype: Option<&Bound<'_, PyAny>>,
         timeout: Option<f64>,
-    ) -> PyResult<ConsumeSlot> {
-        let patience = Patience::new(py, timeout)?;
-        let core = self.core(py)?;
-        let size = py.detach(|| core.engine.restore_size(version));
-        let layout = Layout::held(py, (version, size.or_raise(py)?), shape, dtype)?;
+    ) -> Answer<ConsumeSlot> {
+        let patience = Patience::new(timeout)?;
+        let (version, core) = (version.0, self.core()?);
+        let size = py.detach(|| core.engine.restore_size(version))?;
+        let layout = Layout::held(py, (version, size), shape, dtype)?;
         let slot = patience.spend(py, |until| Slot::consume(&core, version, until));
         Ok(ConsumeSlot::new(slot?, layout, version))
     }
@@ -163,7 +163,7 @@ impl Engine {
     ///
     /// Hints may come at any time, in parts, and name versions not written yet. They are advice: wrong, missing and late ones
     /// cost time, never correctness.
-    fn hint(&self, py: Python<'_>, versions: &Bound<'_, PyAny>) -> PyResult<()> {
+    fn hint(&self, py: Python<'_>, versions: &Bound<'_, PyAny>) -> Answer {
         let order = patience::all_of(py, versions)?;
         self.detached(py, |engine| engine.hint(order))
     }
@@ -171,7 +171,7 @@ impl Engine {
     /// Withdraws the hints of `versions`, or all hints given so far. Hints given after this count. Several users of one engine
     /// each name the versions that they hinted.
     #[pyo3(signature = (versions = None))]
-    fn forget_hints(&self, py: Python<'_>, versions: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+    fn forget_hints(&self, py: Python<'_>, versions: Option<&Bound<'_, PyAny>>) -> Answer {
         let versions = versions.map(|versions| patience::all_of(py, versions));
         let versions = versions.transpose()?;
         self.detached(py, |engine| engine.forget_hints(versions.as_deref()))
@@ -179,22 +179,20 @@ impl Engine {
 
     /// Reserves `count` consecutive numbers for new versions, as a range: above all that versions of this engine have or had,
     /// that hints name, and that other calls returned. So several users of one engine choose numbers that never meet.
-    fn reserve<'py>(&self, py: Python<'py>, count: u64) -> PyResult<Bound<'py, PyAny>> {
-        let reserved = self.detached(py, |engine| engine.reserve(count))?;
-        let reserved = reserved.or_raise(py)?;
+    fn reserve<'py>(&self, py: Python<'py>, count: u64) -> Answer<Bound<'py, PyAny>> {
+        let reserved = self.tried(py, |engine| engine.reserve(count))?;
         let range = py.import("builtins")?.getattr("range")?;
-        range.call1((reserved.start, reserved.end))
+        Ok(range.call1((reserved.start, reserved.end))?)
     }
 
     /// Lets prefetching begin, before the first restore does.
-    fn prefetch_start(&self, py: Python<'_>) -> PyResult<()> {
+    fn prefetch_start(&self, py: Python<'_>) -> Answer {
         self.detached(py, tierflow_engine::Engine::prefetch_start)
     }
 
     /// Gives `version` up, restored or not.
-    fn discard(&self, py: Python<'_>, version: Version) -> PyResult<()> {
-        self.detached(py, |engine| engine.discard(version))?
-            .or_raise(py)
+    fn discard(&self, py: Python<'_>, version: Number) -> Answer {
+        self.tried(py, |engine| engine.discard(version.0))
     }
 
     /// Waits until every version taken in lies on the lowest tier: where that outlives the engine, they are there to stay.
@@ -202,21 +200,22 @@ impl Engine {
     /// `timeout` is in seconds; when it is over, `TimedOutError`, and the versions are still on their way. Ctrl-C ends the wait,
     /// too.
     #[pyo3(signature = (timeout = None))]
-    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        self.patiently(py, timeout, |core, until| core.wait(until))
+    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> Answer {
+        let (patience, core) = (Patience::new(timeout)?, self.core()?);
+        patience.spend(py, |until| core.wait(until))
     }
 
     /// The names of the regions of `version`, and their bytes, in their order.
-    fn regions(&self, py: Python<'_>, version: Version) -> PyResult<Vec<(String, u64)>> {
-        let regions = self.detached(py, |engine| engine.regions(version))?;
-        let regions = regions.or_raise(py)?.into_iter();
+    fn regions(&self, py: Python<'_>, version: Number) -> Answer<Vec<(String, u64)>> {
+        let regions = self.tried(py, |engine| engine.regions(version.0))?;
+        let regions = regions.into_iter();
         Ok(regions.map(|info| (info.name, info.length)).collect())
     }
 
     /// The regions of `version` in their order: name, element type, shape and bytes of each. The type is `None` for bytes.
-    fn layout(&self, py: Python<'_>, version: Version) -> PyResult<Vec<Described>> {
-        let regions = self.detached(py, |engine| engine.regions(version))?;
-        Ok(described(&regions.or_raise(py)?))
+    fn layout(&self, py: Python<'_>, version: Number) -> Answer<Vec<Described>> {
+        let regions = self.tried(py, |engine| engine.regions(version.0))?;
+        Ok(described(&regions))
     }
 
     /// Brings these regions of `version` back, by a mapping of names to arrays, which have the types and shapes that were checkpointed,
@@ -225,18 +224,18 @@ impl Engine {
     fn restore_regions(
         &self,
         py: Python<'_>,
-        version: Version,
+        version: Number,
         regions: &Bound<'_, PyAny>,
         stream: Option<&Bound<'_, PyAny>>,
         timeout: Option<f64>,
-    ) -> PyResult<()> {
-        let patience = Patience::new(py, timeout)?;
-        let core = self.core(py)?;
+    ) -> Answer {
+        let patience = Patience::new(timeout)?;
+        let (version, core) = (version.0, self.core()?);
         let (names, arrays) = parts(regions)?;
-        let mut order = Order::new(&core.streams, stream)?;
+        let mut order = order::behind(&core.streams, stream)?;
         let mut targets = Arrays::of(&arrays, Use::Write, &mut order)?;
-        let layout = py.detach(|| core.engine.regions(version)).or_raise(py)?;
-        agree(py, version, &layout, (&names, &targets))?;
+        let layout = py.detach(|| core.engine.regions(version))?;
+        agree(version, &layout, (&names, &targets))?;
         let regions = names.iter().map(String::as_str);
         let mut regions: Vec<(&str, RegionMut<'_>)> = regions.zip(targets.regions_mut()).collect();
         let stream = order.stream();
@@ -251,126 +250,113 @@ impl Engine {
     fn restore_rank(
         &self,
         py: Python<'_>,
-        version: Version,
+        version: Number,
         rank: u32,
         regions: &Bound<'_, PyAny>,
-    ) -> PyResult<()> {
-        let core = self.core(py)?;
+    ) -> Answer {
+        let (version, core) = (version.0, self.core()?);
         let (names, arrays) = parts(regions)?;
-        let mut order = Order::new(&core.streams, None)?;
+        let mut order = order::behind(&core.streams, None)?;
         let mut targets = Arrays::of(&arrays, Use::Write, &mut order)?;
-        let piece = py
-            .detach(|| core.engine.piece(version, Some(rank)))
-            .or_raise(py)?;
-        agree(py, version, piece.layout(), (&names, &targets))?;
+        let piece = py.detach(|| core.engine.piece(version, Some(rank)))?;
+        agree(version, piece.layout(), (&names, &targets))?;
         let mut regions: Vec<(&str, &mut [u8])> = Vec::new();
         for (name, target) in names.iter().zip(targets.regions_mut()) {
             match target {
                 RegionMut::Bytes(bytes) => regions.push((name, bytes)),
                 _ => {
                     let text = "another rank's regions come to main memory: pass arrays there";
-                    return Err(errors::argument(py, text.to_owned()));
+                    return Err(Failure::argument(text).into());
                 }
             }
         }
-        py.detach(|| read_regions(&piece, &mut regions))
-            .or_raise(py)
+        Ok(py.detach(|| read_regions(&piece, &mut regions))?)
     }
 
     /// Lets the ranks keep each other's `redundancy` of what lies on their nodes, where MPI is for the application's calls alone:
     /// all ranks call it at about the same time. `wait` does the same. In the background elsewhere: waits for that.
-    fn protect(&self, py: Python<'_>) -> PyResult<()> {
-        self.detached(py, tierflow_engine::Engine::protect)?
-            .or_raise(py)
+    fn protect(&self, py: Python<'_>) -> Answer {
+        self.tried(py, tierflow_engine::Engine::protect)
     }
 
     /// Waits until `version` lies on the lowest tier, as `wait` does for all.
     #[pyo3(signature = (version, timeout = None))]
-    fn wait_version(&self, py: Python<'_>, version: Version, timeout: Option<f64>) -> PyResult<()> {
-        self.patiently(py, timeout, |core, until| {
-            until.of(&core.engine).wait_version(version)
-        })
+    fn wait_version(&self, py: Python<'_>, version: Number, timeout: Option<f64>) -> Answer {
+        let (patience, core) = (Patience::new(timeout)?, self.core()?);
+        patience.spend(py, |until| until.of(&core.engine).wait_version(version.0))
     }
 
     /// Whether `version` lies on the lowest tier, whole: where that outlives the engine, it is there to stay.
-    fn is_durable(&self, py: Python<'_>, version: Version) -> PyResult<bool> {
-        self.detached(py, |engine| engine.is_durable(version))
+    fn is_durable(&self, py: Python<'_>, version: Number) -> Answer<bool> {
+        self.detached(py, |engine| engine.is_durable(version.0))
     }
 
     /// The job is preempted in `seconds`: the newest version that can be durable by then becomes so; see `Suspension`.
     #[pyo3(signature = (seconds, version = None))]
-    fn suspend(
-        &self,
-        py: Python<'_>,
-        seconds: f64,
-        version: Option<Version>,
-    ) -> PyResult<Suspension> {
-        Suspension::begin(py, self, seconds, version)
+    fn suspend(&self, py: Python<'_>, seconds: f64, version: Option<Number>) -> Answer<Suspension> {
+        Suspension::begin(py, self, seconds, version.map(|version| version.0))
     }
 
     /// Seconds until `version` is durable if the job is suspended now; `None` while nothing was measured.
-    fn time_to_durable(&self, py: Python<'_>, version: Version) -> PyResult<Option<f64>> {
-        let time = self.detached(py, |engine| engine.time_to_durable(version))?;
-        Ok(time.or_raise(py)?.map(|time| time.as_secs_f64()))
+    fn time_to_durable(&self, py: Python<'_>, version: Number) -> Answer<Option<f64>> {
+        let time = self.tried(py, |engine| engine.time_to_durable(version.0))?;
+        Ok(time.map(|time| time.as_secs_f64()))
     }
 
     /// The newest version held; with `before`, the newest of a smaller number than that. `None` if there is none.
     #[pyo3(signature = (before = None))]
-    fn latest(&self, py: Python<'_>, before: Option<Version>) -> PyResult<Option<Version>> {
+    fn latest(&self, py: Python<'_>, before: Option<Number>) -> Answer<Option<Version>> {
+        let before = before.map(|version| version.0);
         self.detached(py, |engine| engine.latest(before))
     }
 
     /// The versions held, in ascending order.
-    fn versions(&self, py: Python<'_>) -> PyResult<Vec<Version>> {
+    fn versions(&self, py: Python<'_>) -> Answer<Vec<Version>> {
         self.detached(py, |engine| engine.versions())
     }
 
     /// Bytes of `version`: what the arrays that it is restored to must add up to.
-    fn restore_size(&self, py: Python<'_>, version: Version) -> PyResult<u64> {
-        self.detached(py, |engine| engine.restore_size(version))?
-            .or_raise(py)
+    fn restore_size(&self, py: Python<'_>, version: Number) -> Answer<u64> {
+        self.tried(py, |engine| engine.restore_size(version.0))
     }
 
     /// What is known to be damaged, unreadable or unusable of the storage that outlives the engine, in words.
-    fn damage(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+    fn damage(&self, py: Python<'_>) -> Answer<Vec<String>> {
         let damage = self.detached(py, tierflow_engine::Engine::damage)?;
         Ok(damage.iter().map(ToString::to_string).collect())
     }
 
     /// The versions that were lost with nodes when the engine was opened, as more failed than `redundancy` bears, and why.
-    fn losses(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        let losses = self
-            .detached(py, |engine| engine.reports().losses)?
-            .into_iter();
-        Ok(losses
-            .map(|gone| format!("version {}: {}", gone.version, gone.why))
-            .collect())
+    fn losses(&self, py: Python<'_>) -> Answer<Vec<String>> {
+        let losses = self.detached(py, |engine| engine.reports().losses)?;
+        let line = |gone: &Gone| format!("version {}: {}", gone.version, gone.why);
+        Ok(losses.iter().map(line).collect())
     }
 
     /// Leaves the device cache its first `bytes` bytes and gives the other memory back to the device, or takes it again. Returns the
     /// bytes that it may use now, which are never more than it was built with.
     /// `TimedOutError` if emptying it takes longer than `timeout` seconds.
     #[pyo3(signature = (bytes, timeout = 60.0))]
-    fn resize_device_cache(&self, py: Python<'_>, bytes: Bytes, timeout: f64) -> PyResult<u64> {
+    fn resize_device_cache(&self, py: Python<'_>, bytes: Bytes, timeout: f64) -> Answer<u64> {
         self.resize(py, Cache::Device, &bytes, timeout)
     }
 
     /// `resize_device_cache`, of the host cache.
     #[pyo3(signature = (bytes, timeout = 60.0))]
-    fn resize_host_cache(&self, py: Python<'_>, bytes: Bytes, timeout: f64) -> PyResult<u64> {
+    fn resize_host_cache(&self, py: Python<'_>, bytes: Bytes, timeout: f64) -> Answer<u64> {
         self.resize(py, Cache::Host, &bytes, timeout)
     }
 
     /// What was measured so far: a dictionary, which a notebook shows as tables. Times are in seconds.
-    fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+    fn metrics<'py>(&self, py: Python<'py>) -> Answer<Bound<'py, PyAny>> {
         let measured = self.detached(py, tierflow_engine::Engine::metrics)?;
-        metrics::shown(py, &measured)
+        Ok(metrics::shown(py, &measured)?)
     }
 
     /// Writes the time line that `timeline=` asked for, in the Chrome trace format, which Perfetto opens.
-    fn write_timeline(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
-        let written = self.detached(py, |engine| engine.write_timeline(&path))?;
-        written.map_err(|error| errors::file(py, &path, &error))
+    fn write_timeline(&self, py: Python<'_>, path: PathBuf) -> Answer {
+        let failed = |error| Failure::file(&path, &error);
+        self.tried(py, |engine| engine.write_timeline(&path).map_err(failed))
     }
 
     /// Ends the engine, its transfers and its history. Where versions are to outlive it, waits until they are there to stay, for
@@ -379,20 +365,18 @@ impl Engine {
     ///
     /// An engine that is never closed waits as long when it goes, or the interpreter ends, and a `ResourceWarning` names the versions
     /// that are lost then.
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
-        match self.is_closed(py)? {
+    fn close(&self, py: Python<'_>) -> Answer {
+        match self.closed()? {
             true => Ok(()),
-            false => {
-                let patience = self.core(py)?.closing_patience();
-                self.close_within(py, Some(patience.as_secs_f64()))
-            }
+            false => self.close_within(py, Patience(self.core()?.closing_patience())),
         }
     }
 
     /// Whether it was closed.
     #[getter]
-    fn closed(&self, py: Python<'_>) -> PyResult<bool> {
-        self.is_closed(py)
+    fn closed(&self) -> Answer<bool> {
+        self.at_home()?;
+        Ok(self.core.read().is_none())
     }
 
     /// Its rank and the number of ranks: `(0, 1)` without a group.
@@ -409,8 +393,8 @@ impl Engine {
 
     /// Where its fastest memory is: "host", or "cuda:0".
     #[getter]
-    fn device(&self, py: Python<'_>) -> PyResult<String> {
-        let core = self.core(py)?;
+    fn device(&self) -> Answer<String> {
+        let core = self.core()?;
         let info = core.device.info();
         Ok(match info.kind {
             Kind::Cuda => format!("cuda:{}", info.ordinal),
@@ -431,10 +415,10 @@ impl Engine {
         kind: &Bound<'_, PyAny>,
         error: &Bound<'_, PyAny>,
         trace: &Bound<'_, PyAny>,
-    ) -> PyResult<bool> {
+    ) -> Answer<bool> {
         let _ = (error, trace);
         match kind.is_none() {
-            true => self.close_within(py, None)?,
+            true => self.close_within(py, Patience::new(None)?)?,
             false => self.end(py)?,
         }
         Ok(false)

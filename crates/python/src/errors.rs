@@ -1,72 +1,108 @@
-//! Errors of the engine as exceptions, sorted by what the caller does next. The classes are in `tierflow/_errors.py`.
+//! Failures as exceptions, sorted by what the caller does next. The classes are in `tierflow/_errors.py`.
 
 use std::ffi::CString;
-use std::path::Path;
 
-use pyo3::exceptions::{PyOSError, PyResourceWarning};
+use pyo3::exceptions::{PyOSError, PyOverflowError, PyResourceWarning};
 use pyo3::prelude::*;
 use tierflow_bind::{Failure, Status, System};
 use tierflow_device::Error as DeviceError;
-use tierflow_engine::Error;
+use tierflow_engine::{Error, Version};
 use tierflow_store::Error as StoreError;
 
-/// The result of a fallible call in Python.
-pub(crate) trait OrRaise<T> {
-    /// # Errors
-    /// The exception of the error.
-    fn or_raise(self, py: Python<'_>) -> PyResult<T>;
-}
+/// The result of a fallible call in Python. `?` makes exceptions of failures.
+pub(crate) type Answer<T = ()> = Result<T, Raised>;
 
-impl<T, E: Raise> OrRaise<T> for Result<T, E> {
-    fn or_raise(self, py: Python<'_>) -> PyResult<T> {
-        self.map_err(|error| error.raised(py))
+/// An exception on its way to Python.
+#[derive(Debug)]
+pub(crate) struct Raised(PyErr);
+
+impl Raised {
+    /// A failure as one of the classes of `tierflow/_errors.py`.
+    fn of(class: &str, failure: &Failure) -> Self {
+        Python::attach(|py| {
+            let found = py
+                .import("tierflow._errors")
+                .and_then(|module| module.getattr(class));
+            match found.and_then(|class| class.call1((&failure.text,))) {
+                Ok(exception) => Self(about(py, PyErr::from_value(exception), &failure.system)),
+                // The interpreter ends, or the package is not whole.
+                Err(error) => Self(error),
+            }
+        })
+    }
+
+    /// An array that will not do.
+    pub(crate) fn array(text: String) -> Self {
+        Self::of("ArrayError", &Failure::argument(text))
+    }
+
+    /// The same with the exception that it comes of.
+    pub(crate) fn because(self, py: Python<'_>, cause: PyErr) -> Self {
+        self.0.set_cause(py, Some(cause));
+        self
     }
 }
 
-/// An error that has an exception.
-pub(crate) trait Raise {
-    /// The exception, of the class that says what the caller does next.
-    fn raised(&self, py: Python<'_>) -> PyErr;
+impl From<PyErr> for Raised {
+    fn from(error: PyErr) -> Self {
+        Self(error)
+    }
 }
 
-impl Raise for Error {
-    fn raised(&self, py: Python<'_>) -> PyErr {
-        let class = match self {
-            Self::Storage(error) => return error.raised(py),
-            Self::Device(error) => return error.raised(py),
-            Self::OtherProcess { .. } => "ForkedError",
-            error => class(error.into()),
+impl From<Raised> for PyErr {
+    fn from(Raised(error): Raised) -> Self {
+        error
+    }
+}
+
+impl From<Failure> for Raised {
+    fn from(failure: Failure) -> Self {
+        let class = match failure.status {
+            Status::Unknown => "UnknownVersionError",
+            Status::NoRoom => "NoRoomError",
+            Status::TimedOut => "TimedOutError",
+            Status::Stalled => "StalledError",
+            Status::Damaged => "DamagedError",
+            Status::Storage => "StorageError",
+            Status::Device => "DeviceError",
+            Status::Closed => "ClosedError",
+            Status::Ok | Status::Internal => "TierflowError",
+            Status::Argument | Status::Group => "ArgumentError",
         };
-        about(py, named(py, class, self.to_string()), &self.into())
+        Self::of(class, &failure)
     }
 }
 
-impl Raise for Failure {
-    fn raised(&self, py: Python<'_>) -> PyErr {
-        let exception = named(py, class(self.status), self.text.clone());
-        about(py, exception, &self.system)
+impl From<Error> for Raised {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Storage(error) => error.into(),
+            Error::Device(error) => error.into(),
+            Error::OtherProcess { .. } => Self::of("ForkedError", &error.into()),
+            error => Failure::from(error).into(),
+        }
     }
 }
 
-impl Raise for DeviceError {
-    fn raised(&self, py: Python<'_>) -> PyErr {
-        let class = match self {
-            Self::OutOfMemory { .. } => "NoRoomError",
-            Self::Invalid(_) => "ArgumentError",
-            _ => "DeviceError",
-        };
-        named(py, class, self.to_string())
+impl From<DeviceError> for Raised {
+    fn from(error: DeviceError) -> Self {
+        match error {
+            DeviceError::Unavailable(_) => Self::of("DeviceError", &error.into()),
+            error => Failure::from(error).into(),
+        }
     }
 }
 
-impl Raise for StoreError {
-    fn raised(&self, py: Python<'_>) -> PyErr {
-        let class = match self {
-            Self::Damaged { .. } | Self::Lost { .. } | Self::NoVersion { .. } => "DamagedError",
-            Self::Argument(_) | Self::Exists { .. } => "ArgumentError",
-            _ => "StorageError",
-        };
-        about(py, named(py, class, self.to_string()), &self.into())
+impl From<StoreError> for Raised {
+    fn from(error: StoreError) -> Self {
+        match error {
+            // An older version may be there.
+            StoreError::NoVersion { .. } => Self::of("DamagedError", &error.into()),
+            StoreError::Absent { .. } | StoreError::Unprotected(_) => {
+                Self::of("StorageError", &error.into())
+            }
+            error => Failure::from(error).into(),
+        }
     }
 }
 
@@ -98,60 +134,21 @@ pub(crate) fn warn(py: Python<'_>, failure: &Failure) {
     }
 }
 
-/// The class of each status.
-fn class(status: Status) -> &'static str {
-    match status {
-        Status::Unknown => "UnknownVersionError",
-        Status::NoRoom => "NoRoomError",
-        Status::TimedOut => "TimedOutError",
-        Status::Stalled => "StalledError",
-        Status::Damaged => "DamagedError",
-        Status::Storage => "StorageError",
-        Status::Device => "DeviceError",
-        Status::Closed => "ClosedError",
-        Status::Ok | Status::Internal => "TierflowError",
-        Status::Argument | Status::Group => "ArgumentError",
-    }
-}
+/// The number of a version, as callers give it.
+pub(crate) struct Number(pub(crate) Version);
 
-/// A call that must be written another way.
-pub(crate) fn argument(py: Python<'_>, text: String) -> PyErr {
-    named(py, "ArgumentError", text)
-}
+impl<'py> FromPyObject<'_, 'py> for Number {
+    type Error = Raised;
 
-/// An array that will not do.
-pub(crate) fn array(py: Python<'_>, text: String) -> PyErr {
-    named(py, "ArrayError", text)
-}
-
-/// The engine, or the slot, is no more.
-pub(crate) fn closed(py: Python<'_>, text: &str) -> PyErr {
-    named(py, "ClosedError", text.to_owned())
-}
-
-/// A fork of the process that built the engine.
-pub(crate) fn forked(py: Python<'_>, owner: u32) -> PyErr {
-    Error::OtherProcess { owner }.raised(py)
-}
-
-/// The timeline or another file.
-pub(crate) fn file(py: Python<'_>, path: &Path, error: &std::io::Error) -> PyErr {
-    let text = format!("{}: {error}", path.display());
-    let system = System {
-        errno: error.raw_os_error(),
-        path: Some(path.to_owned()),
-    };
-    about(py, named(py, "StorageError", text), &system)
-}
-
-/// One of the classes of `tierflow/_errors.py`.
-fn named(py: Python<'_>, class: &str, text: String) -> PyErr {
-    let found = py
-        .import("tierflow._errors")
-        .and_then(|module| module.getattr(class));
-    match found.and_then(|class| class.call1((text,))) {
-        Ok(exception) => PyErr::from_value(exception),
-        // The interpreter ends, or the package is not whole.
-        Err(error) => error,
+    fn extract(given: Borrowed<'_, 'py, PyAny>) -> Answer<Self> {
+        given.extract().map(Self).map_err(|error: PyErr| {
+            match error.is_instance_of::<PyOverflowError>(given.py()) {
+                true => {
+                    let text = "is no version: versions are whole numbers from 0 to 2^64 - 1";
+                    Failure::argument(format!("{} {text}", &*given)).into()
+                }
+                false => error.into(),
+            }
+        })
     }
 }

@@ -1,53 +1,23 @@
 //! Ranks that Python's programs run as: how they meet and send each other bytes.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
-use tierflow_bind::Options;
-use tierflow_redundancy::{Error, Transport};
+use tierflow_bind::{Failure, Options};
+use tierflow_redundancy::{Error, Redundancy, Transport};
 use tierflow_store::{Collective, Error as StoreError};
 
-use crate::errors::{self, OrRaise};
-use crate::options;
+use crate::errors::Answer;
+use crate::patience::Patience;
 
-/// What other ranks of the group keep of `node_local`, so that it outlives nodes: "partner", "xor:8" or "rs:8+2".
-///
-/// `failure_domain` is what this rank fails together with, such as its rack: the host, unless it is given. `exchange` is a directory
-/// that all nodes see, by which the ranks send each other bytes if not by the `group` of the engine.
-#[pyclass(frozen, from_py_object, module = "tierflow")]
-#[derive(Clone, Debug)]
-pub(crate) struct Redundancy {
-    scheme: tierflow_redundancy::Redundancy,
-    #[pyo3(get)]
-    failure_domain: Option<String>,
-    #[pyo3(get)]
-    exchange: Option<PathBuf>,
-}
-
-#[pymethods]
-impl Redundancy {
-    #[new]
-    #[pyo3(signature = (scheme, *, failure_domain = None, exchange = None))]
-    fn new(
-        py: Python<'_>,
-        scheme: &str,
-        failure_domain: Option<String>,
-        exchange: Option<PathBuf>,
-    ) -> PyResult<Self> {
-        let scheme = scheme.parse();
-        Ok(Self {
-            scheme: scheme.map_err(|error: Error| errors::argument(py, error.to_string()))?,
-            failure_domain,
-            exchange,
-        })
-    }
-
-    fn __repr__(&self) -> String {
-        format!("<tierflow.Redundancy, {}>", self.scheme)
-    }
+/// A scheme of redundancy, such as "rs:8+2", in words.
+#[pyfunction]
+pub(crate) fn words_of_redundancy(scheme: &str) -> Answer<String> {
+    let scheme: Result<Redundancy, Error> = scheme.parse();
+    let scheme = scheme.map_err(|error| Failure::argument(error.to_string()))?;
+    Ok(scheme.to_string())
 }
 
 /// An object that has `rank`, `ranks`, `threads`, `patience`, `all_gather`, `send`, `receive` and `flush`, as `tierflow.mpi.Group` has.
@@ -59,11 +29,11 @@ struct Group {
 }
 
 /// Tells an engine of its group, which is one or an mpi4py communicator.
-pub(crate) fn tell(given: &Bound<'_, PyAny>, options: &mut Options) -> PyResult<()> {
+pub(crate) fn tell(given: &Bound<'_, PyAny>, options: &mut Options) -> Answer {
     let py = given.py();
     if (options.ranks.rank, options.ranks.ranks) != (0, 1) {
         let text = "the group says which rank this is: leave out rank and ranks";
-        return Err(errors::argument(py, text.to_owned()));
+        return Err(Failure::argument(text).into());
     }
     let object = match given.hasattr("all_gather")? {
         true => given.clone(),
@@ -72,8 +42,8 @@ pub(crate) fn tell(given: &Bound<'_, PyAny>, options: &mut Options) -> PyResult<
             .getattr("Group")?
             .call1((given,))?,
     };
-    let patience = options::duration(py, Some(object.getattr("patience")?.extract()?))?;
-    options.group_patience = Some(patience.unwrap_or(Duration::MAX));
+    let patience = Patience::new(object.getattr("patience")?.extract()?)?.0;
+    options.group_patience = Some(patience);
     let (rank, ranks) = (
         object.getattr("rank")?.extract()?,
         object.getattr("ranks")?.extract()?,
@@ -87,17 +57,7 @@ pub(crate) fn tell(given: &Bound<'_, PyAny>, options: &mut Options) -> PyResult<
     (told.rank, told.ranks) = (rank, ranks);
     told.collective = Some(Arc::clone(&group) as _);
     told.transport = Some(group);
-    py.detach(|| told.agree_on_run(patience.unwrap_or(Duration::MAX)))
-        .or_raise(py)
-}
-
-impl Redundancy {
-    /// Tells an engine what other ranks keep.
-    pub(crate) fn tell(&self, options: &mut Options) {
-        options.redundancy = Some(self.scheme);
-        options.failure_domain.clone_from(&self.failure_domain);
-        options.exchange.clone_from(&self.exchange);
-    }
+    Ok(py.detach(|| told.agree_on_run(patience))?)
 }
 
 /// Seconds that Python's clocks understand.

@@ -45,9 +45,9 @@ mod _tierflow {
     #[pymodule_export]
     use crate::engine::Engine;
     #[pymodule_export]
-    use crate::group::Redundancy;
+    use crate::group::words_of_redundancy;
     #[pymodule_export]
-    use crate::options::{Retention, number_of_bytes};
+    use crate::options::number_of_bytes;
     #[pymodule_export]
     use crate::pool::HostPool;
     #[pymodule_export]

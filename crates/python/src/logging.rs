@@ -27,23 +27,27 @@ pub(crate) fn follow_level(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Writes a line, on whatever thread. An exception that is on its way stays so.
-fn write(level: Level, text: &str) {
-    let written = Python::try_attach(|py| {
+/// Calls Python on whatever thread, if it is there. An exception that is on its way stays so.
+pub(crate) fn aside<T>(call: impl FnOnce(Python<'_>) -> T) -> Option<T> {
+    Python::try_attach(|py| {
         let on_its_way = PyErr::take(py);
-        let method = match level {
-            Level::Error => "error",
-            Level::Warn => "warning",
-            Level::Info => "info",
-            _ => "debug",
-        };
-        let written = logger(py).and_then(|logger| logger.call_method1(method, ("%s", text)));
+        let done = call(py);
         if let Some(error) = on_its_way {
             error.restore(py);
         }
-        written.is_ok()
-    });
-    if written != Some(true) {
+        done
+    })
+}
+
+fn write(level: Level, text: &str) {
+    let method = match level {
+        Level::Error => "error",
+        Level::Warn => "warning",
+        Level::Info => "info",
+        _ => "debug",
+    };
+    let line = |py: Python<'_>| logger(py)?.call_method1(method, ("%s", text)).map(drop);
+    if !matches!(aside(line), Some(Ok(()))) {
         to_standard_error(level, text);
     }
 }

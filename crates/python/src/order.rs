@@ -4,55 +4,29 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyInt;
-use tierflow_bind::Streams;
-use tierflow_device::{Device, Kind, Stream};
+use tierflow_bind::{Order, Streams};
 
-use crate::errors::OrRaise;
+use crate::errors::Answer;
 use crate::ffi::streams;
 
-/// The order of one call: after all work that its arrays wait for.
-#[derive(Debug)]
-pub(crate) struct Order<'core>(tierflow_bind::Order<'core>);
-
-impl<'core> Order<'core> {
-    /// `stream` is what the caller named, if anything: work comes after what was given to it.
-    ///
-    /// # Errors
-    /// `TypeError` if that is no stream, `ValueError` if the engine has none; those of the driver.
-    pub(crate) fn new(
-        streams: &'core Streams,
-        stream: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Self> {
-        let mut order = Self(tierflow_bind::Order::new(streams));
-        if let Some(stream) = stream {
-            order.after(stream.py(), handle_of(stream)?)?;
-        }
-        Ok(order)
+/// The order of a call behind the work that was given to `stream`, if the caller names one.
+///
+/// # Errors
+/// `TypeError` if that is no stream, `ValueError` if the engine has none; those of the driver.
+pub(crate) fn behind<'core>(
+    streams: &'core Streams,
+    stream: Option<&Bound<'_, PyAny>>,
+) -> Answer<Order<'core>> {
+    let mut order = Order::new(streams);
+    if let Some(stream) = stream {
+        after(stream.py(), &mut order, handle_of(stream)?)?;
     }
+    Ok(order)
+}
 
-    pub(crate) fn device(&self) -> &'core Device {
-        self.0.device()
-    }
-
-    pub(crate) fn is_cuda(&self) -> bool {
-        self.device().info().kind == Kind::Cuda
-    }
-
-    /// The call comes after the work that was given to the stream of this handle.
-    pub(crate) fn after(&mut self, py: Python<'_>, handle: u64) -> PyResult<()> {
-        py.detach(|| streams::after(&mut self.0, handle))
-            .or_raise(py)
-    }
-
-    /// A handle for others to order their work before.
-    pub(crate) fn handle(&mut self, py: Python<'_>) -> PyResult<u64> {
-        py.detach(|| self.0.handle()).or_raise(py)
-    }
-
-    /// The stream to copy on, if it matters which.
-    pub(crate) fn stream(&self) -> Option<&Stream> {
-        self.0.stream()
-    }
+/// The call comes after the work that was given to the stream of this handle.
+pub(crate) fn after(py: Python<'_>, order: &mut Order<'_>, handle: u64) -> Answer {
+    Ok(py.detach(|| streams::after(order, handle))?)
 }
 
 /// The driver's handle of a framework's stream, or of a number that is one.

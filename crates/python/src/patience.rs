@@ -4,20 +4,20 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
-use tierflow_bind::Until;
-use tierflow_engine::{Result, Version};
+use tierflow_bind::{Failure, Until, parse};
+use tierflow_engine::Version;
 
-use crate::errors::OrRaise;
-use crate::options;
+use crate::errors::{Answer, Number, Raised};
 
 /// All versions that something names, perhaps for ever.
 ///
 /// # Errors
 /// Errors of naming them, and the exception of a signal.
-pub(crate) fn all_of(py: Python<'_>, versions: &Bound<'_, PyAny>) -> PyResult<Vec<Version>> {
+pub(crate) fn all_of(py: Python<'_>, versions: &Bound<'_, PyAny>) -> Answer<Vec<Version>> {
     let mut all = Vec::new();
     for version in versions.try_iter()? {
-        all.push(version?.extract::<Version>()?);
+        let Number(version) = version?.extract()?;
+        all.push(version);
         if all.len().is_multiple_of(1 << 16) {
             py.check_signals()?;
         }
@@ -26,41 +26,44 @@ pub(crate) fn all_of(py: Python<'_>, versions: &Bound<'_, PyAny>) -> PyResult<Ve
 }
 
 /// Calls something that asks now and then whether to stop waiting, as it is to for a signal. Returns what the signal raised, too.
-pub(crate) fn watched<T>(call: impl FnOnce(&(dyn Fn() -> bool + Sync)) -> T) -> (T, Option<PyErr>) {
-    let raised = Mutex::new(None);
+pub(crate) fn watched<T>(call: impl FnOnce(&(dyn Fn() -> bool + Sync)) -> T) -> (T, PyResult<()>) {
+    let raised = Mutex::new(Ok(()));
     let is_interrupted = || {
         let signals = Python::try_attach(|py| py.check_signals());
         let Some(Err(error)) = signals else {
             return false;
         };
-        *raised.lock() = Some(error);
+        *raised.lock() = Err(error);
         true
     };
     let done = call(&is_interrupted);
     (done, raised.into_inner())
 }
 
-/// How long a call may wait; without a limit, for ever.
+/// How long a call may wait. No seconds, and infinity, are for ever; what is negative is over at once.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience(Duration);
+pub(crate) struct Patience(pub(crate) Duration);
 
 impl Patience {
     /// # Errors
     /// `ArgumentError` for what is no time.
-    pub(crate) fn new(py: Python<'_>, timeout: Option<f64>) -> PyResult<Self> {
-        let patience = options::duration(py, timeout)?;
-        Ok(Self(patience.unwrap_or(Duration::MAX)))
+    pub(crate) fn new(timeout: Option<f64>) -> Answer<Self> {
+        let seconds = timeout.unwrap_or(f64::INFINITY);
+        Ok(Self(parse::patience(seconds).map_err(Failure::argument)?))
     }
 
     /// Makes a call without the interpreter that waits so long, and looks for Ctrl-C meanwhile.
     ///
     /// # Errors
     /// `TimedOutError`, those of the call, and what a signal raises.
-    pub(crate) fn spend<T: Send>(
+    pub(crate) fn spend<T: Send, E: Send>(
         self,
         py: Python<'_>,
-        call: impl FnOnce(Until<'_>) -> Result<T> + Send,
-    ) -> PyResult<T> {
+        call: impl FnOnce(Until<'_>) -> Result<T, E> + Send,
+    ) -> Answer<T>
+    where
+        Raised: From<E>,
+    {
         let (done, raised) = watched(|interrupt| {
             let until = Until {
                 patience: self.0,
@@ -68,7 +71,7 @@ impl Patience {
             };
             py.detach(|| call(until))
         });
-        raised.map_or(Ok(()), Err)?;
-        done.or_raise(py)
+        raised?;
+        Ok(done?)
     }
 }

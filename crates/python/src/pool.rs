@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
+use tierflow_engine::Error;
 use tierflow_tier_alloc::{HostPool as Pool, PoolOptions};
 
-use crate::errors::OrRaise;
+use crate::errors::Answer;
 use crate::options::Bytes;
 
 /// A budget of host memory for several engines: each has an equal part when it wants it, borrows what the others leave idle,
@@ -28,18 +29,15 @@ impl HostPool {
         slab: Option<Bytes>,
         node: bool,
         directory: Option<PathBuf>,
-    ) -> PyResult<Self> {
-        let mut options = PoolOptions::new(bytes.0);
-        if let Some(slab) = slab {
-            options = options.slab(slab.0);
-        }
+    ) -> Answer<Self> {
+        let options = PoolOptions::new(bytes.0);
+        let options = slab.map_or(options, |slab| options.slab(slab.0));
         let made = py.detach(|| match node || directory.is_some() {
             true => Pool::of_node(directory.as_deref(), options),
             false => Pool::in_process(options),
         });
-        made.map(|pool| Self { pool })
-            .map_err(tierflow_engine::Error::from)
-            .or_raise(py)
+        let pool = made.map_err(Error::from)?;
+        Ok(Self { pool })
     }
 
     /// Bytes that there are to share.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use tierflow_bind::Streams;
+use tierflow_bind::{Failure, Streams};
 use tierflow_device::{Choice, open};
 use tierflow_engine::{RegionMut, Version};
 use tierflow_objects::History;
@@ -13,8 +13,8 @@ use tierflow_store::container::Element;
 
 use crate::array::{Arrays, Use};
 use crate::engine::{Described, described};
-use crate::errors::{self, OrRaise};
-use crate::order::Order;
+use crate::errors::{Answer, Number};
+use crate::order;
 
 /// A region that differs: its name, shape and elements, then the index of the first element that differs, the number of those
 /// that do, the largest distance, and the index of its element.
@@ -31,49 +31,47 @@ pub(crate) struct Repository {
 }
 
 impl Repository {
-    fn piece(&self, py: Python<'_>, version: Version, rank: u32) -> PyResult<Piece> {
-        py.detach(|| self.inner.piece_of(version, rank))
-            .or_raise(py)
+    fn piece(&self, py: Python<'_>, version: Number, rank: u32) -> Answer<Piece> {
+        Ok(py.detach(|| self.inner.piece_of(version.0, rank))?)
     }
 }
 
 #[pymethods]
 impl Repository {
     #[new]
-    fn new(py: Python<'_>, directory: PathBuf) -> PyResult<Self> {
-        let opened = py.detach(|| History::open(directory));
-        let device = open(Choice::Host).or_raise(py)?;
+    fn new(py: Python<'_>, directory: PathBuf) -> Answer<Self> {
         Ok(Self {
-            inner: opened.or_raise(py)?,
-            streams: Streams::new(device),
+            inner: py.detach(|| History::open(directory))?,
+            streams: Streams::new(open(Choice::Host)?),
         })
     }
 
     /// The versions of which every rank's piece is there, in ascending order.
-    fn versions(&self, py: Python<'_>) -> PyResult<Vec<Version>> {
-        let versions = py.detach(|| self.inner.versions()).or_raise(py)?;
+    fn versions(&self, py: Python<'_>) -> Answer<Vec<Version>> {
+        let versions = py.detach(|| self.inner.versions())?;
         Ok(versions.iter().map(|info| info.version).collect())
     }
 
     /// The newest of them; with `before`, the newest of a smaller number than that. `None` if there is none.
     #[pyo3(signature = (before = None))]
-    fn latest(&self, py: Python<'_>, before: Option<Version>) -> PyResult<Option<Version>> {
-        py.detach(|| self.inner.latest(before)).or_raise(py)
+    fn latest(&self, py: Python<'_>, before: Option<Number>) -> Answer<Option<Version>> {
+        let before = before.map(|version| version.0);
+        Ok(py.detach(|| self.inner.latest(before))?)
     }
 
     /// Of how many ranks a version has a piece each.
-    fn ranks(&self, py: Python<'_>, version: Version) -> PyResult<u32> {
+    fn ranks(&self, py: Python<'_>, version: Number) -> Answer<u32> {
         let (_, ranks) = self.piece(py, version, 0)?.rank();
         Ok(ranks)
     }
 
     /// Bytes of a rank's piece.
-    fn size(&self, py: Python<'_>, version: Version, rank: u32) -> PyResult<u64> {
+    fn size(&self, py: Python<'_>, version: Number, rank: u32) -> Answer<u64> {
         Ok(self.piece(py, version, rank)?.info().bytes)
     }
 
     /// The names of the regions of a rank's piece, and their bytes, in their order.
-    fn regions(&self, py: Python<'_>, version: Version, rank: u32) -> PyResult<Vec<(String, u64)>> {
+    fn regions(&self, py: Python<'_>, version: Number, rank: u32) -> Answer<Vec<(String, u64)>> {
         let piece = self.piece(py, version, rank)?;
         let regions = piece.layout().iter();
         Ok(regions
@@ -82,7 +80,7 @@ impl Repository {
     }
 
     /// The regions of a rank's piece in their order: name, element type, shape and bytes of each. The type is `None` for bytes.
-    fn layout(&self, py: Python<'_>, version: Version, rank: u32) -> PyResult<Vec<Described>> {
+    fn layout(&self, py: Python<'_>, version: Number, rank: u32) -> Answer<Vec<Described>> {
         Ok(described(self.piece(py, version, rank)?.layout()))
     }
 
@@ -93,17 +91,16 @@ impl Repository {
     fn differences(
         &self,
         py: Python<'_>,
-        version: Version,
+        version: Number,
         rank: u32,
         other: &Bound<'_, Self>,
-        theirs: Version,
+        theirs: Number,
         region: Option<&str>,
         within: Option<f64>,
-    ) -> PyResult<(Vec<Differs>, Vec<String>)> {
+    ) -> Answer<(Vec<Differs>, Vec<String>)> {
         let piece = self.piece(py, version, rank)?;
         let other = other.get().piece(py, theirs, rank)?;
-        let found = py.detach(|| piece.compare(&other, region, within));
-        let found = found.or_raise(py)?;
+        let found = py.detach(|| piece.compare(&other, region, within))?;
         let rows = found.regions.into_iter().map(|found| {
             let (region, difference) = (found.region, found.difference);
             let elements = region.length / region.element.size();
@@ -128,28 +125,26 @@ impl Repository {
     fn read(
         &self,
         py: Python<'_>,
-        version: Version,
+        version: Number,
         rank: u32,
         offsets: Vec<u64>,
         arrays: &Bound<'_, PyTuple>,
-    ) -> PyResult<()> {
+    ) -> Answer {
         if offsets.len() != arrays.len() {
             let (offsets, arrays) = (offsets.len(), arrays.len());
             let text = format!("there are {offsets} offsets for {arrays} arrays: each has its own");
-            return Err(errors::argument(py, text));
+            return Err(Failure::argument(text).into());
         }
+        let number = version.0;
         let piece = self.piece(py, version, rank)?;
-        let regions = piece.regions();
-        if regions
-            .iter()
-            .any(|region| region.element == Element::Encoded)
-        {
+        let mut regions = piece.regions().iter();
+        if regions.any(|region| region.element == Element::Encoded) {
             let text = format!(
-                "version {version} lies there as a difference, or compressed: restore it by an engine with dedup= or compress="
+                "version {number} lies there as a difference, or compressed: restore it by an engine with dedup= or compress="
             );
-            return Err(errors::argument(py, text));
+            return Err(Failure::argument(text).into());
         }
-        let mut order = Order::new(&self.streams, None)?;
+        let mut order = order::behind(&self.streams, None)?;
         let mut given = Arrays::of(arrays, Use::Write, &mut order)?;
         let mut parts: Vec<(u64, &mut [u8])> = Vec::new();
         for (offset, target) in offsets.into_iter().zip(given.regions_mut()) {
@@ -157,7 +152,6 @@ impl Repository {
                 parts.push((offset, bytes));
             }
         }
-        py.detach(|| piece.restore_range_parts(&mut parts))
-            .or_raise(py)
+        Ok(py.detach(|| piece.restore_range_parts(&mut parts))?)
     }
 }

@@ -1,22 +1,14 @@
 //! Jobs that are preempted.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use pyo3::prelude::*;
-use tierflow_engine::Version;
+use tierflow_bind::LONGEST_JOB;
+use tierflow_engine::{Notice as OfJob, Version};
 
 use crate::engine::Engine;
-use crate::errors::OrRaise;
-use crate::options;
-use crate::patience::watched;
-
-/// Longer than any job runs.
-const LONG: Duration = Duration::from_secs(10 * 365 * 86_400);
-
-fn patience(py: Python<'_>, seconds: f64) -> PyResult<Duration> {
-    let patience = options::duration(py, Some(seconds))?;
-    Ok(patience.unwrap_or(LONG).min(LONG))
-}
+use crate::errors::Answer;
+use crate::patience::{Patience, watched};
 
 /// What will be durable when a job is preempted, as `Engine.suspend` found it: the version is written straight to the lowest
 /// tier, and nothing else moves before it is durable and the application calls again.
@@ -40,10 +32,10 @@ impl Suspension {
         engine: &Engine,
         seconds: f64,
         version: Option<Version>,
-    ) -> PyResult<Self> {
-        let deadline = Instant::now() + patience(py, seconds)?;
-        let core = engine.core(py)?;
-        let found = py.detach(|| core.suspend(version, deadline)).or_raise(py)?;
+    ) -> Answer<Self> {
+        let Patience(patience) = Patience::new(Some(seconds))?;
+        let core = engine.core()?;
+        let found = py.detach(|| core.suspend(version, patience))?;
         Ok(Self {
             version: found.version,
             newest: found.newest,
@@ -56,58 +48,50 @@ impl Suspension {
 #[pymethods]
 impl Suspension {
     /// Waits until the version is durable, or the deadline. Returns whether it is durable. Ctrl-C ends the wait, too.
-    fn wait(&self, py: Python<'_>) -> PyResult<bool> {
+    fn wait(&self, py: Python<'_>) -> Answer<bool> {
         let (is_durable, raised) = watched(|interrupt| py.detach(|| self.found.wait(interrupt)));
-        raised.map_or(Ok(()), Err)?;
-        is_durable.or_raise(py)
+        raised?;
+        Ok(is_durable?)
     }
 
     fn __repr__(&self) -> String {
-        let none = || "None".to_owned();
-        format!(
-            "Suspension(version={}, newest={}, expected={})",
-            self.version
-                .map_or_else(none, |version| version.to_string()),
-            self.newest.map_or_else(none, |version| version.to_string()),
-            self.expected.map_or_else(none, |time| time.to_string())
-        )
+        let (version, newest) = (shown(self.version), shown(self.newest));
+        let expected = shown(self.expected);
+        format!("Suspension(version={version}, newest={newest}, expected={expected})")
     }
+}
+
+fn shown<T: ToString>(value: Option<T>) -> String {
+    value.map_or_else(|| "None".to_owned(), |value| value.to_string())
 }
 
 /// The notice of a preemption: given by a signal of the batch system, which leaves the job `grace` seconds, or by `give`.
 #[pyclass(frozen, module = "tierflow")]
-pub(crate) struct Notice {
-    notice: tierflow_engine::Notice,
-}
+pub(crate) struct Notice(OfJob);
 
 #[pymethods]
 impl Notice {
     #[new]
     #[pyo3(signature = (signals = Vec::new(), grace = 0.0))]
-    fn new(py: Python<'_>, signals: Vec<i32>, grace: f64) -> PyResult<Self> {
-        let grace = patience(py, grace)?;
-        let notice = match signals.as_slice() {
-            [] => Ok(tierflow_engine::Notice::new()),
-            signals => tierflow_engine::Notice::on_signals(signals, grace),
-        };
-        let notice = notice.or_raise(py)?;
-        Ok(Self { notice })
+    fn new(signals: Vec<i32>, grace: f64) -> Answer<Self> {
+        let Patience(grace) = Patience::new(Some(grace))?;
+        Ok(Self(match signals.as_slice() {
+            [] => OfJob::new(),
+            signals => OfJob::on_signals(signals, grace.min(LONGEST_JOB))?,
+        }))
     }
 
     /// The job has `grace` seconds left from now on, unless that was said before.
-    fn give(&self, py: Python<'_>, grace: f64) -> PyResult<()> {
-        self.notice.give(patience(py, grace)?);
+    fn give(&self, grace: f64) -> Answer {
+        let Patience(grace) = Patience::new(Some(grace))?;
+        self.0.give(grace.min(LONGEST_JOB));
         Ok(())
     }
 
     /// How many seconds are left; `None` until the notice is given.
     #[getter]
     fn left(&self) -> Option<f64> {
-        let deadline = self.notice.deadline()?;
-        Some(
-            deadline
-                .saturating_duration_since(Instant::now())
-                .as_secs_f64(),
-        )
+        let left = self.0.deadline()?.saturating_duration_since(Instant::now());
+        Some(left.as_secs_f64())
     }
 }

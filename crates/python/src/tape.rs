@@ -16,7 +16,7 @@ use tierflow_engine::Version;
 
 use crate::core::Core;
 use crate::engine::Engine;
-use crate::errors::OrRaise;
+use crate::errors::{Answer as Returned, Number};
 use crate::ffi::copies::{self, Wait};
 use crate::ffi::detached::detached;
 use crate::ffi::span::{Span, memory};
@@ -66,14 +66,14 @@ struct Runs {
 #[pymethods]
 impl Tape {
     #[new]
-    #[pyo3(signature = (engine, first = 0))]
-    fn new(py: Python<'_>, engine: &Engine, first: Version) -> PyResult<Self> {
+    #[pyo3(signature = (engine, first = Number(0)))]
+    fn new(engine: &Engine, first: Number) -> Returned<Self> {
         let runs = Runs {
-            next: first,
+            next: first.0,
             ..Runs::default()
         };
         let inner = Arc::new(Inner {
-            core: engine.core(py)?,
+            core: engine.core()?,
             runs: Mutex::new(runs),
         });
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -96,11 +96,10 @@ impl Tape {
     }
 
     /// Discards states that will not be loaded: of forward passes without a backward pass. Wait for those passes before.
-    fn clear(&self, py: Python<'_>) -> PyResult<()> {
+    fn clear(&self, py: Python<'_>) -> Returned {
         let stacks = std::mem::take(&mut self.inner().runs.lock().stacks);
         for version in stacks.into_values().flatten() {
-            py.detach(|| self.inner().core.engine.discard(version))
-                .or_raise(py)?;
+            py.detach(|| self.inner().core.engine.discard(version))?;
         }
         Ok(())
     }

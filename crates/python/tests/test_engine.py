@@ -99,8 +99,22 @@ def test_calls_to_be_mended(engine: tierflow.Engine) -> None:
         engine.checkpoint(1, np.zeros(4 << 20))
     with pytest.raises(TypeError):
         engine.checkpoint("0", field)
-    with pytest.raises(OverflowError):
-        engine.checkpoint(-1, field)
+    for version in (-1, 1 << 64):
+        with pytest.raises(ValueError, match=f"^{version} is no version: .* from 0 to 2") as caught:
+            engine.checkpoint(version, field)
+        assert isinstance(caught.value, tierflow.ArgumentError)
+    for call in (
+        engine.restore,
+        engine.discard,
+        engine.wait_version,
+        engine.restore_size,
+        engine.consume,
+        engine.latest,
+    ):
+        with pytest.raises(tierflow.ArgumentError, match="is no version"):
+            call(-1)
+    with pytest.raises(tierflow.ArgumentError, match="is no version"):
+        engine.hint([3, -1])
 
 
 def test_a_full_cache_says_so() -> None:

@@ -39,13 +39,12 @@ from ._errors import (
     UnknownVersionError,
 )
 from ._metrics import Metrics
+from ._options import Redundancy, Retention
 from ._tierflow import (
     ConsumeSlot,
     HostPool,
     Notice,
     ProduceSlot,
-    Redundancy,
-    Retention,
     Suspension,
     Tape,
     __version__,

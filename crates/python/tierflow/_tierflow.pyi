@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol, Self, SupportsIndex, TypeAlias, final
 from typing_extensions import Buffer, CapsuleType, disjoint_base
 
 from ._metrics import Metrics
+from ._options import Redundancy, Retention
 
 __all__ = [
     "ConsumeSlot",
@@ -14,13 +15,12 @@ __all__ = [
     "HostPool",
     "Notice",
     "ProduceSlot",
-    "Redundancy",
     "Repository",
-    "Retention",
     "Suspension",
     "Tape",
     "__version__",
     "number_of_bytes",
+    "words_of_redundancy",
 ]
 
 __version__: str
@@ -45,6 +45,7 @@ _DType: TypeAlias = Any
 _Shape: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
 
 def number_of_bytes(given: _Bytes) -> int: ...
+def words_of_redundancy(scheme: str) -> str: ...
 
 @final
 class Notice:
@@ -62,16 +63,6 @@ class Suspension:
     @property
     def expected(self) -> float | None: ...
     def wait(self) -> bool: ...
-
-@final
-class Retention:
-    def __new__(cls, newest: int = 1, *, every: int | None = None, younger_than: float | None = None) -> Self: ...
-    @property
-    def newest(self) -> int: ...
-    @property
-    def every(self) -> int | None: ...
-    @property
-    def younger_than(self) -> float | None: ...
 
 @final
 class HostPool:
@@ -175,14 +166,6 @@ class Tape:
     def clear(self) -> None: ...
     @staticmethod
     def handlers(on_gpu: bool) -> dict[str, CapsuleType]: ...
-
-@final
-class Redundancy:
-    def __new__(cls, scheme: str, *, failure_domain: str | None = None, exchange: _Path | None = None) -> Self: ...
-    @property
-    def failure_domain(self) -> str | None: ...
-    @property
-    def exchange(self) -> Path | None: ...
 
 @disjoint_base
 class Engine:

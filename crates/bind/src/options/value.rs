@@ -80,7 +80,7 @@ impl Value<'_> {
     pub(super) fn duration(&self) -> Result<Duration, String> {
         match self {
             Self::Number(number) => Ok(Duration::from_secs(*number)),
-            Self::Seconds(time) => patience(*time).ok_or_else(|| SECONDS.to_owned()),
+            Self::Seconds(time) => patience(*time),
             other => seconds(other.text()?),
         }
     }
@@ -123,14 +123,14 @@ fn named(path: PathBuf) -> Result<PathBuf, String> {
     }
 }
 
-const SECONDS: &str = "write a number of seconds";
-
-/// Seconds as a duration: infinity is the longest one. `None` for what is no time.
-#[must_use]
-pub fn patience(seconds: f64) -> Option<Duration> {
-    match seconds {
-        seconds if seconds.is_nan() => None,
-        seconds => Some(Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX)),
+/// Seconds as a duration: infinity is the longest one, and what is negative is over at once.
+///
+/// # Errors
+/// How to write one, for what is no time.
+pub fn patience(seconds: f64) -> Result<Duration, String> {
+    match seconds.is_nan() {
+        true => Err("a time is a number of seconds, not nan".to_owned()),
+        false => Ok(Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX)),
     }
 }
 
@@ -161,7 +161,7 @@ pub fn number<T: FromStr>(text: &str) -> Result<T, String> {
 pub fn seconds(text: &str) -> Result<Duration, String> {
     let parsed = text.parse::<f64>().ok();
     let time = parsed.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    time.ok_or_else(|| SECONDS.to_owned())
+    time.ok_or_else(|| "write a number of seconds".to_owned())
 }
 
 /// One of some names.

@@ -11,7 +11,7 @@ pub(crate) use engine::order;
 #[cfg(test)]
 pub(crate) use engine::{RawCall, RawNamed};
 pub(crate) use options::close;
-pub(crate) use parts::{NAME, scatter};
+pub(crate) use parts::scatter;
 #[cfg(test)]
 pub(crate) use seeing::{RawCalls, RawMetrics};
 #[cfg(test)]

@@ -1,14 +1,12 @@
 //! Any rank's part of a version, for a group of another size than the one that wrote it.
 
+use tierflow_engine::read_piece;
 use tierflow_objects::History;
 use tierflow_store::Piece;
 
 use crate::failure::{Failure, Outcome, Status, exported};
 use crate::ffi::{In, Out, Text};
 use crate::memory::{RawRegion, host_memory};
-
-/// The name under which an engine keeps a checkpoint's bytes.
-pub(crate) const NAME: &str = "checkpoint";
 
 pub(super) fn open(directory: &str) -> Outcome<History> {
     Ok(History::open(directory)?)
@@ -34,7 +32,6 @@ exported! {
     fn tf_restore_from(directory: Text<'_>, version: u64, rank: u32, regions: In<'_, RawRegion>, count: usize) {
         let directory = directory.read("directory")?;
         let mut targets = host_memory(regions.list(count, "regions")?)?;
-        targets.retain(|target| !target.is_empty());
         scatter(&open(directory)?.piece_of(version, rank)?, &mut targets)
     }
 }
@@ -45,30 +42,36 @@ fn length(piece: &Piece) -> u64 {
     info.decoded.unwrap_or(info.bytes)
 }
 
-/// Fills memory with a piece, one slice after the other.
+/// Fills memory with a piece, decoded if it is compressed, one slice after the other.
 pub(crate) fn scatter(piece: &Piece, targets: &mut [&mut [u8]]) -> Outcome {
     let given: u64 = targets.iter().map(|target| target.len() as u64).sum();
-    if given != length(piece) || piece.info().decoded.is_some() {
+    if given != length(piece) {
         return Err(Failure::argument(format!(
-            "the part of rank {} of version {} holds {} bytes{}, the regions to restore it to {given}",
+            "the part of rank {} of version {} holds {} bytes, the regions to restore it to {given}",
             piece.rank().0,
             piece.version(),
             length(piece),
-            match piece.info().decoded {
-                Some(_) => " as a difference, which only its own engine reads",
-                None => "",
-            }
         )));
     }
-    if given == 0 {
+    if piece.info().decoded.is_some() {
+        let mut rest = &*read_piece(piece)?;
+        for target in targets {
+            let (own, after) = rest.split_at(target.len());
+            target.copy_from_slice(own);
+            rest = after;
+        }
         return Ok(());
     }
     let mut offset = 0;
-    let parts = targets.iter_mut().map(|target| {
+    let parts = targets.iter_mut().filter(|target| !target.is_empty());
+    let parts = parts.map(|target| {
         let part = (offset, &mut **target);
         offset += part.1.len() as u64;
         part
     });
     let mut parts: Vec<(u64, &mut [u8])> = parts.collect();
-    Ok(piece.restore_range_parts(&mut parts)?)
+    match parts.is_empty() {
+        true => Ok(()),
+        false => Ok(piece.restore_range_parts(&mut parts)?),
+    }
 }

@@ -1,8 +1,9 @@
 //! Jobs that are preempted.
 
 use std::ffi::c_int;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use tierflow_bind::LONGEST_JOB;
 use tierflow_engine::{Awaited, Error, Notice, Version};
 
 use crate::core::Core;
@@ -17,9 +18,6 @@ impl Named for Notice {
 /// Stands for no version.
 const NONE: Version = Version::MAX;
 
-/// Longer than any job runs.
-const LONG: Duration = Duration::from_secs(10 * 365 * 86_400);
-
 /// `tf_suspension` of the header.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -29,14 +27,9 @@ pub(crate) struct RawSuspension {
     pub(crate) seconds: f64,
 }
 
-/// A time of a job's, in seconds.
-fn patience(seconds: f64) -> Outcome<Duration> {
-    Ok(ffi::patience(seconds)?.min(LONG))
-}
-
 fn suspend(engine: Handle<Core>, version: Option<Version>, seconds: f64) -> Outcome<RawSuspension> {
-    let (core, deadline) = (engine.get()?, Instant::now() + patience(seconds)?);
-    let suspended = core.handle().suspend(version, deadline)?;
+    let (core, patience) = (engine.get()?, ffi::patience(seconds)?);
+    let suspended = core.handle().suspend(version, patience)?;
     Ok(RawSuspension {
         version: suspended.version.unwrap_or(NONE),
         newest: suspended.newest.unwrap_or(NONE),
@@ -55,7 +48,7 @@ exported! {
 
     fn tf_suspend_wait(engine: Handle<Core>, version: Version, seconds: f64) {
         let (core, begun) = (engine.get()?, Instant::now());
-        let suspended = core.handle().suspend(Some(version), begun + patience(seconds)?)?;
+        let suspended = core.handle().suspend(Some(version), ffi::patience(seconds)?)?;
         let late = || Error::TimedOut { what: Awaited::Durable(version), patience: begun.elapsed() };
         suspended.wait(&|| false)?.then_some(()).ok_or_else(|| late().into())
     }
@@ -68,13 +61,13 @@ exported! {
     fn tf_notice_open(signals: In<'_, c_int>, count: usize, grace: f64, notice: Out<Handle<Notice>>) {
         let made = match signals.list(count, "signals")? {
             [] => Notice::new(),
-            signals => Notice::on_signals(signals, patience(grace)?)?,
+            signals => Notice::on_signals(signals, ffi::patience(grace)?.min(LONGEST_JOB))?,
         };
         notice.put(Handle::new(made), "notice")
     }
 
     fn tf_notice_give(notice: Handle<Notice>, grace: f64) {
-        let grace = patience(grace)?;
+        let grace = ffi::patience(grace)?.min(LONGEST_JOB);
         notice.get().map(|notice| notice.give(grace))
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::c_void;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,6 +65,15 @@ impl Which {
             Self::Rest(ids) => !ids.contains(&id),
         }
     }
+
+    /// The regions that are named.
+    pub(super) fn named(&self) -> impl Iterator<Item = &i64> {
+        let ids = match self {
+            Self::All => None,
+            Self::Some(ids) | Self::Rest(ids) => Some(ids),
+        };
+        ids.into_iter().flatten()
+    }
 }
 
 /// `VELOC_observer` of the header.
@@ -82,6 +92,18 @@ pub(super) struct State {
     pub(super) observers: Vec<(Observer, Context)>,
     /// Names of which nothing is to stay in the scratch directory.
     pub(super) cleaned: BTreeSet<String>,
+}
+
+impl State {
+    /// Fails between the begin and the end of a checkpoint.
+    pub(super) fn no_writing(&self) -> Outcome {
+        match &self.writing {
+            None => Ok(()),
+            Some(Writing { name, version, .. }) => Err(Failure::argument(format!(
+                "checkpoint {name} {version} was begun and not ended"
+            ))),
+        }
+    }
 }
 
 /// The pointer that an observer gets back.
@@ -127,7 +149,7 @@ impl Client {
         }
         let ranks_here = all.map_or(Ok(1), |group| group.ranks_here(patience))?;
         if !config.has_host_cache {
-            config.options.host_cache = usual_host_cache(ranks_here);
+            config.options.host_cache = usual_host_cache(ranks_here)?;
         }
         let door = Door {
             // Told below, by the names of checkpoints.
@@ -212,12 +234,7 @@ impl Client {
     }
 
     pub(super) fn wait(&self) -> Outcome {
-        if let Some(writing) = &self.state.lock().writing {
-            return Err(Failure::argument(format!(
-                "checkpoint {} {} was begun and not ended",
-                writing.name, writing.version
-            )));
-        }
+        self.state.lock().no_writing()?;
         self.settled()
     }
 
@@ -230,8 +247,10 @@ impl Client {
         self.config.is_sync || self.housekeeping.is_idle()
     }
 
-    pub(super) fn is_writing(&self) -> bool {
-        self.state.lock().writing.is_some()
+    /// Where the application writes, or reads, the file of a checkpoint.
+    pub(super) fn routed(&self, name: &str, version: u64) -> PathBuf {
+        let file = format!("{name}-{}-{version}.dat", self.rank);
+        self.config.scratch.join(file)
     }
 
     /// Gives up what the scratch directory holds of a name. Without a persistent one, that is all there is.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tierflow_bind::parse::{number, one_of, seconds};
 use tierflow_bind::{OPTIONS, Options};
+use tierflow_device::{Choice, open};
 use tierflow_redundancy::Redundancy;
 use tierflow_store::Place;
 
@@ -270,15 +271,11 @@ fn parse(text: &str) -> Result<BTreeMap<String, String>, usize> {
 }
 
 /// Bytes of host memory that may be a cache if the configuration does not say how many: an eighth of what is available, shared by so many ranks.
-pub(super) fn usual_host_cache(ranks_here: usize) -> usize {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<usize>().ok());
-    let share = kib.unwrap_or_default().saturating_mul(1024) / 8 / ranks_here.max(1);
+pub(super) fn usual_host_cache(ranks_here: usize) -> Outcome<usize> {
+    let available = open(Choice::Host)?.info().free_bytes as usize;
+    let share = available / 8 / ranks_here.max(1);
     // Whole MiB.
-    share >> 20 << 20
+    Ok(share >> 20 << 20)
 }
 
 #[cfg(test)]

@@ -12,11 +12,6 @@ use crate::failure::{Failure, Outcome};
 /// Bytes of a file that are copied at a time.
 const BLOCK: u64 = 8 << 20;
 
-/// Where the application writes the file of a checkpoint.
-pub(super) fn routed(scratch: &Path, name: &str, rank: u32, version: u64) -> PathBuf {
-    scratch.join(format!("{name}-{rank}-{version}.dat"))
-}
-
 /// Takes a file in as a version of the engine. Says how many bytes it has.
 pub(super) fn take_in(engine: &Engine, path: &Path, number: u64, empties: bool) -> Outcome<u64> {
     let failed = |error: io::Error| Failure::file(path, &error);

@@ -32,57 +32,50 @@ struct Progress {
     failed: Option<Failure>,
 }
 
+/// The state that the thread and its client share.
+#[derive(Default)]
+struct Work {
+    progress: Mutex<Progress>,
+    changed: Condvar,
+    /// Whether to wait for storage no longer.
+    given_up: AtomicBool,
+    /// Blocks of routed files that were copied.
+    copied: AtomicU64,
+}
+
+#[derive(Default)]
 pub(super) struct Housekeeping {
     jobs: Option<Sender<Accepted>>,
     thread: Option<JoinHandle<()>>,
-    progress: Arc<(Mutex<Progress>, Condvar)>,
-    /// Whether to wait for storage no longer.
-    given_up: Arc<AtomicBool>,
+    work: Arc<Work>,
     keeping: Option<Arc<Keeping>>,
-    /// Blocks of routed files that were copied.
-    copied: Arc<AtomicU64>,
-}
-
-struct Work {
-    given_up: Arc<AtomicBool>,
-    keeping: Arc<Keeping>,
-    copied: Arc<AtomicU64>,
 }
 
 impl Housekeeping {
     pub(super) fn start(keeping: &Arc<Keeping>) -> Outcome<Self> {
         let (jobs, received) = channel();
-        let progress = Arc::<(Mutex<Progress>, Condvar)>::default();
-        let given_up = Arc::<AtomicBool>::default();
-        let copied = Arc::<AtomicU64>::default();
-        let work = Work {
-            given_up: Arc::clone(&given_up),
-            keeping: Arc::clone(keeping),
-            copied: Arc::clone(&copied),
-        };
-        let seen = Arc::clone(&progress);
+        let (work, kept) = (Arc::<Work>::default(), Arc::clone(keeping));
+        let shared = Arc::clone(&work);
         let builder = std::thread::Builder::new().name("tierflow-veloc".to_owned());
-        let thread = builder.spawn(move || work.run(&received, &seen));
+        let thread = builder.spawn(move || shared.run(&kept, &received));
         let thread = thread.map_err(tierflow_engine::Error::Thread)?;
         Ok(Self {
             jobs: Some(jobs),
             thread: Some(thread),
-            progress,
-            given_up,
+            work,
             keeping: Some(Arc::clone(keeping)),
-            copied,
         })
     }
 
     pub(super) fn submit(&self, accepted: Accepted) -> Outcome {
         let gone = || Failure::argument("VELOC_Finalize was called");
         let jobs = self.jobs.as_ref().ok_or_else(gone)?;
-        self.progress.0.lock().pending += 1;
+        self.work.progress.lock().pending += 1;
         jobs.send(accepted).map_err(|_| gone())
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.progress.0.lock().pending == 0
+        self.work.progress.lock().pending == 0
     }
 
     /// Waits until all accepted checkpoints are durable, for `patience` at most if there is one. The last failure since the
@@ -90,8 +83,8 @@ impl Housekeeping {
     pub(super) fn wait(&self, patience: Option<Duration>) -> Outcome {
         // A deadline beyond the clock's range is none.
         let end = patience.and_then(|patience| Instant::now().checked_add(patience));
-        let (progress, changed) = &*self.progress;
-        let mut progress = progress.lock();
+        let changed = &self.work.changed;
+        let mut progress = self.work.progress.lock();
         while progress.pending > 0 {
             match end {
                 None => changed.wait(&mut progress),
@@ -118,8 +111,8 @@ impl Housekeeping {
                 .keeping
                 .as_ref()
                 .map(|keeping| keeping.core.engine.metrics().progress);
-            let settled = self.progress.0.lock().settled;
-            (moved, settled, self.copied.load(Ordering::Relaxed))
+            let settled = self.work.progress.lock().settled;
+            (moved, settled, self.work.copied.load(Ordering::Relaxed))
         };
         let (mut seen, mut since) = (moved(), Instant::now());
         loop {
@@ -133,7 +126,7 @@ impl Housekeeping {
             } else if since.elapsed() >= patience {
                 let text = format!(
                     "{} checkpoints are not durable, and nothing has moved for {patience:?} (closing_patience)",
-                    self.progress.0.lock().pending
+                    self.work.progress.lock().pending
                 );
                 return Err(Failure::new(Status::TimedOut, text));
             }
@@ -144,7 +137,7 @@ impl Housekeeping {
 impl Drop for Housekeeping {
     fn drop(&mut self) {
         drop(self.jobs.take());
-        self.given_up.store(true, Ordering::Relaxed);
+        self.work.given_up.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             // One that panicked has nothing left to do.
             let _ended = thread.join();
@@ -153,30 +146,28 @@ impl Drop for Housekeeping {
 }
 
 impl Work {
-    fn run(self, jobs: &Receiver<Accepted>, progress: &(Mutex<Progress>, Condvar)) {
+    fn run(&self, keeping: &Keeping, jobs: &Receiver<Accepted>) {
         while let Ok(accepted) = jobs.recv() {
-            let done = self.settle(&accepted);
-            let (progress, changed) = progress;
-            let mut progress = progress.lock();
+            let done = self.settle(keeping, &accepted);
+            let mut progress = self.progress.lock();
             progress.pending -= 1;
             progress.settled += 1;
             if let Err(failure) = done {
                 progress.failed = Some(failure);
             }
-            changed.notify_all();
+            self.changed.notify_all();
         }
     }
 
-    fn settle(&self, accepted: &Accepted) -> Outcome {
+    fn settle(&self, keeping: &Keeping, accepted: &Accepted) -> Outcome {
         // Another of its name and version may have taken its place since.
         let number = accepted.head.number();
-        let engine = &self.keeping.core.engine;
+        let engine = &keeping.core.engine;
         loop {
             let has_given_up = self.given_up.load(Ordering::Relaxed);
-            let look = if has_given_up {
-                Duration::ZERO
-            } else {
-                POLL_INTERVAL
+            let look = match has_given_up {
+                true => Duration::ZERO,
+                false => POLL_INTERVAL,
             };
             match engine.call().within(look).wait_version(number) {
                 Err(tierflow_engine::Error::TimedOut { .. }) if !has_given_up => {}
@@ -190,8 +181,8 @@ impl Work {
             }
             files::remove(routed)?;
         }
-        self.keeping.supersede(&accepted.head);
-        self.keeping.prune(&accepted.head.name);
+        keeping.supersede(&accepted.head);
+        keeping.prune(&accepted.head.name);
         Ok(())
     }
 }
@@ -202,15 +193,8 @@ mod tests {
 
     #[test]
     fn storage_that_hangs_is_waited_for_no_longer_than_patience_says() {
-        let housekeeping = Housekeeping {
-            jobs: None,
-            thread: None,
-            progress: Arc::default(),
-            given_up: Arc::default(),
-            keeping: None,
-            copied: Arc::default(),
-        };
-        housekeeping.progress.0.lock().pending = 2;
+        let housekeeping = Housekeeping::default();
+        housekeeping.work.progress.lock().pending = 2;
         let failure = housekeeping.wait(Some(Duration::ZERO)).unwrap_err();
         assert_eq!(failure.status, Status::TimedOut);
         assert!(failure.text.contains("2 checkpoints"), "{}", failure.text);
@@ -220,7 +204,7 @@ mod tests {
             "{}",
             failure.text
         );
-        housekeeping.progress.0.lock().pending = 0;
+        housekeeping.work.progress.lock().pending = 0;
         housekeeping.wait(Some(Duration::ZERO)).unwrap();
         housekeeping.wait(None).unwrap();
     }

@@ -4,12 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use tierflow_bind::log_start;
-use tierflow_engine::Engine;
+use tierflow_engine::{Engine, read_piece};
 use tierflow_store::{Gone, Options, Repository};
 
 use super::head::{Head, is_head, serial_of};
 use super::history::History;
-use super::restart::read;
 
 /// Checkpoints that are named, of those that are lost for the same reason: the newest.
 const MOST_NAMED: usize = 8;
@@ -46,7 +45,7 @@ pub(super) fn lost_with_nodes(engine: &Engine, node: &Path, rank: (u32, u32)) ->
         let open = || Repository::read_only(node, Options::default().rank(rank.0, rank.1)).ok();
         let own = own.get_or_insert_with(open).as_ref();
         let piece = own.and_then(|own| own.own_piece(version).ok());
-        let head = piece.and_then(|piece| Head::decode(&read(&piece).ok()?));
+        let head = piece.and_then(|piece| Head::decode(&read_piece(&piece).ok()?));
         let text = head.map_or_else(
             || "a checkpoint without a name".to_owned(),
             |head| format!("version {} of {:?}", head.version, head.name),

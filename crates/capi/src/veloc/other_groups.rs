@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use tierflow_objects::History;
 
-use super::head::{Head, is_head};
-use super::restart::{piece, read};
+use super::head::is_head;
+use super::restart::head_in;
 use crate::failure::Outcome;
 
 /// The first words of the name of a group's directory, before its number of ranks.
@@ -56,10 +56,9 @@ fn newest(place: &Path) -> Outcome<Option<Newest>> {
     let Some(info) = newest else {
         return Ok(None);
     };
-    let head = Head::decode(&read(&piece(&history, info.version, 0)?)?);
-    let text = head.map(|head| format!("version {} of {:?}", head.version, head.name));
-    Ok(text.map(|text| Newest {
+    let head = head_in(&history, info.version, 0)?;
+    Ok(head.map(|head| Newest {
         created: info.created,
-        text,
+        text: format!("version {} of {:?}", head.version, head.name),
     }))
 }

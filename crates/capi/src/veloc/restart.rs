@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tierflow_engine::{RegionMut, read_regions};
+use tierflow_engine::{RegionMut, read_piece};
 use tierflow_objects::History;
 use tierflow_store::{Piece, Place};
 
@@ -13,7 +13,7 @@ use super::files;
 use super::foretold::parts;
 use super::head::{Content, Head, is_head, part_of};
 use super::other_groups::groups_below;
-use crate::api::{NAME, order, scatter};
+use crate::api::{order, scatter};
 use crate::failure::{Failure, Outcome, Status};
 use crate::ffi::RawStream;
 use crate::memory::{Span, overlap, spans};
@@ -69,9 +69,7 @@ impl Client {
     /// Begins a restart. Without a rank, all ranks do, or none does.
     pub(super) fn begin_restart(&self, name: &str, version: i32, rank: Option<u32>) -> Outcome {
         let version = named(name, version)?;
-        if self.is_writing() {
-            return Err(Failure::argument("a checkpoint was begun and not ended"));
-        }
+        self.state.lock().no_writing()?;
         let unknown = || {
             let text = format!("there is no version {version} of {name:?}");
             Failure::new(Status::Unknown, text)
@@ -119,19 +117,16 @@ impl Client {
             return;
         }
         let history = self.history.lock();
+        let all = history.versions(name);
         let order: Vec<u64> = match self.config.hints {
             Hints::None => return,
             Hints::Reverse => {
-                let rest = history.versions(name).rev();
-                rest.filter(|head| head.version <= version)
-                    .flat_map(parts)
-                    .collect()
+                let older = all.rev().filter(|head| head.version <= version);
+                older.flat_map(parts).collect()
             }
             Hints::Forward => {
-                let rest = history.versions(name);
-                rest.filter(|head| head.version >= version)
-                    .flat_map(parts)
-                    .collect()
+                let newer = all.filter(|head| head.version >= version);
+                newer.flat_map(parts).collect()
             }
         };
         drop(history);
@@ -164,29 +159,19 @@ impl Client {
             // This group's own first, of two that are as good.
             places.sort_by_key(|place| own.is_some_and(|own| own != place));
         }
+        places.retain(|place| Place::is_url(place) || place.is_dir());
         let mut best: Option<(u64, Head, History)> = None;
         for place in places {
-            if !Place::is_url(&place) && !place.is_dir() {
-                continue;
-            }
             let opened = History::open(place)?;
-            let whole = opened.versions()?;
             let mut found: Option<(u64, Head)> = None;
-            for info in whole.iter().filter(|info| is_head(info.version)) {
+            for info in opened.versions()? {
                 // In a directory of one process, it is the only one.
                 let of = if info.ranks == 1 { 0 } else { rank };
-                let Ok(piece) = opened.piece_of(info.version, of) else {
-                    continue;
-                };
-                let head = Head::decode(&read(&piece)?);
-                let head = head.filter(|head| head.name == name && is_wanted(head.version));
-                if let Some(head) = head.filter(|head| {
-                    found
-                        .as_ref()
-                        .is_none_or(|(_, best)| head.version >= best.version)
-                }) {
-                    found = Some((info.created, head));
-                }
+                let head = head_in(&opened, info.version, of)?;
+                let newest = found.as_ref().map_or(0, |(_, newest)| newest.version);
+                let is_newest = |head: &Head| head.name == name && head.version >= newest;
+                let head = head.filter(|head| is_newest(head) && is_wanted(head.version));
+                found = head.map(|head| (info.created, head)).or(found);
             }
             if let Some((created, head)) = found
                 && best.as_ref().is_none_or(|(other, ..)| created > *other)
@@ -202,9 +187,7 @@ impl Client {
         let state = self.state.lock();
         let reading = state.reading.as_ref().ok_or_else(not_begun)?;
         let saved: Vec<i64> = reading.head.regions().map(|(id, _)| id).collect();
-        if let Which::Some(ids) | Which::Rest(ids) = which
-            && let Some(id) = ids.iter().find(|id| !saved.contains(id))
-        {
+        if let Some(id) = which.named().find(|id| !saved.contains(id)) {
             return Err(reading.unknown(*id));
         }
         for (part, content) in (0..).zip(&reading.head.parts) {
@@ -283,21 +266,7 @@ impl Client {
                         }
                     }
                 }
-                let piece = piece(directory, number, *rank)?;
-                match piece.info().decoded {
-                    None => scatter(&piece, &mut slices)?,
-                    Some(_) => {
-                        let bytes = read(&piece)?;
-                        let mut rest = bytes.as_slice();
-                        for slice in slices {
-                            let (own, after) = rest
-                                .split_at_checked(slice.len())
-                                .ok_or_else(|| shorter(&piece))?;
-                            slice.copy_from_slice(own);
-                            rest = after;
-                        }
-                    }
-                }
+                scatter(&piece(directory, number, *rank)?, &mut slices)?;
             }
         }
         Ok(())
@@ -348,8 +317,7 @@ impl Reading {
     }
 
     fn routed(&self, client: &Client) -> PathBuf {
-        let scratch = &client.config.scratch;
-        files::routed(scratch, &self.head.name, client.rank, self.head.version)
+        client.routed(&self.head.name, self.head.version)
     }
 
     /// Writes the file of the checkpoint to where the application reads it.
@@ -363,7 +331,7 @@ impl Reading {
         match &self.from {
             From::Engine => files::give_out(&client.core.engine, number, length, &path)?,
             From::Rank(directory, rank) => {
-                let bytes = read(&piece(directory, number, *rank)?)?;
+                let bytes = read_piece(&piece(directory, number, *rank)?)?;
                 let written = std::fs::write(&path, bytes);
                 written.map_err(|error| Failure::file(&path, &error))?;
             }
@@ -372,28 +340,19 @@ impl Reading {
     }
 }
 
+/// The checkpoint that a version heads, if it is a head of which this rank's piece is there.
+pub(super) fn head_in(place: &History, version: u64, rank: u32) -> Outcome<Option<Head>> {
+    let piece = is_head(version).then(|| place.piece_of(version, rank).ok());
+    let bytes = piece
+        .flatten()
+        .map(|piece| read_piece(&piece))
+        .transpose()?;
+    Ok(bytes.and_then(|bytes| Head::decode(&bytes)))
+}
+
 /// A rank's piece; that of a process on its own is rank 0's.
 pub(super) fn piece(directory: &History, number: u64, rank: u32) -> Outcome<Piece> {
     Ok(directory
         .piece_of(number, rank)
         .or_else(|_| directory.piece_of(number, 0))?)
-}
-
-/// The bytes of a piece, decoded if it is compressed.
-pub(super) fn read(piece: &Piece) -> Outcome<Vec<u8>> {
-    let Some(decoded) = piece.info().decoded else {
-        return Ok(piece.read(NAME)?);
-    };
-    let mut bytes = vec![0; usize::try_from(decoded).unwrap_or(usize::MAX)];
-    read_regions(piece, &mut [(NAME, bytes.as_mut_slice())])?;
-    Ok(bytes)
-}
-
-fn shorter(piece: &Piece) -> Failure {
-    let text = format!(
-        "rank {}'s part of the engine's version {} is shorter than its head says",
-        piece.rank().0,
-        piece.version()
-    );
-    Failure::new(Status::Damaged, text)
 }

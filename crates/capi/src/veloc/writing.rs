@@ -28,12 +28,7 @@ impl Client {
     pub(super) fn begin(&self, name: &str, version: i32) -> Outcome {
         let version = named(name, version)?;
         let mut state = self.state.lock();
-        if let Some(writing) = &state.writing {
-            return Err(Failure::argument(format!(
-                "checkpoint {} {} was begun and not ended",
-                writing.name, writing.version
-            )));
-        }
+        state.no_writing()?;
         if let Some(group) = &self.core.group {
             group.is_complete()?;
         }
@@ -63,9 +58,7 @@ impl Client {
         let state = &mut *state;
         let writing = state.writing.as_mut().ok_or_else(not_begun)?;
         let regions = of_name(&state.regions, &writing.name);
-        if let Which::Some(ids) | Which::Rest(ids) = which
-            && let Some(id) = ids.iter().find(|id| !regions.contains_key(id))
-        {
+        if let Some(id) = which.named().find(|id| !regions.contains_key(id)) {
             return Err(Failure::argument(format!("no region {id} is protected")));
         }
         let chosen = || regions.iter().filter(|(id, _)| which.has(**id));
@@ -110,10 +103,8 @@ impl Client {
     fn ended(&self, mut writing: Writing, success: bool) -> Outcome<Option<Accepted>> {
         let engine = &self.core.engine;
         let empties = self.core.group.is_some();
-        let file = writing
-            .file
-            .take()
-            .map(|original| (self.routed(&writing), original));
+        let routed = self.routed(&writing.name, writing.version);
+        let file = writing.file.take().map(|original| (routed, original));
         let mut complete = || {
             if let Some((routed, _)) = &file {
                 let number = writing.next_part()?;
@@ -161,15 +152,6 @@ impl Client {
         Ok(Some(Accepted { head, file }))
     }
 
-    fn routed(&self, writing: &Writing) -> PathBuf {
-        files::routed(
-            &self.config.scratch,
-            &writing.name,
-            self.rank,
-            writing.version,
-        )
-    }
-
     /// Where the application writes the checkpoint that was begun, or reads the one that it restarts from.
     pub(super) fn route(&self, original: &str) -> Outcome<PathBuf> {
         let original = std::path::absolute(original)
@@ -177,12 +159,7 @@ impl Client {
         let mut state = self.state.lock();
         if let Some(writing) = &mut state.writing {
             writing.file = Some(original);
-            return Ok(files::routed(
-                &self.config.scratch,
-                &writing.name,
-                self.rank,
-                writing.version,
-            ));
+            return Ok(self.routed(&writing.name, writing.version));
         }
         match &state.reading {
             Some(reading) => reading.file(self),

@@ -1,49 +1,47 @@
 //! What the methods of `Engine` share.
 
-use std::time::Duration;
-
 use pyo3::prelude::*;
-use tierflow_bind::Until;
-use tierflow_engine::Cache;
+use tierflow_bind::{Failure, Status, Until};
+use tierflow_engine::{Cache, Error};
 
 use super::Engine;
 use crate::core::Core;
-use crate::errors::{self, OrRaise};
-use crate::options::{self, Bytes};
+use crate::errors::{self, Answer, Raised};
+use crate::options::Bytes;
 use crate::patience::{Patience, watched};
 
 impl Engine {
-    pub(crate) fn core(&self, py: Python<'_>) -> PyResult<Core> {
-        self.at_home(py)?;
+    pub(crate) fn core(&self) -> Answer<Core> {
+        self.at_home()?;
         let core = self.core.read().clone();
-        core.ok_or_else(|| errors::closed(py, "the engine is closed: build another one"))
+        let closed = || Failure::new(Status::Closed, "the engine is closed: build another one");
+        Ok(core.ok_or_else(closed)?)
     }
 
     /// Before anything is locked: a thread that a fork does not have may hold it.
-    pub(super) fn at_home(&self, py: Python<'_>) -> PyResult<()> {
-        if self.process == std::process::id() {
-            return Ok(());
+    pub(super) fn at_home(&self) -> Answer {
+        match self.process {
+            owner if owner == std::process::id() => Ok(()),
+            owner => Err(Error::OtherProcess { owner }.into()),
         }
-        Err(errors::forked(py, self.process))
     }
 
     /// Closes the engine, if that is not done yet. If it fails, the engine stays open.
-    pub(super) fn close_within(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        if self.is_closed(py)? {
-            return Ok(());
+    pub(super) fn close_within(&self, py: Python<'_>, patience: Patience) -> Answer {
+        if !self.closed()? {
+            let core = self.core()?;
+            patience.spend(py, |until| core.close(until))?;
+            self.let_go();
         }
-        let core = self.core(py)?;
-        Patience::new(py, timeout)?.spend(py, |until| core.close(until))?;
-        self.let_go();
         Ok(())
     }
 
     /// Ends the engine though an exception is on its way, and warns of what is lost by that. Ctrl-C shortens it.
-    pub(super) fn end(&self, py: Python<'_>) -> PyResult<()> {
-        if self.at_home(py).is_err() || self.is_closed(py)? {
+    pub(super) fn end(&self, py: Python<'_>) -> Answer {
+        if self.at_home().is_err() || self.closed()? {
             return Ok(());
         }
-        let core = self.core(py)?;
+        let core = self.core()?;
         let (ended, raised) = watched(|interrupt| {
             let until = Until {
                 patience: core.closing_patience(),
@@ -55,12 +53,7 @@ impl Engine {
         if let Err(error) = ended {
             errors::warn(py, &error.into());
         }
-        raised.map_or(Ok(()), Err)
-    }
-
-    pub(super) fn is_closed(&self, py: Python<'_>) -> PyResult<bool> {
-        self.at_home(py)?;
-        Ok(self.core.read().is_none())
+        Ok(raised?)
     }
 
     /// The engine ends with its last slot.
@@ -74,10 +67,21 @@ impl Engine {
         &self,
         py: Python<'_>,
         call: impl FnOnce(&tierflow_engine::Engine) -> T + Send,
-    ) -> PyResult<T> {
-        let core = self.core(py)?;
-        let answer = py.detach(|| call(&core.engine));
-        Ok(answer)
+    ) -> Answer<T> {
+        let core = self.core()?;
+        Ok(py.detach(|| call(&core.engine)))
+    }
+
+    /// Does `call`, which may fail, without the interpreter.
+    pub(crate) fn tried<T: Send, E: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&tierflow_engine::Engine) -> Result<T, E> + Send,
+    ) -> Answer<T>
+    where
+        Raised: From<E>,
+    {
+        Ok(self.detached(py, call)??)
     }
 
     /// Changes the bytes that a cache may use, and returns how many these are then.
@@ -87,34 +91,17 @@ impl Engine {
         cache: Cache,
         bytes: &Bytes,
         timeout: f64,
-    ) -> PyResult<u64> {
-        let patience = options::duration(py, Some(timeout))?.unwrap_or(Duration::MAX);
-        let bytes = bytes.to_usize();
-        self.detached(py, |engine| engine.resize(cache, bytes, patience))?
-            .or_raise(py)
-    }
-
-    /// Waits for something, and looks for Ctrl-C meanwhile.
-    pub(super) fn patiently(
-        &self,
-        py: Python<'_>,
-        timeout: Option<f64>,
-        wait: impl FnOnce(&Core, Until<'_>) -> tierflow_engine::Result<()> + Send,
-    ) -> PyResult<()> {
-        let patience = Patience::new(py, timeout)?;
-        let core = self.core(py)?;
-        patience.spend(py, |until| wait(&core, until))
+    ) -> Answer<u64> {
+        let Patience(patience) = Patience::new(Some(timeout))?;
+        let bytes = usize::try_from(bytes.0).unwrap_or(usize::MAX);
+        self.tried(py, |engine| engine.resize(cache, bytes, patience))
     }
 }
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        let Some(core) = self.core.get_mut().take() else {
-            return;
-        };
-        if self.process == std::process::id() {
-            drop(core);
-        } else {
+        let core = self.core.get_mut().take();
+        if self.process != std::process::id() {
             // It is the parent's.
             std::mem::forget(core);
         }

@@ -5,13 +5,14 @@ use std::collections::HashMap;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyMapping, PyString, PyTuple};
+use tierflow_bind::Failure;
 use tierflow_engine::{Region, RegionInfo, Version};
 
 use super::Engine;
 use crate::array::{Arrays, Use};
 use crate::dtype::ArrayType;
-use crate::errors::{self, OrRaise};
-use crate::order::Order;
+use crate::errors::Answer;
+use crate::order;
 use crate::patience::Patience;
 
 /// The engine's name for the only region of a checkpoint without names.
@@ -62,17 +63,13 @@ pub(super) struct Checkpointed {
 impl Checkpointed {
     /// # Errors
     /// `ArgumentError` if there is not one name for each array.
-    pub(super) fn new(
-        py: Python<'_>,
-        given: &Arrays,
-        names: Option<Vec<String>>,
-    ) -> PyResult<Self> {
+    pub(super) fn new(given: &Arrays, names: Option<Vec<String>>) -> Answer<Self> {
         let types: Vec<_> = given.types().map(Option::<&ArrayType>::cloned).collect();
         let names = match names {
             Some(names) if names.len() != types.len() => {
                 let (names, arrays) = (names.len(), types.len());
                 let text = format!("there are {names} names for {arrays} arrays: each has its own");
-                return Err(errors::argument(py, text));
+                return Err(Failure::argument(text).into());
             }
             Some(names) => names,
             None if types.len() > MOST_UNNAMED => Vec::new(),
@@ -107,11 +104,10 @@ fn unnamed(index: usize) -> String {
 /// # Errors
 /// `ArgumentError` for another element type or shape.
 pub(super) fn agree(
-    py: Python<'_>,
     version: Version,
     layout: &[RegionInfo],
     (names, given): (&[String], &Arrays),
-) -> PyResult<()> {
+) -> Answer {
     let known: HashMap<&str, &RegionInfo> = layout
         .iter()
         .map(|info| (info.name.as_str(), info))
@@ -125,13 +121,11 @@ pub(super) fn agree(
         if held == *array || held.is_flat_bytes() || array.is_flat_bytes() {
             continue;
         }
-        return Err(errors::argument(
-            py,
-            format!(
-                "region {name:?} of version {version} was checkpointed as {held}, and the array for it is {array}: pass \
-                 one of that type and shape, such as restore({version}) makes, or bytes, such as bytearray(n)"
-            ),
-        ));
+        return Err(Failure::argument(format!(
+            "region {name:?} of version {version} was checkpointed as {held}, and the array for it is {array}: pass \
+             one of that type and shape, such as restore({version}) makes, or bytes, such as bytearray(n)"
+        ))
+        .into());
     }
     Ok(())
 }
@@ -183,9 +177,9 @@ impl Engine {
         version: Version,
         stream: Option<&Bound<'py, PyAny>>,
         timeout: Option<f64>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let core = self.core(py)?;
-        let layout = py.detach(|| core.engine.regions(version)).or_raise(py)?;
+    ) -> Answer<Bound<'py, PyAny>> {
+        let core = self.core()?;
+        let layout = py.detach(|| core.engine.regions(version))?;
         let arrays = layout.iter().map(|info| empty(py, info));
         let arrays = PyTuple::new(py, arrays.collect::<PyResult<Vec<_>>>()?)?;
         self.restore_into(py, version, &arrays, stream, timeout)?;
@@ -193,7 +187,7 @@ impl Engine {
         if let [info] = &layout[..]
             && info.name == UNNAMED
         {
-            return arrays.get_item(0);
+            return Ok(arrays.get_item(0)?);
         }
         if layout.iter().enumerate().all(is_unnamed) {
             return Ok(PyList::new(py, &arrays)?.into_any());
@@ -212,10 +206,10 @@ impl Engine {
         arrays: &Bound<'_, PyTuple>,
         stream: Option<&Bound<'_, PyAny>>,
         timeout: Option<f64>,
-    ) -> PyResult<()> {
-        let patience = Patience::new(py, timeout)?;
-        let core = self.core(py)?;
-        let mut order = Order::new(&core.streams, stream)?;
+    ) -> Answer {
+        let patience = Patience::new(timeout)?;
+        let core = self.core()?;
+        let mut order = order::behind(&core.streams, stream)?;
         let mut given = Arrays::of(arrays, Use::Write, &mut order)?;
         let mut regions = given.regions_mut();
         let stream = order.stream();

@@ -17,6 +17,7 @@ use super::Layout;
 use super::lent::Lent;
 use super::own::Own;
 use crate::array::Use;
+use crate::errors::Answer;
 use crate::ffi;
 
 /// A class, with the methods that both have, and its own.
@@ -42,7 +43,7 @@ macro_rules! slot_class {
 
             /// Elements along each dimension.
             #[getter]
-            fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+            fn shape<'py>(&self, py: Python<'py>) -> Answer<Bound<'py, PyTuple>> {
                 self.0.shape(py)
             }
 
@@ -66,18 +67,18 @@ macro_rules! slot_class {
                 max_version: Option<(u32, u32)>,
                 dl_device: Option<(i32, i32)>,
                 copy: Option<bool>,
-            ) -> PyResult<Bound<'py, PyAny>> {
+            ) -> Answer<Bound<'py, PyAny>> {
                 // No copy of this slot's is under way on the bytes.
                 let _ = stream;
                 self.0.dlpack(py, max_version, dl_device, copy)
             }
 
-            fn __dlpack_device__(&self, py: Python<'_>) -> PyResult<(i32, i32)> {
-                self.0.dlpack_device(py)
+            fn __dlpack_device__(&self) -> Answer<(i32, i32)> {
+                self.0.dlpack_device()
             }
 
             #[getter]
-            fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+            fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> Answer<Bound<'py, PyDict>> {
                 self.0.cuda_interface(py)
             }
 
@@ -86,10 +87,10 @@ macro_rules! slot_class {
                 slf: Bound<'_, Self>,
                 view: *mut Py_buffer,
                 flags: c_int,
-            ) -> PyResult<()> {
-                let lent = slf.get().0.shared(slf.py())?;
+            ) -> Answer {
+                let lent = slf.get().0.shared()?;
                 // SAFETY: the interpreter's own place for the answer.
-                unsafe { ffi::buffer::fill(view, flags, lent, slf.into_any()) }
+                Ok(unsafe { ffi::buffer::fill(view, flags, lent, slf.into_any()) }?)
             }
 
             #[allow(unsafe_code, reason = "the protocol's signature")]
@@ -102,8 +103,8 @@ macro_rules! slot_class {
                 slf
             }
 
-            fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-                self.0.described(py, stringify!($class))
+            fn __repr__(&self) -> Answer<String> {
+                self.0.described(stringify!($class))
             }
 
             $($own)*
@@ -125,14 +126,14 @@ slot_class! {
         /// On a GPU, at once, and the version is there when the work given to `stream` so far is done; without one, all work
         /// given to the device.
         #[pyo3(signature = (stream = None))]
-        fn commit(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-            let lent = self.0.alone(py, "a checkpoint")?;
+        fn commit(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> Answer {
+            let lent = self.0.alone("a checkpoint")?;
             self.0.end(py, lent, stream)
         }
 
         /// Frees the room: there is no such version, and its number stays free. Arrays over it must be gone.
-        fn give_up(&self, py: Python<'_>) -> PyResult<()> {
-            let lent = self.0.alone(py, "given up")?;
+        fn give_up(&self, py: Python<'_>) -> Answer {
+            let lent = self.0.alone("given up")?;
             py.detach(|| drop(lent));
             Ok(())
         }
@@ -148,7 +149,7 @@ slot_class! {
             array: &Bound<'_, PyAny>,
             offset: usize,
             stream: Option<&Bound<'_, PyAny>>,
-        ) -> PyResult<()> {
+        ) -> Answer {
             self.0.copy(array, (Use::Read, offset), stream)
         }
 
@@ -159,16 +160,16 @@ slot_class! {
             kind: &Bound<'_, PyAny>,
             error: &Bound<'_, PyAny>,
             trace: &Bound<'_, PyAny>,
-        ) -> PyResult<bool> {
+        ) -> Answer<bool> {
             let _ = (error, trace);
-            if !self.0.is_there(py)? {
+            if !self.0.is_there()? {
                 return Ok(false);
             }
             match kind.is_none() {
                 true => self.commit(py, None)?,
                 // Other users of the bytes, such as the traceback, keep them; they can no longer be committed.
                 false => {
-                    let lent = self.0.taken(py)?;
+                    let lent = self.0.taken()?;
                     py.detach(|| drop(lent));
                 }
             }
@@ -196,8 +197,8 @@ slot_class! {
         /// On a GPU, at once, and the next write of the bytes waits for the work given to `stream` so far; without one, for all
         /// work given to the device.
         #[pyo3(signature = (stream = None))]
-        fn finish(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-            let lent = self.0.taken(py)?;
+        fn finish(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> Answer {
+            let lent = self.0.taken()?;
             if !lent.engine().is_cuda() || stream.is_none() {
                 py.detach(|| drop(lent));
                 return Ok(());
@@ -211,8 +212,8 @@ slot_class! {
 
         /// Gives the bytes back and leaves the version unconsumed, or leaves that to the last array over them. On a GPU, the
         /// next write of the bytes waits for all work given to the device, as some may read them.
-        fn give_back(&self, py: Python<'_>) -> PyResult<()> {
-            let lent = self.0.taken(py)?;
+        fn give_back(&self, py: Python<'_>) -> Answer {
+            let lent = self.0.taken()?;
             lent.leave_unconsumed();
             py.detach(|| drop(lent));
             Ok(())
@@ -229,13 +230,13 @@ slot_class! {
             array: &Bound<'_, PyAny>,
             offset: usize,
             stream: Option<&Bound<'_, PyAny>>,
-        ) -> PyResult<()> {
+        ) -> Answer {
             self.0.copy(array, (Use::Write, offset), stream)
         }
 
         #[pyo3(signature = (*_arguments))]
-        fn __exit__(&self, py: Python<'_>, _arguments: &Bound<'_, PyTuple>) -> PyResult<bool> {
-            if self.0.is_there(py)? {
+        fn __exit__(&self, py: Python<'_>, _arguments: &Bound<'_, PyTuple>) -> Answer<bool> {
+            if self.0.is_there()? {
                 self.finish(py, None)?;
             }
             Ok(false)

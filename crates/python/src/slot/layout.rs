@@ -2,10 +2,11 @@
 
 use pyo3::intern;
 use pyo3::prelude::*;
+use tierflow_bind::Failure;
 use tierflow_engine::Version;
 
 use crate::dtype::DType;
-use crate::errors;
+use crate::errors::Answer;
 
 // The numbers of a layout are handed out as `Py_ssize_t`, too.
 const _: () = assert!(size_of::<isize>() == size_of::<i64>());
@@ -23,23 +24,21 @@ pub(crate) struct Layout {
 impl Layout {
     /// # Errors
     /// `ArgumentError` if there are more bytes than addresses.
-    pub(crate) fn new(py: Python<'_>, dtype: DType, shape: &[usize]) -> PyResult<Self> {
-        Self::counted(dtype, shape).ok_or_else(|| {
-            let text = "the shape has more bytes than there are addresses";
-            errors::argument(py, text.to_owned())
-        })
+    pub(crate) fn new(dtype: DType, shape: &[usize]) -> Answer<Self> {
+        let text = "the shape has more bytes than there are addresses";
+        Ok(Self::counted(dtype, shape).ok_or_else(|| Failure::argument(text))?)
     }
 
     /// Of a shape that is an int or several.
     ///
     /// # Errors
     /// `TypeError` or `OverflowError` for what is none; as for [`Layout::new`].
-    pub(crate) fn of(shape: &Bound<'_, PyAny>, dtype: DType) -> PyResult<Self> {
+    pub(crate) fn of(shape: &Bound<'_, PyAny>, dtype: DType) -> Answer<Self> {
         let lengths = match shape.extract::<usize>() {
             Ok(length) => vec![length],
             Err(_) => shape.extract::<Vec<usize>>()?,
         };
-        Self::new(shape.py(), dtype, &lengths)
+        Self::new(dtype, &lengths)
     }
 
     /// Of what a version holds; flat, and of bytes, unless the caller says otherwise.
@@ -51,7 +50,7 @@ impl Layout {
         (version, bytes): (Version, u64),
         shape: Option<&Bound<'_, PyAny>>,
         dtype: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Self> {
+    ) -> Answer<Self> {
         let held = usize::try_from(bytes).unwrap_or(usize::MAX);
         let dtype = match dtype {
             Some(dtype) => DType::of(dtype)?,
@@ -59,20 +58,16 @@ impl Layout {
         };
         let layout = match shape {
             Some(shape) => Self::of(shape, dtype)?,
-            None => Self::new(py, dtype, &[held / dtype.bytes()])?,
+            None => Self::new(dtype, &[held / dtype.bytes()])?,
         };
         if layout.bytes() == held {
             return Ok(layout);
         }
-        Err(errors::argument(
-            py,
-            format!(
-                "version {version} holds {held} bytes, and {:?} of {} are {}: name what was checkpointed",
-                layout.shape(),
-                dtype.name,
-                layout.bytes()
-            ),
-        ))
+        let (shape, dtype, bytes) = (layout.shape(), dtype.name, layout.bytes());
+        let text = format!(
+            "version {version} holds {held} bytes, and {shape:?} of {dtype} are {bytes}: name what was checkpointed"
+        );
+        Err(Failure::argument(text).into())
     }
 
     fn counted(dtype: DType, shape: &[usize]) -> Option<Self> {

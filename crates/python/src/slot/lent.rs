@@ -10,9 +10,9 @@ use tierflow_bind::{EngineHandle, OrderAfter, Slot, SlotEnd};
 use tierflow_engine::Version;
 
 use super::Layout;
-use crate::errors::OrRaise;
+use crate::errors::Answer;
 use crate::ffi::dlpack::{self, CPU, CUDA};
-use crate::order::Order;
+use crate::order;
 
 /// A lent slot. Every user of its bytes shares it; the last one gives it back.
 pub(crate) struct Lent {
@@ -78,16 +78,14 @@ impl Lent {
         py: Python<'_>,
         how: SlotEnd,
         stream: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<()> {
+    ) -> Answer {
         let engine = Arc::clone(self.engine());
-        let order = match stream.filter(|_| engine.is_cuda()) {
-            Some(stream) => Some(Order::new(&engine.streams, Some(stream))?),
-            None => None,
-        };
-        let after = order.as_ref().and_then(Order::stream);
+        let stream = stream.filter(|_| engine.is_cuda());
+        let order = order::behind(&engine.streams, stream)?;
+        let after = order.stream();
         let after = after.map_or(OrderAfter::AllWork, OrderAfter::Stream);
         let slot = &mut self.slot;
-        py.detach(|| slot.end(how, after)).or_raise(py)
+        Ok(py.detach(|| slot.end(how, after))?)
     }
 
     /// Leaves the version unconsumed once the last user of the bytes is gone.

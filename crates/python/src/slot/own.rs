@@ -6,17 +6,17 @@ use parking_lot::{Mutex, MutexGuard};
 use pyo3::exceptions::{PyAttributeError, PyBufferError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use tierflow_bind::SlotEnd;
-use tierflow_engine::Version;
+use tierflow_bind::{Failure, SlotEnd, Status};
+use tierflow_engine::{Error, Version};
 
 use super::lent::Lent;
 use crate::array::{Arrays, Use};
-use crate::errors::{self, OrRaise};
+use crate::errors::{Answer, Raised};
 use crate::ffi;
 use crate::ffi::copies::Wait;
 use crate::ffi::detached;
 use crate::ffi::dlpack;
-use crate::order::Order;
+use crate::order;
 
 /// The object's own part in a slot, until it is ended.
 pub(super) struct Own {
@@ -49,28 +49,28 @@ impl Own {
     ///
     /// # Errors
     /// `ForkedError`, before anything is locked: a thread that a fork does not have may hold it.
-    fn part(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Option<Arc<Lent>>>> {
-        if self.process == std::process::id() {
-            return Ok(self.lent.lock());
+    fn part(&self) -> Answer<MutexGuard<'_, Option<Arc<Lent>>>> {
+        match self.process {
+            owner if owner == std::process::id() => Ok(self.lent.lock()),
+            owner => Err(Error::OtherProcess { owner }.into()),
         }
-        Err(errors::forked(py, self.process))
     }
 
     /// Whether it was not ended yet.
-    pub(super) fn is_there(&self, py: Python<'_>) -> PyResult<bool> {
-        Ok(self.part(py)?.is_some())
+    pub(super) fn is_there(&self) -> Answer<bool> {
+        Ok(self.part()?.is_some())
     }
 
     /// For one more user of the bytes.
-    pub(super) fn shared(&self, py: Python<'_>) -> PyResult<Arc<Lent>> {
-        let lent = self.part(py)?.clone();
-        lent.ok_or_else(|| self.ended(py))
+    pub(super) fn shared(&self) -> Answer<Arc<Lent>> {
+        let lent = self.part()?.clone();
+        lent.ok_or_else(|| self.ended())
     }
 
     /// Ends the object's part, and leaves the others theirs.
-    pub(super) fn taken(&self, py: Python<'_>) -> PyResult<Arc<Lent>> {
-        let lent = self.part(py)?.take();
-        lent.ok_or_else(|| self.ended(py))
+    pub(super) fn taken(&self) -> Answer<Arc<Lent>> {
+        let lent = self.part()?.take();
+        lent.ok_or_else(|| self.ended())
     }
 
     /// Ends the whole slot as [`Lent::end`] does. If that fails, it is still the slot that it was.
@@ -79,18 +79,18 @@ impl Own {
         py: Python<'_>,
         mut lent: Lent,
         stream: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<()> {
+    ) -> Answer {
         let ended = lent.end(py, SlotEnd::Keep, stream);
         if ended.is_err() && lent.slot.is_there() {
-            *self.part(py)? = Some(Arc::new(lent));
+            *self.part()? = Some(Arc::new(lent));
         }
         ended
     }
 
     /// The whole slot, if there is no other user of its bytes.
-    pub(super) fn alone(&self, py: Python<'_>, what: &str) -> PyResult<Lent> {
+    pub(super) fn alone(&self, what: &str) -> Answer<Lent> {
         let taken = {
-            let mut own = self.part(py)?;
+            let mut own = self.part()?;
             own.take().map(|lent| {
                 Arc::try_unwrap(lent).map_err(|lent| {
                     let others = Arc::strong_count(&lent) - 1;
@@ -104,8 +104,9 @@ impl Own {
             Some(Err(others)) => Err(PyBufferError::new_err(format!(
                 "arrays or views still use the bytes of version {} ({others} of them): `del` them first, for it to be {what}",
                 self.version
-            ))),
-            None => Err(self.ended(py)),
+            ))
+            .into()),
+            None => Err(self.ended()),
         }
     }
 
@@ -115,11 +116,11 @@ impl Own {
         array: &Bound<'_, PyAny>,
         (access, offset): (Use, usize),
         stream: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<()> {
+    ) -> Answer {
         let py = array.py();
-        let lent = self.shared(py)?;
+        let lent = self.shared()?;
         let engine = Arc::clone(lent.engine());
-        let mut order = Order::new(&engine.streams, stream)?;
+        let mut order = order::behind(&engine.streams, stream)?;
         let arrays = PyTuple::new(py, [array])?;
         let given = Arrays::of(&arrays, access, &mut order)?;
         let copied = given.each(|array| {
@@ -142,24 +143,23 @@ impl Own {
             })
         });
         drop(order);
-        copied.or_raise(py)
+        Ok(copied?)
     }
 
-    pub(super) fn ended(&self, py: Python<'_>) -> PyErr {
+    fn ended(&self) -> Raised {
         let version = self.version;
-        errors::closed(
-            py,
-            &format!("the slot of version {version} was given back: it has no bytes any more"),
-        )
+        let text =
+            format!("the slot of version {version} was given back: it has no bytes any more");
+        Failure::new(Status::Closed, text).into()
     }
 
-    pub(super) fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(py, &self.shape)
+    pub(super) fn shape<'py>(&self, py: Python<'py>) -> Answer<Bound<'py, PyTuple>> {
+        Ok(PyTuple::new(py, &self.shape)?)
     }
 
-    pub(super) fn described(&self, py: Python<'_>, class: &str) -> PyResult<String> {
+    pub(super) fn described(&self, class: &str) -> Answer<String> {
         let (version, shape, dtype) = (self.version, &self.shape, self.dtype);
-        let state = match self.part(py)?.as_deref() {
+        let state = match self.part()?.as_deref() {
             None => "given back".to_owned(),
             Some(lent) if lent.is_on_host() => "host".to_owned(),
             Some(lent) => format!("cuda:{}", lent.dlpack_device().number),
@@ -175,35 +175,38 @@ impl Own {
         max_version: Option<(u32, u32)>,
         dl_device: Option<(i32, i32)>,
         copy: Option<bool>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let lent = self.shared(py)?;
+    ) -> Answer<Bound<'py, PyAny>> {
+        let lent = self.shared()?;
         if copy == Some(true) {
             return Err(PyBufferError::new_err(
                 "a slot is lent, not copied: leave copy out, and copy what you get",
-            ));
+            )
+            .into());
         }
         let own = lent.dlpack_device();
         if dl_device.is_some_and(|asked| asked != (own.kind, own.number)) {
             return Err(PyBufferError::new_err(format!(
                 "the slot lies on device {:?} of DLPack and stays there: copy what you get without dl_device",
                 (own.kind, own.number)
-            )));
+            ))
+            .into());
         }
         let versioned = max_version.is_some_and(|(major, _)| major >= dlpack::VERSION.major);
-        ffi::export::capsule(py, lent, versioned)
+        Ok(ffi::export::capsule(py, lent, versioned)?)
     }
 
-    pub(super) fn dlpack_device(&self, py: Python<'_>) -> PyResult<(i32, i32)> {
-        let device = self.shared(py)?.dlpack_device();
+    pub(super) fn dlpack_device(&self) -> Answer<(i32, i32)> {
+        let device = self.shared()?.dlpack_device();
         Ok((device.kind, device.number))
     }
 
-    pub(super) fn cuda_interface<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let lent = self.shared(py)?;
+    pub(super) fn cuda_interface<'py>(&self, py: Python<'py>) -> Answer<Bound<'py, PyDict>> {
+        let lent = self.shared()?;
         if lent.is_on_host() {
             return Err(PyAttributeError::new_err(
                 "the slot lies in host memory: use np.asarray(slot)",
-            ));
+            )
+            .into());
         }
         let typestr = lent.layout().dtype().typestr.ok_or_else(|| {
             PyAttributeError::new_err(format!(
