@@ -61,6 +61,8 @@ pub struct OpenEngine {
     state: AtomicU8,
     process: u32,
     door: Door,
+    /// True if redundancy is made in calls of the application alone.
+    is_driven: bool,
 }
 
 impl Deref for OpenEngine {
@@ -86,7 +88,7 @@ impl Drop for OpenEngine {
         }
         let state = *self.state.get_mut();
         // Slots that were lent beyond the end may have been committed since; ranks that meet in calls meet no more.
-        let is_over = state == ENDED || (state == CLOSED && engine.is_driven());
+        let is_over = state == ENDED || (state == CLOSED && self.is_driven);
         let (mut engine, mut ended) = (Some(engine), Ok(()));
         (self.door.detached)(&mut || {
             if let Some(engine) = engine.take() {
@@ -132,6 +134,8 @@ impl EngineHandle {
     pub fn open(options: Options, door: Door) -> Outcome<Arc<Self>> {
         let (closing_patience, beside) = (options.closing_patience(), options.beside.clone());
         let passes_by_group = options.redundancy.is_some() && options.exchange.is_none();
+        let transport = options.ranks.transport.as_deref();
+        let is_driven = passes_by_group && transport.is_some_and(|way| !way.is_concurrent());
         lines_of_rank(options.ranks.rank, options.ranks.ranks);
         let (device, engine) = options.build()?;
         (door.started)(&engine);
@@ -141,6 +145,7 @@ impl EngineHandle {
                 state: AtomicU8::new(OPENED),
                 process: std::process::id(),
                 door,
+                is_driven,
             },
             streams: Streams::new(device.clone()),
             device,
@@ -205,7 +210,7 @@ impl EngineHandle {
     /// # Errors
     /// The error of `done`, then errors of protecting.
     pub fn protect_after<E: From<Error>>(&self, done: Result<(), E>) -> Result<(), E> {
-        let protected = match self.engine.is_driven() {
+        let protected = match self.engine.is_driven {
             true => self.engine.protect(),
             false => Ok(()),
         };

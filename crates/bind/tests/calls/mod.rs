@@ -114,7 +114,7 @@ calls! {
         "tf_wait_version", "tf_wait_version";
     "says whether it is": "Engine::is_durable", "Engine.is_durable", "tf_is_durable", "Engine::is_durable", "tf_is_durable",
         "VELOC_Checkpoint_finished";
-    "lets ranks protect each other": "Engine::protect Engine::is_driven", "Engine.protect", "tf_protect", "Engine::protect", "tf_protect",
+    "lets ranks protect each other": "Engine::protect", "Engine.protect", "tf_protect", "Engine::protect", "tf_protect",
         "VELOC_Checkpoint_wait";
     "says the newest version": "Engine::latest", "Engine.latest", "tf_latest", "Engine::latest", "tf_latest tf_latest_before",
         "VELOC_Restart_test VELOC_Restart_test_rank";

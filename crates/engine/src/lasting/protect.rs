@@ -94,8 +94,7 @@ impl Engine {
     }
 
     /// Returns true if redundancy is made in calls of [`Engine::protect`] alone.
-    #[must_use]
-    pub fn is_driven(&self) -> bool {
+    pub(crate) fn is_driven(&self) -> bool {
         let protected = self.nodes.protected.as_ref();
         protected.is_some_and(|protected| protected.is_driven())
     }
