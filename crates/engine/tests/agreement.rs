@@ -26,9 +26,7 @@ fn content(run: u64, rank: u32, version: u64) -> Vec<u8> {
 }
 
 fn checkpoint(engine: &Engine, run: u64, rank: u32, version: u64) {
-    let bytes = content(run, rank, version);
-    let regions = [Region::from(bytes.as_slice())];
-    engine.checkpoint(version, &regions).unwrap();
+    history::checkpoint(engine, version, &content(run, rank, version));
 }
 
 /// A rank on one of some nodes.

@@ -4,7 +4,7 @@
 
 mod history;
 
-use history::restored;
+use history::{noise as content, restored};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -15,15 +15,6 @@ use tierflow_store::{Scratch, Storage};
 /// More than one buffer.
 const LENGTH: usize = (4 << 20) + 212_345;
 const SMALL: usize = 3_000;
-
-/// Bytes of a version.
-fn content(version: Version, length: usize) -> Vec<u8> {
-    let word = |at: u64| (at + 1).wrapping_mul(2 * version + 0x9E37_79B9_7F4A_7C15);
-    let words = (0..length as u64 / 8 + 1).map(word);
-    let mut bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
-    bytes.truncate(length);
-    bytes
-}
 
 /// A scratch file. While it `lies`, each read has one flipped bit, each time another one.
 #[derive(Debug)]

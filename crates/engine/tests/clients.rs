@@ -2,11 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod history;
+
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tierflow_device::{Choice, open};
-use tierflow_engine::{BuildError, Engine, EngineBuilder, Error, Region, RegionMut, Tier, Version};
+use tierflow_engine::{BuildError, Engine, EngineBuilder, Error, Tier, Version};
 use tierflow_testing::{Process, this_test};
 use tierflow_tier_alloc::{Baseline, HostPool, PoolOptions};
 
@@ -31,21 +33,13 @@ fn content(client: u64, version: Version) -> Vec<u8> {
 
 fn checkpoint(engine: &Engine, client: u64, versions: std::ops::Range<Version>) {
     for version in versions {
-        let content = content(client, version);
-        let regions = [Region::from(content.as_slice())];
-        engine.checkpoint(version, &regions).unwrap();
+        history::checkpoint(engine, version, &content(client, version));
     }
 }
 
 fn assert_restores(engine: &Engine, client: u64, versions: std::ops::Range<Version>) {
-    let mut bytes = vec![0; MIB];
     for version in versions.rev() {
-        let mut regions = [RegionMut::from(bytes.as_mut_slice())];
-        engine.restore(version, &mut regions).unwrap();
-        assert!(
-            bytes == content(client, version),
-            "client {client}, version {version}"
-        );
+        history::assert_restores(engine, version, &content(client, version));
     }
 }
 

@@ -5,11 +5,10 @@
 
 mod history;
 
-use history::{assert_restores, checkpoint, restored, used};
+use history::{assert_restores, checkpoint, host, noise, restored, used};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tierflow_dedup::Tree;
-use tierflow_device::{Choice, Device, open};
 use tierflow_engine::{
     AfterRestore, Bound, BuildError, Compression, CompressionMetrics, Element, Engine,
     EngineBuilder, Error, Flush, Group, Region, RegionMut, Tier, Value, Version, read_regions,
@@ -20,10 +19,6 @@ use tierflow_store::{Faults, Faulty, Scratch};
 const VALUES: usize = 64 << 10;
 const SIZE: usize = 4 * VALUES;
 
-fn host() -> Device {
-    open(Choice::Host).unwrap()
-}
-
 /// A wave that has come further with each version; zeros ahead of it.
 fn field(version: Version) -> Vec<u8> {
     let front = 2000 * (version as usize + 1);
@@ -32,22 +27,6 @@ fn field(version: Version) -> Vec<u8> {
         false => 0.0,
     };
     (0..VALUES).flat_map(|n| value(n).to_le_bytes()).collect()
-}
-
-/// Bytes that do not shrink.
-fn noise(version: Version, size: usize) -> Vec<u8> {
-    let mut state = version + 1;
-    let word = |_| {
-        state = state
-            .wrapping_mul(0x5851_F42D_4C95_7F2D)
-            .wrapping_add(1442695040888963407);
-        (state ^ state >> 29)
-            .wrapping_mul(0xBF58_476D_1CE4_E5B9)
-            .to_le_bytes()
-    };
-    let mut bytes: Vec<u8> = (0..size.div_ceil(8)).flat_map(word).collect();
-    bytes.truncate(size);
-    bytes
 }
 
 /// Room for two checkpoints, for four, and for all.

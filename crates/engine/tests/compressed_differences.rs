@@ -7,22 +7,17 @@ mod counters;
 mod history;
 
 use counters::{SIZE, state};
-use history::{assert_restores, checkpoint, used};
+use history::{assert_restores, checkpoint, host, noise, used};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tierflow_codec::{Codec, Frame, Planes};
 use tierflow_dedup::{Config, Lineage, Method, Tree};
-use tierflow_device::{Choice, Device, open};
 use tierflow_engine::{
     AfterRestore, Bound, BuildError, Compression, CompressionMetrics, Element, Engine,
     EngineBuilder, Error, Flush, Region, RegionMut, Tier, Value, Version,
 };
 use tierflow_store::{Faults, Faulty, Options, Repository, Scratch};
-
-fn host() -> Device {
-    open(Choice::Host).unwrap()
-}
 
 fn chunks() -> Tree {
     Tree { chunk: 64 }
@@ -44,19 +39,6 @@ fn tiers(directory: &Path) -> EngineBuilder {
 
 fn compression(engine: &Engine) -> CompressionMetrics {
     engine.metrics().compression.unwrap()
-}
-
-/// Bytes that do not shrink.
-fn noise(version: Version, size: usize) -> Vec<u8> {
-    let word = |at: u64| {
-        let mixed = (at ^ version << 40).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        (mixed ^ mixed >> 31)
-            .wrapping_mul(0xBF58_476D_1CE4_E5B9)
-            .to_le_bytes()
-    };
-    let mut bytes: Vec<u8> = (0..size as u64 / 8 + 1).flat_map(word).collect();
-    bytes.truncate(size);
-    bytes
 }
 
 #[test]

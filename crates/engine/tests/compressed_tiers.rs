@@ -4,13 +4,12 @@
 
 mod history;
 
-use history::{assert_restores, checkpoint, used};
+use history::{assert_restores, checkpoint, host, used};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tierflow_dedup::Tree;
-use tierflow_device::{Choice, Device, open};
 use tierflow_engine::{
     BuildError, Cache, CompressedTiers, Compression, Engine, EngineBuilder, Error, Flush, Tier,
     Value, Version,
@@ -25,10 +24,6 @@ const ALL: [CompressedTiers; 3] = [
     CompressedTiers::Storage,
     CompressedTiers::External,
 ];
-
-fn host() -> Device {
-    open(Choice::Host).unwrap()
-}
 
 fn on(tiers: CompressedTiers) -> Compression {
     Compression::lossless(Value::F32).always().on(tiers)

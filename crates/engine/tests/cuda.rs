@@ -2,35 +2,14 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod history;
+
+use history::{assert_drains, noise as content};
 use tierflow_device::{Choice, Device, Memory, Stream, open};
 use tierflow_engine::{AfterRestore, Cache, Engine, Region, RegionMut, Tier, Version};
 use tierflow_tier_alloc::{HostPool, PoolOptions};
 
 const MIB: usize = 1 << 20;
-
-fn content(version: Version, length: usize) -> Vec<u8> {
-    let mut state = version.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let words = std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    });
-    words.flatten().take(length).collect()
-}
-
-/// Nothing is held any more once the transfers that were still under way have ended.
-fn assert_drains(engine: &Engine) {
-    let begun = std::time::Instant::now();
-    while engine.metrics().tiers.iter().any(|tier| tier.used > 0) {
-        assert!(
-            begun.elapsed().as_secs() < 60,
-            "bytes leaked: {:?}",
-            engine.metrics().tiers
-        );
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
-}
 
 struct Application {
     stream: Stream,

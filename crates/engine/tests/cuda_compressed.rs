@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod history;
+
+use history::noise;
 use tierflow_device::{Choice, Device, Memory, Stream, open};
 use tierflow_engine::{
     AfterRestore, Bound, CompressedTiers, Compression, Element, Engine, EngineBuilder, Flush,
@@ -21,18 +24,6 @@ fn field(version: Version) -> Vec<u8> {
         false => 0.0,
     };
     (0..VALUES).flat_map(|n| value(n).to_le_bytes()).collect()
-}
-
-fn noise(version: Version, size: usize) -> Vec<u8> {
-    let word = |at: u64| {
-        let mixed = (at ^ version << 40).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        (mixed ^ mixed >> 31)
-            .wrapping_mul(0xBF58_476D_1CE4_E5B9)
-            .to_le_bytes()
-    };
-    let mut bytes: Vec<u8> = (0..size as u64 / 8 + 1).flat_map(word).collect();
-    bytes.truncate(size);
-    bytes
 }
 
 struct Bench {

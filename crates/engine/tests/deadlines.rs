@@ -104,9 +104,7 @@ fn cold(
 }
 
 fn checkpoint(engine: &Engine, version: Version, length: usize) {
-    let bytes = content(version, length);
-    let regions = [Region::from(bytes.as_slice())];
-    engine.checkpoint(version, &regions).unwrap();
+    history::checkpoint(engine, version, &content(version, length));
 }
 
 #[test]

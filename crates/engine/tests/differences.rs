@@ -7,12 +7,10 @@ mod changing;
 mod history;
 
 use changing::{SIZE, checkpoint, content};
-use history::used;
+use history::{assert_drains, host, used};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 use tierflow_dedup::Tree;
-use tierflow_device::{Choice, Device, open};
 use tierflow_engine::{
     AfterRestore, BuildError, Engine, EngineBuilder, Error, Flush, Group, Region, RegionMut, Tier,
     Version,
@@ -20,10 +18,6 @@ use tierflow_engine::{
 use tierflow_store::{Faults, Faulty, Options, Repository, Scratch};
 
 const MIB: usize = 1 << 20;
-
-fn host() -> Device {
-    open(Choice::Host).unwrap()
-}
 
 /// Room for two checkpoints, for as many in differences, and for all.
 fn tiers(directory: &tempfile::TempDir) -> EngineBuilder {
@@ -36,26 +30,7 @@ fn tiers(directory: &tempfile::TempDir) -> EngineBuilder {
 }
 
 fn assert_restores(engine: &Engine, version: Version) {
-    let mut bytes = vec![0; SIZE];
-    let mut regions = [RegionMut::from(bytes.as_mut_slice())];
-    engine.restore(version, &mut regions).unwrap();
-    assert!(
-        bytes == content(version),
-        "version {version} came back wrong"
-    );
-}
-
-/// Nothing is held any more once the transfers that were still under way have ended.
-fn assert_drains(engine: &Engine) {
-    let begun = Instant::now();
-    while engine.metrics().tiers.iter().any(|tier| tier.used > 0) {
-        let tiers = engine.metrics().tiers;
-        assert!(
-            begun.elapsed() < Duration::from_secs(60),
-            "leaked: {tiers:?}"
-        );
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    history::assert_restores(engine, version, &content(version));
 }
 
 #[test]

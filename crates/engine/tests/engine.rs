@@ -2,33 +2,18 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod history;
+
+use history::{assert_drains, host, noise as content};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tierflow_device::{Choice, Device, Memory, open};
+use tierflow_device::Memory;
 use tierflow_engine::plan::{Fifo, Lru};
 use tierflow_engine::{AfterRestore, BuildError, Engine, Error, Region, RegionMut, Tier, Version};
 use tierflow_store::{Faults, Faulty, Scratch};
 use tierflow_tier_alloc::DeviceGrowth;
 
 const MIB: usize = 1 << 20;
-
-fn host() -> Device {
-    open(Choice::Host).unwrap()
-}
-
-/// The content of a version: different at every byte from every other version's.
-fn content(version: Version, length: usize) -> Vec<u8> {
-    let mut state = version.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut bytes = Vec::with_capacity(length + 8);
-    while bytes.len() < length {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        bytes.extend_from_slice(&state.to_le_bytes());
-    }
-    bytes.truncate(length);
-    bytes
-}
 
 fn fill(memory: &Memory, bytes: &[u8]) {
     memory
@@ -47,14 +32,7 @@ fn checkpoint(engine: &Engine, version: Version, length: usize) -> Result<(), Er
 }
 
 fn assert_restores(engine: &Engine, version: Version, length: usize) {
-    let mut bytes = vec![0; length];
-    engine
-        .restore(version, &mut [RegionMut::from(bytes.as_mut_slice())])
-        .unwrap();
-    assert!(
-        bytes == content(version, length),
-        "version {version} came back wrong"
-    );
+    history::assert_restores(engine, version, &content(version, length));
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -69,19 +47,6 @@ fn order(order: Order, count: u64) -> Vec<Version> {
         Order::Reverse => (0..count).rev().collect(),
         Order::Sequential => (0..count).collect(),
         Order::Irregular => (0..count).map(|i| i * 37 % count).collect(),
-    }
-}
-
-/// Nothing is held any more once the transfers that were still under way have ended.
-fn assert_drains(engine: &Engine) {
-    let begun = std::time::Instant::now();
-    while engine.metrics().tiers.iter().any(|tier| tier.used > 0) {
-        assert!(
-            begun.elapsed().as_secs() < 60,
-            "bytes leaked: {:?}",
-            engine.metrics().tiers
-        );
-        std::thread::sleep(std::time::Duration::from_millis(1));
     }
 }
 

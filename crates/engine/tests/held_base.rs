@@ -2,32 +2,26 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod history;
 mod home;
 
+use history::noise;
 use home::home;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierflow_dedup::Tree;
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Engine, Error, Region};
+use tierflow_engine::{Engine, Error};
 use tierflow_store::{Faults, Options, Repository};
 
 /// A base of this size has a file of its own; a difference lies in a segment.
 const SIZE: usize = 3 << 20;
 
+/// No two chunks are the same.
 fn checkpoint(engine: &Engine, version: u64) {
-    // No two chunks are the same.
-    let mut word = 0x9E37_79B9_7F4A_7C15_u64;
-    let words = std::iter::repeat_with(|| {
-        word ^= word << 13;
-        word ^= word >> 7;
-        word ^= word << 17;
-        word.to_le_bytes()
-    });
-    let mut bytes: Vec<u8> = words.take(SIZE / 8).flatten().collect();
+    let mut bytes = noise(0, SIZE);
     bytes[..8].copy_from_slice(&version.to_le_bytes());
-    let regions = [Region::from(bytes.as_slice())];
-    engine.checkpoint(version, &regions).unwrap();
+    history::checkpoint(engine, version, &bytes);
 }
 
 #[test]

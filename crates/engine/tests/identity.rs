@@ -37,18 +37,11 @@ fn on_node(home: &Home, node: u64) -> EngineBuilder {
 }
 
 fn checkpoint(engine: &Engine, run: u64, version: u64) {
-    let bytes = content(run, version);
-    engine
-        .checkpoint(version, &[Region::from(bytes.as_slice())])
-        .unwrap();
+    history::checkpoint(engine, version, &content(run, version));
 }
 
 fn assert_restores(engine: &Engine, run: u64, version: u64) {
-    let bytes = restored(engine, version).unwrap();
-    assert!(
-        bytes == content(run, version),
-        "version {version} is not run {run}'s"
-    );
+    history::assert_restores(engine, version, &content(run, version));
 }
 
 /// As an engine leaves a node that was killed before its last versions were flushed: they lie there alone.

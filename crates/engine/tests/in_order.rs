@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, SystemTime};
 use tierflow_device::{Choice, open};
-use tierflow_engine::{AfterRestore, Engine, EngineBuilder, Error, Region, RegionMut, Tier};
+use tierflow_engine::{AfterRestore, Engine, EngineBuilder, Error, RegionMut, Tier};
 use tierflow_store::{Error as StoreError, Result};
 use tierflow_testing::{Process, this_test};
 use vaults::{Call, Watch, Watched};
@@ -37,9 +37,7 @@ fn length_of(version: u64) -> usize {
 }
 
 fn checkpoint(engine: &Engine, version: u64) {
-    let bytes = vec![version as u8; length_of(version)];
-    let regions = [Region::from(bytes.as_slice())];
-    engine.checkpoint(version, &regions).unwrap();
+    history::checkpoint(engine, version, &vec![version as u8; length_of(version)]);
 }
 
 /// Fails to keep version 0 once all four that are kept at a time have come, until that is over.

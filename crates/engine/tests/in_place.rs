@@ -2,16 +2,15 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod history;
+
+use history::host;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tierflow_device::{Choice, Device, open};
+use tierflow_device::{Choice, open};
 use tierflow_engine::{AfterRestore, Engine, Error, ProduceSlot, Region, RegionMut, Version};
 
 const MIB: usize = 1 << 20;
-
-fn host() -> Device {
-    open(Choice::Host).unwrap()
-}
 
 /// A byte of a version's content.
 fn byte(version: Version, at: usize) -> u8 {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use tierflow_dedup::Tree;
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Engine, EngineBuilder, Region, Tier, Version};
+use tierflow_engine::{Engine, EngineBuilder, Tier, Version};
 use tierflow_store::{Faults, Options, Repository};
 
 /// So many tries are made of one read.
@@ -30,9 +30,7 @@ fn content(run: u64, version: Version) -> Vec<u8> {
 }
 
 fn checkpoint(engine: &Engine, run: u64, version: Version) {
-    let bytes = content(run, version);
-    let regions = [Region::from(bytes.as_slice())];
-    engine.checkpoint(version, &regions).unwrap();
+    history::checkpoint(engine, version, &content(run, version));
 }
 
 fn write(builder: EngineBuilder, run: u64, versions: Range<Version>) {

@@ -4,7 +4,7 @@
 
 mod history;
 
-use history::restored as restore;
+use history::{content, restored as restore};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -80,12 +80,6 @@ impl Vault for Panicking<Repository> {
         self.1.write();
         self.0.remove(versions)
     }
-}
-
-fn content(version: u64, length: usize) -> Vec<u8> {
-    (0..length)
-        .map(|i| (i as u64 * 31 + version * 7) as u8)
-        .collect()
 }
 
 fn checkpoint(engine: &Engine, version: u64, length: usize) -> tierflow_engine::Result<()> {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Engine, EngineBuilder, Group, Region, Tier, Version};
+use tierflow_engine::{Engine, EngineBuilder, Group, Tier, Version};
 use tierflow_store::{
     Error, Faults, Options, Piece, PieceInfo, Repository, Result, Snapshot, Vault, VersionInfo,
 };
@@ -27,9 +27,7 @@ fn content(run: u64, rank: u32, version: Version) -> Vec<u8> {
 }
 
 fn checkpoint(engine: &Engine, run: u64, rank: u32, version: Version) {
-    let bytes = content(run, rank, version);
-    let regions = [Region::from(bytes.as_slice())];
-    engine.checkpoint(version, &regions).unwrap();
+    history::checkpoint(engine, version, &content(run, rank, version));
 }
 
 fn near(home: &Home, rank: u32) -> PathBuf {

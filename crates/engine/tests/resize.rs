@@ -2,25 +2,22 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod history;
+
 use std::time::Duration;
 use tierflow_device::{Choice, host, open};
-use tierflow_engine::{Cache, Engine, Error, Region, RegionMut, Tier, Version};
+use tierflow_engine::{Cache, Engine, Error, Tier, Version};
 use tierflow_tier_alloc::{DeviceGrowth, HostPool, PoolOptions};
 
 const MIB: usize = 1 << 20;
 const LONG: Duration = Duration::from_secs(60);
 
 fn checkpoint(engine: &Engine, version: Version) {
-    let content = vec![version as u8; MIB];
-    let regions = [Region::from(content.as_slice())];
-    engine.checkpoint(version, &regions).unwrap();
+    history::checkpoint(engine, version, &[version as u8; MIB]);
 }
 
 fn assert_restores(engine: &Engine, version: Version) {
-    let mut bytes = vec![77; MIB];
-    let mut regions = [RegionMut::from(bytes.as_mut_slice())];
-    engine.restore(version, &mut regions).unwrap();
-    assert!(bytes.iter().all(|&byte| byte == version as u8));
+    history::assert_restores(engine, version, &[version as u8; MIB]);
 }
 
 fn used(engine: &Engine) -> Vec<u64> {

@@ -4,6 +4,7 @@
 
 mod history;
 
+use history::noise as content;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,18 +28,6 @@ const SIZE: usize = 24 * MIB;
 
 /// Heads and other small reads are not counted.
 const SMALL: usize = MIB;
-
-/// Bytes of which none are as before.
-fn content(version: u64, length: usize) -> Vec<u8> {
-    let mut word = version + 0x9E37_79B9_7F4A_7C15;
-    let words = std::iter::repeat_with(|| {
-        word ^= word << 13;
-        word ^= word >> 7;
-        word ^= word << 17;
-        word.to_le_bytes()
-    });
-    words.take(length / 8).flatten().collect()
-}
 
 /// Counts blocks. At the second one, the transfer of which it is one is not wanted any more.
 #[derive(Default)]

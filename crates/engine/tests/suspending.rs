@@ -6,14 +6,16 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod history;
 mod throttle;
 
+use history::content;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use throttle::{Sizes, Slow};
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Engine, EngineBuilder, Error, Region, RegionMut, Tier};
+use tierflow_engine::{Engine, EngineBuilder, Error, RegionMut, Tier};
 use tierflow_store::{Options, Repository};
 
 const MIB: usize = 1 << 20;
@@ -22,17 +24,8 @@ fn builder() -> EngineBuilder {
     Engine::builder(&open(Choice::Host).unwrap())
 }
 
-fn content(version: u64, size: usize) -> Vec<u8> {
-    (0..size)
-        .map(|at| (at as u64).wrapping_mul(version + 7).to_le_bytes()[1])
-        .collect()
-}
-
 fn checkpoint(engine: &Engine, version: u64, size: usize) {
-    let bytes = content(version, size);
-    engine
-        .checkpoint(version, &[Region::from(bytes.as_slice())])
-        .unwrap();
+    history::checkpoint(engine, version, &content(version, size));
 }
 
 /// Checks that an engine elsewhere finds this version, whole, in the directory.
@@ -45,11 +38,7 @@ fn assert_resumes(external: &std::path::Path, version: u64, size: usize) {
         .build()
         .unwrap();
     assert!(engine.versions().contains(&version));
-    let mut bytes = vec![0; size];
-    engine
-        .restore(version, &mut [RegionMut::from(bytes.as_mut_slice())])
-        .unwrap();
-    assert!(bytes == content(version, size));
+    history::assert_restores(&engine, version, &content(version, size));
 }
 
 #[test]

@@ -7,6 +7,8 @@
 )]
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tierflow_device::{Choice, Device, open};
 use tierflow_engine::{Engine, Region, RegionMut, Result, Version};
 use tierflow_store::{Options, Repository};
 
@@ -15,6 +17,26 @@ pub(crate) fn content(seed: u64, length: usize) -> Vec<u8> {
     let word = (seed + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let byte = |at: usize| ((word.rotate_left(at as u32 % 64) ^ at as u64) >> 8) as u8;
     (0..length).map(byte).collect()
+}
+
+/// Bytes that no stage makes smaller, others for each seed.
+pub(crate) fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut word = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let words = std::iter::repeat_with(|| {
+        word ^= word << 13;
+        word ^= word >> 7;
+        word ^= word << 17;
+        word.to_le_bytes()
+    });
+    words
+        .take(length.div_ceil(8))
+        .flatten()
+        .take(length)
+        .collect()
+}
+
+pub(crate) fn host() -> Device {
+    open(Choice::Host).unwrap()
 }
 
 /// Checkpoints these bytes of host memory as a version.
@@ -32,6 +54,17 @@ pub(crate) fn restored(engine: &Engine, version: Version) -> Result<Vec<u8>> {
 pub(crate) fn assert_restores(engine: &Engine, version: Version, bytes: &[u8]) {
     let back = restored(engine, version).unwrap();
     assert!(back == bytes, "version {version} came back wrong");
+}
+
+/// Nothing is held any more once the transfers that were still under way have ended.
+pub(crate) fn assert_drains(engine: &Engine) {
+    let begun = Instant::now();
+    while engine.metrics().tiers.iter().any(|tier| tier.used > 0) {
+        let tiers = engine.metrics().tiers;
+        let is_early = begun.elapsed() < Duration::from_secs(60);
+        assert!(is_early, "bytes leaked: {tiers:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Bytes that a tier of this name holds.
