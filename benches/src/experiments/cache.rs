@@ -14,7 +14,6 @@ use super::Run;
 mod inputs;
 pub mod real;
 pub(crate) mod scale;
-pub mod sweep;
 
 pub(crate) use inputs::recorded_shots;
 
