@@ -159,32 +159,18 @@ impl Memory {
 
     pub(crate) fn alloc_pinned(device: &Device, len: usize) -> Result<Self> {
         let base = device.backend().alloc_pinned(len)?;
-        let ledger = Ledger::usable(len);
-        let backing = Backing::Pinned;
-        Ok(Self::new(
-            device,
-            base,
-            len,
-            Place::Host,
-            true,
-            ledger,
-            backing,
-        ))
+        Ok(Self::on_host(device, base, len, Backing::Pinned))
     }
 
     pub(crate) fn alloc_managed(device: &Device, len: usize) -> Result<Self> {
         let base = device.backend().alloc_managed(len)?;
+        Ok(Self::on_host(device, base, len, Backing::Managed))
+    }
+
+    /// Allocated memory of the host, all of which is accessible.
+    fn on_host(device: &Device, base: u64, len: usize, backing: Backing) -> Self {
         let ledger = Ledger::usable(len);
-        let backing = Backing::Managed;
-        Ok(Self::new(
-            device,
-            base,
-            len,
-            Place::Host,
-            true,
-            ledger,
-            backing,
-        ))
+        Self::new(device, base, len, Place::Host, true, ledger, backing)
     }
 
     pub(crate) fn reserve_host(device: &Device, len: usize) -> Result<Self> {

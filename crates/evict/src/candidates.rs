@@ -56,16 +56,6 @@ pub struct Outlook {
     pub used: u64,
 }
 
-impl Outlook {
-    /// The outlook of a copy that is never evictable.
-    pub const NEVER: Self = Self {
-        evictable_in: None,
-        distance: Distance::At(0),
-        written: 0,
-        used: 0,
-    };
-}
-
 /// A policy's view of one fragment of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Candidate {

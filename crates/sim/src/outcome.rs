@@ -107,11 +107,4 @@ impl Outcome {
     pub fn lost_ns(&self) -> u64 {
         self.clients.iter().map(ClientOutcome::lost_ns).sum()
     }
-
-    /// ns until the last GPU was done.
-    #[must_use]
-    pub fn makespan_ns(&self) -> u64 {
-        let ends = self.clients.iter().map(|client| client.elapsed_ns);
-        ends.max().unwrap_or(0)
-    }
 }

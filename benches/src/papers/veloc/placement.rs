@@ -120,13 +120,6 @@ impl ChunkPlacement {
         self
     }
 
-    /// The average is over the last `flushes` flushes, instead of 32.
-    #[must_use]
-    pub fn with_window(mut self, flushes: NonZeroUsize) -> Self {
-        self.bandwidth.set_window(flushes.get());
-        self
-    }
-
     /// Flushes count as this fast, in bytes per second, until the first has finished. Without it nothing is
     /// known then, and the first chunks may go to stores that are slower than waiting.
     ///

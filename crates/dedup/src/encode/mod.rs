@@ -155,11 +155,6 @@ impl Lineage {
         &self.config
     }
 
-    /// The newest version; `None` before the first checkpoint.
-    pub fn last_version(&self) -> Option<u64> {
-        self.last.map(|last| last.version)
-    }
-
     /// Encodes the next checkpoint. An error leaves the lineage unchanged.
     ///
     /// # Errors

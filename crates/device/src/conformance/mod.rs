@@ -190,17 +190,6 @@ pub fn run_all(device: &Device) -> Result<(), Failed> {
     CASES.iter().try_for_each(|case| case.run(device))
 }
 
-/// Puts two devices through every case for peers.
-///
-/// # Errors
-///
-/// The first case that they [`Failed`].
-pub fn run_all_peers(device: &Device, peer: &Device) -> Result<(), Failed> {
-    PEER_CASES
-        .iter()
-        .try_for_each(|case| case.run(device, peer))
-}
-
 /// Ends the case unless the condition holds.
 macro_rules! require {
     ($holds:expr, $($what:tt)+) => {

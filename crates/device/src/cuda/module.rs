@@ -144,21 +144,6 @@ impl Function {
     pub(super) fn handle(&self) -> sys::CUfunction {
         self.handle
     }
-
-    /// Allows launches up to `bytes` of dynamic shared memory per block. Needed above 48 KiB.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Driver`] if the device has less.
-    pub fn allow_shared_bytes(&self, bytes: u32) -> Result<()> {
-        let _entered = self.module.context.enter()?;
-        let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-        let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
-        // SAFETY: the function's module is loaded.
-        let set =
-            unsafe { result::function::set_function_attribute(self.handle, attribute, bytes) };
-        checked("cuFuncSetAttribute", set)
-    }
 }
 
 /// The shape of a launch.

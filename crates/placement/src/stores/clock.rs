@@ -54,10 +54,6 @@ impl Ratio {
         }
     }
 
-    pub(super) fn set_window(&mut self, window: usize) {
-        self.window = window.max(1);
-    }
-
     pub(super) fn push(&mut self, done: f64, measure: f64) {
         while self.samples.len() >= self.window {
             self.samples.pop_front();

@@ -27,11 +27,6 @@ impl FlushBandwidth {
         }
     }
 
-    /// Averages over the last `window` flushes from now on.
-    pub fn set_window(&mut self, window: usize) {
-        self.samples.set_window(window);
-    }
-
     /// Sets the bandwidth, in bytes per second, that counts until the first flush has ended.
     pub fn set_before(&mut self, bandwidth: f64) {
         self.before = Some(bandwidth);

@@ -10,26 +10,9 @@ impl Schedule {
     #[must_use]
     pub fn revolve(steps: usize, slots: usize) -> Self {
         let (steps, slots) = (steps.max(1), slots.max(1));
-        let mut writer = Writer {
-            splits: Splits::new(steps, slots),
-            ops: Vec::new(),
-            versions: 0,
-            clock: 0,
-        };
-        let first = writer.write(0);
-        writer.reverse(
-            Span {
-                first,
-                from: 0,
-                to: steps,
-            },
-            slots - 1,
-            true,
-        );
-        writer.push(Action::Drop, first, 0);
         Self {
             name: format!("revolve of {steps} steps with {slots} slots"),
-            ops: writer.ops,
+            ops: Writer::reversing(steps, slots).ops,
         }
     }
 }
@@ -74,6 +57,21 @@ struct Writer {
 }
 
 impl Writer {
+    /// Writes the schedule that reverses `steps` steps with `slots` slots.
+    fn reversing(steps: usize, slots: usize) -> Self {
+        let mut writer = Self {
+            splits: Splits::new(steps, slots),
+            ops: Vec::new(),
+            versions: 0,
+            clock: 0,
+        };
+        let (from, to) = (0, steps);
+        let first = writer.write(from);
+        writer.reverse(Span { first, from, to }, slots - 1, true);
+        writer.push(Action::Drop, first, from);
+        writer
+    }
+
     fn push(&mut self, action: Action, version: Version, step: usize) {
         let tier = "RAM".to_owned();
         let entry = Entry(action, version, step as u64, tier, self.clock as u64);
@@ -128,10 +126,10 @@ mod tests {
 
     /// Checks that the schedule can be run, and returns (forward steps, most versions at a time, reads).
     fn replay(steps: usize, slots: usize) -> (usize, usize, usize) {
-        let schedule = Schedule::revolve(steps, slots);
+        let writer = Writer::reversing(steps, slots);
         let mut live = HashSet::new();
         let (mut most, mut reads) = (0, 0);
-        for Entry(action, version, ..) in &schedule.ops {
+        for Entry(action, version, ..) in &writer.ops {
             match action {
                 Action::Write => assert!(live.insert(*version)),
                 Action::Read => {
@@ -143,26 +141,7 @@ mod tests {
             most = most.max(live.len());
         }
         assert!(live.is_empty());
-        let writer_clock = {
-            let mut writer = Writer {
-                splits: Splits::new(steps, slots),
-                ops: Vec::new(),
-                versions: 0,
-                clock: 0,
-            };
-            let first = writer.write(0);
-            writer.reverse(
-                Span {
-                    first,
-                    from: 0,
-                    to: steps,
-                },
-                slots - 1,
-                true,
-            );
-            writer.clock
-        };
-        (writer_clock - steps, most, reads)
+        (writer.clock - steps, most, reads)
     }
 
     #[test]
