@@ -4,6 +4,7 @@
 mod engine_handle;
 mod failure;
 mod logger;
+mod memory;
 mod options;
 mod process;
 mod slot;
@@ -15,6 +16,7 @@ pub use engine_handle::{
 };
 pub use failure::{Failure, Outcome, Status, System};
 pub use logger::{Level, LevelFilter, LogSink, log_to, to_standard_error};
+pub use memory::{CallMemory, Span};
 pub use options::{
     Growth, Kind, OPTIONS, OptionInfo, Options, Pool, PoolOfNode, Ranks, Value, parse,
 };

@@ -3,7 +3,6 @@
 mod table;
 mod value;
 
-use std::any::Any;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,17 +12,16 @@ use tierflow_dedup::Tree;
 use tierflow_device::{Choice, Device, open};
 use tierflow_engine::plan::{Fifo, Lru, Residency, Score};
 use tierflow_engine::{
-    AfterRestore, Compression, Differences, DirectIo, Engine, EngineBuilder, Flush, Group,
-    PartError, Retention, Tier,
+    AfterRestore, Differences, DirectIo, Engine, EngineBuilder, Group, Retention, Tier,
 };
 use tierflow_peers::{Part, PeerCache};
-use tierflow_redundancy::{Directory, Error, NodeProtection, Redundancy, Transport};
+use tierflow_redundancy::{Directory, NodeProtection, Redundancy, Transport};
 use tierflow_store::{Collective, Place, Vault};
-use tierflow_tier_alloc::{DeviceGrowth, DeviceOptions, HostOptions, HostPool, Pace, PoolOptions};
+use tierflow_tier_alloc::{DeviceOptions, HostOptions, HostPool, Pace, PoolOptions};
 
 use crate::failure::{Failure, Outcome, Status};
 
-pub use table::{Kind, OPTIONS, OptionInfo};
+pub use table::{Kind, OPTIONS, OptionInfo, Options};
 pub use value::Value;
 
 /// How values are written.
@@ -107,133 +105,16 @@ impl Ranks {
     }
 }
 
-/// An engine to be.
-#[derive(Clone, Debug, Default)]
-#[expect(missing_docs, reason = "`OPTIONS` says what each field is")]
-pub struct Options {
-    pub device: Choice,
-    pub device_cache: usize,
-    pub device_growth: DeviceGrowth,
-    pub evict_while_growing: bool,
-    pub peers: Vec<(Choice, usize)>,
-    pub host_cache: usize,
-    pub host_growth: Option<Growth>,
-    pub host_pool: Option<Pool>,
-    pub scratch: Option<Vec<PathBuf>>,
-    pub storage_limit: Option<u64>,
-    pub scratch_checksums: Option<bool>,
-    pub direct_io: Option<DirectIo>,
-    pub node_local: Option<PathBuf>,
-    pub node_local_limit: Option<u64>,
-    pub external: Option<PathBuf>,
-    pub agent: Option<PathBuf>,
-    pub agent_program: Option<PathBuf>,
-    pub newest: Option<usize>,
-    pub every: Option<u64>,
-    pub younger_than: Option<Duration>,
-    pub after_restore: Option<AfterRestore>,
-    pub flush: Option<Flush>,
-    pub in_order: Option<bool>,
-    pub policy: Option<&'static str>,
-    pub dedup: Option<u32>,
-    pub dedup_reads: Option<u32>,
-    pub compress: Option<Compression>,
-    pub timeline: usize,
-    pub ranks: Ranks,
-    pub group_patience: Option<Duration>,
-    pub redundancy: Option<Redundancy>,
-    pub refuse_losses: bool,
-    pub failure_domain: Option<String>,
-    pub exchange: Option<PathBuf>,
-    pub closing_patience: Option<Duration>,
-    /// A value that is to outlive the engine.
-    pub beside: Option<Arc<dyn Any + Send + Sync>>,
-}
-
 /// The names of the policies.
 const POLICIES: [&str; 4] = ["residency", "score", "lru", "fifo"];
 
 impl Options {
     /// Chooses something. `None` if nothing is called so.
     pub fn set<'a>(&mut self, key: &str, value: impl Into<Value<'a>>) -> Option<Outcome> {
+        let option = OPTIONS.iter().find(|option| option.key == key)?;
         let value = value.into();
-        let set = self.chosen(key, &value).transpose()?;
+        let set = (option.set)(self, &value);
         Some(set.map_err(|why| Failure::argument(format!("{key} = {value}: {why}"))))
-    }
-
-    fn chosen(&mut self, key: &str, value: &Value<'_>) -> Result<Option<()>, String> {
-        use AfterRestore::{Discard, Keep};
-        use DeviceGrowth::DirectAlloc;
-        use DirectIo::{Always, Measured, Never};
-        use Flush::{Eager, Needed};
-        match key {
-            "device" => self.device = value::device(value.text()?)?,
-            "device_cache" => self.device_cache = value.size()?,
-            "device_growth" => {
-                let all = [
-                    ("incremental", DeviceGrowth::default()),
-                    ("direct", DirectAlloc),
-                ];
-                self.device_growth = value.one_of(&all)?;
-            }
-            "evict_while_growing" => self.evict_while_growing = value.flag()?,
-            "peers" => self.peers = peers(value.text()?)?,
-            "host_cache" => self.host_cache = value.size()?,
-            "host_growth" => {
-                let all = [("needed", None), ("full", Some(Growth::Full))];
-                self.host_growth = value.one_of(&all)?;
-            }
-            "host_lead" => self.host_growth = Some(Growth::Ahead(value.size()?)),
-            "host_pool" => self.pool_of_node().bytes = value.bytes()?,
-            "host_pool_slab" => self.pool_of_node().slab = Some(value.bytes()?),
-            "host_pool_directory" => self.pool_of_node().directory = Some(value.path()?),
-            "scratch" => self.scratch = Some(value.paths()?),
-            "storage_limit" => self.storage_limit = Some(value.bytes()?),
-            "scratch_checksums" => self.scratch_checksums = Some(value.flag()?),
-            "direct_io" => {
-                let all = [("never", Never), ("measured", Measured), ("always", Always)];
-                self.direct_io = Some(value.one_of(&all)?);
-            }
-            "node_local" => self.node_local = Some(value.path()?),
-            "node_local_limit" => self.node_local_limit = Some(value.bytes()?),
-            "external" => self.external = Some(value.path()?),
-            "agent" => self.agent = Some(value.path()?),
-            "agent_program" => self.agent_program = Some(value.path()?),
-            "keep_newest" => self.newest = Some(value.number()?),
-            "keep_every" => self.every = Some(value.number()?),
-            "keep_younger_than" => self.younger_than = Some(value.duration()?),
-            "after_restore" => {
-                self.after_restore = Some(value.one_of(&[("keep", Keep), ("discard", Discard)])?);
-            }
-            "flush" => {
-                self.flush = Some(value.one_of(&[("eager", Eager), ("needed", Needed)])?);
-            }
-            "durable_in_order" => self.in_order = Some(value.flag()?),
-            "policy" => self.policy = Some(value.one_of(&POLICIES.map(|name| (name, name)))?),
-            "dedup" => self.dedup = Some(value.number()?),
-            "dedup_reads" => self.dedup_reads = Some(value.number()?),
-            "compress" => {
-                let how: Result<_, PartError> = value.text()?.parse();
-                self.compress = Some(how.map_err(|bad| bad.to_string())?);
-            }
-            "timeline" => self.timeline = value.number()?,
-            "rank" => self.ranks.rank = value.number()?,
-            "ranks" => self.ranks.ranks = value.number()?,
-            "run" => self.ranks.run = value.number()?,
-            "group_patience" => self.group_patience = Some(value.duration()?),
-            "redundancy" => {
-                self.redundancy = match value.text()? {
-                    "none" => None,
-                    scheme => Some(scheme.parse().map_err(|error: Error| error.to_string())?),
-                }
-            }
-            "refuse_losses" => self.refuse_losses = value.flag()?,
-            "failure_domain" => self.failure_domain = Some(value.text()?.to_owned()),
-            "exchange" => self.exchange = Some(value.path()?),
-            "closing_patience" => self.closing_patience = Some(value.duration()?),
-            _ => return Ok(None),
-        }
-        Ok(Some(()))
     }
 
     /// The pool of the machine.
@@ -307,7 +188,7 @@ impl Options {
         builder = builder
             .with(self.retention()?, EngineBuilder::retention)
             .with(self.flush, EngineBuilder::flush)
-            .with(self.in_order, EngineBuilder::durable_in_order)
+            .with(self.durable_in_order, EngineBuilder::durable_in_order)
             .with(self.differences()?, EngineBuilder::dedup)
             .with(self.compress.clone(), EngineBuilder::compress);
         builder = match self.policy {
@@ -392,14 +273,17 @@ impl Options {
     }
 
     fn retention(&self) -> Outcome<Option<Retention>> {
-        if self.newest.is_none() && self.every.is_none() && self.younger_than.is_none() {
+        if self.keep_newest.is_none()
+            && self.keep_every.is_none()
+            && self.keep_younger_than.is_none()
+        {
             return Ok(None);
         }
-        let mut kept = Retention::newest(self.newest.unwrap_or(1));
-        if let Some(step) = self.every {
+        let mut kept = Retention::newest(self.keep_newest.unwrap_or(1));
+        if let Some(step) = self.keep_every {
             kept = kept.and_every(step);
         }
-        if let Some(age) = self.younger_than {
+        if let Some(age) = self.keep_younger_than {
             kept = kept.and_younger_than(age);
         }
         Ok(Some(kept))

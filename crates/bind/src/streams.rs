@@ -121,11 +121,10 @@ impl Drop for Borrowed<'_> {
 
 /// The stream of one call.
 #[derive(Debug)]
-pub struct CallStream<'a>(Chosen<'a>);
-
-#[derive(Debug)]
-enum Chosen<'a> {
+pub enum CallStream<'a> {
+    /// One of the engine's own.
     Own(Borrowed<'a>),
+    /// One that the application named by this handle.
     Adopted(u64, Arc<Stream>),
 }
 
@@ -133,9 +132,9 @@ impl Deref for CallStream<'_> {
     type Target = Stream;
 
     fn deref(&self) -> &Stream {
-        match &self.0 {
-            Chosen::Own(stream) => stream,
-            Chosen::Adopted(_, stream) => stream,
+        match self {
+            Self::Own(stream) => stream,
+            Self::Adopted(_, stream) => stream,
         }
     }
 }
@@ -163,7 +162,7 @@ impl<'a> Order<'a> {
     /// Errors of the driver.
     pub fn behind_all_work(streams: &'a Streams) -> Outcome<Self> {
         let chosen = match streams.is_cuda() {
-            true => Some(CallStream(Chosen::Own(streams.behind_all_work()?))),
+            true => Some(CallStream::Own(streams.behind_all_work()?)),
             false => None,
         };
         Ok(Self { streams, chosen })
@@ -196,7 +195,7 @@ impl<'a> Order<'a> {
             self.handle()?;
         }
         match (&self.chosen, self.stream()) {
-            (Some(CallStream(Chosen::Adopted(own, _))), _) if *own == handle => {}
+            (Some(CallStream::Adopted(own, _)), _) if *own == handle => {}
             (_, Some(stream)) => {
                 // SAFETY: the caller's promise.
                 unsafe { stream.wait_for_foreign(handle) }?;
@@ -204,7 +203,7 @@ impl<'a> Order<'a> {
             (_, None) => {
                 // SAFETY: the caller's promise.
                 let stream = unsafe { self.streams.adopted(handle) }?;
-                self.chosen = Some(CallStream(Chosen::Adopted(handle, stream)));
+                self.chosen = Some(CallStream::Adopted(handle, stream));
             }
         }
         Ok(())
@@ -216,10 +215,10 @@ impl<'a> Order<'a> {
     /// Errors of the driver.
     pub fn handle(&mut self) -> Outcome<u64> {
         if self.chosen.is_none() {
-            self.chosen = Some(CallStream(Chosen::Own(self.streams.own()?)));
+            self.chosen = Some(CallStream::Own(self.streams.own()?));
         }
         Ok(match &self.chosen {
-            Some(CallStream(Chosen::Adopted(handle, _))) => *handle,
+            Some(CallStream::Adopted(handle, _)) => *handle,
             _ => self.stream().and_then(Stream::cuda_handle).unwrap_or(1),
         })
     }

@@ -1,11 +1,8 @@
 //! The application's memory, by address.
 
-use std::any::Any;
 use std::ffi::c_void;
-use std::sync::{Arc, LazyLock};
 
-use tierflow_device::{Memory, Place};
-use tierflow_engine::{Region, RegionMut};
+use tierflow_bind::{CallMemory, Span};
 
 use crate::core::Core;
 use crate::failure::{Failure, Outcome};
@@ -51,69 +48,29 @@ impl RawRegion {
     }
 }
 
-/// A region for the time of a call.
-pub(crate) struct Span {
-    address: *mut u8,
-    bytes: usize,
-    /// If it is the device's.
-    memory: Option<Memory>,
-}
-
-impl Span {
-    pub(crate) fn new(core: &Core, raw: RawRegion) -> Outcome<Self> {
-        let bytes = raw.length()?;
-        let address = raw.address.expose_provenance() as u64;
-        let on_device = match (raw.place, core.device.as_cuda()) {
-            (_, None) | (HOST, _) => false,
-            (DEVICE, _) => true,
-            (ANYWHERE, Some(cuda)) => bytes > 0 && cuda.owner_of(address)?.is_some(),
-            (other, _) => {
-                return Err(Failure::argument(format!("{other} is no tf_place")));
-            }
-        };
-        static NO_OWNER: LazyLock<Arc<dyn Any + Send + Sync>> = LazyLock::new(|| Arc::new(()));
-        let no_owner = Arc::clone(&NO_OWNER);
-        let memory = (on_device && bytes > 0).then(|| {
-            // SAFETY: the contract of `RawRegion`. The call waits for its copies, so no loan of it outlives the call.
-            unsafe { Memory::from_raw(&core.device, address, bytes, Place::Device, no_owner) }
-        });
-        Ok(Self {
-            address: raw.address.cast(),
-            bytes,
-            memory: memory.transpose()?,
-        })
-    }
-
-    pub(crate) fn is_on_device(&self) -> bool {
-        self.memory.is_some()
-    }
-
-    pub(crate) fn region(&self) -> Region<'_> {
-        match (&self.memory, self.bytes) {
-            (Some(memory), _) => Region::from(memory),
-            (None, 0) => Region::Bytes(&[]),
-            (None, bytes) => {
-                // SAFETY: the contract of `RawRegion`.
-                Region::Bytes(unsafe { std::slice::from_raw_parts(self.address, bytes) })
-            }
+/// A region for the time of a call. Callers see to it that no two regions of a call that are written overlap.
+fn memory(core: &Core, raw: RawRegion) -> Outcome<CallMemory> {
+    let bytes = raw.length()?;
+    let address = raw.address.expose_provenance() as u64;
+    // SAFETY: the contract of `RawRegion`. The call waits for its copies, so no loan of it outlives the call.
+    let span = unsafe { Span::new(address, bytes) };
+    let on_device = match (raw.place, core.device.as_cuda()) {
+        (_, None) | (HOST, _) => false,
+        (DEVICE, _) => true,
+        (ANYWHERE, Some(cuda)) => bytes > 0 && cuda.owner_of(address)?.is_some(),
+        (other, _) => {
+            return Err(Failure::argument(format!("{other} is no tf_place")));
         }
-    }
-
-    pub(crate) fn region_mut(&mut self) -> RegionMut<'_> {
-        match (&self.memory, self.bytes) {
-            (Some(memory), _) => RegionMut::from(memory),
-            (None, 0) => RegionMut::Bytes(&mut []),
-            (None, bytes) => {
-                // SAFETY: as above; callers see to it that no two regions of a call overlap.
-                RegionMut::Bytes(unsafe { std::slice::from_raw_parts_mut(self.address, bytes) })
-            }
-        }
-    }
+    };
+    Ok(match on_device {
+        true => CallMemory::on_device(span, &core.device)?,
+        false => CallMemory::on_host(span),
+    })
 }
 
 /// Regions for the time of a call.
-pub(crate) fn spans(core: &Core, regions: &[RawRegion]) -> Outcome<Vec<Span>> {
-    let spans = regions.iter().map(|raw| Span::new(core, *raw));
+pub(crate) fn spans(core: &Core, regions: &[RawRegion]) -> Outcome<Vec<CallMemory>> {
+    let spans = regions.iter().map(|raw| memory(core, *raw));
     spans.collect()
 }
 

@@ -5,7 +5,7 @@ use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyCapsule, PyDict, PyTuple};
-use tierflow_bind::Order;
+use tierflow_bind::{CallMemory, Order, Span};
 use tierflow_engine::{Region, RegionMut};
 
 use crate::dtype::ArrayType;
@@ -16,7 +16,6 @@ use crate::ffi::dlpack::{
 };
 use crate::ffi::exchange::Api;
 use crate::ffi::given::{Given, Hold};
-use crate::ffi::span::Span;
 use crate::ffi::view::View;
 use crate::order;
 
@@ -58,34 +57,36 @@ impl Arrays {
     }
 
     /// Calls `call` with one after the other, until it fails.
-    pub(crate) fn each<E>(&self, call: impl FnMut(&Given) -> Result<(), E>) -> Result<(), E> {
+    pub(crate) fn each<E>(&self, call: impl FnMut(&CallMemory) -> Result<(), E>) -> Result<(), E> {
         self.0
             .iter()
-            .filter(|given| given.span().bytes() > 0)
+            .map(|given| &given.memory)
+            .filter(|memory| memory.span().bytes() > 0)
             .try_for_each(call)
     }
 
     /// What the arrays are, as far as they say it.
     pub(crate) fn types(&self) -> impl Iterator<Item = Option<&ArrayType>> {
-        self.0.iter().map(Given::array)
+        self.0.iter().map(|given| given.array.as_ref())
     }
 
     /// To read, as long as `self` holds them.
     pub(crate) fn regions(&self) -> Vec<Region<'_>> {
-        self.0.iter().map(Given::region).collect()
+        self.0.iter().map(|given| given.memory.region()).collect()
     }
 
     /// To write, as long as `self` holds them.
     pub(crate) fn regions_mut(&mut self) -> Vec<RegionMut<'_>> {
-        self.0.iter_mut().map(Given::region_mut).collect()
+        let all = self.0.iter_mut();
+        all.map(|given| given.memory.region_mut()).collect()
     }
 }
 
 /// That no two of these share bytes.
 fn disjoint(all: &[Given]) -> Answer {
-    for (index, one) in all.iter().enumerate() {
-        let mut others = all.iter().take(index);
-        if let Some(other) = others.position(|other| one.span().overlaps(other.span())) {
+    let spans = || all.iter().map(|given| given.memory.span());
+    for (index, one) in spans().enumerate() {
+        if let Some(other) = spans().take(index).position(|other| one.overlaps(other)) {
             return Err(Raised::array(format!(
                 "arrays {other} and {index} share memory: restore into arrays of their own"
             )));
@@ -152,8 +153,8 @@ impl<'py> Argument<'_, 'py> {
                 None => return Ok(None),
             },
         };
-        let given = Given::on_host(view.span(), Hold::View(view));
-        Ok(Some(given.typed(array)))
+        let memory = CallMemory::on_host(view.span());
+        Ok(Some(Given::new(memory, array, Hold::View(view))))
     }
 
     /// Why there was no view, or the view, if all that it lacks is a name for its element type.
@@ -184,7 +185,7 @@ impl<'py> Argument<'_, 'py> {
         let device = described.device;
         self.no_lazy_math()?;
         let given = self.checked(described, order, hold)?;
-        if given.is_on_device() {
+        if given.memory.is_on_device() {
             let py = self.array.py();
             order::after(py, order, api.stream(py, device)?)?;
         }
@@ -254,12 +255,11 @@ impl<'py> Argument<'_, 'py> {
             None => Ok(None),
         };
         let array = ArrayType::of_typestr(&interface.typestr, interface.shape);
-        let given = self.on_device(interface.span, owner?, order, Hold::Nothing)?;
-        let given = given.typed(array);
-        if let (Some(stream), true) = (interface.stream, given.is_on_device()) {
+        let memory = self.on_device(interface.span, owner?, order)?;
+        if let (Some(stream), true) = (interface.stream, memory.is_on_device()) {
             order::after(py, order, stream)?;
         }
-        Ok(given)
+        Ok(Given::new(memory, array, Hold::Nothing))
     }
 
     /// What a tensor said of itself will do.
@@ -275,18 +275,18 @@ impl<'py> Argument<'_, 'py> {
         }
         self.has_memory(tensor.span)?;
         let array = ArrayType::of_dlpack(tensor.dtype, tensor.shape);
-        let given = match tensor.device.kind {
-            CPU | CUDA_HOST => Ok(Given::on_host(tensor.span, hold)),
+        let memory = match tensor.device.kind {
+            CPU | CUDA_HOST => Ok(CallMemory::on_host(tensor.span)),
             CUDA | CUDA_MANAGED => {
                 let number = usize::try_from(tensor.device.number).ok();
-                self.on_device(tensor.span, number, order, hold)
+                self.on_device(tensor.span, number, order)
             }
             kind => Err(self.error(&format!(
                 "it lies on a device of DLPack's kind {kind}, and the engine reaches main memory and NVIDIA GPUs: copy \
                  it there first"
             ))),
         };
-        Ok(given?.typed(array))
+        Ok(Given::new(memory?, array, hold))
     }
 
     /// Memory of the engine's device, which is the GPU of this number.
@@ -295,10 +295,9 @@ impl<'py> Argument<'_, 'py> {
         span: Span,
         number: Option<usize>,
         order: &Order<'_>,
-        hold: Hold,
-    ) -> Answer<Given> {
+    ) -> Answer<CallMemory> {
         if span.bytes() == 0 {
-            return Ok(Given::on_host(span, hold));
+            return Ok(CallMemory::on_host(span));
         }
         let own = order.device().info().ordinal;
         let gpu = number.map_or_else(|| "cuda".to_owned(), |number| format!("cuda:{number}"));
@@ -313,7 +312,7 @@ impl<'py> Argument<'_, 'py> {
                  own"
             )));
         }
-        Ok(Given::on_device(span, order.device(), hold)?)
+        Ok(CallMemory::on_device(span, order.device())?)
     }
 
     /// That the array is more than a description of others.

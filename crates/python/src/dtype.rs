@@ -25,52 +25,45 @@ pub(crate) struct DType {
     pub(crate) typestr: Option<&'static str>,
 }
 
-const fn plain(
+/// By DLPack's code and bits, and the words of `struct` and NumPy, where they have some.
+const fn dtype(
     name: &'static str,
     element: Element,
     (code, bits): (u8, u8),
-    format: &'static CStr,
-    typestr: &'static str,
+    words: Option<(&'static CStr, &'static str)>,
 ) -> DType {
+    let (format, typestr) = match words {
+        Some((format, typestr)) => (Some(format), Some(typestr)),
+        None => (None, None),
+    };
     DType {
         name,
         element,
         code,
         bits,
-        format: Some(format),
-        typestr: Some(typestr),
-    }
-}
-
-const fn unnamed(name: &'static str, element: Element, code: u8, bits: u8) -> DType {
-    DType {
-        name,
-        element,
-        code,
-        bits,
-        format: None,
-        typestr: None,
+        format,
+        typestr,
     }
 }
 
 const ALL: &[DType] = &[
-    plain("uint8", Element::U8, (1, 8), c"B", "|u1"),
-    plain("bool", Element::Bool, (6, 8), c"?", "|b1"),
-    plain("int8", Element::I8, (0, 8), c"b", "|i1"),
-    plain("int16", Element::I16, (0, 16), c"h", "<i2"),
-    plain("int32", Element::I32, (0, 32), c"i", "<i4"),
-    plain("int64", Element::I64, (0, 64), c"q", "<i8"),
-    plain("uint16", Element::U16, (1, 16), c"H", "<u2"),
-    plain("uint32", Element::U32, (1, 32), c"I", "<u4"),
-    plain("uint64", Element::U64, (1, 64), c"Q", "<u8"),
-    plain("float16", Element::F16, (2, 16), c"e", "<f2"),
-    plain("float32", Element::F32, (2, 32), c"f", "<f4"),
-    plain("float64", Element::F64, (2, 64), c"d", "<f8"),
-    plain("complex64", Element::C64, (5, 64), c"Zf", "<c8"),
-    plain("complex128", Element::C128, (5, 128), c"Zd", "<c16"),
-    unnamed("bfloat16", Element::Bf16, 4, 16),
-    unnamed("float8_e4m3fn", Element::F8E4M3, 10, 8),
-    unnamed("float8_e5m2", Element::F8E5M2, 12, 8),
+    dtype("uint8", Element::U8, (1, 8), Some((c"B", "|u1"))),
+    dtype("bool", Element::Bool, (6, 8), Some((c"?", "|b1"))),
+    dtype("int8", Element::I8, (0, 8), Some((c"b", "|i1"))),
+    dtype("int16", Element::I16, (0, 16), Some((c"h", "<i2"))),
+    dtype("int32", Element::I32, (0, 32), Some((c"i", "<i4"))),
+    dtype("int64", Element::I64, (0, 64), Some((c"q", "<i8"))),
+    dtype("uint16", Element::U16, (1, 16), Some((c"H", "<u2"))),
+    dtype("uint32", Element::U32, (1, 32), Some((c"I", "<u4"))),
+    dtype("uint64", Element::U64, (1, 64), Some((c"Q", "<u8"))),
+    dtype("float16", Element::F16, (2, 16), Some((c"e", "<f2"))),
+    dtype("float32", Element::F32, (2, 32), Some((c"f", "<f4"))),
+    dtype("float64", Element::F64, (2, 64), Some((c"d", "<f8"))),
+    dtype("complex64", Element::C64, (5, 64), Some((c"Zf", "<c8"))),
+    dtype("complex128", Element::C128, (5, 128), Some((c"Zd", "<c16"))),
+    dtype("bfloat16", Element::Bf16, (4, 16), None),
+    dtype("float8_e4m3fn", Element::F8E4M3, (10, 8), None),
+    dtype("float8_e5m2", Element::F8E5M2, (12, 8), None),
 ];
 
 /// Other names for them, besides those of their protocols.
@@ -170,6 +163,10 @@ impl ArrayType {
         Some(Self { dtype, shape })
     }
 
+    fn find(is_it: impl Fn(&DType) -> bool, shape: Vec<u64>) -> Option<Self> {
+        Self::new(ALL.iter().find(|dtype| is_it(dtype)).copied(), shape)
+    }
+
     /// Of the module `struct`'s word for an element of so many bytes. No word stands for bytes.
     pub(crate) fn of_format(format: Option<&CStr>, bytes: usize, shape: Vec<u64>) -> Option<Self> {
         let format = format.map_or(&b"B"[..], CStr::to_bytes);
@@ -185,20 +182,15 @@ impl ArrayType {
             b"?" => 6,
             _ => return None,
         };
-        let is_it = |dtype: &&DType| dtype.code == code && dtype.bytes() == bytes;
-        Self::new(ALL.iter().find(is_it).copied(), shape)
+        Self::find(|dtype| dtype.code == code && dtype.bytes() == bytes, shape)
     }
 
     pub(crate) fn of_dlpack(what: DataType, shape: Vec<u64>) -> Option<Self> {
-        Self::new(
-            ALL.iter().find(|dtype| dtype.dlpack() == what).copied(),
-            shape,
-        )
+        Self::find(|dtype| dtype.dlpack() == what, shape)
     }
 
     pub(crate) fn of_typestr(typestr: &str, shape: Vec<u64>) -> Option<Self> {
-        let is_it = |dtype: &&DType| dtype.typestr == Some(typestr);
-        Self::new(ALL.iter().find(is_it).copied(), shape)
+        Self::find(|dtype| dtype.typestr == Some(typestr), shape)
     }
 
     /// Of an object that says its `dtype` itself, where a protocol has no word for it.
@@ -209,8 +201,7 @@ impl ArrayType {
 
     /// What a region was checkpointed as, if that is known.
     pub(crate) fn of_region(info: &RegionInfo) -> Option<Self> {
-        let is_it = |dtype: &&DType| dtype.element == info.element;
-        Self::new(ALL.iter().find(is_it).copied(), info.shape.clone())
+        Self::find(|dtype| dtype.element == info.element, info.shape.clone())
     }
 
     pub(crate) fn element(&self) -> Element {

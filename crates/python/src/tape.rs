@@ -11,6 +11,7 @@ use std::sync::{Arc, LazyLock, Weak};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use tierflow_bind::Span;
 use tierflow_device::{Memory, Place, Stream};
 use tierflow_engine::Version;
 
@@ -19,7 +20,6 @@ use crate::engine::Engine;
 use crate::errors::{Answer as Returned, Number};
 use crate::ffi::copies::{self, Wait};
 use crate::ffi::detached::detached;
-use crate::ffi::span::{Span, memory};
 use crate::ffi::streams::adopted;
 use crate::ffi::xla::{self, Answer, Call};
 
@@ -181,7 +181,7 @@ impl Inner {
             Some(_) => Place::Device,
             None => Place::Host,
         };
-        memory(span, &self.core.device, place).map_err(said)
+        span.memory(&self.core.device, place).map_err(said)
     }
 
     /// Reads the number of a run, for which the processor waits.

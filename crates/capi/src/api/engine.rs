@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int};
 use std::time::Duration;
 
-use tierflow_bind::{CallStream, Until};
+use tierflow_bind::{CallMemory, CallStream, Until};
 use tierflow_engine::{Cache, Call, Region, RegionMut, Version, read_regions};
 
 use super::parts::open;
@@ -11,7 +11,7 @@ use crate::core::Core;
 use crate::failure::{Failure, Outcome, Status, exported};
 use crate::ffi::{self, In, Out, RawStream, Text};
 use crate::handles::Handle;
-use crate::memory::{RawRegion, Span, disjoint, host_memory, spans};
+use crate::memory::{RawRegion, disjoint, host_memory, spans};
 
 /// `tf_call` of the header.
 #[derive(Clone, Copy)]
@@ -52,10 +52,10 @@ fn named_memory<'a>(
 /// The stream to copy on, where it matters which.
 pub(crate) fn order<'core>(
     core: &'core Core,
-    spans: &[Span],
+    spans: &[CallMemory],
     stream: RawStream,
 ) -> Outcome<Option<CallStream<'core>>> {
-    match stream.handle() == 0 && !spans.iter().any(Span::is_on_device) {
+    match stream.handle() == 0 && !spans.iter().any(CallMemory::is_on_device) {
         true => Ok(None),
         false => core.behind(stream),
     }
@@ -64,9 +64,9 @@ pub(crate) fn order<'core>(
 /// Makes a call of the engine on some regions. 0 seconds are no limit, too: a call that is not filled in has them.
 fn make<T: Into<Failure>>(
     core: &Core,
-    mut spans: Vec<Span>,
+    mut spans: Vec<CallMemory>,
     call: In<'_, RawCall>,
-    make: impl FnOnce(Call<'_>, &mut [Span]) -> Result<(), T>,
+    make: impl FnOnce(Call<'_>, &mut [CallMemory]) -> Result<(), T>,
 ) -> Outcome {
     let call = call.read();
     let stream = call.map_or(RawStream::NONE, |call| call.stream);
@@ -87,7 +87,7 @@ exported! {
         let core = engine.get()?;
         let spans = spans(&core, regions.list(count, "regions")?)?;
         make(&core, spans, call, |call, spans| {
-            let regions: Vec<Region<'_>> = spans.iter().map(Span::region).collect();
+            let regions: Vec<Region<'_>> = spans.iter().map(CallMemory::region).collect();
             call.checkpoint(version, &regions)
         })
     }
@@ -96,7 +96,7 @@ exported! {
         let core = engine.get()?;
         let spans = spans(&core, disjoint(regions.list(count, "regions")?)?)?;
         make(&core, spans, call, |call, spans| {
-            let mut regions: Vec<RegionMut<'_>> = spans.iter_mut().map(Span::region_mut).collect();
+            let mut regions: Vec<RegionMut<'_>> = spans.iter_mut().map(CallMemory::region_mut).collect();
             call.restore(version, &mut regions)
         })
     }
@@ -106,7 +106,7 @@ exported! {
     ) {
         let (core, (names, raw)) = (engine.get()?, named(regions, count)?);
         make(&core, spans(&core, &raw)?, call, |call, spans| {
-            let regions = spans.iter().map(Span::region).zip(names);
+            let regions = spans.iter().map(CallMemory::region).zip(names);
             let regions: Vec<Region<'_>> = regions.map(|(one, name)| one.named(name)).collect();
             call.checkpoint(version, &regions)
         })
@@ -117,7 +117,7 @@ exported! {
     ) {
         let (core, (names, raw)) = (engine.get()?, named(regions, count)?);
         make(&core, spans(&core, disjoint(&raw)?)?, call, |call, spans| {
-            let regions = spans.iter_mut().map(Span::region_mut);
+            let regions = spans.iter_mut().map(CallMemory::region_mut);
             let mut regions: Vec<(&str, RegionMut<'_>)> = names.into_iter().zip(regions).collect();
             call.restore_regions(version, &mut regions)
         })

@@ -163,7 +163,7 @@ impl Config {
         }
         options.node_local = Some(within(&scratch));
         options.external = persistent.as_deref().map(within);
-        options.in_order = Some(true);
+        options.durable_in_order = Some(true);
         if let Some(value) = take("scratch_limit") {
             options.set("node_local_limit", &value).transpose()?;
         }
@@ -321,7 +321,7 @@ mod tests {
         let config = config(&text).unwrap();
         assert_eq!(config.options.external, None);
         assert_eq!(config.options.dedup_reads, Some(3));
-        assert_eq!(config.options.younger_than, None);
+        assert_eq!(config.options.keep_younger_than, None);
         assert_eq!(config.options.ranks.rank, 0);
         assert_eq!(config.warnings.len(), 4, "{:?}", config.warnings);
         assert!(is_known("compress") && is_known("dedup") && is_known("max_versions"));

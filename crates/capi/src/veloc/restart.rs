@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use tierflow_bind::CallMemory;
 use tierflow_engine::{RegionMut, read_piece};
 use tierflow_objects::History;
 use tierflow_store::{Piece, Place};
@@ -16,7 +17,7 @@ use super::other_groups::groups_below;
 use crate::api::{order, scatter};
 use crate::failure::{Failure, Outcome, Status};
 use crate::ffi::RawStream;
-use crate::memory::{Span, overlap, spans};
+use crate::memory::{overlap, spans};
 
 /// A restart that was begun.
 pub(super) struct Reading {
@@ -242,7 +243,7 @@ impl Client {
         let mut targets: Vec<RegionMut<'_>> = Vec::new();
         for (id, bytes) in table {
             if chosen(*id) {
-                targets.extend(wanted.next().map(Span::region_mut));
+                targets.extend(wanted.next().map(CallMemory::region_mut));
             } else {
                 let (skip, after) = rest.split_at_mut(*bytes as usize);
                 targets.push(skip.into());

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use tierflow_bind::CallMemory;
 use tierflow_engine::Region;
 
 use super::client::{Client, Which, named, not_begun, of_name};
@@ -12,7 +13,7 @@ use super::keeping::Begun;
 use crate::api::order;
 use crate::failure::{Failure, Outcome};
 use crate::ffi::RawStream;
-use crate::memory::{RawRegion, Span, spans};
+use crate::memory::{RawRegion, spans};
 
 /// A checkpoint that was begun and not ended.
 pub(super) struct Writing {
@@ -76,7 +77,7 @@ impl Client {
         }
         let number = writing.next_part()?;
         let stream = order(&self.core, &spans, RawStream::NONE)?;
-        let regions: Vec<Region<'_>> = spans.iter().map(Span::region).collect();
+        let regions: Vec<Region<'_>> = spans.iter().map(CallMemory::region).collect();
         let call = self.core.engine.call().on(stream.as_deref());
         call.checkpoint(number, &regions)?;
         writing.parts.push(part);

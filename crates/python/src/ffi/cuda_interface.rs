@@ -4,8 +4,7 @@ use pyo3::exceptions::{PyKeyError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
-
-use super::span::Span;
+use tierflow_bind::Span;
 
 /// What an array says of itself.
 pub(crate) struct Interface {

@@ -8,8 +8,7 @@ use std::ptr::NonNull;
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyCapsuleMethods};
-
-use super::span::Span;
+use tierflow_bind::Span;
 
 /// The version that is spoken here.
 pub(crate) const VERSION: Version = Version { major: 1, minor: 3 };
@@ -197,24 +196,18 @@ impl Managed {
 
 impl Drop for Managed {
     fn drop(&mut self) {
+        /// Calls the producer's own function for its own structure.
+        fn delete<T>(tensor: NonNull<T>, deleter: Option<unsafe extern "C" fn(*mut T)>) {
+            if let Some(deleter) = deleter {
+                // SAFETY: the structure is ours, and deleted once; it is safe to call for every version.
+                unsafe { deleter(tensor.as_ptr()) };
+            }
+        }
         match self {
-            Self::Legacy(tensor) => {
-                // SAFETY: the structure is ours.
-                let deleter = unsafe { tensor.as_ref().deleter };
-                if let Some(deleter) = deleter {
-                    // SAFETY: the producer's own function, for its own structure, once.
-                    unsafe { deleter(tensor.as_ptr()) };
-                }
-            }
-            Self::Versioned(tensor) => {
-                // SAFETY: the structure is ours.
-                let deleter = unsafe { tensor.as_ref().deleter };
-                if let Some(deleter) = deleter {
-                    // SAFETY: the producer's own function, for its own structure, once; it is safe to call for every
-                    // version.
-                    unsafe { deleter(tensor.as_ptr()) };
-                }
-            }
+            // SAFETY: the structure is ours.
+            Self::Legacy(tensor) => delete(*tensor, unsafe { tensor.as_ref() }.deleter),
+            // SAFETY: as above.
+            Self::Versioned(tensor) => delete(*tensor, unsafe { tensor.as_ref() }.deleter),
         }
     }
 }

@@ -12,7 +12,6 @@ pub(crate) mod dlpack;
 pub(crate) mod exchange;
 pub(crate) mod export;
 pub(crate) mod given;
-pub(crate) mod span;
 pub(crate) mod streams;
 pub(crate) mod view;
 pub(crate) mod xla;

@@ -6,8 +6,7 @@ use std::ptr;
 
 use pyo3::ffi;
 use pyo3::prelude::*;
-
-use super::span::Span;
+use tierflow_bind::Span;
 
 /// A view of an object's memory, in C order, until it is dropped, which needs the interpreter.
 pub(crate) struct View {

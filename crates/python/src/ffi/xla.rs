@@ -1,5 +1,9 @@
 //! The foreign function interface of XLA, as far as handlers here need it: its header `xla/ffi/api/c_api.h`, of which the structures
 //! begin with their size, and grow at the end only.
+//!
+//! # The contract
+//! Values of these types come from XLA alone, with the frame that it calls a handler with, and are not kept beyond the call. They point
+//! to what the header says, for the call: buffers, in the stage of execution alone. This is the proof of each block here.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,8 +11,8 @@ use std::ptr;
 
 use pyo3::ffi;
 use pyo3::prelude::*;
+use tierflow_bind::Span;
 
-use super::span::Span;
 use crate::tape::{Inner, with_tape};
 
 /// A handler's result; `Err` is the message that it fails with.
@@ -137,26 +141,18 @@ pub(crate) struct Frame {
 }
 
 /// Handlers of XLA are functions of this type.
-pub(crate) type Handler = unsafe extern "C" fn(*mut Frame) -> *mut c_void;
+pub(crate) type Handler = extern "C" fn(Option<&mut Frame>) -> *mut c_void;
 
 /// What a handler does: hands the call to `answer`, and its error to XLA. `on_gpu` is the platform that it is registered for.
-///
-/// # Safety
-/// `frame` is what XLA called the handler with.
-unsafe fn handle(frame: *mut Frame, on_gpu: bool, answer: fn(Call) -> Answer) -> *mut c_void {
-    // SAFETY: the caller's promise; XLA keeps the frame for the call.
-    let Some(frame) = (unsafe { frame.as_mut() }) else {
+fn handle(frame: Option<&mut Frame>, on_gpu: bool, answer: fn(Call) -> Answer) -> *mut c_void {
+    let Some(frame) = frame else {
         return ptr::null_mut();
     };
-    // SAFETY: as above.
-    if unsafe { frame.tells_metadata() } || frame.stage != EXECUTE {
+    if frame.tells_metadata() || frame.stage != EXECUTE {
         return ptr::null_mut();
     }
     // The caller is C: nothing may unwind into it.
-    let answered = catch_unwind(AssertUnwindSafe(|| {
-        // SAFETY: as above, and this is the stage in which buffers are there.
-        unsafe { frame.call(on_gpu) }.and_then(answer)
-    }));
+    let answered = catch_unwind(AssertUnwindSafe(|| frame.call(on_gpu).and_then(answer)));
     match answered {
         Ok(Ok(())) => ptr::null_mut(),
         Ok(Err(message)) => frame.error(&message),
@@ -166,9 +162,8 @@ unsafe fn handle(frame: *mut Frame, on_gpu: bool, answer: fn(Call) -> Answer) ->
 
 macro_rules! handlers {
     ($($name:ident),*) => {
-        $(unsafe extern "C" fn $name<const ON_GPU: bool>(frame: *mut Frame) -> *mut c_void {
-            // SAFETY: XLA calls handlers with its frames.
-            unsafe { handle(frame, ON_GPU, |call| with_tape(&call, Inner::$name)) }
+        $(extern "C" fn $name<const ON_GPU: bool>(frame: Option<&mut Frame>) -> *mut c_void {
+            handle(frame, ON_GPU, |call| with_tape(&call, Inner::$name))
         })*
 
         /// The handlers by name: for the processor, and for a GPU.
@@ -181,15 +176,10 @@ handlers!(begin, save, rewind, load);
 
 impl Frame {
     /// Whether XLA only asks which version the handler speaks.
-    ///
-    /// # Safety
-    /// The frame is XLA's.
-    unsafe fn tells_metadata(&mut self) -> bool {
-        // SAFETY: null, or an extension that lives for the call.
-        let Some(extension) = (unsafe { self.extension.as_ref() }) else {
-            return false;
-        };
-        if extension.kind != METADATA {
+    fn tells_metadata(&mut self) -> bool {
+        // SAFETY: null, or an extension.
+        let extension = unsafe { self.extension.as_ref() };
+        if extension.is_none_or(|extension| extension.kind != METADATA) {
             return false;
         }
         let asks: *mut MetadataExtension = self.extension.cast();
@@ -202,28 +192,16 @@ impl Frame {
         true
     }
 
-    /// # Safety
-    /// The frame is XLA's, in the stage of execution.
-    unsafe fn call(&self, on_gpu: bool) -> Result<Call, String> {
-        let stream = match on_gpu {
-            // SAFETY: the caller's promise.
-            true => Some(unsafe { self.stream() }?),
-            false => None,
-        };
+    fn call(&self, on_gpu: bool) -> Result<Call, String> {
         Ok(Call {
-            // SAFETY: the caller's promise.
-            arguments: unsafe { self.arguments.spans() }?,
-            // SAFETY: the caller's promise.
-            results: unsafe { self.results.spans() }?,
-            // SAFETY: the caller's promise.
-            tape: unsafe { self.attributes.number() }?,
-            stream,
+            arguments: self.arguments.spans()?,
+            results: self.results.spans()?,
+            tape: self.attributes.number()?,
+            stream: on_gpu.then(|| self.stream()).transpose()?,
         })
     }
 
-    /// # Safety
-    /// As for `call`.
-    unsafe fn stream(&self) -> Result<u64, String> {
+    fn stream(&self) -> Result<u64, String> {
         let mut arguments = StreamArguments {
             size: size_of::<StreamArguments>(),
             extension: ptr::null_mut(),
@@ -261,17 +239,14 @@ impl Frame {
 }
 
 impl Buffers {
-    /// # Safety
-    /// They are XLA's, in the stage of execution.
-    unsafe fn spans(&self) -> Result<Vec<Span>, String> {
-        // SAFETY: there are so many, and buffers are the only kind that there is.
-        let buffers = unsafe { all(self.buffers, self.count) };
+    fn spans(&self) -> Result<Vec<Span>, String> {
+        // Buffers are the only kind that there is.
+        let buffers = all(self.buffers, self.count);
         let mut spans = Vec::with_capacity(buffers.len());
         for buffer in buffers {
             // SAFETY: XLA's own.
             let buffer = unsafe { buffer.as_ref() }.ok_or("XLA passes an array that is none")?;
-            // SAFETY: there are as many as the rank says.
-            let dims = unsafe { all(buffer.dims, buffer.rank) };
+            let dims = all(buffer.dims, buffer.rank);
             let lengths = dims
                 .iter()
                 .map(|&length| usize::try_from(length).unwrap_or(0));
@@ -285,14 +260,9 @@ impl Buffers {
 
 impl Attributes {
     /// The one that there is, a number of 64 bits.
-    ///
-    /// # Safety
-    /// They are XLA's.
-    unsafe fn number(&self) -> Result<u64, String> {
-        // SAFETY: there are so many.
-        let kinds = unsafe { all(self.kinds, self.count) };
-        // SAFETY: as above.
-        let values = unsafe { all(self.values, self.count) };
+    fn number(&self) -> Result<u64, String> {
+        let kinds = all(self.kinds, self.count);
+        let values = all(self.values, self.count);
         let ([SCALAR], [value]) = (kinds, values) else {
             return Err("a call of Tierflow's has one attribute, the tape".to_owned());
         };
@@ -308,15 +278,10 @@ impl Attributes {
 }
 
 /// So many of XLA's.
-///
-/// # Safety
-/// They are there for the call.
-unsafe fn all<'call, T>(first: *const T, count: i64) -> &'call [T] {
+fn all<'call, T>(first: *const T, count: i64) -> &'call [T] {
     match usize::try_from(count) {
-        Ok(count) if count > 0 => {
-            // SAFETY: the caller's promise.
-            unsafe { std::slice::from_raw_parts(first, count) }
-        }
+        // SAFETY: the contract above.
+        Ok(count) if count > 0 => unsafe { std::slice::from_raw_parts(first, count) },
         _ => &[],
     }
 }
