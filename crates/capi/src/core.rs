@@ -33,15 +33,7 @@ impl Deref for Core {
 }
 
 impl Core {
-    pub(crate) fn open(options: &Options, group: Option<Arc<Group>>) -> Outcome<Self> {
-        Self::open_by(Door::default(), options, group)
-    }
-
-    pub(crate) fn open_by(
-        door: Door,
-        options: &Options,
-        group: Option<Arc<Group>>,
-    ) -> Outcome<Self> {
+    pub(crate) fn open(door: Door, options: &Options, group: Option<Arc<Group>>) -> Outcome<Self> {
         let mut options = options.clone();
         if options.host_pool.is_none() {
             let (part, most) = LEAD;
@@ -63,12 +55,6 @@ impl Core {
     /// The owner that slots share.
     pub(crate) fn handle(&self) -> &Arc<EngineHandle> {
         &self.handle
-    }
-
-    /// Makes redundancy with the other ranks in this call, if it is made in calls alone: also after `done` failed, as the other
-    /// ranks wait for it.
-    pub(crate) fn protect_after(&self, done: Outcome) -> Outcome {
-        self.handle.protect_after(done)
     }
 
     /// The stream for a call behind the work given to this one; without one, behind all work given to the device. `None` where there

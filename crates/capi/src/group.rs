@@ -2,8 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -124,11 +123,11 @@ impl Group {
         let calls = self.calls.lock();
         let (context, to) = (calls.context, all.as_mut_ptr().cast());
         let (from, seconds) = (mine.as_ptr().cast(), patience.as_secs_f64());
-        let waiting = Waiting::begin(self, patience);
-        // SAFETY: the application's function, by the contract of `tf_group`: it reads as many bytes as `mine` has, and writes
-        // as many for each rank.
-        let code = unsafe { (calls.all_gather)(context, from, to, mine.len(), seconds) };
-        drop(waiting);
+        let code = self.waiting(patience, || {
+            // SAFETY: the application's function, by the contract of `tf_group`: it reads as many bytes as `mine` has, and writes
+            // as many for each rank.
+            unsafe { (calls.all_gather)(context, from, to, mine.len(), seconds) }
+        });
         match code {
             0 => Ok(all),
             code => {
@@ -139,6 +138,31 @@ impl Group {
                 Err(StoreError::Remote(why))
             }
         }
+    }
+
+    /// Makes a call that waits for the other ranks, and says on the standard error now and then that this one still does.
+    fn waiting<T>(&self, patience: Duration, call: impl FnOnce() -> T) -> T {
+        let (over, is_over) = channel::<()>();
+        let say = move || {
+            for waited in 1_u64.. {
+                if is_over.recv_timeout(SILENCE) != Err(RecvTimeoutError::Timeout) {
+                    return;
+                }
+                let seconds = SILENCE.as_secs().saturating_mul(waited);
+                let text = format!("{self:?} has waited for the other ranks for {seconds} s");
+                to_standard_error(Level::Error, &text);
+            }
+        };
+        std::thread::scope(|scope| {
+            if patience > SILENCE && self.ranks > 1 {
+                let thread = std::thread::Builder::new().name("tierflow-waits".to_owned());
+                // Without the thread, nothing is said.
+                let _begun_or_not = thread.spawn_scoped(scope, say);
+            }
+            let done = call();
+            drop(over);
+            done
+        })
     }
 
     /// A number of every rank's.
@@ -198,49 +222,6 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
 
 fn absent(error: StoreError) -> Failure {
     Failure::new(Status::Group, error.to_string())
-}
-
-/// Says on the standard error that a rank still waits for the others.
-struct Waiting {
-    over: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Waiting {
-    fn begin(group: &Group, patience: Duration) -> Self {
-        let (over, is_over) = channel::<()>();
-        let who = format!("{group:?}");
-        let say = move || {
-            for waited in 1_u64.. {
-                if is_over.recv_timeout(SILENCE) != Err(RecvTimeoutError::Timeout) {
-                    return;
-                }
-                let seconds = SILENCE.as_secs().saturating_mul(waited);
-                to_standard_error(
-                    Level::Error,
-                    &format!("{who} has waited for the other ranks for {seconds} s"),
-                );
-            }
-        };
-        let is_long = patience > SILENCE && group.ranks > 1;
-        let builder = std::thread::Builder::new().name("tierflow-waits".to_owned());
-        // Without the thread, nothing is said.
-        let thread = is_long.then(|| builder.spawn(say).ok()).flatten();
-        Self {
-            over: Some(over),
-            thread,
-        }
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        drop(self.over.take());
-        if let Some(thread) = self.thread.take() {
-            // One that panicked says nothing any more.
-            let _ended = thread.join();
-        }
-    }
 }
 
 /// What each rank gives may have another length: first they tell each other which.

@@ -5,7 +5,7 @@ use std::ffi::CStr;
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyComplex, PyFloat, PyInt, PyString, PyType};
+use pyo3::types::{PyString, PyType};
 
 use tierflow_store::container::{Element, RegionInfo};
 
@@ -113,20 +113,9 @@ impl DType {
         let named = if what.is_instance_of::<PyString>() {
             text(what.clone())
         } else if let Ok(kind) = what.cast::<PyType>() {
-            let is = |other: &Bound<'_, PyType>| kind.is(other);
-            match () {
-                () if is(&py.get_type::<PyBool>()) => Some("bool".to_owned()),
-                () if is(&py.get_type::<PyInt>()) => Some("int64".to_owned()),
-                () if is(&py.get_type::<PyFloat>()) => Some("float64".to_owned()),
-                () if is(&py.get_type::<PyComplex>()) => Some("complex128".to_owned()),
-                // NumPy's `np.float32` and the like.
-                () => Some(
-                    kind.name()?
-                        .to_string_lossy()
-                        .trim_end_matches('_')
-                        .to_owned(),
-                ),
-            }
+            // Python's `float`, NumPy's `np.bool_` and the like.
+            let name = kind.name()?.to_string_lossy().into_owned();
+            Some(name.trim_end_matches('_').to_owned())
         } else if let Some(dtype) = what.getattr_opt(intern!(py, "dtype"))? {
             // `jnp.float32`, which is neither a type nor a dtype.
             return Self::of(&dtype);

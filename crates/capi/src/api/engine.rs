@@ -132,7 +132,7 @@ exported! {
         directory: Text<'_>, version: Version, rank: u32, regions: In<'_, RawNamed<'_>>, count: usize
     ) {
         let (directory, mut regions) = (directory.read("directory")?, named_memory(regions, count)?);
-        Ok(open(directory)?.piece_of(version, rank)?.restore(&mut regions)?)
+        Ok(read_regions(&open(directory)?.piece_of(version, rank)?, &mut regions)?)
     }
 
     fn tf_region_size(engine: Handle<Core>, version: Version, name: Text<'_>, bytes: Out<u64>) {

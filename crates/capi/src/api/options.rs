@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tierflow_bind::{Options, Pool, Until};
+use tierflow_bind::{Door, Options, Pool, Until};
 use tierflow_tier_alloc::{HostPool, PoolOptions};
 
 use crate::core::Core;
@@ -60,7 +60,7 @@ exported! {
         let options = options.get()?.lock().clone();
         let group = group.read().as_ref().map(Group::new).transpose()?;
         engine.exists("engine")?;
-        let core = Core::open(&options, group.map(Arc::new))?;
+        let core = Core::open(Door::default(), &options, group.map(Arc::new))?;
         engine.put(Handle::new(core), "engine")
     }
 

@@ -149,14 +149,14 @@ impl Client {
         }
         let ranks_here = all.map_or(Ok(1), |group| group.ranks_here(patience))?;
         if !config.has_host_cache {
-            config.options.host_cache = usual_host_cache(ranks_here)?;
+            config.options.host_cache = usual_host_cache(ranks_here);
         }
         let door = Door {
             // Told below, by the names of checkpoints.
             started: |_| {},
             ..Door::default()
         };
-        let opened = Core::open_by(door, &config.options, group.clone()).and_then(|core| {
+        let opened = Core::open(door, &config.options, group.clone()).and_then(|core| {
             let loaded = History::load(&core.engine, core.group.is_some())?;
             Ok((Arc::new(core), loaded))
         });
@@ -168,16 +168,12 @@ impl Client {
         )?;
         let (core, (history, next_serial)) = opened;
         tell_of_start(&core.engine, &history);
-        let place = config.options.external.as_ref();
-        let place = place.or(config.options.node_local.as_ref());
-        let is_first = group.as_ref().is_some_and(|group| group.rank == 0);
-        if let Some(unused) = place.filter(|_| is_first).and_then(|place| unused(place)) {
-            to_standard_error(Level::Error, &unused);
-        }
-        if let (Some(group), Some(node), true) = (&group, &config.options.node_local, is_first) {
-            let lost = lost_with_nodes(&core.engine, node, (0, group.ranks));
-            if let Some(lost) = lost {
-                to_standard_error(Level::Error, &lost);
+        if let Some(Group { rank: 0, ranks, .. }) = all {
+            let node = config.options.node_local.as_deref();
+            let unused = config.place().and_then(unused);
+            let lost = node.and_then(|node| lost_with_nodes(&core.engine, node, (0, *ranks)));
+            for line in unused.iter().chain(&lost) {
+                to_standard_error(Level::Error, line);
             }
         }
         let history = Arc::new(Mutex::new(history));

@@ -214,6 +214,12 @@ impl Config {
         })
     }
 
+    /// Where the versions of all ranks lie.
+    pub(super) fn place(&self) -> Option<&Path> {
+        let external = self.options.external.as_deref();
+        external.or(self.options.node_local.as_deref())
+    }
+
     /// Leaves out the redundancy that only `ec_interval` asks for where there is no other rank, as VELOC does.
     pub(super) fn settle_redundancy(&mut self, group: Option<&Group>) {
         if !self.is_redundancy_velocs {
@@ -271,11 +277,11 @@ fn parse(text: &str) -> Result<BTreeMap<String, String>, usize> {
 }
 
 /// Bytes of host memory that may be a cache if the configuration does not say how many: an eighth of what is available, shared by so many ranks.
-pub(super) fn usual_host_cache(ranks_here: usize) -> Outcome<usize> {
-    let available = open(Choice::Host)?.info().free_bytes as usize;
+pub(super) fn usual_host_cache(ranks_here: usize) -> usize {
+    let available = open(Choice::Host).map_or(0, |host| host.info().free_bytes as usize);
     let share = available / 8 / ranks_here.max(1);
     // Whole MiB.
-    Ok(share >> 20 << 20)
+    share >> 20 << 20
 }
 
 #[cfg(test)]

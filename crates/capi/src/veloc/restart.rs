@@ -149,8 +149,7 @@ impl Client {
         rank: u32,
         is_wanted: impl Fn(u64) -> bool,
     ) -> Outcome<Option<(Head, History)>> {
-        let own = self.config.options.external.as_ref();
-        let own = own.or(self.config.options.node_local.as_ref());
+        let own = self.config.place();
         let Some(home) = own.and_then(|own| own.parent()) else {
             return Ok(None);
         };

@@ -34,7 +34,7 @@ impl Client {
             group.is_complete()?;
         }
         // Earlier checkpoints are on the nodes by now, as far as they will be. Whether other ranks have them, waiting tells.
-        let _waited_for_later = self.core.protect_after(Ok(()));
+        let _waited_for_later = self.core.protect_after(Ok::<_, Failure>(()));
         let serial = state.next_serial;
         state.next_serial += 1;
         self.keeping.meet(&Begun {

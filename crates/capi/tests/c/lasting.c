@@ -155,6 +155,34 @@ static void a_group_that_does_not_fit(void)
     CHECK(tf_options_free(options) == TF_OK);
 }
 
+/* What lies there compressed is read without an engine as what was given. */
+static void compressed_parts(void)
+{
+    static float values[BYTES / sizeof(float)], back[BYTES / sizeof(float)];
+    char place[2048];
+    tf_options options;
+    tf_engine engine;
+    tf_named all = {"wave", {values, BYTES, TF_PLACE_HOST}}, again = {"wave", {back, BYTES, TF_PLACE_HOST}};
+    tf_region pieces[2] = {{back, 400, TF_PLACE_ANY}, {(char *)back + 400, BYTES - 400, TF_PLACE_ANY}};
+    uint64_t bytes;
+    size_t index;
+    for (index = 0; index < BYTES / sizeof(float); index++)
+        values[index] = (float)(index % 7);
+    snprintf(place, sizeof place, "%s/compressed", directory);
+    CHECK(tf_options_new(&options) == TF_OK);
+    CHECK(tf_options_set(options, "device", "host") == TF_OK);
+    CHECK(tf_options_set(options, "host_cache", "1MiB") == TF_OK);
+    CHECK(tf_options_set(options, "external", place) == TF_OK);
+    CHECK(tf_options_set(options, "compress", "f32, always") == TF_OK);
+    CHECK(tf_open(options, NULL, &engine) == TF_OK);
+    CHECK(tf_checkpoint_named(engine, 1, &all, 1, NULL) == TF_OK);
+    CHECK(tf_close(engine) == TF_OK && tf_options_free(options) == TF_OK);
+    CHECK(tf_part_size(place, 1, 0, &bytes) == TF_OK && bytes == BYTES);
+    CHECK(tf_restore_from(place, 1, 0, pieces, 2) == TF_OK && memcmp(values, back, BYTES) == 0);
+    memset(back, 0, BYTES);
+    CHECK(tf_restore_named_from(place, 1, 0, &again, 1) == TF_OK && memcmp(values, back, BYTES) == 0);
+}
+
 int main(int argc, char **argv)
 {
     CHECK(argc == 2);
@@ -162,5 +190,6 @@ int main(int argc, char **argv)
     a_group_of_threads();
     another_number_of_ranks();
     a_group_that_does_not_fit();
+    compressed_parts();
     return 0;
 }
