@@ -126,14 +126,13 @@ impl Own {
         let copied = given.each(|array| {
             let array = &array.lendable(&engine.device)?;
             py.detach(|| {
-                let own = match order.stream() {
-                    Some(_) => None,
-                    None => Some(engine.streams.own()?),
-                };
-                let by = match (order.stream(), own.as_deref()) {
-                    (Some(stream), _) => (stream, Wait::No),
-                    (None, Some(own)) => (own, Wait::Yes),
-                    (None, None) => return Ok(()),
+                let own;
+                let by = match order.stream() {
+                    Some(stream) => (stream, Wait::No),
+                    None => {
+                        own = engine.streams.own()?;
+                        (&*own, Wait::Yes)
+                    }
                 };
                 match (lent.slot.produced(), lent.slot.consumed()) {
                     (Some(slot), _) => ffi::copies::fill(by, slot, offset, array),
