@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 use tierflow_device::{Device, Memory, Place, Result};
 use tierflow_engine::{Region, RegionMut};
 
-/// Where bytes lie, as the application says.
+/// Bytes by their address, as the application says.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
     address: u64,
@@ -91,7 +91,7 @@ impl CallMemory {
         self.memory.is_some()
     }
 
-    /// Where it lies.
+    /// The address, and how many bytes there are.
     #[must_use]
     pub fn span(&self) -> Span {
         self.span

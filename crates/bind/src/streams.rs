@@ -122,9 +122,9 @@ impl Drop for Borrowed<'_> {
 /// The stream of one call.
 #[derive(Debug)]
 pub enum CallStream<'a> {
-    /// One of the engine's own.
+    /// A stream of the engine's own.
     Own(Borrowed<'a>),
-    /// One that the application named by this handle.
+    /// A stream that the application named by this handle.
     Adopted(u64, Arc<Stream>),
 }
 

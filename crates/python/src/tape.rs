@@ -66,7 +66,7 @@ struct Runs {
 #[pymethods]
 impl Tape {
     #[new]
-    #[pyo3(signature = (engine, first = Number(0)))]
+    #[pyo3(signature = (engine, first = Number(0)), text_signature = "(engine, first=0)")]
     fn new(engine: &Engine, first: Number) -> Returned<Self> {
         let runs = Runs {
             next: first.0,

@@ -12,7 +12,7 @@ from ._tierflow import words_of_redundancy
 __all__ = ["Redundancy", "Retention"]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, repr=False)
 class Retention:
     """Which versions stay, of those that outlive the engine: the newest so many, every so many-th, and those younger than so many
     seconds.
@@ -31,7 +31,7 @@ class Retention:
         return f"tierflow.Retention({self.newest}, every={self.every}, younger_than={self.younger_than})"
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, repr=False)
 class Redundancy:
     """What other ranks of the group keep of `node_local`, so that it outlives nodes: "partner", "xor:8" or "rs:8+2".
 
