@@ -86,11 +86,7 @@ fn raw(folder: &Path, records: u64, lasting: Duration) -> Result<f64> {
 fn store(folder: &Path, lasting: Duration) -> Result<(f64, f64)> {
     let repository = Repository::open(folder.join("store"), Options::default())?;
     side_by_side(lasting, |version, content| {
-        Ok(repository.save(&Snapshot {
-            version,
-            base: None,
-            regions: &[Region::new("state", content)],
-        })?)
+        Ok(repository.save(&Snapshot::new(version, &[Region::new("state", content)]))?)
     })
 }
 

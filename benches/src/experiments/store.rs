@@ -54,11 +54,7 @@ fn large(run: &mut Run, folder: &Path) -> Result<()> {
     raw.calibrate(run)?;
     for round in 0..WARMING + rounds {
         note(0, raw.write()?);
-        let snapshot = Snapshot {
-            version: round,
-            base: None,
-            regions: &regions,
-        };
+        let snapshot = Snapshot::new(round, &regions);
         note(1, measure(|| Ok(repository.save(&snapshot)?))?);
         note(2, raw.read()?);
         memory.fill(0);
@@ -105,11 +101,7 @@ fn small(run: &mut Run, folder: &Path) -> Result<()> {
                 let first = next.fetch_add(calls_of, Ordering::Relaxed);
                 let versions = first..first + calls_of;
                 let snapshots: Vec<_> = versions
-                    .map(|version| Snapshot {
-                        version,
-                        base: None,
-                        regions: &regions,
-                    })
+                    .map(|version| Snapshot::new(version, &regions))
                     .collect();
                 repository.save_all(&snapshots)?;
                 saved.fetch_add(calls_of, Ordering::Relaxed);

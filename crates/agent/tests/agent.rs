@@ -332,11 +332,7 @@ fn leftovers_do_not_take_the_place_of_what_another_run_wrote() {
     let write = |directory: &Path, version: u64, bytes: &[u8]| {
         let repository = Repository::open(directory, options.clone()).unwrap();
         let regions = [tierflow_store::Region::new("state", bytes)];
-        let snapshot = tierflow_store::Snapshot {
-            version,
-            base: None,
-            regions: &regions,
-        };
+        let snapshot = tierflow_store::Snapshot::new(version, &regions);
         repository.save(&snapshot).unwrap();
     };
     // A node was left with versions that were not brought, and a run elsewhere wrote one of them anew.

@@ -108,11 +108,7 @@ fn prune_can_be_tried_and_leaves_a_version_that_verifies() {
     let large = vec![7; 2_000_000];
     for version in 1..=3 {
         let regions = [Region::new("large", &large)];
-        let snapshot = Snapshot {
-            version,
-            base: None,
-            regions: &regions,
-        };
+        let snapshot = Snapshot::new(version, &regions);
         repository.save(&snapshot).unwrap();
     }
     drop(repository);
@@ -333,14 +329,7 @@ fn versions_of_a_group_are_copied_whole() {
         for version in 0..4 {
             let bytes = [rank as u8; 100];
             let regions = [Region::new("grid", &bytes)];
-            let base = None;
-            repository
-                .save(&Snapshot {
-                    version,
-                    base,
-                    regions: &regions,
-                })
-                .unwrap();
+            repository.save(&Snapshot::new(version, &regions)).unwrap();
         }
     }
     let (path, to) = (path.to_str().unwrap(), to.to_str().unwrap());
@@ -372,11 +361,7 @@ fn history_of(path: &Path, more: f32) {
             .collect();
         let regions = [Region::new("grid", &values).array(Element::F32, &[2, 3])];
         let regions = &regions;
-        let snapshot = Snapshot {
-            version,
-            base: None,
-            regions,
-        };
+        let snapshot = Snapshot::new(version, regions);
         repository.save(&snapshot).unwrap();
     }
 }

@@ -174,13 +174,7 @@ fn compressed_versions_are_exported_whole() {
     for (version, containers) in [(1, &containers[..]), (2, &containers[..4000])] {
         let region = Region::new("compressed", containers).array(Element::Encoded, &extent);
         let repository = Repository::open(&home, Options::default()).unwrap();
-        repository
-            .save(&Snapshot {
-                version,
-                base: None,
-                regions: &[region],
-            })
-            .unwrap();
+        repository.save(&Snapshot::new(version, &[region])).unwrap();
     }
     let (home, target) = (home.to_str().unwrap(), to.to_str().unwrap());
     let export = |version| json(&["export", home, version, "--to", target, "--format", "raw"]);
@@ -205,11 +199,7 @@ fn tree(path: &Path) {
         Region::new("model/w", &weights).array(Element::F32, &[2, 3]),
         Region::new("moments/0", &moments).array(Element::C128, &[1]),
     ];
-    let snapshot = Snapshot {
-        version: 1,
-        base: None,
-        regions: &regions,
-    };
+    let snapshot = Snapshot::new(1, &regions);
     repository.save(&snapshot).unwrap();
 }
 

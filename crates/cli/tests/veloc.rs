@@ -13,11 +13,7 @@ const LARGE: u64 = 2_000_000;
 
 fn save(repository: &Repository, version: u64, bytes: &[u8]) {
     let regions = [Region::new("checkpoint", bytes)];
-    let snapshot = Snapshot {
-        version,
-        base: None,
-        regions: &regions,
-    };
+    let snapshot = Snapshot::new(version, &regions);
     repository.save(&snapshot).unwrap();
 }
 

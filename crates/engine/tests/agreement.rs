@@ -237,11 +237,7 @@ fn a_group_of_another_size_is_told_and_so_are_its_numbers() {
     // Of a group that is no newer, only the numbers are taken.
     let far = Repository::open(&home.far, Options::default()).unwrap();
     let regions = [tierflow_store::Region::new("checkpoint", &[1])];
-    let snapshot = tierflow_store::Snapshot {
-        version: 9,
-        base: None,
-        regions: &regions,
-    };
+    let snapshot = tierflow_store::Snapshot::new(9, &regions);
     far.save(&snapshot).unwrap();
     drop(far);
     let engine = Engine::builder(&device)

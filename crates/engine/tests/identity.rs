@@ -353,11 +353,7 @@ fn a_clock_that_was_set_back_decides_nothing() {
     let save = |directory: &Path, bytes: &[u8]| {
         let repository = Repository::open(directory, options.clone()).unwrap();
         let regions = [Stored::new("checkpoint", bytes)];
-        let snapshot = Snapshot {
-            version: 5,
-            base: None,
-            regions: &regions,
-        };
+        let snapshot = Snapshot::new(5, &regions);
         repository.save(&snapshot).unwrap();
         repository.own_piece(5).unwrap()
     };

@@ -287,11 +287,7 @@ fn what_has_no_names_is_one_region_and_numbers_forget_theirs() {
         tierflow_store::Region::new("x", &bytes),
         tierflow_store::Region::new("y", &[9]),
     ];
-    let snapshot = Snapshot {
-        version: 7,
-        base: None,
-        regions: &regions,
-    };
+    let snapshot = Snapshot::new(7, &regions);
     repository.save(&snapshot).unwrap();
     drop(repository);
     let engine = host().1.external(&home.far).build().unwrap();

@@ -204,11 +204,7 @@ impl Rig {
             let repository = Repository::open(path, Options::default()).unwrap();
             let bytes = content(0, SIZE);
             let regions = [tierflow_store::Region::new("checkpoint", &bytes)];
-            let snapshot = Snapshot {
-                version: 0,
-                base: None,
-                regions: &regions,
-            };
+            let snapshot = Snapshot::new(0, &regions);
             repository.save(&snapshot).unwrap();
             let vault = Metered(repository, Arc::clone(meter));
             builder

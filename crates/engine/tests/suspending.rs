@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use throttle::{Sizes, Slow};
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Engine, EngineBuilder, Error, RegionMut, Tier};
+use tierflow_engine::{Engine, EngineBuilder, Error, Tier};
 use tierflow_store::{Options, Repository};
 
 const MIB: usize = 1 << 20;

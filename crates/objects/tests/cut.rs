@@ -27,15 +27,8 @@ fn objects_cut_anywhere_are_errors_and_never_read_wrong() {
             let regions: Vec<_> = regions
                 .map(|(name, part)| Region::new(name, part))
                 .collect();
-            let base = None;
             let regions = &regions;
-            vault
-                .save(&Snapshot {
-                    version,
-                    base,
-                    regions,
-                })
-                .unwrap();
+            vault.save(&Snapshot::new(version, regions)).unwrap();
         }
     }
     let path = "runs/7/rank-0/v00000000000000000001.tfc";

@@ -14,11 +14,7 @@ use tierflow_objects::{Settings, repository};
 use tierflow_store::{Error, Region, Snapshot, Vault};
 
 fn snapshot<'a>(version: u64, regions: &'a [Region<'a>]) -> Snapshot<'a> {
-    Snapshot {
-        version,
-        base: None,
-        regions,
-    }
+    Snapshot::new(version, regions)
 }
 
 /// Three parts of an upload.

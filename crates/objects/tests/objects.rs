@@ -315,11 +315,7 @@ fn an_answer_that_was_lost_is_no_failure() {
     assert_right(&vault, 7);
     // Other bytes under the number are another version.
     let regions = [Region::new("state", b"other")];
-    let other = Snapshot {
-        version: 7,
-        base: None,
-        regions: &regions,
-    };
+    let other = Snapshot::new(7, &regions);
     let taken = vault.save(&other);
     assert!(
         matches!(taken, Err(Error::Exists { version: 7 })),
@@ -397,11 +393,7 @@ fn a_newer_piece_takes_the_place_of_an_older_one() {
         let bytes = [run; 100];
         let regions = [Region::new("state", &bytes)];
         local.remove(&BTreeSet::from([1])).unwrap();
-        let snapshot = Snapshot {
-            version: 1,
-            base: None,
-            regions: &regions,
-        };
+        let snapshot = Snapshot::new(1, &regions);
         local.save(&snapshot).unwrap();
         let piece = local.own_piece(1).unwrap();
         vault.copy(&piece).unwrap();

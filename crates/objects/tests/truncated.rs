@@ -18,12 +18,7 @@ use tierflow_store::{Options, Order, Region, Repository, Snapshot, Vault};
 fn save(vault: &dyn Vault, version: u64, byte: u8) {
     let bytes = [byte; 100];
     let regions = [Region::new("state", &bytes)];
-    let base = None;
-    let snapshot = Snapshot {
-        version,
-        base,
-        regions: &regions,
-    };
+    let snapshot = Snapshot::new(version, &regions);
     vault.save(&snapshot).unwrap();
 }
 

@@ -77,11 +77,7 @@ impl Nodes {
             for version in versions.clone() {
                 let state = state(rank, version);
                 let regions = [Region::new("state", &state)];
-                repository.save(&Snapshot {
-                    version,
-                    base: None,
-                    regions: &regions,
-                })?;
+                repository.save(&Snapshot::new(version, &regions))?;
                 pieces.protect(version)?.unwrap();
             }
             Ok(())
@@ -176,11 +172,7 @@ fn what_was_saved_and_not_protected_is_protected_at_the_restart() {
         for version in (2..4).filter(|version| (*version, rank) != (3, 2)) {
             let state = state(rank, version);
             let regions = [Region::new("state", &state)];
-            repository.save(&Snapshot {
-                version,
-                base: None,
-                regions: &regions,
-            })?;
+            repository.save(&Snapshot::new(version, &regions))?;
         }
         Ok(())
     }) {

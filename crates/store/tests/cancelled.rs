@@ -28,11 +28,7 @@ fn whoever_reads_it() {
     let (from, to) = (open("from"), open("to"));
     let mut bytes = vec![1; SIZE];
     let regions = [Region::new("state", &bytes)];
-    let snapshot = Snapshot {
-        version: 0,
-        base: None,
-        regions: &regions,
-    };
+    let snapshot = Snapshot::new(0, &regions);
     from.save(&snapshot).unwrap();
     let ways: [&mut Way<'_>; 5] = [
         &mut |piece| piece.restore(&mut [("state", bytes.as_mut_slice())]),

@@ -26,11 +26,7 @@ fn try_to_save(repository: &Repository, versions: &[u64]) -> Result<()> {
         .collect();
     let snapshots = versions.iter().zip(&regions);
     let snapshots: Vec<_> = snapshots
-        .map(|(version, regions)| Snapshot {
-            version: *version,
-            base: None,
-            regions,
-        })
+        .map(|(version, regions)| Snapshot::new(*version, regions))
         .collect();
     repository.save_all(&snapshots)
 }

@@ -20,11 +20,7 @@ impl Saved {
     fn of(regions: &[Region<'_>]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let repository = Repository::open(directory.path(), Options::default()).unwrap();
-        let snapshot = Snapshot {
-            version: 1,
-            base: None,
-            regions,
-        };
+        let snapshot = Snapshot::new(1, regions);
         repository.save(&snapshot).unwrap();
         Self {
             directory,

@@ -14,11 +14,7 @@ fn small() -> (tempfile::TempDir, PathBuf) {
     let repository = Repository::open(directory.path(), Options::default()).unwrap();
     let bytes = [1, 2, 3].map(|version| histories::bytes_of(version, 300));
     let regions = bytes.each_ref().map(|bytes| [Region::new("state", bytes)]);
-    let snapshot = |at: usize| Snapshot {
-        version: at as u64 + 1,
-        base: None,
-        regions: &regions[at],
-    };
+    let snapshot = |at: usize| Snapshot::new(at as u64 + 1, &regions[at]);
     repository.save_all(&[0, 1, 2].map(snapshot)).unwrap();
     drop(repository);
     let segment = directory.path().join("rank-0/s00000000000000000001.tfs");

@@ -13,11 +13,7 @@ use tierflow_store::{Error, Faults, Options, Region, Repository, Result, Retenti
 fn try_to_save(repository: &Repository, version: u64, length: usize) -> Result<()> {
     let bytes = bytes_of(version, length);
     let regions = [Region::new("state", &bytes)];
-    repository.save(&Snapshot {
-        version,
-        base: None,
-        regions: &regions,
-    })
+    repository.save(&Snapshot::new(version, &regions))
 }
 
 fn length_of(version: u64) -> usize {

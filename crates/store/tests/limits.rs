@@ -28,11 +28,7 @@ fn a_file_beyond_its_limit_is_a_full_disk() {
     let (large, small) = (vec![7; 4 << 20], vec![7; 100_000]);
     let save = |version, bytes: &[u8]| {
         let regions = [Region::new("all", bytes)];
-        repository.save(&Snapshot {
-            version,
-            base: None,
-            regions: &regions,
-        })
+        repository.save(&Snapshot::new(version, &regions))
     };
     save(0, &small).unwrap();
     let refused = limited(|| save(1, &large));

@@ -165,11 +165,7 @@ fn save(repository: &Repository) {
         let regions = contents
             .each_ref()
             .map(|(name, bytes, element, shape)| Region::new(name, bytes).array(*element, shape));
-        let snapshot = Snapshot {
-            version,
-            base: None,
-            regions: &regions,
-        };
+        let snapshot = Snapshot::new(version, &regions);
         repository.save(&snapshot).unwrap();
     }
 }
@@ -197,11 +193,7 @@ fn names_of_more_than_1024_bytes_are_refused() {
     let repository = Repository::open(home.path(), Options::default()).unwrap();
     let name = name_of(1025);
     let regions = [Region::new(&name, b"")];
-    let snapshot = Snapshot {
-        version: 1,
-        base: None,
-        regions: &regions,
-    };
+    let snapshot = Snapshot::new(1, &regions);
     let refused = repository.save(&snapshot);
     assert!(matches!(refused, Err(Error::Argument(_))), "{refused:?}");
 }

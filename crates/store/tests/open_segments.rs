@@ -24,11 +24,7 @@ fn left() -> (tempfile::TempDir, PathBuf, Vec<u8>) {
     (0..4).for_each(|version| save(&repository, version, length_of(version)));
     let bytes = [4, 5].map(|version| bytes_of(version, length_of(version)));
     let regions = bytes.each_ref().map(|bytes| [Region::new("state", bytes)]);
-    let snapshot = |at: usize| Snapshot {
-        version: at as u64 + 4,
-        base: None,
-        regions: &regions[at],
-    };
+    let snapshot = |at: usize| Snapshot::new(at as u64 + 4, &regions[at]);
     repository.save_all(&[0, 1].map(snapshot)).unwrap();
     let segment = home.path().join("rank-0/s00000000000000000001.open");
     let mut whole = fs::read(&segment).unwrap();

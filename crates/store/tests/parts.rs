@@ -48,11 +48,7 @@ fn parts_of_all_regions_come_back_as_if_they_were_one() {
     let regions: Vec<_> = regions
         .map(|(name, bytes)| Region::new(name, bytes))
         .collect();
-    let snapshot = Snapshot {
-        version: 1,
-        base: None,
-        regions: &regions,
-    };
+    let snapshot = Snapshot::new(1, &regions);
     repository.save(&snapshot).unwrap();
     let piece = repository.piece(1).unwrap();
     let all = contents.concat();

@@ -12,11 +12,7 @@ use tierflow_store::{Error, Options, Region, Repository, Result, Snapshot};
 fn try_to_save(repository: &Repository, version: u64, length: usize) -> Result<()> {
     let bytes = bytes_of(version, length);
     let regions = [Region::new("state", &bytes)];
-    repository.save(&Snapshot {
-        version,
-        base: None,
-        regions: &regions,
-    })
+    repository.save(&Snapshot::new(version, &regions))
 }
 
 #[test]

@@ -84,11 +84,7 @@ fn many_at_once_fill_several_segments() {
     let bytes = bytes_of(0, 600_000);
     let regions = [Region::new("state", &bytes)];
     let snapshots: Vec<_> = (0..250)
-        .map(|version| Snapshot {
-            version,
-            base: None,
-            regions: &regions,
-        })
+        .map(|version| Snapshot::new(version, &regions))
         .collect();
     {
         let repository = Repository::open(directory.path(), Options::default()).unwrap();
@@ -134,11 +130,7 @@ fn a_second_writer_is_refused_and_a_reader_is_not() {
     save(&repository, 2, 100);
     save(&repository, 3, LARGE);
     assert_eq!(numbers(&reader), [1, 2, 3]);
-    let error = reader.save(&Snapshot {
-        version: 9,
-        base: None,
-        regions: &[],
-    });
+    let error = reader.save(&Snapshot::new(9, &[]));
     assert!(matches!(error, Err(Error::Argument(_))), "{error:?}");
     drop(repository);
     version_of(&reader, 2, 100);
@@ -209,11 +201,7 @@ fn a_directory_that_vanishes_is_said_to_have() {
     for length in [100, LARGE] {
         let bytes = vec![0; length];
         let regions = [Region::new("state", &bytes)];
-        let result = repository.save(&Snapshot {
-            version: 2,
-            base: None,
-            regions: &regions,
-        });
+        let result = repository.save(&Snapshot::new(2, &regions));
         assert!(matches!(result, Err(Error::Vanished { .. })), "{result:?}");
     }
     assert!(matches!(repository.versions(), Err(Error::Vanished { .. })));

@@ -45,11 +45,7 @@ fn go_on(repository: &Repository) -> Option<u64> {
     let next = repository.latest(None).ok()?.map_or(0, |newest| newest + 1);
     let bytes = bytes_of(next + 1_000, length_of(next));
     let regions = [Region::new("state", &bytes)];
-    let snapshot = Snapshot {
-        version: next,
-        base: None,
-        regions: &regions,
-    };
+    let snapshot = Snapshot::new(next, &regions);
     repository.save(&snapshot).ok()?;
     Some(next)
 }

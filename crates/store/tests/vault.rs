@@ -32,11 +32,7 @@ fn pulled_regions_are_saved_and_pushed_back() {
             Region::new("before", &bytes[..length / 3]),
             Region::pulled("state", length as u64, &pull),
         ];
-        let snapshot = Snapshot {
-            version,
-            base: None,
-            regions: &regions,
-        };
+        let snapshot = Snapshot::new(version, &regions);
         repository.save(&snapshot).unwrap();
         version_of(&repository, version, length);
         let mut pushed = Vec::new();
@@ -72,11 +68,7 @@ fn what_is_wanted_of_many_regions_is_pushed_once() {
         regions.push(Region::new(name, bytes));
         rest = behind;
     }
-    let snapshot = Snapshot {
-        version: 1,
-        base: None,
-        regions: &regions,
-    };
+    let snapshot = Snapshot::new(1, &regions);
     repository.save(&snapshot).unwrap();
     let piece = repository.piece(1).unwrap();
     let length = LARGE as u64;
@@ -135,11 +127,7 @@ fn what_cannot_be_pulled_is_not_published() {
             Region::pulled("a", length, &pull),
             Region::pulled("b", length, &none),
         ];
-        let snapshot = Snapshot {
-            version: 1,
-            base: None,
-            regions: &regions,
-        };
+        let snapshot = Snapshot::new(1, &regions);
         let error = repository.save(&snapshot).unwrap_err();
         assert!(matches!(error, Error::Region(_)), "{error}");
         assert_eq!(numbers(&repository), []);

@@ -74,11 +74,7 @@ impl SourceRecord for Record<'_> {
 impl TargetRecord for Record<'_> {
     fn save(&self, bytes: u64, pull: &Pull<'_>, _: &Stop) -> StoreResult<()> {
         let regions = [Region::pulled("version", bytes, pull)];
-        self.repository.save(&Snapshot {
-            version: self.version,
-            base: None,
-            regions: &regions,
-        })
+        self.repository.save(&Snapshot::new(self.version, &regions))
     }
 
     fn copy(&self, piece: Piece, stop: &Stop) -> StoreResult<()> {

@@ -47,11 +47,7 @@ pub(crate) fn bytes_of(version: u64, length: usize) -> Vec<u8> {
 pub(crate) fn save(repository: &Repository, version: u64) {
     let bytes = bytes_of(version, length_of(version));
     let regions = [tierflow_store::Region::new("state", &bytes)];
-    let snapshot = Snapshot {
-        version,
-        base: None,
-        regions: &regions,
-    };
+    let snapshot = Snapshot::new(version, &regions);
     repository.save(&snapshot).unwrap();
 }
 

@@ -53,13 +53,7 @@ pub(crate) fn repository() -> (tempfile::TempDir, String) {
         } else {
             &regions[..1]
         };
-        repository
-            .save(&Snapshot {
-                version,
-                base: None,
-                regions,
-            })
-            .unwrap();
+        repository.save(&Snapshot::new(version, regions)).unwrap();
     }
     (directory, path.to_str().unwrap().to_owned())
 }

@@ -92,11 +92,7 @@ pub(crate) fn write(load: &Load) {
             Ok(())
         };
         let regions = [Region::pulled("state", length, &pull)];
-        let snapshot = Snapshot {
-            version,
-            base: None,
-            regions: &regions,
-        };
+        let snapshot = Snapshot::new(version, &regions);
         // Until it is there: the server may be gone for a while.
         while let Err(error) = vault.save(&snapshot) {
             if !matches!(error, Error::Remote(_)) {

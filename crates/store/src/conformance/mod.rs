@@ -145,12 +145,7 @@ pub fn vault(open: &dyn Fn() -> Box<dyn Vault>) {
 
 fn save(vault: &dyn Vault, version: u64, bytes: &[u8]) -> Result<()> {
     let regions = [Region::new("state", bytes)];
-    let base = None;
-    vault.save(&Snapshot {
-        version,
-        base,
-        regions: &regions,
-    })
+    vault.save(&Snapshot::new(version, &regions))
 }
 
 fn assert_kept(vault: &dyn Vault, version: u64, expected: &[u8]) {

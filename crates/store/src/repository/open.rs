@@ -315,12 +315,7 @@ mod tests {
     fn save(repository: &Repository, version: u64) {
         let bytes = [version as u8; 9];
         let regions = [Region::new("state", &bytes)];
-        let base = None;
-        let snapshot = Snapshot {
-            version,
-            base,
-            regions: &regions,
-        };
+        let snapshot = Snapshot::new(version, &regions);
         repository.save(&snapshot).unwrap();
     }
 

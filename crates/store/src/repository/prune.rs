@@ -347,12 +347,7 @@ mod tests {
         let repository = Repository::open(home.path(), Options::default()).unwrap();
         for version in 0..100 {
             let regions = &[Region::new("state", b"bytes")];
-            let base = None;
-            let snapshot = Snapshot {
-                version,
-                base,
-                regions,
-            };
+            let snapshot = Snapshot::new(version, regions);
             repository.save(&snapshot).unwrap();
         }
         repository.remove(&(0..99).collect()).unwrap();

@@ -107,6 +107,18 @@ pub struct Snapshot<'a> {
     pub regions: &'a [Region<'a>],
 }
 
+impl<'a> Snapshot<'a> {
+    /// A piece that builds upon no other version.
+    #[must_use]
+    pub const fn new(version: u64, regions: &'a [Region<'a>]) -> Self {
+        Self {
+            version,
+            base: None,
+            regions,
+        }
+    }
+}
+
 /// A piece laid out: its head (still without checksums) and what fills the payload.
 #[derive(Debug)]
 pub(crate) struct Layout<'a> {

@@ -225,12 +225,7 @@ mod tests {
     fn save(repository: &Repository, version: u64, byte: u8) {
         let bytes = [byte];
         let regions = [Region::new("state", &bytes)];
-        let base = None;
-        let snapshot = Snapshot {
-            version,
-            base,
-            regions: &regions,
-        };
+        let snapshot = Snapshot::new(version, &regions);
         repository.save(&snapshot).unwrap();
     }
 

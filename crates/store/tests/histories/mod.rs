@@ -26,11 +26,7 @@ pub(crate) fn bytes_of(version: u64, length: usize) -> Vec<u8> {
 pub(crate) fn save(repository: &Repository, version: u64, length: usize) {
     let bytes = bytes_of(version, length);
     let regions = [Region::new("state", &bytes)];
-    let snapshot = Snapshot {
-        version,
-        base: None,
-        regions: &regions,
-    };
+    let snapshot = Snapshot::new(version, &regions);
     repository.save(&snapshot).unwrap();
 }
 

@@ -39,11 +39,7 @@ impl DurableTier {
         });
         let regions: Vec<Vec<Region<'_>>> = regions.collect();
         let snapshots = layouts.iter().zip(&regions);
-        let snapshots = snapshots.map(|((version, ..), regions)| Snapshot {
-            version: *version,
-            base: None,
-            regions,
-        });
+        let snapshots = snapshots.map(|((version, ..), regions)| Snapshot::new(*version, regions));
         let snapshots: Vec<Snapshot<'_>> = snapshots.collect();
         self.make_way(versions.iter().map(|(version, _)| *version))?;
         self.settings.first.note()?;
