@@ -4,17 +4,11 @@
 
 mod histories;
 
-use histories::{bytes_of, version_of};
+use histories::{try_to_save, version_of};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use tierflow_store::{Error, Faults, Options, Region, Repository, Result, Retention, Snapshot};
-
-fn try_to_save(repository: &Repository, version: u64, length: usize) -> Result<()> {
-    let bytes = bytes_of(version, length);
-    let regions = [Region::new("state", &bytes)];
-    repository.save(&Snapshot::new(version, &regions))
-}
+use tierflow_store::{Error, Faults, Options, Repository, Retention};
 
 fn length_of(version: u64) -> usize {
     if version.is_multiple_of(3) {

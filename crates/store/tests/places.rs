@@ -5,15 +5,9 @@
 
 mod histories;
 
-use histories::{bytes_of, save, version_of};
+use histories::{save, try_to_save, version_of};
 use std::fs;
-use tierflow_store::{Error, Options, Region, Repository, Result, Snapshot};
-
-fn try_to_save(repository: &Repository, version: u64, length: usize) -> Result<()> {
-    let bytes = bytes_of(version, length);
-    let regions = [Region::new("state", &bytes)];
-    repository.save(&Snapshot::new(version, &regions))
-}
+use tierflow_store::{Error, Options, Repository};
 
 #[test]
 fn removing_the_lock_lets_no_other_process_in() {

@@ -6,7 +6,7 @@
 )]
 
 use std::path::{Path, PathBuf};
-use tierflow_store::{Region, Repository, Snapshot};
+use tierflow_store::{Region, Repository, Result, Snapshot};
 
 /// The bytes of a version.
 pub(crate) fn bytes_of(version: u64, length: usize) -> Vec<u8> {
@@ -23,11 +23,14 @@ pub(crate) fn bytes_of(version: u64, length: usize) -> Vec<u8> {
 }
 
 /// Saves a version of one region.
-pub(crate) fn save(repository: &Repository, version: u64, length: usize) {
+pub(crate) fn try_to_save(repository: &Repository, version: u64, length: usize) -> Result<()> {
     let bytes = bytes_of(version, length);
     let regions = [Region::new("state", &bytes)];
-    let snapshot = Snapshot::new(version, &regions);
-    repository.save(&snapshot).unwrap();
+    repository.save(&Snapshot::new(version, &regions))
+}
+
+pub(crate) fn save(repository: &Repository, version: u64, length: usize) {
+    try_to_save(repository, version, length).unwrap();
 }
 
 /// Asserts that a version is what was saved.
