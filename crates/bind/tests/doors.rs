@@ -71,6 +71,7 @@ const TYPES: &[&str] = &[
     "Engine",
     "EngineBuilder",
     "Call",
+    "Metrics",
     "ProduceSlot",
     "ConsumeSlot",
     "Suspension",

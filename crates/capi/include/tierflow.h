@@ -407,6 +407,9 @@ int tf_metrics_read(tf_engine engine, tf_metrics *metrics);
 /* All that is known, as text, and its length without the final zero, which may be more than fits; `length` may be NULL. */
 int tf_report(tf_engine engine, char *buffer, size_t size, size_t *length);
 
+/* As tf_report: what was measured, in the text format of OpenMetrics, which Prometheus reads. */
+int tf_open_metrics(tf_engine engine, char *buffer, size_t size, size_t *length);
+
 /* Writes the time line to a file that Perfetto and chrome://tracing open. */
 int tf_write_timeline(tf_engine engine, const char *path);
 

@@ -330,18 +330,21 @@ public:
         check(tf_metrics_read(handle_, &metrics));
         return metrics;
     }
-    std::string report() const
-    {
-        std::size_t length = 0;
-        check(tf_report(handle_, nullptr, 0, &length));
-        std::string text(length + 1, '\0');
-        check(tf_report(handle_, &text[0], text.size(), &length));
-        text.resize(length < text.size() ? length : text.size() - 1);
-        return text;
-    }
+    std::string report() const { return text_of(tf_report); }
+    std::string open_metrics() const { return text_of(tf_open_metrics); }
     void write_timeline(const std::string &path) const { check(tf_write_timeline(handle_, path.c_str())); }
 
 private:
+    std::string text_of(int (*read)(tf_engine, char *, std::size_t, std::size_t *)) const
+    {
+        std::size_t length = 0;
+        check(read(handle_, nullptr, 0, &length));
+        std::string text(length + 1, '\0');
+        check(read(handle_, &text[0], text.size(), &length));
+        text.resize(length < text.size() ? length : text.size() - 1);
+        return text;
+    }
+
     tf_engine handle_ = 0;
 };
 

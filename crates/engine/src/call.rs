@@ -2,13 +2,14 @@
 
 mod until;
 
+use crate::blocked::{CallClock, CallKind, Cause};
 use crate::deadline::{Awaited, Deadline, Interrupt};
 use crate::plan::{Event, Refusal, Ticket};
 use crate::region::{self, Region, RegionMut};
 use crate::run::{Answer, Grant, Pieces, SourceRegions, TargetRegions};
 use crate::slot::{ConsumeSlot, ProduceSlot};
 use crate::{Engine, Error, Result, Version};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tierflow_device::{Access, Stream};
 
 /// How an engine is called: see [`Engine::call`]. The last method of a chain does the work.
@@ -93,7 +94,7 @@ impl Engine {
         deadline: Deadline,
         event: impl FnOnce(Ticket) -> Event,
     ) -> Result<(Ticket, Option<Grant>)> {
-        let (ticket, answer) = self.shared.ask(deadline, event);
+        let (ticket, answer) = self.shared.ask(size, deadline, event);
         match answer.ok_or_else(|| deadline.passed())? {
             Answer::Copy(grant) => Ok((ticket, Some(grant))),
             Answer::Done(Ok(())) => Ok((ticket, None)),
@@ -191,8 +192,9 @@ impl<'a> Call<'a> {
     /// [`Error::TimedOut`], [`Error::Interrupted`]: the version was not taken in, and its number is free once transfers
     /// to storage that had begun have ended.
     pub fn checkpoint(self, version: Version, regions: &[Region<'_>]) -> Result<()> {
-        let (begun, deadline) = (Instant::now(), self.deadline(Awaited::Checkpoint(version)));
         let shared = &self.engine.shared;
+        let mut clock = shared.blocked.begin(CallKind::Checkpoint);
+        let deadline = self.deadline(Awaited::Checkpoint(version));
         let size = region::total(regions)?;
         let layout = region::layout(version, regions)?;
         if let (Some(stage), Some(layout)) = (&shared.stage, &layout) {
@@ -211,10 +213,11 @@ impl<'a> Call<'a> {
         let Some(grant) = grant else { return Ok(()) };
         shared.empties.note(version, is_empty);
         shared.note_layout(version, layout);
-        let granted = self.engine.moment();
+        clock.part(Cause::Plan);
         for piece in &grant.pieces {
             shared.pending.settle(&piece.place, Access::Write);
         }
+        let granted = self.engine.moment();
         let copied = match deadline.at().filter(|_| shared.reaches_storage(&grant)) {
             Some(at) => self.write_until(at, ticket, version, &grant, regions),
             None => {
@@ -230,10 +233,11 @@ impl<'a> Call<'a> {
             }
         };
         let copied = copied.and_then(|copied| copied.ok_or_else(|| deadline.passed()));
+        clock.part(shared.cause_of_copy(&grant));
         self.engine.copied("checkpoint", version, size, granted);
         copied?;
-        shared.checkpoints.add(size, begun.elapsed());
         shared.have_housekept_after(&grant.pieces);
+        clock.done(size);
         Ok(())
     }
 
@@ -245,6 +249,7 @@ impl<'a> Call<'a> {
     /// and unconsumed. [`Error::TimedOut`], [`Error::Interrupted`]: the regions are unchanged, and the version is held
     /// and unconsumed.
     pub fn restore(self, version: Version, regions: &mut [RegionMut<'_>]) -> Result<()> {
+        let clock = self.engine.shared.blocked.begin(CallKind::Restore);
         let deadline = self.deadline(Awaited::Restore(version));
         let given = region::total_mut(&*regions)?;
         let expected = self.engine.restore_size(version)?;
@@ -255,7 +260,13 @@ impl<'a> Call<'a> {
                 given,
             });
         }
-        self.read_into(version, expected, TargetRegions::whole(regions), deadline)
+        self.read_into(
+            version,
+            expected,
+            TargetRegions::whole(regions),
+            deadline,
+            clock,
+        )
     }
 
     /// Restores these regions of `version`, in any order. The version stays held and unconsumed. From a disk, only the
@@ -283,6 +294,7 @@ impl<'a> Call<'a> {
         version: Version,
         regions: &mut [(&str, RegionMut<'_>)],
     ) -> Result<()> {
+        let clock = self.engine.shared.blocked.begin(CallKind::Restore);
         let deadline = self.deadline(Awaited::Restore(version));
         let layout = self.engine.regions(version)?;
         let targets = region::by_name(version, &layout, regions)?;
@@ -292,7 +304,7 @@ impl<'a> Call<'a> {
         }
         let size = layout.iter().map(|info| info.length).sum();
         let sink = TargetRegions::parts(&mut regions, &starts);
-        self.read_into(version, size, sink, deadline)
+        self.read_into(version, size, sink, deadline, clock)
     }
 
     /// Lends `bytes` bytes of the fastest tier for the application to write. [`ProduceSlot::commit`] makes them the
@@ -334,12 +346,15 @@ impl<'a> Call<'a> {
     /// on their way.
     pub fn wait(self) -> Result<()> {
         let (engine, version) = (self.engine, None);
+        let clock = engine.shared.blocked.begin(CallKind::Wait);
         let deadline = self.deadline(Awaited::AllDurable);
         engine.at_home()?;
         // Versions that are taken in later are not waited for.
         let taken_in = engine.to_protect(version);
         engine.ask_at_home(0, 0, deadline, |ticket| Event::Wait { ticket, version })?;
-        engine.wait_protected(&taken_in, deadline)
+        engine.wait_protected(&taken_in, deadline)?;
+        clock.done(0);
+        Ok(())
     }
 
     /// Waits until `version`, and every version that it builds upon, lies on the lowest tier, as [`Call::wait`] does for
@@ -350,12 +365,15 @@ impl<'a> Call<'a> {
     /// get there. [`Error::TimedOut`], [`Error::Interrupted`]: the version is still on its way.
     pub fn wait_version(self, version: Version) -> Result<()> {
         let (engine, deadline) = (self.engine, self.deadline(Awaited::Durable(version)));
+        let clock = engine.shared.blocked.begin(CallKind::Wait);
         let wait = |ticket| Event::Wait {
             ticket,
             version: Some(version),
         };
         engine.ask(version, 0, deadline, wait)?;
-        engine.wait_protected(&engine.to_protect(Some(version)), deadline)
+        engine.wait_protected(&engine.to_protect(Some(version)), deadline)?;
+        clock.done(0);
+        Ok(())
     }
 
     /// Reads a version of `size` bytes, or parts of it, which leave it as it is.
@@ -365,36 +383,36 @@ impl<'a> Call<'a> {
         size: u64,
         mut sink: TargetRegions<'_, '_>,
         deadline: Deadline,
+        mut clock: CallClock<'_>,
     ) -> Result<()> {
-        let begun = Instant::now();
         let shared = &self.engine.shared;
         let _span = tracing::debug_span!("restore", version, size).entered();
-        let read = || self.read_once(version, size, &mut sink, deadline);
-        let is_read = shared.read_sound(version, read)?;
-        if is_read {
-            shared.restores.add(sink.len(), begun.elapsed());
-        }
+        let read = || self.read_once(version, size, &mut sink, deadline, &mut clock);
+        shared.read_sound(version, read)?;
+        clock.done(sink.len());
         Ok(())
     }
 
-    /// Reads it from the copies that the plan chooses now. Returns false for a version without bytes.
+    /// Reads it from the copies that the plan chooses now.
     fn read_once(
         self,
         version: Version,
         size: u64,
         sink: &mut TargetRegions<'_, '_>,
         deadline: Deadline,
-    ) -> Result<bool> {
+        clock: &mut CallClock<'_>,
+    ) -> Result<()> {
         let (engine, shared) = (self.engine, &self.engine.shared);
         let asked = |ticket| Event::Restore { ticket, version };
         let (ticket, grant) = engine.ask_at_home(version, size, deadline, asked)?;
         let Some(grant) = grant else {
-            return Ok(false);
+            return Ok(());
         };
-        let granted = engine.moment();
+        clock.part(Cause::Plan);
         for piece in &grant.pieces {
             shared.pending.settle(&piece.place, Access::Read);
         }
+        let (granted, cause) = (engine.moment(), shared.cause_of_copy(&grant));
         let copied = match deadline.at().filter(|_| shared.reaches_storage(&grant)) {
             Some(at) => self.read_until(at, ticket, version, size, grant, sink),
             None => {
@@ -405,7 +423,8 @@ impl<'a> Call<'a> {
             }
         };
         let copied = copied.and_then(|copied| copied.ok_or_else(|| deadline.passed()));
+        clock.part(cause);
         engine.copied("restore", version, sink.len(), granted);
-        copied.map(|()| true)
+        copied
     }
 }

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod blocked;
 mod builder;
 mod call;
 mod caught;
@@ -9,6 +10,7 @@ mod deadline;
 mod direct_io;
 mod engine;
 mod error;
+mod explain;
 mod flush;
 mod kind;
 mod lasting;
@@ -21,6 +23,7 @@ mod seeing;
 mod slot;
 mod suspending;
 
+pub use blocked::{Calls, Cause, Times};
 pub use builder::{DeviceCache, EngineBuilder, HostCache, NodeLocal, ScratchTier, Tier};
 pub use call::Call;
 pub use deadline::Awaited;
@@ -30,7 +33,8 @@ pub use error::{BuildError, Error, PartError, Result};
 pub use flush::Flush;
 pub use lasting::{Damage, Group, read_piece, read_regions};
 pub use metrics::{
-    Calls, CompressionMetrics, Evictions, HopMetrics, Metrics, Reports, Stalls, TierMetrics,
+    CompressionMetrics, Evictions, Hop, HopMetrics, LongestWait, Metrics, Reports, TierMetrics,
+    Waits,
 };
 pub use notice::Notice;
 pub use region::{Named, Region, RegionMut};

@@ -1,36 +1,13 @@
 //! Measurements of an engine; the book's chapter *Seeing what the cache does* explains them.
 
+use crate::Version;
+use crate::blocked::{Calls, Cause, Times};
 use crate::plan::PrefetchDistance;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tierflow_store::Gone;
 use tierflow_tier_alloc::{DeviceReport, HostReport};
 use tierflow_transfer::StraightStatistics;
-
-/// Totals of one kind of blocking call.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Calls {
-    /// Calls that succeeded.
-    pub count: u64,
-    /// Bytes that these calls copied.
-    pub bytes: u64,
-    /// Time for which they blocked the application.
-    pub blocked: Duration,
-}
-
-impl Calls {
-    /// Bytes per second that the application saw; 0 before the first call.
-    #[must_use]
-    pub fn throughput(&self) -> f64 {
-        let seconds = self.blocked.as_secs_f64();
-        if seconds > 0.0 {
-            self.bytes as f64 / seconds
-        } else {
-            0.0
-        }
-    }
-}
 
 /// Metrics of a tier.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,17 +53,50 @@ pub struct Evictions {
     pub for_limits: u64,
 }
 
-/// Waits of callers, besides copying their own bytes. The times are part of the calls' `blocked`, except `flushes`,
-/// which belongs to [`Engine::wait`](crate::Engine::wait). Each has the number of calls that waited, their bytes where
-/// these are known beforehand, and the time.
+/// Waits of callers that transfers between the same two tiers ended, or that other calls ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Waits {
+    /// [`Cause::Room`], [`Cause::Arrival`] or [`Cause::Flushes`].
+    pub cause: Cause,
+    /// The tier that the transfers read, and the one that they wrote; `None` if other calls ended the waits, such as one that
+    /// discarded a version.
+    pub hop: Option<Hop>,
+    /// Waits that ended so.
+    pub count: u64,
+    /// Sum of their times: of the three that follow if transfers ended the waits.
+    pub total: Duration,
+    /// Time before the plan asked for the transfers: for arrivals, hints that came late or not at all.
+    pub before: Duration,
+    /// Time for which the transfers then waited for a worker, behind others.
+    pub queued: Duration,
+    /// Time for which the transfers then moved bytes.
+    pub moving: Duration,
+    /// The longest wait.
+    pub longest: LongestWait,
+}
+
+/// Two tiers, of a transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hop {
+    /// The tier that is read.
+    pub from: &'static str,
+    /// The tier that is written.
+    pub to: &'static str,
+}
+
+/// The longest of some waits, and the transfer that ended it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Stalls {
-    /// Checkpoints that waited for memory.
-    pub room: Calls,
-    /// Restores that waited for a copy on its way up.
-    pub arrival: Calls,
-    /// Waits until all versions are on the lowest tier.
-    pub flushes: Calls,
+pub struct LongestWait {
+    /// The version of the call; `None` if it waited for all.
+    pub version: Option<Version>,
+    /// Its time.
+    pub time: Duration,
+    /// The version whose transfer ended it.
+    pub transferred: Option<Version>,
+    /// Bytes of the transfer.
+    pub bytes: u64,
+    /// Time that the transfer took.
+    pub moving: Duration,
 }
 
 /// Transfers between two tiers.
@@ -139,8 +149,14 @@ pub struct Metrics {
     pub produce: Calls,
     /// Calls of `consume`: versions lent in place.
     pub consume: Calls,
-    /// Waits of calls.
-    pub stalls: Stalls,
+    /// Waits until versions are durable: calls of `wait`, `wait_version`, `protect` and `settle`, and waits for a suspension.
+    pub wait: Calls,
+    /// Time since the engine was built.
+    pub running: Duration,
+    /// The blocked time of all calls by [`Cause`], in the order of [`Cause::ALL`]: see [`Metrics::times`].
+    pub causes: [Times; Cause::ALL.len()],
+    /// Waits by the transfers that ended them, in the order of their first end.
+    pub waits: Vec<Waits>,
     /// Number of versions by which prefetching was ahead of the restores.
     pub prefetch_distance: PrefetchDistance,
     /// Versions discarded because the [retention](crate::EngineBuilder::retention) does not keep them.
@@ -173,10 +189,35 @@ pub struct Reports {
     pub losses: Vec<Gone>,
 }
 
+impl Metrics {
+    /// Returns the times for which calls were blocked by a cause.
+    #[must_use]
+    pub fn times(&self, cause: Cause) -> Times {
+        self.causes[cause as usize]
+    }
+
+    /// Returns the time for which all calls blocked the application, all threads added up.
+    #[must_use]
+    pub fn blocked(&self) -> Duration {
+        let calls = [
+            self.checkpoint,
+            self.restore,
+            self.produce,
+            self.consume,
+            self.wait,
+        ];
+        calls.iter().map(|calls| calls.blocked).sum()
+    }
+}
+
 impl fmt::Display for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let copied = [("checkpoint", self.checkpoint), ("restore", self.restore)];
-        let in_place = [("produce", self.produce), ("consume", self.consume)];
+        let in_place = [
+            ("produce", self.produce),
+            ("consume", self.consume),
+            ("wait", self.wait),
+        ];
         let in_place = in_place.into_iter().filter(|(_, calls)| calls.count > 0);
         for (name, calls) in copied.into_iter().chain(in_place) {
             let rate = calls.throughput() / 1e9;
@@ -186,17 +227,16 @@ impl fmt::Display for Metrics {
                 calls.count, calls.blocked
             )?;
         }
-        let stalls = [
-            ("for room", self.stalls.room),
-            ("for a copy on its way up", self.stalls.arrival),
-            ("for flushes", self.stalls.flushes),
-        ];
-        for (what, calls) in stalls.into_iter().filter(|(_, calls)| calls.count > 0) {
-            writeln!(
-                f,
-                "waited     {:>6} times {what}, {:>9.3?}",
-                calls.count, calls.blocked
-            )?;
+        for cause in Cause::ALL {
+            let times = self.times(cause);
+            if times.count > 0 && cause.is_wait() {
+                let (name, total) = (cause.name(), times.total);
+                writeln!(
+                    f,
+                    "{name:<19} {:>6} times, {total:>9.3?}, at most {:.3?}",
+                    times.count, times.worst
+                )?;
+            }
         }
         for tier in &self.tiers {
             writeln!(
@@ -240,32 +280,5 @@ impl fmt::Display for Metrics {
             )?;
         }
         Ok(())
-    }
-}
-
-/// [`Calls`] that many threads add to.
-#[derive(Debug, Default)]
-pub(crate) struct CallCounter {
-    count: AtomicU64,
-    bytes: AtomicU64,
-    blocked_ns: AtomicU64,
-}
-
-impl CallCounter {
-    pub(crate) fn add(&self, bytes: u64, blocked: Duration) {
-        self.count.fetch_add(1, Ordering::Relaxed);
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.blocked_ns.fetch_add(
-            u64::try_from(blocked.as_nanos()).unwrap_or(u64::MAX),
-            Ordering::Relaxed,
-        );
-    }
-
-    pub(crate) fn read(&self) -> Calls {
-        Calls {
-            count: self.count.load(Ordering::Relaxed),
-            bytes: self.bytes.load(Ordering::Relaxed),
-            blocked: Duration::from_nanos(self.blocked_ns.load(Ordering::Relaxed)),
-        }
     }
 }

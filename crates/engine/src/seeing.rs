@@ -1,13 +1,14 @@
 //! Reports of an engine's state.
 
+use crate::blocked::CallKind;
 use crate::lasting::Damage;
-use crate::metrics::{Evictions, HopMetrics, Metrics, Reports, Stalls, TierMetrics};
+use crate::metrics::{Evictions, HopMetrics, Metrics, Reports, TierMetrics};
 use crate::plan::{Statistics, TierId};
 use crate::run::Medium;
 use crate::{Engine, Version};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-use tierflow_plan::timeline::Timeline;
+use std::time::Duration;
+use tierflow_plan::timeline::{Timeline, What};
 
 impl Engine {
     /// Returns the newest version held; with `before`, the newest with a smaller number. A new engine on the
@@ -43,10 +44,10 @@ impl Engine {
         is_settled && chain.into_iter().all(|version| self.is_protected(version))
     }
 
-    /// Returns the time, if a time line is kept.
-    pub(crate) fn moment(&self) -> Option<Instant> {
+    /// Returns the time on the plan's clock, if a time line is kept.
+    pub(crate) fn moment(&self) -> Option<u64> {
         let recording = self.shared.recorder.is_recording();
-        recording.then(Instant::now)
+        recording.then(|| self.shared.now_ns())
     }
 
     /// Records that the calling thread copied since `begun`.
@@ -55,17 +56,24 @@ impl Engine {
         name: &'static str,
         version: Version,
         bytes: u64,
-        begun: Option<Instant>,
+        begun: Option<u64>,
     ) {
         if let Some(begun) = begun {
-            let recorder = &self.shared.recorder;
-            recorder.called(name, Some(version), bytes, begun);
+            let what = What {
+                name,
+                version: Some(version),
+                bytes,
+                flow: None,
+            };
+            let now = self.shared.now_ns();
+            self.shared.recorder.called(what, begun, now);
         }
     }
 
     /// Writes the time line of [`EngineBuilder::timeline`](crate::EngineBuilder::timeline) to a file for
     /// [Perfetto](https://ui.perfetto.dev) and `chrome://tracing`: a row for each calling thread, with its copies and
-    /// waits; one for each worker, with its flushes and prefetches; one for each tier's evictions. Without a time line
+    /// waits; one for each worker, with its flushes and prefetches, and arrows from each to the waits that it ended; one for each
+    /// tier's evictions. Without a time line
     /// the file has no rows.
     ///
     /// # Errors
@@ -97,23 +105,26 @@ impl Engine {
     /// Returns all measurements so far.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
+        let core = self.shared.lock();
         let Statistics {
             tiers,
             hops,
             prefetch_distance,
             pruned,
-        } = self.shared.lock().plan().statistics();
+        } = core.plan().statistics();
+        let waits = core.waits();
+        drop(core);
+        let blocked = &self.shared.blocked;
         let name = |tier: TierId| self.shared.tiers[tier.0].kind.name();
         Metrics {
-            checkpoint: self.shared.checkpoints.read(),
-            restore: self.shared.restores.read(),
-            produce: self.shared.produced.read(),
-            consume: self.shared.consumed.read(),
-            stalls: Stalls {
-                room: self.shared.recorder.room.read(),
-                arrival: self.shared.recorder.arrival.read(),
-                flushes: self.shared.recorder.flushes.read(),
-            },
+            checkpoint: blocked.calls(CallKind::Checkpoint),
+            restore: blocked.calls(CallKind::Restore),
+            produce: blocked.calls(CallKind::Produce),
+            consume: blocked.calls(CallKind::Consume),
+            wait: blocked.calls(CallKind::Wait),
+            running: Duration::from_nanos(self.shared.now_ns()),
+            causes: blocked.times(),
+            waits,
             prefetch_distance,
             pruned,
             progress: self.moved(),

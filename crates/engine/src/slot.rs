@@ -2,6 +2,7 @@
 
 mod call;
 
+use crate::blocked::{CallClock, CallKind, Cause};
 use crate::deadline::{Awaited, Deadline};
 use crate::plan::{Event, Piece, Place, TierId};
 use crate::run::Medium;
@@ -10,17 +11,13 @@ use call::{EngineRef, SlotCall};
 use std::borrow::Borrow;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 use tierflow_device::{Access, ReadLoan, Stream, WriteLoan};
 
 impl<'a> ProduceSlot<'a> {
     /// Lends `size` bytes of the fastest tier: see [`Call::produce`].
     pub(crate) fn lend(call: Call<'a>, version: Version, size: u64) -> Result<Self> {
-        let (engine, deadline, begun) = (
-            call.engine,
-            call.deadline(Awaited::Loan(version)),
-            Instant::now(),
-        );
+        let (engine, deadline) = (call.engine, call.deadline(Awaited::Loan(version)));
+        let clock = engine.shared.blocked.begin(CallKind::Produce);
         lending(engine)?;
         engine.is_free(version)?;
         let asked = |ticket| Event::Produce {
@@ -42,11 +39,13 @@ impl<'a> ProduceSlot<'a> {
         engine.shared.pending.settle(&place, Access::Write);
         let media = &engine.shared.tiers[place.tier.0].medium;
         match media.lend_mut(place.offset..place.offset + place.size) {
-            Ok(loan) => Ok(Self {
-                loan: Some(loan),
-                call,
-                blocked: begun.elapsed(),
-            }),
+            Ok(loan) => {
+                clock.lent();
+                Ok(Self {
+                    loan: Some(loan),
+                    call,
+                })
+            }
             Err(error) => {
                 call.written(false);
                 Err(error)
@@ -58,19 +57,16 @@ impl<'a> ProduceSlot<'a> {
 impl<'a> ConsumeSlot<'a> {
     /// Lends the cached copy of `version`: see [`Call::consume`].
     pub(crate) fn lend(call: Call<'a>, version: Version) -> Result<Self> {
-        let (engine, deadline, begun) = (
-            call.engine,
-            call.deadline(Awaited::Loan(version)),
-            Instant::now(),
-        );
+        let (engine, deadline) = (call.engine, call.deadline(Awaited::Loan(version)));
+        let mut clock = engine.shared.blocked.begin(CallKind::Consume);
         lending(engine)?;
         let size = engine.restore_size(version)?;
         if size == 0 {
             return Err(Error::Empty { version });
         }
-        let lend = || Self::lend_once(engine, version, size, deadline);
+        let lend = || Self::lend_once(engine, version, size, deadline, &mut clock);
         let slot = engine.shared.read_sound(version, lend)?;
-        engine.shared.consumed.add(size, begun.elapsed());
+        clock.done(size);
         Ok(slot)
     }
 
@@ -80,6 +76,7 @@ impl<'a> ConsumeSlot<'a> {
         version: Version,
         size: u64,
         deadline: Deadline,
+        clock: &mut CallClock<'_>,
     ) -> Result<Self> {
         let asked = |ticket| Event::Consume { ticket, version };
         let (ticket, grant) = engine.ask_at_home(version, size, deadline, asked)?;
@@ -96,11 +93,14 @@ impl<'a> ConsumeSlot<'a> {
             place,
         };
         let is_cached = cached.is_some();
+        clock.part(Cause::Plan);
+        let cause = engine.shared.cause_of_copy(&grant);
         let until = deadline.at();
         let loan = match until.filter(|_| engine.shared.reaches_storage(&grant)) {
             Some(at) if !is_cached => call.read_until(at, size, grant),
             _ => call.read_loan(is_cached, size, &grant).map(Some),
         };
+        clock.part(if is_cached { Cause::Plan } else { cause });
         match loan {
             // The read is reported when it is over.
             Ok(None) => Err(deadline.passed()),
@@ -198,7 +198,6 @@ pub struct ProduceSlot<'engine> {
     /// `None` once the slot is given back.
     loan: Option<WriteLoan>,
     call: SlotCall<'engine>,
-    blocked: Duration,
 }
 
 impl ProduceSlot<'_> {
@@ -232,7 +231,6 @@ impl ProduceSlot<'_> {
         Ok(ProduceSlot {
             loan: self.loan.take(),
             call,
-            blocked: self.blocked,
         })
     }
 
@@ -267,9 +265,10 @@ impl ProduceSlot<'_> {
     /// Makes the bytes the checkpoint. Copies nothing and takes microseconds for any size. All writes to the bytes must
     /// be over; see [`ProduceSlot::commit_after`].
     pub fn commit(mut self) {
-        let begun = Instant::now();
+        let engine = self.call.engine.clone();
+        let clock = engine.shared.blocked.begin(CallKind::Produce);
         drop(self.loan.take());
-        self.taken_in(begun);
+        self.taken_in(clock);
     }
 
     /// Makes the bytes the checkpoint as soon as the work given to `stream` so far has written them. Returns at once:
@@ -279,13 +278,14 @@ impl ProduceSlot<'_> {
     /// [`Error::Device`] if the stream's device failed. The version is not accepted then.
     pub fn commit_after(mut self, stream: &Stream) -> Result<()> {
         self.call.engine.at_home()?;
-        let begun = Instant::now();
+        let engine = self.call.engine.clone();
+        let clock = engine.shared.blocked.begin(CallKind::Produce);
         let ends = stream.record()?;
         if let Some(loan) = self.loan.take() {
             let pending = &self.call.engine.shared.pending;
             pending.note(&self.call.place, Access::Write, ends, loan.into_read());
         }
-        self.taken_in(begun);
+        self.taken_in(clock);
         Ok(())
     }
 
@@ -305,11 +305,9 @@ impl ProduceSlot<'_> {
         Ok(())
     }
 
-    fn taken_in(&self, begun: Instant) {
+    fn taken_in(&self, clock: CallClock<'_>) {
         self.call.written(true);
-        let blocked = self.blocked + begun.elapsed();
-        let produced = &self.call.engine.shared.produced;
-        produced.add(self.call.place.size, blocked);
+        clock.done(self.call.place.size);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Suspension: a job has to end soon, and the newest version that can be durable by then becomes durable.
 
+use crate::blocked::CallKind;
 use crate::deadline::{Deadline, Interrupt};
 use crate::plan::Refusal;
 use crate::run::{Answer, SuspendChoice, SuspendTicket};
@@ -140,7 +141,8 @@ impl Suspension<'_> {
         let (Some(version), Some(asked)) = (self.version, self.asked) else {
             return Ok(false);
         };
-        match self.engine.shared.await_suspended(asked, deadline) {
+        let clock = self.engine.shared.blocked.begin(CallKind::Wait);
+        let waited = match self.engine.shared.await_suspended(asked, deadline) {
             Some(Answer::Done(Err(refusal))) => match self.engine.is_durable(version) {
                 // Another suspension replaced this one when the version was durable.
                 true if matches!(refusal, Refusal::Stalled { .. }) => Ok(true),
@@ -152,7 +154,11 @@ impl Suspension<'_> {
                 Error::TimedOut { .. } => Ok(false),
                 interrupted => Err(interrupted),
             },
+        };
+        if waited.is_ok() {
+            clock.done(0);
         }
+        waited
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Engine, Error, Group, Region, Tier};
+use tierflow_engine::{Cause, Engine, Error, Group, Region, Tier};
 use tierflow_store::{
     Gone, OnNode, Piece, PieceInfo, Protect, Protection, Repository, Result, Snapshot, Vault,
     VersionInfo,
@@ -188,5 +188,10 @@ fn other_ranks_that_are_slow_are_waited_for_as_long_as_bytes_move() {
     engine
         .checkpoint(1, &[Region::from([7_u8; 9].as_slice())])
         .unwrap();
+    engine.call().within(PATIENCE).settle().unwrap();
+    let metrics = engine.metrics();
+    assert_eq!(metrics.wait.count, 1, "one part of the wait succeeded");
+    let protection = metrics.times(Cause::Protection).total;
+    assert!(protection > metrics.wait.blocked / 2, "{metrics}");
     engine.close().unwrap();
 }

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 use tierflow_device::host;
-use tierflow_engine::{AfterRestore, Engine, HopMetrics, Version};
+use tierflow_engine::{AfterRestore, Cause, Engine, HopMetrics, Version};
 
 /// Bytes of a chunk: more than one transfer carries, so that two workers fetch to the memory of one consumed chunk.
 const CHUNK: usize = 24 << 20;
@@ -70,7 +70,11 @@ fn prefetching_goes_on_behind_slots_that_end_late() {
         }
     }
     assert_eq!(upwards(&engine).map(|hop| hop.failed), Some(0));
-    assert_eq!(engine.metrics().stalls.arrival.count, 0, "late arrivals");
+    assert_eq!(
+        engine.metrics().times(Cause::Arrival).count,
+        0,
+        "late arrivals"
+    );
 }
 
 fn consume(engine: &Engine, version: Version, stream: &tierflow_device::Stream) {

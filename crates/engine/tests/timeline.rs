@@ -5,7 +5,7 @@
 use serde_json::Value;
 use std::collections::BTreeMap;
 use tierflow_device::{Choice, open};
-use tierflow_engine::{AfterRestore, Engine, Flush, Region, RegionMut};
+use tierflow_engine::{AfterRestore, Cause, Engine, Flush, Region, RegionMut};
 
 /// Rows by name, with what is on them: name, begin and end in ns. Moments end when they begin.
 fn rows(text: &str) -> BTreeMap<String, Vec<(String, u64, u64)>> {
@@ -30,6 +30,8 @@ fn rows(text: &str) -> BTreeMap<String, Vec<(String, u64, u64)>> {
                 let row = rows.entry(row.clone()).or_default();
                 row.push((name.to_owned(), begin, end));
             }
+            // Arrows.
+            "s" | "t" | "f" => {}
             other => panic!("an event of phase {other}"),
         }
     }
@@ -93,10 +95,13 @@ fn a_run_of_two_threads_is_drawn_without_overlaps() {
         (count("caller", "checkpoint"), count("caller", "restore")),
         (80, 80)
     );
-    assert_eq!(count("caller", "wait for room"), metrics.stalls.room.count);
+    assert_eq!(
+        count("caller", "wait for room"),
+        metrics.times(Cause::Room).count
+    );
     assert_eq!(
         count("caller", "wait for arrival"),
-        metrics.stalls.arrival.count
+        metrics.times(Cause::Arrival).count
     );
     let (device_tier, host_tier) = (&metrics.tiers[0], &metrics.tiers[1]);
     let evicted = |name| count("evictions from device", name);

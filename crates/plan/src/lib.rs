@@ -32,7 +32,7 @@ pub use plan::{Foreseen, Plan};
 pub use policy::{Fifo, Lru, Policy, Residency, Score, Standing, Usage};
 pub use reuse::Reuse;
 pub use statistics::{
-    Cause, Eviction, HopStatistics, PrefetchDistance, Statistics, TierStatistics,
+    Eviction, EvictionCause, HopStatistics, PrefetchDistance, Statistics, TierStatistics,
 };
 /// Windows of contiguous caches, for [`Policy::windows`].
 pub use tierflow_evict as evict;

@@ -20,7 +20,7 @@ use crate::config::{AfterRestore, ConfigError, PlanConfig};
 use crate::event::{Event, Misuse};
 use crate::ledger::{Ledger, Outlook, Phase};
 use crate::record::Replica;
-use crate::statistics::{Cause, Eviction, Statistics, TierStatistics};
+use crate::statistics::{Eviction, EvictionCause, Statistics, TierStatistics};
 use crate::traffic::{Pressure, Traffic};
 use crate::{TierId, Version};
 use calls::Calls;
@@ -271,7 +271,7 @@ impl Plan {
                         && !is_built_upon
                         && !self.ledger().tier(tier).config.eager);
                 if is_elsewhere && extent.on(tier).is_some_and(Replica::is_idle) {
-                    self.ledger_mut().evict(id, tier, Cause::Limit);
+                    self.ledger_mut().evict(id, tier, EvictionCause::Limit);
                 }
             }
             let this = self.ledger_mut().tier_mut(tier);

@@ -35,7 +35,7 @@ pub struct TierStatistics {
 
 /// The reason for an eviction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Cause {
+pub enum EvictionCause {
     /// A checkpoint of the application needed its room.
     Checkpoint,
     /// A replica that is written back from a tier above needed its room.
@@ -46,7 +46,7 @@ pub enum Cause {
     Limit,
 }
 
-impl Cause {
+impl EvictionCause {
     /// The name of the cause on a timeline.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -69,7 +69,7 @@ pub struct Eviction {
     /// Bytes of the replica.
     pub bytes: u64,
     /// The reason.
-    pub cause: Cause,
+    pub cause: EvictionCause,
 }
 
 /// The lead of prefetching: at each restore, the number of versions hinted to come after it that lie on the fastest
@@ -166,10 +166,10 @@ impl Counts {
         tier.evictions += 1;
         tier.dropped_prefetches += u64::from(unread);
         *match eviction.cause {
-            Cause::Checkpoint => &mut tier.evicted_for_checkpoints,
-            Cause::Flush => &mut tier.evicted_for_flushes,
-            Cause::Prefetch => &mut tier.evicted_for_prefetches,
-            Cause::Limit => &mut tier.evicted_for_limits,
+            EvictionCause::Checkpoint => &mut tier.evicted_for_checkpoints,
+            EvictionCause::Flush => &mut tier.evicted_for_flushes,
+            EvictionCause::Prefetch => &mut tier.evicted_for_prefetches,
+            EvictionCause::Limit => &mut tier.evicted_for_limits,
         } += 1;
         if let Some(evictions) = &mut self.evictions {
             evictions.push(eviction);

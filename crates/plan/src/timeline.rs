@@ -6,7 +6,7 @@
 //!
 //! let mut timeline = Timeline::new(1000);
 //! let disk = timeline.lane("disk");
-//! let what = What { name: "flush", version: Some(7), bytes: 4096 };
+//! let what = What { name: "flush", version: Some(7), bytes: 4096, flow: None };
 //! timeline.span(disk, what, 1_000, 3_500);
 //! let mut json = Vec::new();
 //! timeline.write(&mut json)?;
@@ -15,7 +15,7 @@
 //! ```
 
 use crate::Version;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io::{self, Write};
 
@@ -30,8 +30,11 @@ pub struct What {
     pub name: &'static str,
     /// The version, if the entry is about one.
     pub version: Option<Version>,
-    /// Bytes that were moved or evicted.
+    /// Bytes that were moved, evicted or waited for.
     pub bytes: u64,
+    /// Viewers draw an arrow through the spans of one number, in the order of their ends: from a transfer to the wait that it
+    /// ended. `None` for no arrow.
+    pub flow: Option<u64>,
 }
 
 /// An entry: a span, or an instant event.
@@ -44,7 +47,7 @@ struct Entry {
     duration_ns: Option<u64>,
 }
 
-/// The last `limit` spans and instant events, by lane. Memory: 80 bytes each, allocated as they are added.
+/// The last `limit` spans and instant events, by lane. Memory: 96 bytes each, allocated as they are added.
 #[derive(Debug, Clone)]
 pub struct Timeline {
     lanes: Vec<String>,
@@ -148,17 +151,50 @@ impl Timeline {
         for entry in &self.entries {
             entry.write(&mut out)?;
         }
+        self.write_flows(&mut out)?;
         writeln!(out, "\n]}}")?;
         out.flush()
+    }
+
+    /// Writes an arrow for each number that several spans have.
+    fn write_flows(&self, out: &mut impl Write) -> io::Result<()> {
+        let mut flows = BTreeMap::<u64, Vec<&Entry>>::new();
+        for entry in &self.entries {
+            if let Some(flow) = entry.what.flow {
+                flows.entry(flow).or_default().push(entry);
+            }
+        }
+        for (flow, mut spans) in flows {
+            spans.sort_by_key(|span| span.end_ns());
+            let last = spans.len() - 1;
+            for (index, span) in spans.iter().enumerate().filter(|_| last > 0) {
+                let (phase, tid) = (
+                    ["s", "t", "f"][usize::from(index > 0) + usize::from(index == last)],
+                    span.lane.0 + 1,
+                );
+                // An arrow is bound to the span around its time.
+                let at = Micros(span.end_ns().saturating_sub(1).max(span.begin_ns));
+                write!(
+                    out,
+                    ",\n{{\"ph\":\"{phase}\",\"id\":{flow},\"bp\":\"e\",\"pid\":1,\"tid\":{tid},\"ts\":{at},\"name\":\"flow\",\"cat\":\"flow\"}}"
+                )?;
+            }
+        }
+        Ok(())
     }
 }
 
 impl Entry {
+    fn end_ns(&self) -> u64 {
+        self.begin_ns + self.duration_ns.unwrap_or(0)
+    }
+
     fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let What {
             name,
             version,
             bytes,
+            ..
         } = self.what;
         let (tid, begin) = (self.lane.0 + 1, Micros(self.begin_ns));
         match self.duration_ns {
@@ -218,6 +254,7 @@ mod tests {
             name,
             version,
             bytes: 7,
+            flow: None,
         };
         let (a, b) = (timeline.lane("first \"lane\""), timeline.lane("second"));
         assert_eq!(timeline.lane("second"), b);

@@ -353,6 +353,16 @@ impl Engine {
         Ok(metrics::shown(py, &measured)?)
     }
 
+    /// Says in sentences for what calls blocked the program, what that waited for in turn, and which share of the run it was.
+    fn explain(&self, py: Python<'_>) -> Answer<Vec<String>> {
+        self.detached(py, |engine| engine.metrics().explain())
+    }
+
+    /// What was measured so far, in the text format of OpenMetrics, which Prometheus reads.
+    fn open_metrics(&self, py: Python<'_>) -> Answer<String> {
+        self.detached(py, |engine| engine.metrics().open_metrics())
+    }
+
     /// Writes the time line that `timeline=` asked for, in the Chrome trace format, which Perfetto opens.
     fn write_timeline(&self, py: Python<'_>, path: PathBuf) -> Answer {
         let failed = |error| Failure::file(&path, &error);

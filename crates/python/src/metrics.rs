@@ -3,7 +3,7 @@
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
-use tierflow_engine::{Calls, HopMetrics, Metrics, TierMetrics};
+use tierflow_engine::{Calls, Cause, HopMetrics, Metrics, TierMetrics, Times, Waits};
 
 /// What a notebook shows as tables.
 ///
@@ -27,10 +27,14 @@ macro_rules! dictionary {
 
 fn dictionary<'py>(py: Python<'py>, metrics: &Metrics) -> PyResult<Bound<'py, PyDict>> {
     let Metrics {
-        stalls,
         prefetch_distance: distance,
         ..
     } = metrics;
+    let causes = PyDict::new(py);
+    for cause in Cause::ALL {
+        causes.set_item(cause.name(), times(py, metrics.times(cause))?)?;
+    }
+    let ended = metrics.waits.iter().map(|metrics| waits(py, metrics));
     let tiers = metrics.tiers.iter().map(|metrics| tier(py, metrics));
     let hops = metrics.hops.iter().map(|metrics| hop(py, metrics));
     let all = dictionary!(py, metrics { pruned }
@@ -38,11 +42,10 @@ fn dictionary<'py>(py: Python<'py>, metrics: &Metrics) -> PyResult<Bound<'py, Py
         restore: calls(py, &metrics.restore)?;
         produce: calls(py, &metrics.produce)?;
         consume: calls(py, &metrics.consume)?;
-        stalls: dictionary!(py, stalls {}
-            room: calls(py, &stalls.room)?;
-            arrival: calls(py, &stalls.arrival)?;
-            flushes: calls(py, &stalls.flushes)?;
-        );
+        wait: calls(py, &metrics.wait)?;
+        running: metrics.running.as_secs_f64();
+        causes: causes;
+        waits: PyList::new(py, ended.collect::<PyResult<Vec<_>>>()?)?;
         prefetch_distance: dictionary!(py, distance { restores last largest } mean: distance.mean(););
         tiers: PyList::new(py, tiers.collect::<PyResult<Vec<_>>>()?)?;
         hops: PyList::new(py, hops.collect::<PyResult<Vec<_>>>()?)?;
@@ -57,7 +60,34 @@ fn dictionary<'py>(py: Python<'py>, metrics: &Metrics) -> PyResult<Bound<'py, Py
 }
 
 fn calls<'py>(py: Python<'py>, calls: &Calls) -> PyResult<Bound<'py, PyDict>> {
-    Ok(dictionary!(py, calls { count bytes } blocked: calls.blocked.as_secs_f64();))
+    Ok(dictionary!(py, calls { count failed bytes } blocked: calls.blocked.as_secs_f64();))
+}
+
+fn times<'py>(py: Python<'py>, times: Times) -> PyResult<Bound<'py, PyDict>> {
+    Ok(dictionary!(py, times { count }
+        total: times.total.as_secs_f64();
+        p50: times.p50.as_secs_f64();
+        p99: times.p99.as_secs_f64();
+        p999: times.p999.as_secs_f64();
+        worst: times.worst.as_secs_f64();
+    ))
+}
+
+fn waits<'py>(py: Python<'py>, waits: &Waits) -> PyResult<Bound<'py, PyDict>> {
+    let (hop, longest) = (waits.hop, &waits.longest);
+    Ok(dictionary!(py, waits { count }
+        cause: waits.cause.name();
+        from: hop.map(|hop| hop.from);
+        to: hop.map(|hop| hop.to);
+        total: waits.total.as_secs_f64();
+        before: waits.before.as_secs_f64();
+        queued: waits.queued.as_secs_f64();
+        moving: waits.moving.as_secs_f64();
+        longest: dictionary!(py, longest { version transferred bytes }
+            time: longest.time.as_secs_f64();
+            moving: longest.moving.as_secs_f64();
+        );
+    ))
 }
 
 fn tier<'py>(py: Python<'py>, tier: &TierMetrics) -> PyResult<Bound<'py, PyDict>> {

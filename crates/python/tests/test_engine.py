@@ -37,6 +37,11 @@ def test_a_history_comes_back_in_reverse(tmp_path: pathlib.Path) -> None:
         assert metrics["checkpoint"]["count"] == metrics["restore"]["count"] == steps
         assert [tier["name"] for tier in metrics["tiers"]] == ["device", "host", "file"]
         assert sum(tier["restores"] for tier in metrics["tiers"]) == steps
+        named = sum(times["total"] for times in metrics["causes"].values())
+        calls = ("checkpoint", "restore", "produce", "consume", "wait")
+        assert named == pytest.approx(sum(metrics[call]["blocked"] for call in calls))
+        assert engine.explain()[0].startswith("Calls blocked the application for ")
+        assert f'tierflow_calls_total{{call="restore"}} {steps}\n' in engine.open_metrics()
         engine.write_timeline(tmp_path / "timeline.json")
     entries = json.loads((tmp_path / "timeline.json").read_text())["traceEvents"]
     assert any(entry["name"] == "restore" for entry in entries)

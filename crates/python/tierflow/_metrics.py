@@ -40,15 +40,20 @@ def _calls(name: str, calls: Mapping[str, Any]) -> list[str]:
 class Metrics(dict[str, Any]):
     """A dictionary. Bytes are counted, times are in seconds.
 
-    `checkpoint`, `restore`, `produce`, `consume`: the calls that succeeded, as `count`, `bytes` and how long they
-    `blocked`. `stalls`: what calls waited for, other than for their own bytes. `prefetch_distance`: how far ahead of the
-    restores prefetching was, in versions. `pruned`: versions that the retention did not keep. `tiers`: fastest first.
+    `checkpoint`, `restore`, `produce`, `consume`, `wait`: the calls that succeeded, as `count` and `bytes`, those that `failed`, and
+    how long all of them `blocked` in the time that the engine is `running`. `causes`: that time by what it was for, with percentiles.
+    `waits`: which transfers ended waits; `Engine.explain` says so in sentences. `prefetch_distance`: how far ahead of the restores
+    prefetching was, in versions. `pruned`: versions that the retention did not keep. `tiers`: fastest first.
     `hops`: transfers between two tiers.
     """
 
     def _repr_html_(self) -> str:
-        calls = [_calls(name, self[name]) for name in ("checkpoint", "restore", "produce", "consume")]
-        stalls = [_calls(f"waited for {name}", stall) for name, stall in self["stalls"].items()]
+        calls = [_calls(name, self[name]) for name in ("checkpoint", "restore", "produce", "consume", "wait")]
+        causes = [
+            (name, times["count"], *(_seconds(times[key]) for key in ("total", "p50", "p99", "p999", "worst")))
+            for name, times in self["causes"].items()
+            if times["count"]
+        ]
         tiers = [
             (
                 tier["name"],
@@ -72,7 +77,8 @@ class Metrics(dict[str, Any]):
             for hop in self["hops"]
         ]
         return (
-            _table(("calls", "count", "bytes", "blocked", "rate"), calls + stalls)
+            _table(("calls", "count", "bytes", "blocked", "rate"), calls)
+            + _table(("blocked by", "calls", "time", "50%", "99%", "99.9%", "longest"), causes)
             + _table(("tier", "holds", "used", "peak", "checkpoints", "restores", "evictions"), tiers)
             + _table(("hop", "transfers", "bytes", "busy", "failed"), hops)
         )

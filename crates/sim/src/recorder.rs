@@ -57,6 +57,7 @@ impl<'a> Recorder<'a> {
                 name,
                 version,
                 bytes,
+                flow: None,
             };
             self.timeline.span(lane, what, begin, end);
         }
@@ -69,6 +70,7 @@ impl<'a> Recorder<'a> {
             name: "wait at a barrier",
             version: None,
             bytes: 0,
+            flow: None,
         };
         self.timeline.span(lane, what, since, now);
     }
@@ -112,6 +114,7 @@ impl<'a> Recorder<'a> {
             name,
             version: Some(version),
             bytes: flight.bytes,
+            flow: None,
         };
         self.timeline.span(lane, what, flight.asked, now);
     }
@@ -125,6 +128,7 @@ impl<'a> Recorder<'a> {
                 name: eviction.cause.name(),
                 version: Some(eviction.version),
                 bytes: eviction.bytes,
+                flow: None,
             };
             self.timeline.moment(lane, what, now);
         }

@@ -48,6 +48,12 @@ impl<T, const RANK: u8> Mutex<T, RANK> {
         })
     }
 
+    /// Returns true if a thread holds the lock now: a thread that times its waits has one before it.
+    #[inline]
+    pub fn is_locked(&self) -> bool {
+        self.0.is_locked()
+    }
+
     /// The value, which nobody can have locked.
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut()

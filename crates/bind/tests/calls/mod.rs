@@ -134,8 +134,11 @@ calls! {
     "hears that the job has to go": "Notice::new Notice::on_signals Notice::give Notice::deadline", "Notice Notice.give Notice.left",
         "tf_notice_open tf_notice_give tf_notice_left tf_notice_close", "Notice::give Notice::left",
         "tf_notice_open tf_notice_give tf_notice_left tf_notice_close", "tf_notice_open";
-    "says what was measured": "Engine::metrics Engine::reports", "Engine.metrics", "tf_metrics_read tf_report",
+    "says what was measured": "Engine::metrics Engine::reports Metrics::times Metrics::blocked", "Engine.metrics", "tf_metrics_read tf_report",
         "Engine::metrics Engine::report", "tf_metrics_read tf_report", "tf_metrics_read tf_report";
+    "says for what calls were blocked": "Metrics::explain", "Engine.explain", "tf_report", "Engine::report", "tf_report", "tf_report";
+    "is read by Prometheus": "Metrics::open_metrics", "Engine.open_metrics", "tf_open_metrics", "Engine::open_metrics", "tf_open_metrics",
+        "tf_open_metrics";
     "writes the time line": "Engine::write_timeline", "Engine.write_timeline", "tf_write_timeline", "Engine::write_timeline",
         "tf_write_timeline", "— the key `timeline_file`";
     "reads versions without an engine": "History::open Repository::versions Repository::latest Repository::piece_of",

@@ -62,7 +62,8 @@ exported! {
 
     fn tf_report(engine: Handle<Core>, buffer: Out<c_char>, size: usize, length: Out<usize>) {
         let core = engine.get()?;
-        let mut report = core.engine.metrics().to_string();
+        let metrics = core.engine.metrics();
+        let mut report = format!("{metrics}{}\n", metrics.explain().join("\n"));
         for damage in core.engine.damage() {
             report.push_str(&format!("damage: {damage}\n"));
         }
@@ -70,6 +71,12 @@ exported! {
             report.push_str(&format!("lost: version {}: {}\n", gone.version, gone.why));
         }
         length.put_if_asked(buffer.put_text(size, &report));
+        Ok(())
+    }
+
+    fn tf_open_metrics(engine: Handle<Core>, buffer: Out<c_char>, size: usize, length: Out<usize>) {
+        let text = engine.get()?.engine.metrics().open_metrics();
+        length.put_if_asked(buffer.put_text(size, &text));
         Ok(())
     }
 

@@ -346,6 +346,9 @@ int main(int argc, char **argv)
     a_pool_is_shared(argv[1]);
     CHECK(tf_report(engine, report, sizeof report, &length) == TF_OK && strlen(report) == length);
     CHECK(tf_report(engine, report, 8, NULL) == TF_OK && strlen(report) == 7);
+    CHECK(strstr(report, "Calls blocked the application for ") != NULL);
+    CHECK(tf_open_metrics(engine, report, sizeof report, &length) == TF_OK);
+    CHECK(strncmp(report, "# TYPE tierflow_", 16) == 0);
     snprintf(path, sizeof path, "%s/timeline.json", argv[1]);
     CHECK(tf_write_timeline(engine, path) == TF_OK && access(path, R_OK) == 0);
     CHECK(tf_write_timeline(engine, "/none/such") == TF_STORAGE);

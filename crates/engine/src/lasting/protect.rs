@@ -2,6 +2,7 @@
 
 use super::nodes::losses;
 use super::{Group, HistoryOptions};
+use crate::blocked::{CallKind, Cause, spend_on};
 use crate::deadline::Deadline;
 use crate::{BuildError, Engine, EngineBuilder, Result, Version};
 use std::collections::BTreeSet;
@@ -84,12 +85,16 @@ impl Engine {
     /// [`Engine::damage`] tells that.
     pub fn protect(&self) -> Result<()> {
         self.at_home()?;
-        match &self.nodes.protected {
-            Some(protected) => match protected.protect() {
-                Err(error) if self.nodes.is_lowest => Err(error.into()),
-                _ => Ok(()),
-            },
-            None => Ok(()),
+        let Some(protected) = &self.nodes.protected else {
+            return Ok(());
+        };
+        let clock = self.shared.blocked.begin(CallKind::Wait);
+        match spend_on(Cause::Protection, || protected.protect()) {
+            Err(error) if self.nodes.is_lowest => Err(error.into()),
+            _ => {
+                clock.done(0);
+                Ok(())
+            }
         }
     }
 
@@ -127,7 +132,8 @@ impl Engine {
             loop {
                 let look = deadline.next_look();
                 let left = look.map(|look| look.saturating_duration_since(Instant::now()));
-                if keeper.wait(Some(*version), left.unwrap_or(LONG))? {
+                let wait = || keeper.wait(Some(*version), left.unwrap_or(LONG));
+                if spend_on(Cause::Protection, wait)? {
                     break;
                 }
                 if look.is_some() && !deadline.goes_on() {

@@ -3,13 +3,13 @@
 use super::core::Shared;
 use super::desk::{Answer, PendingAnswer, PlanState, Reply, Waiter};
 use super::job::{Direction, Task};
-use super::lock::later;
-use super::recorder::WaitReason;
+use super::waits::WaitInfo;
 use crate::Version;
+use crate::blocked::{Cause, spend};
 use crate::deadline::Deadline;
 use crate::plan::{Event, Ticket, TierId};
 use std::ops::Range;
-use std::time::Instant;
+use tierflow_plan::timeline::What;
 use tierflow_sync::model::{JoinHandle, Sender};
 
 /// Hints that the plan takes in at a time, while other calls wait: they cost some 0.2 to 1.8 µs each, so a tenth of a
@@ -57,21 +57,22 @@ impl Shared {
         Some(first..*reserved)
     }
 
-    /// Asks the plan and sleeps until it answers, or until the deadline: there is no answer then. The ticket names the call
-    /// in the report that follows.
+    /// Asks the plan about a version of so many bytes and sleeps until it answers, or until the deadline: there is no answer then. The
+    /// ticket names the call in the report that follows.
     pub(crate) fn ask(
         &self,
+        bytes: u64,
         deadline: Deadline<'_>,
         event: impl FnOnce(Ticket) -> Event,
     ) -> (Ticket, Option<Answer>) {
         let ticket = self.ticket();
         let event = event(ticket);
         let later = match self.try_lock() {
-            Some(mut core) => match self.ask_in(&mut core, ticket, event) {
+            Some(mut core) => match self.ask_in(&mut core, ticket, event, bytes) {
                 Ok(answer) => return (ticket, Some(answer)),
                 Err(later) => later,
             },
-            None => self.put(ticket, event),
+            None => self.put(ticket, event, bytes),
         };
         (ticket, self.hear_answer(&later, deadline))
     }
@@ -82,18 +83,21 @@ impl Shared {
         core: &mut PlanState,
         ticket: Ticket,
         event: Event,
+        bytes: u64,
     ) -> Result<Answer, PendingAnswer> {
-        let why = WaitReason::of(&event);
+        let why = WaitInfo::of(&event, bytes);
         core.desk.own = Some((ticket, None));
         self.handle(core, event);
         if let Some((_, Some(answer))) = core.desk.own.take() {
             return Ok(answer);
         }
-        let (later, answering) = later(ticket, why);
+        let (later, answering) = self.later(ticket, why);
         // Turns are counted from 1: whenever it comes, it is not at once.
         let caller = Waiter {
             answering,
+            why,
             since: 0,
+            heard_ns: later.since_ns,
         };
         core.desk.sleeping.insert(ticket, caller);
         Err(later)
@@ -105,21 +109,47 @@ impl Shared {
         later: &PendingAnswer,
         deadline: Deadline<'_>,
     ) -> Option<Answer> {
-        let begun = Instant::now();
         // The sending end is there until it has sent: without it, no answer will come.
-        let told = loop {
+        let (told, until_ns) = loop {
             match later.answer.recv(deadline.next_look()) {
                 None if !later.answer.is_there() && deadline.goes_on() => {}
-                None => break self.give_up(later),
-                told => break told,
+                // The wait for the lock that giving up takes names itself.
+                None => {
+                    let until_ns = self.now_ns();
+                    break (self.give_up(later), until_ns);
+                }
+                told => break (told, self.now_ns()),
             }
         };
-        if told.as_ref().is_none_or(|told| !told.at_once) {
-            self.recorder.slept(later.why, begun);
+        let Some(told) = told else {
+            self.slept(later, later.since_ns, until_ns, None);
+            return None;
+        };
+        // The plan may have heard of a suspension, and answered, before its caller waits.
+        let heard_ns = told.heard_ns.max(later.since_ns);
+        let answered_ns = told.answered_ns.clamp(heard_ns, until_ns.max(heard_ns));
+        spend(Cause::Lock, heard_ns - later.since_ns);
+        if !told.at_once {
+            self.slept(later, heard_ns, answered_ns, told.ended_by);
         }
-        let Reply { answer, others, .. } = told?;
-        drop(others);
-        Some(answer)
+        spend(Cause::WakeUp, until_ns.saturating_sub(answered_ns));
+        drop(told.others);
+        Some(told.answer)
+    }
+
+    /// A call slept for the plan's answer.
+    fn slept(&self, later: &PendingAnswer, since_ns: u64, until_ns: u64, ended_by: Option<u64>) {
+        let Some(why) = later.why else {
+            return;
+        };
+        spend(why.cause, until_ns - since_ns);
+        let what = What {
+            name: why.cause.name(),
+            version: why.version,
+            bytes: why.bytes,
+            flow: ended_by,
+        };
+        self.recorder.called(what, since_ns, until_ns);
     }
 
     /// The workers that carry into a tier from above, or out of it upwards.
@@ -158,9 +188,41 @@ impl Shared {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-    use crate::Engine;
+    use crate::{Cause, Engine, Region, RegionMut};
     use std::time::Duration;
     use tierflow_device::{Choice, open};
+
+    /// A checkpoint puts its event down for the thread that has the lock; a restore waits for the lock itself.
+    #[test]
+    fn a_wait_for_the_lock_has_its_name() {
+        let device = open(Choice::Host).unwrap();
+        let engine = Engine::builder(&device).host_cache(1 << 20);
+        let engine = engine.build().unwrap();
+        let checkpoint = |version| {
+            let regions = [Region::from(&[1_u8; 100][..])];
+            engine.checkpoint(version, &regions).unwrap();
+        };
+        let restore = |version| {
+            let mut bytes = [0_u8; 100];
+            let mut regions = [RegionMut::from(&mut bytes[..])];
+            engine.restore(version, &mut regions).unwrap();
+        };
+        let calls: [&(dyn Fn(u64) + Sync); 2] = [&checkpoint, &restore];
+        for call in calls {
+            let before = engine.metrics().times(Cause::Lock).count;
+            // A thread may begin after the lock is free again.
+            let waited = (0..100).find(|&version| {
+                std::thread::scope(|scope| {
+                    let held = engine.shared.lock();
+                    scope.spawn(move || call(version));
+                    std::thread::sleep(Duration::from_millis(50));
+                    drop(held);
+                });
+                engine.metrics().times(Cause::Lock).count > before
+            });
+            assert!(waited.is_some(), "{}", engine.metrics());
+        }
+    }
 
     #[test]
     fn an_end_forgets_the_hints_of_versions_that_are_held_alone() {
@@ -168,7 +230,7 @@ mod tests {
         let engine = Engine::builder(&device).host_cache(1 << 20);
         let engine = engine.build().unwrap();
         engine.hint(0..10_000);
-        let regions = [crate::Region::from(&[1_u8; 100][..])];
+        let regions = [Region::from(&[1_u8; 100][..])];
         engine.checkpoint(5, &regions).unwrap();
         engine.shared.clear_up();
         let hinted: Vec<_> = engine.shared.lock().plan().hinted().collect();

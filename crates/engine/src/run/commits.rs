@@ -77,7 +77,6 @@ impl Gathering {
 mod tests {
     use super::*;
     use crate::plan::TransferId;
-    use tierflow_sync::model::AtomicBool;
 
     fn job() -> Arc<Job> {
         let transfer = Transfer {
@@ -87,12 +86,7 @@ mod tests {
             to: Vec::new(),
             coding: Coding::Plain,
         };
-        let cancelled = Arc::<AtomicBool>::default();
-        Arc::new(Job {
-            transfer,
-            turn: 0,
-            cancelled,
-        })
+        Arc::new(Job::new(transfer, 0, 0))
     }
 
     #[test]

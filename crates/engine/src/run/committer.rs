@@ -8,7 +8,6 @@ use super::medium::medium;
 use crate::plan::TierId;
 use crate::{Error, Result};
 use std::sync::{Arc, Weak};
-use std::time::Instant;
 use tierflow_device::{Access, ReadLoan};
 use tierflow_plan::timeline::{TimelineLane, What};
 use tierflow_sync::model::{Builder, JoinHandle, Mutex, Ordering};
@@ -66,7 +65,8 @@ impl Committer {
             }
             let is_wanted = |job: &Arc<Job>| !job.cancelled.load(Ordering::Relaxed);
             let (jobs, mut left): (Vec<_>, Vec<_>) = jobs.into_iter().partition(is_wanted);
-            let begun = Instant::now();
+            let begun = shared.now_ns();
+            jobs.iter().for_each(|job| job.begin(begun));
             let committed = commit(&shared, &jobs);
             drop(turn);
             match committed {
@@ -85,15 +85,16 @@ impl Committer {
         }
     }
 
-    fn report(&self, shared: &Shared, jobs: &[Arc<Job>], begun: Instant) {
+    fn report(&self, shared: &Shared, jobs: &[Arc<Job>], begun_ns: u64) {
         if self.row.is_some() {
             for job in jobs {
                 let what = What {
                     name: "flush",
                     version: Some(job.transfer.version),
-                    bytes: job.transfer.from.iter().map(|piece| piece.place.size).sum(),
+                    bytes: job.bytes(),
+                    flow: Some(job.transfer.id.0),
                 };
-                shared.recorder.worked(self.row, what, begun);
+                shared.recorder.worked(self.row, what, begun_ns);
             }
         }
         shared.delivered(jobs.iter().map(|job| job.transfer.id));

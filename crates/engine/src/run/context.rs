@@ -172,8 +172,7 @@ impl TierContext {
         let mut targets = Vec::new();
         for piece in to.pieces {
             let to = PlacedPiece::on(tiers.levels, piece);
-            let mut span = to.span();
-            match span.lend_mut(to.all()) {
+            match to.lend_by(|mut span, all| span.lend_mut(all)) {
                 Some(lent) => targets.push((piece.start, lent?)),
                 None => {
                     let fill =
@@ -213,7 +212,7 @@ impl TierContext {
         let mut sources = Vec::new();
         for piece in &*pieces {
             let from = PlacedPiece::on(tiers.levels, piece);
-            match from.span().lend(from.all()) {
+            match from.lend_by(|span, all| span.lend(all)) {
                 Some(lent) => sources.push((piece.start, lent?)),
                 None => {
                     let take =

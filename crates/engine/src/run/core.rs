@@ -4,7 +4,7 @@ use super::Stage;
 use super::bypass::LinkLookup;
 use super::commits;
 use super::context::{Pieces, TierContext, Tiers, TransferError};
-use super::desk::{Answer, CallTable, Grant, PlanState, Ways};
+use super::desk::{Answer, CallTable, Grant, PlanState, Reply, WakeList, Ways};
 use super::empties::Empties;
 use super::housekeeping::Housekeeping;
 use super::job::{Direction, Job, Task};
@@ -14,14 +14,14 @@ use super::medium::TierState;
 use super::pending::Pending;
 use super::recorder::Recorder;
 use super::regions::{SourceRegions, TargetRegions};
-use crate::metrics::CallCounter;
+use super::waits::EndedWait;
+use crate::blocked::{BlockedTime, Cause};
 use crate::plan::{
     Coding, Event, Executor, Piece, Refusal, Ticket, TierId, Transfer, TransferId, World,
 };
 use crate::{Error, Result, Version};
 use hashbrown::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
 use tierflow_device::{Device, Stream};
 use tierflow_store::container::RegionInfo;
 use tierflow_sync::model::{AtomicBool, AtomicU64, JoinHandle, Mutex, Ordering};
@@ -30,6 +30,7 @@ use tierflow_tier_alloc::Gate;
 
 /// Does what the plan says: hands transfers to workers, and answers to those who wait for them.
 struct CommandDispatcher<'a> {
+    now_ns: u64,
     desk: &'a mut CallTable,
     tiers: &'a [TierState],
 }
@@ -42,7 +43,25 @@ impl CommandDispatcher<'_> {
             *mine = Some(answer);
         } else if let Some(caller) = self.desk.sleeping.remove(&ticket) {
             let at_once = caller.since == self.desk.turn;
-            self.desk.woken.push(caller.answering, answer, at_once);
+            let by = self.desk.ended.as_deref().filter(|_| !at_once);
+            let told = Reply {
+                answer,
+                at_once,
+                heard_ns: caller.heard_ns,
+                answered_ns: self.now_ns.max(caller.heard_ns),
+                ended_by: by.map(|job| job.transfer.id.0),
+                others: WakeList::default(),
+            };
+            if let Some(info) = caller.why.filter(|_| !at_once) {
+                let wait = EndedWait {
+                    info,
+                    since_ns: told.heard_ns,
+                    until_ns: told.answered_ns,
+                    by,
+                };
+                self.desk.waits.add(wait, self.tiers);
+            }
+            self.desk.woken.push(caller.answering, told);
         }
     }
 }
@@ -87,16 +106,11 @@ impl Executor for CommandDispatcher<'_> {
         if let (Direction::Down, Some(kept)) = (direction, tier.and_then(|t| t.medium.kept())) {
             kept.expect(transfer.version);
         }
-        let cancelled = Arc::<AtomicBool>::default();
-        let carried = Arc::clone(&cancelled);
-        self.desk.carried.insert(transfer.id, carried);
         let turn = self.desk.encodings;
         self.desk.encodings += u64::from(matches!(transfer.coding, Coding::Encode { .. }));
-        let job = Arc::new(Job {
-            transfer,
-            turn,
-            cancelled,
-        });
+        let job = Arc::new(Job::new(transfer, turn, self.now_ns));
+        let carried = Arc::clone(&job);
+        self.desk.carried.insert(job.transfer.id, carried);
         match commits {
             Some(commits) => commits.put(job),
             // The workers leave only when this sender is dropped.
@@ -105,8 +119,8 @@ impl Executor for CommandDispatcher<'_> {
     }
 
     fn cancel(&mut self, id: TransferId) {
-        if let Some(flag) = self.desk.carried.get(&id) {
-            flag.store(true, Ordering::Relaxed);
+        if let Some(job) = self.desk.carried.get(&id) {
+            job.cancelled.store(true, Ordering::Relaxed);
         }
     }
 
@@ -158,14 +172,9 @@ pub(crate) struct Shared {
     contexts: Mutex<Vec<TierContext>>,
     /// Threads that do what their callers may have stopped waiting for.
     pub(super) detached: Mutex<Vec<JoinHandle<()>>>,
-    /// When the plan's clock began.
-    pub(super) origin: Instant,
     /// The engine goes: workers start nothing any more.
     stopping: AtomicBool,
-    pub(crate) checkpoints: CallCounter,
-    pub(crate) restores: CallCounter,
-    pub(crate) produced: CallCounter,
-    pub(crate) consumed: CallCounter,
+    pub(crate) blocked: BlockedTime,
     pub(crate) recorder: Recorder,
     /// Locked while a list of hints is handed over.
     pub(crate) hinting: Mutex<(), { rank::CALL }>,
@@ -218,14 +227,10 @@ impl Shared {
             core: Mutex::new(PlanState::new(world, ways)),
             tray: EventQueue::default(),
             tickets: AtomicU64::new(1),
-            origin: Instant::now(),
             contexts,
             detached: Mutex::default(),
             stopping: AtomicBool::new(false),
-            checkpoints: CallCounter::default(),
-            restores: CallCounter::default(),
-            produced: CallCounter::default(),
-            consumed: CallCounter::default(),
+            blocked: BlockedTime::default(),
             recorder,
             hinting: Mutex::new(()),
             reserved: Mutex::new(0),
@@ -258,6 +263,7 @@ impl Shared {
         let now = self.now_ns();
         let PlanState { world, desk } = core;
         let mut clerk = CommandDispatcher {
+            now_ns: now,
             desk,
             tiers: &self.tiers,
         };
@@ -333,6 +339,14 @@ impl Shared {
         })
     }
 
+    /// Returns the name of the time of a caller's copy.
+    pub(crate) fn cause_of_copy(&self, grant: &Grant) -> Cause {
+        match self.reaches_storage(grant) {
+            true => Cause::Storage,
+            false => Cause::Copy,
+        }
+    }
+
     /// A caller's copy to a tier that it reached itself ended, and holds nothing up any more. What came too late is not kept.
     pub(crate) fn end_write(&self, version: Version, pieces: &[Piece], is_wanted: bool) {
         let tiers = pieces
@@ -390,7 +404,7 @@ impl Shared {
         let desk = &mut core.desk;
         desk.carried
             .values()
-            .for_each(|flag| flag.store(true, Ordering::Relaxed));
+            .for_each(|job| job.cancelled.store(true, Ordering::Relaxed));
         desk.ways = Ways::default();
         self.housekeeping.close();
         let kept = self.tiers.iter().filter_map(|tier| tier.medium.kept());

@@ -2,13 +2,14 @@
 
 use super::capacity::{Link, Waiting};
 use super::commits::Commits;
-use super::job::{Direction, Task};
-use super::recorder::WaitInfo;
+use super::job::{Direction, Job, Task};
+use super::waits::{WaitInfo, WaitTable};
+use crate::metrics::Waits;
 use crate::plan::{Piece, Place, Plan, Refusal, Ticket, TransferId, World};
 use crate::{Error, Version};
 use hashbrown::HashMap;
 use std::sync::Arc;
-use tierflow_sync::model::{AtomicBool, ReplyReceiver, ReplySender, Sender};
+use tierflow_sync::model::{ReplyReceiver, ReplySender, Sender};
 
 /// Places to copy to or from.
 #[derive(Debug)]
@@ -34,6 +35,8 @@ pub(super) struct PendingAnswer {
     pub(super) ticket: Ticket,
     pub(super) answer: ReplyReceiver<Reply>,
     pub(super) why: Option<WaitInfo>,
+    /// When the caller began to wait, on the plan's clock.
+    pub(super) since_ns: u64,
 }
 
 /// The answer to a call.
@@ -42,6 +45,12 @@ pub(super) struct Reply {
     pub(super) answer: Answer,
     /// The plan had it at once.
     pub(super) at_once: bool,
+    /// When the plan heard of the call, on its clock.
+    pub(super) heard_ns: u64,
+    /// When the plan answered.
+    pub(super) answered_ns: u64,
+    /// The number of the transfer that ended the wait.
+    pub(super) ended_by: Option<u64>,
     /// Replies that this caller sends on.
     pub(super) others: WakeList,
 }
@@ -55,13 +64,7 @@ pub(super) struct WakeList(Vec<(ReplySender<Reply>, Reply)>);
 const WOKEN: usize = 8;
 
 impl WakeList {
-    pub(super) fn push(&mut self, caller: ReplySender<Reply>, answer: Answer, at_once: bool) {
-        let others = Self::default();
-        let told = Reply {
-            answer,
-            at_once,
-            others,
-        };
+    pub(super) fn push(&mut self, caller: ReplySender<Reply>, told: Reply) {
         self.0.push((caller, told));
     }
 
@@ -88,11 +91,15 @@ impl Drop for WakeList {
     }
 }
 
-/// A sleeping call. `since` is the turn of the lock in which it went to sleep.
+/// A sleeping call.
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub(super) answering: ReplySender<Reply>,
+    pub(super) why: Option<WaitInfo>,
+    /// The turn of the lock in which it went to sleep.
     pub(super) since: u64,
+    /// When the plan heard of it, on its clock.
+    pub(super) heard_ns: u64,
 }
 
 /// Where transfers go.
@@ -118,8 +125,12 @@ pub(super) struct CallTable {
     pub(super) sleeping: HashMap<Ticket, Waiter>,
     /// How often the lock was taken.
     pub(super) turn: u64,
-    /// Transfers that workers have, with the flag that stops them.
-    pub(super) carried: HashMap<TransferId, Arc<AtomicBool>>,
+    /// Transfers that workers have.
+    pub(super) carried: HashMap<TransferId, Arc<Job>>,
+    /// The transfer whose end the plan hears of now.
+    pub(super) ended: Option<Arc<Job>>,
+    /// The waits that ended.
+    pub(super) waits: WaitTable,
     pub(super) ways: Ways,
     /// Who keeps tiers as large as others let them be.
     pub(super) links: Vec<Link>,
@@ -140,6 +151,8 @@ impl PlanState {
         let desk = CallTable {
             sleeping: HashMap::new(),
             carried: HashMap::new(),
+            ended: None,
+            waits: WaitTable::default(),
             ways,
             links: Vec::new(),
             last_failure: None,
@@ -154,6 +167,11 @@ impl PlanState {
 
     pub(crate) fn plan(&self) -> &Plan {
         self.world.plan()
+    }
+
+    /// Returns the waits of callers so far, by what ended them.
+    pub(crate) fn waits(&self) -> Vec<Waits> {
+        self.desk.waits.read()
     }
 
     pub(crate) fn last_failure(&self) -> Option<Arc<Error>> {

@@ -31,6 +31,13 @@ impl<'a> PlacedPiece<'a> {
         bytes.start - start + offset..bytes.end - start + offset
     }
 
+    /// Lends the piece by `lend`, and names the time until its memory is mapped.
+    pub(super) fn lend_by<T>(&self, lend: impl FnOnce(Span<'a>, Range<u64>) -> T) -> T {
+        let end = self.at(self.all()).end;
+        self.medium
+            .once_mapped(end, || lend(self.span(), self.all()))
+    }
+
     /// Returns the piece as an end of a copy.
     pub(super) fn span(&self) -> Span<'a> {
         Span {

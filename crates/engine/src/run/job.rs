@@ -4,7 +4,7 @@ use crate::Result;
 use crate::plan::Transfer;
 use std::sync::Arc;
 use tierflow_store::Storage;
-use tierflow_sync::model::{AtomicBool, AtomicUsize, Ordering, Receiver, Sender};
+use tierflow_sync::model::{AtomicBool, AtomicU64, AtomicUsize, Ordering, Receiver, Sender};
 use tierflow_transfer::{Buffer, whole_blocks};
 
 /// Bytes of a transfer that is small: it goes with others.
@@ -33,6 +33,35 @@ pub(crate) struct Job {
     /// How many that encode were begun before it.
     pub(super) turn: u64,
     pub(super) cancelled: Arc<AtomicBool>,
+    /// When the plan asked for it, on the plan's clock.
+    pub(super) asked_ns: u64,
+    /// When a worker began it last; 0 before.
+    pub(super) begun_ns: AtomicU64,
+}
+
+impl Job {
+    pub(super) fn new(transfer: Transfer, turn: u64, asked_ns: u64) -> Self {
+        Self {
+            transfer,
+            turn,
+            cancelled: Arc::default(),
+            asked_ns,
+            begun_ns: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.transfer
+            .from
+            .iter()
+            .map(|piece| piece.place.size)
+            .sum()
+    }
+
+    /// A worker begins it.
+    pub(super) fn begin(&self, now_ns: u64) {
+        self.begun_ns.store(now_ns, Ordering::Relaxed);
+    }
 }
 
 /// A part of a version that is read or written at once, and the buffer that it goes through.

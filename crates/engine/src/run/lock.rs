@@ -7,7 +7,8 @@
 
 use super::core::Shared;
 use super::desk::{PendingAnswer, PlanState, Reply, Waiter, WakeList};
-use super::recorder::{WaitInfo, WaitReason};
+use super::waits::WaitInfo;
+use crate::blocked::{Cause, spend_on};
 use crate::plan::{Event, Ticket};
 use std::ops::{Deref, DerefMut};
 use tierflow_sync::model::{
@@ -23,7 +24,7 @@ const LOOKS: u32 = if cfg!(shuttle) { 1 } else { 24 };
 #[derive(Debug)]
 pub(super) struct QueuedEvent {
     pub(super) event: Event,
-    pub(super) caller: Option<(Ticket, ReplySender<Reply>)>,
+    pub(super) caller: Option<(Ticket, Waiter)>,
 }
 
 /// Events for the plan, which their threads queued while another thread held its lock.
@@ -95,7 +96,11 @@ impl DerefMut for PlanGuard<'_> {
 impl Shared {
     /// Waits for the lock.
     pub(crate) fn lock(&self) -> PlanGuard<'_> {
-        self.held(self.core.lock())
+        let core = match self.core.is_locked() {
+            true => spend_on(Cause::Lock, || self.core.lock()),
+            false => self.core.lock(),
+        };
+        self.held(core)
     }
 
     /// The lock, if it is open.
@@ -129,14 +134,21 @@ impl Shared {
     }
 
     /// Puts a question to the plan, whose lock another thread has.
-    pub(super) fn put(&self, ticket: Ticket, event: Event) -> PendingAnswer {
-        let (later, answering) = later(ticket, WaitReason::of(&event));
-        let caller = Some((ticket, answering));
+    pub(super) fn put(&self, ticket: Ticket, event: Event, bytes: u64) -> PendingAnswer {
+        let why = WaitInfo::of(&event, bytes);
+        let (later, answering) = self.later(ticket, why);
+        let waiter = Waiter {
+            answering,
+            why,
+            since: 0,
+            heard_ns: 0,
+        };
+        let caller = Some((ticket, waiter));
         self.tray.put(QueuedEvent { event, caller });
         // Who waits for flushes sleeps in any case.
         let looks = match later.why {
             Some(WaitInfo {
-                reason: WaitReason::Flushes,
+                cause: Cause::Flushes,
                 ..
             }) => 0,
             _ => LOOKS,
@@ -175,26 +187,35 @@ impl Shared {
             return;
         }
         let put = self.tray.take();
-        let since = core.desk.turn;
+        let (since, heard_ns) = (core.desk.turn, self.now_ns());
         let mut events = Vec::with_capacity(put.len());
         for QueuedEvent { event, caller } in put {
-            if let Some((ticket, answering)) = caller {
-                let caller = Waiter { answering, since };
-                core.desk.sleeping.insert(ticket, caller);
+            if let Some((ticket, waiter)) = caller {
+                let waiter = Waiter {
+                    since,
+                    heard_ns,
+                    ..waiter
+                };
+                core.desk.sleeping.insert(ticket, waiter);
             }
             events.push(event);
         }
         self.handle_all(core, events);
     }
-}
 
-/// Where the answer to a question will appear, and the end that sends it.
-pub(super) fn later(ticket: Ticket, why: Option<WaitInfo>) -> (PendingAnswer, ReplySender<Reply>) {
-    let (answering, answer) = answer();
-    let later = PendingAnswer {
-        ticket,
-        answer,
-        why,
-    };
-    (later, answering)
+    /// Where the answer to a question will appear, and the end that sends it.
+    pub(super) fn later(
+        &self,
+        ticket: Ticket,
+        why: Option<WaitInfo>,
+    ) -> (PendingAnswer, ReplySender<Reply>) {
+        let (answering, answer) = answer();
+        let later = PendingAnswer {
+            ticket,
+            answer,
+            why,
+            since_ns: self.now_ns(),
+        };
+        (later, answering)
+    }
 }

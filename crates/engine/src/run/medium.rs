@@ -2,6 +2,7 @@
 
 use super::capacity::PeerMemory;
 use super::kept::DurableTier;
+use crate::blocked::{Cause, spend_on};
 use crate::kind::Kind;
 use crate::plan::Piece;
 use crate::{Error, Result};
@@ -79,14 +80,27 @@ impl Medium {
 
     /// Lends bytes of an arena for reading.
     pub(crate) fn lend(&self, range: Range<u64>) -> Result<ReadLoan> {
-        let lent = self.bytes().lend(range);
+        let lent = self.once_mapped(range.end, || self.bytes().lend(range));
         Ok(lent.ok_or(NOT_MEMORY)??)
     }
 
     /// Lends bytes of an arena for writing. Waits until they are mapped.
     pub(crate) fn lend_mut(&self, range: Range<u64>) -> Result<WriteLoan> {
-        let lent = self.bytes().lend_mut(range);
+        let lent = self.once_mapped(range.end, || self.bytes().lend_mut(range));
         Ok(lent.ok_or(NOT_MEMORY)??)
+    }
+
+    /// Names the time that a loan waits until the bytes before `end` are mapped.
+    pub(super) fn once_mapped<T>(&self, end: u64, lend: impl FnOnce() -> T) -> T {
+        let is_mapped = match self {
+            Self::Device(arena) => arena.usable() as u64 >= end,
+            Self::Host(arena) => arena.usable() as u64 >= end,
+            _ => true,
+        };
+        match is_mapped {
+            true => lend(),
+            false => spend_on(Cause::Growth, lend),
+        }
     }
 }
 

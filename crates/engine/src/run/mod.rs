@@ -19,7 +19,8 @@
 //! | `core` | what does the plan say, and who must hear it? |
 //! | `calls` | who waits for the plan's answer, and how long? |
 //! | `damage` | what is read where a copy cannot be? |
-//! | `recorder` | where do callers wait, and what happened when? |
+//! | `recorder` | what happened when? |
+//! | `waits` | which transfers ended the waits of callers? |
 //! | `job` | what does a worker do next? |
 //! | `together` | which small transfers are one request of a disk? |
 //! | `commits`, `committer` | which small versions are kept together, and by whom? |
@@ -70,6 +71,7 @@ mod stage;
 mod suspend;
 mod together;
 mod turns;
+mod waits;
 mod worker;
 
 pub(crate) use self::core::{EngineParts, Shared};

@@ -3,6 +3,7 @@
 //! Giving a slot back does not wait for the device: the plan goes on, and the thread that touches the bytes next waits
 //! for the work that must come first. Until then the bytes stay lent, so that no other thread can come before by mistake.
 
+use crate::blocked::{Cause, spend_on};
 use crate::plan::{Place, TierId};
 use std::ops::Range;
 use std::sync::Arc;
@@ -72,7 +73,7 @@ impl Pending {
     pub(crate) fn settle(&self, place: &Place, access: Access) {
         // It stays in the list while it is waited for, so that others wait for it, too.
         while let Some(work) = self.before(place, access) {
-            work.wait();
+            spend_on(Cause::Stream, || work.wait());
             let mut works = self.works.lock();
             works.retain(|other| !Arc::ptr_eq(other, &work));
             self.count.store(works.len(), Ordering::Release);

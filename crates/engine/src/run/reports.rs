@@ -13,10 +13,11 @@ impl Shared {
         let mut core = self.lock();
         let ids: Vec<TransferId> = ids.collect();
         for id in &ids {
-            core.desk.carried.remove(id);
+            core.desk.ended = core.desk.carried.remove(id);
         }
         let done = |id| Event::TransferDone { id, stored: None };
         self.handle_all(&mut core, ids.into_iter().map(done));
+        core.desk.ended = None;
     }
 
     /// A worker made something of a version, or takes it down as it is. Returns where it is to lie.
@@ -40,7 +41,7 @@ impl Shared {
     /// A worker reports how a transfer ended.
     pub(super) fn carried(&self, id: TransferId, outcome: Result<Option<Stored>, TransferError>) {
         let mut core = self.lock();
-        core.desk.carried.remove(&id);
+        core.desk.ended = core.desk.carried.remove(&id);
         let event = match outcome {
             Ok(stored) => Event::TransferDone { id, stored },
             Err(TransferError { end: why, error }) => {
@@ -51,6 +52,7 @@ impl Shared {
             }
         };
         self.handle(&mut core, event);
+        core.desk.ended = None;
     }
 
     /// Bytes/s of the slowest way down between tiers from this one on, of those that were used.

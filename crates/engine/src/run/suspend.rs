@@ -3,7 +3,9 @@
 use super::core::Shared;
 use super::desk::{Answer, PendingAnswer};
 use super::medium::TierState;
+use super::waits::WaitInfo;
 use crate::Version;
+use crate::blocked::Cause;
 use crate::deadline::Deadline;
 use crate::plan::{Event, Plan, Scope};
 use std::sync::Arc;
@@ -34,13 +36,12 @@ pub(crate) fn hear_turns(shared: &Arc<Shared>) {
 
 impl Shared {
     /// The plan's clock.
-    pub(super) fn now_ns(&self) -> u64 {
+    pub(crate) fn now_ns(&self) -> u64 {
         self.at_ns(Instant::now())
     }
 
     fn at_ns(&self, at: Instant) -> u64 {
-        let since = at.saturating_duration_since(self.origin);
-        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+        self.recorder.at_ns(at)
     }
 
     /// Whether the lowest tier outlives the engine.
@@ -94,7 +95,7 @@ impl Shared {
                 version,
                 scope,
             };
-            SuspendTicket(self.ask_in(&mut core, ticket, suspend))
+            SuspendTicket(self.ask_in(&mut core, ticket, suspend, 0))
         });
         SuspendChoice {
             version,
@@ -111,7 +112,20 @@ impl Shared {
     ) -> Option<Answer> {
         match asked.0 {
             Ok(answer) => Some(answer),
-            Err(later) => self.hear_answer(&later, deadline),
+            Err(later) => {
+                let why = Some(WaitInfo {
+                    cause: Cause::Flushes,
+                    version: None,
+                    bytes: 0,
+                });
+                let since_ns = self.now_ns();
+                let later = PendingAnswer {
+                    why,
+                    since_ns,
+                    ..later
+                };
+                self.hear_answer(&later, deadline)
+            }
         }
     }
 }

@@ -10,7 +10,6 @@ use super::together::{self, with_followers};
 use crate::plan::{Coding, Transfer, TransferFailure};
 use crate::{Error, Result};
 use std::sync::Arc;
-use std::time::Instant;
 use tierflow_device::Access;
 use tierflow_plan::timeline::{TimelineLane, What};
 use tierflow_sync::model::{Builder, JoinHandle, Ordering, Receiver};
@@ -88,7 +87,8 @@ fn carry_all(
     direction: Direction,
     row: Option<TimelineLane>,
 ) {
-    let begun = row.map(|_| Instant::now());
+    let begun = shared.now_ns();
+    jobs.iter().for_each(|job| job.begin(begun));
     let is_down = direction == Direction::Down;
     let (done, left) = together::carry(shared, context, jobs, is_down);
     let name = if is_down { "flush" } else { "prefetch" };
@@ -97,11 +97,10 @@ fn carry_all(
         let what = What {
             name,
             version: Some(version),
-            bytes: job.transfer.from.iter().map(|piece| piece.place.size).sum(),
+            bytes: job.bytes(),
+            flow: Some(job.transfer.id.0),
         };
-        if let Some(begun) = begun {
-            shared.recorder.worked(row, what, begun);
-        }
+        shared.recorder.worked(row, what, begun);
     }
     for reported in done.chunks(REPORTED) {
         shared.delivered(reported.iter().map(|job| job.transfer.id));
@@ -121,6 +120,7 @@ fn carry(shared: &Shared, context: &mut TierContext, job: &Job, row: Option<Time
         transfer,
         turn,
         cancelled,
+        ..
     } = job;
     let Transfer {
         id,
@@ -134,7 +134,7 @@ fn carry(shared: &Shared, context: &mut TierContext, job: &Job, row: Option<Time
     };
     let (above, below) = (source.place.tier, target.place.tier);
     let name = if above < below { "flush" } else { "prefetch" };
-    let bytes = from.iter().map(|piece| piece.place.size).sum();
+    let bytes = job.bytes();
     let span = tracing::debug_span!(
         "transfer",
         name,
@@ -144,7 +144,8 @@ fn carry(shared: &Shared, context: &mut TierContext, job: &Job, row: Option<Time
         to = below.0
     );
     let _span = span.entered();
-    let begun = row.map(|_| Instant::now());
+    let begun = shared.now_ns();
+    job.begin(begun);
     for piece in from {
         shared.pending.settle(&piece.place, Access::Read);
     }
@@ -194,10 +195,9 @@ fn carry(shared: &Shared, context: &mut TierContext, job: &Job, row: Option<Time
         name: if outcome.is_ok() { name } else { "given up" },
         version: Some(*version),
         bytes,
+        flow: Some(id.0),
     };
-    if let Some(begun) = begun {
-        shared.recorder.worked(row, what, begun);
-    }
+    shared.recorder.worked(row, what, begun);
     let arrived = outcome.is_ok();
     if above < below
         && let Some(kept) = lying(target).medium.kept()

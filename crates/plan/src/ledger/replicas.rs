@@ -4,7 +4,7 @@ use super::Ledger;
 use crate::command::{Command, Piece, Place};
 use crate::order::ExtentId;
 use crate::record::{Extent, Record, Replica, first_sound};
-use crate::statistics::{Cause, Eviction};
+use crate::statistics::{Eviction, EvictionCause};
 use crate::{TierId, TransferId, Version};
 use std::ops::Range;
 use tierflow_lifecycle::{Event as Move, IllegalMove, State};
@@ -278,7 +278,7 @@ impl Ledger {
     }
 
     /// Gives a replica up to make room, and counts it.
-    pub(crate) fn evict(&mut self, id: ExtentId, tier: TierId, cause: Cause) {
+    pub(crate) fn evict(&mut self, id: ExtentId, tier: TierId, cause: EvictionCause) {
         let Some(replica) = self.extent(id).and_then(|extent| extent.on(tier)) else {
             return;
         };

@@ -11,7 +11,7 @@ use super::Outlook;
 use crate::TierId;
 use crate::order::{ExtentId, Position};
 use crate::record::{Extent, Replica};
-use crate::statistics::Cause;
+use crate::statistics::EvictionCause;
 use hashbrown::HashSet;
 use std::ops::Range;
 
@@ -34,7 +34,7 @@ pub(crate) struct RoomRequest {
     pub(crate) position: Position,
     /// Runs count in multiples of this many bytes.
     pub(crate) grain: u64,
-    pub(crate) cause: Cause,
+    pub(crate) cause: EvictionCause,
     pub(crate) keep: KeepReason,
 }
 
@@ -172,7 +172,7 @@ impl Ledger {
     }
 
     /// Evicts a replica, or enough of its end.
-    fn evict_part(&mut self, id: ExtentId, tier: TierId, bytes: u64, cause: Cause) {
+    fn evict_part(&mut self, id: ExtentId, tier: TierId, bytes: u64, cause: EvictionCause) {
         if self.tier(tier).config.whole {
             return self.evict_version(id.0, tier, cause);
         }
@@ -186,7 +186,7 @@ impl Ledger {
     }
 
     /// Evicts all replicas of a version on a tier.
-    fn evict_version(&mut self, version: u64, tier: TierId, cause: Cause) {
+    fn evict_version(&mut self, version: u64, tier: TierId, cause: EvictionCause) {
         let Some(record) = self.records.get(&version) else {
             return;
         };

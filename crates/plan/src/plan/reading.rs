@@ -8,7 +8,7 @@ use crate::event::Misuse;
 use crate::ledger::{KeepReason, Ledger, Outlook, RoomRequest, Urgency};
 use crate::order::Position;
 use crate::record::{Extent, Record};
-use crate::statistics::{Cause, PrefetchDistance};
+use crate::statistics::{EvictionCause, PrefetchDistance};
 use crate::{Ticket, TierId, Version};
 use tierflow_lifecycle::{Event as Move, IllegalMove, State};
 
@@ -119,7 +119,7 @@ impl Plan {
                 urgency,
                 position: Position::FIRST,
                 grain: self.ledger().grain(version),
-                cause: Cause::Prefetch,
+                cause: EvictionCause::Prefetch,
                 keep: KeepReason::Nothing,
             };
             if self.traffic.fetch_run(version, request, &outlook) {

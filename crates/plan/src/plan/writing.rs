@@ -5,7 +5,7 @@ use super::calls::BlockedCheckpoint;
 use crate::command::{Command, Refusal};
 use crate::event::Misuse;
 use crate::ledger::{KeepReason, Ledger, Outlook, RoomBytes, RoomRequest, Tier, Urgency};
-use crate::statistics::Cause;
+use crate::statistics::EvictionCause;
 use crate::{Ticket, TierId, Version};
 use std::ops::Range;
 use tierflow_lifecycle::Event as Move;
@@ -112,7 +112,7 @@ impl Plan {
             urgency: Urgency::Urgent,
             position: ledger.position(blocked.version),
             grain,
-            cause: Cause::Checkpoint,
+            cause: EvictionCause::Checkpoint,
             keep: KeepReason::Nothing,
         };
         let is_cut = |tier: &Tier| !in_place && !tier.config.whole && ledger.are_cut();

@@ -18,7 +18,7 @@ use crate::config::TierConfig;
 use crate::ledger::{KeepReason, Ledger, Outlook, RoomBytes, RoomRequest, Urgency};
 use crate::order::{ExtentId, Point, Position};
 use crate::record::{Extent, Replica};
-use crate::statistics::Cause;
+use crate::statistics::EvictionCause;
 use crate::{TierId, Version};
 use std::ops::Range;
 
@@ -136,7 +136,7 @@ impl Traffic {
             urgency: Urgency::Ranked,
             position,
             grain: ledger.grain(id.0),
-            cause: Cause::Prefetch,
+            cause: EvictionCause::Prefetch,
             keep: KeepReason::Nothing,
         };
         let is_whole = ledger.tier(from).config.whole;

@@ -49,6 +49,10 @@ impl<T, const RANK: u8> ShuttleMutex<T, RANK> {
         }
     }
 
+    pub fn is_locked(&self) -> bool {
+        self.try_lock().is_none()
+    }
+
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
     }

@@ -6,7 +6,7 @@ use super::{Link, Part};
 use crate::ledger::{KeepReason, Outlook, RoomRequest, Urgency};
 use crate::order::ExtentId;
 use crate::record::{Extent, Record, Replica, first_sound};
-use crate::statistics::Cause;
+use crate::statistics::EvictionCause;
 use crate::{Scope, TierId, TransferId, Version};
 
 /// A suspension: the versions that must be on the lowest tier before the application is preempted.
@@ -115,7 +115,7 @@ impl Traffic {
             urgency: Urgency::Urgent,
             position: self.ledger.position(id.0),
             grain: self.ledger.unit,
-            cause: Cause::Flush,
+            cause: EvictionCause::Flush,
             keep: KeepReason::Nothing,
         };
         match self.ledger.tier(to).config.whole {

@@ -4,7 +4,7 @@ use super::super::{Purpose, Traffic};
 use super::{End, Link, Part, Pressure};
 use crate::ledger::{KeepReason, Outlook, RoomRequest, Urgency};
 use crate::order::{ExtentId, Key, Point, Ranked};
-use crate::statistics::Cause;
+use crate::statistics::EvictionCause;
 use crate::{TierId, Version};
 
 impl Traffic {
@@ -219,7 +219,7 @@ impl Traffic {
             } else {
                 self.ledger.grain(part.id.0)
             },
-            cause: Cause::Flush,
+            cause: EvictionCause::Flush,
             keep: KeepReason::Nothing,
         };
         if self.ledger.tier(to).config.whole {

@@ -1,0 +1,245 @@
+//! Measurements in sentences, and as OpenMetrics text.
+
+use crate::blocked::{Calls, Cause};
+use crate::metrics::{Hop, HopMetrics, Metrics, Waits};
+use std::fmt::{self, Write};
+use std::time::Duration;
+
+/// Causes below this share of the blocked time have no sentence.
+const SMALLEST: f64 = 0.01;
+
+impl Metrics {
+    /// Says for what calls blocked the application, what that waited for in turn, and which share of the run it was, the
+    /// largest cause first. Times of several threads add up.
+    #[must_use]
+    pub fn explain(&self) -> Vec<String> {
+        let blocked = self.blocked();
+        let mut sentences = vec![format!(
+            "Calls blocked the application for {blocked:.3?} of {:.3?}, {} of the run.",
+            self.running,
+            self.share(blocked)
+        )];
+        let mut causes = Cause::ALL.map(|cause| (cause, self.times(cause)));
+        causes.sort_by_key(|(_, times)| std::cmp::Reverse(times.total));
+        let least = blocked.mul_f64(SMALLEST);
+        for (cause, times) in causes {
+            if times.total.is_zero() || times.total < least {
+                break;
+            }
+            sentences.push(format!(
+                "{}: {:.3?}, {} of the run, in {} calls, half of them at most {:.3?}, the longest {:.3?}.",
+                subject(cause),
+                times.total,
+                self.share(times.total),
+                times.count,
+                times.p50,
+                times.worst
+            ));
+            let mut waits: Vec<_> = self.waits.iter().filter(|w| w.cause == cause).collect();
+            waits.sort_by_key(|waits| std::cmp::Reverse(waits.total));
+            sentences.extend(waits.iter().map(|waits| self.explain_waits(waits)));
+        }
+        sentences
+    }
+
+    fn explain_waits(&self, waits: &Waits) -> String {
+        let Waits {
+            total,
+            before,
+            queued,
+            moving,
+            longest,
+            ..
+        } = *waits;
+        let Some(Hop { from, to }) = waits.hop else {
+            return format!(
+                "Other calls, which gave memory or versions up, ended {total:.3?} of that."
+            );
+        };
+        let hop = self
+            .hops
+            .iter()
+            .find(|hop| (hop.from, hop.to) == (from, to));
+        let (bytes, busy) = hop.map_or((0, Duration::ZERO), |hop| (hop.bytes, hop.busy));
+        let rate = bytes as f64 / busy.as_secs_f64().max(1e-9) / 1e9;
+        let why = if before > total / 2 {
+            match waits.cause {
+                Cause::Arrival => {
+                    "Most of it passed before they were asked for: hint versions earlier, or leave prefetching more room"
+                }
+                _ => {
+                    "Most of it passed before they were asked for: other transfers had to be first"
+                }
+            }
+        } else if queued > moving {
+            "Most of it they stood behind other transfers of this hop"
+        } else {
+            "Most of it they moved"
+        };
+        let mut text = format!(
+            "Transfers from {from} to {to} ended {total:.3?} of that. {why}; the hop carried {rate:.3} GB/s while it was busy, \
+             {} of the run.",
+            self.share(busy)
+        );
+        if let Some(transferred) = longest.transferred {
+            let version = match longest.version {
+                Some(version) => format!("version {version}"),
+                None => "all versions".to_owned(),
+            };
+            // A `String` takes all that is written.
+            let _ = write!(
+                text,
+                " The longest, {:.3?} for {version}, ended with {} bytes of version {transferred}, which moved for {:.3?}.",
+                longest.time, longest.bytes, longest.moving
+            );
+        }
+        text
+    }
+
+    fn share(&self, time: Duration) -> String {
+        let share = time.as_secs_f64() / self.running.as_secs_f64().max(1e-9);
+        format!("{:.1}%", share * 100.0)
+    }
+
+    /// Returns the measurements in the text format of [OpenMetrics](https://prometheus.io/docs/specs/om/open_metrics_spec/), for
+    /// a file or a socket that Prometheus and others read. Times are seconds.
+    #[must_use]
+    pub fn open_metrics(&self) -> String {
+        let mut text = String::new();
+        // A `String` takes all that is written.
+        let _ = self.write_open_metrics(&mut text);
+        text
+    }
+
+    fn write_open_metrics(&self, out: &mut String) -> fmt::Result {
+        let running = [(String::new(), self.running.as_secs_f64())];
+        family(out, "running_seconds", "gauge", running)?;
+        let calls = [
+            ("checkpoint", self.checkpoint),
+            ("restore", self.restore),
+            ("produce", self.produce),
+            ("consume", self.consume),
+            ("wait", self.wait),
+        ];
+        let by_call = |value: fn(Calls) -> f64| {
+            calls.map(|(call, calls)| (format!("call=\"{call}\""), value(calls)))
+        };
+        family(out, "calls", "counter", by_call(|c| c.count as f64))?;
+        family(
+            out,
+            "call_failures",
+            "counter",
+            by_call(|c| c.failed as f64),
+        )?;
+        family(out, "call_bytes", "counter", by_call(|c| c.bytes as f64))?;
+        let blocked = by_call(|c| c.blocked.as_secs_f64());
+        family(out, "call_blocked_seconds", "counter", blocked)?;
+        writeln!(out, "# TYPE tierflow_blocked_seconds summary")?;
+        for cause in Cause::ALL {
+            let (times, name) = (self.times(cause), cause.name());
+            for (quantile, time) in [
+                ("0.5", times.p50),
+                ("0.99", times.p99),
+                ("0.999", times.p999),
+                ("1", times.worst),
+            ] {
+                let time = time.as_secs_f64();
+                writeln!(
+                    out,
+                    "tierflow_blocked_seconds{{cause=\"{name}\",quantile=\"{quantile}\"}} {time}"
+                )?;
+            }
+            let (sum, count) = (times.total.as_secs_f64(), times.count);
+            writeln!(
+                out,
+                "tierflow_blocked_seconds_sum{{cause=\"{name}\"}} {sum}"
+            )?;
+            writeln!(
+                out,
+                "tierflow_blocked_seconds_count{{cause=\"{name}\"}} {count}"
+            )?;
+        }
+        let parts = self.waits.iter().flat_map(|waits| {
+            let (from, to) = waits.hop.map_or(("", ""), |hop| (hop.from, hop.to));
+            let other = waits.total - waits.before - waits.queued - waits.moving;
+            let parts = [
+                ("before", waits.before),
+                ("queued", waits.queued),
+                ("moving", waits.moving),
+                ("other", other),
+            ];
+            let labels = format!(
+                "cause=\"{}\",from=\"{from}\",to=\"{to}\"",
+                waits.cause.name()
+            );
+            parts.map(|(part, time)| (format!("{labels},part=\"{part}\""), time.as_secs_f64()))
+        });
+        family(out, "wait_seconds", "counter", parts)?;
+        let tiers = self.tiers.iter().flat_map(|tier| {
+            let kinds = [
+                ("capacity", tier.capacity),
+                ("limit", tier.limit),
+                ("used", tier.used),
+                ("peak", tier.peak),
+            ];
+            kinds.map(|(kind, bytes)| {
+                let labels = format!("tier=\"{}\",kind=\"{kind}\"", tier.name);
+                (labels, bytes as f64)
+            })
+        });
+        family(out, "tier_bytes", "gauge", tiers)?;
+        let by_hop = |value: fn(&HopMetrics) -> f64| {
+            let hops = self.hops.iter();
+            hops.map(move |hop| {
+                (
+                    format!("from=\"{}\",to=\"{}\"", hop.from, hop.to),
+                    value(hop),
+                )
+            })
+        };
+        family(out, "transfers", "counter", by_hop(|h| h.transfers as f64))?;
+        family(out, "transfer_bytes", "counter", by_hop(|h| h.bytes as f64))?;
+        family(
+            out,
+            "transfer_failures",
+            "counter",
+            by_hop(|h| h.failed as f64),
+        )?;
+        let busy = by_hop(|h| h.busy.as_secs_f64());
+        family(out, "transfer_busy_seconds", "counter", busy)?;
+        writeln!(out, "# EOF")
+    }
+}
+
+/// Writes the values of one name, each behind its labels.
+fn family(
+    out: &mut String,
+    name: &str,
+    kind: &str,
+    values: impl IntoIterator<Item = (String, f64)>,
+) -> fmt::Result {
+    writeln!(out, "# TYPE tierflow_{name} {kind}")?;
+    let suffix = if kind == "counter" { "_total" } else { "" };
+    for (labels, value) in values {
+        writeln!(out, "tierflow_{name}{suffix}{{{labels}}} {value}")?;
+    }
+    Ok(())
+}
+
+fn subject(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Room => "Checkpoints waited for memory",
+        Cause::Arrival => "Restores waited for versions on their way up",
+        Cause::Flushes => "Waits lasted until versions lay on the lowest tier",
+        Cause::Protection => "Waits lasted until other ranks protected versions",
+        Cause::Lock => "Calls waited for the plan's lock, which other threads held",
+        Cause::WakeUp => "Threads slept on although their answers were there",
+        Cause::Stream => {
+            "Calls waited for the application's streams to finish with memory that slots gave back"
+        }
+        Cause::Growth => "Calls waited for memory of a cache that was not mapped yet",
+        Cause::Copy => "Calls copied between memories",
+        Cause::Storage => "Calls copied to or from storage, past the caches",
+        Cause::Plan => "Calls did the engine's own work",
+    }
+}

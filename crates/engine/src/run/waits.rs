@@ -1,0 +1,129 @@
+//! Waits of callers for the plan's answers, by the transfers that ended them.
+
+use super::job::Job;
+use super::medium::TierState;
+use crate::Version;
+use crate::blocked::Cause;
+use crate::metrics::{Hop, LongestWait, Waits};
+use crate::plan::Event;
+use std::time::Duration;
+use tierflow_sync::model::Ordering;
+
+/// A call that may sleep.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WaitInfo {
+    pub(super) cause: Cause,
+    /// `None` for all versions.
+    pub(super) version: Option<Version>,
+    /// Bytes of the version; 0 if the caller does not know them.
+    pub(super) bytes: u64,
+}
+
+impl WaitInfo {
+    /// Returns the wait of the call behind this event, for a version of so many bytes; `None` for a call that never sleeps.
+    pub(super) fn of(event: &Event, bytes: u64) -> Option<Self> {
+        let (cause, version) = match *event {
+            Event::Checkpoint { version, .. } | Event::Produce { version, .. } => {
+                (Cause::Room, Some(version))
+            }
+            Event::Restore { version, .. } | Event::Consume { version, .. } => {
+                (Cause::Arrival, Some(version))
+            }
+            Event::Wait { version, .. } => (Cause::Flushes, version),
+            _ => return None,
+        };
+        Some(Self {
+            cause,
+            version,
+            bytes,
+        })
+    }
+}
+
+/// A wait that is over, on the plan's clock.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct EndedWait<'a> {
+    pub(super) info: WaitInfo,
+    pub(super) since_ns: u64,
+    pub(super) until_ns: u64,
+    /// The transfer that ended it.
+    pub(super) by: Option<&'a Job>,
+}
+
+/// The waits that ended, by their cause and the hop that ended them.
+#[derive(Debug)]
+pub(super) struct WaitTable(Vec<Waits>);
+
+impl Default for WaitTable {
+    fn default() -> Self {
+        // Three causes, over the hops of five tiers: waits allocate nothing.
+        Self(Vec::with_capacity(3 * (5 * 2 + 1)))
+    }
+}
+
+impl WaitTable {
+    pub(super) fn read(&self) -> Vec<Waits> {
+        self.0.clone()
+    }
+
+    pub(super) fn add(&mut self, wait: EndedWait<'_>, tiers: &[TierState]) {
+        let EndedWait {
+            info,
+            since_ns,
+            until_ns,
+            by,
+        } = wait;
+        let hop = by.and_then(|job| hop(job, tiers));
+        let ns = Duration::from_nanos;
+        let at = |moment: u64| moment.clamp(since_ns, until_ns);
+        let (asked, begun) = match by {
+            Some(job) => (job.asked_ns, job.begun_ns.load(Ordering::Relaxed)),
+            None => (until_ns, until_ns),
+        };
+        let begun = begun.max(asked);
+        let time = ns(until_ns - since_ns);
+        let is_it = |row: &Waits| row.cause == info.cause && row.hop == hop;
+        let known = self.0.iter().position(is_it);
+        let known = known.unwrap_or_else(|| {
+            self.0.push(Waits {
+                cause: info.cause,
+                hop,
+                count: 0,
+                total: Duration::ZERO,
+                before: Duration::ZERO,
+                queued: Duration::ZERO,
+                moving: Duration::ZERO,
+                longest: LongestWait::default(),
+            });
+            self.0.len() - 1
+        });
+        let row = &mut self.0[known];
+        row.count += 1;
+        row.total += time;
+        if by.is_some() {
+            row.before += ns(at(asked) - since_ns);
+            row.queued += ns(at(begun) - at(asked));
+            row.moving += ns(until_ns - at(begun));
+        }
+        if time >= row.longest.time {
+            row.longest = LongestWait {
+                version: info.version,
+                time,
+                transferred: by.map(|job| job.transfer.version),
+                bytes: by.map_or(0, Job::bytes),
+                moving: ns(until_ns.saturating_sub(begun)),
+            };
+        }
+    }
+}
+
+/// Returns the tiers of a transfer: the slowest one that it reads, and the one that it writes.
+fn hop(job: &Job, tiers: &[TierState]) -> Option<Hop> {
+    let from = job.transfer.from.iter().map(|piece| piece.place.tier.0);
+    let to = job.transfer.to.first().map(|piece| piece.place.tier.0);
+    let name = |tier: usize| tiers.get(tier).map(|tier| tier.kind.name());
+    Some(Hop {
+        from: name(from.max()?)?,
+        to: name(to?)?,
+    })
+}
