@@ -89,7 +89,7 @@ pub struct Hop {
 pub struct LongestWait {
     /// The version of the call; `None` if it waited for all.
     pub version: Option<Version>,
-    /// Its time.
+    /// Time of the wait.
     pub time: Duration,
     /// The version whose transfer ended it.
     pub transferred: Option<Version>,

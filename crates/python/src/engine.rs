@@ -358,7 +358,7 @@ impl Engine {
         self.detached(py, |engine| engine.metrics().explain())
     }
 
-    /// What was measured so far, in the text format of OpenMetrics, which Prometheus reads.
+    /// Returns the measurements in the text format of OpenMetrics, which Prometheus reads.
     fn open_metrics(&self, py: Python<'_>) -> Answer<String> {
         self.detached(py, |engine| engine.metrics().open_metrics())
     }
