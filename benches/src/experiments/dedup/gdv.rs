@@ -18,10 +18,18 @@ use crate::random::mix;
 
 const COLUMNS: usize = 73;
 
-/// A kind of graph. The neighbours of a vertex are computed, not stored.
+/// Vertices of the largest subgraphs that are counted.
+const LARGEST: usize = 5;
+
+/// Ranks that send in [`Graph::Events`], 32 with the one that receives. A prime number, so that multiples modulo it are
+/// orders in which a round's messages arrive.
+const SENDERS: usize = 31;
+
+/// A kind of graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Graph {
-    /// Events of processes that pass messages: chains, with links between neighbouring chains.
+    /// Events of a message race: one rank receives what [`SENDERS`] others send, in rounds, each round in an order of
+    /// its own. One chain a rank, rank after rank, and an edge a message, so 1.5 edges a vertex.
     Events,
     /// Roads: long chains, a crossing at every eighth vertex.
     Road,
@@ -40,14 +48,19 @@ impl Graph {
         let down = (v + width < count).then_some(v + width);
         let up = (row > 0).then(|| v - width);
         let picked: [Option<usize>; 6] = match self {
-            // A message goes down from some events, and so comes from above to others.
             Self::Events => {
-                let sends = |v: usize| mix(v as u64).is_multiple_of(2);
+                let rounds = count / (2 * SENDERS);
+                let (rank, event) = match v.checked_sub(rounds * SENDERS) {
+                    None => (0, v),
+                    Some(sent) => (1 + sent / rounds.max(1), sent % rounds.max(1)),
+                };
+                let events = if rank == 0 { rounds * SENDERS } else { rounds };
+                let is_event = rank <= SENDERS && rounds > 0;
                 [
-                    left,
-                    right,
-                    down.filter(|_| sends(v)),
-                    up.filter(|&up| sends(up)),
+                    (is_event && event > 0).then(|| v - 1),
+                    (is_event && event + 1 < events).then_some(v + 1),
+                    is_event.then(|| other_end(rank, event, rounds)),
+                    None,
                     None,
                     None,
                 ]
@@ -95,10 +108,23 @@ impl Graph {
         let is_mesh = matches!(self, Self::Bubbles | Self::Delaunay);
         !(is_mesh && mix((low as u64) << 32 ^ high as u64).is_multiple_of(12))
     }
+}
 
-    /// Subgraphs of five vertices are many where vertices have six neighbours; there it stops at four.
-    fn largest(self) -> usize {
-        if self == Self::Delaunay { 4 } else { 5 }
+/// The vertex of [`Graph::Events`] at the other end of the message of an event: rank 0's receives come first, then the
+/// sends of one rank after the other.
+fn other_end(rank: usize, event: usize, rounds: usize) -> usize {
+    let round = if rank == 0 { event / SENDERS } else { event };
+    // The sender `s` of 0 to 30 is received at position `factor * s + first` modulo 31 of its round.
+    let order = mix(round as u64) as usize;
+    let (factor, first) = (1 + order % (SENDERS - 1), order / SENDERS % SENDERS);
+    let position = |sender: usize| (factor * sender + first) % SENDERS;
+    match rank.checked_sub(1) {
+        Some(sender) => round * SENDERS + position(sender),
+        None => {
+            let is_it = |&sender: &usize| position(sender) == event % SENDERS;
+            let sender = (0..SENDERS).find(is_it).unwrap_or_default();
+            (SENDERS + sender) * rounds + round
+        }
     }
 }
 
@@ -106,6 +132,10 @@ impl Graph {
 pub(super) fn start(graph: Graph, size: Size) -> (Vec<u8>, Step) {
     let count = (size.bytes / (COLUMNS * 4)).max(16);
     let width = count.isqrt();
+    let neighbours: Vec<_> = (0..count)
+        .into_par_iter()
+        .map(|v| graph.neighbours(v, width, count))
+        .collect();
     let mut counters: Vec<AtomicU32> = Vec::new();
     counters.resize_with(count * COLUMNS, AtomicU32::default);
     let share = count.div_ceil(size.checkpoints);
@@ -114,9 +144,7 @@ pub(super) fn start(graph: Graph, size: Size) -> (Vec<u8>, Step) {
         let end = (next + share).min(count);
         (next..end).into_par_iter().for_each(|v| {
             let mut search = Search {
-                graph,
-                width,
-                count,
+                neighbours: &neighbours,
                 counters: &counters,
                 subgraph: vec![v],
             };
@@ -131,26 +159,24 @@ pub(super) fn start(graph: Graph, size: Size) -> (Vec<u8>, Step) {
 }
 
 struct Search<'a> {
-    graph: Graph,
-    width: usize,
-    count: usize,
+    neighbours: &'a [([usize; 6], usize)],
     counters: &'a [AtomicU32],
     subgraph: Vec<usize>,
 }
 
 impl Search<'_> {
-    fn neighbours(&self, v: usize) -> ([usize; 6], usize) {
-        self.graph.neighbours(v, self.width, self.count)
+    fn neighbours(&self, v: usize) -> &[usize] {
+        let (neighbours, count) = &self.neighbours[v];
+        &neighbours[..*count]
     }
 
     fn is_edge(&self, a: usize, b: usize) -> bool {
-        let (neighbours, count) = self.neighbours(a);
-        neighbours[..count].contains(&b)
+        self.neighbours(a).contains(&b)
     }
 
     fn count_from(&mut self, v: usize) {
-        let (neighbours, count) = self.neighbours(v);
-        let extension = neighbours[..count]
+        let extension = self
+            .neighbours(v)
             .iter()
             .copied()
             .filter(|&n| n > v)
@@ -164,13 +190,12 @@ impl Search<'_> {
         if self.subgraph.len() > 1 {
             self.tally();
         }
-        if self.subgraph.len() == self.graph.largest() {
+        if self.subgraph.len() == LARGEST {
             return;
         }
         while let Some(w) = extension.pop() {
             let mut wider = extension.clone();
-            let (neighbours, count) = self.neighbours(w);
-            for &u in &neighbours[..count] {
+            for &u in self.neighbours(w) {
                 let is_new =
                     u > root && !self.subgraph.contains(&u) && !wider.contains(&u) && u != w;
                 let is_exclusive = is_new && !self.subgraph.iter().any(|&s| self.is_edge(s, u));
@@ -203,7 +228,7 @@ impl Search<'_> {
             .fold(size as u64, |kind, &d| kind * 5 + u64::from(d));
         for (&v, &degree) in self.subgraph.iter().zip(&degrees) {
             let column = (mix(kind * 5 + u64::from(degree)) % COLUMNS as u64) as usize;
-            self.counters[column * self.count + v].fetch_add(1, Relaxed);
+            self.counters[column * self.neighbours.len() + v].fetch_add(1, Relaxed);
         }
     }
 }
@@ -216,12 +241,18 @@ mod tests {
     fn neighbours_are_mutual() {
         for graph in [Graph::Events, Graph::Road, Graph::Bubbles, Graph::Delaunay] {
             let (width, count) = (13, 13 * 11 + 5);
+            let mut ends = 0;
             for v in 0..count {
                 let (neighbours, found) = graph.neighbours(v, width, count);
+                ends += found;
                 for &n in &neighbours[..found] {
                     let (back, found) = graph.neighbours(n, width, count);
                     assert!(back[..found].contains(&v), "{graph:?} {v} {n}");
                 }
+            }
+            if graph == Graph::Events {
+                // Two rounds of 31 messages: 62 edges of messages, and one less than the events in each rank's chain.
+                assert_eq!(ends / 2, 62 + (62 - 1) + 31 * (2 - 1));
             }
         }
     }
