@@ -252,7 +252,7 @@ mod tests {
             }
             if graph == Graph::Events {
                 // Two rounds of 31 messages: 62 edges of messages, and one less than the events in each rank's chain.
-                assert_eq!(ends / 2, 62 + (62 - 1) + 31 * (2 - 1));
+                assert_eq!(ends / 2, 62 + (62 - 1) + 31);
             }
         }
     }
