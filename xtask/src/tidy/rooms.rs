@@ -7,7 +7,11 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("tierflow-lifecycle", &[]),
     ("tierflow-evict", &[]),
     ("tierflow-placement", &[]),
-    ("tierflow-schedule", &[]),
+    // The engine by a feature.
+    (
+        "tierflow-schedule",
+        &["tierflow-engine", "tierflow-device", "tierflow-store"],
+    ),
     ("tierflow-sync", &[]),
     ("tierflow-device", &["tierflow-sync"]),
     (
@@ -116,7 +120,10 @@ const ROOMS: &[(&str, &[&str])] = &[
             "tierflow-capi",
         ],
     ),
-    ("rtm", &["tierflow-device", "tierflow-engine"]),
+    (
+        "rtm",
+        &["tierflow-device", "tierflow-engine", "tierflow-schedule"],
+    ),
     ("xtask", &[]),
 ];
 
@@ -133,7 +140,7 @@ const BINDINGS: &[&str] = &[
     "tierflow-engine",
 ];
 
-/// Crates that may use others' crates in their tests alone.
+/// Crates that may use crates of others in their tests alone.
 const ALONE: &[&str] = &["tierflow-lifecycle", "tierflow-schedule"];
 
 /// The helpers of every crate's tests. The crate is not published, so nothing else may use it.
