@@ -58,7 +58,7 @@ pub struct StepTimes {
 /// Times of a run, as measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunTimes {
-    /// All of the run.
+    /// Time of the whole run.
     pub total: Duration,
     /// Forward steps, each as often as it was computed.
     pub advanced: usize,
@@ -127,7 +127,7 @@ pub fn measure<A: Adjoint>(
     computation: &A,
     states: u64,
 ) -> tierflow_engine::Result<()> {
-    // One at a time: together they would share the links.
+    // States go down one at a time: together they would share the links.
     for version in engine.reserve(states)? {
         engine.checkpoint(version, &computation.state())?;
         engine.wait()?;
@@ -163,7 +163,7 @@ pub fn run<A: Adjoint>(
     let start = Instant::now();
     let ended = run.play(machine, schedule);
     run.times.total = start.elapsed();
-    // All of them are gone, but after an error.
+    // Versions are left after an error alone.
     for version in run.versions.into_values() {
         let _is_gone = engine.discard(version);
     }
