@@ -120,10 +120,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "tierflow-capi",
         ],
     ),
-    (
-        "rtm",
-        &["tierflow-device", "tierflow-engine", "tierflow-schedule"],
-    ),
+    ("rtm", &["tierflow-device", "tierflow-engine"]),
     ("xtask", &[]),
 ];
 
