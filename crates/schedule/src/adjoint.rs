@@ -5,7 +5,7 @@ use crate::machine::{Machine, Tier};
 use crate::schedule::Schedule;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
-use tierflow_engine::{Engine, HopMetrics, Metrics, Region, RegionMut};
+use tierflow_engine::{Cause, Engine, HopMetrics, Metrics, Region, RegionMut};
 
 /// A computation that is reversed. Each call returns when its work on the state is over.
 pub trait Adjoint {
@@ -96,11 +96,8 @@ impl Machine {
                 up: up.or(down).unwrap_or(f64::INFINITY),
             }
         });
-        let waits = metrics.stalls.room.blocked + metrics.stalls.arrival.blocked;
-        let calls = [metrics.checkpoint, metrics.restore];
-        let bytes: u64 = calls.iter().map(|calls| calls.bytes).sum();
-        let blocked: Duration = calls.iter().map(|calls| calls.blocked).sum();
-        let copying = blocked.saturating_sub(waits).as_secs_f64();
+        let bytes = metrics.checkpoint.bytes + metrics.restore.bytes;
+        let copying = metrics.times(Cause::Copy).total.as_secs_f64();
         Self {
             forward: steps.forward,
             backward: steps.backward,
