@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 mod action;
+#[cfg(feature = "engine")]
+pub mod adjoint;
 mod binomial;
 mod blocking;
 mod bound;
@@ -10,6 +12,7 @@ mod online;
 mod plan;
 mod replay;
 mod residency;
+mod schedule;
 mod search;
 mod shape;
 mod simplex;
@@ -20,3 +23,4 @@ pub use bound::Bound;
 pub use machine::{Codec, Machine, Tier};
 pub use online::Online;
 pub use plan::Plan;
+pub use schedule::Schedule;

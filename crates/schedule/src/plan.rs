@@ -1,4 +1,5 @@
 use crate::action::Action;
+use crate::blocking;
 use crate::bound::{self, Bound};
 use crate::machine::{Machine, Model};
 use crate::replay::{self, Times};
@@ -49,6 +50,20 @@ impl Plan {
             steps: model.steps,
             sent: Vec::new(),
         }
+    }
+
+    /// Returns the plan of H-Revolve, the best of those that wait for their transfers. `None` if it is not quickly found: see
+    /// [`Machine::blocking`].
+    #[must_use]
+    pub fn blocking(machine: &Machine, steps: usize) -> Option<Self> {
+        let actions = blocking::stream(&Model::new(machine, steps))?;
+        Some(Self::of(machine, steps, actions))
+    }
+
+    /// A plan of these actions, whose expected time is that of its replay.
+    #[must_use]
+    pub fn of(machine: &Machine, steps: usize, actions: Vec<Action>) -> Self {
+        Self::judged(machine, &machine.bound(steps), steps, actions, Vec::new())
     }
 
     /// A plan whose sweep was done already.

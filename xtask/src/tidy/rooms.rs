@@ -7,7 +7,11 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("tierflow-lifecycle", &[]),
     ("tierflow-evict", &[]),
     ("tierflow-placement", &[]),
-    ("tierflow-schedule", &[]),
+    // The engine by a feature.
+    (
+        "tierflow-schedule",
+        &["tierflow-engine", "tierflow-device", "tierflow-store"],
+    ),
     ("tierflow-sync", &[]),
     ("tierflow-device", &["tierflow-sync"]),
     (
@@ -133,7 +137,7 @@ const BINDINGS: &[&str] = &[
     "tierflow-engine",
 ];
 
-/// Crates that may use others' crates in their tests alone.
+/// Crates that may use crates of others in their tests alone.
 const ALONE: &[&str] = &["tierflow-lifecycle", "tierflow-schedule"];
 
 /// The helpers of every crate's tests. The crate is not published, so nothing else may use it.

@@ -1,0 +1,285 @@
+//! Adjoints of a heat equation over an engine, in real time, whose storage is throttled.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tierflow_device::{Choice, open};
+use tierflow_engine::{Engine, Region, RegionMut, Tier};
+use tierflow_schedule::adjoint::{Adjoint, StepTimes, measure, run};
+use tierflow_schedule::{Action, Machine, Plan, Schedule};
+use tierflow_store::{Scratch, Throttled};
+
+const CELLS: usize = 1 << 15;
+const BYTES: usize = CELLS * size_of::<f64>();
+
+/// A heat equation whose conductivity grows with the temperature, and the gradient of half the sum of squares after the last
+/// step. Each step takes a time of its own, and the computation beside it.
+struct Heat {
+    now: Vec<u8>,
+    adjoint: Vec<f64>,
+    end: usize,
+    step: Duration,
+}
+
+type Result<T> = std::result::Result<T, tierflow_engine::Error>;
+
+impl Heat {
+    fn new(end: usize, step: Duration) -> Self {
+        let first = (0..CELLS).map(|cell| (cell as f64 / 7.0).sin());
+        Self {
+            now: first.flat_map(f64::to_le_bytes).collect(),
+            adjoint: vec![0.0; CELLS],
+            end,
+            step,
+        }
+    }
+
+    fn field(&self) -> Vec<f64> {
+        let values = self.now.chunks_exact(8);
+        values
+            .map(|value| f64::from_le_bytes(value.try_into().unwrap()))
+            .collect()
+    }
+}
+
+impl Adjoint for Heat {
+    type Error = tierflow_engine::Error;
+
+    fn advance(&mut self, _step: usize) -> Result<()> {
+        std::thread::sleep(self.step);
+        let field = self.field();
+        let at = |cell: usize| field[cell % CELLS];
+        let next = (0..CELLS).map(|cell| {
+            let flow = at(cell + 1) - 2.0 * at(cell) + at(cell + CELLS - 1);
+            at(cell) + 0.1 * (1.0 + 0.1 * at(cell)) * flow
+        });
+        self.now = next.flat_map(f64::to_le_bytes).collect();
+        Ok(())
+    }
+
+    fn is_over(&mut self, step: usize) -> bool {
+        step == self.end
+    }
+
+    fn end_forward(&mut self) -> Result<()> {
+        self.adjoint = self.field();
+        Ok(())
+    }
+
+    fn reverse(&mut self, _step: usize) -> Result<()> {
+        std::thread::sleep(self.step);
+        let field = self.field();
+        let mut before = self.adjoint.clone();
+        for cell in 0..CELLS {
+            let (left, right) = ((cell + CELLS - 1) % CELLS, (cell + 1) % CELLS);
+            let flow = field[right] - 2.0 * field[cell] + field[left];
+            let by = 0.1 * (1.0 + 0.1 * field[cell]) * self.adjoint[cell];
+            before[right] += by;
+            before[left] += by;
+            before[cell] += 0.01 * flow * self.adjoint[cell] - 2.0 * by;
+        }
+        self.adjoint = before;
+        Ok(())
+    }
+
+    fn state(&self) -> Vec<Region<'_>> {
+        vec![Region::from(&self.now[..])]
+    }
+
+    fn state_mut(&mut self) -> Vec<RegionMut<'_>> {
+        vec![RegionMut::from(&mut self.now[..])]
+    }
+}
+
+/// An engine whose storage takes `transfer` for a state. It holds `device` and `host` states in its caches.
+fn engine(device: usize, host: usize, transfer: Duration) -> Engine {
+    let rate = BYTES as f64 / transfer.as_secs_f64();
+    let storage = Scratch::open(&std::env::temp_dir()).unwrap();
+    Engine::builder(&open(Choice::Host).unwrap())
+        .device_cache(device * BYTES)
+        .host_cache(host * BYTES)
+        .tier(Tier::storage(Arc::new(Throttled::new(
+            storage,
+            rate as u64,
+        ))))
+        .build()
+        .unwrap()
+}
+
+/// The times of steps, over several of them, and the machine of an engine whose links were measured.
+fn measured(engine: &Engine, step: Duration) -> Machine {
+    let mut heat = Heat::new(0, step);
+    let mean = |work: &mut dyn FnMut(usize)| {
+        work(0);
+        let start = Instant::now();
+        (0..8).for_each(work);
+        start.elapsed() / 8
+    };
+    let times = StepTimes {
+        forward: mean(&mut |step| heat.advance(step).unwrap()),
+        backward: mean(&mut |step| heat.reverse(step).unwrap()),
+        state: BYTES as u64,
+    };
+    measure(engine, &heat, 6).unwrap();
+    Machine::measured(&engine.metrics(), times)
+}
+
+/// The stream that stores every `every`-th state, and those between them when they are needed.
+fn every(steps: usize, every: usize) -> Vec<Action> {
+    let mut actions = Vec::new();
+    let save = |step| Action::Save { step, coded: false };
+    let starts: Vec<usize> = (0..steps).step_by(every).collect();
+    let end = |start: usize| (start + every).min(steps);
+    for &from in &starts {
+        actions.extend([
+            save(from),
+            Action::Forward {
+                from,
+                to: end(from),
+            },
+        ]);
+    }
+    actions.push(Action::EndForward);
+    for &start in starts.iter().rev() {
+        actions.push(Action::Restart { step: start });
+        for from in start..end(start) - 1 {
+            actions.push(Action::Forward { from, to: from + 1 });
+            if from + 2 < end(start) {
+                actions.push(save(from + 1));
+            }
+        }
+        for step in (start..end(start)).rev() {
+            if step + 1 < end(start) {
+                actions.push(Action::Restart { step });
+            }
+            if step == start || step + 1 < end(start) {
+                actions.push(Action::Forget { step });
+            }
+            actions.push(Action::Reverse { step });
+        }
+    }
+    actions
+}
+
+/// With `TIERFLOW_SCHEDULE_LONG`, on a machine with two idle cores, the printed times are those of the book.
+#[test]
+fn every_schedule_has_the_gradient_of_stored_states() {
+    let is_long = std::env::var_os("TIERFLOW_SCHEDULE_LONG").is_some();
+    let (steps, step) = if is_long { (200, 8) } else { (60, 0) };
+    let step = Duration::from_millis(step);
+    let transfer = Duration::from_millis(if is_long { 24 } else { 2 });
+    let mut truth = Heat::new(steps, Duration::ZERO);
+    let mut states = Vec::new();
+    for at in 0..steps {
+        states.push(truth.now.clone());
+        truth.advance(at).unwrap();
+    }
+    truth.end_forward().unwrap();
+    for at in (0..steps).rev() {
+        truth.now.clone_from(&states[at]);
+        truth.reverse(at).unwrap();
+    }
+    let engine = engine(8, 16, transfer);
+    let machine = measured(&engine, step);
+    let slots_alone = Machine {
+        tiers: Vec::new(),
+        ..machine.clone()
+    };
+    let plans = [
+        (
+            "store all",
+            Some(Plan::of(&machine, steps, every(steps, 1))),
+        ),
+        (
+            "every 6th",
+            Some(Plan::of(&machine, steps, every(steps, 6))),
+        ),
+        ("Revolve", Some(Plan::best(&slots_alone, steps))),
+        ("H-Revolve", Plan::blocking(&machine, steps)),
+        ("Tiered", Some(Plan::best(&machine, steps))),
+        ("online", None),
+    ];
+    println!("{machine:?}\nbound {:.3?}", machine.bound(steps).time);
+    for (name, plan) in plans {
+        let mut schedule = plan.map_or_else(|| Schedule::new(&machine, None), Schedule::from);
+        let expected = schedule.plan().and_then(Plan::expected);
+        let mut heat = Heat::new(steps, step);
+        let times = run(&engine, &machine, &mut schedule, &mut heat).unwrap();
+        println!(
+            "{name:<10} expected {expected:.3?}, took {:.3?}: {} steps forward {:.3?}, reversed {:.3?}, blocked {:.3?}",
+            times.total, times.advanced, times.forward, times.backward, times.blocked
+        );
+        if expected.is_none() {
+            let planned = schedule.plan().and_then(Plan::expected);
+            println!("{name:<10} expected {planned:.3?} when the sweep ended");
+        }
+        assert!(heat.adjoint == truth.adjoint, "{name} has another gradient");
+        assert_eq!(engine.versions(), [], "{name} leaves states");
+    }
+}
+
+#[test]
+fn a_measured_machine_has_the_rooms_and_rates_of_the_engine() {
+    let transfer = Duration::from_millis(5);
+    let engine = engine(4, 6, transfer);
+    let machine = measured(&engine, Duration::ZERO);
+    let rooms: Vec<u64> = machine
+        .tiers
+        .iter()
+        .map(|tier| tier.room / BYTES as u64)
+        .collect();
+    assert_eq!((machine.device, rooms[0]), (4 * BYTES as u64, 6));
+    // Storage is as fast as its throttle at most.
+    let most = BYTES as f64 / transfer.as_secs_f64();
+    let [host, storage] = machine.tiers[..] else {
+        panic!("{machine:?}");
+    };
+    assert!(storage.down <= most && storage.down > 0.0 && storage.up == storage.down);
+    assert!(host.down > storage.down && host.down.is_finite() && machine.copy.is_finite());
+    assert_eq!(engine.versions(), []);
+}
+
+/// Fails at a step.
+struct Failing(Heat, usize);
+
+impl Adjoint for Failing {
+    type Error = tierflow_engine::Error;
+
+    fn advance(&mut self, step: usize) -> Result<()> {
+        self.0.advance(step)
+    }
+
+    fn reverse(&mut self, step: usize) -> Result<()> {
+        if step == self.1 {
+            return Err(tierflow_engine::Error::Unknown { version: 7 });
+        }
+        self.0.reverse(step)
+    }
+
+    fn state(&self) -> Vec<Region<'_>> {
+        self.0.state()
+    }
+
+    fn state_mut(&mut self) -> Vec<RegionMut<'_>> {
+        self.0.state_mut()
+    }
+}
+
+#[test]
+fn an_error_ends_the_run_and_leaves_no_state() {
+    let engine = engine(4, 6, Duration::from_millis(1));
+    let machine = measured(&engine, Duration::ZERO);
+    let mut failing = Failing(Heat::new(40, Duration::ZERO), 20);
+    let mut schedule = Schedule::new(&machine, Some(40));
+    let ended = run(&engine, &machine, &mut schedule, &mut failing);
+    assert!(matches!(
+        ended,
+        Err(tierflow_engine::Error::Unknown { version: 7 })
+    ));
+    assert_eq!(engine.versions(), []);
+}
