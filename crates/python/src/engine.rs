@@ -13,7 +13,7 @@ use pyo3::types::{PyDict, PyTuple};
 use tierflow_bind::{Failure, Slot};
 use tierflow_device::Kind;
 use tierflow_engine::{Cache, RegionMut, Version, read_regions};
-use tierflow_store::Gone;
+use tierflow_store::{Gone, Place};
 
 use self::named::{Checkpointed, agree, parts};
 use crate::array::{Arrays, Use};
@@ -25,6 +25,13 @@ use crate::patience::{self, Patience};
 use crate::slot::{ConsumeSlot, Layout, ProduceSlot};
 use crate::suspending::Suspension;
 use crate::{metrics, order};
+
+/// A directory, or an object store: a path of Python's would make one slash of a URL's two.
+#[derive(IntoPyObject)]
+enum PathOrUrl {
+    Path(PathBuf),
+    Url(String),
+}
 
 #[doc = include_str!("engine.md")]
 #[pyclass(frozen, subclass, weakref, module = "tierflow")]
@@ -395,10 +402,16 @@ impl Engine {
         self.group
     }
 
-    /// Where the versions outlive it, of all ranks: `external`, or else `node_local`; `None` if they do not.
+    /// Where the versions outlive it, of all ranks: `external`, or else `node_local`; `None` if they do not. A path, or the URL of an
+    /// object store as a text.
     #[getter]
-    fn directory(&self) -> Option<&PathBuf> {
-        self.directory.as_ref()
+    fn directory(&self) -> Option<PathOrUrl> {
+        let directory = self.directory.as_ref()?;
+        Some(match Place::of(directory) {
+            Ok(Place::Url(url)) => PathOrUrl::Url(url),
+            Ok(Place::Directory(path)) => PathOrUrl::Path(path),
+            Err(_) => PathOrUrl::Path(directory.clone()),
+        })
     }
 
     /// Where its fastest memory is: "host", or "cuda:0".

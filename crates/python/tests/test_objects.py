@@ -1,5 +1,6 @@
 """Object stores: an S3 server of this machine, and URLs that lead nowhere."""
 
+import pathlib
 import socket
 import subprocess
 import sys
@@ -71,6 +72,18 @@ def test_versions_outlive_their_engine_in_a_bucket() -> None:
     part = np.zeros(10, "u1")
     repository.read(2, 0, [39_999_000], part)
     assert (part == 3).all()
+
+
+@pytest.mark.usefixtures("s3")
+def test_a_bucket_is_named_by_its_url_and_gives_rows_and_other_ranks_pieces(tmp_path: pathlib.Path) -> None:
+    with engine("s3://runs/d") as one:
+        assert one.directory == "s3://runs/d"
+        one.save(0, {"x": np.arange(400_000).reshape(1000, 400)})
+        one.wait()
+        assert one.load(0, select={"x": np.s_[10:12]})["x"].tolist() == np.arange(4000, 4800).reshape(2, 400).tolist()
+        assert tierflow.Repository(one.directory).versions() == [0]
+    with engine(tmp_path.as_uri()) as one:
+        assert one.directory == tmp_path
 
 
 @pytest.mark.usefixtures("s3")

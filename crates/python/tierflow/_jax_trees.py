@@ -1,4 +1,4 @@
-"""Pytrees of JAX in an engine, with the shardings of their arrays."""
+"""Pytrees of JAX in an engine, with the shardings of their arrays, and a training's state saved each so many steps."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import keystr, tree_flatten_with_path, tree_unflatten
 
+from ._attempts import Attempts
 from ._engine import Engine, Repository
 from ._errors import ArgumentError
 from ._tree import dtype_of
 
-__all__ = ["load", "save"]
+__all__ = ["AsyncCheckpointer", "load", "save"]
 
 
-def save(engine: Engine, version: int, tree: Any) -> None:
+def save(engine: Engine, version: int, tree: Any, *, timeout: float | None = None) -> None:
     """Saves a pytree of any registered kind as `version`: Equinox's modules, Flax's and Optax's states, and plain containers.
 
     Its leaves are those of `Engine.save`, and keys of random generators; each is a region named after its path, such as "['layers'][0].weight". An array
     with parts on several devices of this process is saved whole.
     """
     leaves, _ = tree_flatten_with_path(tree)
-    engine.save(version, {keystr(path): _key(x) if _is_key(x) else x for path, x in leaves})
+    engine.save(version, {keystr(path): _key(x) if _is_key(x) else x for path, x in leaves}, timeout=timeout)
 
 
 def load(source: Engine | Repository, version: int, like: Any) -> Any:
@@ -31,9 +32,51 @@ def load(source: Engine | Repository, version: int, like: Any) -> Any:
 
     An array is laid out as the one of `like` is: on another mesh, say, or where `like` says nothing, on the default device.
     """
+    return _like(version, source.load(version, plain=True), like)
+
+
+class AsyncCheckpointer(Attempts):
+    """Saves the state of a training to `engine` each `every` steps, and resumes from the newest state.
+
+        checkpointer = tierflow.jax.AsyncCheckpointer(engine, every=100)
+        first, state = checkpointer.resume(state)
+        for step in range(first, steps):
+            state = update(state)
+            checkpointer.step(step, state)
+
+    A save that fails does not end the training: it is logged, `failures` counts it, `failure` is its error, and the states that were saved
+    before stay. With `raises` it is raised. So ends a save that waits for room for `timeout` seconds.
+    """
+
+    def __init__(self, engine: Engine, *, every: int, raises: bool = False, timeout: float | None = 60.0) -> None:
+        if every < 1:
+            raise ValueError(f"every={every} is no number of steps: pass 1 or more")
+        super().__init__(raises)
+        self._engine = engine
+        self._every = every
+        self._timeout = timeout
+
+    def resume(self, like: Any) -> tuple[int, Any]:
+        """Returns the step that comes next and the newest state that can be loaded, laid out as `like` is: 0 and `like` if there is none yet."""
+        found = self._engine.load_latest(plain=True)
+        if found is None:
+            return 0, like
+        state, step = _like(*found, (like, 0))
+        return step + 1, state
+
+    def step(self, step: int, state: Any) -> bool:
+        """Call it at the end of a step. Returns true if it saved the state."""
+        if (step + 1) % self._every:
+            return False
+        return self._attempt(
+            f"step {step} is not saved",
+            lambda: save(self._engine, self._engine.reserve(1).start, (state, step), timeout=self._timeout),
+        )
+
+
+def _like(version: int, saved: Any, like: Any) -> Any:
     leaves, structure = tree_flatten_with_path(like)
     names = [keystr(path) for path, _ in leaves]
-    saved = source.load(version, plain=True)
     if not isinstance(saved, dict) or set(saved) != set(names):
         differ = sorted(set(saved) ^ set(names)) if isinstance(saved, dict) else ["all"]
         raise ArgumentError(

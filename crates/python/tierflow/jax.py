@@ -41,10 +41,10 @@ from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.tree_util import tree_flatten, tree_map, tree_structure, tree_unflatten
 
-from ._jax_trees import load, save
+from ._jax_trees import AsyncCheckpointer, load, save
 from ._tierflow import Tape
 
-__all__ = ["load", "save", "scan", "while_loop"]
+__all__ = ["AsyncCheckpointer", "load", "save", "scan", "while_loop"]
 
 _RUN = jax.ShapeDtypeStruct((1,), jnp.uint32)
 

@@ -20,6 +20,7 @@ except ModuleNotFoundError as _missing:
         "tierflow.lightning needs Lightning: pip install lightning", name="lightning"
     ) from _missing
 
+from ._attempts import Attempts
 from ._engine import Engine, Repository
 from ._errors import ArgumentError, DamagedError, UnknownVersionError
 
@@ -28,21 +29,35 @@ __all__ = ["TierflowIO"]
 _log = logging.getLogger("tierflow")
 
 
-class TierflowIO(CheckpointIO):
+class TierflowIO(Attempts, CheckpointIO):
     """A `CheckpointIO` for Lightning's strategies that save on rank 0.
 
     `source` is an engine or, for a process that only loads, the directory of one. A checkpoint becomes a version of the engine, and the
     file that Lightning expects at its path names it. A save returns when the engine has copied the checkpoint. What Lightning removes
     stays until a checkpoint that was saved later is durable, so that a kill at any time leaves one.
 
+    A save that fails does not end the training: it is logged, `failures` counts it, `failure` is its error, and there is no file at its path; the
+    checkpoints that were saved before stay. With `raises` it is raised. So ends a save that waits for room for `timeout` seconds.
+
     A checkpoint is a tree. `pickle` lets it have any other object, such as hyper-parameters that are no plain values.
     """
 
-    def __init__(self, source: Engine | str | os.PathLike[str], *, pickle: bool = False) -> None:
+    def __init__(
+        self,
+        source: Engine | str | os.PathLike[str],
+        *,
+        raises: bool = False,
+        timeout: float | None = 60.0,
+        pickle: bool = False,
+    ) -> None:
+        super().__init__(raises)
+        self._timeout = timeout
         self._engine = source if isinstance(source, Engine) else None
         self._versions: Engine | Repository = source if isinstance(source, Engine) else Repository(source)
         self._pickle = pickle
         self._newest: int | None = None
+        # The paths of versions, so that storage is asked once for each.
+        self._paths: dict[int, str] = {}
         # Versions that Lightning removed, each with the newest at that time.
         self._removed: dict[int, int] = {}
 
@@ -53,9 +68,17 @@ class TierflowIO(CheckpointIO):
             raise ArgumentError("a directory is for loading: make TierflowIO(engine) to save")
         if storage_options is not None:
             raise TypeError("storage_options are options of Engine, such as external=: leave them out here")
+        self._attempt(f"{path} is not saved", lambda: self._save(checkpoint, path))
+
+    def _save(self, checkpoint: dict[str, Any], path: str | os.PathLike[str]) -> None:
+        assert self._engine is not None
         version = self._engine.reserve(1).start
-        self._engine.save(version, {"path": os.fspath(path), "checkpoint": checkpoint}, pickle=self._pickle)
+        tree = {"path": os.fspath(path), "checkpoint": checkpoint}
+        self._engine.save(version, tree, pickle=self._pickle, timeout=self._timeout)
+        # One that was removed after a save that failed was the newest until now.
+        self._removed = {old: version if old == newer else newer for old, newer in self._removed.items()}
         self._newest = version
+        self._paths[version] = os.fspath(path)
         file = Path(path)
         file.parent.mkdir(parents=True, exist_ok=True)
         written = file.with_name(f".{file.name}.{os.getpid()}")
@@ -91,6 +114,9 @@ class TierflowIO(CheckpointIO):
         raise FileNotFoundError(f"no checkpoint can be loaded in place of {path}")
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
+        self._attempt(f"{path} is not removed", lambda: self._remove(path))
+
+    def _remove(self, path: str | os.PathLike[str]) -> None:
         version = self._version_of(path)
         if version is not None and self._newest is not None:
             self._removed[version] = self._newest
@@ -99,20 +125,27 @@ class TierflowIO(CheckpointIO):
         self._discard()
 
     def teardown(self) -> None:
-        if self._engine is not None and self._removed:
-            self._engine.wait_version(max(self._removed.values()))
-            self._discard()
+        engine = self._engine
+        if engine is not None and self._removed:
+            newest = max(self._removed.values())
+            if self._attempt("older checkpoints stay", lambda: engine.wait_version(newest)):
+                self._discard()
 
     def newest(self) -> str | None:
         """The path of the newest checkpoint, for `ckpt_path=`; None if there is none."""
         newest = self._versions.latest()
-        return None if newest is None else str(self._versions.load(newest, select="path"))
+        return None if newest is None else self._path_of(newest)
+
+    def _path_of(self, version: int) -> str:
+        if version not in self._paths:
+            self._paths[version] = str(self._versions.load(version, select="path"))
+        return self._paths[version]
 
     def _version_of(self, path: str | os.PathLike[str]) -> int | None:
         """The newest version that was saved to a path."""
         for version in reversed(self._versions.versions()):
             with suppress(ArgumentError, DamagedError):
-                if self._versions.load(version, select="path") == os.fspath(path):
+                if self._path_of(version) == os.fspath(path):
                     return version
         return None
 
@@ -124,5 +157,6 @@ class TierflowIO(CheckpointIO):
             # Another version may be the durable one that the kill of a process leaves.
             if version != newer and engine.is_durable(newer):
                 del self._removed[version]
+                self._paths.pop(version, None)
                 with suppress(UnknownVersionError):
                     engine.discard(version)

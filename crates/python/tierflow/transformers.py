@@ -8,7 +8,6 @@ trainer.train(resume_from_checkpoint=callback.checkpoint())
 from __future__ import annotations
 
 import json
-import logging
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -21,13 +20,11 @@ except ModuleNotFoundError as _missing:
     _text = "tierflow.transformers needs Transformers: pip install transformers accelerate"
     raise ModuleNotFoundError(_text, name="transformers") from _missing
 
+from ._attempts import Attempts
 from ._engine import Engine
-from ._errors import TierflowError
 from .torch._training import random_state
 
 __all__ = ["TierflowCallback"]
-
-_log = logging.getLogger("tierflow")
 
 # The Trainer's names for the files of a checkpoint.
 _FILES = {
@@ -38,23 +35,23 @@ _FILES = {
 }
 
 
-class TierflowCallback(TrainerCallback):
+class TierflowCallback(Attempts, TrainerCallback):
     """Saves the state of a Trainer of one process to `engine` each `every` steps: weights, optimizer, scheduler, random generators and the
     Trainer's own state.
 
     A save returns when the engine has copied the state. One that fails does not end the training: it is logged, `failures` counts it,
-    `failure` is its error, and the states that were saved before stay. With `raises` it is raised.
+    `failure` is its error, and the states that were saved before stay. With `raises` it is raised. So ends a save that waits for room for
+    `timeout` seconds.
     """
 
-    def __init__(self, engine: Engine, *, every: int, raises: bool = False) -> None:
+    def __init__(self, engine: Engine, *, every: int, raises: bool = False, timeout: float | None = 60.0) -> None:
         if every < 1:
             raise ValueError(f"every={every} is no number of steps: pass 1 or more")
+        super().__init__(raises)
         self._engine = engine
         self._every = every
-        self._raises = raises
+        self._timeout = timeout
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self.failures = 0
-        self.failure: TierflowError | None = None
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
         if state.global_step % self._every:
@@ -63,21 +60,18 @@ class TierflowCallback(TrainerCallback):
             raise ValueError(
                 "TierflowCallback is for one process: save several by torch.distributed.checkpoint with StorageWriter"
             )
-        tree = {
-            "model": given["model"].state_dict(),
-            "optimizer": given["optimizer"].state_dict(),
-            "scheduler": given["lr_scheduler"].state_dict(),
-            "random": random_state(),
-            "trainer": _text_of(state),
-        }
-        try:
-            self._engine.save(self._engine.reserve(1).start, tree)
-        except TierflowError as error:
-            self.failures += 1
-            self.failure = error
-            if self._raises:
-                raise
-            _log.warning("step %d is not saved: %s", state.global_step, error)
+
+        def save() -> None:
+            tree = {
+                "model": given["model"].state_dict(),
+                "optimizer": given["optimizer"].state_dict(),
+                "scheduler": given["lr_scheduler"].state_dict(),
+                "random": random_state(),
+                "trainer": _text_of(state),
+            }
+            self._engine.save(self._engine.reserve(1).start, tree, timeout=self._timeout)
+
+        self._attempt(f"step {state.global_step} is not saved", save)
 
     def checkpoint(self) -> str | None:
         """A folder for `resume_from_checkpoint=`, with the newest state that can be loaded; None if there is none yet. It goes with the

@@ -9,6 +9,7 @@ use crate::plan::{Piece, Place, Plan, Refusal, Ticket, TransferId, World};
 use crate::{Error, Version};
 use hashbrown::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 use tierflow_sync::model::{ReplyReceiver, ReplySender, Sender};
 
 /// Places to copy to or from.
@@ -136,6 +137,8 @@ pub(super) struct CallTable {
     pub(super) links: Vec<Link>,
     /// The last failure of a transfer: why a tier takes no more.
     pub(super) last_failure: Option<Arc<Error>>,
+    /// The time of the last warning of a failed transfer.
+    pub(super) warned: Option<Instant>,
     /// Who waits for a tier to be emptied.
     pub(super) resizing: Option<Waiting>,
     /// The call whose caller has the lock, and its answer.
@@ -156,6 +159,7 @@ impl PlanState {
             ways,
             links: Vec::new(),
             last_failure: None,
+            warned: None,
             resizing: None,
             own: None,
             encodings: 0,

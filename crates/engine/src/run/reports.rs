@@ -3,9 +3,13 @@
 use super::context::TransferError;
 use super::core::Shared;
 use crate::Version;
-use crate::plan::{Event, Piece, Stored, TierId, TransferId};
+use crate::plan::{Event, Piece, Stored, TierId, TransferFailure, TransferId};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tierflow_device::Access;
+
+/// The least time between two warnings of failed transfers: storage that fails does so for each version.
+const QUIET: Duration = Duration::from_secs(60);
 
 impl Shared {
     /// A worker reports transfers that delivered, as they are.
@@ -42,17 +46,30 @@ impl Shared {
     pub(super) fn carried(&self, id: TransferId, outcome: Result<Option<Stored>, TransferError>) {
         let mut core = self.lock();
         core.desk.ended = core.desk.carried.remove(&id);
+        let mut warning = None;
         let event = match outcome {
             Ok(stored) => Event::TransferDone { id, stored },
             Err(TransferError { end: why, error }) => {
-                if let Some(error) = error {
-                    core.desk.last_failure = Some(Arc::new(error));
+                if let Some(error) = error.map(Arc::new) {
+                    core.desk.last_failure = Some(Arc::clone(&error));
+                    let is_due = core.desk.warned.is_none_or(|at| at.elapsed() > QUIET);
+                    // A source that is damaged is counted, and has a name in `Engine::damage` or the restore that fails.
+                    let is_target = matches!(why, TransferFailure::Destination);
+                    warning = (is_due && is_target).then_some(error);
                 }
                 Event::TransferFailed { id, why }
             }
         };
+        if warning.is_some() {
+            core.desk.warned = Some(Instant::now());
+        }
         self.handle(&mut core, event);
         core.desk.ended = None;
+        drop(core);
+        // A subscriber may be slow, and may call the engine.
+        if let Some(error) = warning {
+            tracing::warn!(%error, "a copy between tiers failed; the version stays where it is, and the copy is tried again");
+        }
     }
 
     /// Bytes/s of the slowest way down between tiers from this one on, of those that were used.

@@ -1,12 +1,13 @@
 """For PyTorch: saved tensors that leave the GPU until the backward, and distributed checkpoints.
 
 - `offload`: a context for the forward.
-- `StorageWriter`, `StorageReader`: for `torch.distributed.checkpoint`.
+- `StorageWriter`, `StorageReader`: for `torch.distributed.checkpoint`. `load_latest` loads the newest version that can be loaded.
 - `AsyncCheckpointer`: the state of a training loop, each so many steps.
 """
 
 from ._checkpoint import StorageReader, StorageWriter
+from ._latest import load_latest
 from ._offload import offload
 from ._training import AsyncCheckpointer
 
-__all__ = ["AsyncCheckpointer", "StorageReader", "StorageWriter", "offload"]
+__all__ = ["AsyncCheckpointer", "StorageReader", "StorageWriter", "load_latest", "offload"]

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from .._attempts import Attempts
 from .._engine import Engine
-from .._errors import TierflowError
 
 __all__ = ["AsyncCheckpointer", "random_state", "set_random_state"]
 
@@ -35,7 +35,7 @@ def set_random_state(state: Mapping[str, Any]) -> None:
         torch.cuda.set_rng_state_all(state["cuda"])
 
 
-class AsyncCheckpointer:
+class AsyncCheckpointer(Attempts):
     """Saves the state of a training to `engine` each `every` steps, and resumes from the newest state.
 
         checkpointer = AsyncCheckpointer(engine, every=100, model=model, optimizer=optimizer, sampler=sampler)
@@ -48,20 +48,29 @@ class AsyncCheckpointer:
     the engine, waits for that.
 
     A save that fails does not end the training: it is logged, `failures` counts it, `failure` is its error, and the states that were saved
-    before stay. With `raises` it is raised. What hinders the engine from making a state durable shows in `engine.wait()`.
+    before stay. With `raises` it is raised. So ends a save that waits for room for `timeout` seconds, as it does behind storage that is slow or
+    lost. What hinders the engine from making a state durable is logged, and shows in `engine.wait()`.
     `pickle` is for states that are no trees: see `Engine.save`.
     """
 
-    def __init__(self, engine: Engine, *, every: int, raises: bool = False, pickle: bool = False, **parts: Any) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        every: int,
+        raises: bool = False,
+        timeout: float | None = 60.0,
+        pickle: bool = False,
+        **parts: Any,
+    ) -> None:
         if every < 1:
             raise ValueError(f"every={every} is no number of steps: pass 1 or more")
+        super().__init__(raises)
         self._engine = engine
         self._every = every
-        self._raises = raises
+        self._timeout = timeout
         self._pickle = pickle
         self._parts = parts
-        self.failures = 0
-        self.failure: TierflowError | None = None
 
     def resume(self) -> int:
         """Loads the newest state that can be loaded. Returns the step that comes next: 0 if there is none yet."""
@@ -81,15 +90,10 @@ class AsyncCheckpointer:
 
     def save(self, step: int) -> bool:
         """Saves the state at the end of `step`. Returns false if that failed."""
-        parts = {name: part.state_dict() for name, part in self._parts.items()}
-        tree = {"step": step, "parts": parts, "random": random_state()}
-        try:
-            self._engine.save(self._engine.reserve(1).start, tree, pickle=self._pickle)
-        except TierflowError as error:
-            self.failures += 1
-            self.failure = error
-            if self._raises:
-                raise
-            _log.warning("step %d is not saved: %s", step, error)
-            return False
-        return True
+
+        def save() -> None:
+            parts = {name: part.state_dict() for name, part in self._parts.items()}
+            tree = {"step": step, "parts": parts, "random": random_state()}
+            self._engine.save(self._engine.reserve(1).start, tree, pickle=self._pickle, timeout=self._timeout)
+
+        return self._attempt(f"step {step} is not saved", save)
