@@ -6,7 +6,7 @@ torch, dcp, lightning, transformers and jax; all that there are.
 The state has 16 MB, the host cache 1 GiB, and the directory keeps 96 versions, so that the cache is full. A save follows the one before at once, and each
 tenth is waited for. Then resident memory, descriptors and threads are looked at; a slope is that of the least-squares line through the last two
 thirds, times all saves. The peak is the most memory that the process had beyond what it had before the engine was built
-(`VmHWM`, which the kernel counts), and the cap is that of `host_cache` and 5%, in which the buffers of writes lie, too.
+(`VmHWM`, which the kernel counts), and the cap is that of `host_cache` and 5%, into which the buffers of writes fit, 48 MiB whatever the cache has.
 """
 
 import gc

@@ -5,6 +5,7 @@ that the state it loaded had seen; `step N HASH`, after N steps; `saved V N`, th
 `warned TEXT` and `left TEXT`, what was logged, and what kept the training from going on.
 """
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -64,7 +65,9 @@ class Start:
             self.saved = newest
             self.report("saved", newest, number)
             if self.waits and newest % self.waits == 0:
-                engine.wait_version(newest)
+                # The store may be killed while this waits.
+                with contextlib.suppress(tierflow.StorageError):
+                    engine.wait_version(newest)
         for version in engine.versions():
             if version not in self.told and engine.is_durable(version):
                 self.told.add(version)

@@ -7,9 +7,10 @@ from os import PathLike
 from typing import Any
 
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner
+from torch.distributed.checkpoint.state_dict_loader import load
 from torch.futures import Future
 
 from .._errors import DamagedError
@@ -39,8 +40,8 @@ def load_latest(
         version = before = min(offered)
         reader = _Reader(source, version)
         try:
-            dcp.load(state, storage_reader=reader, process_group=process_group)
-        except dcp.api.CheckpointException:
+            load(state, storage_reader=reader, process_group=process_group)
+        except CheckpointException:
             damage = [text for text in _of_all(reader.damage, process_group) if text is not None]
             if not damage:
                 raise
