@@ -170,14 +170,14 @@ pub fn run<A: Adjoint>(
 
 /// The transfers of a link down.
 #[derive(Clone, Copy, Debug, Default)]
-struct Link {
+struct Traffic {
     /// Transfers that the rule began.
     sent: usize,
     /// Transfers that had arrived when it began the last one.
     arrived: u64,
 }
 
-impl Link {
+impl Traffic {
     /// Returns true if a transfer arrived since the rule began its last one: so it begins as many as the link carries.
     fn is_idle(&mut self, sent: usize, arrived: u64) -> bool {
         if self.sent != sent {
@@ -197,7 +197,7 @@ struct Run<'a, A> {
     /// Hinted restores in their order.
     hinted: Vec<u64>,
     /// The link down to each tier, in a sweep of unknown length.
-    links: Vec<Link>,
+    links: Vec<Traffic>,
     times: RunTimes,
 }
 
@@ -234,7 +234,7 @@ impl<A: Adjoint> Run<'_, A> {
             return Vec::new();
         }
         let (moved, metrics) = (schedule.moved(), self.engine.metrics());
-        self.links.resize(moved.len(), Link::default());
+        self.links.resize(moved.len(), Traffic::default());
         let links = self.links.iter_mut().zip(moved);
         let links = links.zip(metrics.tiers.iter().skip(1));
         let idle = links.map(|((link, sent), below)| {
