@@ -113,7 +113,6 @@ def test_a_full_disk_raises_in_no_step_and_the_last_good_version_stays(
             assert 0 < door.saver.failures < 10
             assert isinstance(door.saver.failure, tierflow.NoRoomError)
             assert "is not saved: no room for checkpoint" in caplog.text
-            assert "a copy between tiers failed" in caplog.text
             assert sum(hop["failed"] for hop in engine.metrics()["hops"]) > 0
             # What a kill would leave now.
             durable = [version for version in engine.versions() if engine.is_durable(version)]
@@ -121,6 +120,7 @@ def test_a_full_disk_raises_in_no_step_and_the_last_good_version_stays(
             assert tierflow.Repository(kept).latest() == durable[-1]
         # With room again, nothing that was taken in is lost, and saves go on.
         engine.wait(timeout=60)
+        assert "a copy between tiers failed" in caplog.text
         failures = door.saver.failures
         door.step(12)
         engine.wait(timeout=60)
@@ -397,6 +397,6 @@ def test_the_first_failure_of_a_copy_is_logged(tmp_path: pathlib.Path, caplog: p
             engine.save(0, {"x": np.zeros(250_000)})
             with pytest.raises(tierflow.StalledError):
                 engine.wait(timeout=60)
-        assert caplog.text.count("a copy between tiers failed") == 1
         engine.wait(timeout=60)
+    assert caplog.text.count("a copy between tiers failed") == 1
     assert tierflow.Repository(tmp_path).versions() == [0]
