@@ -102,7 +102,7 @@ def test_a_full_disk_raises_in_no_step_and_the_last_good_version_stays(
     name: str, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     kept = tmp_path / "kept"
-    with tierflow.Engine(device="host", host_cache="16MiB", external=kept, closing_patience=0) as engine:
+    with tierflow.Engine(device="host", host_cache="16MiB", external=kept) as engine:
         door = Door(name, engine, tmp_path)
         for step in range(2):
             door.step(step)
