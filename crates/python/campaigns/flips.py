@@ -33,7 +33,7 @@ import tierflow
 VERSIONS = 4
 # Elements of versions: several in a segment, one alone in a file.
 SIZES = (3, 2_000, 30_000, 200_000)
-# What carries no bytes of a version: locks, marks of runs, and notes of what was given up.
+# These files carry no bytes of a version: locks, marks of runs, and notes of what was given up.
 EMPTY = ("lock", ".run", ".cut", "notice")
 COUNTED = ("refused", "copied", "finding")
 PLACES = ("directory", "copies", "compressed", "differences", "s3")

@@ -150,7 +150,7 @@ class History:
         os.dup2(errors, 1)
         os.dup2(errors, 2)
         os.environ |= self.server.environment() if self.server else {}
-        # What a killed training leaves behind goes with its history.
+        # The files that a killed training leaves behind go with its history.
         tempfile.tempdir = str(self.home)
         start = Start(self.home, external, self.starts, rank, self.ranks, write, waits)
         try:

@@ -30,7 +30,7 @@ FRAMEWORKS |= {"transformers": "transformers", "jax": "jax"}
 CAP = 1 << 30
 ELEMENTS = 2_000_000
 EVERY = 10
-# What a slope over all saves may be.
+# The largest slope over all saves that passes.
 GROWTH = 1 << 20
 
 

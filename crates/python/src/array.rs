@@ -366,7 +366,7 @@ impl<'py> Argument<'_, 'py> {
         Ok(())
     }
 
-    /// What a function of `tierflow/_refusals.py` says of this array.
+    /// Returns the sentence that a function of `tierflow/_refusals.py` makes of this array.
     fn words(&self, why: &str, given: impl PyCallArgs<'py>) -> PyResult<Option<String>> {
         let refusals = self.array.py().import("tierflow._refusals")?;
         refusals.getattr(why)?.call1(given)?.extract()

@@ -114,7 +114,7 @@ def test_a_full_disk_raises_in_no_step_and_the_last_good_version_stays(
             assert isinstance(door.saver.failure, tierflow.NoRoomError)
             assert "is not saved: no room for checkpoint" in caplog.text
             assert sum(hop["failed"] for hop in engine.metrics()["hops"]) > 0
-            # What a kill would leave now.
+            # A kill would leave these versions now.
             durable = [version for version in engine.versions() if engine.is_durable(version)]
             assert 1 in durable
             assert tierflow.Repository(kept).latest() == durable[-1]

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ._errors import ArgumentError, TierflowError
 
-__all__ = ["Attempts"]
+if TYPE_CHECKING:
+    from ._engine import Engine
+
+__all__ = ["Attempts", "PeriodicAttempts"]
 
 _log = logging.getLogger("tierflow")
 
@@ -40,6 +44,18 @@ class Attempts:
             _log.warning("%s: %s", what, error)
             return False
         return True
+
+
+class PeriodicAttempts(Attempts):
+    """Attempts to save to `engine` each `every` steps, which wait for room for `timeout` seconds at most."""
+
+    def __init__(self, engine: Engine, every: int, timeout: float | None, raises: bool) -> None:
+        if every < 1:
+            raise ValueError(f"every={every} is no number of steps: pass 1 or more")
+        super().__init__(raises)
+        self._engine = engine
+        self._every = every
+        self._timeout = timeout
 
 
 def _is_lack_of_memory(error: RuntimeError) -> bool:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import keystr, tree_flatten_with_path, tree_unflatten
 
-from ._attempts import Attempts
+from ._attempts import PeriodicAttempts
 from ._engine import Engine, Repository
 from ._errors import ArgumentError
 from ._tree import dtype_of
@@ -35,7 +35,7 @@ def load(source: Engine | Repository, version: int, like: Any) -> Any:
     return _like(version, source.load(version, plain=True), like)
 
 
-class AsyncCheckpointer(Attempts):
+class AsyncCheckpointer(PeriodicAttempts):
     """Saves the state of a training to `engine` each `every` steps, and resumes from the newest state.
 
         checkpointer = tierflow.jax.AsyncCheckpointer(engine, every=100)
@@ -49,12 +49,7 @@ class AsyncCheckpointer(Attempts):
     """
 
     def __init__(self, engine: Engine, *, every: int, raises: bool = False, timeout: float | None = 60.0) -> None:
-        if every < 1:
-            raise ValueError(f"every={every} is no number of steps: pass 1 or more")
-        super().__init__(raises)
-        self._engine = engine
-        self._every = every
-        self._timeout = timeout
+        super().__init__(engine, every, timeout, raises)
 
     def resume(self, like: Any) -> tuple[int, Any]:
         """Returns the step that comes next and the newest state that can be loaded, laid out as `like` is: 0 and `like` if there is none yet."""

@@ -20,7 +20,7 @@ except ModuleNotFoundError as _missing:
     _text = "tierflow.transformers needs Transformers: pip install transformers accelerate"
     raise ModuleNotFoundError(_text, name="transformers") from _missing
 
-from ._attempts import Attempts
+from ._attempts import PeriodicAttempts
 from ._engine import Engine
 from .torch._training import random_state
 
@@ -35,7 +35,7 @@ _FILES = {
 }
 
 
-class TierflowCallback(Attempts, TrainerCallback):
+class TierflowCallback(PeriodicAttempts, TrainerCallback):
     """Saves the state of a Trainer of one process to `engine` each `every` steps: weights, optimizer, scheduler, random generators and the
     Trainer's own state.
 
@@ -45,12 +45,7 @@ class TierflowCallback(Attempts, TrainerCallback):
     """
 
     def __init__(self, engine: Engine, *, every: int, raises: bool = False, timeout: float | None = 60.0) -> None:
-        if every < 1:
-            raise ValueError(f"every={every} is no number of steps: pass 1 or more")
-        super().__init__(raises)
-        self._engine = engine
-        self._every = every
-        self._timeout = timeout
+        super().__init__(engine, every, timeout, raises)
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .._attempts import Attempts
+from .._attempts import PeriodicAttempts
 from .._engine import Engine
 
 __all__ = ["AsyncCheckpointer", "random_state", "set_random_state"]
@@ -35,7 +35,7 @@ def set_random_state(state: Mapping[str, Any]) -> None:
         torch.cuda.set_rng_state_all(state["cuda"])
 
 
-class AsyncCheckpointer(Attempts):
+class AsyncCheckpointer(PeriodicAttempts):
     """Saves the state of a training to `engine` each `every` steps, and resumes from the newest state.
 
         checkpointer = AsyncCheckpointer(engine, every=100, model=model, optimizer=optimizer, sampler=sampler)
@@ -63,12 +63,7 @@ class AsyncCheckpointer(Attempts):
         pickle: bool = False,
         **parts: Any,
     ) -> None:
-        if every < 1:
-            raise ValueError(f"every={every} is no number of steps: pass 1 or more")
-        super().__init__(raises)
-        self._engine = engine
-        self._every = every
-        self._timeout = timeout
+        super().__init__(engine, every, timeout, raises)
         self._pickle = pickle
         self._parts = parts
 
