@@ -56,7 +56,7 @@ pub struct StepTimes {
 }
 
 /// Times of a run, as measured.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct RunTimes {
     /// Time of the whole run.
     pub total: Duration,
@@ -64,10 +64,18 @@ pub struct RunTimes {
     pub advanced: usize,
     /// Time of these steps.
     pub forward: Duration,
-    /// Time of the reversed steps.
+    /// Steps that were reversed.
+    pub reversed: usize,
+    /// Time of these steps.
     pub backward: Duration,
+    /// Bytes of the states that were stored.
+    pub stored: u64,
     /// Time for which states were stored and brought back.
     pub blocked: Duration,
+    /// The machine as this run had it: the means of its steps, and the rates of its links and copies. A link without transfers in
+    /// the run has the rate of those before it. The [bound](Machine::bound) of this machine is the one that the run's time is
+    /// compared with.
+    pub machine: Machine,
 }
 
 impl Machine {
@@ -78,59 +86,91 @@ impl Machine {
     /// counts with the size of [`StepTimes`].
     #[must_use]
     pub fn measured(metrics: &Metrics, steps: StepTimes) -> Self {
+        Self::between(None, metrics, steps)
+    }
+
+    /// The same from the transfers after `earlier`, as far as there were any.
+    fn between(earlier: Option<&Metrics>, metrics: &Metrics, steps: StepTimes) -> Self {
         let names: Vec<_> = metrics.tiers.iter().map(|tier| tier.name).collect();
+        let rate = |moved: &dyn Fn(&Metrics) -> (u64, Duration)| {
+            let ((bytes, busy), before) = (moved(metrics), earlier.map(moved).unwrap_or_default());
+            let (bytes, busy) = match bytes > before.0 {
+                true => (bytes - before.0, busy.saturating_sub(before.1)),
+                false => (bytes, busy),
+            };
+            (bytes > 0 && !busy.is_zero()).then(|| bytes as f64 / busy.as_secs_f64())
+        };
         // The link to a tier carries what comes from any tier above.
-        let rate = |is_it: &dyn Fn(&HopMetrics) -> bool| {
-            let hops = metrics.hops.iter().filter(|hop| is_it(hop));
-            let (bytes, busy) = hops.fold((0, Duration::ZERO), |(bytes, busy), hop| {
-                (bytes + hop.bytes, busy + hop.busy)
-            });
-            (bytes > 0).then(|| bytes as f64 / busy.as_secs_f64().max(1e-9))
+        let link = |is_it: &dyn Fn(&HopMetrics) -> bool| {
+            rate(&|metrics| {
+                let hops = metrics.hops.iter().filter(|hop| is_it(hop));
+                hops.fold((0, Duration::ZERO), |(bytes, busy), hop| {
+                    (bytes + hop.bytes, busy + hop.busy)
+                })
+            })
         };
         let tiers = metrics.tiers.iter().enumerate().skip(1).map(|(at, tier)| {
-            let down = rate(&|hop| hop.to == tier.name && names[..at].contains(&hop.from));
-            let up = rate(&|hop| hop.from == tier.name && names[..at].contains(&hop.to));
+            let down = link(&|hop| hop.to == tier.name && names[..at].contains(&hop.from));
+            let up = link(&|hop| hop.from == tier.name && names[..at].contains(&hop.to));
             Tier {
                 room: tier.limit,
                 down: down.or(up).unwrap_or(f64::INFINITY),
                 up: up.or(down).unwrap_or(f64::INFINITY),
             }
         });
-        let bytes = metrics.checkpoint.bytes + metrics.restore.bytes;
-        let copying = metrics.times(Cause::Copy).total.as_secs_f64();
+        let copy = rate(&|metrics| {
+            let bytes = metrics.checkpoint.bytes + metrics.restore.bytes;
+            (bytes, metrics.times(Cause::Copy).total)
+        });
         Self {
             forward: steps.forward,
             backward: steps.backward,
             state: steps.state,
             device: metrics.tiers.first().map_or(0, |tier| tier.limit),
             tiers: tiers.collect(),
-            copy: if copying > 0.0 {
-                bytes as f64 / copying
-            } else {
-                f64::INFINITY
-            },
+            copy: copy.unwrap_or(f64::INFINITY),
             codec: None,
         }
     }
 }
 
-/// Sends `states` copies of the state of a computation down to the lowest tier, so that the engine has measured its links
-/// down. Waits until they are there.
+/// Measures the machine that a computation of so many steps runs on: the times of its steps, and the engine's copies and links down.
+///
+/// Sends some states down to the lowest tier and waits until they are there, then computes the first steps and reverses them, some
+/// 0.1 s each. So the computation has to be set to its beginning afterwards.
 ///
 /// # Errors
-/// The errors of [`Engine::reserve`], [`Engine::checkpoint`], [`Engine::wait`] and [`Engine::discard`].
+/// The errors of the computation, and those of [`Engine::reserve`], [`Engine::checkpoint`], [`Engine::wait`] and [`Engine::discard`].
 pub fn measure<A: Adjoint>(
     engine: &Engine,
-    computation: &A,
-    states: u64,
-) -> tierflow_engine::Result<()> {
-    // States go down one at a time: together they would share the links.
-    for version in engine.reserve(states)? {
+    computation: &mut A,
+    steps: usize,
+) -> Result<Machine, A::Error> {
+    // States go down one at a time: together they would share the links. The first one finds memory that was not used before.
+    let mut warm = None;
+    for version in engine.reserve(6)? {
         engine.checkpoint(version, &computation.state())?;
         engine.wait()?;
         engine.discard(version)?;
+        warm.get_or_insert_with(|| engine.metrics());
     }
-    Ok(())
+    let steps = StepTimes {
+        state: computation.state().iter().map(|r| r.len() as u64).sum(),
+        forward: mean(steps, &mut |step| computation.advance(step))?,
+        backward: mean(steps, &mut |step| computation.reverse(step))?,
+    };
+    Ok(Machine::between(warm.as_ref(), &engine.metrics(), steps))
+}
+
+/// The mean time of the first steps, after one that is not timed.
+fn mean<E>(steps: usize, work: &mut dyn FnMut(usize) -> Result<(), E>) -> Result<Duration, E> {
+    work(0)?;
+    let (start, mut count) = (Instant::now(), 0);
+    while count < 8 || start.elapsed() < Duration::from_millis(100) {
+        work(count % steps.max(1))?;
+        count += 1;
+    }
+    Ok(start.elapsed().div_f64(count as f64))
 }
 
 /// Runs a schedule: forward to the end, and back. The engine has to keep the versions that were restored
@@ -155,17 +195,31 @@ pub fn run<A: Adjoint>(
         numbers: 0..0,
         hinted: Vec::new(),
         links: Vec::new(),
-        times: RunTimes::default(),
+        times: RunTimes {
+            total: Duration::ZERO,
+            advanced: 0,
+            forward: Duration::ZERO,
+            reversed: 0,
+            backward: Duration::ZERO,
+            stored: 0,
+            blocked: Duration::ZERO,
+            machine: machine.clone(),
+        },
     };
+    let earlier = engine.metrics();
     let start = Instant::now();
-    let ended = run.play(machine, schedule);
+    let ended = run.play(schedule);
     run.times.total = start.elapsed();
     // Versions are left after an error alone.
-    for version in run.versions.into_values() {
+    for version in run.versions.values().copied() {
         let _is_gone = engine.discard(version);
     }
     engine.forget_hints(Some(&run.hinted));
-    ended.map(|()| run.times)
+    ended?;
+    let (metrics, steps) = (engine.metrics(), run.steps());
+    run.times.stored = metrics.checkpoint.bytes - earlier.checkpoint.bytes;
+    run.times.machine = Machine::between(Some(&earlier), &metrics, steps);
+    Ok(run.times)
 }
 
 /// The transfers of a link down.
@@ -202,7 +256,21 @@ struct Run<'a, A> {
 }
 
 impl<A: Adjoint> Run<'_, A> {
-    fn play(&mut self, machine: &Machine, schedule: &mut Schedule) -> Result<(), A::Error> {
+    /// Means of the steps so far. Those that were not taken have the times that were expected.
+    fn steps(&self) -> StepTimes {
+        let RunTimes { machine, .. } = &self.times;
+        let mean = |time: Duration, steps: usize, expected| match steps {
+            0 => expected,
+            _ => time.div_f64(steps as f64),
+        };
+        StepTimes {
+            forward: mean(self.times.forward, self.times.advanced, machine.forward),
+            backward: mean(self.times.backward, self.times.reversed, machine.backward),
+            state: machine.state,
+        }
+    }
+
+    fn play(&mut self, schedule: &mut Schedule) -> Result<(), A::Error> {
         self.hint(schedule)?;
         while let Some(action) = schedule.next_action(&self.idle_links(schedule)) {
             self.act(action)?;
@@ -210,12 +278,7 @@ impl<A: Adjoint> Run<'_, A> {
             match action {
                 Action::Save { .. } if is_sweep => self.hint_newest_first()?,
                 Action::Forward { to, .. } if is_sweep && self.computation.is_over(to) => {
-                    let steps = StepTimes {
-                        forward: self.times.forward.div_f64(self.times.advanced as f64),
-                        backward: machine.backward,
-                        state: machine.state,
-                    };
-                    schedule.end(&Machine::measured(&self.engine.metrics(), steps));
+                    schedule.end(&Machine::measured(&self.engine.metrics(), self.steps()));
                     self.hint(schedule)?;
                 }
                 Action::EndForward => {
@@ -326,6 +389,7 @@ impl<A: Adjoint> Run<'_, A> {
             }
             Action::Reverse { step } => {
                 self.computation.reverse(step)?;
+                self.times.reversed += 1;
                 self.times.backward += start.elapsed();
             }
             Action::Forget { step } => {

@@ -7,10 +7,10 @@
 )]
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Region, RegionMut, Tier};
-use tierflow_schedule::adjoint::{Adjoint, StepTimes, measure, run};
+use tierflow_schedule::adjoint::{Adjoint, measure, run};
 use tierflow_schedule::{Action, Machine, Plan, Schedule};
 use tierflow_store::{Scratch, Throttled};
 
@@ -111,22 +111,9 @@ fn engine(device: usize, host: usize, transfer: Duration) -> Engine {
         .unwrap()
 }
 
-/// The times of steps, over several of them, and the machine of an engine whose links were measured.
+/// The machine of an engine.
 fn measured(engine: &Engine, step: Duration) -> Machine {
-    let mut heat = Heat::new(0, step);
-    let mean = |work: &mut dyn FnMut(usize)| {
-        work(0);
-        let start = Instant::now();
-        (0..8).for_each(work);
-        start.elapsed() / 8
-    };
-    let times = StepTimes {
-        forward: mean(&mut |step| heat.advance(step).unwrap()),
-        backward: mean(&mut |step| heat.reverse(step).unwrap()),
-        state: BYTES as u64,
-    };
-    measure(engine, &heat, 6).unwrap();
-    Machine::measured(&engine.metrics(), times)
+    measure(engine, &mut Heat::new(0, step), 8).unwrap()
 }
 
 /// The stream that stores every `every`-th state, and those between them when they are needed.
@@ -204,16 +191,27 @@ fn every_schedule_has_the_gradient_of_stored_states() {
         ("Tiered", Some(Plan::best(&machine, steps))),
         ("online", None),
     ];
-    println!("{machine:?}\nbound {:.3?}", machine.bound(steps).time);
+    println!("{machine:?}");
     for (name, plan) in plans {
         let mut schedule = plan.map_or_else(|| Schedule::new(&machine, None), Schedule::from);
         let expected = schedule.plan().and_then(Plan::expected);
         let mut heat = Heat::new(steps, step);
         let times = run(&engine, &machine, &mut schedule, &mut heat).unwrap();
         println!(
-            "{name:<10} expected {expected:.3?}, took {:.3?}: {} steps forward {:.3?}, reversed {:.3?}, blocked {:.3?}",
-            times.total, times.advanced, times.forward, times.backward, times.blocked
+            "{name:<10} expected {expected:.3?}, took {:.3?}, bound {:.3?}: {} steps forward {:.3?}, reversed {:.3?}, blocked {:.3?}",
+            times.total,
+            times.machine.bound(steps).time,
+            times.advanced,
+            times.forward,
+            times.backward,
+            times.blocked
         );
+        assert_eq!(times.reversed, steps);
+        assert!(times.stored > 0 && times.stored % BYTES as u64 == 0);
+        // The bound is made of the run's own times, so the run does not beat it.
+        let computed = times.forward.div_f64(times.advanced as f64) * steps as u32 + times.backward;
+        assert!(times.machine.bound(steps).time >= computed.mul_f64(0.999));
+        assert!(!is_long || times.machine.bound(steps).time <= times.total);
         if expected.is_none() {
             let planned = schedule.plan().and_then(Plan::expected);
             println!("{name:<10} expected {planned:.3?} when the sweep ended");

@@ -79,6 +79,10 @@ pub struct Args {
     /// Restores that the cache is told of ahead: all of a shot's, only the next one, or none.
     #[arg(long, value_enum, default_value_t = Hints::All)]
     pub hints: Hints,
+    /// Which of the source's wavefields are computed again instead of stored: those that a plan says (`auto`), none (`never`), or
+    /// as many as device memory alone needs (`always`). The expected time of each shot, and the least possible one, are printed before it.
+    #[arg(long, value_enum, value_name = "WHICH", conflicts_with_all = ["hints", "interval_ms"])]
+    pub recompute: Option<Recompute>,
     /// At least this many milliseconds from one checkpoint to the next, and between restores.
     #[arg(long, value_name = "MS", default_value_t = 0)]
     pub interval_ms: u64,
@@ -111,6 +115,28 @@ pub enum Hints {
     One,
     /// Nothing.
     None,
+}
+
+/// Which of the source's wavefields are computed again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Recompute {
+    /// Those of the plan that takes the least time.
+    Auto,
+    /// None: all are stored.
+    Never,
+    /// As many as it takes to store nothing below device memory: Revolve.
+    Always,
+}
+
+impl Recompute {
+    /// The name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Never => "never",
+            Self::Always => "always",
+        }
+    }
 }
 
 /// How snapshots are compressed.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use tierflow_device::{Device, Memory};
+use tierflow_device::Device;
 use tierflow_engine::{
     AfterRestore, Bound, Compression, Element, Engine, Metrics, Region, RegionMut, Value,
 };
@@ -28,6 +28,26 @@ pub struct Tiers<'a> {
     pub scratch: &'a Path,
     /// How what leaves the fastest tier is compressed, if it is.
     pub compress: Option<Compress>,
+    /// What becomes of a snapshot that was read.
+    pub after_restore: AfterRestore,
+}
+
+/// Cells of each time level.
+pub fn cells(field: &Wavefield) -> u64 {
+    field.now.len() as u64 / 4
+}
+
+/// Both time levels of a wavefield of so many cells.
+pub fn regions<'a>(field: &'a Wavefield, cells: &'a [u64; 1]) -> [Region<'a>; 2] {
+    [
+        Region::from(&field.now).array(NOW, Element::F32, cells),
+        Region::from(&field.before).array(BEFORE, Element::F32, cells),
+    ]
+}
+
+/// The same to be written.
+pub fn regions_mut(field: &Wavefield) -> [RegionMut<'_>; 2] {
+    [RegionMut::from(&field.now), RegionMut::from(&field.before)]
 }
 
 /// Wavefields by version, in device memory, host memory and files.
@@ -49,8 +69,7 @@ impl History {
             .device_cache(bytes(tiers.device_cache)?)
             .host_cache(bytes(tiers.host_cache)?)
             .scratch(tiers.scratch)
-            // A snapshot is read once.
-            .after_restore(AfterRestore::Discard);
+            .after_restore(tiers.after_restore);
         // The caches are to hold as much as they can.
         let lossless = Compression::lossless(Value::F32).always();
         let engine = match tiers.compress {
@@ -65,13 +84,22 @@ impl History {
         let engine = engine
             .build()
             .with_context(|| format!("no engine with scratch {}", tiers.scratch.display()))?;
-        let opened = Instant::now();
-        Ok(Self {
+        Ok(Self::new(engine, start.elapsed()))
+    }
+
+    /// The history of an engine that was built in so long.
+    pub fn new(engine: Engine, built_in: Duration) -> Self {
+        Self {
             engine,
-            opened,
-            built_in: opened - start,
+            opened: Instant::now(),
+            built_in,
             first_accepted: None,
-        })
+        }
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
     }
 
     /// Tells which versions will be restored, in this order.
@@ -81,15 +109,8 @@ impl History {
 
     /// Keeps both time levels of a wavefield.
     pub fn checkpoint(&mut self, version: u64, field: &Wavefield) -> Result<()> {
-        let values = |memory: &Memory| [memory.len() as u64 / 4];
-        let (now, before) = (values(&field.now), values(&field.before));
-        self.engine.checkpoint(
-            version,
-            &[
-                Region::from(&field.now).array(NOW, Element::F32, &now),
-                Region::from(&field.before).array(BEFORE, Element::F32, &before),
-            ],
-        )?;
+        self.engine
+            .checkpoint(version, &regions(field, &[cells(field)]))?;
         self.first_accepted
             .get_or_insert_with(|| self.opened.elapsed());
         Ok(())
@@ -102,8 +123,7 @@ impl History {
 
     /// Restores a version, and removes it from the cache.
     pub fn restore(&self, version: u64, field: &Wavefield) -> Result<()> {
-        let mut regions = [RegionMut::from(&field.now), RegionMut::from(&field.before)];
-        Ok(self.engine.restore(version, &mut regions)?)
+        Ok(self.engine.restore(version, &mut regions_mut(field))?)
     }
 
     /// The engine's metrics.

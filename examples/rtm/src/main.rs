@@ -2,7 +2,7 @@
 //!
 //! - `survey`, `model`, `model_file`, `wavelet`: what is shot where, from the command line
 //! - `grid`, `propagator` with `host` (`stencil`) and `cuda`: the wave equation
-//! - `migration`: the passes; `history`: their use of Tierflow; `kept`: what `--verify` trusts
+//! - `migration`: the passes; `history`: their use of Tierflow; `recompute`: the passes by a schedule; `kept`: what `--verify` trusts
 //! - `image`, `picture`, `tally`, `report`: what comes out
 #![allow(
     missing_docs,
@@ -23,6 +23,7 @@ mod model;
 mod model_file;
 mod picture;
 mod propagator;
+mod recompute;
 mod report;
 mod stencil;
 mod survey;
@@ -34,10 +35,11 @@ mod wavelet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use tierflow_device::{Choice, Device, Kind};
+use tierflow_engine::AfterRestore;
 use xxhash_rust::xxh3::xxh3_64;
 
 use cli::{Args, Compress, DeviceChoice, Order};
@@ -55,6 +57,10 @@ fn main() -> Result<()> {
         DeviceChoice::Cuda => Choice::Cuda { ordinal: 0 },
         DeviceChoice::Host => Choice::Host,
     })?;
+    ensure!(
+        args.recompute.is_none() || args.order == Order::Reverse,
+        "--recompute: schedules are for the reverse order"
+    );
     let scratch = directories(&args)?;
     let write = |name: &str| args.out.join(name);
     picture::write_colour(
@@ -71,6 +77,7 @@ fn main() -> Result<()> {
         order: args.order,
         hints: args.hints,
         interval: Duration::from_millis(args.interval_ms),
+        recompute: args.recompute,
         verify: args.verify,
         within: matches!(args.compress, Some(Compress::Within(_))),
     };
@@ -161,6 +168,8 @@ fn run(
     bar.set_style(ProgressStyle::with_template(
         "{msg:24} {wide_bar} {percent:>3}% {eta:>4}",
     )?);
+    let lines = bar.clone();
+    migration.say = Box::new(move |line| lines.suspend(|| println!("{line}")));
     let mut history = None;
     for shot in 0..args.shots {
         let (ticks, shots) = (bar.clone(), args.shots);
@@ -175,6 +184,11 @@ fn run(
             host_cache: args.host_cache,
             scratch,
             compress: args.compress,
+            after_restore: match args.recompute {
+                // A snapshot is read once.
+                None => AfterRestore::Discard,
+                Some(_) => AfterRestore::Keep,
+            },
         };
         migration.shot(shot, &mut history, || History::open(device, tiers))?;
     }

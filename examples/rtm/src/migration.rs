@@ -14,11 +14,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use tierflow_device::{Device, Memory};
+use tierflow_schedule::Machine;
 
-use crate::cli::{Hints, Order};
+use crate::cli::{Hints, Order, Recompute};
 use crate::history::History;
 use crate::kept::Kept;
 use crate::propagator::{self, Medium, Propagator, Traces, Wavefield};
+use crate::recompute;
 use crate::stencil::Record;
 use crate::survey::Survey;
 use crate::tally::{ArrayBytes, Proven, Times, timed};
@@ -30,6 +32,8 @@ pub struct Usage {
     pub hints: Hints,
     /// At least this long from one checkpoint, or restore, to the next.
     pub interval: Duration,
+    /// A schedule takes the place of the two fields above.
+    pub recompute: Option<Recompute>,
     pub verify: bool,
     /// Snapshots come back within a bound only.
     pub within: bool,
@@ -37,19 +41,23 @@ pub struct Usage {
 
 /// The arrays of a run, and how far it is.
 pub struct Migration<'a> {
-    survey: &'a Survey,
-    propagator: &'a dyn Propagator,
+    pub(crate) survey: &'a Survey,
+    pub(crate) propagator: &'a dyn Propagator,
     usage: Usage,
     smooth: Medium,
-    source: Wavefield,
+    pub(crate) source: Wavefield,
     maps: Maps,
     imaging: Option<Imaging>,
-    reference: Option<Reference<'a>>,
+    pub(crate) reference: Option<Reference<'a>>,
     last: Option<Instant>,
+    /// The machine as the last shot found it.
+    pub(crate) machine: Option<Machine>,
     pub times: Times,
     pub proven: Proven,
     /// Called with the name of the pass after every time step of it.
     pub progress: Box<dyn Fn(&'static str)>,
+    /// Called with each line of the report on a shot.
+    pub say: Box<dyn Fn(&str)>,
 }
 
 /// Results computed from the history.
@@ -66,7 +74,7 @@ struct Imaging {
 }
 
 /// The same from snapshots that never left memory.
-struct Reference<'a> {
+pub(crate) struct Reference<'a> {
     kept: Kept<'a>,
     source: Wavefield,
     maps: Maps,
@@ -124,7 +132,9 @@ impl<'a> Migration<'a> {
             last: None,
             times: Times::default(),
             proven: Proven::default(),
+            machine: None,
             progress: Box::new(|_| ()),
+            say: Box::new(|_| ()),
         })
     }
 
@@ -195,11 +205,16 @@ impl<'a> Migration<'a> {
             Some(history) => history,
             None => history.insert(open()?),
         };
-        self.forward(shot, history)?;
-        if self.imaging.is_some() {
-            self.backward(shot, history)?;
-        } else {
-            self.illuminate(shot, history)?;
+        match self.usage.recompute {
+            Some(which) => recompute::shot(self, shot, history.engine(), which)?,
+            None => {
+                self.forward(shot, history)?;
+                if self.imaging.is_some() {
+                    self.backward(shot, history)?;
+                } else {
+                    self.illuminate(shot, history)?;
+                }
+            }
         }
         self.propagator.finish()?;
         self.times.total += start.elapsed();
@@ -224,20 +239,14 @@ impl<'a> Migration<'a> {
     }
 
     fn forward(&mut self, shot: usize, history: &mut History) -> Result<()> {
-        self.start(&self.source)?;
+        self.start_source()?;
         if self.usage.hints == Hints::All {
             let versions = self.restore_order(shot);
             timed(&mut self.times.hints, || history.hint(&versions));
         }
-        for (n, &amplitude) in self.survey.wavelet.iter().enumerate() {
-            self.propagator.step(&self.smooth, &mut self.source)?;
-            let cell = self.survey.sources[shot];
-            self.propagator
-                .inject_source(&self.smooth, &self.source, cell, amplitude)?;
-            if let Some(imaging) = &self.imaging {
-                self.propagator
-                    .record(&self.source, &imaging.traces, n, Record::Subtract)?;
-            }
+        for n in 0..self.survey.steps() {
+            self.source_step(shot, n)?;
+            self.record(n)?;
             if n % self.survey.every == 0 {
                 self.propagator.finish()?;
                 self.pace();
@@ -245,11 +254,7 @@ impl<'a> Migration<'a> {
                 let mut blocked = Duration::ZERO;
                 timed(&mut blocked, || history.checkpoint(version, &self.source))?;
                 self.times.checkpoints.push(blocked);
-                if let Some(reference) = &mut self.reference {
-                    timed(&mut self.times.verify, || {
-                        reference.kept.keep(version, &self.source)
-                    })?;
-                }
+                self.keep(version)?;
             }
             (self.progress)("forward");
         }
@@ -258,18 +263,9 @@ impl<'a> Migration<'a> {
     }
 
     fn backward(&mut self, shot: usize, history: &mut History) -> Result<()> {
-        if let Some(imaging) = &self.imaging {
-            self.start(&imaging.receiver)?;
-        }
+        self.start_receiver()?;
         for n in (0..self.survey.steps()).rev() {
-            if let Some(imaging) = &mut self.imaging {
-                self.propagator.step(&self.smooth, &mut imaging.receiver)?;
-                let Imaging {
-                    receiver, traces, ..
-                } = imaging;
-                self.propagator
-                    .inject_traces(&self.smooth, receiver, traces, n)?;
-            }
+            self.receiver_step(n)?;
             if n % self.survey.every == 0 {
                 let checkpoint = (n / self.survey.every) as u64;
                 let version = self.survey.version(shot, checkpoint);
@@ -302,6 +298,11 @@ impl<'a> Migration<'a> {
         if let (Hints::One, Some(next)) = (self.usage.hints, next) {
             timed(&mut self.times.hints, || history.hint(&[next]));
         }
+        self.image(version)
+    }
+
+    /// Adds a version, which is the source's wavefield, to the maps.
+    pub(crate) fn image(&mut self, version: u64) -> Result<()> {
         self.map(&self.source, &self.maps)?;
         if let Some(mut reference) = self.reference.take() {
             let start = Instant::now();
@@ -324,6 +325,56 @@ impl<'a> Migration<'a> {
                 .correlate(source, &imaging.receiver, &maps.image)?;
         }
         self.propagator.illuminate(source, &maps.illumination)
+    }
+
+    pub(crate) fn start_source(&self) -> Result<()> {
+        self.start(&self.source)
+    }
+
+    /// Advances the source's wavefield by time step `n`.
+    pub(crate) fn source_step(&mut self, shot: usize, n: usize) -> Result<()> {
+        self.propagator.step(&self.smooth, &mut self.source)?;
+        let (cell, amplitude) = (self.survey.sources[shot], self.survey.wavelet[n]);
+        self.propagator
+            .inject_source(&self.smooth, &self.source, cell, amplitude)
+    }
+
+    /// Subtracts what the receivers hear at time step `n`.
+    pub(crate) fn record(&self, n: usize) -> Result<()> {
+        self.imaging.as_ref().map_or(Ok(()), |imaging| {
+            self.propagator
+                .record(&self.source, &imaging.traces, n, Record::Subtract)
+        })
+    }
+
+    /// Keeps the source's wavefield for the comparison, if there is one.
+    pub(crate) fn keep(&mut self, version: u64) -> Result<()> {
+        self.reference.as_mut().map_or(Ok(()), |reference| {
+            timed(&mut self.times.verify, || {
+                reference.kept.keep(version, &self.source)
+            })
+        })
+    }
+
+    pub(crate) fn start_receiver(&self) -> Result<()> {
+        let imaging = self.imaging.as_ref();
+        imaging.map_or(Ok(()), |imaging| self.start(&imaging.receiver))
+    }
+
+    /// Advances the receivers' wavefield by time step `n`, backward.
+    pub(crate) fn receiver_step(&mut self, n: usize) -> Result<()> {
+        let Some(imaging) = &mut self.imaging else {
+            return Ok(());
+        };
+        self.propagator.step(&self.smooth, &mut imaging.receiver)?;
+        self.propagator
+            .inject_traces(&self.smooth, &imaging.receiver, &imaging.traces, n)
+    }
+
+    /// Sets the maps to zero.
+    pub(crate) fn clear_maps(&self) -> Result<()> {
+        self.propagator.clear(&self.maps.image)?;
+        self.propagator.clear(&self.maps.illumination)
     }
 
     fn start(&self, field: &Wavefield) -> Result<()> {

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use tierflow_device::Device;
 use tierflow_engine::Metrics;
+use tierflow_schedule::adjoint::RunTimes;
+use tierflow_schedule::{Machine, Plan};
 
 use crate::survey::Survey;
 use crate::tally::{ArrayBytes, Times};
@@ -56,6 +58,51 @@ pub fn introduce(survey: &Survey, device: &Device, arrays: ArrayBytes, checkpoin
     );
 }
 
+/// A shot to come, by its plan.
+pub fn planned(which: &str, machine: &Machine, plan: &Plan, planned_in: Duration) -> String {
+    let rate = |rate: f64| format!("{}/s", Bytes(rate as u64));
+    let links = machine
+        .tiers
+        .iter()
+        .map(|tier| format!("{} down, {} up", rate(tier.down), rate(tier.up)));
+    format!(
+        "machine     a step forward {}, reversed {}; device {} of copies, below it {}\n\
+         plan        {which}: expected {}, at least {}; planned in {}",
+        Time(machine.forward),
+        Time(machine.backward),
+        rate(machine.copy),
+        links.collect::<Vec<_>>().join(", then "),
+        plan.expected()
+            .map_or("nothing, as the states do not fit".into(), |time| Time(
+                time
+            )
+            .to_string()),
+        Time(plan.bound().time),
+        Time(planned_in)
+    )
+}
+
+/// A shot that was, by its schedule of so many steps.
+pub fn played(plan: &Plan, times: &RunTimes) -> String {
+    let bound = times.machine.bound(times.reversed).time;
+    let over = |time: Duration| times.total.as_secs_f64() / time.as_secs_f64().max(1e-9);
+    format!(
+        "took        {}: {:.3} of the expected time, {:.3} of the least with the rates of this shot, {}\n            \
+         {} steps forward in {}, {} of them again; {} reversed in {}; {} stored, blocked {}",
+        Time(times.total),
+        plan.expected().map_or(f64::NAN, over),
+        over(bound),
+        Time(bound),
+        times.advanced,
+        Time(times.forward),
+        times.advanced.saturating_sub(times.reversed),
+        times.reversed,
+        Time(times.backward),
+        Bytes(times.stored),
+        Time(times.blocked)
+    )
+}
+
 /// The run that was.
 pub struct Summary<'a> {
     pub times: &'a Times,
@@ -96,7 +143,11 @@ impl Summary<'_> {
             ),
             ("restore", &self.times.restores, self.metrics.restore),
         ];
-        for (name, blocked, counted) in calls {
+        // A schedule makes the calls itself, and its report says what they took.
+        let timed = calls
+            .into_iter()
+            .filter(|(_, blocked, _)| !blocked.is_empty());
+        for (name, blocked, counted) in timed {
             let mut sorted = blocked.clone();
             sorted.sort_unstable();
             let sum: Duration = sorted.iter().sum();

@@ -1,0 +1,191 @@
+//! Shots whose source wavefields are stored, or computed again, by a schedule.
+//!
+//! A step of the schedule is the way from one checkpoint to the next: `every` time steps of a pass.
+
+use std::ops::Range;
+use std::time::Instant;
+
+use anyhow::Result;
+use tierflow_engine::{Engine, Region, RegionMut};
+use tierflow_schedule::adjoint::{self, Adjoint};
+use tierflow_schedule::{Action, Machine, Plan, Schedule};
+
+use crate::cli::Recompute;
+use crate::history;
+use crate::migration::Migration;
+use crate::report;
+
+/// Migrates a shot, whose record was observed.
+pub fn shot(
+    migration: &mut Migration<'_>,
+    shot: usize,
+    engine: &Engine,
+    which: Recompute,
+) -> Result<()> {
+    let steps = usize::try_from(migration.survey.checkpoints())?;
+    let machine = match migration.machine.take() {
+        Some(machine) => machine,
+        None => measure(migration, shot, engine)?,
+    };
+    let start = Instant::now();
+    let plan = plan(which, &machine, steps);
+    let line = report::planned(which.name(), &machine, &plan, start.elapsed());
+    (migration.say)(&line);
+    let mut schedule = Schedule::from(plan);
+    let mut source = Source::new(migration, shot, Pass::Forward);
+    source.begin()?;
+    let times = adjoint::run(engine, &machine, &mut schedule, &mut source)?;
+    if let Some(plan) = schedule.plan() {
+        (migration.say)(&report::played(plan, &times));
+    }
+    migration.machine = Some(times.machine);
+    Ok(())
+}
+
+/// The plan for so many steps.
+fn plan(which: Recompute, machine: &Machine, steps: usize) -> Plan {
+    let actions = match which {
+        Recompute::Auto => return Plan::best(machine, steps),
+        Recompute::Never => store_all(steps),
+        Recompute::Always => {
+            let slots_alone = Machine {
+                tiers: Vec::new(),
+                ..machine.clone()
+            };
+            Plan::best(&slots_alone, steps).actions().collect()
+        }
+    };
+    Plan::of(machine, steps, actions)
+}
+
+fn store_all(steps: usize) -> Vec<Action> {
+    let sweep = (0..steps).flat_map(|step| {
+        let to = step + 1;
+        [
+            Action::Save { step, coded: false },
+            Action::Forward { from: step, to },
+        ]
+    });
+    let reversal = (0..steps).rev().flat_map(|step| {
+        [
+            Action::Restart { step },
+            Action::Forget { step },
+            Action::Reverse { step },
+        ]
+    });
+    sweep.chain([Action::EndForward]).chain(reversal).collect()
+}
+
+/// The machine of a shot that was observed.
+fn measure(migration: &mut Migration<'_>, shot: usize, engine: &Engine) -> Result<Machine> {
+    let reference = migration.reference.take();
+    migration.start_receiver()?;
+    // The last step may be a shorter one.
+    let steps = usize::try_from(migration.survey.checkpoints())?.saturating_sub(1);
+    let machine = adjoint::measure(
+        engine,
+        &mut Source::new(migration, shot, Pass::Trial),
+        steps,
+    )?;
+    migration.clear_maps()?;
+    migration.reference = reference;
+    Ok(machine)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pass {
+    /// Steps that are timed and leave nothing.
+    Trial,
+    /// The sweep, in which the receivers listen.
+    Forward,
+    Backward,
+}
+
+/// The source's wavefield of a shot. The state of step `k` is its checkpoint `k`.
+struct Source<'m, 'a> {
+    migration: &'m mut Migration<'a>,
+    shot: usize,
+    pass: Pass,
+    cells: [u64; 1],
+}
+
+impl<'m, 'a> Source<'m, 'a> {
+    fn new(migration: &'m mut Migration<'a>, shot: usize, pass: Pass) -> Self {
+        Self {
+            cells: [history::cells(&migration.source)],
+            migration,
+            shot,
+            pass,
+        }
+    }
+
+    /// Goes to the first checkpoint.
+    fn begin(&mut self) -> Result<()> {
+        self.migration.start_source()?;
+        self.migration.start_receiver()?;
+        self.advance_over(0..1)?;
+        self.migration.keep(self.version(0))
+    }
+
+    fn version(&self, step: usize) -> u64 {
+        self.migration.survey.version(self.shot, step as u64)
+    }
+
+    /// The time step of a checkpoint, or the end of the pass.
+    fn time_step(&self, checkpoint: usize) -> usize {
+        let survey = self.migration.survey;
+        (checkpoint * survey.every).min(survey.steps())
+    }
+
+    fn advance_over(&mut self, time_steps: Range<usize>) -> Result<()> {
+        for n in time_steps {
+            self.migration.source_step(self.shot, n)?;
+            if self.pass == Pass::Forward {
+                self.migration.record(n)?;
+                (self.migration.progress)("forward");
+            }
+        }
+        self.migration.propagator.finish()
+    }
+}
+
+impl Adjoint for Source<'_, '_> {
+    type Error = anyhow::Error;
+
+    fn advance(&mut self, step: usize) -> Result<()> {
+        let steps = self.migration.survey.steps();
+        let after = |checkpoint: usize| (self.time_step(checkpoint) + 1).min(steps);
+        self.advance_over(after(step)..after(step + 1))?;
+        if self.pass == Pass::Forward && self.time_step(step + 1) < steps {
+            self.migration.keep(self.version(step + 1))?;
+        }
+        Ok(())
+    }
+
+    fn end_forward(&mut self) -> Result<()> {
+        self.pass = Pass::Backward;
+        Ok(())
+    }
+
+    fn reverse(&mut self, step: usize) -> Result<()> {
+        for n in (self.time_step(step)..self.time_step(step + 1)).rev() {
+            self.migration.receiver_step(n)?;
+            if self.pass == Pass::Backward {
+                (self.migration.progress)("backward");
+            }
+        }
+        self.migration.image(self.version(step))?;
+        self.migration.propagator.finish()
+    }
+
+    fn state(&self) -> Vec<Region<'_>> {
+        history::regions(&self.migration.source, &self.cells).into()
+    }
+
+    fn state_mut(&mut self) -> Vec<RegionMut<'_>> {
+        history::regions_mut(&self.migration.source).into()
+    }
+}
+
+#[cfg(test)]
+mod tests;
