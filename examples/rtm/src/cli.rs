@@ -79,7 +79,7 @@ pub struct Args {
     /// Restores that the cache is told of ahead: all of a shot's, only the next one, or none.
     #[arg(long, value_enum, default_value_t = Hints::All)]
     pub hints: Hints,
-    /// Which of the source's wavefields are computed again instead of stored: those that a plan says (`auto`), none (`never`), or
+    /// Wavefields of the source that are computed again instead of stored: those that a plan says (`auto`), none (`never`), or
     /// as many as device memory alone needs (`always`). The expected time of each shot, and the least possible one, are printed before it.
     #[arg(long, value_enum, value_name = "WHICH", conflicts_with_all = ["hints", "interval_ms"])]
     pub recompute: Option<Recompute>,
@@ -117,12 +117,12 @@ pub enum Hints {
     None,
 }
 
-/// Which of the source's wavefields are computed again.
+/// Wavefields of the source that are computed again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Recompute {
-    /// Those of the plan that takes the least time.
+    /// The wavefields of the plan that takes the least time.
     Auto,
-    /// None: all are stored.
+    /// No wavefield: all are stored.
     Never,
     /// As many as it takes to store nothing below device memory: Revolve.
     Always,

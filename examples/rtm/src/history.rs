@@ -28,7 +28,7 @@ pub struct Tiers<'a> {
     pub scratch: &'a Path,
     /// How what leaves the fastest tier is compressed, if it is.
     pub compress: Option<Compress>,
-    /// What becomes of a snapshot that was read.
+    /// The lot of a snapshot that was read.
     pub after_restore: AfterRestore,
 }
 

@@ -120,7 +120,16 @@ const ROOMS: &[(&str, &[&str])] = &[
             "tierflow-capi",
         ],
     ),
-    ("rtm", &["tierflow-device", "tierflow-engine"]),
+    (
+        "rtm",
+        &[
+            "tierflow-device",
+            "tierflow-engine",
+            "tierflow-schedule",
+            // The tests throttle storage.
+            "tierflow-store",
+        ],
+    ),
     ("xtask", &[]),
 ];
 
