@@ -178,8 +178,7 @@ impl Options {
             );
         }
         if let Some(directory) = &self.node_local {
-            let limit = self.node_local_limit.unwrap_or(u64::MAX);
-            builder = builder.tier(Tier::node_local(directory).limit(limit));
+            builder = builder.tier(Tier::node_local(directory, self.node_local_limit));
         }
         builder = match self.vault_of_agent()? {
             Some(vault) => builder.tier(Tier::vault(vault)),

@@ -79,7 +79,6 @@ const TYPES: &[&str] = &[
     "Tier",
     "DeviceCache",
     "HostCache",
-    "NodeLocal",
     "ScratchTier",
     "Group",
 ];

@@ -4,7 +4,7 @@ mod assembly;
 mod machine;
 pub(crate) mod tier;
 
-pub use tier::{DeviceCache, HostCache, NodeLocal, ScratchTier, Tier};
+pub use tier::{DeviceCache, HostCache, ScratchTier, Tier};
 
 use crate::flush::Flush;
 use crate::lasting::HistoryOptions;
@@ -80,7 +80,7 @@ impl EngineBuilder {
     /// directory finds them. One process at a time writes there for each rank.
     #[must_use]
     pub fn node_local(self, directory: impl Into<PathBuf>) -> Self {
-        self.tier(Tier::node_local(directory))
+        self.tier(Tier::node_local(directory, None))
     }
 
     /// Adds a directory on external storage, such as a parallel file system, in which versions outlive the node. With

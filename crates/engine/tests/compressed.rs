@@ -5,7 +5,7 @@
 
 mod history;
 
-use history::{assert_restores, checkpoint, host, noise, restored, used};
+use history::{assert_restores, checkpoint, host, restored, used};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tierflow_dedup::Tree;
@@ -14,6 +14,7 @@ use tierflow_engine::{
     EngineBuilder, Error, Flush, Group, Region, RegionMut, Tier, Value, Version, read_regions,
 };
 use tierflow_store::{Faults, Faulty, Scratch};
+use tierflow_testing::noise;
 
 /// Values of a field: 256 KiB.
 const VALUES: usize = 64 << 10;

@@ -4,13 +4,14 @@
 
 mod history;
 
-use history::{assert_drains, host, noise as content};
+use history::{assert_drains, host};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tierflow_device::Memory;
 use tierflow_engine::plan::{Fifo, Lru};
 use tierflow_engine::{AfterRestore, BuildError, Engine, Error, Region, RegionMut, Tier, Version};
 use tierflow_store::{Faults, Faulty, Scratch};
+use tierflow_testing::noise as content;
 use tierflow_tier_alloc::DeviceGrowth;
 
 const MIB: usize = 1 << 20;

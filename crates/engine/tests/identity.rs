@@ -230,8 +230,8 @@ fn a_version_on_the_disk_keeps_its_number_where_it_does_not_fit() {
         let home = home();
         left_on_node(&home, 1, 1, 0..6);
         let tiers = |limit: u64| {
-            let near = Tier::node_local(home.near.with_extension("1"));
-            let builder = builder().tier(near.limit(limit));
+            let near = home.near.with_extension("1");
+            let builder = builder().tier(Tier::node_local(near, limit));
             match with_external {
                 true => builder.external(&home.far),
                 false => builder,

@@ -4,7 +4,6 @@
 
 mod history;
 
-use history::noise as content;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,6 +19,7 @@ use tierflow_store::{
     Error as StoreError, Options, Piece, Repository, Result, Scratch, Snapshot, Storage, Vault,
     VersionInfo,
 };
+use tierflow_testing::noise as content;
 
 const MIB: usize = 1 << 20;
 

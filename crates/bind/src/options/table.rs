@@ -130,7 +130,7 @@ options! {
         Kind::Path, "directory of this node in which versions outlive the process",
         rust "EngineBuilder::node_local Tier::node_local", veloc "scratch";
     node_local_limit(Option<u64>) |o, v| o.node_local_limit = Some(v.bytes()?);
-        Kind::Bytes, "bytes of it; what also lies on external storage gives way", rust "NodeLocal::limit", veloc "scratch_limit";
+        Kind::Bytes, "bytes of it; what also lies on external storage gives way", rust "Tier::node_local", veloc "scratch_limit";
     external(Option<PathBuf>) |o, v| o.external = Some(v.path()?);
         Kind::Path, "directory, such as of a parallel file system, in which versions outlive the node; or an object store: \
         `s3://bucket/prefix`, `gs://…`, `az://…`, by the credentials and addresses of the environment",

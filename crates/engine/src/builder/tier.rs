@@ -4,7 +4,7 @@ use super::assembly::ALIGNMENT;
 use super::{EngineBuilder, UNLIMITED};
 use crate::lasting::External;
 use crate::run::PeerMemory;
-use crate::{BuildError, Error, PartError, Result};
+use crate::{BuildError, Error, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tierflow_store::{Guarded, Scratch, Storage, Vault, Verified};
@@ -42,7 +42,7 @@ pub(crate) enum AnyTier {
     Peers(Arc<dyn PeerMemory>),
     Host(HostCache),
     Scratch(ScratchTier),
-    NodeLocal(NodeLocal),
+    NodeLocal(PathBuf, u64),
     External(External),
 }
 
@@ -90,12 +90,13 @@ impl Tier {
 
     /// A directory of this node, made if missing, in which versions outlive the process: the next engine on the
     /// directory finds them. One process at a time writes there for each rank.
+    ///
+    /// With a `limit` in bytes, versions that are also on external storage are removed for newer ones; without external
+    /// storage none is. Versions found only there when the engine is built are kept even beyond the limit.
     #[must_use]
-    pub fn node_local(directory: impl Into<PathBuf>) -> NodeLocal {
-        NodeLocal {
-            directory: directory.into(),
-            limit: UNLIMITED,
-        }
+    pub fn node_local(directory: impl Into<PathBuf>, limit: impl Into<Option<u64>>) -> Self {
+        let limit = limit.into().map_or(UNLIMITED, |limit| limit.min(UNLIMITED));
+        Self(AnyTier::NodeLocal(directory.into(), limit))
     }
 
     /// A directory on external storage, or an object store by its URL: see [`EngineBuilder::external`].
@@ -120,9 +121,9 @@ impl EngineBuilder {
             AnyTier::Peers(cache) => self.peer_cache = Some(cache),
             AnyTier::Host(cache) => self.host_cache = cache,
             AnyTier::Scratch(scratch) => self.scratch = Some(scratch),
-            AnyTier::NodeLocal(local) => {
-                self.lasting.node_local = Some(local.directory);
-                self.node_local_limit = local.limit;
+            AnyTier::NodeLocal(directory, limit) => {
+                self.lasting.node_local = Some(directory);
+                self.node_local_limit = limit;
             }
             AnyTier::External(external) => self.lasting.external = Some(external),
         }
@@ -269,7 +270,7 @@ impl ScratchTier {
             Blocks::Directories(directories) => {
                 let volume = Volume::of_directories(directories).map_err(|error| match error {
                     VolumeError::Store(error) => Error::from(error),
-                    error => BuildError::Scratch(PartError::new(error)).into(),
+                    error => BuildError::Scratch(Box::new(error)).into(),
                 })?;
                 let bytes = volume.bytes();
                 (Arc::new(volume), self.limit.min(bytes))
@@ -296,29 +297,5 @@ fn aligned(storage: &Arc<dyn Storage>) -> Result<Arc<dyn Storage>> {
 impl From<ScratchTier> for Tier {
     fn from(scratch: ScratchTier) -> Self {
         Self(AnyTier::Scratch(scratch))
-    }
-}
-
-/// A directory of the node as a tier: see [`Tier::node_local`].
-#[derive(Debug, Clone)]
-pub struct NodeLocal {
-    directory: PathBuf,
-    limit: u64,
-}
-
-impl NodeLocal {
-    /// Sets the largest number of bytes there. Versions that are also on external storage are removed for newer ones;
-    /// without external storage none is. Versions found only there when the engine is built are kept even beyond the
-    /// limit.
-    #[must_use]
-    pub fn limit(mut self, bytes: u64) -> Self {
-        self.limit = bytes.min(UNLIMITED);
-        self
-    }
-}
-
-impl From<NodeLocal> for Tier {
-    fn from(local: NodeLocal) -> Self {
-        Self(AnyTier::NodeLocal(local))
     }
 }
