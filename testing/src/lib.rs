@@ -13,6 +13,17 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 
+/// Asserts that a value matches a pattern; the failure shows the value.
+#[macro_export]
+macro_rules! assert_matches {
+    ($value:expr, $($pattern:tt)+) => {
+        match &$value {
+            $($pattern)+ => {}
+            other => panic!("{other:?} is no {}", stringify!($($pattern)+)),
+        }
+    };
+}
+
 /// Returns bytes that nothing makes smaller, others for each seed.
 #[must_use]
 pub fn noise(seed: u64, length: usize) -> Vec<u8> {

@@ -238,7 +238,7 @@ impl Options {
         Ok(Some(way.open().map_err(failed)?))
     }
 
-    fn host_tier(&self) -> Outcome<tierflow_engine::HostCache> {
+    fn host_tier(&self) -> Outcome<tierflow_engine::MemoryCache<HostOptions>> {
         let mut tier = Tier::host(self.host_cache);
         if let Some(growth) = self.host_growth {
             let pace = match growth {

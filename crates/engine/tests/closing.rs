@@ -14,6 +14,7 @@ use tierflow_store::{
     Gone, OnNode, Piece, PieceInfo, Protect, Protection, Repository, Result, Snapshot, Vault,
     VersionInfo,
 };
+use tierflow_testing::assert_matches;
 use vaults::{Call, Watch, Watched};
 
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -81,15 +82,12 @@ fn storage_that_hangs_is_waited_for_as_long_as_the_patience_lasts() {
         panic!("{error}");
     };
     assert_eq!(lost, &[1]);
-    assert!(
-        matches!(
-            **cause,
-            Error::TimedOut {
-                patience: PATIENCE,
-                ..
-            }
-        ),
-        "{cause}"
+    assert_matches!(
+        **cause,
+        Error::TimedOut {
+            patience: PATIENCE,
+            ..
+        }
     );
     assert_eq!(versions, 0);
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use common::{hosts, read, write};
 use tierflow_device::Device;
 use tierflow_peers::{Error, Lender, Loan};
-use tierflow_testing::{Process, noise};
+use tierflow_testing::{Process, assert_matches, noise};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const SPARE: u64 = 8 << 20;
@@ -105,8 +105,7 @@ fn recalled(device: &Device) {
         );
         // The bytes can be saved first; meanwhile the loan cannot be given back.
         let reader = loan.memory().lend(0..1).unwrap();
-        let busy = loan.give_back().unwrap_err();
-        assert!(matches!(busy, Error::Device { .. }), "{busy}");
+        assert_matches!(loan.give_back(), Err(Error::Device { .. }));
         drop(reader);
         loan.give_back().unwrap();
     }
@@ -114,10 +113,9 @@ fn recalled(device: &Device) {
 
 fn no_more_than_spare(device: &Device) {
     let lender = lender();
-    let too_much = Loan::ask(device, &lender.path, SPARE + 1, PATIENCE).unwrap_err();
-    assert!(
-        matches!(too_much, Error::NothingToLend { spare: SPARE, .. }),
-        "{too_much}"
+    assert_matches!(
+        Loan::ask(device, &lender.path, SPARE + 1, PATIENCE),
+        Err(Error::NothingToLend { spare: SPARE, .. })
     );
     let nothing = Loan::ask(device, &lender.path, 0, PATIENCE).unwrap_err();
     assert!(matches!(nothing, Error::NothingToLend { .. }), "{nothing}");
@@ -134,12 +132,10 @@ fn lender_dies(device: &Device) {
     let bytes = noise(5, 1 << 20);
     write(device, loan.memory(), &bytes);
     lender.process.kill();
-    let gone = loan.is_recalled().unwrap_err();
-    assert!(matches!(gone, Error::Gone { .. }), "{gone}");
+    assert_matches!(loan.is_recalled(), Err(Error::Gone { .. }));
     // Mapped memory stays mapped: reading it kills no process.
     assert!(read(device, loan.memory(), bytes.len()) == bytes);
-    let gone = loan.give_back().unwrap_err();
-    assert!(matches!(gone, Error::Gone { .. }), "{gone}");
+    assert_matches!(loan.give_back(), Err(Error::Gone { .. }));
 }
 
 fn nonsense(device: &Device) {
