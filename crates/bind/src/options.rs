@@ -178,8 +178,7 @@ impl Options {
             );
         }
         if let Some(directory) = &self.node_local {
-            let limit = self.node_local_limit.unwrap_or(u64::MAX);
-            builder = builder.tier(Tier::node_local(directory).limit(limit));
+            builder = builder.tier(Tier::node_local(directory, self.node_local_limit));
         }
         builder = match self.vault_of_agent()? {
             Some(vault) => builder.tier(Tier::vault(vault)),
@@ -239,7 +238,7 @@ impl Options {
         Ok(Some(way.open().map_err(failed)?))
     }
 
-    fn host_tier(&self) -> Outcome<tierflow_engine::HostCache> {
+    fn host_tier(&self) -> Outcome<tierflow_engine::MemoryCache<HostOptions>> {
         let mut tier = Tier::host(self.host_cache);
         if let Some(growth) = self.host_growth {
             let pace = match growth {

@@ -58,10 +58,12 @@ fn public(api: &str, types: &[&str]) -> BTreeSet<String> {
     let ours = ["drop", "deref", "fmt", "from", "default"];
     let lines = api.lines().filter_map(|line| {
         let (path, _) = line.split_once("fn ")?.1.split_once('(')?;
-        let mut path = path.split("::").skip(1);
+        // Parameters of types have paths of their own.
+        let parts = path.split('<');
+        let plain = parts.map(|part| part.split_once('>').map_or(part, |(_, after)| after));
+        let plain: String = plain.collect();
+        let mut path = plain.split("::").skip(1);
         let (of, name) = (path.next()?, path.next()?);
-        let of = of.split('<').next()?;
-        let name = name.split('<').next()?;
         (types.contains(&of) && !ours.contains(&name)).then(|| format!("{of}::{name}"))
     });
     lines.collect()
@@ -77,9 +79,7 @@ const TYPES: &[&str] = &[
     "Suspension",
     "Notice",
     "Tier",
-    "DeviceCache",
-    "HostCache",
-    "NodeLocal",
+    "MemoryCache",
     "ScratchTier",
     "Group",
 ];

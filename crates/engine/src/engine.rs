@@ -1,7 +1,7 @@
 //! The front door.
 
 use crate::caught::PolicyPanic;
-use crate::closing::ProgressPatience;
+use crate::closing::EndPatience;
 use crate::deadline::Deadline;
 use crate::kind::Kind;
 use crate::lasting::{Damage, ProtectionState};
@@ -250,7 +250,7 @@ impl Drop for Engine {
             return;
         }
         self.shared.stop();
-        let mut patience = ProgressPatience::new(self, self.patience);
+        let mut patience = EndPatience::new(self);
         let mut hangs = false;
         let detached = self.shared.take_threads();
         let workers = std::mem::take(&mut self.workers);

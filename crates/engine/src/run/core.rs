@@ -24,7 +24,7 @@ use hashbrown::HashMap;
 use std::sync::Arc;
 use tierflow_device::{Device, Stream};
 use tierflow_store::container::RegionInfo;
-use tierflow_sync::model::{AtomicBool, AtomicU64, JoinHandle, Mutex, Ordering};
+use tierflow_sync::model::{AtomicBool, AtomicU64, AtomicUsize, JoinHandle, Mutex, Ordering};
 use tierflow_sync::rank;
 use tierflow_tier_alloc::Gate;
 
@@ -174,6 +174,8 @@ pub(crate) struct Shared {
     pub(super) detached: Mutex<Vec<JoinHandle<()>>>,
     /// The engine goes: workers start nothing any more.
     stopping: AtomicBool,
+    /// Copies that threads of the engine make at the moment.
+    copying: AtomicUsize,
     pub(crate) blocked: BlockedTime,
     pub(crate) recorder: Recorder,
     /// Locked while a list of hints is handed over.
@@ -230,6 +232,7 @@ impl Shared {
             contexts,
             detached: Mutex::default(),
             stopping: AtomicBool::new(false),
+            copying: AtomicUsize::new(0),
             blocked: BlockedTime::default(),
             recorder,
             hinting: Mutex::new(()),
@@ -395,6 +398,19 @@ impl Shared {
 
     pub(super) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// Runs a copy on a thread of the engine. Storage may keep it from ending.
+    pub(super) fn count_copy<T>(&self, copy: impl FnOnce() -> T) -> T {
+        self.copying.fetch_add(1, Ordering::Relaxed);
+        let result = copy();
+        self.copying.fetch_sub(1, Ordering::Relaxed);
+        result
+    }
+
+    /// Returns true while a thread of the engine makes a copy.
+    pub(crate) fn is_copying(&self) -> bool {
+        self.copying.load(Ordering::Relaxed) > 0
     }
 
     /// Starts nothing any more, stops every transfer at its next look at its flag, and lets the workers go.

@@ -61,7 +61,7 @@ impl<'r, 'a> SourceRegions<'r, 'a> {
                     }
                     Region::Bytes(bytes) => Part::Bytes(&bytes[within]),
                     // The region is plain.
-                    Region::Named(_) => Part::Bytes(&[]),
+                    Region::Named { .. } => Part::Bytes(&[]),
                 };
                 Ok((at, part))
             });
