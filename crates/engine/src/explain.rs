@@ -1,7 +1,7 @@
 //! Measurements in sentences, and as OpenMetrics text.
 
 use crate::blocked::{Calls, Cause};
-use crate::metrics::{Hop, HopMetrics, Metrics, Waits};
+use crate::metrics::{HopMetrics, Metrics, Waits};
 use std::fmt::{self, Write};
 use std::time::Duration;
 
@@ -44,18 +44,19 @@ impl Metrics {
 
     fn explain_waits(&self, waits: &Waits) -> String {
         let Waits {
+            from,
+            to,
             total,
             before,
             queued,
             moving,
-            longest,
             ..
         } = *waits;
-        let Some(Hop { from, to }) = waits.hop else {
+        if from.is_empty() {
             return format!(
                 "Other calls, which gave memory or versions up, ended {total:.3?} of that."
             );
-        };
+        }
         let hop = self
             .hops
             .iter()
@@ -81,16 +82,16 @@ impl Metrics {
              {} of the run.",
             self.share(busy)
         );
-        if let Some(transferred) = longest.transferred {
-            let version = match longest.version {
+        if let Some(transferred) = waits.transferred {
+            let version = match waits.waiting {
                 Some(version) => format!("version {version}"),
                 None => "all versions".to_owned(),
             };
             // A `String` takes all that is written.
             let _ = write!(
                 text,
-                " The longest, {:.3?} for {version}, ended with {} bytes of version {transferred}, which moved for {:.3?}.",
-                longest.time, longest.bytes, longest.moving
+                " The longest, {:.3?} for {version}, ended with version {transferred}.",
+                waits.longest
             );
         }
         text
@@ -160,7 +161,7 @@ impl Metrics {
             )?;
         }
         let parts = self.waits.iter().flat_map(|waits| {
-            let (from, to) = waits.hop.map_or(("", ""), |hop| (hop.from, hop.to));
+            let (from, to) = (waits.from, waits.to);
             let other = waits.total - waits.before - waits.queued - waits.moving;
             let parts = [
                 ("before", waits.before),
@@ -188,6 +189,29 @@ impl Metrics {
             })
         });
         family(out, "tier_bytes", "gauge", tiers)?;
+        let counts = self.tiers.iter().flat_map(|tier| {
+            let kinds = [
+                ("restores", tier.restores),
+                ("evictions", tier.evictions),
+                ("dropped prefetches", tier.dropped_prefetches),
+                ("damaged", tier.damaged),
+            ];
+            kinds.map(|(kind, copies)| {
+                let labels = format!("tier=\"{}\",kind=\"{kind}\"", tier.name);
+                (labels, copies as f64)
+            })
+        });
+        family(out, "tier_copies", "counter", counts)?;
+        let pruned = [(String::new(), self.pruned as f64)];
+        family(out, "pruned", "counter", pruned)?;
+        let rates = self.compression.iter().flat_map(|compression| {
+            let sides = [
+                ("stage", compression.stage_rate),
+                ("link", compression.link_rate),
+            ];
+            sides.map(|(side, rate)| (format!("side=\"{side}\""), rate as f64))
+        });
+        family(out, "compression_bytes_per_second", "gauge", rates)?;
         let by_hop = |value: fn(&HopMetrics) -> f64| {
             let hops = self.hops.iter();
             hops.map(move |hop| {

@@ -2,7 +2,7 @@
 
 use crate::blocked::CallKind;
 use crate::lasting::Damage;
-use crate::metrics::{Evictions, HopMetrics, Metrics, Reports, TierMetrics};
+use crate::metrics::{HopMetrics, Metrics, Reports, TierMetrics};
 use crate::plan::{Statistics, TierId};
 use crate::run::Medium;
 use crate::{Engine, Version};
@@ -145,12 +145,10 @@ impl Engine {
                         .map_or(0, |storage| storage.unverified()),
                     evictions: counts.evictions,
                     dropped_prefetches: counts.dropped_prefetches,
-                    evicted: Evictions {
-                        for_checkpoints: counts.evicted_for_checkpoints,
-                        for_flushes: counts.evicted_for_flushes,
-                        for_prefetches: counts.evicted_for_prefetches,
-                        for_limits: counts.evicted_for_limits,
-                    },
+                    evicted_for_checkpoints: counts.evicted_for_checkpoints,
+                    evicted_for_flushes: counts.evicted_for_flushes,
+                    evicted_for_prefetches: counts.evicted_for_prefetches,
+                    evicted_for_limits: counts.evicted_for_limits,
                 })
                 .collect(),
             hops: hops
