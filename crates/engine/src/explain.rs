@@ -3,6 +3,8 @@
 use crate::blocked::{Calls, Cause};
 use crate::metrics::{HopMetrics, Metrics, Waits};
 use std::fmt::{self, Write};
+use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 /// Causes below this share of the blocked time have no sentence.
@@ -14,10 +16,13 @@ impl Metrics {
     #[must_use]
     pub fn explain(&self) -> Vec<String> {
         let blocked = self.blocked();
+        let own = self.times(Cause::Plan).total.as_secs_f64();
         let mut sentences = vec![format!(
-            "Calls blocked the application for {blocked:.3?} of {:.3?}, {} of the run.",
+            "Calls blocked the application for {blocked:.3?} of {:.3?}, {} of the run; {:.1}% of that were waits and copies, the rest \
+             the engine's own work.",
             self.running,
-            self.share(blocked)
+            self.share(blocked),
+            100.0 - 100.0 * own / blocked.as_secs_f64().max(1e-9)
         )];
         let mut causes = Cause::ALL.map(|cause| (cause, self.times(cause)));
         causes.sort_by_key(|(_, times)| std::cmp::Reverse(times.total));
@@ -63,15 +68,10 @@ impl Metrics {
             .find(|hop| (hop.from, hop.to) == (from, to));
         let (bytes, busy) = hop.map_or((0, Duration::ZERO), |hop| (hop.bytes, hop.busy));
         let rate = bytes as f64 / busy.as_secs_f64().max(1e-9) / 1e9;
-        let why = if before > total / 2 {
-            match waits.cause {
-                Cause::Arrival => {
-                    "Most of it passed before they were asked for: hint versions earlier, or leave prefetching more room"
-                }
-                _ => {
-                    "Most of it passed before they were asked for: other transfers had to be first"
-                }
-            }
+        let why = if waits.cause == Cause::Arrival && waits.ahead < waits.count.div_ceil(2) {
+            "Most were asked for when the calls came: hint versions earlier, or leave prefetching more room"
+        } else if before > total / 2 {
+            "Most of it passed before they were asked for: other transfers had to be first"
         } else if queued > moving {
             "Most of it they stood behind other transfers of this hop"
         } else {
@@ -108,11 +108,23 @@ impl Metrics {
     pub fn open_metrics(&self) -> String {
         let mut text = String::new();
         // A `String` takes all that is written.
-        let _ = self.write_open_metrics(&mut text);
+        let _ = self.format_open_metrics(&mut text);
         text
     }
 
-    fn write_open_metrics(&self, out: &mut String) -> fmt::Result {
+    /// Replaces a file by the text of [`open_metrics`](Self::open_metrics), in one step: readers such as the text collector of Prometheus's
+    /// node exporter see the old text or the new one. The engine never writes it by itself.
+    ///
+    /// # Errors
+    /// The errors of the file, and of the one beside it with the extension `new` that takes its place.
+    pub fn write_open_metrics(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        let path = path.as_ref();
+        let new = path.with_extension("new");
+        std::fs::write(&new, self.open_metrics())?;
+        std::fs::rename(new, path)
+    }
+
+    fn format_open_metrics(&self, out: &mut String) -> fmt::Result {
         let running = [(String::new(), self.running.as_secs_f64())];
         family(out, "running_seconds", "gauge", running)?;
         let calls = [
@@ -176,6 +188,17 @@ impl Metrics {
             parts.map(|(part, time)| (format!("{labels},part=\"{part}\""), time.as_secs_f64()))
         });
         family(out, "wait_seconds", "counter", parts)?;
+        let counts = self.waits.iter().flat_map(|waits| {
+            let Waits { from, to, .. } = waits;
+            let labels = format!(
+                "cause=\"{}\",from=\"{from}\",to=\"{to}\"",
+                waits.cause.name()
+            );
+            let late = waits.count - waits.ahead;
+            let asked = [("before", waits.ahead), ("with the call", late)];
+            asked.map(|(when, count)| (format!("{labels},asked=\"{when}\""), count as f64))
+        });
+        family(out, "waits", "counter", counts)?;
         let tiers = self.tiers.iter().flat_map(|tier| {
             let kinds = [
                 ("capacity", tier.capacity),

@@ -57,9 +57,11 @@ pub struct Waits {
     pub to: &'static str,
     /// Waits that ended so.
     pub count: u64,
+    /// Those of them whose transfers were asked for before the calls: prefetches, for arrivals.
+    pub ahead: u64,
     /// Sum of their times: of the three that follow if transfers ended the waits.
     pub total: Duration,
-    /// Time before the plan asked for the transfers: for arrivals, hints that came late or not at all.
+    /// Time before the plan asked for the transfers.
     pub before: Duration,
     /// Time for which the transfers then waited for a worker, behind others.
     pub queued: Duration,

@@ -74,13 +74,14 @@ impl Engine {
     /// [Perfetto](https://ui.perfetto.dev) and `chrome://tracing`: a row for each calling thread, with its copies and
     /// waits; one for each worker, with its flushes and prefetches, and arrows from each to the waits that it ended; one for each
     /// tier's evictions. Without a time line
-    /// the file has no rows.
+    /// the file has no rows. In any case it has the counters of [`Metrics::open_metrics`]: `tierflow doctor` reads it.
     ///
     /// # Errors
     /// The errors of the file.
     pub fn write_timeline(&self, path: impl AsRef<Path>) -> std::io::Result<()> {
         let timeline = self.shared.recorder.timeline();
-        let timeline = timeline.unwrap_or_else(|| Timeline::new(0));
+        let mut timeline = timeline.unwrap_or_else(|| Timeline::new(0));
+        timeline.note("metrics", self.metrics().open_metrics());
         let file = std::fs::File::create(path)?;
         timeline.write(std::io::BufWriter::new(file))
     }

@@ -94,6 +94,7 @@ impl<'a> ConsumeSlot<'a> {
             place,
         };
         let is_cached = cached.is_some();
+        let granted = engine.moment();
         let copied = (!is_cached).then(|| engine.shared.cause_of_copy(&grant));
         if copied.is_some() {
             clock.part(Cause::Plan);
@@ -106,6 +107,7 @@ impl<'a> ConsumeSlot<'a> {
         if let Some(cause) = copied {
             clock.part(cause);
         }
+        engine.copied("consume", version, size, granted);
         match loan {
             // The read is reported when it is over.
             Ok(None) => Err(deadline.passed()),
@@ -311,8 +313,13 @@ impl ProduceSlot<'_> {
     }
 
     fn taken_in(&self, clock: CallClock<'_>) {
+        let begun = self.call.engine.moment();
         self.call.written(clock.last(), true);
-        clock.done(self.call.place.size);
+        let bytes = self.call.place.size;
+        self.call
+            .engine
+            .copied("produce", self.call.version, bytes, begun);
+        clock.done(bytes);
     }
 }
 

@@ -75,7 +75,7 @@ fn times<'py>(py: Python<'py>, times: Times) -> PyResult<Bound<'py, PyDict>> {
 
 fn waits<'py>(py: Python<'py>, waits: &Waits) -> PyResult<Bound<'py, PyDict>> {
     Ok(
-        dictionary!(py, waits { from to count waiting transferred }
+        dictionary!(py, waits { from to count ahead waiting transferred }
             cause: waits.cause.name();
             total: waits.total.as_secs_f64();
             before: waits.before.as_secs_f64();

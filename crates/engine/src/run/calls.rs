@@ -3,6 +3,7 @@
 use super::core::Shared;
 use super::desk::{Answer, PendingAnswer, PlanState, Reply, Waiter};
 use super::job::{Direction, Task};
+use super::lock::later;
 use super::waits::WaitInfo;
 use crate::Version;
 use crate::blocked::{Cause, spend};
@@ -89,18 +90,19 @@ impl Shared {
         bytes: u64,
     ) -> Result<Answer, PendingAnswer> {
         let why = WaitInfo::of(&event, bytes);
+        let since_ns = self.recorder.at_ns(at);
         core.desk.own = Some((ticket, None));
-        self.handle_all(core, self.recorder.at_ns(at), [event]);
+        self.handle_all(core, since_ns, [event]);
         if let Some((_, Some(answer))) = core.desk.own.take() {
             return Ok(answer);
         }
-        let (later, answering) = self.later(ticket, why);
+        let (later, answering) = later(ticket, why, since_ns);
         // Turns are counted from 1: whenever it comes, it is not at once.
         let caller = Waiter {
             answering,
             why,
             since: 0,
-            heard_ns: later.since_ns,
+            heard_ns: since_ns,
         };
         core.desk.sleeping.insert(ticket, caller);
         Err(later)

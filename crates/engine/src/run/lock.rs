@@ -142,7 +142,7 @@ impl Shared {
     /// Puts a question to the plan, whose lock another thread has.
     pub(super) fn put(&self, ticket: Ticket, event: Event, bytes: u64) -> PendingAnswer {
         let why = WaitInfo::of(&event, bytes);
-        let (later, answering) = self.later(ticket, why);
+        let (later, answering) = later(ticket, why, self.now_ns());
         let waiter = Waiter {
             answering,
             why,
@@ -208,20 +208,20 @@ impl Shared {
         }
         self.handle_all(core, heard_ns, events);
     }
+}
 
-    /// Where the answer to a question will appear, and the end that sends it.
-    pub(super) fn later(
-        &self,
-        ticket: Ticket,
-        why: Option<WaitInfo>,
-    ) -> (PendingAnswer, ReplySender<Reply>) {
-        let (answering, answer) = answer();
-        let later = PendingAnswer {
-            ticket,
-            answer,
-            why,
-            since_ns: self.now_ns(),
-        };
-        (later, answering)
-    }
+/// Where the answer to a question of this moment will appear, and the end that sends it.
+pub(super) fn later(
+    ticket: Ticket,
+    why: Option<WaitInfo>,
+    since_ns: u64,
+) -> (PendingAnswer, ReplySender<Reply>) {
+    let (answering, answer) = answer();
+    let later = PendingAnswer {
+        ticket,
+        answer,
+        why,
+        since_ns,
+    };
+    (later, answering)
 }

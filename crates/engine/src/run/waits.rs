@@ -90,6 +90,7 @@ impl WaitTable {
                 from,
                 to,
                 count: 0,
+                ahead: 0,
                 total: Duration::ZERO,
                 before: Duration::ZERO,
                 queued: Duration::ZERO,
@@ -104,6 +105,7 @@ impl WaitTable {
         row.count += 1;
         row.total += time;
         if by.is_some() {
+            row.ahead += u64::from(asked < since_ns);
             row.before += ns(at(asked) - since_ns);
             row.queued += ns(at(begun) - at(asked));
             row.moving += ns(until_ns - at(begun));
