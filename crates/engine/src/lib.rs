@@ -30,10 +30,7 @@ pub use engine::{Cache, Engine};
 pub use error::{BuildError, Error, PartError, Result};
 pub use flush::Flush;
 pub use lasting::{Damage, Group, read_piece, read_regions};
-pub use metrics::{
-    CompressionMetrics, Evictions, Hop, HopMetrics, LongestWait, Metrics, Reports, TierMetrics,
-    Waits,
-};
+pub use metrics::{CompressionMetrics, HopMetrics, Metrics, Reports, TierMetrics, Waits};
 pub use notice::Notice;
 pub use region::{Region, RegionMut};
 #[cfg(feature = "stage")]

@@ -10,6 +10,7 @@ mod end;
 mod error;
 mod media;
 mod medium;
+pub mod probe;
 mod record;
 mod route;
 mod straight;

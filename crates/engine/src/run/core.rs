@@ -258,19 +258,23 @@ impl Shared {
 
     /// Hands one event to the plan and its commands to whom they concern.
     pub(super) fn handle(&self, core: &mut PlanState, event: Event) {
-        self.handle_all(core, std::iter::once(event));
+        self.handle_all(core, self.now_ns(), std::iter::once(event));
     }
 
-    /// Hands events of one moment on together.
-    pub(super) fn handle_all(&self, core: &mut PlanState, events: impl IntoIterator<Item = Event>) {
-        let now = self.now_ns();
+    /// Hands events of one moment, on the plan's clock, on together.
+    pub(super) fn handle_all(
+        &self,
+        core: &mut PlanState,
+        now_ns: u64,
+        events: impl IntoIterator<Item = Event>,
+    ) {
         let PlanState { world, desk } = core;
         let mut clerk = CommandDispatcher {
-            now_ns: now,
+            now_ns,
             desk,
             tiers: &self.tiers,
         };
-        let told = world.tell_all(now, events, &mut clerk);
+        let told = world.tell_all(now_ns, events, &mut clerk);
         debug_assert_eq!(told, Ok(()), "the engine reports what is");
         if self.recorder.is_recording() {
             let name = |tier| {
