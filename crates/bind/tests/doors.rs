@@ -233,6 +233,11 @@ fn unknown_keys_and_wrong_values_are_told_apart() {
     assert_eq!(text.as_deref(), Some("flush = soon: write eager or needed"));
 }
 
+/// True if the value is a list of GPUs, and not one of several names.
+fn is_a_list(option: &OptionInfo) -> bool {
+    matches!(option.key, "peers" | "overflow")
+}
+
 /// An example of each kind of value.
 fn example(option: &OptionInfo) -> &'static str {
     match option.kind {
@@ -241,7 +246,7 @@ fn example(option: &OptionInfo) -> &'static str {
         Kind::Seconds => "1.5",
         Kind::Flag => "true",
         Kind::Path | Kind::Paths => "/tmp",
-        Kind::Name(names) if option.key == "peers" => names,
+        Kind::Name(names) if is_a_list(option) => names,
         Kind::Name(names) => names.split(", ").next().unwrap_or_default(),
     }
 }
@@ -252,7 +257,7 @@ fn every_option_of_the_table_can_be_set() {
         let set = Options::default().set(option.key, example(option));
         assert_eq!(set, Some(Ok(())), "{}", option.key);
         if let Kind::Name(names) = option.kind
-            && option.key != "peers"
+            && !is_a_list(option)
         {
             for name in names.split(", ") {
                 let set = Options::default().set(option.key, name);
@@ -288,7 +293,7 @@ fn the_book_has_the_tables() {
             Kind::Flag => "`true`, `false`".to_owned(),
             Kind::Path => "path".to_owned(),
             Kind::Paths => "directories".to_owned(),
-            Kind::Name(names) if option.key == "peers" => format!("`{names}`"),
+            Kind::Name(names) if is_a_list(option) => format!("`{names}`"),
             Kind::Name(names) => format!("`{}`", names.replace(", ", "`, `")),
         };
         let also = match option.also {

@@ -79,6 +79,9 @@ int tf_options_new(tf_options *options);
  *   device_growth     incremental | direct: whether it is mapped in the background or in one call at the start
  *   evict_while_growing  true | false: whether versions give way in a GPU cache that still grows
  *   peers             memory of other GPUs as a tier below: "cuda:1=8GiB, cuda:2=8GiB"
+ *   overflow          bytes by which a group checkpoint is larger than each GPU's cache: "cuda:0=4GiB, cuda:3=2GiB"; of the
+ *                     memory in peers the engine then takes what the schedule sends there
+ *   machine           file of the links' rates for that schedule; measured and written where it is missing
  *   host_cache        bytes of host memory
  *   host_growth       needed | full: whether it is made ready ahead of its use or all of it at once
  *   host_lead         bytes that are pinned ahead of their use

@@ -10,8 +10,9 @@ use tierflow_engine::{AfterRestore, Compression, DirectIo, Flush, PartError};
 use tierflow_redundancy::{Error, Redundancy};
 use tierflow_tier_alloc::DeviceGrowth;
 
+use super::peers::parse as gpus;
 use super::value::{self, Value};
-use super::{Growth, POLICIES, Pool, Ranks, peers};
+use super::{Growth, POLICIES, Pool, Ranks};
 
 /// The kind of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,8 +98,15 @@ options! {
         rust "MemoryCache::growth";
     evict_while_growing(bool) |o, v| o.evict_while_growing = v.flag()?;
         Kind::Flag, "whether versions give way in a GPU cache that still grows", rust "MemoryCache::evict_while_growing";
-    peers(Vec<(Choice, usize)>) |o, v| o.peers = peers(v.text()?)?;
+    peers(Vec<(Choice, usize)>) |o, v| o.peers = gpus(v.text()?)?;
         Kind::Name("cuda:1=8GiB, cuda:2=8GiB"), "memory of other GPUs as a tier below the GPU cache", rust "Tier::peers";
+    overflow(Vec<(Choice, usize)>) |o, v| o.overflow = gpus(v.text()?)?;
+        Kind::Name("cuda:0=4GiB, cuda:3=2GiB"), "the bytes by which each GPU's part of a group checkpoint is larger than its GPU cache: \
+        of the memory in `peers`, the engine then takes what min-time max-flow sends there, and the host cache has the rest; the same \
+        at all engines of the group", rust "Tier::peers", also "Rust: `GroupOverflow` of `tierflow-peers`";
+    machine(Option<PathBuf>) |o, v| o.machine = Some(v.path()?);
+        Kind::Path, "the file of the links' rates for that schedule; they are measured where it is missing, which one engine is to do \
+        before the others open", rust "Tier::peers", also "Rust: `Machine` of `tierflow-peers`";
     host_cache(usize) |o, v| o.host_cache = v.size()?;
         Kind::Bytes, "host memory to keep checkpoints in", rust "EngineBuilder::host_cache Tier::host";
     host_growth(Option<Growth>) |o, v| o.host_growth = v.one_of(&[("needed", None), ("full", Some(Growth::Full))])?;

@@ -39,6 +39,10 @@ impl PeerMemory for Peers {
         &self.medium
     }
 
+    fn part_end(&self, offset: u64) -> u64 {
+        self.cache.part_end(offset)
+    }
+
     fn is_of(&self, device: &Device) -> bool {
         self.cache.memory().device().is_same(device)
     }
