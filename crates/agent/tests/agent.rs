@@ -157,7 +157,11 @@ fn a_damaged_piece_is_named_and_stays_where_it_is() {
     bytes[middle] ^= 1;
     std::fs::write(&path, bytes).unwrap();
     let vault = home.vault(None);
-    assert_matches!(vault.copy(&local.own_piece(3).unwrap()), Err(StoreError::Damaged { path: named, older: Some(0), .. }) if *named == path);
+    assert_matches!(
+        vault.copy(&local.own_piece(3).unwrap()),
+        Err(StoreError::Damaged { path: named, older: Some(0), .. })
+            if *named == path
+    );
     vault.copy(&local.own_piece(0).unwrap()).unwrap();
     assert_eq!(home.external(), [0]);
     drop(vault);

@@ -31,11 +31,11 @@ pub enum Region<'a> {
     Named {
         /// The region.
         region: Box<Region<'a>>,
-        /// Its name.
+        /// The name.
         name: &'a str,
         /// The type of its values.
         element: Element,
-        /// Its extents, slowest first.
+        /// The extents, slowest first.
         shape: &'a [u64],
     },
 }

@@ -171,7 +171,11 @@ fn a_restart_that_never_began_costs_nothing() {
     // Rank 1 is never started on the other nodes.
     let lonely = builder(&home, "b", 0, 2, 2);
     let lonely = lonely.group(Group::new(0, 2, 2).patience(Duration::from_millis(20)));
-    assert_matches!(lonely.build(), Err(Error::Storage(StoreError::Absent { ranks, .. })) if *ranks == [1]);
+    assert_matches!(
+        lonely.build(),
+        Err(Error::Storage(StoreError::Absent { ranks, .. }))
+            if *ranks == [1]
+    );
     assert_eq!(latest(&group(&home, "a", 2, 3)), [Some(3); 2]);
 }
 

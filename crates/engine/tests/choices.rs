@@ -24,7 +24,11 @@ fn what_is_about_lasting_versions_needs_some() {
         (builder().durable_in_order(true), "durable_in_order"),
     ];
     for (builder, method) in cases {
-        assert_matches!(builder.host_cache(1 << 20).build(), Err(Error::Build(BuildError::NothingLasts { what })) if what == method);
+        assert_matches!(
+            builder.host_cache(1 << 20).build(),
+            Err(Error::Build(BuildError::NothingLasts { what }))
+                if *what == method
+        );
     }
 }
 

@@ -236,7 +236,11 @@ fn a_destroyed_head_is_named_too() {
     std::fs::write(&path, bytes).unwrap();
     let engine = builder().node_local(&home.near).build().unwrap();
     assert_eq!(engine.latest(None), Some(3));
-    assert_matches!(restore(&engine, 6), Err(Error::Storage(StoreError::Damaged { path: named, older: Some(3), .. })) if *named == path);
+    assert_matches!(
+        restore(&engine, 6),
+        Err(Error::Storage(StoreError::Damaged { path: named, older: Some(3), .. }))
+            if *named == path
+    );
     checkpoint(&engine, 6, 100);
     engine.wait().unwrap();
     assert_restores(&engine, 6, 100);

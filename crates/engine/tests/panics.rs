@@ -194,7 +194,11 @@ fn vaults() {
     let engine = build().unwrap();
     switches.writes.store(true, Relaxed);
     checkpoint(&engine, 0, MIB).unwrap();
-    assert_matches!(engine.call().within(patience()).wait(), Err(Error::Stalled { cause: Some(cause), .. }) if is_panic(cause, "no writing"));
+    assert_matches!(
+        engine.call().within(patience()).wait(),
+        Err(Error::Stalled { cause: Some(cause), .. })
+            if is_panic(cause, "no writing")
+    );
     switches.writes.store(false, Relaxed);
     engine.call().within(patience()).wait().unwrap();
     for version in 1..6 {

@@ -104,7 +104,11 @@ fn closing_waits_for_the_version_that_was_chosen_and_names_all_that_are_lost() {
     }
     let far = Instant::now() + Duration::from_secs(600);
     assert_eq!(engine.suspend(Some(4), far).unwrap().version(), Some(4));
-    assert_matches!(engine.close(), Err(Error::Lost { versions, .. }) if *versions == [1, 2, 3, 4, 5]);
+    assert_matches!(
+        engine.close(),
+        Err(Error::Lost { versions, .. })
+            if *versions == [1, 2, 3, 4, 5]
+    );
     slow.halt(false);
 }
 

@@ -174,7 +174,11 @@ fn a_damaged_piece_is_not_copied() {
     bytes[LARGE / 2] ^= 1;
     std::fs::write(&path, bytes).unwrap();
     let external = open(far.path());
-    assert_matches!(external.copy(&local.own_piece(2).unwrap()), Err(Error::Damaged { path: named, older: Some(1), .. }) if *named == path);
+    assert_matches!(
+        external.copy(&local.own_piece(2).unwrap()),
+        Err(Error::Damaged { path: named, older: Some(1), .. })
+            if *named == path
+    );
     assert_eq!(numbers(&external), []);
 }
 

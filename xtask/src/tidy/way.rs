@@ -43,8 +43,8 @@ fn links_and_names(row: &str) -> (Vec<String>, Vec<&str>) {
 fn is_defined(text: &str, name: &str) -> bool {
     ["fn", "struct", "enum", "trait"].iter().any(|kind| {
         let follows = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_');
-        let mut found = text.split(&format!("{kind} {name}")).skip(1);
-        found.any(follows)
+        let definition = format!("{kind} {name}");
+        text.split(&definition).skip(1).any(follows)
     })
 }
 
