@@ -176,6 +176,8 @@ pub(crate) struct Shared {
     stopping: AtomicBool,
     pub(crate) blocked: BlockedTime,
     pub(crate) recorder: Recorder,
+    /// Versions that hints named.
+    pub(crate) hinted: AtomicU64,
     /// Locked while a list of hints is handed over.
     pub(crate) hinting: Mutex<(), { rank::CALL }>,
     /// The end of the numbers that were reserved. Locked before the plan.
@@ -232,6 +234,7 @@ impl Shared {
             stopping: AtomicBool::new(false),
             blocked: BlockedTime::default(),
             recorder,
+            hinted: AtomicU64::new(0),
             hinting: Mutex::new(()),
             reserved: Mutex::new(0),
             empties,
