@@ -19,7 +19,7 @@ use trace::Run;
 pub(crate) struct DoctorArguments {
     /// Directories and URLs of object stores in the order of the tiers, which are written to for a second or two each
     places: Vec<PathBuf>,
-    /// What an engine left: the file of `Engine::write_timeline`, or the text of `Metrics::open_metrics`. Several are the ranks of one
+    /// A run: the file of `Engine::write_timeline`, or the text of `Metrics::open_metrics`. Several are the ranks of one
     /// job
     #[arg(long, value_name = "TRACE")]
     application: Vec<PathBuf>,

@@ -225,8 +225,9 @@ impl Metrics {
             })
         });
         family(out, "tier_copies", "counter", counts)?;
-        let pruned = [(String::new(), self.pruned as f64)];
-        family(out, "pruned", "counter", pruned)?;
+        for (name, count) in [("hinted", self.hinted), ("pruned", self.pruned)] {
+            family(out, name, "counter", [(String::new(), count as f64)])?;
+        }
         let rates = self.compression.iter().flat_map(|compression| {
             let sides = [
                 ("stage", compression.stage_rate),

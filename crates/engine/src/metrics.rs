@@ -135,6 +135,8 @@ pub struct Metrics {
     pub waits: Vec<Waits>,
     /// Number of versions by which prefetching was ahead of the restores.
     pub prefetch_distance: PrefetchDistance,
+    /// Versions that hints named, each as often as they did.
+    pub hinted: u64,
     /// Versions discarded because the [retention](crate::EngineBuilder::retention) does not keep them.
     pub pruned: u64,
     /// A number that grows with the bytes that get to tiers that outlive the engine, and with those that other ranks

@@ -9,6 +9,7 @@ use crate::{Engine, Version};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tierflow_plan::timeline::{Timeline, What};
+use tierflow_sync::model::Ordering;
 
 impl Engine {
     /// Returns the newest version held; with `before`, the newest with a smaller number. A new engine on the
@@ -127,6 +128,7 @@ impl Engine {
             causes: blocked.times(),
             waits,
             prefetch_distance,
+            hinted: self.shared.hinted.load(Ordering::Relaxed),
             pruned,
             progress: self.moved(),
             policy_panic: self.policy_panic.get().cloned(),

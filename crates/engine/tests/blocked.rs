@@ -185,12 +185,7 @@ fn a_version_that_no_hint_named_is_fetched_when_it_is_asked_for() {
         .waits
         .iter()
         .filter(|waits| waits.cause == Cause::Arrival);
-    let waits: Vec<_> = waits.collect();
-    assert!(
-        waits.iter().all(|waits| waits.ahead * 2 < waits.count),
-        "{waits:?}"
-    );
-    let total: Duration = waits.iter().map(|waits| waits.total).sum();
+    let total: Duration = waits.map(|waits| waits.total).sum();
     assert_eq!(total, arrival.total, "each wait has what ended it");
 }
 

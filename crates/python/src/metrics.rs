@@ -37,7 +37,7 @@ fn dictionary<'py>(py: Python<'py>, metrics: &Metrics) -> PyResult<Bound<'py, Py
     let ended = metrics.waits.iter().map(|metrics| waits(py, metrics));
     let tiers = metrics.tiers.iter().map(|metrics| tier(py, metrics));
     let hops = metrics.hops.iter().map(|metrics| hop(py, metrics));
-    let all = dictionary!(py, metrics { pruned }
+    let all = dictionary!(py, metrics { hinted pruned }
         checkpoint: calls(py, &metrics.checkpoint)?;
         restore: calls(py, &metrics.restore)?;
         produce: calls(py, &metrics.produce)?;

@@ -34,7 +34,7 @@ pub(crate) struct Machine {
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Place {
     pub(crate) name: String,
-    /// It is a directory of a file system in memory.
+    /// True for a directory of a file system in memory.
     pub(crate) in_memory: bool,
     /// A directory's file system has direct I/O.
     pub(crate) direct_io: bool,

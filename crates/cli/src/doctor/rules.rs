@@ -1,4 +1,4 @@
-//! What can be wrong with a machine or a run, and the sentence that says so: one table.
+//! The faults of machines and runs, and the sentence of each: one table.
 
 use super::Examined;
 use super::machine::Place;
@@ -358,8 +358,12 @@ fn unforeseen(run: &Run) -> f64 {
     }
 }
 
-/// Whether a tenth of what was prefetched had to go again.
+/// Whether there were hints, and what was prefetched by them had to go again as often as a tenth of the restores. Without hints the
+/// engine guesses.
 fn is_misled(run: &Run) -> bool {
+    if run.sum("hinted_total", &[]) == 0.0 {
+        return false;
+    }
     let restores = run.sum("tier_copies_total", &["kind=restores"]);
     run.sum("tier_copies_total", &["kind=dropped prefetches"]) * 10.0 > restores
 }

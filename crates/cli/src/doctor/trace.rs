@@ -25,7 +25,7 @@ struct Sample {
 /// A call of the application. Times are ns.
 #[derive(Debug)]
 pub(crate) struct Call {
-    /// It writes its version; else it reads it.
+    /// True if the call writes its version; false if it reads it.
     pub(crate) writes: bool,
     pub(crate) version: u64,
     pub(crate) bytes: u64,

@@ -178,6 +178,8 @@ pub(crate) struct Shared {
     copying: AtomicUsize,
     pub(crate) blocked: BlockedTime,
     pub(crate) recorder: Recorder,
+    /// Versions that hints named.
+    pub(crate) hinted: AtomicU64,
     /// Locked while a list of hints is handed over.
     pub(crate) hinting: Mutex<(), { rank::CALL }>,
     /// The end of the numbers that were reserved. Locked before the plan.
@@ -235,6 +237,7 @@ impl Shared {
             copying: AtomicUsize::new(0),
             blocked: BlockedTime::default(),
             recorder,
+            hinted: AtomicU64::new(0),
             hinting: Mutex::new(()),
             reserved: Mutex::new(0),
             empties,
