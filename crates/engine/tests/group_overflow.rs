@@ -14,7 +14,7 @@ use tierflow_device::host::{self, LinkCopy, OnLink};
 use tierflow_device::{Device, Memory};
 use tierflow_engine::{Engine, Region, RegionMut, Tier};
 use tierflow_peers::GroupOverflow;
-use tierflow_placement::{Destination, GpuId, Share, Topology};
+use tierflow_peers::placement::{Destination, GpuId, Share, Topology};
 
 const MIB: u64 = 1 << 20;
 

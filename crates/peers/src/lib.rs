@@ -27,3 +27,5 @@ pub use group::GroupOverflow;
 pub use lease::{Borrowed, Lender, Lent, Loan};
 pub use machine::{Gpu, HostLink, Link, Machine};
 pub use overflow::{ConcurrentCopy, Overflow, Remainder, Timings, TransferTarget};
+/// Topologies, problems and schedules, for those who place an overflow.
+pub use tierflow_placement as placement;

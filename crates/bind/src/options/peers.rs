@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use tierflow_device::{Choice, Device, Kind, host, open};
+use tierflow_peers::placement::{GpuId, Share};
 use tierflow_peers::{Effort, Error, GroupOverflow, Machine, Part, PeerCache, calibrate};
-use tierflow_placement::{GpuId, Share};
 
 use super::{Options, value};
 use crate::failure::{Failure, Outcome};
