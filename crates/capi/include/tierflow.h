@@ -413,6 +413,30 @@ int tf_open_metrics(tf_engine engine, char *buffer, size_t size, size_t *length)
 /* Writes the time line to a file that Perfetto and chrome://tracing open. */
 int tf_write_timeline(tf_engine engine, const char *path);
 
+/* ---- comparing histories -------------------------------------------------------------------------------------------- */
+
+/* A region of a rank's part of a version whose values differ between two histories. */
+typedef struct tf_difference {
+    uint64_t version;
+    uint64_t elements;  /* of the region; 0: one history lacks it, or has it with another type or shape */
+    uint64_t differing; /* of them */
+    uint64_t first;     /* the first that differs, counted from 0 in C's order */
+    double largest;     /* distance of two elements; infinite where one of two is no number, and with 0 elements */
+    uint64_t largest_at;
+    uint32_t rank;
+    char region[1028]; /* its name, with a zero */
+} tf_difference;
+
+/*
+ * Compares the versions that two directories, or URLs, have in common, in the order of versions, ranks and regions, and ends once `room`
+ * differences are found: with a room of 1, at the first. `count` is how many there are in `found`.
+ *
+ * `region` is the only region to be compared; "": all. Values differ if they are further apart than `within`, where any two NaN are equal;
+ * below 0: if their bits differ. Blocks whose checksums agree are not read. TF_ARGUMENT: there is no version in common, or versions lie
+ * there compressed or as differences, which the command `tierflow compare` puts together.
+ */
+int tf_compare(const char *left, const char *right, const char *region, double within, tf_difference *found, size_t room, size_t *count);
+
 /* ---- another number of ranks ---------------------------------------------------------------------------------------- */
 
 /*

@@ -5,7 +5,7 @@
 use std::mem::{offset_of, size_of};
 use std::process::Command;
 
-use crate::api::{RawCall, RawCalls, RawMetrics, RawNamed, RawSuspension};
+use crate::api::{RawCall, RawCalls, RawDifference, RawMetrics, RawNamed, RawSuspension};
 use crate::failure::Status;
 use crate::group::RawGroup;
 use crate::memory::RawRegion;
@@ -28,6 +28,7 @@ fn structures_and_codes_are_the_same_in_c() {
         tf_calls is RawCalls: blocked_seconds;
         tf_metrics is RawMetrics: consume restores_from;
         tf_suspension is RawSuspension: newest seconds;
+        tf_difference is RawDifference: largest rank region;
     };
     let codes = [
         ("TF_OK", Status::Ok as usize),

@@ -1,4 +1,4 @@
-"""The mean over all versions of a field, by dask, which reads it row by row."""
+"""The mean over all versions of a field, by dask, which reads each when it is used."""
 
 import sys
 
@@ -12,5 +12,5 @@ with tierflow.Engine(device="host", host_cache="64MiB", external=sys.argv[1]) as
         engine.save(engine.next_version, {"wave": {"u": np.full((100, 50), float(step))}, "time": 0.1 * step})
 
 history = tierflow.Repository(sys.argv[1])
-fields = [da.from_array(history.array(version, "wave/u"), chunks=(25, 50)) for version in history]
+fields = [da.from_array(history.array(version, "wave/u")) for version in history]
 print(da.stack(fields).mean(axis=0).compute().mean())
