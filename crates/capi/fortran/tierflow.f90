@@ -373,7 +373,7 @@ module tierflow
       import :: c_char, c_double, c_int, c_size_t, tf_difference
       character(kind=c_char), intent(in) :: left(*), right(*), region(*)
       real(c_double), value :: within
-      type(tf_difference), intent(out) :: found(*)
+      type(tf_difference), intent(inout) :: found(*)
       integer(c_size_t), value :: room
       integer(c_size_t), intent(out) :: count
     end function
