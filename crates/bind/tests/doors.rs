@@ -59,9 +59,14 @@ fn public(api: &str, types: &[&str]) -> BTreeSet<String> {
     let lines = api.lines().filter_map(|line| {
         let (path, _) = line.split_once("fn ")?.1.split_once('(')?;
         // Parameters of types have paths of their own.
-        let parts = path.split('<');
-        let plain = parts.map(|part| part.split_once('>').map_or(part, |(_, after)| after));
-        let plain: String = plain.collect();
+        let mut depth = 0;
+        let is_outside = |c: &char| {
+            depth += usize::from(*c == '<');
+            let is_outside = depth == 0;
+            depth -= usize::from(*c == '>');
+            is_outside
+        };
+        let plain: String = path.chars().filter(is_outside).collect();
         let mut path = plain.split("::").skip(1);
         let (of, name) = (path.next()?, path.next()?);
         (types.contains(&of) && !ours.contains(&name)).then(|| format!("{of}::{name}"))
