@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tierflow_agent::Way;
 use tierflow_dedup::Tree;
-use tierflow_device::{Choice, Device, open};
+use tierflow_device::{Device, open};
 use tierflow_engine::plan::{Fifo, Lru, Residency, Score};
 use tierflow_engine::{
     AfterRestore, Differences, DirectIo, Engine, EngineBuilder, Group, Retention, Tier,
