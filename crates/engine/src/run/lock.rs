@@ -124,7 +124,7 @@ impl Shared {
         self.tell_at(Instant::now(), event);
     }
 
-    /// As [`tell`](Self::tell), of something that happened just now, at `at`: each reading of the clock takes 50 ns.
+    /// As [`tell`](Self::tell), of something that happened just now, at `at`: a reading of the clock takes some 60 ns.
     pub(crate) fn tell_at(&self, at: Instant, event: Event) {
         if let Some(mut core) = self.try_lock() {
             return self.handle_all(&mut core, self.recorder.at_ns(at), [event]);
