@@ -8,6 +8,10 @@ use tierflow_placement::{
 use crate::cache::{Part, PeerCache, Recall};
 use crate::error::{Error, Result};
 
+/// Bytes of which a GPU's transfers are multiples: an engine cuts checkpoints at multiples of as many or fewer, so that its peers' parts are
+/// used to their ends.
+const GRAIN: u64 = 4 << 20;
+
 /// Memory of peers and the host for one GPU's part in a group checkpoint whose sizes are known.
 ///
 /// Every process of the group asks with the same topology and the same shares, and has the same schedule without a message: a
@@ -58,12 +62,12 @@ impl GroupOverflow {
         shares: &[Share],
     ) -> Result<Self> {
         let granularity = gpus.iter().map(|gpu| gpu.info().granularity as u64);
-        let granularity = granularity.max().unwrap_or(1);
+        let grain = granularity.fold(GRAIN, u64::max);
         let device = gpus.get(from.0).ok_or(Error::NoDevices)?;
         let mut shares = shares.to_vec();
         let mut refusals: Vec<(GpuId, Error)> = Vec::new();
         loop {
-            let problem = Problem::new(topology, &shares)?.aligned_to(granularity)?;
+            let problem = Problem::new(topology, &shares)?.aligned_to(grain)?;
             let schedule = MinTimeMaxFlow::default().schedule(&problem)?;
             let (peers, parts) = parts(gpus, from, &schedule)?;
             let (parts, recalls): (Vec<_>, Vec<_>) = parts.into_iter().unzip();

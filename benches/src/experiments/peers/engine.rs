@@ -17,8 +17,8 @@ use super::Run;
 const MIB: usize = 1 << 20;
 
 /// Rates of the throttled links, in bytes per second: each link to a peer, and the host's that all share.
-const TO_PEER: f64 = 100e6;
-const TO_HOST: f64 = 40e6;
+const TO_PEER: f64 = 200e6;
+const TO_HOST: f64 = 80e6;
 
 /// Bytes of each device's cache, and by how much each one's checkpoint is larger; the others have as much to spare as they have memory.
 const CACHE: usize = 16 * MIB;
@@ -34,7 +34,7 @@ struct Links(Mutex<BTreeMap<(usize, Option<usize>), Instant>>);
 impl Links {
     fn device(self: &Arc<Self>, ordinal: usize) -> Result<Device> {
         let links = Arc::clone(self);
-        let on_link: host::OnLink = Arc::new(move |copy| {
+        let on_link: host::OnLink = Arc::new(move |copy: host::LinkCopy| {
             let (link, rate) = match copy.peer {
                 Some(peer) => ((ordinal, Some(peer)), TO_PEER),
                 // One link to the host for all.
@@ -66,7 +66,7 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
     let devices = (0..OVERFLOW.len()).map(|ordinal| links.device(ordinal));
     let devices = devices.collect::<Result<Vec<_>>>()?;
     let topology = calibrate(&devices, Effort::default().bytes(4 * MIB).trials(2))?.topology()?;
-    let rounds = if run.is_quick() { 1 } else { 5 };
+    let rounds = if run.is_quick() { 1 } else { 3 };
     let shares = OVERFLOW.map(|bytes| match bytes as u64 {
         0 => Share::Spare(256 << 20),
         bytes => Share::Remainder(bytes),
