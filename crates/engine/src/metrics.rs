@@ -57,7 +57,7 @@ pub struct Waits {
     pub to: &'static str,
     /// Waits that ended so.
     pub count: u64,
-    /// Those of them whose transfers were asked for before the calls: prefetches, for arrivals.
+    /// The waits whose transfers were asked for before the calls: prefetches, for arrivals.
     pub ahead: u64,
     /// Sum of their times: of the three that follow if transfers ended the waits.
     pub total: Duration,

@@ -37,7 +37,7 @@ impl Links {
         let on_link: host::OnLink = Arc::new(move |copy: host::LinkCopy| {
             let (link, rate) = match copy.peer {
                 Some(peer) => ((ordinal, Some(peer)), TO_PEER),
-                // One link to the host for all.
+                // All share a link to the host.
                 None => ((0, None), TO_HOST),
             };
             let cost = Duration::from_secs_f64(copy.bytes as f64 / rate);

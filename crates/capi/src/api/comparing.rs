@@ -1,4 +1,4 @@
-//! Where two histories part.
+//! The versions and regions at which two histories part.
 
 use std::ffi::c_char;
 

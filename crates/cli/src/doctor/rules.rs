@@ -358,8 +358,8 @@ fn unforeseen(run: &Run) -> f64 {
     }
 }
 
-/// Whether there were hints, and what was prefetched by them had to go again as often as a tenth of the restores. Without hints the
-/// engine guesses.
+/// Returns true if hinted versions were evicted after their prefetch as often as a tenth of the restores. Without hints the engine
+/// guesses.
 fn is_misled(run: &Run) -> bool {
     if run.sum("hinted_total", &[]) == 0.0 {
         return false;

@@ -210,7 +210,7 @@ impl Shared {
     }
 }
 
-/// Where the answer to a question of this moment will appear, and the end that sends it.
+/// Returns the end at which the answer to a question of this moment will appear, and the end that sends it.
 pub(super) fn later(
     ticket: Ticket,
     why: Option<WaitInfo>,

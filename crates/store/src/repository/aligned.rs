@@ -97,7 +97,7 @@ impl WriteBuffers {
         }
     }
 
-    /// How many threads write a piece.
+    /// The threads that write a piece.
     pub(super) fn most(&self) -> usize {
         self.most
     }
@@ -115,7 +115,7 @@ impl WriteBuffers {
     }
 }
 
-/// One of the [`WriteBuffers`].
+/// A buffer of the [`WriteBuffers`].
 #[derive(Debug)]
 pub(super) struct WriteBuffer<'b> {
     of: &'b WriteBuffers,
