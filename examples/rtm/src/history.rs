@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use tierflow_device::Device;
 use tierflow_engine::{
-    AfterRestore, Bound, Compression, Element, Engine, Metrics, Region, RegionMut, Value,
+    AfterRestore, Bound, Compression, Element, Engine, Metrics, Region, RegionMut, Tier, Value,
 };
 
 use crate::cli::Compress;
@@ -26,6 +26,8 @@ pub struct Tiers<'a> {
     pub host_cache: u64,
     /// Directory for files.
     pub scratch: &'a Path,
+    /// Bytes of files.
+    pub scratch_limit: u64,
     /// How what leaves the fastest tier is compressed, if it is.
     pub compress: Option<Compress>,
     /// The lot of a snapshot that was read.
@@ -68,7 +70,7 @@ impl History {
         let builder = Engine::builder(device)
             .device_cache(bytes(tiers.device_cache)?)
             .host_cache(bytes(tiers.host_cache)?)
-            .scratch(tiers.scratch)
+            .tier(Tier::scratch(tiers.scratch).limit(tiers.scratch_limit))
             .after_restore(tiers.after_restore);
         // The caches are to hold as much as they can.
         let lossless = Compression::lossless(Value::F32).always();

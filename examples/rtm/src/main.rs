@@ -183,6 +183,7 @@ fn run(
             device_cache: args.device_cache,
             host_cache: args.host_cache,
             scratch,
+            scratch_limit: args.scratch_limit,
             compress: args.compress,
             after_restore: match args.recompute {
                 // A snapshot is read once.

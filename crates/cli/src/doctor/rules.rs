@@ -27,7 +27,7 @@ pub(crate) struct Rule {
     test: Test,
 }
 
-/// Where a rule looks. The sentence is `None` where nothing is wrong.
+/// The place that a rule looks at. The sentence is `None` where nothing is wrong.
 enum Test {
     Place(fn(&Place) -> Option<String>),
     Run(fn(&Run) -> Option<String>),
