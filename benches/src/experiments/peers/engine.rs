@@ -56,7 +56,7 @@ impl Links {
 }
 
 /// An engine, and the checkpoint that it is to take in.
-struct Member {
+struct GroupMember {
     engine: Engine,
     state: Memory,
 }
@@ -118,7 +118,7 @@ fn checkpoint(
         let state = device.alloc(CACHE + OVERFLOW[gpu])?;
         let stream = device.stream()?;
         stream.fill(&mut state.lend_mut(0..state.len())?, gpu as u8 + 1)?;
-        members.push(Member {
+        members.push(GroupMember {
             engine: builder.build()?,
             state,
         });
@@ -143,7 +143,7 @@ fn checkpoint(
         threads.into_iter().map(join).collect()
     });
     let blocked = times?.into_iter().max().unwrap_or_default();
-    for Member { engine, state } in &members {
+    for GroupMember { engine, state } in &members {
         let mut back = vec![0; state.len()];
         engine.restore(1, &mut [RegionMut::from(&mut *back)])?;
         ensure!(state.lend(0..state.len())?.bytes()? == back, "bytes differ");

@@ -9,14 +9,14 @@ use std::path::Path;
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) name: String,
-    samples: Vec<Sample>,
+    samples: Vec<Metric>,
     /// The application's calls in their order, if there is a time line.
     pub(crate) calls: Vec<Call>,
 }
 
 /// A line of OpenMetrics text.
 #[derive(Debug)]
-struct Sample {
+struct Metric {
     name: String,
     labels: BTreeMap<String, String>,
     value: f64,
@@ -52,7 +52,7 @@ impl Run {
             Some(trace) => trace["otherData"]["metrics"].as_str().unwrap_or_default(),
             None => &text,
         };
-        let samples: Vec<Sample> = metrics.lines().filter_map(sample).collect();
+        let samples: Vec<Metric> = metrics.lines().filter_map(sample).collect();
         ensure!(
             samples
                 .iter()
@@ -70,7 +70,7 @@ impl Run {
 
     /// The sum of the values of a name whose labels are these, as `cause=wait for room`.
     pub(crate) fn sum(&self, name: &str, labels: &[&str]) -> f64 {
-        let is_it = |sample: &&Sample| {
+        let is_it = |sample: &&Metric| {
             let mut labels = labels.iter().filter_map(|label| label.split_once('='));
             sample.name == name && labels.all(|(key, value)| sample.label(key) == value)
         };
@@ -124,18 +124,18 @@ impl Run {
     }
 }
 
-impl Sample {
+impl Metric {
     fn label(&self, key: &str) -> &str {
         self.labels.get(key).map_or("", String::as_str)
     }
 }
 
 /// Reads `tierflow_name{key="value",…} number`; `None` for other lines. The engine's labels have no quotes and no commas in them.
-fn sample(line: &str) -> Option<Sample> {
+fn sample(line: &str) -> Option<Metric> {
     let (name, rest) = line.strip_prefix("tierflow_")?.split_once('{')?;
     let (labels, value) = rest.split_once("} ")?;
     let labels = labels.split(',').filter_map(|label| label.split_once('='));
-    Some(Sample {
+    Some(Metric {
         name: name.to_owned(),
         labels: labels
             .map(|(key, value)| (key.to_owned(), value.trim_matches('"').to_owned()))

@@ -1,7 +1,7 @@
 //! Calls to the plan that may have to wait: until they are answered, or no longer than their callers want.
 
+use super::call_table::{Answer, PendingAnswer, PlanState, Reply, Waiter};
 use super::core::Shared;
-use super::desk::{Answer, PendingAnswer, PlanState, Reply, Waiter};
 use super::job::{Direction, Task};
 use super::lock::later;
 use super::waits::WaitInfo;
@@ -93,9 +93,9 @@ impl Shared {
     ) -> Result<Answer, PendingAnswer> {
         let why = WaitInfo::of(&event, bytes);
         let since_ns = self.recorder.at_ns(at);
-        core.desk.own = Some((ticket, None));
+        core.calls.own = Some((ticket, None));
         self.handle_all(core, since_ns, [event]);
-        if let Some((_, Some(answer))) = core.desk.own.take() {
+        if let Some((_, Some(answer))) = core.calls.own.take() {
             return Ok(answer);
         }
         let (later, answering) = later(ticket, why, since_ns);
@@ -106,7 +106,7 @@ impl Shared {
             since: 0,
             heard_ns: since_ns,
         };
-        core.desk.sleeping.insert(ticket, caller);
+        core.calls.sleeping.insert(ticket, caller);
         Err(later)
     }
 
@@ -162,7 +162,7 @@ impl Shared {
     /// The workers that carry into a tier from above, or out of it upwards.
     pub(super) fn crew(&self, direction: Direction, tier: TierId) -> Option<Sender<Task>> {
         let core = self.lock();
-        core.desk.ways.queues.get(&(direction, tier.0)).cloned()
+        core.calls.ways.queues.get(&(direction, tier.0)).cloned()
     }
 
     /// The threads that are left to themselves end with the engine, if they can.
@@ -180,7 +180,7 @@ impl Shared {
     /// The caller waits no longer: its answer, if it came at the last moment.
     fn give_up(&self, later: &PendingAnswer) -> Option<Reply> {
         let mut core = self.lock();
-        if core.desk.sleeping.remove(&later.ticket).is_none() {
+        if core.calls.sleeping.remove(&later.ticket).is_none() {
             // It is on its way, and takes no longer than it takes to wake those before.
             drop(core);
             return later.answer.recv(None);

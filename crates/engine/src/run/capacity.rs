@@ -11,7 +11,7 @@ mod pool;
 
 pub(crate) use pool::{Pool, start as start_pool};
 
-pub(super) use notices::{Link, Waiting};
+pub(super) use notices::{NoticeSender, Waiting};
 
 use super::core::Shared;
 use super::medium::Medium;
@@ -92,7 +92,7 @@ struct Keeper<L> {
 }
 
 /// Starts the thread that keeps a tier of `limit` usable bytes within what its lender says. It ends when the engine's core lets go
-/// of its [`Link`], with what `end` makes of the lender: the tier's memory is still there then.
+/// of its [`NoticeSender`], with what `end` makes of the lender: the tier's memory is still there then.
 fn start<L: Lender, R: Send + 'static>(
     shared: &Arc<Shared>,
     tier: TierId,
@@ -113,7 +113,7 @@ fn start<L: Lender, R: Send + 'static>(
     shared.tell(Event::Limit { tier, bytes: limit });
     let mut core = shared.lock();
     let capacity = core.plan().statistics().tiers[tier.0].capacity;
-    core.desk.links.push(Link {
+    core.calls.notices.push(NoticeSender {
         notices: Arc::clone(&notices),
         scarce,
         told: None,
@@ -149,7 +149,7 @@ impl<L: Lender> Keeper<L> {
             }
             if let Err(error) = self.look(&shared) {
                 // The tier keeps the memory that it has.
-                shared.lock().desk.last_failure = Some(Arc::new(error));
+                shared.lock().calls.last_failure = Some(Arc::new(error));
             }
             drop(shared);
             let again = (self.beyond == Beyond::Empty).then_some(AGAIN);

@@ -2,9 +2,9 @@
 
 use super::Stage;
 use super::bypass::LinkLookup;
+use super::call_table::{Answer, CallTable, Grant, PlanState, Reply, WakeList, Ways};
 use super::commits;
 use super::context::{Pieces, TierContext, Tiers, TransferError};
-use super::desk::{Answer, CallTable, Grant, PlanState, Reply, WakeList, Ways};
 use super::empties::Empties;
 use super::housekeeping::Housekeeping;
 use super::job::{Direction, Job, Task};
@@ -31,19 +31,19 @@ use tierflow_tier_alloc::Gate;
 /// Does what the plan says: hands transfers to workers, and answers to those who wait for them.
 struct CommandDispatcher<'a> {
     now_ns: u64,
-    desk: &'a mut CallTable,
+    calls: &'a mut CallTable,
     tiers: &'a [TierState],
 }
 
 impl CommandDispatcher<'_> {
     fn tell(&mut self, ticket: Ticket, answer: Answer) {
-        if let Some((own, mine)) = &mut self.desk.own
+        if let Some((own, mine)) = &mut self.calls.own
             && *own == ticket
         {
             *mine = Some(answer);
-        } else if let Some(caller) = self.desk.sleeping.remove(&ticket) {
-            let at_once = caller.since == self.desk.turn;
-            let by = self.desk.ended.as_deref().filter(|_| !at_once);
+        } else if let Some(caller) = self.calls.sleeping.remove(&ticket) {
+            let at_once = caller.since == self.calls.turn;
+            let by = self.calls.ended.as_deref().filter(|_| !at_once);
             let told = Reply {
                 answer,
                 at_once,
@@ -59,9 +59,9 @@ impl CommandDispatcher<'_> {
                     until_ns: told.answered_ns,
                     by,
                 };
-                self.desk.waits.add(wait, self.tiers);
+                self.calls.waits.add(wait, self.tiers);
             }
-            self.desk.woken.push(caller.answering, told);
+            self.calls.woken.push(caller.answering, told);
         }
     }
 }
@@ -94,11 +94,11 @@ impl Executor for CommandDispatcher<'_> {
             (Some(from), _) => (Direction::Up, from.0),
             (None, _) => return,
         };
-        let Some(queue) = self.desk.ways.queues.get(&way) else {
+        let Some(queue) = self.calls.ways.queues.get(&way) else {
             return;
         };
         let (direction, tier) = way;
-        let commits = self.desk.ways.commits.get(&tier);
+        let commits = self.calls.ways.commits.get(&tier);
         let commits = commits.filter(|_| {
             direction == Direction::Down && commits::may_be_committed(self.tiers, &transfer)
         });
@@ -106,11 +106,11 @@ impl Executor for CommandDispatcher<'_> {
         if let (Direction::Down, Some(kept)) = (direction, tier.and_then(|t| t.medium.kept())) {
             kept.expect(transfer.version);
         }
-        let turn = self.desk.encodings;
-        self.desk.encodings += u64::from(matches!(transfer.coding, Coding::Encode { .. }));
+        let turn = self.calls.encodings;
+        self.calls.encodings += u64::from(matches!(transfer.coding, Coding::Encode { .. }));
         let job = Arc::new(Job::new(transfer, turn, self.now_ns));
         let carried = Arc::clone(&job);
-        self.desk.carried.insert(job.transfer.id, carried);
+        self.calls.carried.insert(job.transfer.id, carried);
         match commits {
             Some(commits) => commits.put(job),
             // The workers leave only when this sender is dropped.
@@ -119,7 +119,7 @@ impl Executor for CommandDispatcher<'_> {
     }
 
     fn cancel(&mut self, id: TransferId) {
-        if let Some(job) = self.desk.carried.get(&id) {
+        if let Some(job) = self.calls.carried.get(&id) {
             job.cancelled.store(true, Ordering::Relaxed);
         }
     }
@@ -129,10 +129,10 @@ impl Executor for CommandDispatcher<'_> {
     }
 
     fn released(&mut self, tier: TierId, bytes: u64) {
-        if let Some(waiting) = &self.desk.resizing {
+        if let Some(waiting) = &self.calls.resizing {
             waiting.released(tier, bytes);
         }
-        for link in &self.desk.links {
+        for link in &self.calls.notices {
             link.released(tier, bytes);
         }
     }
@@ -271,10 +271,10 @@ impl Shared {
         now_ns: u64,
         events: impl IntoIterator<Item = Event>,
     ) {
-        let PlanState { world, desk } = core;
+        let PlanState { world, calls } = core;
         let mut clerk = CommandDispatcher {
             now_ns,
-            desk,
+            calls,
             tiers: &self.tiers,
         };
         let told = world.tell_all(now_ns, events, &mut clerk);
@@ -288,7 +288,7 @@ impl Shared {
             let evictions = world.plan_mut().take_evictions();
             self.recorder.evicted(&evictions, name);
         }
-        for link in &mut desk.links {
+        for link in &mut calls.notices {
             link.look(world.plan().free(link.tier()));
         }
     }
@@ -380,7 +380,7 @@ impl Shared {
 
     /// The workers are gone, and what they had not begun with them: what is left to give up and to remove.
     pub(crate) fn clear_up(&self) {
-        let ids: Vec<_> = self.lock().desk.carried.keys().copied().collect();
+        let ids: Vec<_> = self.lock().calls.carried.keys().copied().collect();
         for id in ids {
             self.carried(id, Err(TransferError::CANCELLED));
         }
@@ -424,18 +424,19 @@ impl Shared {
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
         let mut core = self.lock();
-        let desk = &mut core.desk;
-        desk.carried
+        let calls = &mut core.calls;
+        calls
+            .carried
             .values()
             .for_each(|job| job.cancelled.store(true, Ordering::Relaxed));
-        desk.ways = Ways::default();
+        calls.ways = Ways::default();
         self.housekeeping.close();
         let kept = self.tiers.iter().filter_map(|tier| tier.medium.kept());
         kept.for_each(|kept| kept.close());
         if let Some(stage) = &self.stage {
             stage.close();
         }
-        desk.links.clear();
+        calls.notices.clear();
     }
 
     /// Runs `copy` with a context of the caller's own, ahead of the pinning of host memory, which stalls every copy.

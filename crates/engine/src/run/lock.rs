@@ -5,8 +5,8 @@
 //! sleeps for it that only has something to tell. Callers that the plan answers are woken once the lock is open again: to wake a
 //! thread takes as long as to decide what it waits for.
 
+use super::call_table::{PendingAnswer, PlanState, Reply, Waiter, WakeList};
 use super::core::Shared;
-use super::desk::{PendingAnswer, PlanState, Reply, Waiter, WakeList};
 use super::waits::WaitInfo;
 use crate::blocked::{Cause, spend_on};
 use crate::plan::{Event, Ticket};
@@ -76,7 +76,7 @@ impl Drop for DrainOnDrop<'_> {
 
 impl Drop for PlanGuard<'_> {
     fn drop(&mut self) {
-        self.woken = std::mem::take(&mut self.core.desk.woken);
+        self.woken = std::mem::take(&mut self.core.calls.woken);
     }
 }
 
@@ -178,7 +178,7 @@ impl Shared {
                 break;
             };
             self.hear(&mut core);
-            let woken = std::mem::take(&mut core.desk.woken);
+            let woken = std::mem::take(&mut core.calls.woken);
             drop(core);
             drop(woken);
             is_heard = true;
@@ -188,12 +188,12 @@ impl Shared {
     }
 
     fn hear(&self, core: &mut PlanState) {
-        core.desk.turn += 1;
+        core.calls.turn += 1;
         if self.tray.is_empty() {
             return;
         }
         let put = self.tray.take();
-        let (since, heard_ns) = (core.desk.turn, self.now_ns());
+        let (since, heard_ns) = (core.calls.turn, self.now_ns());
         let mut events = Vec::with_capacity(put.len());
         for QueuedEvent { event, caller } in put {
             if let Some((ticket, waiter)) = caller {
@@ -202,7 +202,7 @@ impl Shared {
                     heard_ns,
                     ..waiter
                 };
-                core.desk.sleeping.insert(ticket, waiter);
+                core.calls.sleeping.insert(ticket, waiter);
             }
             events.push(event);
         }

@@ -15,7 +15,7 @@
 //! | `pending` | which work of the application's streams must be over first? |
 //! | `capacity` | how large is a tier whose memory others want, too? |
 //! | `lock` | how do events come to the plan, and answers to callers? |
-//! | `desk` | who waits for what, and where do transfers go? |
+//! | `call_table` | who waits for what, and where do transfers go? |
 //! | `core` | what does the plan say, and who must hear it? |
 //! | `calls` | who waits for the plan's answer, and how long? |
 //! | `damage` | what is read where a copy cannot be? |
@@ -39,6 +39,7 @@
 //! should the plan ever hand out bytes in use, the loan is refused, and the call or transfer fails instead of the data.
 
 mod bypass;
+mod call_table;
 mod calls;
 mod capacity;
 mod commits;
@@ -46,7 +47,6 @@ mod committer;
 mod context;
 mod core;
 mod damage;
-mod desk;
 mod detached;
 mod direct;
 mod empties;
@@ -77,11 +77,11 @@ mod worker;
 
 pub(crate) use self::core::{EngineParts, Shared};
 pub(crate) use self::suspend::{SuspendChoice, SuspendTicket, hear_turns};
+pub(crate) use call_table::{Answer, Grant, Ways};
 pub(crate) use capacity::{PeerMemory, Pool, start_peers, start_pool};
 pub(crate) use commits::{COMMITTED, gathering};
 pub(crate) use committer::start as start_committer;
 pub(crate) use context::{Pieces, TierContext};
-pub(crate) use desk::{Answer, Grant, Ways};
 pub(crate) use detached::work_until;
 pub(crate) use direct::find as find_direct;
 pub(crate) use empties::Empties;

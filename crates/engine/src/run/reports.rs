@@ -17,11 +17,11 @@ impl Shared {
         let mut core = self.lock();
         let ids: Vec<TransferId> = ids.collect();
         for id in &ids {
-            core.desk.ended = core.desk.carried.remove(id);
+            core.calls.ended = core.calls.carried.remove(id);
         }
         let done = |id| Event::TransferDone { id, stored: None };
         self.handle_all(&mut core, self.now_ns(), ids.into_iter().map(done));
-        core.desk.ended = None;
+        core.calls.ended = None;
     }
 
     /// A worker made something of a version, or takes it down as it is. Returns where it is to lie.
@@ -45,14 +45,14 @@ impl Shared {
     /// A worker reports how a transfer ended.
     pub(super) fn carried(&self, id: TransferId, outcome: Result<Option<Stored>, TransferError>) {
         let mut core = self.lock();
-        core.desk.ended = core.desk.carried.remove(&id);
+        core.calls.ended = core.calls.carried.remove(&id);
         let mut warning = None;
         let event = match outcome {
             Ok(stored) => Event::TransferDone { id, stored },
             Err(TransferError { end: why, error }) => {
                 if let Some(error) = error.map(Arc::new) {
-                    core.desk.last_failure = Some(Arc::clone(&error));
-                    let is_due = core.desk.warned.is_none_or(|at| at.elapsed() > QUIET);
+                    core.calls.last_failure = Some(Arc::clone(&error));
+                    let is_due = core.calls.warned.is_none_or(|at| at.elapsed() > QUIET);
                     // A source that is damaged is counted, and has a name in `Engine::damage` or the restore that fails.
                     let is_target = matches!(why, TransferFailure::Destination);
                     warning = (is_due && is_target).then_some(error);
@@ -61,10 +61,10 @@ impl Shared {
             }
         };
         if warning.is_some() {
-            core.desk.warned = Some(Instant::now());
+            core.calls.warned = Some(Instant::now());
         }
         self.handle(&mut core, event);
-        core.desk.ended = None;
+        core.calls.ended = None;
         drop(core);
         // A subscriber may be slow, and may call the engine.
         if let Some(error) = warning {

@@ -33,7 +33,7 @@ impl Shared {
         let (sender, released) = unbounded();
         let limit = {
             let mut core = self.lock();
-            core.desk.resizing = Some(Waiting {
+            core.calls.resizing = Some(Waiting {
                 tier,
                 released: sender,
             });
@@ -42,7 +42,7 @@ impl Shared {
             core.plan().statistics().tiers[tier.0].limit
         };
         let is_empty = limit >= memory || is_released(&released, limit, deadline);
-        self.lock().desk.resizing = None;
+        self.lock().calls.resizing = None;
         if !is_empty {
             resized.owed.insert(tier.0, memory);
             let what = Awaited::Resize(self.tiers[tier.0].kind.name());

@@ -1,7 +1,7 @@
 //! Which version can be durable in time, as the plan foresees it, and that the plan is told to see to it.
 
+use super::call_table::{Answer, PendingAnswer};
 use super::core::Shared;
-use super::desk::{Answer, PendingAnswer};
 use super::medium::TierState;
 use super::waits::WaitInfo;
 use crate::Version;

@@ -60,14 +60,14 @@ pub(super) const NONE: u64 = u64::MAX;
 
 /// The plan's end of the notices.
 #[derive(Debug)]
-pub(in crate::run) struct Link {
+pub(in crate::run) struct NoticeSender {
     pub(super) notices: Arc<Notices>,
     /// With fewer free bytes, the tier fills: 0 where the lender does not ask.
     pub(super) scarce: u64,
     pub(super) told: Option<Instant>,
 }
 
-impl Link {
+impl NoticeSender {
     pub(in crate::run) fn tier(&self) -> TierId {
         self.notices.tier
     }
@@ -98,7 +98,7 @@ impl Link {
     }
 }
 
-impl Drop for Link {
+impl Drop for NoticeSender {
     fn drop(&mut self) {
         // The engine ends, and so does the thread.
         self.notices.bell.ring();

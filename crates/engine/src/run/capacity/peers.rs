@@ -86,7 +86,7 @@ impl Lender for PeerLender {
         match self.0.give_back() {
             // A part could not be moved up, and is gone.
             Err(error) if self.0.wanted().is_none() => {
-                shared.lock().desk.last_failure = Some(Arc::new(error.into()));
+                shared.lock().calls.last_failure = Some(Arc::new(error.into()));
                 Ok(self.0.usable() as u64)
             }
             given => Ok(given? as u64),

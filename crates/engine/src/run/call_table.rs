@@ -1,6 +1,6 @@
 //! The plan behind its lock, the calls that sleep, and the transfers under way.
 
-use super::capacity::{Link, Waiting};
+use super::capacity::{NoticeSender, Waiting};
 use super::commits::Commits;
 use super::job::{Direction, Job, Task};
 use super::waits::{WaitInfo, WaitTable};
@@ -116,7 +116,7 @@ pub(crate) struct Ways {
 #[derive(Debug)]
 pub(crate) struct PlanState {
     pub(super) world: World,
-    pub(super) desk: CallTable,
+    pub(super) calls: CallTable,
 }
 
 /// The calls that sleep, and the transfers under way.
@@ -134,7 +134,7 @@ pub(super) struct CallTable {
     pub(super) waits: WaitTable,
     pub(super) ways: Ways,
     /// Who keeps tiers as large as others let them be.
-    pub(super) links: Vec<Link>,
+    pub(super) notices: Vec<NoticeSender>,
     /// The last failure of a transfer: why a tier takes no more.
     pub(super) last_failure: Option<Arc<Error>>,
     /// The time of the last warning of a failed transfer.
@@ -151,13 +151,13 @@ pub(super) struct CallTable {
 
 impl PlanState {
     pub(super) fn new(world: World, ways: Ways) -> Self {
-        let desk = CallTable {
+        let calls = CallTable {
             sleeping: HashMap::new(),
             carried: HashMap::new(),
             ended: None,
             waits: WaitTable::default(),
             ways,
-            links: Vec::new(),
+            notices: Vec::new(),
             last_failure: None,
             warned: None,
             resizing: None,
@@ -166,7 +166,7 @@ impl PlanState {
             woken: WakeList::default(),
             turn: 0,
         };
-        Self { world, desk }
+        Self { world, calls }
     }
 
     pub(crate) fn plan(&self) -> &Plan {
@@ -175,10 +175,10 @@ impl PlanState {
 
     /// Returns the waits of callers so far, by what ended them.
     pub(crate) fn waits(&self) -> Vec<Waits> {
-        self.desk.waits.read()
+        self.calls.waits.read()
     }
 
     pub(crate) fn last_failure(&self) -> Option<Arc<Error>> {
-        self.desk.last_failure.clone()
+        self.calls.last_failure.clone()
     }
 }
