@@ -5,7 +5,9 @@
 use std::mem::{offset_of, size_of};
 use std::process::Command;
 
-use crate::api::{RawCall, RawCalls, RawMetrics, RawNamed, RawSuspension};
+use crate::api::{
+    RawAction, RawCall, RawCalls, RawMachine, RawMetrics, RawNamed, RawSuspension, RawTier,
+};
 use crate::failure::Status;
 use crate::group::RawGroup;
 use crate::memory::RawRegion;
@@ -28,6 +30,9 @@ fn structures_and_codes_are_the_same_in_c() {
         tf_calls is RawCalls: blocked_seconds;
         tf_metrics is RawMetrics: consume restores_from;
         tf_suspension is RawSuspension: newest seconds;
+        tf_tier is RawTier: up;
+        tf_machine is RawMachine: tiers count;
+        tf_action is RawAction: to;
     };
     let codes = [
         ("TF_OK", Status::Ok as usize),

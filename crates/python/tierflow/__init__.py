@@ -43,6 +43,7 @@ from ._options import Redundancy, Retention
 from ._tierflow import (
     ConsumeSlot,
     HostPool,
+    Machine,
     Notice,
     ProduceSlot,
     Suspension,
@@ -61,6 +62,7 @@ __all__ = [
     "Engine",
     "ForkedError",
     "HostPool",
+    "Machine",
     "Metrics",
     "NoRoomError",
     "Notice",
