@@ -1,4 +1,4 @@
-//! Helpers of tests of several crates: processes that do something beside a test, and are killed.
+//! Helpers of tests of several crates: bytes, random numbers, and processes that do something beside a test and are killed.
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -8,9 +8,58 @@
 )]
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
+
+/// Asserts that a value matches a pattern; the failure shows the value.
+#[macro_export]
+macro_rules! assert_matches {
+    ($value:expr, $($pattern:tt)+) => {
+        match &$value {
+            $($pattern)+ => {}
+            other => panic!("{other:?} is no {}", stringify!($($pattern)+)),
+        }
+    };
+}
+
+/// Returns bytes that nothing makes smaller, others for each seed.
+#[must_use]
+pub fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut word = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut bytes = vec![0; length];
+    for chunk in bytes.chunks_mut(8) {
+        word ^= word << 13;
+        word ^= word >> 7;
+        word ^= word << 17;
+        chunk.copy_from_slice(&word.to_le_bytes()[..chunk.len()]);
+    }
+    bytes
+}
+
+/// Returns a number below `below`, from a sequence that `seed` begins.
+#[must_use]
+pub fn random(seed: &mut u64, below: u64) -> u64 {
+    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+    (*seed >> 33) % below
+}
+
+/// Copies a directory with all that is in it.
+///
+/// # Panics
+/// If the file system refuses.
+pub fn copy_directory(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy_directory(&entry.path(), &target),
+            false => drop(std::fs::copy(entry.path(), target).unwrap()),
+        }
+    }
+}
 
 /// The test binary that runs, started again to run the test of this name (with its modules) alone, ignored or not. What
 /// that one is to do as a process of its own it finds in variables that the caller sets.

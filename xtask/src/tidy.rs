@@ -3,6 +3,7 @@
 pub(crate) mod files;
 mod rooms;
 mod tree;
+mod way;
 
 use std::process::Command;
 
@@ -32,6 +33,10 @@ pub(crate) fn run() -> Result<()> {
         ("ignored tests say what they need", files::ignored(&files)),
         ("files end with a newline", files::no_newline(&files)),
         ("plain words", words::complaints(&workspace, &files)?),
+        (
+            "a checkpoint takes the way that the book names",
+            way::complaints(&files),
+        ),
         (
             "the book's chapters exist",
             files::chapters(&workspace.workspace_root)?,

@@ -15,6 +15,7 @@ use tierflow_placement::{Greedy, LocalOnly, MinTimeMaxFlow, Strategy};
 use super::Run;
 
 mod checkpoint;
+mod engine;
 mod lender;
 mod processes;
 
@@ -88,6 +89,8 @@ pub(crate) fn run(run: &mut Run) -> Result<()> {
     clock.stage("between processes");
     let schedule = MinTimeMaxFlow::default().schedule(&problem)?;
     processes::measure(run, &clock, &group, &schedule)?;
+    clock.stage("from engines");
+    engine::measure(run)?;
     clock.stage("done");
     Ok(())
 }

@@ -13,6 +13,7 @@ use std::path::Path;
 use tierflow_agent::{Client, Error, Settings, serve};
 use tierflow_engine::Error as EngineError;
 use tierflow_store::{Error as StoreError, Options, Repository, Vault};
+use tierflow_testing::assert_matches;
 
 #[test]
 fn an_engine_waits_for_what_the_agent_brings() {
@@ -156,10 +157,10 @@ fn a_damaged_piece_is_named_and_stays_where_it_is() {
     bytes[middle] ^= 1;
     std::fs::write(&path, bytes).unwrap();
     let vault = home.vault(None);
-    let error = vault.copy(&local.own_piece(3).unwrap()).unwrap_err();
-    assert!(
-        matches!(&error, StoreError::Damaged { path: named, older: Some(0), .. } if *named == path),
-        "{error}"
+    assert_matches!(
+        vault.copy(&local.own_piece(3).unwrap()),
+        Err(StoreError::Damaged { path: named, older: Some(0), .. })
+            if *named == path
     );
     vault.copy(&local.own_piece(0).unwrap()).unwrap();
     assert_eq!(home.external(), [0]);
@@ -223,16 +224,12 @@ fn external_storage_that_is_not_there_yet_is_tried_again() {
     let mut agent = home.agent(&[]);
     let engine = home.engine(home.vault(None));
     home.checkpoint(&engine, 1);
-    let error = engine.wait().unwrap_err();
-    assert!(
-        matches!(
-            &error,
-            EngineError::Stalled {
-                versions: 1,
-                cause: Some(_)
-            }
-        ),
-        "{error}"
+    assert_matches!(
+        engine.wait(),
+        Err(EngineError::Stalled {
+            versions: 1,
+            cause: Some(_)
+        })
     );
     std::fs::create_dir_all(home.far.parent().unwrap()).unwrap();
     drop(engine);

@@ -16,7 +16,7 @@ use tierflow_agent::Way;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Region, RegionMut, Retention, Tier};
 use tierflow_store::{Options, Repository};
-use tierflow_testing::{Process, this_test};
+use tierflow_testing::{Process, random, this_test};
 
 const CHILD: &str = "TIERFLOW_KILLS_SCRATCH";
 /// What the application keeps: of the versions reported durable, the newest of these are there.
@@ -58,12 +58,6 @@ fn child() {
             output.flush().unwrap();
         }
     }
-}
-
-/// A number below `below`, from a sequence that `seed` begins.
-fn random(seed: &mut u64, below: u64) -> u64 {
-    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-    (*seed >> 33) % below
 }
 
 /// Runs the application until it is killed, and kills the agent on the way if `agent` is given. Returns what it reported.

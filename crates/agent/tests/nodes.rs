@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 use tierflow_agent::Way;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Region, RegionMut, Tier};
-use tierflow_testing::{Process, this_test};
+use tierflow_testing::{Process, random, this_test};
 
 const CHILD: &str = "TIERFLOW_NODES_RUN";
 
@@ -30,7 +30,7 @@ fn engine(home: &Home, limit: u64) -> Engine {
     let device = open(Choice::Host).unwrap();
     Engine::builder(&device)
         .host_cache(8 << 20)
-        .tier(Tier::node_local(&home.near).limit(limit))
+        .tier(Tier::node_local(&home.near, limit))
         .tier(Tier::vault(vault.open().unwrap()))
         .build()
         .unwrap()
@@ -62,11 +62,6 @@ fn child() {
             output.flush().unwrap();
         }
     }
-}
-
-fn random(seed: &mut u64, below: u64) -> u64 {
-    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-    (*seed >> 33) % below
 }
 
 fn restored(engine: &Engine, version: u64) -> Vec<u8> {

@@ -1,5 +1,6 @@
 //! Options of an engine, by name.
 
+mod peers;
 mod table;
 mod value;
 
@@ -9,12 +10,11 @@ use std::time::Duration;
 
 use tierflow_agent::Way;
 use tierflow_dedup::Tree;
-use tierflow_device::{Choice, Device, open};
+use tierflow_device::{Device, open};
 use tierflow_engine::plan::{Fifo, Lru, Residency, Score};
 use tierflow_engine::{
     AfterRestore, Differences, DirectIo, Engine, EngineBuilder, Group, Retention, Tier,
 };
-use tierflow_peers::{Part, PeerCache};
 use tierflow_redundancy::{Directory, NodeProtection, Redundancy, Transport};
 use tierflow_store::{Collective, Place, Vault};
 use tierflow_tier_alloc::{DeviceOptions, HostOptions, HostPool, Pace, PoolOptions};
@@ -157,14 +157,8 @@ impl Options {
             .timeline(self.timeline)
             .direct_io(self.direct_io.unwrap_or(DirectIo::Never))
             .closing_patience(self.closing_patience());
-        if !self.peers.is_empty() {
-            let parts = self.peers.iter().map(|(peer, bytes)| {
-                let (part, _never_recalled) = Part::on(&open(*peer)?, *bytes);
-                Ok(part)
-            });
-            let parts = parts.collect::<Outcome<_>>()?;
-            let failed = |error: tierflow_peers::Error| Failure::argument(error.to_string());
-            builder = builder.tier(Tier::peers(PeerCache::new(&device, parts).map_err(failed)?));
+        if let Some(cache) = self.peer_cache(&device)? {
+            builder = builder.tier(Tier::peers(cache));
         }
         if let Some(directories) = self.scratch.as_deref() {
             let tier = match directories {
@@ -178,8 +172,7 @@ impl Options {
             );
         }
         if let Some(directory) = &self.node_local {
-            let limit = self.node_local_limit.unwrap_or(u64::MAX);
-            builder = builder.tier(Tier::node_local(directory).limit(limit));
+            builder = builder.tier(Tier::node_local(directory, self.node_local_limit));
         }
         builder = match self.vault_of_agent()? {
             Some(vault) => builder.tier(Tier::vault(vault)),
@@ -239,7 +232,7 @@ impl Options {
         Ok(Some(way.open().map_err(failed)?))
     }
 
-    fn host_tier(&self) -> Outcome<tierflow_engine::HostCache> {
+    fn host_tier(&self) -> Outcome<tierflow_engine::MemoryCache<HostOptions>> {
         let mut tier = Tier::host(self.host_cache);
         if let Some(growth) = self.host_growth {
             let pace = match growth {
@@ -326,15 +319,3 @@ trait With: Sized {
 }
 
 impl With for EngineBuilder {}
-
-/// Devices and their bytes: `cuda:1=8GiB, cuda:2=8GiB`.
-fn peers(text: &str) -> Result<Vec<(Choice, usize)>, String> {
-    let each = text.split(',').map(|one| {
-        let (peer, bytes) = one
-            .split_once('=')
-            .ok_or("write such as cuda:1=8GiB, cuda:2=8GiB")?;
-        let bytes = usize::try_from(value::bytes(bytes.trim())?).map_err(|e| e.to_string())?;
-        Ok((value::device(peer.trim())?, bytes))
-    });
-    each.collect()
-}

@@ -58,10 +58,17 @@ fn public(api: &str, types: &[&str]) -> BTreeSet<String> {
     let ours = ["drop", "deref", "fmt", "from", "default"];
     let lines = api.lines().filter_map(|line| {
         let (path, _) = line.split_once("fn ")?.1.split_once('(')?;
-        let mut path = path.split("::").skip(1);
+        // Parameters of types have paths of their own.
+        let mut depth = 0;
+        let is_outside = |c: &char| {
+            depth += usize::from(*c == '<');
+            let is_outside = depth == 0;
+            depth -= usize::from(*c == '>');
+            is_outside
+        };
+        let plain: String = path.chars().filter(is_outside).collect();
+        let mut path = plain.split("::").skip(1);
         let (of, name) = (path.next()?, path.next()?);
-        let of = of.split('<').next()?;
-        let name = name.split('<').next()?;
         (types.contains(&of) && !ours.contains(&name)).then(|| format!("{of}::{name}"))
     });
     lines.collect()
@@ -77,9 +84,7 @@ const TYPES: &[&str] = &[
     "Suspension",
     "Notice",
     "Tier",
-    "DeviceCache",
-    "HostCache",
-    "NodeLocal",
+    "MemoryCache",
     "ScratchTier",
     "Group",
 ];
@@ -235,6 +240,11 @@ fn unknown_keys_and_wrong_values_are_told_apart() {
     assert_eq!(text.as_deref(), Some("flush = soon: write eager or needed"));
 }
 
+/// True if the value is a list of GPUs, and not one of several names.
+fn is_a_list(option: &OptionInfo) -> bool {
+    matches!(option.key, "peers" | "overflow")
+}
+
 /// An example of each kind of value.
 fn example(option: &OptionInfo) -> &'static str {
     match option.kind {
@@ -243,7 +253,7 @@ fn example(option: &OptionInfo) -> &'static str {
         Kind::Seconds => "1.5",
         Kind::Flag => "true",
         Kind::Path | Kind::Paths => "/tmp",
-        Kind::Name(names) if option.key == "peers" => names,
+        Kind::Name(names) if is_a_list(option) => names,
         Kind::Name(names) => names.split(", ").next().unwrap_or_default(),
     }
 }
@@ -254,7 +264,7 @@ fn every_option_of_the_table_can_be_set() {
         let set = Options::default().set(option.key, example(option));
         assert_eq!(set, Some(Ok(())), "{}", option.key);
         if let Kind::Name(names) = option.kind
-            && option.key != "peers"
+            && !is_a_list(option)
         {
             for name in names.split(", ") {
                 let set = Options::default().set(option.key, name);
@@ -290,7 +300,7 @@ fn the_book_has_the_tables() {
             Kind::Flag => "`true`, `false`".to_owned(),
             Kind::Path => "path".to_owned(),
             Kind::Paths => "directories".to_owned(),
-            Kind::Name(names) if option.key == "peers" => format!("`{names}`"),
+            Kind::Name(names) if is_a_list(option) => format!("`{names}`"),
             Kind::Name(names) => format!("`{}`", names.replace(", ", "`, `")),
         };
         let also = match option.also {

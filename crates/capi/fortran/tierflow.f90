@@ -37,6 +37,15 @@ module tierflow
     real(c_double) :: seconds = 0
   end type
 
+  ! A region whose values differ; `first` and `largest_at` are counted from 0.
+  type, bind(c) :: tf_difference
+    integer(c_int64_t) :: version = 0, elements = 0, differing = 0, first = 0
+    real(c_double) :: largest = 0
+    integer(c_int64_t) :: largest_at = 0
+    integer(c_int32_t) :: rank = 0
+    character(kind=c_char) :: region(1028) = c_null_char
+  end type
+
   type, bind(c) :: tf_calls
     integer(c_int64_t) :: count = 0, bytes = 0
     real(c_double) :: blocked_seconds = 0
@@ -359,6 +368,14 @@ module tierflow
       import :: c_char, c_int, c_int64_t
       integer(c_int64_t), value :: engine
       character(kind=c_char), intent(in) :: path(*)
+    end function
+    integer(c_int) function tf_compare(left, right, region, within, found, room, count) bind(c)
+      import :: c_char, c_double, c_int, c_size_t, tf_difference
+      character(kind=c_char), intent(in) :: left(*), right(*), region(*)
+      real(c_double), value :: within
+      type(tf_difference), intent(inout) :: found(*)
+      integer(c_size_t), value :: room
+      integer(c_size_t), intent(out) :: count
     end function
     integer(c_int) function tf_find(directory, before, version, ranks) bind(c)
       import :: c_char, c_int, c_int32_t, c_int64_t

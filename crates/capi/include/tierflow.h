@@ -79,6 +79,9 @@ int tf_options_new(tf_options *options);
  *   device_growth     incremental | direct: whether it is mapped in the background or in one call at the start
  *   evict_while_growing  true | false: whether versions give way in a GPU cache that still grows
  *   peers             memory of other GPUs as a tier below: "cuda:1=8GiB, cuda:2=8GiB"
+ *   overflow          bytes by which a group checkpoint is larger than each GPU's cache: "cuda:0=4GiB, cuda:3=2GiB"; of the
+ *                     memory in peers the engine then takes what the schedule sends there
+ *   machine           file of the links' rates for that schedule; measured and written where it is missing
  *   host_cache        bytes of host memory
  *   host_growth       needed | full: whether it is made ready ahead of its use or all of it at once
  *   host_lead         bytes that are pinned ahead of their use
@@ -467,6 +470,30 @@ int tf_schedule_times(tf_schedule schedule, double *expected, double *bound);
 int tf_schedule_next(tf_schedule schedule, tf_action *action);
 
 int tf_schedule_free(tf_schedule schedule);
+
+/* ---- comparing histories -------------------------------------------------------------------------------------------- */
+
+/* A region of a rank's part of a version whose values differ between two histories. */
+typedef struct tf_difference {
+    uint64_t version;
+    uint64_t elements;  /* of the region; 0: one history lacks it, or has it with another type or shape */
+    uint64_t differing; /* of them */
+    uint64_t first;     /* the first that differs, counted from 0 in C's order */
+    double largest;     /* distance of two elements; infinite where one of two is no number, and with 0 elements */
+    uint64_t largest_at;
+    uint32_t rank;
+    char region[1028]; /* its name, with a zero */
+} tf_difference;
+
+/*
+ * Compares the versions that two directories, or URLs, have in common, in the order of versions, ranks and regions, and ends once `room`
+ * differences are found: with a room of 1, at the first. `count` is how many there are in `found`.
+ *
+ * `region` is the only region to be compared; "": all. Values differ if they are further apart than `within`, where any two NaN are equal;
+ * below 0: if their bits differ. Blocks whose checksums agree are not read. TF_ARGUMENT: there is no version in common, or versions lie
+ * there compressed or as differences, which the command `tierflow compare` puts together.
+ */
+int tf_compare(const char *left, const char *right, const char *region, double within, tf_difference *found, size_t room, size_t *count);
 
 /* ---- another number of ranks ---------------------------------------------------------------------------------------- */
 

@@ -6,7 +6,8 @@ use std::mem::{offset_of, size_of};
 use std::process::Command;
 
 use crate::api::{
-    RawAction, RawCall, RawCalls, RawMachine, RawMetrics, RawNamed, RawSuspension, RawTier,
+    RawAction, RawCall, RawCalls, RawDifference, RawMachine, RawMetrics, RawNamed, RawSuspension,
+    RawTier,
 };
 use crate::failure::Status;
 use crate::group::RawGroup;
@@ -33,6 +34,7 @@ fn structures_and_codes_are_the_same_in_c() {
         tf_tier is RawTier: up;
         tf_machine is RawMachine: tiers count;
         tf_action is RawAction: to;
+        tf_difference is RawDifference: largest rank region;
     };
     let codes = [
         ("TF_OK", Status::Ok as usize),

@@ -2,6 +2,7 @@
 
 mod numpy;
 mod safetensors;
+mod zarr;
 
 use crate::contents::PieceContents;
 use crate::output::{Output, bytes};
@@ -58,6 +59,7 @@ enum Format {
     Npy,
     Npz,
     Safetensors,
+    Zarr,
     Raw,
 }
 
@@ -68,6 +70,7 @@ impl Format {
             Self::Npy => "npy",
             Self::Npz => "npz",
             Self::Safetensors => "safetensors",
+            Self::Zarr => "zarr",
             Self::Raw => "raw",
         }
     }
@@ -100,7 +103,7 @@ pub(crate) fn export(arguments: &ExportArguments, output: Output) -> Result<()> 
     let total = chosen.iter().map(|region| region.length).sum();
     let bar = output.progress(total);
     let mut files = Vec::new();
-    if let Format::Npz | Format::Safetensors = arguments.format {
+    if let Format::Npz | Format::Safetensors | Format::Zarr = arguments.format {
         let rank = match arguments.rank {
             0 => String::new(),
             rank => format!("-rank-{rank}"),
@@ -109,15 +112,25 @@ pub(crate) fn export(arguments: &ExportArguments, output: Output) -> Result<()> 
         let path = arguments
             .to
             .join(format!("checkpoint-{version}{rank}.{extension}"));
-        let file = created(&path, arguments.force)?;
-        let written = match arguments.format {
-            Format::Npz => archived(file, &contents, &chosen, &bar),
-            _ => as_tensors(file, &contents, &chosen, &bar),
+        let written = if arguments.format == Format::Zarr {
+            make_way(&path, arguments.force)?;
+            let written = zarr::write(&path, &contents, &chosen, &bar);
+            if written.is_err() {
+                let _stays = std::fs::remove_dir_all(&path);
+            }
+            written
+        } else {
+            let file = created(&path, arguments.force)?;
+            let written = match arguments.format {
+                Format::Npz => archived(file, &contents, &chosen, &bar),
+                _ => as_tensors(file, &contents, &chosen, &bar),
+            };
+            if written.is_err() {
+                // The rest is no whole file.
+                let _stays = std::fs::remove_file(&path);
+            }
+            written
         };
-        if written.is_err() {
-            // The rest is no whole file.
-            let _stays = std::fs::remove_file(&path);
-        }
         written.with_context(|| format!("cannot write {}", path.display()))?;
         files.push(path.display().to_string());
     } else {
@@ -185,6 +198,19 @@ fn as_tensors(
         bar.inc(region.length);
     }
     Ok(())
+}
+
+/// Removes a folder of Zarr's that is there, if that is asked for; another folder stays.
+fn make_way(path: &Path, force: bool) -> Result<()> {
+    if !path.exists() {
+        return Ok(());
+    }
+    ensure!(
+        force && path.join("zarr.json").is_file(),
+        "{} is there already: add --force to write over what was exported before",
+        path.display()
+    );
+    std::fs::remove_dir_all(path).with_context(|| format!("cannot remove {}", path.display()))
 }
 
 /// A new file, or one written over.

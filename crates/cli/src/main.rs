@@ -6,6 +6,7 @@ mod calibrate;
 mod compare;
 mod contents;
 mod copy;
+mod doctor;
 mod export;
 mod names;
 mod output;
@@ -57,6 +58,8 @@ enum Action {
     Copy(copy::CopyArguments),
     /// Measure how fast a directory's disk is, by the number of writers
     Calibrate(calibrate::CalibrateArguments),
+    /// Measure every path of this machine, and say what limits the engines that ran on it; exit code 1 if something is found
+    Doctor(doctor::DoctorArguments),
     /// Rebuild what lost nodes had of versions that other nodes protect, without the application; exit code 1 if something is lost
     Rebuild(redundancy::RebuildArguments),
     /// Bring checkpoints from this node to external storage, or ask the agent that does
@@ -100,6 +103,7 @@ fn run(action: Action, output: Output) -> Result<ExitCode> {
         Action::Remove(arguments) => remove::remove(&arguments, output)?,
         Action::Copy(arguments) => copy::copy(&arguments, output)?,
         Action::Calibrate(arguments) => calibrate::calibrate(&arguments, output)?,
+        Action::Doctor(arguments) => return doctor::doctor(&arguments, output),
         Action::Rebuild(arguments) => return redundancy::rebuild(&arguments, output),
         Action::Agent(arguments) => agent::agent(&arguments, output)?,
         Action::Completions { shell } => {

@@ -243,3 +243,34 @@ fn tensors_are_exported_as_their_format_says() {
     assert_eq!(head.as_object().unwrap().len(), 2);
     assert_eq!(file[8 + length..], values());
 }
+
+#[test]
+fn arrays_are_exported_as_zarr_says() {
+    let directory = tempfile::tempdir().unwrap();
+    tree(directory.path());
+    let path = directory.path().to_str().unwrap();
+    let all = ["export", path, "--format", "zarr", "--to", path];
+    let (code, answer) = json(&all);
+    assert_eq!(code, 0, "{answer}");
+    let folder = directory.path().join("checkpoint-1.zarr");
+    let node = |name: &str| -> serde_json::Value {
+        let text = std::fs::read(folder.join(name).join("zarr.json")).unwrap();
+        serde_json::from_slice(&text).unwrap()
+    };
+    assert_eq!(node("")["attributes"]["tree"]["root"]["dict"][1][1], 7);
+    assert_eq!(node("model")["node_type"], "group");
+    let array = node("model/w");
+    assert_eq!(
+        (&array["data_type"], &array["shape"]),
+        (&"float32".into(), &serde_json::json!([2, 3]))
+    );
+    assert_eq!(
+        std::fs::read(folder.join("model/w/c/0/0")).unwrap(),
+        values()
+    );
+    assert_eq!(node("moments/0")["data_type"], "complex128");
+    let (code, answer) = json(&all);
+    assert_eq!(code, 2);
+    assert!(answer.as_str().unwrap().contains("--force"), "{answer}");
+    assert_eq!(json(&[&all[..], &["--force"]].concat()).0, 0);
+}

@@ -50,6 +50,7 @@ fn main() -> anyhow::Result<()> {
         let read = times(count, pause, |version| {
             engine.restore(version, &mut [RegionMut::from(&field)])
         })?;
+        eprintln!("{}", engine.metrics().explain().join("\n"));
         for (call, times, plan) in [
             ("checkpoint", &written, &planned),
             ("restore", &read, &replanned),

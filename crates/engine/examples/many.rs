@@ -128,6 +128,7 @@ fn run(device: &Device, history: &str, count: u64) -> anyhow::Result<Seen> {
         engine.restore(version, &mut [RegionMut::from(state.as_mut_slice())])?;
         check(&state, version)?;
     }
+    eprintln!("{}", engine.metrics().explain().join("\n"));
     Ok(Seen {
         checkpoint,
         wait,

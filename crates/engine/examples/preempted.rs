@@ -56,6 +56,8 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
             return Ok(ExitCode::from(TRY_AGAIN));
         }
     }
+    engine.call().settle()?;
+    println!("{}", engine.metrics().explain().join("\n"));
     engine.close()?;
     let sum = state
         .iter()

@@ -312,6 +312,11 @@ impl CallClock<'_> {
         (self.since, self.named) = (now, spent + rest);
     }
 
+    /// Returns the last reading of the clock: where the part begins that has no name yet.
+    pub(crate) fn last(&self) -> Instant {
+        self.since
+    }
+
     /// The call succeeded and copied so many bytes.
     pub(crate) fn done(mut self, bytes: u64) {
         self.outcome = CallOutcome::Done(bytes);

@@ -4,7 +4,7 @@ mod assembly;
 mod machine;
 pub(crate) mod tier;
 
-pub use tier::{DeviceCache, HostCache, NodeLocal, ScratchTier, Tier};
+pub use tier::{MemoryCache, ScratchTier, Tier};
 
 use crate::flush::Flush;
 use crate::lasting::HistoryOptions;
@@ -15,6 +15,7 @@ use std::sync::Arc;
 use tierflow_device::Device;
 use tierflow_plan::{Policy, Residency};
 use tierflow_store::Retention;
+use tierflow_tier_alloc::{DeviceOptions, HostOptions};
 
 /// Limit of a file tier without one of its own, in bytes: the file system sets the real limit.
 const UNLIMITED: u64 = 1 << 60;
@@ -23,9 +24,9 @@ const UNLIMITED: u64 = 1 << 60;
 /// refuses.
 pub struct EngineBuilder {
     device: Device,
-    device_cache: DeviceCache,
+    device_cache: MemoryCache<DeviceOptions>,
     peer_cache: Option<Arc<dyn PeerMemory>>,
-    host_cache: HostCache,
+    host_cache: MemoryCache<HostOptions>,
     scratch: Option<ScratchTier>,
     pub(crate) lasting: HistoryOptions,
     node_local_limit: u64,
@@ -41,9 +42,9 @@ impl EngineBuilder {
     pub(crate) fn new(device: &Device) -> Self {
         Self {
             device: device.clone(),
-            device_cache: DeviceCache::default(),
+            device_cache: Tier::device(0),
             peer_cache: None,
-            host_cache: HostCache::default(),
+            host_cache: Tier::host(0),
             scratch: None,
             lasting: HistoryOptions::default(),
             node_local_limit: UNLIMITED,
@@ -80,7 +81,7 @@ impl EngineBuilder {
     /// directory finds them. One process at a time writes there for each rank.
     #[must_use]
     pub fn node_local(self, directory: impl Into<PathBuf>) -> Self {
-        self.tier(Tier::node_local(directory))
+        self.tier(Tier::node_local(directory, None))
     }
 
     /// Adds a directory on external storage, such as a parallel file system, in which versions outlive the node. With

@@ -9,7 +9,7 @@ use crate::region::{self, Region, RegionMut};
 use crate::run::{Answer, Grant, Pieces, SourceRegions, TargetRegions};
 use crate::slot::{ConsumeSlot, ProduceSlot};
 use crate::{Engine, Error, Result, Version};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tierflow_device::{Access, Stream};
 
 /// How an engine is called: see [`Engine::call`]. The last method of a chain does the work.
@@ -17,7 +17,7 @@ use tierflow_device::{Access, Stream};
 /// ```
 /// # fn main() -> tierflow_engine::Result<()> {
 /// # use tierflow_engine::{Engine, Error, Region, RegionMut};
-/// # use std::time::Duration;
+/// # use std::time::{Duration, Instant};
 /// # let device = tierflow_device::open(tierflow_device::Choice::Host)?;
 /// # let engine = Engine::builder(&device).host_cache(1 << 20).build()?;
 /// let stream = device.stream()?;
@@ -74,27 +74,29 @@ impl Engine {
         self.call().wait()
     }
 
-    /// Asks the plan about `size` bytes of a version: the place to copy to or from, or nothing to copy.
+    /// Asks the plan, just now, at `at`, about `size` bytes of a version: the place to copy to or from, or nothing to copy.
     pub(crate) fn ask(
         &self,
+        at: Instant,
         version: Version,
         size: u64,
         deadline: Deadline,
         event: impl FnOnce(Ticket) -> Event,
     ) -> Result<(Ticket, Option<Grant>)> {
         self.at_home()?;
-        self.ask_at_home(version, size, deadline, event)
+        self.ask_at_home(at, version, size, deadline, event)
     }
 
     /// As [`ask`](Self::ask), for callers that have checked the process already: each check is a system call.
     pub(crate) fn ask_at_home(
         &self,
+        at: Instant,
         version: Version,
         size: u64,
         deadline: Deadline,
         event: impl FnOnce(Ticket) -> Event,
     ) -> Result<(Ticket, Option<Grant>)> {
-        let (ticket, answer) = self.shared.ask(size, deadline, event);
+        let (ticket, answer) = self.shared.ask(at, size, deadline, event);
         match answer.ok_or_else(|| deadline.passed())? {
             Answer::Copy(grant) => Ok((ticket, Some(grant))),
             Answer::Done(Ok(())) => Ok((ticket, None)),
@@ -209,7 +211,9 @@ impl<'a> Call<'a> {
             version,
             size,
         };
-        let (ticket, grant) = self.engine.ask(version, size, deadline, asked)?;
+        let (ticket, grant) = self
+            .engine
+            .ask(clock.last(), version, size, deadline, asked)?;
         let Some(grant) = grant else { return Ok(()) };
         shared.empties.note(version, is_empty);
         shared.note_layout(version, layout);
@@ -219,21 +223,25 @@ impl<'a> Call<'a> {
         }
         let granted = self.engine.moment();
         let copied = match deadline.at().filter(|_| shared.reaches_storage(&grant)) {
-            Some(at) => self.write_until(at, ticket, version, &grant, regions),
+            Some(at) => {
+                let copied = self.write_until(at, ticket, version, &grant, regions);
+                clock.part(Cause::Storage);
+                copied
+            }
             None => {
                 let copied = shared.with_context(|context| {
                     let pieces = grant.pieces.as_slice();
                     let to = Pieces { version, pieces };
                     shared.copy_in(context, &SourceRegions::new(regions), to, self.stream)
                 });
+                clock.part(shared.cause_of_copy(&grant));
                 shared.end_write(version, &grant.pieces, true);
                 let ok = copied.is_ok();
-                shared.tell(Event::Written { ticket, ok });
+                shared.tell_at(clock.last(), Event::Written { ticket, ok });
                 copied.map(Some)
             }
         };
         let copied = copied.and_then(|copied| copied.ok_or_else(|| deadline.passed()));
-        clock.part(shared.cause_of_copy(&grant));
         self.engine.copied("checkpoint", version, size, granted);
         copied?;
         shared.have_housekept_after(&grant.pieces);
@@ -351,7 +359,10 @@ impl<'a> Call<'a> {
         engine.at_home()?;
         // Versions that are taken in later are not waited for.
         let taken_in = engine.to_protect(version);
-        engine.ask_at_home(0, 0, deadline, |ticket| Event::Wait { ticket, version })?;
+        engine.ask_at_home(clock.last(), 0, 0, deadline, |ticket| Event::Wait {
+            ticket,
+            version,
+        })?;
         engine.wait_protected(&taken_in, deadline)?;
         clock.done(0);
         Ok(())
@@ -370,7 +381,7 @@ impl<'a> Call<'a> {
             ticket,
             version: Some(version),
         };
-        engine.ask(version, 0, deadline, wait)?;
+        engine.ask(clock.last(), version, 0, deadline, wait)?;
         engine.wait_protected(&engine.to_protect(Some(version)), deadline)?;
         clock.done(0);
         Ok(())
@@ -404,7 +415,7 @@ impl<'a> Call<'a> {
     ) -> Result<()> {
         let (engine, shared) = (self.engine, &self.engine.shared);
         let asked = |ticket| Event::Restore { ticket, version };
-        let (ticket, grant) = engine.ask_at_home(version, size, deadline, asked)?;
+        let (ticket, grant) = engine.ask_at_home(clock.last(), version, size, deadline, asked)?;
         let Some(grant) = grant else {
             return Ok(());
         };
@@ -414,16 +425,20 @@ impl<'a> Call<'a> {
         }
         let (granted, cause) = (engine.moment(), shared.cause_of_copy(&grant));
         let copied = match deadline.at().filter(|_| shared.reaches_storage(&grant)) {
-            Some(at) => self.read_until(at, ticket, version, size, grant, sink),
+            Some(at) => {
+                let copied = self.read_until(at, ticket, version, size, grant, sink);
+                clock.part(cause);
+                copied
+            }
             None => {
                 let copied = engine.copy_out(version, &grant, sink, self.stream);
+                clock.part(cause);
                 let ok = copied.is_ok() && sink.is_whole();
-                shared.tell(Event::Read { ticket, ok });
+                shared.tell_at(clock.last(), Event::Read { ticket, ok });
                 copied.map(Some)
             }
         };
         let copied = copied.and_then(|copied| copied.ok_or_else(|| deadline.passed()));
-        clock.part(cause);
         engine.copied("restore", version, sink.len(), granted);
         copied
     }

@@ -8,6 +8,9 @@ use std::time::{Duration, Instant};
 /// How many times in its patience a wait looks for progress.
 const LOOKS: u32 = 8;
 
+/// The time after which housekeeping that has not ended counts as one that storage keeps from ending.
+const LONGEST_HOUSEKEEPING: Duration = Duration::from_secs(10);
+
 /// A patience that counts from when bytes moved last.
 pub(crate) struct ProgressPatience {
     length: Duration,
@@ -31,6 +34,27 @@ impl ProgressPatience {
             (self.seen, self.since) = (seen, Instant::now());
         }
         self.since.elapsed() >= self.length
+    }
+}
+
+/// The patience for the threads of an engine that ends: its own for those that copy; longer for the others, which end by
+/// themselves unless housekeeping met storage that hangs. Until all have ended, the directories are not free for another engine.
+pub(crate) struct EndPatience {
+    of_copies: ProgressPatience,
+    since: Instant,
+}
+
+impl EndPatience {
+    pub(crate) fn new(engine: &Engine) -> Self {
+        Self {
+            of_copies: ProgressPatience::new(engine, engine.patience),
+            since: Instant::now(),
+        }
+    }
+
+    pub(crate) fn is_over(&mut self, engine: &Engine) -> bool {
+        self.of_copies.is_over(engine)
+            && (engine.shared.is_copying() || self.since.elapsed() >= LONGEST_HOUSEKEEPING)
     }
 }
 

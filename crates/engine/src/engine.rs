@@ -1,7 +1,7 @@
 //! The front door.
 
 use crate::caught::PolicyPanic;
-use crate::closing::ProgressPatience;
+use crate::closing::EndPatience;
 use crate::deadline::Deadline;
 use crate::kind::Kind;
 use crate::lasting::{Damage, ProtectionState};
@@ -11,7 +11,7 @@ use crate::{EngineBuilder, Error, Result, Version};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tierflow_device::{Device, Stream};
 use tierflow_sync::model::{JoinHandle, Mutex, sleep};
 use tierflow_tier_alloc::Lease;
@@ -188,7 +188,7 @@ impl Engine {
     /// [`Error::Unknown`] or [`Error::Discarded`].
     pub fn discard(&self, version: Version) -> Result<()> {
         let drop = |ticket| Event::Drop { ticket, version };
-        self.ask(version, 0, Deadline::default(), drop)?;
+        self.ask(Instant::now(), version, 0, Deadline::default(), drop)?;
         Ok(())
     }
 
@@ -250,7 +250,7 @@ impl Drop for Engine {
             return;
         }
         self.shared.stop();
-        let mut patience = ProgressPatience::new(self, self.patience);
+        let mut patience = EndPatience::new(self);
         let mut hangs = false;
         let detached = self.shared.take_threads();
         let workers = std::mem::take(&mut self.workers);

@@ -1,8 +1,10 @@
 //! Measurements in sentences, and as OpenMetrics text.
 
 use crate::blocked::{Calls, Cause};
-use crate::metrics::{Hop, HopMetrics, Metrics, Waits};
+use crate::metrics::{HopMetrics, Metrics, Waits};
 use std::fmt::{self, Write};
+use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 /// Causes below this share of the blocked time have no sentence.
@@ -14,10 +16,13 @@ impl Metrics {
     #[must_use]
     pub fn explain(&self) -> Vec<String> {
         let blocked = self.blocked();
+        let own = self.times(Cause::Plan).total.as_secs_f64();
         let mut sentences = vec![format!(
-            "Calls blocked the application for {blocked:.3?} of {:.3?}, {} of the run.",
+            "Calls blocked the application for {blocked:.3?} of {:.3?}, {} of the run; {:.1}% of that were waits and copies, the rest \
+             the engine's own work.",
             self.running,
-            self.share(blocked)
+            self.share(blocked),
+            100.0 - 100.0 * own / blocked.as_secs_f64().max(1e-9)
         )];
         let mut causes = Cause::ALL.map(|cause| (cause, self.times(cause)));
         causes.sort_by_key(|(_, times)| std::cmp::Reverse(times.total));
@@ -44,33 +49,29 @@ impl Metrics {
 
     fn explain_waits(&self, waits: &Waits) -> String {
         let Waits {
+            from,
+            to,
             total,
             before,
             queued,
             moving,
-            longest,
             ..
         } = *waits;
-        let Some(Hop { from, to }) = waits.hop else {
+        if from.is_empty() {
             return format!(
                 "Other calls, which gave memory or versions up, ended {total:.3?} of that."
             );
-        };
+        }
         let hop = self
             .hops
             .iter()
             .find(|hop| (hop.from, hop.to) == (from, to));
         let (bytes, busy) = hop.map_or((0, Duration::ZERO), |hop| (hop.bytes, hop.busy));
         let rate = bytes as f64 / busy.as_secs_f64().max(1e-9) / 1e9;
-        let why = if before > total / 2 {
-            match waits.cause {
-                Cause::Arrival => {
-                    "Most of it passed before they were asked for: hint versions earlier, or leave prefetching more room"
-                }
-                _ => {
-                    "Most of it passed before they were asked for: other transfers had to be first"
-                }
-            }
+        let why = if waits.cause == Cause::Arrival && waits.ahead < waits.count.div_ceil(2) {
+            "Most were asked for when the calls came: hint versions earlier, or leave prefetching more room"
+        } else if before > total / 2 {
+            "Most of it passed before they were asked for: other transfers had to be first"
         } else if queued > moving {
             "Most of it they stood behind other transfers of this hop"
         } else {
@@ -81,16 +82,16 @@ impl Metrics {
              {} of the run.",
             self.share(busy)
         );
-        if let Some(transferred) = longest.transferred {
-            let version = match longest.version {
+        if let Some(transferred) = waits.transferred {
+            let version = match waits.waiting {
                 Some(version) => format!("version {version}"),
                 None => "all versions".to_owned(),
             };
             // A `String` takes all that is written.
             let _ = write!(
                 text,
-                " The longest, {:.3?} for {version}, ended with {} bytes of version {transferred}, which moved for {:.3?}.",
-                longest.time, longest.bytes, longest.moving
+                " The longest, {:.3?} for {version}, ended with version {transferred}.",
+                waits.longest
             );
         }
         text
@@ -107,11 +108,23 @@ impl Metrics {
     pub fn open_metrics(&self) -> String {
         let mut text = String::new();
         // A `String` takes all that is written.
-        let _ = self.write_open_metrics(&mut text);
+        let _ = self.format_open_metrics(&mut text);
         text
     }
 
-    fn write_open_metrics(&self, out: &mut String) -> fmt::Result {
+    /// Replaces a file by the text of [`open_metrics`](Self::open_metrics), in one step: readers such as the text collector of Prometheus's
+    /// node exporter see the old text or the new one. The engine never writes it by itself.
+    ///
+    /// # Errors
+    /// The errors of the file, and of the one beside it with the extension `new` that takes its place.
+    pub fn write_open_metrics(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        let path = path.as_ref();
+        let new = path.with_extension("new");
+        std::fs::write(&new, self.open_metrics())?;
+        std::fs::rename(new, path)
+    }
+
+    fn format_open_metrics(&self, out: &mut String) -> fmt::Result {
         let running = [(String::new(), self.running.as_secs_f64())];
         family(out, "running_seconds", "gauge", running)?;
         let calls = [
@@ -160,7 +173,7 @@ impl Metrics {
             )?;
         }
         let parts = self.waits.iter().flat_map(|waits| {
-            let (from, to) = waits.hop.map_or(("", ""), |hop| (hop.from, hop.to));
+            let (from, to) = (waits.from, waits.to);
             let other = waits.total - waits.before - waits.queued - waits.moving;
             let parts = [
                 ("before", waits.before),
@@ -175,6 +188,17 @@ impl Metrics {
             parts.map(|(part, time)| (format!("{labels},part=\"{part}\""), time.as_secs_f64()))
         });
         family(out, "wait_seconds", "counter", parts)?;
+        let counts = self.waits.iter().flat_map(|waits| {
+            let Waits { from, to, .. } = waits;
+            let labels = format!(
+                "cause=\"{}\",from=\"{from}\",to=\"{to}\"",
+                waits.cause.name()
+            );
+            let late = waits.count - waits.ahead;
+            let asked = [("before", waits.ahead), ("with the call", late)];
+            asked.map(|(when, count)| (format!("{labels},asked=\"{when}\""), count as f64))
+        });
+        family(out, "waits", "counter", counts)?;
         let tiers = self.tiers.iter().flat_map(|tier| {
             let kinds = [
                 ("capacity", tier.capacity),
@@ -188,6 +212,30 @@ impl Metrics {
             })
         });
         family(out, "tier_bytes", "gauge", tiers)?;
+        let counts = self.tiers.iter().flat_map(|tier| {
+            let kinds = [
+                ("restores", tier.restores),
+                ("evictions", tier.evictions),
+                ("dropped prefetches", tier.dropped_prefetches),
+                ("damaged", tier.damaged),
+            ];
+            kinds.map(|(kind, copies)| {
+                let labels = format!("tier=\"{}\",kind=\"{kind}\"", tier.name);
+                (labels, copies as f64)
+            })
+        });
+        family(out, "tier_copies", "counter", counts)?;
+        for (name, count) in [("hinted", self.hinted), ("pruned", self.pruned)] {
+            family(out, name, "counter", [(String::new(), count as f64)])?;
+        }
+        let rates = self.compression.iter().flat_map(|compression| {
+            let sides = [
+                ("stage", compression.stage_rate),
+                ("link", compression.link_rate),
+            ];
+            sides.map(|(side, rate)| (format!("side=\"{side}\""), rate as f64))
+        });
+        family(out, "compression_bytes_per_second", "gauge", rates)?;
         let by_hop = |value: fn(&HopMetrics) -> f64| {
             let hops = self.hops.iter();
             hops.map(move |hop| {

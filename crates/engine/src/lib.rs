@@ -7,7 +7,6 @@ mod call;
 mod caught;
 mod closing;
 mod deadline;
-mod direct_io;
 mod engine;
 mod error;
 mod explain;
@@ -24,20 +23,16 @@ mod slot;
 mod suspending;
 
 pub use blocked::{Calls, Cause, Times};
-pub use builder::{DeviceCache, EngineBuilder, HostCache, NodeLocal, ScratchTier, Tier};
+pub use builder::{EngineBuilder, MemoryCache, ScratchTier, Tier};
 pub use call::Call;
 pub use deadline::Awaited;
-pub use direct_io::DirectIo;
 pub use engine::{Cache, Engine};
 pub use error::{BuildError, Error, PartError, Result};
 pub use flush::Flush;
 pub use lasting::{Damage, Group, read_piece, read_regions};
-pub use metrics::{
-    CompressionMetrics, Evictions, Hop, HopMetrics, LongestWait, Metrics, Reports, TierMetrics,
-    Waits,
-};
+pub use metrics::{CompressionMetrics, HopMetrics, Metrics, Reports, TierMetrics, Waits};
 pub use notice::Notice;
-pub use region::{Named, Region, RegionMut};
+pub use region::{Region, RegionMut};
 #[cfg(feature = "stage")]
 pub use run::encode::{Bound, CompressedTiers, Compression, Differences, NvcompCodec, Value};
 pub use slot::{ConsumeSlot, ProduceSlot};
@@ -47,4 +42,4 @@ pub use tierflow_plan::timeline::{Timeline, TimelineLane, What};
 pub use tierflow_plan::{AfterRestore, PrefetchDistance, Version};
 pub use tierflow_store::Retention;
 pub use tierflow_store::container::{Element, RegionInfo};
-pub use tierflow_transfer::{StraightStatistics, WayBytes};
+pub use tierflow_transfer::{DirectIo, StraightStatistics, WayBytes};

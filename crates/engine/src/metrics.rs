@@ -36,67 +36,43 @@ pub struct TierMetrics {
     pub evictions: u64,
     /// Evicted copies that were prefetched and not yet consumed: a blocked caller needed their memory.
     pub dropped_prefetches: u64,
-    /// Evicted copies by cause.
-    pub evicted: Evictions,
+    /// Copies evicted for a checkpoint of the application.
+    pub evicted_for_checkpoints: u64,
+    /// Copies evicted for a flush from the tier above.
+    pub evicted_for_flushes: u64,
+    /// Copies evicted for a prefetch, or for a version to be read in place.
+    pub evicted_for_prefetches: u64,
+    /// Copies evicted because the tier's limit fell.
+    pub evicted_for_limits: u64,
 }
 
-/// Copies that a tier gave up, by cause.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Evictions {
-    /// Evicted for a checkpoint of the application.
-    pub for_checkpoints: u64,
-    /// Evicted for a flush from the tier above.
-    pub for_flushes: u64,
-    /// Evicted for a prefetch, or for a version to be read in place.
-    pub for_prefetches: u64,
-    /// Evicted because the tier's limit fell.
-    pub for_limits: u64,
-}
-
-/// Waits of callers that transfers between the same two tiers ended, or that other calls ended.
+/// Waits of callers for one cause that transfers between the same two tiers ended, or that other calls ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Waits {
     /// [`Cause::Room`], [`Cause::Arrival`] or [`Cause::Flushes`].
     pub cause: Cause,
-    /// The tier that the transfers read, and the one that they wrote; `None` if other calls ended the waits, such as one that
-    /// discarded a version.
-    pub hop: Option<Hop>,
+    /// The tier that the transfers read; empty if other calls ended the waits, such as one that discarded a version.
+    pub from: &'static str,
+    /// The tier that the transfers wrote; empty if other calls ended the waits.
+    pub to: &'static str,
     /// Waits that ended so.
     pub count: u64,
+    /// The waits whose transfers were asked for before the calls: prefetches, for arrivals.
+    pub ahead: u64,
     /// Sum of their times: of the three that follow if transfers ended the waits.
     pub total: Duration,
-    /// Time before the plan asked for the transfers: for arrivals, hints that came late or not at all.
+    /// Time before the plan asked for the transfers.
     pub before: Duration,
     /// Time for which the transfers then waited for a worker, behind others.
     pub queued: Duration,
     /// Time for which the transfers then moved bytes.
     pub moving: Duration,
     /// The longest wait.
-    pub longest: LongestWait,
-}
-
-/// Two tiers, of a transfer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Hop {
-    /// The tier that is read.
-    pub from: &'static str,
-    /// The tier that is written.
-    pub to: &'static str,
-}
-
-/// The longest of some waits, and the transfer that ended it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct LongestWait {
-    /// The version of the call; `None` if it waited for all.
-    pub version: Option<Version>,
-    /// Time of the wait.
-    pub time: Duration,
-    /// The version whose transfer ended it.
+    pub longest: Duration,
+    /// The version of the longest wait's call; `None` if it waited for all.
+    pub waiting: Option<Version>,
+    /// The version whose transfer ended the longest wait; `None` if another call ended it.
     pub transferred: Option<Version>,
-    /// Bytes of the transfer.
-    pub bytes: u64,
-    /// Time that the transfer took.
-    pub moving: Duration,
 }
 
 /// Transfers between two tiers.
@@ -159,6 +135,8 @@ pub struct Metrics {
     pub waits: Vec<Waits>,
     /// Number of versions by which prefetching was ahead of the restores.
     pub prefetch_distance: PrefetchDistance,
+    /// Versions that hints named, each as often as they did.
+    pub hinted: u64,
     /// Versions discarded because the [retention](crate::EngineBuilder::retention) does not keep them.
     pub pruned: u64,
     /// A number that grows with the bytes that get to tiers that outlive the engine, and with those that other ranks

@@ -28,16 +28,16 @@ pub enum Region<'a> {
     /// Ordinary memory of this process.
     Bytes(&'a [u8]),
     /// Another region with its name and type: see [`Region::named`] and [`Region::array`].
-    Named(Box<Named<'a>>),
-}
-
-/// A region with its name and type.
-#[derive(Debug, Clone)]
-pub struct Named<'a> {
-    region: Region<'a>,
-    name: &'a str,
-    element: Element,
-    shape: &'a [u64],
+    Named {
+        /// The region.
+        region: Box<Region<'a>>,
+        /// The name.
+        name: &'a str,
+        /// The type of its values.
+        element: Element,
+        /// The extents, slowest first.
+        shape: &'a [u64],
+    },
 }
 
 /// Memory to restore to.
@@ -101,7 +101,7 @@ pub(crate) const UNNAMED: &str = "checkpoint";
 pub(crate) fn layout(version: Version, regions: &[Region<'_>]) -> Result<Option<Vec<RegionInfo>>> {
     if !regions
         .iter()
-        .any(|region| matches!(region, Region::Named(_)))
+        .any(|region| matches!(region, Region::Named { .. }))
     {
         return Ok(None);
     }
@@ -110,7 +110,12 @@ pub(crate) fn layout(version: Version, regions: &[Region<'_>]) -> Result<Option<
     for (index, region) in regions.iter().enumerate() {
         let length = region.len() as u64;
         let (name, element, shape) = match region {
-            Region::Named(named) => (named.name.to_owned(), named.element, named.shape.to_vec()),
+            Region::Named {
+                name,
+                element,
+                shape,
+                ..
+            } => ((*name).to_owned(), *element, shape.to_vec()),
             _ => (format!("region-{index}"), Element::Bytes, Vec::new()),
         };
         let info = RegionInfo {
@@ -199,21 +204,21 @@ impl<'a> Region<'a> {
     #[must_use]
     pub fn array(self, name: &'a str, element: Element, shape: &'a [u64]) -> Self {
         let region = match self {
-            Self::Named(named) => named.region,
-            plain => plain,
+            Self::Named { region, .. } => region,
+            plain => Box::new(plain),
         };
-        Self::Named(Box::new(Named {
+        Self::Named {
             region,
             name,
             element,
             shape,
-        }))
+        }
     }
 
     /// The region without its name.
     pub(crate) fn plain(&self) -> &Self {
         match self {
-            Self::Named(named) => &named.region,
+            Self::Named { region, .. } => region,
             plain => plain,
         }
     }
@@ -224,7 +229,7 @@ impl<'a> Region<'a> {
         match self {
             Self::Memory(_, range) => range.len(),
             Self::Bytes(bytes) => bytes.len(),
-            Self::Named(named) => named.region.len(),
+            Self::Named { region, .. } => region.len(),
         }
     }
 

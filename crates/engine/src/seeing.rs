@@ -2,13 +2,14 @@
 
 use crate::blocked::CallKind;
 use crate::lasting::Damage;
-use crate::metrics::{Evictions, HopMetrics, Metrics, Reports, TierMetrics};
+use crate::metrics::{HopMetrics, Metrics, Reports, TierMetrics};
 use crate::plan::{Statistics, TierId};
 use crate::run::Medium;
 use crate::{Engine, Version};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tierflow_plan::timeline::{Timeline, What};
+use tierflow_sync::model::Ordering;
 
 impl Engine {
     /// Returns the newest version held; with `before`, the newest with a smaller number. A new engine on the
@@ -74,13 +75,14 @@ impl Engine {
     /// [Perfetto](https://ui.perfetto.dev) and `chrome://tracing`: a row for each calling thread, with its copies and
     /// waits; one for each worker, with its flushes and prefetches, and arrows from each to the waits that it ended; one for each
     /// tier's evictions. Without a time line
-    /// the file has no rows.
+    /// the file has no rows. In any case it has the counters of [`Metrics::open_metrics`]: `tierflow doctor` reads it.
     ///
     /// # Errors
     /// The errors of the file.
     pub fn write_timeline(&self, path: impl AsRef<Path>) -> std::io::Result<()> {
         let timeline = self.shared.recorder.timeline();
-        let timeline = timeline.unwrap_or_else(|| Timeline::new(0));
+        let mut timeline = timeline.unwrap_or_else(|| Timeline::new(0));
+        timeline.note("metrics", self.metrics().open_metrics());
         let file = std::fs::File::create(path)?;
         timeline.write(std::io::BufWriter::new(file))
     }
@@ -126,6 +128,7 @@ impl Engine {
             causes: blocked.times(),
             waits,
             prefetch_distance,
+            hinted: self.shared.hinted.load(Ordering::Relaxed),
             pruned,
             progress: self.moved(),
             policy_panic: self.policy_panic.get().cloned(),
@@ -145,12 +148,10 @@ impl Engine {
                         .map_or(0, |storage| storage.unverified()),
                     evictions: counts.evictions,
                     dropped_prefetches: counts.dropped_prefetches,
-                    evicted: Evictions {
-                        for_checkpoints: counts.evicted_for_checkpoints,
-                        for_flushes: counts.evicted_for_flushes,
-                        for_prefetches: counts.evicted_for_prefetches,
-                        for_limits: counts.evicted_for_limits,
-                    },
+                    evicted_for_checkpoints: counts.evicted_for_checkpoints,
+                    evicted_for_flushes: counts.evicted_for_flushes,
+                    evicted_for_prefetches: counts.evicted_for_prefetches,
+                    evicted_for_limits: counts.evicted_for_limits,
                 })
                 .collect(),
             hops: hops

@@ -11,6 +11,7 @@ use call::{EngineRef, SlotCall};
 use std::borrow::Borrow;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Instant;
 use tierflow_device::{Access, ReadLoan, Stream, WriteLoan};
 
 impl<'a> ProduceSlot<'a> {
@@ -25,7 +26,7 @@ impl<'a> ProduceSlot<'a> {
             version,
             size,
         };
-        let (ticket, grant) = engine.ask(version, size, deadline, asked)?;
+        let (ticket, grant) = engine.ask(clock.last(), version, size, deadline, asked)?;
         let pieces = grant.map(|grant| grant.pieces).unwrap_or_default();
         let [Piece { place, .. }] = *pieces else {
             return Err(Error::NoMemoryTier);
@@ -47,7 +48,7 @@ impl<'a> ProduceSlot<'a> {
                 })
             }
             Err(error) => {
-                call.written(false);
+                call.written(Instant::now(), false);
                 Err(error)
             }
         }
@@ -79,7 +80,7 @@ impl<'a> ConsumeSlot<'a> {
         clock: &mut CallClock<'_>,
     ) -> Result<Self> {
         let asked = |ticket| Event::Consume { ticket, version };
-        let (ticket, grant) = engine.ask_at_home(version, size, deadline, asked)?;
+        let (ticket, grant) = engine.ask_at_home(clock.last(), version, size, deadline, asked)?;
         let Some(grant) = grant else {
             return Err(Error::NoMemoryTier);
         };
@@ -93,14 +94,20 @@ impl<'a> ConsumeSlot<'a> {
             place,
         };
         let is_cached = cached.is_some();
-        clock.part(Cause::Plan);
-        let cause = engine.shared.cause_of_copy(&grant);
+        let granted = engine.moment();
+        let copied = (!is_cached).then(|| engine.shared.cause_of_copy(&grant));
+        if copied.is_some() {
+            clock.part(Cause::Plan);
+        }
         let until = deadline.at();
         let loan = match until.filter(|_| engine.shared.reaches_storage(&grant)) {
             Some(at) if !is_cached => call.read_until(at, size, grant),
             _ => call.read_loan(is_cached, size, &grant).map(Some),
         };
-        clock.part(if is_cached { Cause::Plan } else { cause });
+        if let Some(cause) = copied {
+            clock.part(cause);
+        }
+        engine.copied("consume", version, size, granted);
         match loan {
             // The read is reported when it is over.
             Ok(None) => Err(deadline.passed()),
@@ -300,14 +307,19 @@ impl ProduceSlot<'_> {
         if let Some(loan) = self.loan.take() {
             let pending = &self.call.engine.shared.pending;
             pending.note(&self.call.place, Access::Write, ends, loan.into_read());
-            self.call.written(false);
+            self.call.written(Instant::now(), false);
         }
         Ok(())
     }
 
     fn taken_in(&self, clock: CallClock<'_>) {
-        self.call.written(true);
-        clock.done(self.call.place.size);
+        let begun = self.call.engine.moment();
+        self.call.written(clock.last(), true);
+        let bytes = self.call.place.size;
+        self.call
+            .engine
+            .copied("produce", self.call.version, bytes, begun);
+        clock.done(bytes);
     }
 }
 
@@ -316,7 +328,7 @@ impl Drop for ProduceSlot<'_> {
         // A committed slot has no loan any more.
         if let Some(loan) = self.loan.take() {
             drop(loan);
-            self.call.written(false);
+            self.call.written(Instant::now(), false);
         }
     }
 }

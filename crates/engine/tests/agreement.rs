@@ -14,6 +14,7 @@ use std::time::Duration;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{BuildError, Engine, EngineBuilder, Error, Group, Region, Tier};
 use tierflow_store::{Error as StoreError, Faults, Options, Repository, Retention};
+use tierflow_testing::assert_matches;
 
 fn content(run: u64, rank: u32, version: u64) -> Vec<u8> {
     let word = run << 48 | u64::from(rank) << 32 | version;
@@ -170,10 +171,10 @@ fn a_restart_that_never_began_costs_nothing() {
     // Rank 1 is never started on the other nodes.
     let lonely = builder(&home, "b", 0, 2, 2);
     let lonely = lonely.group(Group::new(0, 2, 2).patience(Duration::from_millis(20)));
-    let error = lonely.build().unwrap_err();
-    assert!(
-        matches!(&error, Error::Storage(StoreError::Absent { ranks, .. }) if *ranks == [1]),
-        "{error}"
+    assert_matches!(
+        lonely.build(),
+        Err(Error::Storage(StoreError::Absent { ranks, .. }))
+            if *ranks == [1]
     );
     assert_eq!(latest(&group(&home, "a", 2, 3)), [Some(3); 2]);
 }
@@ -220,17 +221,13 @@ fn a_group_of_another_size_is_told_and_so_are_its_numbers() {
     let alone = Engine::builder(&device)
         .host_cache(1 << 20)
         .external(&home.far);
-    let error = alone.build().unwrap_err();
-    assert!(
-        matches!(
-            error,
-            Error::Build(BuildError::OtherGroup {
-                found: 4,
-                version: 4,
-                ranks: 1
-            })
-        ),
-        "{error}"
+    assert_matches!(
+        alone.build(),
+        Err(Error::Build(BuildError::OtherGroup {
+            found: 4,
+            version: 4,
+            ranks: 1
+        }))
     );
     // Nothing was given up.
     assert_eq!(latest(&group(&home, "a", 4, 3)), [Some(4); 4]);
@@ -246,10 +243,7 @@ fn a_group_of_another_size_is_told_and_so_are_its_numbers() {
     let engine = engine.build().unwrap();
     assert_eq!(engine.versions(), [9]);
     let again = engine.checkpoint(3, &[Region::from([1_u8].as_slice())]);
-    assert!(
-        matches!(again, Err(Error::VersionUsed { version: 3 })),
-        "{again:?}"
-    );
+    assert_matches!(again, Err(Error::VersionUsed { version: 3 }));
     checkpoint(&engine, 1, 0, 10);
     engine.wait().unwrap();
 }
@@ -263,16 +257,13 @@ fn ranks_of_different_runs_are_told() {
             .unwrap_err()
     });
     for error in errors {
-        assert!(
-            matches!(
-                error,
-                Error::Build(BuildError::OtherRun {
-                    rank: 1,
-                    run: 8,
-                    first: 7
-                })
-            ),
-            "{error}"
+        assert_matches!(
+            error,
+            Error::Build(BuildError::OtherRun {
+                rank: 1,
+                run: 8,
+                first: 7
+            })
         );
     }
 }
@@ -303,17 +294,13 @@ fn what_cannot_be_read_now_is_not_given_up() {
         .reads_fail
         .store(true, std::sync::atomic::Ordering::Relaxed);
     for failed in build() {
-        let error = failed.unwrap_err();
-        assert!(
-            matches!(
-                error,
-                Error::Build(BuildError::Unreadable {
-                    rank: 1,
-                    newest: 3,
-                    ..
-                })
-            ),
-            "{error}"
+        assert_matches!(
+            failed,
+            Err(Error::Build(BuildError::Unreadable {
+                rank: 1,
+                newest: 3,
+                ..
+            }))
         );
     }
     faults

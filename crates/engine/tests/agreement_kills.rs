@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Group, Region, RegionMut};
-use tierflow_testing::{Process, this_test};
+use tierflow_testing::{Process, random, this_test};
 
 const CHILD: &str = "TIERFLOW_AGREEMENT_START";
 
@@ -74,11 +74,6 @@ fn rank() {
             report(format!("durable {version}"));
         }
     }
-}
-
-fn random(seed: &mut u64, below: u64) -> u64 {
-    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-    (*seed >> 33) % below
 }
 
 fn pause(seed: &mut u64, most: u64) {

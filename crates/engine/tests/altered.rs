@@ -4,13 +4,14 @@
 
 mod history;
 
-use history::{noise as content, restored};
+use history::restored;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, EngineBuilder, Error, Region, RegionMut, Result, Tier, Version};
 use tierflow_store::{Scratch, Storage};
+use tierflow_testing::noise as content;
 
 /// More than one buffer.
 const LENGTH: usize = (4 << 20) + 212_345;

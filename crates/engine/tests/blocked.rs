@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierflow_device::{Choice, host, open};
-use tierflow_engine::{Cause, Engine, EngineBuilder, Error, Hop, Metrics, Region, RegionMut, Tier};
+use tierflow_engine::{Cause, Engine, EngineBuilder, Error, Metrics, Region, RegionMut, Tier};
 use tierflow_store::{Scratch, Throttled};
 
 const MIB: usize = 1 << 20;
@@ -137,18 +137,14 @@ fn room_is_waited_for_as_long_as_a_flush_takes() {
     let seen = seen.min(metrics.blocked());
     assert_named(&metrics, seen);
     assert_mostly(&metrics, Cause::Room, seen);
-    let hop = Some(Hop {
-        from: "device",
-        to: "file",
-    });
     let waits = metrics
         .waits
         .iter()
-        .find(|waits| waits.hop == hop)
+        .find(|waits| (waits.from, waits.to) == ("device", "file"))
         .expect("flushes that ended waits");
     assert_eq!(waits.cause, Cause::Room);
     assert_eq!(waits.total, waits.before + waits.queued + waits.moving);
-    assert!(waits.longest.transferred.is_some() && waits.longest.bytes > 0);
+    assert!(waits.transferred.is_some() && waits.longest <= waits.total);
     let said = metrics.explain();
     assert!(
         said[2].starts_with("Transfers from device to file ended"),
@@ -167,7 +163,11 @@ fn a_wait_for_all_is_waited_for_flushes() {
     let metrics = engine.metrics();
     assert_eq!((metrics.wait.count, metrics.wait.failed), (1, 0));
     assert!(metrics.wait.blocked <= seen);
-    assert_named(&metrics, before + seen);
+    // The checkpoints before took a part of their own.
+    let own = [Cause::Flushes, Cause::WakeUp, Cause::Lock].map(|cause| metrics.times(cause).total);
+    let named: Duration = own.iter().sum();
+    assert!(named >= metrics.wait.blocked.mul_f64(0.95), "{metrics}");
+    assert!(metrics.blocked() <= before + seen);
     assert_mostly(&metrics, Cause::Flushes, before + seen);
 }
 
@@ -255,6 +255,12 @@ fn counters_time_line_and_text_say_the_same() {
     let metrics = engine.metrics();
     let text = metrics.open_metrics();
     assert!(text.ends_with("# EOF\n"));
+    let file = directory.path().join("tierflow.prom");
+    for _ in 0..2 {
+        metrics.write_open_metrics(&file).unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+        assert!(!file.with_extension("new").exists());
+    }
     for cause in [Cause::Room, Cause::Arrival, Cause::Flushes] {
         let (times, name) = (metrics.times(cause), cause.name());
         assert!(times.count > 0, "{name}: {metrics}");

@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Region, Tier};
 use tierflow_store::{Error, Result};
+use tierflow_testing::assert_matches;
 use vaults::{Call, Watch, Watched};
 
 /// State of the save of the first version.
@@ -72,10 +73,7 @@ fn a_version_discarded_on_its_way_is_not_published() {
         vault.set(Save::Discarded);
         vault.wait(|save| matches!(save, Save::Over(_)));
         let over = std::mem::take(&mut *vault.save.lock().unwrap());
-        assert!(
-            matches!(over, Save::Over(Err(Error::Cancelled))),
-            "{over:?}"
-        );
+        assert_matches!(over, Save::Over(Err(Error::Cancelled)));
         // The way is open for the next.
         engine.checkpoint(1, &regions).unwrap();
         engine.wait().unwrap();

@@ -10,6 +10,7 @@ use tierflow_engine::{
     BuildError, Engine, EngineBuilder, Error, Group, Region, RegionMut, Retention, Tier,
 };
 use tierflow_store::{Faults, Faulty, Scratch};
+use tierflow_testing::assert_matches;
 
 fn builder() -> EngineBuilder {
     Engine::builder(&open(Choice::Host).unwrap())
@@ -23,10 +24,10 @@ fn what_is_about_lasting_versions_needs_some() {
         (builder().durable_in_order(true), "durable_in_order"),
     ];
     for (builder, method) in cases {
-        let error = builder.host_cache(1 << 20).build().unwrap_err();
-        assert!(
-            matches!(error, Error::Build(BuildError::NothingLasts { what }) if what == method),
-            "{error}"
+        assert_matches!(
+            builder.host_cache(1 << 20).build(),
+            Err(Error::Build(BuildError::NothingLasts { what }))
+                if *what == method
         );
     }
 }
@@ -56,13 +57,9 @@ fn ranks_are_counted_from_0() {
     let directory = tempfile::tempdir().unwrap();
     for (rank, ranks) in [(5, 3), (3, 3), (0, 0)] {
         let builder = builder().host_cache(1 << 20).external(directory.path());
-        let error = builder
-            .group(Group::new(rank, ranks, 1))
-            .build()
-            .unwrap_err();
-        assert!(
-            matches!(error, Error::Build(BuildError::NoRank { .. })),
-            "{error}"
+        assert_matches!(
+            builder.group(Group::new(rank, ranks, 1)).build(),
+            Err(Error::Build(BuildError::NoRank { .. }))
         );
     }
 }
@@ -75,26 +72,20 @@ fn caches_that_hold_nothing_are_refused() {
             .host_cache(bytes)
             .scratch(directory.path())
             .build();
-        assert!(
-            matches!(
-                host,
-                Err(Error::Build(BuildError::SmallCache { cache: "host", .. }))
-            ),
-            "{host:?}"
+        assert_matches!(
+            host,
+            Err(Error::Build(BuildError::SmallCache { cache: "host", .. }))
         );
         let device = builder()
             .device_cache(bytes)
             .scratch(directory.path())
             .build();
-        assert!(
-            matches!(
-                device,
-                Err(Error::Build(BuildError::SmallCache {
-                    cache: "device",
-                    ..
-                }))
-            ),
-            "{device:?}"
+        assert_matches!(
+            device,
+            Err(Error::Build(BuildError::SmallCache {
+                cache: "device",
+                ..
+            }))
         );
     }
 }

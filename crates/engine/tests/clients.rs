@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tierflow_device::{Choice, open};
 use tierflow_engine::{BuildError, Engine, EngineBuilder, Error, Tier, Version};
-use tierflow_testing::{Process, this_test};
+use tierflow_testing::{Process, assert_matches, this_test};
 use tierflow_tier_alloc::{Baseline, HostPool, PoolOptions};
 
 const MIB: usize = 1 << 20;
@@ -159,10 +159,7 @@ fn many_threads_come_and_go() {
 fn a_pool_needs_somewhere_to_flush_to_and_memory_that_can_shrink() {
     let pool = HostPool::in_process(options()).unwrap();
     let alone = builder().tier(Tier::host(0).pool(&pool)).build();
-    assert!(matches!(
-        alone,
-        Err(Error::Build(BuildError::NothingBelowPool))
-    ));
+    assert_matches!(alone, Err(Error::Build(BuildError::NothingBelowPool)));
     let scratch = tempfile::tempdir().unwrap();
     let fixed = builder()
         .tier(Tier::host(0).pool(&pool).growth(Baseline::DirectPin))

@@ -9,11 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Cause, Engine, Error, Group, Region, Tier};
+use tierflow_engine::{Cause, Engine, Error, Group, Region, Retention, Tier};
 use tierflow_store::{
     Gone, OnNode, Piece, PieceInfo, Protect, Protection, Repository, Result, Snapshot, Vault,
     VersionInfo,
 };
+use tierflow_testing::assert_matches;
 use vaults::{Call, Watch, Watched};
 
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -81,15 +82,12 @@ fn storage_that_hangs_is_waited_for_as_long_as_the_patience_lasts() {
         panic!("{error}");
     };
     assert_eq!(lost, &[1]);
-    assert!(
-        matches!(
-            **cause,
-            Error::TimedOut {
-                patience: PATIENCE,
-                ..
-            }
-        ),
-        "{cause}"
+    assert_matches!(
+        **cause,
+        Error::TimedOut {
+            patience: PATIENCE,
+            ..
+        }
     );
     assert_eq!(versions, 0);
 }
@@ -194,4 +192,27 @@ fn other_ranks_that_are_slow_are_waited_for_as_long_as_bytes_move() {
     let protection = metrics.times(Cause::Protection).total;
     assert!(protection > metrics.wait.blocked / 2, "{metrics}");
     engine.close().unwrap();
+}
+
+/// The directory is another engine's as soon as the call ends, however little patience there was: nothing was under way.
+#[test]
+fn a_directory_is_free_when_an_engine_that_had_nothing_under_way_is_closed() {
+    let (node, external) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for version in 0..200 {
+        let builder = Engine::builder(&open(Choice::Host).unwrap())
+            .host_cache(1 << 20)
+            .external(external.path())
+            .retention(Retention::newest(2))
+            .closing_patience(Duration::ZERO);
+        let engine = match version % 2 {
+            0 => builder,
+            _ => builder.node_local(node.path()),
+        };
+        let engine = engine.build().unwrap();
+        let bytes = vec![7_u8; 300_000];
+        let regions = [Region::from(&bytes[..])];
+        engine.checkpoint(version, &regions).unwrap();
+        engine.wait().unwrap();
+        engine.close().unwrap();
+    }
 }

@@ -5,7 +5,7 @@
 
 mod history;
 
-use history::{assert_restores, checkpoint, host, noise, restored, used};
+use history::{assert_restores, checkpoint, host, restored, used};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tierflow_dedup::Tree;
@@ -14,6 +14,7 @@ use tierflow_engine::{
     EngineBuilder, Error, Flush, Group, Region, RegionMut, Tier, Value, Version, read_regions,
 };
 use tierflow_store::{Faults, Faulty, Scratch};
+use tierflow_testing::{assert_matches, noise};
 
 /// Values of a field: 256 KiB.
 const VALUES: usize = 64 << 10;
@@ -156,10 +157,7 @@ fn a_bound_takes_values_that_can_be_rounded() {
         Bound::Absolute(f64::NAN),
     ] {
         let refused = tiers(&directory).compress(how(bound)).build();
-        assert!(matches!(
-            refused,
-            Err(Error::Build(BuildError::Reduction(_)))
-        ));
+        assert_matches!(refused, Err(Error::Build(BuildError::Reduction(_))));
     }
     let engine = tiers(&directory)
         .compress(how(Bound::Absolute(0.1)))
@@ -168,19 +166,13 @@ fn a_bound_takes_values_that_can_be_rounded() {
     let bytes = noise(0, SIZE);
     let regions = [Region::from(bytes.as_slice()).named("wave")];
     let refused = engine.checkpoint(1, &regions);
-    assert!(
-        matches!(refused, Err(Error::NamedRegion { version: 1, .. })),
-        "{refused:?}"
-    );
+    assert_matches!(refused, Err(Error::NamedRegion { version: 1, .. }));
     let shape = [SIZE as u64 / 4];
     let refused = engine.checkpoint(
         1,
         &[Region::from(bytes.as_slice()).array("wave", Element::I32, &shape)],
     );
-    assert!(
-        matches!(refused, Err(Error::NamedRegion { .. })),
-        "{refused:?}"
-    );
+    assert_matches!(refused, Err(Error::NamedRegion { .. }));
     engine
         .checkpoint(
             1,
@@ -196,10 +188,7 @@ fn where_nothing_can_be_compressed_is_said_when_the_engine_is_built() {
         .host_cache(SIZE)
         .compress(how())
         .build();
-    assert!(matches!(
-        alone,
-        Err(Error::Build(BuildError::NoDifferences { .. }))
-    ));
+    assert_matches!(alone, Err(Error::Build(BuildError::NoDifferences { .. })));
 }
 
 #[test]
@@ -244,10 +233,7 @@ fn the_next_engine_reads_what_this_one_compressed_and_so_does_one_with_differenc
         engine.wait().unwrap();
     }
     let refused = open().build();
-    assert!(matches!(
-        refused,
-        Err(Error::Build(BuildError::NoDifferences { .. }))
-    ));
+    assert_matches!(refused, Err(Error::Build(BuildError::NoDifferences { .. })));
     {
         let engine = differing().build().unwrap();
         (0..10).for_each(|version| assert_restores(&engine, version, &field(version)));

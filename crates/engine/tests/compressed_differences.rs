@@ -7,7 +7,7 @@ mod counters;
 mod history;
 
 use counters::{SIZE, state};
-use history::{assert_restores, checkpoint, host, noise, used};
+use history::{assert_restores, checkpoint, host, used};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,6 +18,7 @@ use tierflow_engine::{
     EngineBuilder, Error, Flush, Region, RegionMut, Tier, Value, Version,
 };
 use tierflow_store::{Faults, Faulty, Options, Repository, Scratch};
+use tierflow_testing::noise;
 
 fn chunks() -> Tree {
     Tree { chunk: 64 }

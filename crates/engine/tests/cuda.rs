@@ -4,9 +4,10 @@
 
 mod history;
 
-use history::{assert_drains, noise as content};
+use history::assert_drains;
 use tierflow_device::{Choice, Device, Memory, Stream, open};
 use tierflow_engine::{AfterRestore, Cache, Engine, Region, RegionMut, Tier, Version};
+use tierflow_testing::noise as content;
 use tierflow_tier_alloc::{HostPool, PoolOptions};
 
 const MIB: usize = 1 << 20;

@@ -2,14 +2,12 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod history;
-
-use history::noise;
 use tierflow_device::{Choice, Device, Memory, Stream, open};
 use tierflow_engine::{
     AfterRestore, Bound, CompressedTiers, Compression, Element, Engine, EngineBuilder, Flush,
     Region, RegionMut, Value, Version,
 };
+use tierflow_testing::noise;
 
 const VALUES: usize = (1 << 20) + 250;
 const SIZE: usize = 4 * VALUES;

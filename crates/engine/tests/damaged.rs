@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Compression, Engine, EngineBuilder, Error, Region, Tier, Value, Version};
 use tierflow_store::{Error as StoreError, Faults, Faulty, Scratch};
+use tierflow_testing::assert_matches;
 
 const LENGTH: usize = 100_000;
 const VERSIONS: u64 = 8;
@@ -112,10 +113,7 @@ fn the_only_copy_is_read_again_by_the_next_call() {
     faults.reads_fail.store(true, Relaxed);
     for _ in 0..2 {
         let failed = restored(&engine, 0);
-        assert!(
-            matches!(failed, Err(Error::Storage(StoreError::Read { .. }))),
-            "{failed:?}"
-        );
+        assert_matches!(failed, Err(Error::Storage(StoreError::Read { .. })));
     }
     faults.reads_fail.store(false, Relaxed);
     for version in 0..VERSIONS {

@@ -14,6 +14,7 @@ use std::time::Duration;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, EngineBuilder, Error, Region, RegionMut, Tier, Version};
 use tierflow_store::{Options, Repository, Result, Vault};
+use tierflow_testing::assert_matches;
 use vaults::{Call, Watch, Watched};
 
 const MIB: usize = 1 << 20;
@@ -187,12 +188,10 @@ fn a_checkpoint_that_goes_straight_to_storage_that_hangs() {
     assert!(restored(&engine, 3).unwrap() == bytes);
     // A version that arrives too late is not kept.
     vault.hold([9]);
-    let error = engine
-        .call()
-        .within(SHORT)
-        .checkpoint(9, &regions)
-        .unwrap_err();
-    assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+    assert_matches!(
+        engine.call().within(SHORT).checkpoint(9, &regions),
+        Err(Error::TimedOut { .. })
+    );
     vault.release(9);
     drop((engine, vault));
     let repository = Repository::read_only(kept.path(), Options::default()).unwrap();
@@ -210,17 +209,14 @@ fn room_that_does_not_come() {
     assert!(matches!(error, Error::TimedOut { .. }), "{error}");
     let bytes = content(2, MIB);
     let regions = [Region::from(bytes.as_slice())];
-    let error = engine
-        .call()
-        .within(SHORT)
-        .checkpoint(2, &regions)
-        .unwrap_err();
-    assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+    assert_matches!(
+        engine.call().within(SHORT).checkpoint(2, &regions),
+        Err(Error::TimedOut { .. })
+    );
     assert_eq!(engine.versions(), [0, 1]);
     let patience = Duration::from_secs(60);
     let interrupted = engine.call().within(patience).unless(&|| true);
-    let error = interrupted.checkpoint(2, &regions).unwrap_err();
-    assert!(matches!(error, Error::Interrupted), "{error}");
+    assert_matches!(interrupted.checkpoint(2, &regions), Err(Error::Interrupted));
     let interrupted = engine.call().within(SHORT).unless(&|| false);
     let error = interrupted.checkpoint(2, &regions).unwrap_err();
     assert!(matches!(error, Error::TimedOut { .. }), "{error}");
@@ -356,13 +352,13 @@ fn closing_tells_whether_all_is_durable() {
         panic!("{error}");
     };
     assert_eq!(versions, &[9]);
-    assert!(matches!(
+    assert_matches!(
         **cause,
         Error::TimedOut {
             patience: SHORT,
             ..
         }
-    ));
+    );
     assert!(
         error.to_string().starts_with("version 9 is lost"),
         "{error}"

@@ -16,6 +16,7 @@ use tierflow_engine::{
     Version,
 };
 use tierflow_store::{Faults, Faulty, Options, Repository, Scratch};
+use tierflow_testing::assert_matches;
 
 const MIB: usize = 1 << 20;
 
@@ -174,15 +175,9 @@ fn where_there_can_be_no_differences_the_builder_says_why() {
     let directory = tempfile::tempdir().unwrap();
     let build = |builder: EngineBuilder| builder.dedup(Tree { chunk: 64 }).build();
     let alone = build(Engine::builder(&host()).host_cache(4 * MIB));
-    assert!(matches!(
-        alone,
-        Err(Error::Build(BuildError::NoDifferences { .. }))
-    ));
+    assert_matches!(alone, Err(Error::Build(BuildError::NoDifferences { .. })));
     let on_file = build(Engine::builder(&host()).scratch(directory.path()));
-    assert!(matches!(
-        on_file,
-        Err(Error::Build(BuildError::NoDifferences { .. }))
-    ));
+    assert_matches!(on_file, Err(Error::Build(BuildError::NoDifferences { .. })));
     let of_a_group = Engine::builder(&host())
         .host_cache(4 * MIB)
         .external(directory.path())

@@ -11,6 +11,7 @@ use tierflow_engine::{
     BuildError, DirectIo, Engine, EngineBuilder, Error, Region, RegionMut, StraightStatistics,
     Version,
 };
+use tierflow_testing::assert_matches;
 
 const SIZE: usize = 9 * (1 << 20) + 4321;
 const VERSIONS: Version = 12;
@@ -60,10 +61,7 @@ fn without_cufile_an_engine_that_needs_it_is_not_built() {
     let device = open(Choice::Host).unwrap();
     let always = builder(&device, directory.path()).direct_io(DirectIo::Always);
     let error = always.build().unwrap_err();
-    assert!(
-        matches!(error, Error::Build(BuildError::DirectIo { .. })),
-        "{error}"
-    );
+    assert_matches!(error, Error::Build(BuildError::DirectIo { .. }));
     let said = error.to_string();
     assert!(
         said.contains("LD_LIBRARY_PATH") || said.contains("needs a CUDA device"),

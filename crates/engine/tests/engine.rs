@@ -4,13 +4,14 @@
 
 mod history;
 
-use history::{assert_drains, host, noise as content};
+use history::{assert_drains, host};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tierflow_device::Memory;
 use tierflow_engine::plan::{Fifo, Lru};
 use tierflow_engine::{AfterRestore, BuildError, Engine, Error, Region, RegionMut, Tier, Version};
 use tierflow_store::{Faults, Faulty, Scratch};
+use tierflow_testing::{assert_matches, noise as content};
 use tierflow_tier_alloc::DeviceGrowth;
 
 const MIB: usize = 1 << 20;
@@ -145,42 +146,24 @@ fn bad_calls_are_refused_and_harm_nothing() {
         Engine::builder(&device).build(),
         Err(Error::Build(BuildError::NoTier))
     ));
-    assert!(matches!(
-        engine.checkpoint(0, &[]),
-        Err(Error::Empty { version: 0 })
-    ));
+    assert_matches!(engine.checkpoint(0, &[]), Err(Error::Empty { version: 0 }));
     checkpoint(&engine, 0, 1000).unwrap();
     assert!(matches!(
         checkpoint(&engine, 0, 10),
         Err(Error::VersionUsed { version: 0 })
     ));
-    assert!(matches!(
-        engine.restore_size(9),
-        Err(Error::Unknown { version: 9 })
-    ));
-    assert!(matches!(
-        engine.restore(9, &mut []),
-        Err(Error::Unknown { .. })
-    ));
+    assert_matches!(engine.restore_size(9), Err(Error::Unknown { version: 9 }));
+    assert_matches!(engine.restore(9, &mut []), Err(Error::Unknown { .. }));
     let mut short = vec![0; 999];
-    let error = engine
-        .restore(0, &mut [RegionMut::from(short.as_mut_slice())])
-        .unwrap_err();
-    assert!(
-        matches!(
-            error,
-            Error::SizeMismatch {
-                expected: 1000,
-                given: 999,
-                ..
-            }
-        ),
-        "{error}"
+    assert_matches!(
+        engine.restore(0, &mut [RegionMut::from(short.as_mut_slice())]),
+        Err(Error::SizeMismatch {
+            expected: 1000,
+            given: 999,
+            ..
+        })
     );
-    assert!(matches!(
-        checkpoint(&engine, 1, 3 * MIB),
-        Err(Error::TooLarge { .. })
-    ));
+    assert_matches!(checkpoint(&engine, 1, 3 * MIB), Err(Error::TooLarge { .. }));
     checkpoint(&engine, 1, 3 * MIB / 2).unwrap();
     assert_restores(&engine, 1, 3 * MIB / 2);
     assert_restores(&engine, 0, 1000);
@@ -188,10 +171,7 @@ fn bad_calls_are_refused_and_harm_nothing() {
         engine.restore(0, &mut []),
         Err(Error::Discarded { version: 0 })
     ));
-    assert!(matches!(
-        checkpoint(&engine, 0, 10),
-        Err(Error::VersionUsed { .. })
-    ));
+    assert_matches!(checkpoint(&engine, 0, 10), Err(Error::VersionUsed { .. }));
     checkpoint(&engine, 2, 10).unwrap();
     engine.discard(2).unwrap();
     assert!(matches!(engine.discard(2), Err(Error::Discarded { .. })));
@@ -245,10 +225,7 @@ fn a_full_disk_refuses_checkpoints_and_loses_none() {
         .find(|&version| checkpoint(&engine, version, size).is_err())
         .unwrap();
     let error = checkpoint(&engine, refused, size).unwrap_err();
-    assert!(
-        matches!(error, Error::NoRoom { cause: Some(_), .. }),
-        "{error}"
-    );
+    assert_matches!(error, Error::NoRoom { cause: Some(_), .. });
     assert!(error.to_string().contains("full"), "{error}");
     assert!(matches!(engine.wait(), Err(Error::Stalled { .. })));
     assert_eq!(engine.versions(), (0..refused).collect::<Vec<_>>());
@@ -281,8 +258,7 @@ fn a_read_error_reaches_the_caller_and_the_version_stays() {
         .filter(|&version| restore(version).is_err())
         .collect();
     assert!(failed.len() >= 40 - 16, "{failed:?}");
-    let error = restore(failed[0]).unwrap_err();
-    assert!(matches!(error, Error::Storage(_)), "{error}");
+    assert_matches!(restore(failed[0]), Err(Error::Storage(_)));
     faults.reads_fail.store(false, Ordering::Relaxed);
     for version in failed {
         assert_restores(&engine, version, 128 * 1024);

@@ -5,7 +5,6 @@
 mod history;
 mod home;
 
-use history::noise;
 use home::home;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,6 +12,7 @@ use tierflow_dedup::Tree;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Error};
 use tierflow_store::{Faults, Options, Repository};
+use tierflow_testing::noise;
 
 /// A base of this size has a file of its own; a difference lies in a segment.
 const SIZE: usize = 3 << 20;

@@ -11,6 +11,7 @@ use std::path::Path;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{AfterRestore, Engine, EngineBuilder, Error, Region, Tier};
 use tierflow_store::{Error as StoreError, Options, Region as Stored, Repository, Snapshot};
+use tierflow_testing::assert_matches;
 
 const LENGTH: usize = 50_000;
 
@@ -230,8 +231,8 @@ fn a_version_on_the_disk_keeps_its_number_where_it_does_not_fit() {
         let home = home();
         left_on_node(&home, 1, 1, 0..6);
         let tiers = |limit: u64| {
-            let near = Tier::node_local(home.near.with_extension("1"));
-            let builder = builder().tier(near.limit(limit));
+            let near = home.near.with_extension("1");
+            let builder = builder().tier(Tier::node_local(near, limit));
             match with_external {
                 true => builder.external(&home.far),
                 false => builder,
@@ -320,10 +321,7 @@ fn what_of_storage_cannot_be_used_is_left_out_and_named() {
     // A second engine on the same directory is a mistake of the caller's.
     let engine = on_node(&home, 1).build().unwrap();
     let second = on_node(&home, 1).build();
-    assert!(
-        matches!(second, Err(Error::Storage(StoreError::Busy { .. }))),
-        "{second:?}"
-    );
+    assert_matches!(second, Err(Error::Storage(StoreError::Busy { .. })));
     drop(engine);
     // External storage that may not be written: what is there is restored.
     if rustix_is_root() {

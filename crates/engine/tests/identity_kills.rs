@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Damage, Engine, EngineBuilder, Region, RegionMut, Tier};
-use tierflow_testing::{Process, this_test};
+use tierflow_testing::{Process, random, this_test};
 
 const CHILD: &str = "TIERFLOW_IDENTITY_RUN";
 
@@ -41,10 +41,7 @@ fn content(run: u64, version: u64) -> Vec<u8> {
 fn engine(near: &Path, far: &Path, limited: bool, differences: bool) -> Engine {
     let device = open(Choice::Host).unwrap();
     let mut builder: EngineBuilder = Engine::builder(&device).host_cache(8 << 20);
-    let mut near = Tier::node_local(near);
-    if limited {
-        near = near.limit(2 << 20);
-    }
+    let near = Tier::node_local(near, limited.then_some(2 << 20));
     builder = builder.tier(near).external(far);
     if differences {
         builder = builder.dedup(tierflow_dedup::Tree { chunk: 256 });
@@ -83,11 +80,6 @@ fn child() {
             output.flush().unwrap();
         }
     }
-}
-
-fn random(seed: &mut u64, below: u64) -> u64 {
-    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-    (*seed >> 33) % below
 }
 
 fn near(home: &Home, node: u64) -> PathBuf {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierflow_device::{Choice, open};
 use tierflow_engine::{AfterRestore, Engine, Error, ProduceSlot, Region, RegionMut, Version};
+use tierflow_testing::assert_matches;
 
 const MIB: usize = 1 << 20;
 
@@ -103,10 +104,7 @@ fn a_history_larger_than_the_caches_comes_back_in_place() {
                 assert_eq!(slot.len(), size(version));
                 assert!(is_of(version, slot.bytes().unwrap()), "version {version}");
             }
-            assert!(matches!(
-                engine.call().consume(3),
-                Err(Error::Discarded { .. })
-            ));
+            assert_matches!(engine.call().consume(3), Err(Error::Discarded { .. }));
             wait_empty(&engine);
         }
     }
@@ -119,25 +117,16 @@ fn a_slot_that_is_dropped_was_never_there() {
     fill(&mut slot);
     assert!(engine.versions().is_empty());
     assert!(matches!(engine.restore_size(5), Err(Error::Unknown { .. })));
-    assert!(matches!(
-        engine.call().consume(5),
-        Err(Error::Unknown { .. })
-    ));
+    assert_matches!(engine.call().consume(5), Err(Error::Unknown { .. }));
     assert!(matches!(engine.discard(5), Err(Error::Unknown { .. })));
-    assert!(matches!(
-        engine.call().produce(5, 1),
-        Err(Error::VersionUsed { .. })
-    ));
+    assert_matches!(engine.call().produce(5, 1), Err(Error::VersionUsed { .. }));
     drop(slot);
     produce(&engine, 5, MIB);
     assert_eq!(engine.versions(), [5]);
     // Neither is one that is never given back; only its room is gone.
     let small = Engine::builder(&host()).host_cache(MIB).build().unwrap();
     std::mem::forget(small.call().produce(1, MIB).unwrap());
-    assert!(matches!(
-        small.call().produce(2, 1),
-        Err(Error::NoRoom { .. })
-    ));
+    assert_matches!(small.call().produce(2, 1), Err(Error::NoRoom { .. }));
     drop(small);
 }
 
@@ -153,10 +142,7 @@ fn nobody_waits_for_a_slot() {
         .unwrap();
     let first = engine.call().produce(1, MIB).unwrap();
     let mut second = engine.call().produce(2, MIB).unwrap();
-    assert!(matches!(
-        engine.call().produce(3, MIB),
-        Err(Error::NoRoom { .. })
-    ));
+    assert_matches!(engine.call().produce(3, MIB), Err(Error::NoRoom { .. }));
     let field: Vec<u8> = (0..MIB).map(|at| byte(3, at)).collect();
     engine
         .checkpoint(3, &[Region::from(field.as_slice())])
@@ -170,10 +156,7 @@ fn nobody_waits_for_a_slot() {
     second.commit();
     engine.wait().unwrap();
     let held = engine.call().consume(2).unwrap();
-    assert!(matches!(
-        engine.call().produce(4, MIB),
-        Err(Error::NoRoom { .. })
-    ));
+    assert_matches!(engine.call().produce(4, MIB), Err(Error::NoRoom { .. }));
     drop(first);
     produce(&engine, 4, MIB);
     assert!(is_of(2, held.bytes().unwrap()));
@@ -270,26 +253,17 @@ fn what_cannot_be_lent_is_refused() {
         .scratch(directory.path())
         .build()
         .unwrap();
-    assert!(matches!(
-        files.call().produce(0, 1),
-        Err(Error::NoMemoryTier)
-    ));
+    assert_matches!(files.call().produce(0, 1), Err(Error::NoMemoryTier));
     assert!(matches!(files.call().consume(0), Err(Error::NoMemoryTier)));
     let engine = Engine::builder(&host())
         .device_cache(MIB)
         .host_cache(4 * MIB)
         .build()
         .unwrap();
-    assert!(matches!(
-        engine.call().produce(0, 0),
-        Err(Error::Empty { .. })
-    ));
+    assert_matches!(engine.call().produce(0, 0), Err(Error::Empty { .. }));
     let large = engine.call().produce(0, 2 * MIB);
     assert!(matches!(large, Err(Error::TooLarge { largest, .. }) if largest == MIB as u64));
-    assert!(matches!(
-        engine.call().consume(0),
-        Err(Error::Unknown { .. })
-    ));
+    assert_matches!(engine.call().consume(0), Err(Error::Unknown { .. }));
 }
 
 #[test]

@@ -17,6 +17,7 @@ use tierflow_engine::{
     AfterRestore, Engine, EngineBuilder, Error, Group, Region, RegionMut, Tier, Version,
 };
 use tierflow_store::{Error as StoreError, Faults, Options, Repository};
+use tierflow_testing::assert_matches;
 use vaults::{Gate, Watched};
 
 const MIB: usize = 1 << 20;
@@ -118,7 +119,7 @@ fn what_reached_only_the_node_is_brought_on_by_the_next_engine() {
 fn a_limited_directory_holds_the_newest_and_the_external_one_all() {
     let home = home();
     let engine = builder()
-        .tier(Tier::node_local(&home.near).limit(20 * MIB as u64))
+        .tier(Tier::node_local(&home.near, 20 * MIB as u64))
         .external(&home.far)
         .build()
         .unwrap();
@@ -235,10 +236,10 @@ fn a_destroyed_head_is_named_too() {
     std::fs::write(&path, bytes).unwrap();
     let engine = builder().node_local(&home.near).build().unwrap();
     assert_eq!(engine.latest(None), Some(3));
-    let error = restore(&engine, 6).unwrap_err();
-    assert!(
-        matches!(&error, Error::Storage(StoreError::Damaged { path: named, older: Some(3), .. }) if *named == path),
-        "{error}"
+    assert_matches!(
+        restore(&engine, 6),
+        Err(Error::Storage(StoreError::Damaged { path: named, older: Some(3), .. }))
+            if *named == path
     );
     checkpoint(&engine, 6, 100);
     engine.wait().unwrap();
@@ -349,16 +350,12 @@ fn storage_that_fails_is_named_and_used_again_when_it_is_well() {
         switch.store(true, Relaxed);
         let next = engine.latest(None).map_or(0, |newest| newest + 1);
         checkpoint(&engine, next, length_of(next));
-        let error = engine.wait().unwrap_err();
-        assert!(
-            matches!(
-                &error,
-                Error::Stalled {
-                    versions: 1,
-                    cause: Some(_)
-                }
-            ),
-            "{error}"
+        assert_matches!(
+            engine.wait(),
+            Err(Error::Stalled {
+                versions: 1,
+                cause: Some(_)
+            })
         );
         assert_restores(&engine, next, length_of(next));
         switch.store(false, Relaxed);
@@ -380,12 +377,10 @@ fn storage_that_hangs_blocks_nobody_longer_than_asked() {
     for version in 0..3 {
         checkpoint(&engine, version, length_of(version));
     }
-    let error = engine
-        .call()
-        .within(Duration::from_millis(50))
-        .wait()
-        .unwrap_err();
-    assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+    assert_matches!(
+        engine.call().within(Duration::from_millis(50)).wait(),
+        Err(Error::TimedOut { .. })
+    );
     // Checkpoints and restores go on meanwhile.
     checkpoint(&engine, 3, length_of(3));
     (0..4).for_each(|version| assert_restores(&engine, version, length_of(version)));
@@ -437,10 +432,7 @@ fn two_engines_on_one_directory_are_refused() {
     let home = home();
     let engine = builder().node_local(&home.near).build().unwrap();
     let second = builder().node_local(&home.near).build();
-    assert!(
-        matches!(second, Err(Error::Storage(StoreError::Busy { .. }))),
-        "{second:?}"
-    );
+    assert_matches!(second, Err(Error::Storage(StoreError::Busy { .. })));
     drop(engine);
     builder().node_local(&home.near).build().unwrap();
 }

@@ -13,6 +13,7 @@ use tierflow_engine::{
     AfterRestore, Element, Engine, EngineBuilder, Error, Region, RegionInfo, RegionMut, Version,
 };
 use tierflow_store::{Options, Repository, Snapshot};
+use tierflow_testing::assert_matches;
 
 const TEMPERATURE: [u64; 2] = [25, 41];
 /// Larger than a block of the files, and no multiple of one.
@@ -313,10 +314,9 @@ fn names_that_cannot_be_are_refused_before_anything_happens() {
         vec![plain(), plain().named("region-0")],
     ];
     for regions in wrong {
-        let error = engine.checkpoint(1, &regions).unwrap_err();
-        assert!(
-            matches!(error, Error::NamedRegion { version: 1, .. }),
-            "{error}"
+        assert_matches!(
+            engine.checkpoint(1, &regions),
+            Err(Error::NamedRegion { version: 1, .. })
         );
     }
     // The number is free.
@@ -338,10 +338,9 @@ fn names_that_cannot_be_are_refused_before_anything_happens() {
             (*name, RegionMut::from(&mut bytes[..length]))
         };
         let mut regions = [region(), region()];
-        let error = engine.call().restore_regions(1, &mut regions).unwrap_err();
-        assert!(
-            matches!(error, Error::NamedRegion { version: 1, .. }),
-            "{error}"
+        assert_matches!(
+            engine.call().restore_regions(1, &mut regions),
+            Err(Error::NamedRegion { version: 1, .. })
         );
     }
     let error = engine.call().restore_regions(2, &mut []).unwrap_err();

@@ -4,6 +4,7 @@
 
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Error};
+use tierflow_testing::assert_matches;
 
 #[test]
 fn reserved_numbers_are_above_all_that_were_had_hinted_or_reserved() {
@@ -36,10 +37,9 @@ fn reserved_numbers_are_above_all_that_were_had_hinted_or_reserved() {
     let mut numbers: Vec<_> = ranges.into_iter().flatten().collect();
     numbers.sort_unstable();
     assert_eq!(numbers, (43..43 + 2000).collect::<Vec<_>>());
-    let error = engine.reserve(u64::MAX).unwrap_err();
-    assert!(
-        matches!(error, Error::NoNumbers { count: u64::MAX }),
-        "{error}"
+    assert_matches!(
+        engine.reserve(u64::MAX),
+        Err(Error::NoNumbers { count: u64::MAX })
     );
     assert_eq!(engine.reserve(1).unwrap(), 2043..2044);
 }

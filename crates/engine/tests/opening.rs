@@ -18,6 +18,7 @@ use tierflow_dedup::Tree;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, EngineBuilder, Tier, Version};
 use tierflow_store::{Faults, Options, Repository};
+use tierflow_testing::copy_directory;
 
 /// So many tries are made of one read.
 const TRIES: u64 = 3;
@@ -104,22 +105,10 @@ fn brought() -> Home {
     home
 }
 
-fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        match entry.file_type().unwrap().is_dir() {
-            true => copy(&entry.path(), &target),
-            false => drop(std::fs::copy(entry.path(), target).unwrap()),
-        }
-    }
-}
-
 fn copy_of(from: &Home) -> Home {
     let home = home();
-    copy(&from.near, &home.near);
-    copy(&from.far, &home.far);
+    copy_directory(&from.near, &home.near);
+    copy_directory(&from.far, &home.far);
     home
 }
 
@@ -227,7 +216,7 @@ fn counting() -> BTreeMap<Version, u64> {
 }
 
 fn limited(home: &Home) -> EngineBuilder {
-    let near = Tier::node_local(&home.near).limit(changing::SIZE as u64 + 20_000);
+    let near = Tier::node_local(&home.near, changing::SIZE as u64 + 20_000);
     builder().tier(near).external(&home.far)
 }
 

@@ -16,6 +16,7 @@ use tierflow_store::{
     Error as StoreError, Options, Piece, Repository, Result, Scratch, Snapshot, Storage, Vault,
     VersionInfo,
 };
+use tierflow_testing::assert_matches;
 
 const MIB: usize = 1 << 20;
 
@@ -193,10 +194,10 @@ fn vaults() {
     let engine = build().unwrap();
     switches.writes.store(true, Relaxed);
     checkpoint(&engine, 0, MIB).unwrap();
-    let error = engine.call().within(patience()).wait().unwrap_err();
-    assert!(
-        matches!(&error, Error::Stalled { cause: Some(cause), .. } if is_panic(cause, "no writing")),
-        "{error}"
+    assert_matches!(
+        engine.call().within(patience()).wait(),
+        Err(Error::Stalled { cause: Some(cause), .. })
+            if is_panic(cause, "no writing")
     );
     switches.writes.store(false, Relaxed);
     engine.call().within(patience()).wait().unwrap();

@@ -7,6 +7,7 @@ mod history;
 use std::time::Duration;
 use tierflow_device::{Choice, host, open};
 use tierflow_engine::{Cache, Engine, Error, Tier, Version};
+use tierflow_testing::assert_matches;
 use tierflow_tier_alloc::{DeviceGrowth, HostPool, PoolOptions};
 
 const MIB: usize = 1 << 20;
@@ -92,10 +93,7 @@ fn a_slot_that_is_lent_is_waited_for_and_no_longer_than_wanted() {
     slot.bytes_mut().unwrap().fill(1);
     slot.commit();
     engine.resize(Cache::Device, 0, LONG).unwrap();
-    assert!(matches!(
-        engine.call().produce(2, MIB),
-        Err(Error::NoRoom { .. })
-    ));
+    assert_matches!(engine.call().produce(2, MIB), Err(Error::NoRoom { .. }));
     assert_restores(&engine, 1);
 }
 

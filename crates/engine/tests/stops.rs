@@ -4,7 +4,6 @@
 
 mod history;
 
-use history::noise as content;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,6 +19,7 @@ use tierflow_store::{
     Error as StoreError, Options, Piece, Repository, Result, Scratch, Snapshot, Storage, Vault,
     VersionInfo,
 };
+use tierflow_testing::{assert_matches, noise as content};
 
 const MIB: usize = 1 << 20;
 
@@ -372,10 +372,7 @@ fn a_call_past_the_caches_stops_when_its_caller_leaves() {
     let bytes = vec![1; size];
     let soon = Duration::from_millis(50);
     let is_late = |outcome: tierflow_engine::Result<()>| {
-        assert!(
-            matches!(outcome, Err(Error::TimedOut { .. })),
-            "{outcome:?}"
-        );
+        assert_matches!(outcome, Err(Error::TimedOut { .. }));
         rig.meter.halt(false);
     };
     let settled = || {

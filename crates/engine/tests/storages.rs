@@ -9,6 +9,7 @@ use std::time::Duration;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{BuildError, Engine, Error, Region, RegionMut, Tier};
 use tierflow_store::{Error as StoreError, Storage};
+use tierflow_testing::assert_matches;
 
 /// Storage in memory, of an alignment of its own.
 #[derive(Debug)]
@@ -244,13 +245,7 @@ fn several_directories_are_one_tier() {
     let tier =
         |directories: Vec<PathBuf>| Engine::builder(&device).tier(Tier::scratch_over(directories));
     let none = tier(Vec::new()).build();
-    assert!(
-        matches!(none, Err(Error::Build(BuildError::Scratch(_)))),
-        "{none:?}"
-    );
+    assert_matches!(none, Err(Error::Build(BuildError::Scratch(_))));
     let missing = tier(vec![home.path().to_owned(), home.path().join("none")]).build();
-    assert!(
-        matches!(missing, Err(Error::Storage(StoreError::Open { .. }))),
-        "{missing:?}"
-    );
+    assert_matches!(missing, Err(Error::Storage(StoreError::Open { .. })));
 }

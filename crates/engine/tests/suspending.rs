@@ -17,6 +17,7 @@ use throttle::{Sizes, Slow};
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, EngineBuilder, Error, Tier};
 use tierflow_store::{Options, Repository};
+use tierflow_testing::assert_matches;
 
 const MIB: usize = 1 << 20;
 
@@ -103,10 +104,10 @@ fn closing_waits_for_the_version_that_was_chosen_and_names_all_that_are_lost() {
     }
     let far = Instant::now() + Duration::from_secs(600);
     assert_eq!(engine.suspend(Some(4), far).unwrap().version(), Some(4));
-    let error = engine.close().unwrap_err();
-    assert!(
-        matches!(&error, Error::Lost { versions, .. } if *versions == [1, 2, 3, 4, 5]),
-        "{error}"
+    assert_matches!(
+        engine.close(),
+        Err(Error::Lost { versions, .. })
+            if *versions == [1, 2, 3, 4, 5]
     );
     slow.halt(false);
 }

@@ -107,13 +107,13 @@ fn a_run_of_two_threads_is_drawn_without_overlaps() {
     let evicted = |name| count("evictions from device", name);
     assert_eq!(
         evicted("evicted for a checkpoint"),
-        device_tier.evicted.for_checkpoints
+        device_tier.evicted_for_checkpoints
     );
     assert_eq!(
         evicted("evicted for a prefetch"),
-        device_tier.evicted.for_prefetches
+        device_tier.evicted_for_prefetches
     );
-    assert!(host_tier.evicted.for_flushes > 0, "80 MiB do not fit 24");
+    assert!(host_tier.evicted_for_flushes > 0, "80 MiB do not fit 24");
     let flushed: u64 = metrics
         .hops
         .iter()
@@ -121,11 +121,11 @@ fn a_run_of_two_threads_is_drawn_without_overlaps() {
         .map(|hop| hop.transfers)
         .sum();
     assert_eq!(count("above → host", "flush"), flushed);
-    let by_cause = device_tier.evicted;
-    let sum = by_cause.for_checkpoints
-        + by_cause.for_flushes
-        + by_cause.for_prefetches
-        + by_cause.for_limits;
+    let by_cause = device_tier;
+    let sum = by_cause.evicted_for_checkpoints
+        + by_cause.evicted_for_flushes
+        + by_cause.evicted_for_prefetches
+        + by_cause.evicted_for_limits;
     assert_eq!(sum, device_tier.evictions);
     assert_eq!(metrics.prefetch_distance.restores, 80);
     assert!(metrics.prefetch_distance.sum > 0);

@@ -17,6 +17,7 @@ use tierflow_dedup::Tree;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, EngineBuilder, Error, Group, Region, Version};
 use tierflow_store::{Faults, Options, Order, Repository};
+use tierflow_testing::copy_directory;
 
 /// So many tries are made of one read.
 const TRIES: u64 = 3;
@@ -47,18 +48,6 @@ fn checkpoint(engine: &Engine, run: u64, version: Version) -> Result<(), Error> 
 fn fast_home() -> tempfile::TempDir {
     let memory = tempfile::tempdir_in("/dev/shm");
     memory.or_else(|_| tempfile::tempdir()).unwrap()
-}
-
-fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        match entry.file_type().unwrap().is_dir() {
-            true => copy(&entry.path(), &target),
-            false => drop(std::fs::copy(entry.path(), target).unwrap()),
-        }
-    }
 }
 
 /// The places of a history, and the configuration of its engines.
@@ -138,7 +127,7 @@ fn strike(
 ) -> bool {
     let which = format!("{world:?}, {bad} failures after {good}");
     let home = fast_home();
-    copy(template.0, home.path());
+    copy_directory(template.0, home.path());
     let mut acknowledged = template.1.clone();
     let mut built_upon = Acknowledged::new();
     let newest = *acknowledged.keys().last().unwrap();
@@ -328,7 +317,7 @@ fn reads_that_fail_of_one_rank_of_two() {
     let (mut refused, mut step) = (0, 0);
     loop {
         let home = fast_home();
-        copy(template.path(), home.path());
+        copy_directory(template.path(), home.path());
         let home = home.path();
         let faults = Arc::<Faults>::default();
         faults.good_reads.store(step, Relaxed);

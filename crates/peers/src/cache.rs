@@ -184,7 +184,19 @@ impl PeerCache {
     ///
     /// # Errors
     /// [`Error::NoDevices`] without a part; [`Error::Device`] if a peer has too little memory, or is out of reach.
-    pub fn new(device: &Device, mut parts: Vec<Part>) -> Result<Self> {
+    pub fn new(device: &Device, parts: Vec<Part>) -> Result<Self> {
+        let (cache, refusals) = Self::of_those_that_lend(device, parts)?;
+        match refusals.into_iter().next_back() {
+            Some((_, refusal)) => Err(refusal),
+            None => Ok(cache),
+        }
+    }
+
+    /// Maps the parts that can be had. Returns the number and the error of each other one, too.
+    pub(crate) fn of_those_that_lend(
+        device: &Device,
+        mut parts: Vec<Part>,
+    ) -> Result<(Self, Vec<(usize, Error)>)> {
         let granularity = device.info().granularity;
         let mut total = 0_usize;
         for part in &mut parts {
@@ -200,8 +212,8 @@ impl PeerCache {
             reservation,
             parts: Mutex::default(),
         };
-        cache.append(&mut cache.parts.lock(), 0, parts)?;
-        Ok(cache)
+        let refusals = cache.append(&mut cache.parts.lock(), 0, parts);
+        Ok((cache, refusals))
     }
 
     /// Bytes of addresses, and so of all parts at the beginning.
@@ -230,6 +242,19 @@ impl PeerCache {
             start += part.bytes;
         }
         None
+    }
+
+    /// Returns the end of the part in which the byte at `offset` lies: one link leads to all bytes up to there. Beyond the last part,
+    /// that is the end of the addresses.
+    pub fn part_end(&self, offset: u64) -> u64 {
+        let mut end = 0;
+        let parts = self.parts.lock();
+        let mut ends = parts.iter().map(|part| {
+            end += part.bytes as u64;
+            end
+        });
+        let found = ends.find(|end| *end > offset);
+        found.unwrap_or(u64::MAX)
     }
 
     /// Calls `wake` when a peer of this process wants a part back. For peers of other processes, see
@@ -276,13 +301,21 @@ impl PeerCache {
                 kept.push(part);
             }
         }
-        self.append(&mut parts, start, kept)?;
-        Ok(self.usable())
+        match self.append(&mut parts, start, kept).pop() {
+            Some((_, failed)) => Err(failed),
+            None => Ok(self.usable()),
+        }
     }
 
-    fn append(&self, parts: &mut Vec<Part>, mut start: usize, new: Vec<Part>) -> Result<()> {
-        let mut failed = None;
-        for part in new {
+    /// Maps parts from `start` on. Returns the number and the error of each that cannot be mapped.
+    fn append(
+        &self,
+        parts: &mut Vec<Part>,
+        mut start: usize,
+        new: Vec<Part>,
+    ) -> Vec<(usize, Error)> {
+        let mut failed = Vec::new();
+        for (number, part) in new.into_iter().enumerate() {
             match part.map(&self.reservation, start) {
                 Ok(()) => {
                     start += part.bytes;
@@ -290,10 +323,10 @@ impl PeerCache {
                 }
                 Err(error) => {
                     part.returned();
-                    failed = Some(error);
+                    failed.push((number, error));
                 }
             }
         }
-        failed.map_or(Ok(()), Err)
+        failed
     }
 }

@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tierflow_placement::{GpuId, TopologyError};
+use tierflow_placement::{GpuId, PlacementError, TopologyError};
 
 /// Result of this crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -60,6 +60,9 @@ pub enum Error {
     /// The measurements give no topology: see the inner error.
     #[error(transparent)]
     Topology(#[from] TopologyError),
+    /// The overflow cannot be placed: see the inner error.
+    #[error(transparent)]
+    Placement(#[from] PlacementError),
     /// The file cannot be read or written.
     #[error("cannot {doing} {}: {why}", path.display())]
     File {

@@ -13,6 +13,7 @@
 mod cache;
 mod calibration;
 mod error;
+mod group;
 mod lease;
 mod machine;
 mod overflow;
@@ -22,6 +23,9 @@ mod timed_copies;
 pub use cache::{Part, PeerCache, Recall, Wake};
 pub use calibration::{Effort, calibrate};
 pub use error::{Error, Result};
+pub use group::GroupOverflow;
 pub use lease::{Borrowed, Lender, Lent, Loan};
 pub use machine::{Gpu, HostLink, Link, Machine};
 pub use overflow::{ConcurrentCopy, Overflow, Remainder, Timings, TransferTarget};
+/// Topologies, problems and schedules, for those who place an overflow.
+pub use tierflow_placement as placement;

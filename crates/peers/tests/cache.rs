@@ -6,10 +6,11 @@ mod common;
 
 use std::time::Duration;
 
-use common::{hosts, pattern};
+use common::hosts;
 use tierflow_device::{Device, Memory};
 use tierflow_peers::{Borrowed, Error, Lender, Part, PeerCache};
 use tierflow_placement::{GpuId, MinTimeMaxFlow, Problem, Share, Strategy, Topology};
+use tierflow_testing::noise;
 
 const MIB: usize = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -43,7 +44,7 @@ fn a_part_that_is_wanted_back_goes_and_those_behind_it_move_up() {
         [8, 6, 6, 6].map(|mib| mib << 20)
     );
     // The bytes cross the border of two peers.
-    let bytes = pattern(1, 3 * MIB);
+    let bytes = noise(1, 3 * MIB);
     write(&devices[0], cache.memory(), MIB / 2, &bytes);
     assert!(read(&devices[0], cache.memory(), MIB / 2, bytes.len()) == bytes);
 
@@ -60,7 +61,7 @@ fn a_part_that_is_wanted_back_goes_and_those_behind_it_move_up() {
     assert_eq!([free(1), free(2), free(3)], [6, 8, 6].map(|mib| mib << 20));
     let before = &bytes[..2 * MIB - MIB / 2];
     assert!(read(&devices[0], cache.memory(), MIB / 2, before.len()) == before);
-    let again = pattern(2, 2 * MIB);
+    let again = noise(2, 2 * MIB);
     write(&devices[0], cache.memory(), 2 * MIB, &again);
     assert!(read(&devices[0], cache.memory(), 2 * MIB, again.len()) == again);
 
@@ -87,7 +88,7 @@ fn a_process_that_lends_is_a_part_like_another() {
     let (second, lent_second) = borrow();
     let (third, _) = Part::on(&devices[2], 2 * MIB);
     let cache = PeerCache::new(&devices[0], vec![first, second, third]).unwrap();
-    let bytes = pattern(3, 6 * MIB);
+    let bytes = noise(3, 6 * MIB);
     write(&devices[0], cache.memory(), 0, &bytes);
     assert!(read(&devices[0], cache.memory(), 0, bytes.len()) == bytes);
 

@@ -8,6 +8,7 @@ use common::hosts;
 use common::skewed::{MIB, PATIENCE, all_strategies, quick};
 use tierflow_peers::{Error, Machine, Overflow, Remainder, calibrate};
 use tierflow_placement::{MinTimeMaxFlow, Problem, Share, Strategy, Topology};
+use tierflow_testing::assert_matches;
 
 #[test]
 fn a_skewed_checkpoint_comes_back_from_peers() {
@@ -77,11 +78,10 @@ fn a_machine_survives_its_file() {
         nowhere.to_string().contains("GPU 9 is not described"),
         "{nowhere}"
     );
-    let negative = mend("bandwidth = ", "bandwidth = -")
-        .unwrap()
-        .topology()
-        .unwrap_err();
-    assert!(matches!(negative, Error::Topology(_)), "{negative}");
+    assert_matches!(
+        mend("bandwidth = ", "bandwidth = -").unwrap().topology(),
+        Err(Error::Topology(_))
+    );
     let unknown = mend("format = 1", "format = 1\nspeed = 3").unwrap_err();
     assert!(matches!(unknown, Error::Format { .. }), "{unknown}");
     std::fs::write(&path, "no TOML").unwrap();

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use common::{hosts, pattern, read, write};
+use common::{hosts, read, write};
 use tierflow_device::Device;
 use tierflow_peers::{Error, Lender, Loan};
-use tierflow_testing::Process;
+use tierflow_testing::{Process, assert_matches, noise};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const SPARE: u64 = 8 << 20;
@@ -41,7 +41,7 @@ fn main() {
     }
 }
 
-/// Lends until it is killed. Recalls each loan once the memory holds the pattern of its length.
+/// Lends until it is killed. Recalls each loan once the memory holds the bytes of its length.
 fn lend(path: &Path) {
     let device = hosts(1, SPARE).remove(0);
     let lender = Lender::bind(&device, path, SPARE).unwrap();
@@ -57,7 +57,7 @@ fn lend(path: &Path) {
         let len = lent.chunk().len();
         let own = device.reserve_for_exported(len).unwrap();
         own.map_exported(0, lent.chunk()).unwrap();
-        while read(&device, own.memory(), len) != pattern(len as u64, len) {
+        while read(&device, own.memory(), len) != noise(len as u64, len) {
             std::thread::sleep(Duration::from_millis(1));
         }
         drop(own);
@@ -98,15 +98,14 @@ fn recalled(device: &Device) {
     for len in [4 << 20, 1 << 20] {
         let loan = Loan::ask(device, &lender.path, len as u64, PATIENCE).unwrap();
         assert!(!loan.is_recalled().unwrap());
-        write(device, loan.memory(), &pattern(len as u64, len));
+        write(device, loan.memory(), &noise(len as u64, len));
         assert!(
             wait_for_recall(&loan),
             "the lender saw what was written, and wants it back"
         );
         // The bytes can be saved first; meanwhile the loan cannot be given back.
         let reader = loan.memory().lend(0..1).unwrap();
-        let busy = loan.give_back().unwrap_err();
-        assert!(matches!(busy, Error::Device { .. }), "{busy}");
+        assert_matches!(loan.give_back(), Err(Error::Device { .. }));
         drop(reader);
         loan.give_back().unwrap();
     }
@@ -114,10 +113,9 @@ fn recalled(device: &Device) {
 
 fn no_more_than_spare(device: &Device) {
     let lender = lender();
-    let too_much = Loan::ask(device, &lender.path, SPARE + 1, PATIENCE).unwrap_err();
-    assert!(
-        matches!(too_much, Error::NothingToLend { spare: SPARE, .. }),
-        "{too_much}"
+    assert_matches!(
+        Loan::ask(device, &lender.path, SPARE + 1, PATIENCE),
+        Err(Error::NothingToLend { spare: SPARE, .. })
     );
     let nothing = Loan::ask(device, &lender.path, 0, PATIENCE).unwrap_err();
     assert!(matches!(nothing, Error::NothingToLend { .. }), "{nothing}");
@@ -131,15 +129,13 @@ fn no_more_than_spare(device: &Device) {
 fn lender_dies(device: &Device) {
     let mut lender = lender();
     let loan = Loan::ask(device, &lender.path, 1 << 20, PATIENCE).unwrap();
-    let bytes = pattern(5, 1 << 20);
+    let bytes = noise(5, 1 << 20);
     write(device, loan.memory(), &bytes);
     lender.process.kill();
-    let gone = loan.is_recalled().unwrap_err();
-    assert!(matches!(gone, Error::Gone { .. }), "{gone}");
+    assert_matches!(loan.is_recalled(), Err(Error::Gone { .. }));
     // Mapped memory stays mapped: reading it kills no process.
     assert!(read(device, loan.memory(), bytes.len()) == bytes);
-    let gone = loan.give_back().unwrap_err();
-    assert!(matches!(gone, Error::Gone { .. }), "{gone}");
+    assert_matches!(loan.give_back(), Err(Error::Gone { .. }));
 }
 
 fn nonsense(device: &Device) {

@@ -4,8 +4,9 @@
 mod common;
 
 use common::skewed::{MIB, PATIENCE, all_strategies};
-use common::{gpus, pattern, read, write};
+use common::{gpus, read, write};
 use tierflow_peers::{Lender, Loan};
+use tierflow_testing::noise;
 
 #[test]
 #[ignore = "needs two NVIDIA GPUs"]
@@ -26,7 +27,7 @@ fn a_gpu_borrows_from_another_through_a_socket() {
         let loan = Loan::ask(&device, &path, 32 << 20, PATIENCE).unwrap();
         (loan, lending.join().unwrap())
     });
-    let bytes = pattern(3, 32 << 20);
+    let bytes = noise(3, 32 << 20);
     write(&device, loan.memory(), &bytes);
     let own = peer.reserve_for_exported(32 << 20).unwrap();
     own.map_exported(0, lent.chunk()).unwrap();

@@ -51,6 +51,7 @@ struct Entry {
 #[derive(Debug, Clone)]
 pub struct Timeline {
     lanes: Vec<String>,
+    notes: Vec<(&'static str, String)>,
     entries: VecDeque<Entry>,
     limit: usize,
     lost: u64,
@@ -62,6 +63,7 @@ impl Timeline {
     pub fn new(limit: usize) -> Self {
         Self {
             lanes: Vec::new(),
+            notes: Vec::new(),
             entries: VecDeque::new(),
             limit,
             lost: 0,
@@ -97,6 +99,11 @@ impl Timeline {
         });
     }
 
+    /// Adds a text about the whole, under a name of its own: `otherData` of the file has it.
+    pub fn note(&mut self, name: &'static str, text: String) {
+        self.notes.push((name, text));
+    }
+
     fn push(&mut self, entry: Entry) {
         while self.entries.len() >= self.limit.max(1) {
             self.entries.pop_front();
@@ -129,10 +136,14 @@ impl Timeline {
     /// The errors of `out`.
     pub fn write(&self, mut out: impl Write) -> io::Result<()> {
         let lost = self.lost;
-        writeln!(
+        write!(
             out,
-            "{{\"displayTimeUnit\":\"ns\",\"otherData\":{{\"lost\":{lost}}},\"traceEvents\":["
+            "{{\"displayTimeUnit\":\"ns\",\"otherData\":{{\"lost\":{lost}"
         )?;
+        for (name, text) in &self.notes {
+            write!(out, ",\"{name}\":\"{}\"", Escaped(text))?;
+        }
+        writeln!(out, "}},\"traceEvents\":[")?;
         write!(
             out,
             "{{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{{\"name\":\"tierflow\"}}}}"
@@ -261,10 +272,11 @@ mod tests {
         timeline.span(a, what("lost", Some(1)), 0, 5);
         timeline.span(a, what("flush", Some(2)), 1_234_567, 1_236_067);
         timeline.moment(b, what("evict", None), 42);
+        timeline.note("counts", "calls{name=\"a\"} 7\n".to_owned());
         assert_eq!((timeline.len(), timeline.lost()), (2, 1));
         let mut text = Vec::new();
         timeline.write(&mut text).unwrap();
-        let expected = r#"{"displayTimeUnit":"ns","otherData":{"lost":1},"traceEvents":[
+        let expected = r#"{"displayTimeUnit":"ns","otherData":{"lost":1,"counts":"calls{name=\"a\"} 7\u000a"},"traceEvents":[
 {"ph":"M","pid":1,"name":"process_name","args":{"name":"tierflow"}},
 {"ph":"M","pid":1,"tid":1,"name":"thread_name","args":{"name":"first \"lane\""}},
 {"ph":"M","pid":1,"tid":1,"name":"thread_sort_index","args":{"sort_index":1}},

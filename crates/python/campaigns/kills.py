@@ -11,6 +11,7 @@ reported durable may be newer; each step that follows must have the bits that th
 | `TIERFLOW_SECONDS` | no history begins after so many seconds |
 | `TIERFLOW_SEED` | the seed of the first history; 1 |
 | `TIERFLOW_DOORS` | doors that must be there, such as `dcp,jax`; all that there are |
+| `TIERFLOW_STORAGES` | `directory`, `s3`, or both with a comma; both |
 | `TIERFLOW_JOBS` | histories at a time; as many as there are cores |
 """
 
@@ -323,7 +324,10 @@ def main() -> int:
         else:
             print(f"NOT RUN: {door}; {FRAMEWORKS[door]} is not installed")
     each = min(kills, KILLS)
-    histories = [(storage, first + number) for number in range(-(-kills // KILLS)) for storage in STORAGES]
+    storages = os.environ.get("TIERFLOW_STORAGES", ",".join(STORAGES)).split(",")
+    if unknown := set(storages) - set(STORAGES):
+        sys.exit(f"there is no storage {', '.join(unknown)}: name {' or '.join(STORAGES)}")
+    histories = [(storage, first + number) for number in range(-(-kills // KILLS)) for storage in storages]
     # A worker imports its framework once. The histories of a door go to as many workers as have room.
     of_door = max(1, jobs // max(1, len(doors)))
     batches = [(door, histories[at::of_door]) for at in range(of_door) for door in doors if histories[at::of_door]]

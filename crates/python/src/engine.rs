@@ -50,7 +50,8 @@ impl Engine {
     #[new]
     #[pyo3(
         signature = (**options),
-        text_signature = "(*, device=None, device_cache=None, device_growth=None, peers=None, host_cache=None, \
+        text_signature = "(*, device=None, device_cache=None, device_growth=None, peers=None, overflow=None, machine=None, \
+                          host_cache=None, \
                           host_growth=None, host_lead=None, host_pool=None, host_pool_slab=None, \
                           host_pool_directory=None, scratch=None, storage_limit=None, scratch_checksums=True, \
                           direct_io=None, \

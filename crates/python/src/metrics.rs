@@ -37,7 +37,7 @@ fn dictionary<'py>(py: Python<'py>, metrics: &Metrics) -> PyResult<Bound<'py, Py
     let ended = metrics.waits.iter().map(|metrics| waits(py, metrics));
     let tiers = metrics.tiers.iter().map(|metrics| tier(py, metrics));
     let hops = metrics.hops.iter().map(|metrics| hop(py, metrics));
-    let all = dictionary!(py, metrics { pruned }
+    let all = dictionary!(py, metrics { hinted pruned }
         checkpoint: calls(py, &metrics.checkpoint)?;
         restore: calls(py, &metrics.restore)?;
         produce: calls(py, &metrics.produce)?;
@@ -74,29 +74,23 @@ fn times<'py>(py: Python<'py>, times: Times) -> PyResult<Bound<'py, PyDict>> {
 }
 
 fn waits<'py>(py: Python<'py>, waits: &Waits) -> PyResult<Bound<'py, PyDict>> {
-    let (hop, longest) = (waits.hop, &waits.longest);
-    Ok(dictionary!(py, waits { count }
-        cause: waits.cause.name();
-        from: hop.map(|hop| hop.from);
-        to: hop.map(|hop| hop.to);
-        total: waits.total.as_secs_f64();
-        before: waits.before.as_secs_f64();
-        queued: waits.queued.as_secs_f64();
-        moving: waits.moving.as_secs_f64();
-        longest: dictionary!(py, longest { version transferred bytes }
-            time: longest.time.as_secs_f64();
-            moving: longest.moving.as_secs_f64();
-        );
-    ))
+    Ok(
+        dictionary!(py, waits { from to count ahead waiting transferred }
+            cause: waits.cause.name();
+            total: waits.total.as_secs_f64();
+            before: waits.before.as_secs_f64();
+            queued: waits.queued.as_secs_f64();
+            moving: waits.moving.as_secs_f64();
+            longest: waits.longest.as_secs_f64();
+        ),
+    )
 }
 
 fn tier<'py>(py: Python<'py>, tier: &TierMetrics) -> PyResult<Bound<'py, PyDict>> {
-    let evicted = &tier.evicted;
     Ok(dictionary!(py, tier {
-            name capacity limit used peak checkpoints restores evictions dropped_prefetches damaged
-        }
-        evicted: dictionary!(py, evicted { for_checkpoints for_flushes for_prefetches for_limits });
-    ))
+        name capacity limit used peak checkpoints restores evictions dropped_prefetches damaged
+        evicted_for_checkpoints evicted_for_flushes evicted_for_prefetches evicted_for_limits
+    }))
 }
 
 fn hop<'py>(py: Python<'py>, hop: &HopMetrics) -> PyResult<Bound<'py, PyDict>> {

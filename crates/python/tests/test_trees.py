@@ -296,3 +296,37 @@ def test_a_ranks_tree(ranks: Callable[..., None], tmp_path: pathlib.Path) -> Non
     repository = tierflow.Repository(tmp_path)
     assert [repository.load(0, rank=rank)["rank"] for rank in (0, 1)] == [0, 1]
     assert repository.load(0, rank=1, select={"x": 0})["x"] == 1
+
+
+def test_an_array_of_a_version_is_read_by_parts(tmp_path: pathlib.Path) -> None:
+    field = np.arange(24.0).reshape(4, 3, 2)
+    with tierflow.Engine(device="host", host_cache="16MiB", external=tmp_path) as engine:
+        engine.save(0, {"wave": {"u": field}, "scale": np.float32(3), "note": "a run", "none": np.zeros((0, 3))})
+        engine.wait()
+        for source in (engine, tierflow.Repository(tmp_path)):
+            stored = source.array(0, "wave/u")
+            assert isinstance(stored, tierflow.StoredArray)
+            assert (stored.shape, stored.ndim, stored.dtype, len(stored)) == (field.shape, 3, field.dtype, 4)
+            for index in (np.s_[1:3], np.s_[..., 0], np.s_[-1], np.s_[::-2, 1]):
+                assert (stored[index] == field[index]).all()
+            assert (np.asarray(stored, dtype="float32") == field).all()
+            assert np.asarray(source.array(0, "scale")) == 3
+            assert source.array(0, "none")[...].shape == (0, 3)
+            with pytest.raises(tierflow.ArgumentError, match="is no array"):
+                source.array(0, "note")
+            with pytest.raises(tierflow.ArgumentError, match="there is no 'wave/v'"):
+                source.array(0, "wave/v")
+
+
+def test_flushes_are_the_versions_that_are_not_durable_yet(tmp_path: pathlib.Path) -> None:
+    with tierflow.Engine(device="host", host_cache="16MiB", external=tmp_path) as engine:
+        for version in range(4):
+            engine.save(version, np.zeros(100_000))
+        flushes = engine.flushes(timeout=60)
+        seen = []
+        for version in flushes:
+            assert engine.is_durable(version)
+            seen.append(version)
+        assert len(flushes) == len(seen)
+        assert seen == sorted(seen)
+        assert list(engine.flushes()) == []

@@ -14,7 +14,7 @@
             ...  # use it
 
 What is made for one framework is a module of its own, which is imported when it is named: `tierflow.torch`, `tierflow.jax`,
-`tierflow.lightning`, `tierflow.transformers`, `tierflow.deepwave`, `tierflow.devito`, `tierflow.diffrax`, `tierflow.pyadjoint`,
+`tierflow.lightning`, `tierflow.transformers`, `tierflow.orbax`, `tierflow.deepwave`, `tierflow.devito`, `tierflow.diffrax`, `tierflow.pyadjoint`,
 `tierflow.pyrevolve`, `tierflow.mpi`, and `tierflow.adjoint` for `checkpoint_schedules`.
 """
 
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 from ._compare import Difference, compare
-from ._engine import Engine, Repository
+from ._engine import Engine, Repository, StoredArray
 from ._errors import (
     ArgumentError,
     ArrayError,
@@ -40,6 +40,7 @@ from ._errors import (
 )
 from ._metrics import Metrics
 from ._options import Redundancy, Retention
+from ._plot import plot_differences
 from ._tierflow import (
     ConsumeSlot,
     HostPool,
@@ -72,6 +73,7 @@ __all__ = [
     "Retention",
     "StalledError",
     "StorageError",
+    "StoredArray",
     "Suspension",
     "Tape",
     "TierflowError",
@@ -79,6 +81,7 @@ __all__ = [
     "UnknownVersionError",
     "__version__",
     "compare",
+    "plot_differences",
 ]
 
 if _TYPE_CHECKING:
@@ -89,12 +92,15 @@ if _TYPE_CHECKING:
     from . import jax as jax
     from . import lightning as lightning
     from . import mpi as mpi
+    from . import orbax as orbax
     from . import pyadjoint as pyadjoint
     from . import pyrevolve as pyrevolve
     from . import torch as torch
     from . import transformers as transformers
 
-_MODULES = frozenset("adjoint deepwave devito diffrax jax lightning mpi pyadjoint pyrevolve torch transformers".split())
+_MODULES = frozenset(
+    "adjoint deepwave devito diffrax jax lightning mpi orbax pyadjoint pyrevolve torch transformers".split()
+)
 
 
 def __getattr__(name: str) -> _Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping
+from importlib import import_module
 from itertools import accumulate
 from typing import Any, Protocol, SupportsIndex
 
@@ -14,7 +15,7 @@ from ._leaf import Leaf, Stored, stored
 from ._metrics import shown_bytes
 from ._tree import ANEW, flatten, framework, subtree, unflatten
 
-__all__ = ["Engine", "Repository"]
+__all__ = ["Engine", "Repository", "StoredArray"]
 
 _log = logging.getLogger("tierflow")
 
@@ -107,6 +108,28 @@ class Engine(_tierflow.Engine):
             raise first
         return None
 
+    def array(
+        self, version: SupportsIndex, way: str, *, plain: bool = False, timeout: float | None = None
+    ) -> StoredArray:
+        """Returns an array of a version that is read by parts, as they are indexed."""
+        return StoredArray(_OfEngine(self, int(version), timeout), way, plain)
+
+    def flushes(self, timeout: float | None = None) -> Flushes:
+        """Returns the versions that are not durable yet. Iterating over them, oldest first, waits for each, as `wait_version` does:
+
+        for version in tqdm(engine.flushes()): ...
+        """
+        return Flushes(self, timeout)
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draws the time line that `timeline=` asked for: a row for each calling thread, each worker and each tier's evictions.
+
+        Returns the axes, which are new ones of matplotlib's unless `axes` has some.
+        """
+        from ._plot import plot_timeline
+
+        return plot_timeline(self, axes)
+
     @property
     def next_version(self) -> int:
         """A number above all that versions have or had, that hints name, and that were reserved. It is not reserved."""
@@ -158,6 +181,10 @@ class Repository(_tierflow.Repository, Mapping[int, Any]):
         """Returns the tree of a rank's piece of `version`, as `Engine.load` does. Of a selected part, nothing else is read."""
         return _load(_OfRepository(self, int(version), int(rank)), into, select, plain, pickle)
 
+    def array(self, version: SupportsIndex, way: str, *, rank: SupportsIndex = 0, plain: bool = False) -> StoredArray:
+        """Returns an array of a rank's piece of a version that is read by parts, as they are indexed."""
+        return StoredArray(_OfRepository(self, int(version), int(rank)), way, plain)
+
     def __getitem__(self, version: int) -> Any:
         if version not in self:
             raise KeyError(version)
@@ -175,6 +202,53 @@ class Repository(_tierflow.Repository, Mapping[int, Any]):
     # Equal trees would have to be read.
     __eq__ = object.__eq__
     __hash__ = object.__hash__
+
+
+class Flushes:
+    """Versions on their way to durable storage. Their number is that of the time when this was made."""
+
+    def __init__(self, engine: Engine, timeout: float | None) -> None:
+        self._engine, self._timeout = engine, timeout
+        self._versions = [version for version in engine.versions() if not engine.is_durable(version)]
+
+    def __len__(self) -> int:
+        return len(self._versions)
+
+    def __iter__(self) -> Iterator[int]:
+        for version in self._versions:
+            self._engine.wait_version(version, self._timeout)
+            yield version
+
+
+class StoredArray:
+    """An array of a version, of which an index of ints and slices reads the rows that have it: for `dask.array.from_array`, `numpy.asarray`,
+    and an array of Zarr that it is assigned to."""
+
+    def __init__(self, piece: _Piece, way: str, plain: bool) -> None:
+        layout = piece.layout()
+        self._regions = {name: Stored(dtype, tuple(shape)) for name, dtype, shape, _ in layout}
+        self._node = subtree(_structure(piece, {name: bytes for name, *_, bytes in layout}), way)
+        self._piece, self._way, self._plain = piece, way, plain
+        # Nothing is read of no rows, and what is no array is refused.
+        empty = self[:0] if self._region.shape else self[()]
+        self.shape, self.dtype = self._region.shape, empty.dtype
+
+    @property
+    def _region(self) -> Stored:
+        return self._regions[_name(self._node, self._way)]
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, index: _Index) -> Any:
+        return _part(self._piece, self._regions, self._node, self._way, index, self._plain)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return import_module("numpy").asarray(self[...], dtype=dtype)
 
 
 class _OfEngine:
@@ -265,9 +339,8 @@ def _structure(piece: _Piece, sizes: Mapping[str, int]) -> Any:
 
 def _part(piece: _Piece, regions: Mapping[str, Stored], node: Any, way: str, index: _Index, plain: bool) -> Any:
     """A part of one array. Only the rows that have it are read, if the piece can read them alone."""
-    if not isinstance(node, dict) or "array" not in node:
-        raise ArgumentError(f"{way!r} is no array, of which select= could name a part")
-    name, (dtype, shape) = node["array"], regions[node["array"]]
+    name = _name(node, way)
+    dtype, shape = regions[name]
     of = "numpy" if plain else node["of"]
     steps = list(index) if isinstance(index, tuple) else [index]
     if Ellipsis in steps:
@@ -288,6 +361,14 @@ def _part(piece: _Piece, regions: Mapping[str, Stored], node: Any, way: str, ind
     return leaf.value()[tuple(steps)]
 
 
+def _name(node: Any, way: str) -> str:
+    """The region of an array."""
+    if not isinstance(node, dict) or "array" not in node:
+        raise ArgumentError(f"{way!r} is no array, of which a part could be read")
+    name: str = node["array"]
+    return name
+
+
 def _rows(step: Any, extent: int) -> tuple[int, int, Any]:
     """The first of the rows that an index names, the one after the last, and the index that names them among those."""
     if not isinstance(step, slice):
@@ -299,6 +380,6 @@ def _rows(step: Any, extent: int) -> tuple[int, int, Any]:
     return min(rows[0], rows[-1]), max(rows[0], rows[-1]) + 1, slice(None, None, rows.step)
 
 
-for _class in (Engine, Repository):
+for _class in (Engine, Repository, StoredArray):
     _class.__module__ = "tierflow"
 del _class

@@ -205,6 +205,8 @@ class Engine:
         device_cache: _Bytes | None = None,
         device_growth: Literal["incremental", "direct"] | None = None,
         peers: str | None = None,
+        overflow: str | None = None,
+        machine: _Path | None = None,
         host_cache: _Bytes | None = None,
         host_growth: Literal["needed", "full"] | None = None,
         host_lead: _Bytes | None = None,

@@ -283,6 +283,9 @@ fn blocked(group: &Group, run: u64, is_protected: bool) -> f64 {
             times.push(begun.elapsed().as_secs_f64() * 1e3);
         }
         engine.wait().unwrap();
+        if rank == 0 {
+            println!("{}", engine.metrics().explain().join("\n"));
+        }
         times
     });
     // The first ones touch memory.

@@ -11,6 +11,7 @@ use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Error as EngineError, Region, RegionMut};
 use tierflow_redundancy::{Directory, Member, Redundancy, Sets};
 use tierflow_store::Error as StoreError;
+use tierflow_testing::assert_matches;
 
 const SCHEMES: &[(Redundancy, &[u32])] = &[
     (Redundancy::Partner, &[1]),
@@ -79,10 +80,7 @@ fn nothing_is_sent_but_in_the_applications_calls_where_that_is_asked_for() {
 /// The error of each rank for a version that is lost.
 fn loss(engine: &Engine, version: u64) -> String {
     let error = engine.restore_size(version).unwrap_err();
-    assert!(
-        matches!(error, EngineError::Storage(StoreError::Lost { .. })),
-        "{error}"
-    );
+    assert_matches!(error, EngineError::Storage(StoreError::Lost { .. }));
     let text = error.to_string();
     let damage = engine.damage();
     assert!(
@@ -218,10 +216,7 @@ fn what_a_rank_does_not_take_is_not_said_to_be_durable() {
         if rank == partner {
             checkpoint(engine, rank, 5);
             let waited = engine.call().within(Duration::from_millis(300)).wait();
-            assert!(
-                matches!(waited, Err(EngineError::TimedOut { .. })),
-                "{waited:?}"
-            );
+            assert_matches!(waited, Err(EngineError::TimedOut { .. }));
             assert!(!engine.is_durable(5));
         }
         waits.wait();

@@ -9,6 +9,7 @@ use tierflow_redundancy::{
     Directory, Error, Exchange, Member, ParityStore, Pieces, Rebuilt, Redundancy, Result, Sets,
 };
 use tierflow_store::{Options, Region, Repository, Snapshot};
+use tierflow_testing::assert_matches;
 
 const RANKS: u32 = 4;
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -227,11 +228,7 @@ fn what_turns_out_to_be_damaged_while_another_is_rebuilt_is_rebuilt_with_it() {
     std::fs::remove_dir_all(nodes.node(3)).unwrap();
     damage(&nodes.node(2));
     for result in nodes.restart() {
-        let error = result.unwrap_err();
-        assert!(
-            matches!(&error, Error::TooManyLost { lost, .. } if lost.len() == 3),
-            "{error}"
-        );
+        assert_matches!(result, Err(Error::TooManyLost { lost, .. }) if lost.len() == 3);
     }
 }
 
@@ -244,16 +241,13 @@ fn more_losses_than_it_tolerates_are_errors_of_all_members_with_the_nodes() {
     }
     for result in nodes.restart() {
         let error = result.unwrap_err();
-        assert!(
-            matches!(
-                error,
-                Error::TooManyLost {
-                    version: 7,
-                    tolerates: 1,
-                    ..
-                }
-            ),
-            "{error}"
+        assert_matches!(
+            error,
+            Error::TooManyLost {
+                version: 7,
+                tolerates: 1,
+                ..
+            }
         );
         let text = error.to_string();
         assert!(

@@ -217,7 +217,7 @@ fn every_schedule_has_the_gradient_of_stored_states() {
             println!("{name:<10} expected {planned:.3?} when the sweep ended");
         }
         assert!(heat.adjoint == truth.adjoint, "{name} has another gradient");
-        assert_eq!(engine.versions(), [], "{name} leaves states");
+        assert!(engine.versions().is_empty(), "{name} leaves states");
     }
 }
 
@@ -239,7 +239,7 @@ fn a_measured_machine_has_the_rooms_and_rates_of_the_engine() {
     };
     assert!(storage.down <= most && storage.down > 0.0 && storage.up == storage.down);
     assert!(host.down > storage.down && host.down.is_finite() && machine.copy.is_finite());
-    assert_eq!(engine.versions(), []);
+    assert!(engine.versions().is_empty());
 }
 
 /// Fails at a step.
@@ -279,5 +279,5 @@ fn an_error_ends_the_run_and_leaves_no_state() {
         ended,
         Err(tierflow_engine::Error::Unknown { version: 7 })
     ));
-    assert_eq!(engine.versions(), []);
+    assert!(engine.versions().is_empty());
 }

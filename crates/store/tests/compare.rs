@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 use tierflow_store::container::Element;
 use tierflow_store::{Comparison, Error, Options, Piece, Region, Repository, Snapshot};
+use tierflow_testing::assert_matches;
 
 /// A history of one version, the 1st.
 struct Saved {
@@ -179,10 +180,7 @@ fn equal_blocks_are_not_read() {
             .unwrap()
             .is_none()
     );
-    assert!(matches!(
-        left.piece().read("wave"),
-        Err(Error::Damaged { .. })
-    ));
+    assert_matches!(left.piece().read("wave"), Err(Error::Damaged { .. }));
 }
 
 #[test]

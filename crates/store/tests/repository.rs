@@ -8,6 +8,7 @@ use histories::{bytes_of, path_of, save, version_of};
 use rustix::fs::FlockOperation;
 use tierflow_store::conformance::Home;
 use tierflow_store::{Error, Options, Region, Repository, Retention, Snapshot};
+use tierflow_testing::assert_matches;
 
 const LARGE: usize = 5_000_001;
 
@@ -120,10 +121,7 @@ fn a_second_writer_is_refused_and_a_reader_is_not() {
     let second = Repository::open(directory.path(), Options::default());
     assert!(matches!(second, Err(Error::Busy { .. })), "{second:?}");
     let maintained = Repository::maintain(directory.path(), Options::default());
-    assert!(
-        matches!(maintained, Err(Error::Busy { .. })),
-        "{maintained:?}"
-    );
+    assert_matches!(maintained, Err(Error::Busy { .. }));
     let reader = Repository::read_only(directory.path(), Options::default()).unwrap();
     version_of(&reader, 1, 100);
     // What is saved while it is open appears, too.

@@ -6,6 +6,7 @@ mod histories;
 use histories::{bytes_of, path_of, save, version_of};
 use std::collections::BTreeSet;
 use tierflow_store::{Error, Options, Region, Repository, Snapshot, Vault};
+use tierflow_testing::assert_matches;
 
 const LARGE: usize = 9_000_001;
 
@@ -128,8 +129,7 @@ fn what_cannot_be_pulled_is_not_published() {
             Region::pulled("b", length, &none),
         ];
         let snapshot = Snapshot::new(1, &regions);
-        let error = repository.save(&snapshot).unwrap_err();
-        assert!(matches!(error, Error::Region(_)), "{error}");
+        assert_matches!(repository.save(&snapshot), Err(Error::Region(_)));
         assert_eq!(numbers(&repository), []);
     }
     save(&repository, 1, 100);
@@ -174,10 +174,10 @@ fn a_damaged_piece_is_not_copied() {
     bytes[LARGE / 2] ^= 1;
     std::fs::write(&path, bytes).unwrap();
     let external = open(far.path());
-    let error = external.copy(&local.own_piece(2).unwrap()).unwrap_err();
-    assert!(
-        matches!(&error, Error::Damaged { path: named, older: Some(1), .. } if *named == path),
-        "{error}"
+    assert_matches!(
+        external.copy(&local.own_piece(2).unwrap()),
+        Err(Error::Damaged { path: named, older: Some(1), .. })
+            if *named == path
     );
     assert_eq!(numbers(&external), []);
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::thread;
 
 use tierflow_device::{self as device, Choice, Device, host, open};
+use tierflow_testing::assert_matches;
 use tierflow_tier_alloc::{DeviceArena, DeviceGrowth, Error};
 
 const MIB: usize = 1 << 20;
@@ -121,10 +122,7 @@ fn wrong_settings_and_ranges_are_errors() {
     assert_eq!(arena.wait_usable(MIB + 1), Err(beyond));
     #[allow(clippy::reversed_empty_ranges)]
     let reversed = arena.lend(9..3);
-    assert!(matches!(
-        reversed,
-        Err(Error::Device(device::Error::Invalid(_)))
-    ));
+    assert_matches!(reversed, Err(Error::Device(device::Error::Invalid(_))));
     assert!(arena.lend(0..0).unwrap().is_empty());
 }
 

@@ -22,6 +22,9 @@ pub enum Error {
     /// An end that the caller brought failed.
     #[error(transparent)]
     Caller(Box<dyn StdError + Send + Sync>),
+    /// A medium that lends no memory has no way of its own to be copied.
+    #[error("the medium lends no memory: implement Medium::begin_read and Medium::begin_write")]
+    NoMemory,
     /// A record is read and written as a whole.
     #[error("{bytes} bytes of a record at {at}: records are copied as a whole")]
     PartOfRecord {

@@ -52,26 +52,6 @@ impl Medium for DeviceArena {
     fn lend_mut(&self, bytes: Range<u64>) -> Option<Result<WriteLoan>> {
         Some(self.lend_mut(to_usize(bytes)).map_err(Into::into))
     }
-
-    fn begin_read(
-        &self,
-        offset: u64,
-        into: WriteLoan,
-        stream: &mut StreamChoice<'_>,
-    ) -> Result<Option<Transfer>> {
-        let from = self.lend(to_usize(range(offset, into.len())))?;
-        Ok(Some(stream.get()?.copy(from, into)))
-    }
-
-    fn begin_write(
-        &self,
-        offset: u64,
-        from: ReadLoan,
-        stream: &mut StreamChoice<'_>,
-    ) -> Result<Option<Transfer>> {
-        let into = self.lend_mut(to_usize(range(offset, from.len())))?;
-        Ok(Some(stream.get()?.copy(from, into)))
-    }
 }
 
 impl Medium for HostArena {
@@ -153,26 +133,6 @@ impl Medium for MemoryMedium {
 
     fn lend_mut(&self, bytes: Range<u64>) -> Option<Result<WriteLoan>> {
         Some(self.memory.lend_mut(to_usize(bytes)).map_err(Into::into))
-    }
-
-    fn begin_read(
-        &self,
-        offset: u64,
-        into: WriteLoan,
-        stream: &mut StreamChoice<'_>,
-    ) -> Result<Option<Transfer>> {
-        let from = self.memory.lend(to_usize(range(offset, into.len())))?;
-        Ok(Some(stream.get()?.copy(from, into)))
-    }
-
-    fn begin_write(
-        &self,
-        offset: u64,
-        from: ReadLoan,
-        stream: &mut StreamChoice<'_>,
-    ) -> Result<Option<Transfer>> {
-        let into = self.memory.lend_mut(to_usize(range(offset, from.len())))?;
-        Ok(Some(stream.get()?.copy(from, into)))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::straight::Straight;
 use crate::under_way::settle;
-use crate::{MediumKind, Result, Source, StreamChoice, Target};
+use crate::{Error, MediumKind, Result, Source, StreamChoice, Target};
 use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub trait Medium: Debug + Send + Sync {
     }
 
     /// Starts filling `into` with the bytes from `offset` on. Returns the transfer if a device continues alone, `None` if `into` is
-    /// full.
+    /// full. A medium of memory is copied by the device; any other has its own way.
     ///
     /// # Errors
     /// The failure of the medium.
@@ -44,7 +44,11 @@ pub trait Medium: Debug + Send + Sync {
         offset: u64,
         into: WriteLoan,
         stream: &mut StreamChoice<'_>,
-    ) -> Result<Option<Transfer>>;
+    ) -> Result<Option<Transfer>> {
+        let from = self.lend(offset..offset + into.len() as u64);
+        let from = from.ok_or(Error::NoMemory)??;
+        Ok(Some(stream.get()?.copy(from, into)))
+    }
 
     /// Starts writing bytes at `offset`. Returns the transfer if a device continues alone, `None` if the bytes are written.
     ///
@@ -55,7 +59,11 @@ pub trait Medium: Debug + Send + Sync {
         offset: u64,
         from: ReadLoan,
         stream: &mut StreamChoice<'_>,
-    ) -> Result<Option<Transfer>>;
+    ) -> Result<Option<Transfer>> {
+        let into = self.lend_mut(offset..offset + from.len() as u64);
+        let into = into.ok_or(Error::NoMemory)??;
+        Ok(Some(stream.get()?.copy(from, into)))
+    }
 
     /// Returns the file that a device copies to and from by itself.
     fn straight(&self) -> Option<&Arc<Straight>> {

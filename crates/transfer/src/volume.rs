@@ -14,7 +14,7 @@ use tierflow_sync::Mutex;
 
 use buffer::is_aligned;
 
-mod buffer;
+pub(crate) mod buffer;
 mod measure;
 
 pub use measure::{Effort, Points, calibrate, measure};

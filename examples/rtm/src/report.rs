@@ -214,6 +214,10 @@ impl Summary<'_> {
                 tier.evictions
             );
         }
+        println!(
+            "blocked     {}",
+            self.metrics.explain().join("\n            ")
+        );
         if let Some(compression) = self.metrics.compression {
             let smaller = compression.compressed as f64 / compression.stored.max(1) as f64;
             println!(

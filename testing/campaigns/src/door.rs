@@ -61,11 +61,8 @@ impl Options {
         let cache = self.number("host_cache").unwrap_or(32 << 20);
         let mut builder = Engine::builder(&open(Choice::Host)?).host_cache(cache as usize);
         if let Some(directory) = self.text("node_local") {
-            let tier = Tier::node_local(directory);
-            builder = builder.tier(match self.number("node_local_limit") {
-                Some(limit) => tier.limit(limit),
-                None => tier,
-            });
+            let limit = self.number("node_local_limit");
+            builder = builder.tier(Tier::node_local(directory, limit));
         }
         if let Some(directory) = self.text("external") {
             builder = builder.external(directory);

@@ -71,6 +71,13 @@ const ROOMS: &[(&str, &[&str])] = &[
             "tierflow-codec",
             "tierflow-dedup",
             "tierflow-redundancy",
+            // `doctor` measures, and predicts.
+            "tierflow-device",
+            "tierflow-plan",
+            "tierflow-sim",
+            "tierflow-transfer",
+            // In tests.
+            "tierflow-engine",
         ],
     ),
     (

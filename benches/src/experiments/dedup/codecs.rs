@@ -50,6 +50,34 @@ pub(crate) fn codecs(run: &mut Run) -> Result<()> {
             nvcomp = on_gpu(run, case, &history)?;
         }
     }
+    by_checkpoints(run, if run.is_quick() { 1 << 20 } else { 16 << 20 })
+}
+
+/// The ratio of zstd and of the differences by the number of checkpoints in which the same work is done (ICPP'23, Figure 5). A ratio
+/// hardly depends on the bytes, and a history of 40 checkpoints is kept in memory.
+fn by_checkpoints(run: &mut Run, bytes: usize) -> Result<()> {
+    for workload in WORKLOADS.iter().filter(|one| one.name.starts_with("gdv")) {
+        for checkpoints in [2, 5, 10, 20, 40] {
+            let history = workload.history(Size { bytes, checkpoints });
+            let case = |method: &str| {
+                let name = workload.name;
+                format!("workload={name}, method={method}, checkpoints={checkpoints}")
+            };
+            let zstd = |piece: &[u8]| compress_to_vec(piece, CompressionLevel::Fastest);
+            on_cpu(run, &case("zstd"), &history, zstd)?;
+            let mut lineage = Lineage::new(Config::new(Method::Tree).chunk(CHUNK))?;
+            let mut stored = 0;
+            for (state, version) in history.iter().zip(0..) {
+                let difference = lineage.encode(version, state)?;
+                stored += match version {
+                    0 => 0,
+                    _ => difference.into_bytes().len(),
+                };
+            }
+            let whole = history[0].len() * (history.len() - 1);
+            run.value(&case("tree"), "ratio", "1", whole as f64 / stored as f64)?;
+        }
+    }
     Ok(())
 }
 

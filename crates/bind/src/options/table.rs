@@ -10,8 +10,9 @@ use tierflow_engine::{AfterRestore, Compression, DirectIo, Flush, PartError};
 use tierflow_redundancy::{Error, Redundancy};
 use tierflow_tier_alloc::DeviceGrowth;
 
+use super::peers::parse as gpus;
 use super::value::{self, Value};
-use super::{Growth, POLICIES, Pool, Ranks, peers};
+use super::{Growth, POLICIES, Pool, Ranks};
 
 /// The kind of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,24 +95,31 @@ options! {
             ("incremental", DeviceGrowth::default()), ("direct", DeviceGrowth::DirectAlloc)
         ])?;
         Kind::Name("incremental, direct"), "whether GPU memory is mapped in the background or in one call at the start",
-        rust "DeviceCache::growth";
+        rust "MemoryCache::growth";
     evict_while_growing(bool) |o, v| o.evict_while_growing = v.flag()?;
-        Kind::Flag, "whether versions give way in a GPU cache that still grows", rust "DeviceCache::evict_while_growing";
-    peers(Vec<(Choice, usize)>) |o, v| o.peers = peers(v.text()?)?;
+        Kind::Flag, "whether versions give way in a GPU cache that still grows", rust "MemoryCache::evict_while_growing";
+    peers(Vec<(Choice, usize)>) |o, v| o.peers = gpus(v.text()?)?;
         Kind::Name("cuda:1=8GiB, cuda:2=8GiB"), "memory of other GPUs as a tier below the GPU cache", rust "Tier::peers";
+    overflow(Vec<(Choice, usize)>) |o, v| o.overflow = gpus(v.text()?)?;
+        Kind::Name("cuda:0=4GiB, cuda:3=2GiB"), "the bytes by which each GPU's part of a group checkpoint is larger than its GPU cache: \
+        of the memory in `peers`, the engine then takes what min-time max-flow sends there, and the host cache has the rest; the same \
+        at all engines of the group", rust "Tier::peers", also "Rust: `GroupOverflow` of `tierflow-peers`";
+    machine(Option<PathBuf>) |o, v| o.machine = Some(v.path()?);
+        Kind::Path, "the file of the links' rates for that schedule; they are measured where it is missing, which one engine is to do \
+        before the others open", rust "Tier::peers", also "Rust: `Machine` of `tierflow-peers`";
     host_cache(usize) |o, v| o.host_cache = v.size()?;
         Kind::Bytes, "host memory to keep checkpoints in", rust "EngineBuilder::host_cache Tier::host";
     host_growth(Option<Growth>) |o, v| o.host_growth = v.one_of(&[("needed", None), ("full", Some(Growth::Full))])?;
-        Kind::Name("needed, full"), "whether host memory is made ready ahead of its use or all of it at once", rust "HostCache::growth";
+        Kind::Name("needed, full"), "whether host memory is made ready ahead of its use or all of it at once", rust "MemoryCache::growth";
     host_lead |o, v| o.host_growth = Some(Growth::Ahead(v.size()?));
-        Kind::Bytes, "how far ahead of its use host memory is pinned", rust "HostCache::growth";
+        Kind::Bytes, "how far ahead of its use host memory is pinned", rust "MemoryCache::growth";
     host_pool |o, v| o.pool_of_node().bytes = v.bytes()?;
         Kind::Bytes, "host memory that all engines of this user on this machine share which name the same; takes the place of \
-        `host_cache`", rust "HostCache::pool", also "of one process: Python's `HostPool`, C's `tf_host_pool`";
+        `host_cache`", rust "MemoryCache::pool", also "of one process: Python's `HostPool`, C's `tf_host_pool`";
     host_pool_slab |o, v| o.pool_of_node().slab = Some(v.bytes()?);
-        Kind::Bytes, "what engines of the pool give each other at a time", rust "HostCache::pool";
+        Kind::Bytes, "what engines of the pool give each other at a time", rust "MemoryCache::pool";
     host_pool_directory |o, v| o.pool_of_node().directory = Some(v.path()?);
-        Kind::Path, "where the pool of the machine lies", rust "HostCache::pool";
+        Kind::Path, "where the pool of the machine lies", rust "MemoryCache::pool";
     scratch(Option<Vec<PathBuf>>) |o, v| o.scratch = Some(v.paths()?);
         Kind::Paths, "directory of a file that is deleted with the engine; of several, on file systems of their own, each write \
         goes to the one that is predicted to have it first",
@@ -130,7 +138,7 @@ options! {
         Kind::Path, "directory of this node in which versions outlive the process",
         rust "EngineBuilder::node_local Tier::node_local", veloc "scratch";
     node_local_limit(Option<u64>) |o, v| o.node_local_limit = Some(v.bytes()?);
-        Kind::Bytes, "bytes of it; what also lies on external storage gives way", rust "NodeLocal::limit", veloc "scratch_limit";
+        Kind::Bytes, "bytes of it; what also lies on external storage gives way", rust "Tier::node_local", veloc "scratch_limit";
     external(Option<PathBuf>) |o, v| o.external = Some(v.path()?);
         Kind::Path, "directory, such as of a parallel file system, in which versions outlive the node; or an object store: \
         `s3://bucket/prefix`, `gs://…`, `az://…`, by the credentials and addresses of the environment",

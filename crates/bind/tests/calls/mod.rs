@@ -149,9 +149,10 @@ calls! {
     "writes the time line": "Engine::write_timeline", "Engine.write_timeline", "tf_write_timeline", "Engine::write_timeline",
         "tf_write_timeline", "— the key `timeline_file`";
     "reads versions without an engine": "History::open Repository::versions Repository::latest Repository::piece_of",
-        "Repository Repository.versions Repository.latest Repository.ranks Repository.regions Repository.layout Repository.size Repository.read Repository.differences",
+        "Repository Repository.versions Repository.latest Repository.ranks Repository.regions Repository.layout Repository.size Repository.read",
         "tf_find tf_part_size tf_restore_from tf_restore_named_from", "tf_find tf_part_size tf_restore_from tf_restore_named_from",
         "tf_find tf_part_size tf_restore_from tf_restore_named_from", "VELOC_Restart_test_rank VELOC_Restart_begin_rank";
+    "says where two histories part": "— `Piece::compare` of the store", "Repository.differences", "tf_compare", "tf_compare", "tf_compare", "tf_compare";
     "keeps states of programs of JAX": "— there is no JAX", "Tape Tape.id Tape.clear Tape.handlers", "— there is no JAX",
         "— there is no JAX", "— there is no JAX", "— there is no JAX";
     "ends engines as a door does": "Call::settle Engine::warn_of_lost", "— `close` does", "— `tf_close` does",

@@ -1,5 +1,6 @@
 //! The functions that `tierflow.h` declares.
 
+mod comparing;
 mod engine;
 mod options;
 mod parts;
@@ -8,6 +9,8 @@ mod seeing;
 mod slots;
 mod suspending;
 
+#[cfg(test)]
+pub(crate) use comparing::RawDifference;
 pub(crate) use engine::order;
 #[cfg(test)]
 pub(crate) use engine::{RawCall, RawNamed};

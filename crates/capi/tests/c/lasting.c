@@ -155,6 +155,41 @@ static void a_group_that_does_not_fit(void)
     CHECK(tf_options_free(options) == TF_OK);
 }
 
+/* Two histories of one name and three versions, of which the last two differ, and a region that one of them lacks. */
+static void compared_histories(void)
+{
+    static double values[2][BYTES / sizeof(double)];
+    char places[2][2048];
+    tf_difference found[4];
+    size_t history, count, version;
+    for (history = 0; history < 2; history++) {
+        tf_options options;
+        tf_engine engine;
+        tf_named all[2] = {{"wave", {values[history], BYTES, TF_PLACE_HOST}}, {"mask", {values[history], 8, TF_PLACE_HOST}}};
+        snprintf(places[history], sizeof places[history], "%s/history-%zu", directory, history);
+        CHECK(tf_options_new(&options) == TF_OK);
+        CHECK(tf_options_set(options, "device", "host") == TF_OK);
+        CHECK(tf_options_set(options, "host_cache", "1MiB") == TF_OK);
+        CHECK(tf_options_set(options, "external", places[history]) == TF_OK);
+        CHECK(tf_open(options, NULL, &engine) == TF_OK);
+        for (version = 1; version <= 3; version++) {
+            if (version > 1)
+                values[history][7 * version] += (double)history;
+            CHECK(tf_checkpoint_named(engine, version, all, version == 3 ? 1 + history : 1, NULL) == TF_OK);
+        }
+        CHECK(tf_close(engine) == TF_OK && tf_options_free(options) == TF_OK);
+    }
+    CHECK(tf_compare(places[0], places[0], "", -1, found, 4, &count) == TF_OK && count == 0);
+    CHECK(tf_compare(places[0], places[1], "", -1, found, 4, &count) == TF_OK && count == 3);
+    CHECK(found[0].version == 2 && found[0].rank == 0 && strcmp(found[0].region, "wave") == 0 && found[0].elements == BYTES);
+    CHECK(found[0].first >= 14 * sizeof(double) && found[0].first < 15 * sizeof(double));
+    CHECK(found[1].version == 3 && found[2].elements == 0 && strcmp(found[2].region, "mask") == 0);
+    CHECK(tf_compare(places[0], places[1], "", -1, found, 1, &count) == TF_OK && count == 1 && found[0].version == 2);
+    CHECK(tf_compare(places[0], places[1], "wave", 255, found, 4, &count) == TF_OK && count == 0);
+    CHECK(tf_compare(places[0], places[1], "none", -1, found, 4, &count) == TF_ARGUMENT);
+    CHECK(tf_compare(places[0], places[1], "", -1, found, 0, &count) == TF_ARGUMENT);
+}
+
 /* What lies there compressed is read without an engine as what was given. */
 static void compressed_parts(void)
 {
@@ -191,5 +226,6 @@ int main(int argc, char **argv)
     another_number_of_ranks();
     a_group_that_does_not_fit();
     compressed_parts();
+    compared_histories();
     return 0;
 }

@@ -1,10 +1,13 @@
 //! The host back end: plain memory in the place of a device's, and copies made by the calling thread. Programs run the
 //! same, without a GPU or a driver.
 
+mod links;
 mod memory;
 mod share;
 mod stream;
 
+#[cfg(feature = "testing")]
+pub use links::{LinkCopy, OnLink};
 #[cfg(feature = "testing")]
 pub use stream::LateEnds;
 
@@ -22,6 +25,7 @@ use crate::info::Place;
 use crate::info::{Info, Kind};
 use crate::pages;
 use crate::pinned::Pinned;
+use links::Links;
 
 /// Options of the host back end.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +36,7 @@ pub struct Options {
     pub device_bytes: Option<u64>,
     /// The device's number. Devices of different numbers are different devices, and peers of one another.
     pub ordinal: usize,
+    links: Links,
 }
 
 impl Options {
@@ -46,6 +51,15 @@ impl Options {
     #[must_use]
     pub fn ordinal(mut self, ordinal: usize) -> Self {
         self.ordinal = ordinal;
+        self
+    }
+
+    /// Returns these options with a function that is called before each copy over a link of the device, on the thread that copies: one
+    /// that waits makes the link as slow as a real one.
+    #[cfg(feature = "testing")]
+    #[must_use]
+    pub fn on_link(mut self, on_link: OnLink) -> Self {
+        self.links = Links::heard_by(on_link);
         self
     }
 }
@@ -82,7 +96,8 @@ pub fn late_stream(device: &Device) -> Result<(crate::Stream, LateEnds)> {
     host.ok_or(Invalid::OtherDevice)?;
     let ends = LateEnds::default();
     let late = Some(ends.clone());
-    let queue = Box::new(stream::InlineQueue { late });
+    let links = Links::default();
+    let queue = Box::new(stream::InlineQueue { late, links });
     Ok((crate::Stream::of(device, queue), ends))
 }
 
@@ -93,6 +108,7 @@ pub(crate) struct Host {
     used: Arc<AtomicU64>,
     /// Bytes of host memory locked by this device.
     locked: AtomicU64,
+    links: Links,
 }
 
 impl Host {
@@ -114,6 +130,7 @@ impl Host {
             info,
             used: Arc::default(),
             locked: AtomicU64::new(0),
+            links: options.links,
         }
     }
 
@@ -167,7 +184,11 @@ unsafe impl Backend for Host {
             _ => {
                 let owner = self.owner(behind)?;
                 // SAFETY: the caller's promise; every device is memory of this process.
-                return unsafe { owner.map_pages(address, len) };
+                unsafe { owner.map_pages(address, len) }?;
+                if let ChunkMemory::Peer { .. } = behind {
+                    self.links.mapped(address, len, owner.info.ordinal);
+                }
+                return Ok(());
             }
         };
         share::check(shared, len)?;
@@ -179,6 +200,7 @@ unsafe impl Backend for Host {
         match (behind, self.owner(behind)) {
             // SAFETY: the caller's promise.
             (ChunkMemory::Device { .. } | ChunkMemory::Peer { .. }, Ok(owner)) => unsafe {
+                self.links.unmapped(address);
                 owner.unmap_pages(address, len);
             },
             // SAFETY: the caller's promise.
@@ -254,7 +276,10 @@ unsafe impl Backend for Host {
     }
 
     fn queue(&self) -> Result<Box<dyn Queue>> {
-        Ok(Box::new(stream::InlineQueue::default()))
+        Ok(Box::new(stream::InlineQueue {
+            late: None,
+            links: self.links.clone(),
+        }))
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -11,10 +11,13 @@ use crate::error::{Invalid, Result};
 use crate::info::Place;
 use crate::pages::pointer;
 
-#[derive(Debug, Default)]
+use super::links::Links;
+
+#[derive(Debug)]
 pub(super) struct InlineQueue {
     /// `None` if marks are reached at once.
     pub(super) late: Option<LateEnds>,
+    pub(super) links: Links,
 }
 
 /// Marks of a stream that are reached on demand: how far a device's work has come, which on the host nothing else delays.
@@ -70,6 +73,7 @@ impl LateEnds {
 // SAFETY: nothing is ever in flight after a call returns.
 unsafe impl Queue for InlineQueue {
     unsafe fn copy(&self, copy: Copy) -> Result<()> {
+        self.links.hear(&copy);
         let (src, dst) = (
             pointer(copy.src).cast::<u8>(),
             pointer(copy.dst).cast::<u8>(),

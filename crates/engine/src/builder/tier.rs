@@ -4,7 +4,7 @@ use super::assembly::ALIGNMENT;
 use super::{EngineBuilder, UNLIMITED};
 use crate::lasting::External;
 use crate::run::PeerMemory;
-use crate::{BuildError, Error, PartError, Result};
+use crate::{BuildError, Error, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tierflow_store::{Guarded, Scratch, Storage, Vault, Verified};
@@ -37,32 +37,27 @@ pub struct Tier(pub(crate) AnyTier);
 /// The kind of a tier, with its options.
 #[derive(Debug)]
 pub(crate) enum AnyTier {
-    Device(DeviceCache),
+    Device(MemoryCache<DeviceOptions>),
     #[cfg_attr(not(feature = "peers"), expect(dead_code))]
     Peers(Arc<dyn PeerMemory>),
-    Host(HostCache),
+    Host(MemoryCache<HostOptions>),
     Scratch(ScratchTier),
-    NodeLocal(NodeLocal),
+    NodeLocal(PathBuf, u64),
     External(External),
 }
 
 impl Tier {
     /// A cache of `bytes` of device memory; 0 for no such tier.
     #[must_use]
-    pub fn device(bytes: usize) -> DeviceCache {
-        DeviceCache {
-            bytes,
-            ..DeviceCache::default()
-        }
+    pub fn device(bytes: usize) -> MemoryCache<DeviceOptions> {
+        MemoryCache::new(bytes, DeviceOptions::default())
     }
 
-    /// A cache of `bytes` of host memory; 0 for no such tier, or with a [pool](HostCache::pool) for all of the pool.
+    /// A cache of `bytes` of host memory; 0 for no such tier, or with a [pool](MemoryCache::pool) for all of the pool.
     #[must_use]
-    pub fn host(bytes: usize) -> HostCache {
-        HostCache {
-            bytes,
-            ..HostCache::default()
-        }
+    pub fn host(bytes: usize) -> MemoryCache<HostOptions> {
+        let growth = HostOptions::default().pace(Pace::AsNeeded { lead: LEAD });
+        MemoryCache::new(bytes, growth)
     }
 
     /// A scratch file in a directory. The file has no name and ends with the engine.
@@ -90,12 +85,13 @@ impl Tier {
 
     /// A directory of this node, made if missing, in which versions outlive the process: the next engine on the
     /// directory finds them. One process at a time writes there for each rank.
+    ///
+    /// With a `limit` in bytes, versions that are also on external storage are removed for newer ones; without external
+    /// storage none is. Versions found only there when the engine is built are kept even beyond the limit.
     #[must_use]
-    pub fn node_local(directory: impl Into<PathBuf>) -> NodeLocal {
-        NodeLocal {
-            directory: directory.into(),
-            limit: UNLIMITED,
-        }
+    pub fn node_local(directory: impl Into<PathBuf>, limit: impl Into<Option<u64>>) -> Self {
+        let limit = limit.into().map_or(UNLIMITED, |limit| limit.min(UNLIMITED));
+        Self(AnyTier::NodeLocal(directory.into(), limit))
     }
 
     /// A directory on external storage, or an object store by its URL: see [`EngineBuilder::external`].
@@ -120,9 +116,9 @@ impl EngineBuilder {
             AnyTier::Peers(cache) => self.peer_cache = Some(cache),
             AnyTier::Host(cache) => self.host_cache = cache,
             AnyTier::Scratch(scratch) => self.scratch = Some(scratch),
-            AnyTier::NodeLocal(local) => {
-                self.lasting.node_local = Some(local.directory);
-                self.node_local_limit = local.limit;
+            AnyTier::NodeLocal(directory, limit) => {
+                self.lasting.node_local = Some(directory);
+                self.node_local_limit = limit;
             }
             AnyTier::External(external) => self.lasting.external = Some(external),
         }
@@ -130,25 +126,38 @@ impl EngineBuilder {
     }
 }
 
-/// Device memory as a tier: see [`Tier::device`].
-#[derive(Debug, Clone, Default)]
-pub struct DeviceCache {
+/// A cache in memory as a tier, of the [device](Tier::device) or of the [host](Tier::host), with options for how it grows.
+#[derive(Debug, Clone)]
+pub struct MemoryCache<O> {
     pub(super) bytes: usize,
-    pub(super) growth: DeviceOptions,
+    pub(super) growth: O,
     pub(super) evict_while_growing: bool,
+    pub(super) pool: Option<HostPool>,
 }
 
-impl DeviceCache {
-    /// Sets the growth: a [`DeviceGrowth`](tierflow_tier_alloc::DeviceGrowth), or more options.
+impl<O> MemoryCache<O> {
+    fn new(bytes: usize, growth: O) -> Self {
+        Self {
+            bytes,
+            growth,
+            evict_while_growing: false,
+            pool: None,
+        }
+    }
+
+    /// Sets the growth: a [`DeviceGrowth`](tierflow_tier_alloc::DeviceGrowth), a
+    /// [`HostGrowth`](tierflow_tier_alloc::HostGrowth), or more options.
     ///
-    /// With any growth, no version is evicted from a cache that is not mapped and filled yet (HiPC'22 §II, constraint
-    /// 1), unless [`evict_while_growing`](Self::evict_while_growing) is set.
+    /// With any growth, no version is evicted from a device cache that is not mapped and filled yet (HiPC'22 §II, constraint
+    /// 1), unless [`evict_while_growing`](MemoryCache::evict_while_growing) is set.
     #[must_use]
-    pub fn growth(mut self, growth: impl Into<DeviceOptions>) -> Self {
+    pub fn growth(mut self, growth: impl Into<O>) -> Self {
         self.growth = growth.into();
         self
     }
+}
 
+impl MemoryCache<DeviceOptions> {
     /// Sets whether checkpoints may be evicted from the cache while it is still being mapped; by default not (HiPC'22
     /// §II, constraint 1): bytes that are still to be mapped count as free, and a checkpoint waits for them rather than
     /// evict another one. If set, the cache is as large as the part that is mapped at the moment, and no caller waits
@@ -160,38 +169,13 @@ impl DeviceCache {
     }
 }
 
-impl From<DeviceCache> for Tier {
-    fn from(cache: DeviceCache) -> Self {
+impl From<MemoryCache<DeviceOptions>> for Tier {
+    fn from(cache: MemoryCache<DeviceOptions>) -> Self {
         Self(AnyTier::Device(cache))
     }
 }
 
-/// Host memory as a tier: see [`Tier::host`].
-#[derive(Debug, Clone)]
-pub struct HostCache {
-    pub(super) bytes: usize,
-    pub(super) growth: HostOptions,
-    pub(super) pool: Option<HostPool>,
-}
-
-impl Default for HostCache {
-    fn default() -> Self {
-        Self {
-            bytes: 0,
-            growth: HostOptions::default().pace(Pace::AsNeeded { lead: LEAD }),
-            pool: None,
-        }
-    }
-}
-
-impl HostCache {
-    /// Sets the growth: a [`HostGrowth`](tierflow_tier_alloc::HostGrowth), or more options.
-    #[must_use]
-    pub fn growth(mut self, growth: impl Into<HostOptions>) -> Self {
-        self.growth = growth.into();
-        self
-    }
-
+impl MemoryCache<HostOptions> {
     /// Shares a pool of host memory with other engines, of this process or of others on this machine. The cache is the
     /// part of the pool that this engine may use, at most its bytes, or all of the pool if these are 0. Each engine has
     /// an equal part on demand. It borrows the idle memory of the others, and gives it back, emptied, when they need
@@ -206,8 +190,8 @@ impl HostCache {
     }
 }
 
-impl From<HostCache> for Tier {
-    fn from(cache: HostCache) -> Self {
+impl From<MemoryCache<HostOptions>> for Tier {
+    fn from(cache: MemoryCache<HostOptions>) -> Self {
         Self(AnyTier::Host(cache))
     }
 }
@@ -269,7 +253,7 @@ impl ScratchTier {
             Blocks::Directories(directories) => {
                 let volume = Volume::of_directories(directories).map_err(|error| match error {
                     VolumeError::Store(error) => Error::from(error),
-                    error => BuildError::Scratch(PartError::new(error)).into(),
+                    error => BuildError::Scratch(Box::new(error)).into(),
                 })?;
                 let bytes = volume.bytes();
                 (Arc::new(volume), self.limit.min(bytes))
@@ -296,29 +280,5 @@ fn aligned(storage: &Arc<dyn Storage>) -> Result<Arc<dyn Storage>> {
 impl From<ScratchTier> for Tier {
     fn from(scratch: ScratchTier) -> Self {
         Self(AnyTier::Scratch(scratch))
-    }
-}
-
-/// A directory of the node as a tier: see [`Tier::node_local`].
-#[derive(Debug, Clone)]
-pub struct NodeLocal {
-    directory: PathBuf,
-    limit: u64,
-}
-
-impl NodeLocal {
-    /// Sets the largest number of bytes there. Versions that are also on external storage are removed for newer ones;
-    /// without external storage none is. Versions found only there when the engine is built are kept even beyond the
-    /// limit.
-    #[must_use]
-    pub fn limit(mut self, bytes: u64) -> Self {
-        self.limit = bytes.min(UNLIMITED);
-        self
-    }
-}
-
-impl From<NodeLocal> for Tier {
-    fn from(local: NodeLocal) -> Self {
-        Self(AnyTier::NodeLocal(local))
     }
 }

@@ -3,31 +3,11 @@
 use super::{BuildError, Error};
 use crate::Version;
 use crate::kind::Kind;
-use std::{error, fmt};
 
 /// An error of a part of the engine: a text, and the chain of its sources.
 ///
 /// The types of the sources are no part of the engine's interface: they change with the crates below.
-#[derive(Debug)]
-pub struct PartError(Box<dyn error::Error + Send + Sync>);
-
-impl PartError {
-    pub(crate) fn new(error: impl error::Error + Send + Sync + 'static) -> Self {
-        Self(Box::new(error))
-    }
-}
-
-impl fmt::Display for PartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl error::Error for PartError {
-    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
-        self.0.source()
-    }
-}
+pub type PartError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Scratch storage returned other bytes of a version than were written.
 #[derive(Debug, thiserror::Error)]
@@ -47,7 +27,7 @@ impl Error {
         match self {
             Self::Storage(source @ tierflow_store::Error::Altered { .. }) => {
                 let tier = Kind::Storage.name();
-                Self::Damaged(PartError::new(Altered {
+                Self::Damaged(Box::new(Altered {
                     version,
                     tier,
                     source,
@@ -60,7 +40,7 @@ impl Error {
 
 impl From<tierflow_plan::ConfigError> for Error {
     fn from(error: tierflow_plan::ConfigError) -> Self {
-        BuildError::Tier(PartError::new(error)).into()
+        BuildError::Tier(Box::new(error)).into()
     }
 }
 
@@ -69,8 +49,8 @@ impl From<tierflow_tier_alloc::Error> for Error {
         use tierflow_tier_alloc::Error as ArenaError;
         match error {
             ArenaError::Device(source) | ArenaError::Growth { source, .. } => Self::Device(source),
-            ArenaError::Pool { .. } => Self::Pool(PartError::new(error)),
-            error => Self::Memory(PartError::new(error)),
+            ArenaError::Pool { .. } => Self::Pool(Box::new(error)),
+            error => Self::Memory(Box::new(error)),
         }
     }
 }

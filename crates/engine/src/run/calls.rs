@@ -3,14 +3,16 @@
 use super::core::Shared;
 use super::desk::{Answer, PendingAnswer, PlanState, Reply, Waiter};
 use super::job::{Direction, Task};
+use super::lock::later;
 use super::waits::WaitInfo;
 use crate::Version;
 use crate::blocked::{Cause, spend};
 use crate::deadline::Deadline;
 use crate::plan::{Event, Ticket, TierId};
 use std::ops::Range;
+use std::time::Instant;
 use tierflow_plan::timeline::What;
-use tierflow_sync::model::{JoinHandle, Sender};
+use tierflow_sync::model::{JoinHandle, Ordering, Sender};
 
 /// Hints that the plan takes in at a time, while other calls wait: they cost some 0.2 to 1.8 µs each, so a tenth of a
 /// millisecond.
@@ -19,6 +21,8 @@ const HINTS: usize = 64;
 impl Shared {
     /// These are restored next, after those hinted before.
     pub(crate) fn hint(&self, versions: &[Version]) {
+        let count = versions.len() as u64;
+        self.hinted.fetch_add(count, Ordering::Relaxed);
         // One list after the other, whichever thread names them.
         let _one_list = self.hinting.lock();
         for piece in versions.chunks(HINTS) {
@@ -57,10 +61,11 @@ impl Shared {
         Some(first..*reserved)
     }
 
-    /// Asks the plan about a version of so many bytes and sleeps until it answers, or until the deadline: there is no answer then. The
-    /// ticket names the call in the report that follows.
+    /// Asks the plan, just now, at `at`, about a version of so many bytes and sleeps until it answers, or until the deadline: there is
+    /// no answer then. The ticket names the call in the report that follows.
     pub(crate) fn ask(
         &self,
+        at: Instant,
         bytes: u64,
         deadline: Deadline<'_>,
         event: impl FnOnce(Ticket) -> Event,
@@ -68,7 +73,7 @@ impl Shared {
         let ticket = self.ticket();
         let event = event(ticket);
         let later = match self.try_lock() {
-            Some(mut core) => match self.ask_in(&mut core, ticket, event, bytes) {
+            Some(mut core) => match self.ask_in(&mut core, at, ticket, event, bytes) {
                 Ok(answer) => return (ticket, Some(answer)),
                 Err(later) => later,
             },
@@ -81,23 +86,25 @@ impl Shared {
     pub(super) fn ask_in(
         &self,
         core: &mut PlanState,
+        at: Instant,
         ticket: Ticket,
         event: Event,
         bytes: u64,
     ) -> Result<Answer, PendingAnswer> {
         let why = WaitInfo::of(&event, bytes);
+        let since_ns = self.recorder.at_ns(at);
         core.desk.own = Some((ticket, None));
-        self.handle(core, event);
+        self.handle_all(core, since_ns, [event]);
         if let Some((_, Some(answer))) = core.desk.own.take() {
             return Ok(answer);
         }
-        let (later, answering) = self.later(ticket, why);
+        let (later, answering) = later(ticket, why, since_ns);
         // Turns are counted from 1: whenever it comes, it is not at once.
         let caller = Waiter {
             answering,
             why,
             since: 0,
-            heard_ns: later.since_ns,
+            heard_ns: since_ns,
         };
         core.desk.sleeping.insert(ticket, caller);
         Err(later)

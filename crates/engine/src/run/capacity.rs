@@ -30,6 +30,9 @@ pub(crate) trait PeerMemory: std::fmt::Debug + Send + Sync {
     /// Returns the memory as an end of copies has it.
     fn medium(&self) -> &MemoryMedium;
 
+    /// Returns the end of the peer's part in which the byte at `offset` lies.
+    fn part_end(&self, offset: u64) -> u64;
+
     /// Returns true if this device reaches the memory.
     fn is_of(&self, device: &Device) -> bool;
 

@@ -67,7 +67,7 @@ impl Committer {
             let (jobs, mut left): (Vec<_>, Vec<_>) = jobs.into_iter().partition(is_wanted);
             let begun = shared.now_ns();
             jobs.iter().for_each(|job| job.begin(begun));
-            let committed = commit(&shared, &jobs);
+            let committed = shared.count_copy(|| commit(&shared, &jobs));
             drop(turn);
             match committed {
                 Ok(()) => self.report(&shared, &jobs, begun),

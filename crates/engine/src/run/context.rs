@@ -5,8 +5,9 @@ use super::ends::PlacedPiece;
 use super::job::Direction;
 use super::kept::Form;
 use super::kept_record::KeptRecord;
+use super::links::{by_link, over_links};
 use super::medium::{TierState, medium};
-use super::regions::{SourceRegions, TargetRegions};
+use super::regions::{SourceRegions, TargetRegions, scatter};
 use crate::plan::{Piece, TierId, TransferFailure};
 use crate::{Error, Result, Version};
 use std::ops::{Deref, DerefMut};
@@ -101,6 +102,8 @@ const WHOLE_ONLY: Error = Error::Internal {
 #[derive(Debug)]
 pub(crate) struct TierContext {
     copy: CopyContext,
+    /// Streams for copies over several links at once, made when there are the first.
+    links: Vec<Stream>,
     /// Copies that could not be read, of which the plan has not heard yet.
     pub(super) damaged: Vec<(Version, TierId)>,
 }
@@ -150,6 +153,7 @@ impl TierContext {
     fn of(copy: CopyContext) -> Self {
         Self {
             copy,
+            links: Vec::new(),
             damaged: Vec::new(),
         }
     }
@@ -170,10 +174,10 @@ impl TierContext {
             return self.keep_regions(source, &record, stream);
         }
         let mut targets = Vec::new();
-        for piece in to.pieces {
-            let to = PlacedPiece::on(tiers.levels, piece);
+        for (link, piece) in by_link(tiers.levels, to.pieces) {
+            let to = PlacedPiece::on(tiers.levels, &piece);
             match to.lend_by(|mut span, all| span.lend_mut(all)) {
-                Some(lent) => targets.push((piece.start, lent?)),
+                Some(lent) => targets.push((link, (piece.start, lent?))),
                 None => {
                     let fill =
                         |at, memory, stream: &mut StreamChoice<'_>| source.read(at, memory, stream);
@@ -187,7 +191,11 @@ impl TierContext {
                 }
             }
         }
-        source.copy_to(targets, self.streams(stream).get()?)
+        let Self { copy, links, .. } = self;
+        let mut streams = copy.streams(stream);
+        over_links(streams.get()?, links, targets, |targets, stream| {
+            source.copy_to(targets, stream)
+        })
     }
 
     /// Reads these pieces into the application's regions, on `stream` if the caller brings its own.
@@ -210,10 +218,10 @@ impl TierContext {
         let alignment = |piece: &Piece| medium(tiers.levels, piece).bytes().block();
         let pieces = sink.cut(pieces, alignment);
         let mut sources = Vec::new();
-        for piece in &*pieces {
-            let from = PlacedPiece::on(tiers.levels, piece);
+        for (link, piece) in by_link(tiers.levels, &pieces) {
+            let from = PlacedPiece::on(tiers.levels, &piece);
             match from.lend_by(|span, all| span.lend(all)) {
-                Some(lent) => sources.push((piece.start, lent?)),
+                Some(lent) => sources.push((link, (piece.start, lent?))),
                 None => {
                     let take =
                         |at, memory, stream: &mut StreamChoice<'_>| sink.write(at, memory, stream);
@@ -228,7 +236,9 @@ impl TierContext {
                 }
             }
         }
-        sink.copy_from(sources, self.streams(stream).get()?)
+        let Self { copy, links, .. } = self;
+        let mut streams = copy.streams(stream);
+        over_links(streams.get()?, links, sink.runs(sources)?, scatter)
     }
 
     /// Copies pieces of a version from tiers to one other, until all is there or the context is stopped.

@@ -24,7 +24,7 @@ use hashbrown::HashMap;
 use std::sync::Arc;
 use tierflow_device::{Device, Stream};
 use tierflow_store::container::RegionInfo;
-use tierflow_sync::model::{AtomicBool, AtomicU64, JoinHandle, Mutex, Ordering};
+use tierflow_sync::model::{AtomicBool, AtomicU64, AtomicUsize, JoinHandle, Mutex, Ordering};
 use tierflow_sync::rank;
 use tierflow_tier_alloc::Gate;
 
@@ -174,8 +174,12 @@ pub(crate) struct Shared {
     pub(super) detached: Mutex<Vec<JoinHandle<()>>>,
     /// The engine goes: workers start nothing any more.
     stopping: AtomicBool,
+    /// Copies that threads of the engine make at the moment.
+    copying: AtomicUsize,
     pub(crate) blocked: BlockedTime,
     pub(crate) recorder: Recorder,
+    /// Versions that hints named.
+    pub(crate) hinted: AtomicU64,
     /// Locked while a list of hints is handed over.
     pub(crate) hinting: Mutex<(), { rank::CALL }>,
     /// The end of the numbers that were reserved. Locked before the plan.
@@ -230,8 +234,10 @@ impl Shared {
             contexts,
             detached: Mutex::default(),
             stopping: AtomicBool::new(false),
+            copying: AtomicUsize::new(0),
             blocked: BlockedTime::default(),
             recorder,
+            hinted: AtomicU64::new(0),
             hinting: Mutex::new(()),
             reserved: Mutex::new(0),
             empties,
@@ -255,19 +261,23 @@ impl Shared {
 
     /// Hands one event to the plan and its commands to whom they concern.
     pub(super) fn handle(&self, core: &mut PlanState, event: Event) {
-        self.handle_all(core, std::iter::once(event));
+        self.handle_all(core, self.now_ns(), std::iter::once(event));
     }
 
-    /// Hands events of one moment on together.
-    pub(super) fn handle_all(&self, core: &mut PlanState, events: impl IntoIterator<Item = Event>) {
-        let now = self.now_ns();
+    /// Hands events of one moment, on the plan's clock, on together.
+    pub(super) fn handle_all(
+        &self,
+        core: &mut PlanState,
+        now_ns: u64,
+        events: impl IntoIterator<Item = Event>,
+    ) {
         let PlanState { world, desk } = core;
         let mut clerk = CommandDispatcher {
-            now_ns: now,
+            now_ns,
             desk,
             tiers: &self.tiers,
         };
-        let told = world.tell_all(now, events, &mut clerk);
+        let told = world.tell_all(now_ns, events, &mut clerk);
         debug_assert_eq!(told, Ok(()), "the engine reports what is");
         if self.recorder.is_recording() {
             let name = |tier| {
@@ -395,6 +405,19 @@ impl Shared {
 
     pub(super) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// Runs a copy on a thread of the engine. Storage may keep it from ending.
+    pub(super) fn count_copy<T>(&self, copy: impl FnOnce() -> T) -> T {
+        self.copying.fetch_add(1, Ordering::Relaxed);
+        let result = copy();
+        self.copying.fetch_sub(1, Ordering::Relaxed);
+        result
+    }
+
+    /// Returns true while a thread of the engine makes a copy.
+    pub(crate) fn is_copying(&self) -> bool {
+        self.copying.load(Ordering::Relaxed) > 0
     }
 
     /// Starts nothing any more, stops every transfer at its next look at its flag, and lets the workers go.

@@ -31,7 +31,7 @@ pub(crate) fn work_until<T: Send + 'static>(
     let stop = Arc::<AtomicBool>::default();
     let stopped_by = Arc::clone(&stop);
     let run = move || {
-        let result = work(&theirs, stopped_by);
+        let result = theirs.count_copy(|| work(&theirs, stopped_by));
         let is_late = {
             let mut outcome = its.lock();
             let is_late = matches!(*outcome, Progress::GivenUp);

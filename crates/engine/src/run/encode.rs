@@ -19,12 +19,12 @@ use difference_stage::DifferenceStage;
 
 use super::context::TransferError;
 use super::medium::{Medium, TierState};
-use crate::{BuildError, Error, PartError, Result};
+use crate::{BuildError, Error, Result};
 use tierflow_transfer::{TransferError as CopyError, to_usize};
 
 impl BuildError {
     pub(crate) fn reduction(error: impl std::error::Error + Send + Sync + 'static) -> Self {
-        Self::Reduction(PartError::new(error))
+        Self::Reduction(Box::new(error))
     }
 }
 
@@ -32,7 +32,7 @@ impl From<tierflow_dedup::Error> for Error {
     fn from(error: tierflow_dedup::Error) -> Self {
         match error {
             tierflow_dedup::Error::Device(error) => Self::Device(error),
-            error => Self::Damaged(PartError::new(error)),
+            error => Self::Damaged(Box::new(error)),
         }
     }
 }
@@ -41,7 +41,7 @@ impl From<tierflow_codec::Error> for Error {
     fn from(error: tierflow_codec::Error) -> Self {
         match error {
             tierflow_codec::Error::Device(error) => Self::Device(error),
-            error => Self::Damaged(PartError::new(error)),
+            error => Self::Damaged(Box::new(error)),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Tasks of workers: transfers between tiers, and requests of callers.
 
+use super::core::Shared;
 use crate::Result;
 use crate::plan::Transfer;
 use std::sync::Arc;
@@ -87,10 +88,10 @@ pub(crate) struct Help {
 
 impl Help {
     /// Serves requests until the call has no more.
-    pub(super) fn run(&self) {
+    pub(super) fn run(&self, shared: &Shared) {
         self.helpers.fetch_add(1, Ordering::Relaxed);
         for request in &self.requests {
-            let served = self.serve(&request);
+            let served = shared.count_copy(|| self.serve(&request));
             if self.done.send((request, served)).is_err() {
                 return;
             }

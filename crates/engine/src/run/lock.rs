@@ -11,6 +11,7 @@ use super::waits::WaitInfo;
 use crate::blocked::{Cause, spend_on};
 use crate::plan::{Event, Ticket};
 use std::ops::{Deref, DerefMut};
+use std::time::Instant;
 use tierflow_sync::model::{
     MutexGuard, Ordering, Receiver, ReplySender, Sender, answer, fence, unbounded,
 };
@@ -120,8 +121,13 @@ impl Shared {
 
     /// Tells the plan something whose caller waits for no answer. The plan has heard of it when it is asked next.
     pub(crate) fn tell(&self, event: Event) {
+        self.tell_at(Instant::now(), event);
+    }
+
+    /// As [`tell`](Self::tell), of something that happened just now, at `at`: a reading of the clock takes some 60 ns.
+    pub(crate) fn tell_at(&self, at: Instant, event: Event) {
         if let Some(mut core) = self.try_lock() {
-            return self.handle(&mut core, event);
+            return self.handle_all(&mut core, self.recorder.at_ns(at), [event]);
         }
         let caller = None;
         self.tray.put(QueuedEvent { event, caller });
@@ -136,7 +142,7 @@ impl Shared {
     /// Puts a question to the plan, whose lock another thread has.
     pub(super) fn put(&self, ticket: Ticket, event: Event, bytes: u64) -> PendingAnswer {
         let why = WaitInfo::of(&event, bytes);
-        let (later, answering) = self.later(ticket, why);
+        let (later, answering) = later(ticket, why, self.now_ns());
         let waiter = Waiter {
             answering,
             why,
@@ -200,22 +206,22 @@ impl Shared {
             }
             events.push(event);
         }
-        self.handle_all(core, events);
+        self.handle_all(core, heard_ns, events);
     }
+}
 
-    /// Where the answer to a question will appear, and the end that sends it.
-    pub(super) fn later(
-        &self,
-        ticket: Ticket,
-        why: Option<WaitInfo>,
-    ) -> (PendingAnswer, ReplySender<Reply>) {
-        let (answering, answer) = answer();
-        let later = PendingAnswer {
-            ticket,
-            answer,
-            why,
-            since_ns: self.now_ns(),
-        };
-        (later, answering)
-    }
+/// Returns the end at which the answer to a question of this moment will appear, and the end that sends it.
+pub(super) fn later(
+    ticket: Ticket,
+    why: Option<WaitInfo>,
+    since_ns: u64,
+) -> (PendingAnswer, ReplySender<Reply>) {
+    let (answering, answer) = answer();
+    let later = PendingAnswer {
+        ticket,
+        answer,
+        why,
+        since_ns,
+    };
+    (later, answering)
 }

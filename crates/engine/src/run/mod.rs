@@ -59,6 +59,7 @@ mod job;
 mod kept;
 mod kept_record;
 mod layouts;
+mod links;
 mod lock;
 mod medium;
 mod opening;

@@ -24,6 +24,9 @@ pub(crate) struct TargetRegions<'r, 'a> {
 /// Bytes of a checkpoint, from an offset on, and memory for as many.
 pub(super) type At<L> = (u64, L);
 
+/// Bytes to read, and where they go: each part by its offset among them.
+pub(super) type Run<'r> = (ReadLoan, Vec<(usize, PartMut<'r>)>);
+
 impl<'r, 'a> SourceRegions<'r, 'a> {
     /// The regions of the checkpoint, one after the other.
     pub(crate) fn new(regions: &'r [Region<'a>]) -> Self {
@@ -61,7 +64,7 @@ impl<'r, 'a> SourceRegions<'r, 'a> {
                     }
                     Region::Bytes(bytes) => Part::Bytes(&bytes[within]),
                     // The region is plain.
-                    Region::Named(_) => Part::Bytes(&[]),
+                    Region::Named { .. } => Part::Bytes(&[]),
                 };
                 Ok((at, part))
             });
@@ -209,10 +212,21 @@ impl<'r, 'a> TargetRegions<'r, 'a> {
         sources: impl IntoIterator<Item = At<ReadLoan>>,
         stream: &Stream,
     ) -> Result<()> {
+        let sources = sources.into_iter().map(|source| ((), source));
+        let runs = self.runs(sources)?;
+        scatter(runs.into_iter().map(|(_, run)| run).collect(), stream)
+    }
+
+    /// Returns each of these sources, which ascend, with its parts of the checkpoint; what is not wanted of them is left out. A
+    /// source keeps its mark.
+    pub(super) fn runs<M>(
+        &mut self,
+        sources: impl IntoIterator<Item = (M, At<ReadLoan>)>,
+    ) -> Result<Vec<(M, Run<'_>)>> {
         let lengths: Vec<usize> = self.regions.iter().map(RegionMut::len).collect();
         let mut rooms: Vec<Room<'_>> = self.regions.iter_mut().map(Room::of).collect();
         let mut runs = Vec::new();
-        for (start, source) in sources {
+        for (mark, (start, source)) in sources {
             let range = start..start + source.len() as u64;
             let parts = within(&self.starts, |index| lengths[index], range);
             let parts = parts.map(|(index, within)| {
@@ -220,11 +234,16 @@ impl<'r, 'a> TargetRegions<'r, 'a> {
                 Ok((at, rooms[index].take(within)?))
             });
             let parts = parts.collect::<Result<Vec<_>>>()?;
-            runs.push((source, parts));
+            runs.push((mark, (source, parts)));
         }
-        let runs = runs.iter_mut();
-        Ok(stream.scatter_all(runs.map(|(source, parts)| (&*source, std::mem::take(parts))))?)
+        Ok(runs)
     }
+}
+
+/// Copies each source into its parts, all at once.
+pub(super) fn scatter(mut runs: Vec<Run<'_>>, stream: &Stream) -> Result<()> {
+    let runs = runs.iter_mut();
+    Ok(stream.scatter_all(runs.map(|(source, parts)| (&*source, std::mem::take(parts))))?)
 }
 
 /// A region, of which parts are taken in ascending order.

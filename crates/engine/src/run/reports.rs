@@ -20,7 +20,7 @@ impl Shared {
             core.desk.ended = core.desk.carried.remove(id);
         }
         let done = |id| Event::TransferDone { id, stored: None };
-        self.handle_all(&mut core, ids.into_iter().map(done));
+        self.handle_all(&mut core, self.now_ns(), ids.into_iter().map(done));
         core.desk.ended = None;
     }
 

@@ -95,7 +95,7 @@ impl Shared {
                 version,
                 scope,
             };
-            SuspendTicket(self.ask_in(&mut core, ticket, suspend, 0))
+            SuspendTicket(self.ask_in(&mut core, Instant::now(), ticket, suspend, 0))
         });
         SuspendChoice {
             version,

@@ -4,7 +4,7 @@ use super::job::Job;
 use super::medium::TierState;
 use crate::Version;
 use crate::blocked::Cause;
-use crate::metrics::{Hop, LongestWait, Waits};
+use crate::metrics::Waits;
 use crate::plan::Event;
 use std::time::Duration;
 use tierflow_sync::model::Ordering;
@@ -73,7 +73,7 @@ impl WaitTable {
             until_ns,
             by,
         } = wait;
-        let hop = by.and_then(|job| hop(job, tiers));
+        let [from, to] = by.and_then(|job| hop(job, tiers)).unwrap_or_default();
         let ns = Duration::from_nanos;
         let at = |moment: u64| moment.clamp(since_ns, until_ns);
         let (asked, begun) = match by {
@@ -82,18 +82,22 @@ impl WaitTable {
         };
         let begun = begun.max(asked);
         let time = ns(until_ns - since_ns);
-        let is_it = |row: &Waits| row.cause == info.cause && row.hop == hop;
+        let is_it = |row: &Waits| (row.cause, row.from, row.to) == (info.cause, from, to);
         let known = self.0.iter().position(is_it);
         let known = known.unwrap_or_else(|| {
             self.0.push(Waits {
                 cause: info.cause,
-                hop,
+                from,
+                to,
                 count: 0,
+                ahead: 0,
                 total: Duration::ZERO,
                 before: Duration::ZERO,
                 queued: Duration::ZERO,
                 moving: Duration::ZERO,
-                longest: LongestWait::default(),
+                longest: Duration::ZERO,
+                waiting: None,
+                transferred: None,
             });
             self.0.len() - 1
         });
@@ -101,29 +105,23 @@ impl WaitTable {
         row.count += 1;
         row.total += time;
         if by.is_some() {
+            row.ahead += u64::from(asked < since_ns);
             row.before += ns(at(asked) - since_ns);
             row.queued += ns(at(begun) - at(asked));
             row.moving += ns(until_ns - at(begun));
         }
-        if time >= row.longest.time {
-            row.longest = LongestWait {
-                version: info.version,
-                time,
-                transferred: by.map(|job| job.transfer.version),
-                bytes: by.map_or(0, Job::bytes),
-                moving: ns(until_ns.saturating_sub(begun)),
-            };
+        if time >= row.longest {
+            row.longest = time;
+            row.waiting = info.version;
+            row.transferred = by.map(|job| job.transfer.version);
         }
     }
 }
 
 /// Returns the tiers of a transfer: the slowest one that it reads, and the one that it writes.
-fn hop(job: &Job, tiers: &[TierState]) -> Option<Hop> {
+fn hop(job: &Job, tiers: &[TierState]) -> Option<[&'static str; 2]> {
     let from = job.transfer.from.iter().map(|piece| piece.place.tier.0);
     let to = job.transfer.to.first().map(|piece| piece.place.tier.0);
     let name = |tier: usize| tiers.get(tier).map(|tier| tier.kind.name());
-    Some(Hop {
-        from: name(from.max()?)?,
-        to: name(to?)?,
-    })
+    Some([name(from.max()?)?, name(to?)?])
 }

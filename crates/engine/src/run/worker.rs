@@ -53,7 +53,7 @@ pub(crate) fn start(shared: &Arc<Shared>, crews: Vec<Crew>) -> Result<Vec<JoinHa
                                 carry_all(&shared, &mut context, &taken, crew.direction, row);
                                 next = other;
                             }
-                            Task::Help(help) => help.run(),
+                            Task::Help(help) => help.run(&shared),
                         }
                     }
                 }
@@ -90,7 +90,7 @@ fn carry_all(
     let begun = shared.now_ns();
     jobs.iter().for_each(|job| job.begin(begun));
     let is_down = direction == Direction::Down;
-    let (done, left) = together::carry(shared, context, jobs, is_down);
+    let (done, left) = shared.count_copy(|| together::carry(shared, context, jobs, is_down));
     let name = if is_down { "flush" } else { "prefetch" };
     for job in &done {
         let version = job.transfer.version;
@@ -154,43 +154,45 @@ fn carry(shared: &Shared, context: &mut TierContext, job: &Job, row: Option<Time
     }
     let lying = |piece| PlacedPiece::on(&shared.tiers, piece);
     context.stop_by(Some(Arc::clone(cancelled)));
-    let outcome = if cancelled.load(Ordering::Relaxed) && !matches!(coding, Coding::Encode { .. }) {
-        Err(TransferError::CANCELLED)
-    } else {
-        match (coding, &shared.stage) {
-            (Coding::Encode { base }, Some(stage)) => {
-                let descent = Descent {
-                    version: *version,
-                    base: *base,
-                    turn: *turn,
-                    layout: &|| shared.layouts.get(*version),
-                    below: &|| shared.slowest_below(target.place.tier),
-                    encoded: &|stored| shared.encoded(*id, *version, target.place.tier, stored),
-                };
-                let (from, to) = (lying(source), lying(target));
-                stage.down(context, &shared.tiers, &descent, from, to)
-            }
-            (Coding::Decode { bases }, Some(stage)) => {
-                let chain = (*version, &source.place, bases.as_slice());
-                let up = stage.up(context, &shared.tiers, chain, lying(target));
-                let failed = up.as_ref().err().and_then(|failed| failed.error.as_ref());
-                failed.inspect(|error| context.note_stored(chain, error));
-                up.map(|()| None)
-            }
-            _ => {
-                let form = match *coding {
-                    Coding::Stored { size, base } => Form::Difference { size, base },
-                    _ => Form::Whole,
-                };
-                let pieces = Pieces {
-                    version: *version,
-                    pieces: from,
-                };
-                let carried = context.carry(&shared.tiers, form, pieces, to);
-                carried.map(|()| None)
+    let outcome = shared.count_copy(|| {
+        if cancelled.load(Ordering::Relaxed) && !matches!(coding, Coding::Encode { .. }) {
+            Err(TransferError::CANCELLED)
+        } else {
+            match (coding, &shared.stage) {
+                (Coding::Encode { base }, Some(stage)) => {
+                    let descent = Descent {
+                        version: *version,
+                        base: *base,
+                        turn: *turn,
+                        layout: &|| shared.layouts.get(*version),
+                        below: &|| shared.slowest_below(target.place.tier),
+                        encoded: &|stored| shared.encoded(*id, *version, target.place.tier, stored),
+                    };
+                    let (from, to) = (lying(source), lying(target));
+                    stage.down(context, &shared.tiers, &descent, from, to)
+                }
+                (Coding::Decode { bases }, Some(stage)) => {
+                    let chain = (*version, &source.place, bases.as_slice());
+                    let up = stage.up(context, &shared.tiers, chain, lying(target));
+                    let failed = up.as_ref().err().and_then(|failed| failed.error.as_ref());
+                    failed.inspect(|error| context.note_stored(chain, error));
+                    up.map(|()| None)
+                }
+                _ => {
+                    let form = match *coding {
+                        Coding::Stored { size, base } => Form::Difference { size, base },
+                        _ => Form::Whole,
+                    };
+                    let pieces = Pieces {
+                        version: *version,
+                        pieces: from,
+                    };
+                    let carried = context.carry(&shared.tiers, form, pieces, to);
+                    carried.map(|()| None)
+                }
             }
         }
-    };
+    });
     let what = What {
         name: if outcome.is_ok() { name } else { "given up" },
         version: Some(*version),

@@ -62,12 +62,14 @@ impl SlotCall<'_> {
         })
     }
 
-    pub(super) fn written(&self, ok: bool) {
+    /// Reports, just now, at `at`, that the bytes are written, or given up.
+    pub(super) fn written(&self, at: Instant, ok: bool) {
         if self.engine.at_home().is_err() {
             return;
         }
         let ticket = self.ticket;
-        self.engine.shared.tell(Event::Written { ticket, ok });
+        let written = Event::Written { ticket, ok };
+        self.engine.shared.tell_at(at, written);
     }
 
     pub(super) fn read(&self, ok: bool) {

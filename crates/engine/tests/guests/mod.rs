@@ -5,24 +5,13 @@ use std::time::{Duration, Instant};
 use tierflow_device::Device;
 use tierflow_engine::{AfterRestore, Engine, Error, Flush, Region, RegionMut, Tier, Version};
 use tierflow_peers::{Borrowed, Lender, Lent, Part, PeerCache, Recall};
+use tierflow_testing::noise;
 
 pub(crate) const MIB: usize = 1 << 20;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The content of a version: different at every byte from every other version's.
-fn content(version: Version, length: usize) -> Vec<u8> {
-    let mut state = version.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let words = std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    });
-    words.flatten().take(length).collect()
-}
-
 pub(crate) fn checkpoint(engine: &Engine, version: Version, length: usize) -> Result<(), Error> {
-    let bytes = content(version, length);
+    let bytes = noise(version, length);
     engine.checkpoint(version, &[Region::from(bytes.as_slice())])
 }
 
@@ -30,7 +19,7 @@ pub(crate) fn assert_restores(engine: &Engine, version: Version, length: usize) 
     let mut bytes = vec![0; length];
     let mut regions = [RegionMut::from(bytes.as_mut_slice())];
     engine.restore(version, &mut regions).unwrap();
-    assert!(bytes == content(version, length), "version {version}");
+    assert!(bytes == noise(version, length), "version {version}");
 }
 
 pub(crate) fn peers(devices: &[Device], each: usize) -> (PeerCache, Vec<Recall>) {

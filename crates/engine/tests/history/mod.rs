@@ -19,22 +19,6 @@ pub(crate) fn content(seed: u64, length: usize) -> Vec<u8> {
     (0..length).map(byte).collect()
 }
 
-/// Bytes that no stage makes smaller, others for each seed.
-pub(crate) fn noise(seed: u64, length: usize) -> Vec<u8> {
-    let mut word = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let words = std::iter::repeat_with(|| {
-        word ^= word << 13;
-        word ^= word >> 7;
-        word ^= word << 17;
-        word.to_le_bytes()
-    });
-    words
-        .take(length.div_ceil(8))
-        .flatten()
-        .take(length)
-        .collect()
-}
-
 pub(crate) fn host() -> Device {
     open(Choice::Host).unwrap()
 }

@@ -20,19 +20,6 @@ pub(crate) fn gpus(count: usize) -> Vec<Device> {
     (0..count).map(gpu).collect()
 }
 
-/// Returns `len` bytes that depend on `seed`, without a short period.
-pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut bytes = vec![0; len];
-    for chunk in bytes.chunks_mut(8) {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        chunk.copy_from_slice(&state.to_le_bytes()[..chunk.len()]);
-    }
-    bytes
-}
-
 pub(crate) fn write(device: &Device, memory: &Memory, bytes: &[u8]) {
     let mut loan = memory.lend_mut(0..bytes.len()).unwrap();
     device.stream().unwrap().write(bytes, &mut loan).unwrap();

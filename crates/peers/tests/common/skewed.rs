@@ -7,8 +7,9 @@ use tierflow_peers::{Effort, Overflow, Remainder, calibrate};
 use tierflow_placement::{
     Greedy, LocalOnly, MinTimeMaxFlow, Problem, Schedule, Share, Strategy, Topology,
 };
+use tierflow_testing::noise;
 
-use super::{pattern, read, write};
+use super::{read, write};
 
 pub(crate) const MIB: usize = 1 << 20;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -38,7 +39,7 @@ fn there_and_back(devices: &[Device], schedule: &Schedule, problem: &Problem<'_>
             Share::Remainder(bytes) if *bytes > 0 => {
                 let len = usize::try_from(*bytes).unwrap();
                 let memory = device.alloc(len).unwrap();
-                write(device, &memory, &pattern(seed as u64, len));
+                write(device, &memory, &noise(seed as u64, len));
                 Some(Remainder { memory, start: 0 })
             }
             _ => None,
@@ -61,7 +62,7 @@ fn there_and_back(devices: &[Device], schedule: &Schedule, problem: &Problem<'_>
     for (seed, (device, remainder)) in devices.iter().zip(&remainders).enumerate() {
         if let Some(Remainder { memory, .. }) = remainder {
             let len = memory.len();
-            assert!(read(device, memory, len) == pattern(seed as u64, len));
+            assert!(read(device, memory, len) == noise(seed as u64, len));
         }
     }
 }

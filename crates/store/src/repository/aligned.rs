@@ -2,6 +2,8 @@
 
 use crate::file::BLOCK;
 use memmap2::{Advice, MmapMut};
+use std::ops::{Deref, DerefMut};
+use tierflow_sync::{Condvar, Mutex};
 
 /// The size of a huge page on most machines, and how many bytes are worth asking for huge pages.
 const HUGE_PAGE: usize = 2 << 20;
@@ -58,6 +60,87 @@ impl Aligned {
             self.0 = Memory::new(length);
         }
         &mut self.0.bytes()[..length]
+    }
+}
+
+/// The buffers of all large pieces that are written at a time: as many as one piece alone has threads, so that the memory
+/// beside the caller's does not grow with the number of pieces.
+///
+/// A thread holds a buffer for one part of a piece, from its copy to the end of its write, and none while the disk
+/// synchronises. The memory stays for the next piece.
+#[derive(Debug)]
+pub(super) struct WriteBuffers {
+    most: usize,
+    idle: Mutex<IdleBuffers>,
+    given_back: Condvar,
+}
+
+/// The buffers that no thread holds.
+#[derive(Debug)]
+struct IdleBuffers {
+    /// Buffers that may be made yet.
+    unmade: usize,
+    made: Vec<Aligned>,
+}
+
+impl WriteBuffers {
+    /// At most `most` buffers, each of which is made at its first use.
+    pub(super) fn new(most: usize) -> Self {
+        let idle = IdleBuffers {
+            unmade: most,
+            made: Vec::new(),
+        };
+        Self {
+            most,
+            idle: Mutex::new(idle),
+            given_back: Condvar::new(),
+        }
+    }
+
+    /// The threads that write a piece.
+    pub(super) fn most(&self) -> usize {
+        self.most
+    }
+
+    /// Waits for a buffer, which its drop gives back.
+    pub(super) fn take(&self) -> WriteBuffer<'_> {
+        let mut idle = self.idle.lock();
+        let none = |idle: &mut IdleBuffers| idle.unmade == 0 && idle.made.is_empty();
+        self.given_back.wait_while(&mut idle, none);
+        let memory = idle.made.pop().unwrap_or_else(|| {
+            idle.unmade -= 1;
+            Aligned::default()
+        });
+        WriteBuffer { of: self, memory }
+    }
+}
+
+/// A buffer of the [`WriteBuffers`].
+#[derive(Debug)]
+pub(super) struct WriteBuffer<'b> {
+    of: &'b WriteBuffers,
+    memory: Aligned,
+}
+
+impl Deref for WriteBuffer<'_> {
+    type Target = Aligned;
+
+    fn deref(&self) -> &Aligned {
+        &self.memory
+    }
+}
+
+impl DerefMut for WriteBuffer<'_> {
+    fn deref_mut(&mut self) -> &mut Aligned {
+        &mut self.memory
+    }
+}
+
+impl Drop for WriteBuffer<'_> {
+    fn drop(&mut self) {
+        let memory = std::mem::take(&mut self.memory);
+        self.of.idle.lock().made.push(memory);
+        self.of.given_back.notify_one();
     }
 }
 

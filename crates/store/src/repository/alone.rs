@@ -1,6 +1,6 @@
 //! Large pieces: a file each, written by several threads at a time.
 
-use super::aligned::Aligned;
+use super::aligned::{Aligned, WriteBuffers};
 use super::directory::{Directory, Readers};
 use super::record::{Name, Record};
 use super::snapshot::{Layout, Ready, encoded};
@@ -40,7 +40,7 @@ pub(crate) fn write(
     directory: &Directory,
     old: ReplacedFile,
     layout: &mut Layout<'_>,
-    threads: usize,
+    buffers: &WriteBuffers,
     spares: &SpareFiles,
     ready: &Ready<'_>,
 ) -> Result<Record> {
@@ -48,7 +48,7 @@ pub(crate) fn write(
     let unpublished = name.unpublished();
     // Left by a call that failed: no other writes this version now.
     directory.remove(&unpublished)?;
-    let written = write_file(directory, &unpublished, layout, threads, spares)
+    let written = write_file(directory, &unpublished, layout, buffers, spares)
         .and_then(|()| ready())
         .and_then(|()| publish(directory, &unpublished, name, old));
     if let Err(error) = written {
@@ -72,7 +72,7 @@ fn write_file(
     directory: &Directory,
     name: &str,
     layout: &mut Layout<'_>,
-    threads: usize,
+    buffers: &WriteBuffers,
     spares: &SpareFiles,
 ) -> Result<()> {
     let length = layout.head.record_length();
@@ -86,7 +86,7 @@ fn write_file(
             file => file?,
         },
     };
-    layout.head.blocks = write_payload(&file, layout, threads)?;
+    layout.head.blocks = write_payload(&file, layout, buffers)?;
     let head = encoded(&layout.head)?;
     let mut memory = Aligned::default();
     let buffer = memory.get_mut(head.len());
@@ -98,20 +98,20 @@ fn write_file(
 }
 
 /// Writes the payload and returns its checksums, made of the very bytes that are handed to the disk.
-fn write_payload(file: &File, layout: &Layout<'_>, threads: usize) -> Result<Vec<u64>> {
+fn write_payload(file: &File, layout: &Layout<'_>, buffers: &WriteBuffers) -> Result<Vec<u64>> {
     let (start, length) = (u64::from(layout.head.length), layout.head.payload_length);
     debug_assert!(length.is_multiple_of(BLOCK as u64));
     let parts = length.div_ceil(WRITE_BYTES);
     let next = AtomicU64::new(0);
     let sums: Mutex<_> = Mutex::new(vec![0; layout.head.block_count() as usize]);
     let work = || -> Result<()> {
-        let mut memory = Aligned::default();
         loop {
             let part = next.fetch_add(1, Ordering::Relaxed);
             if part >= parts {
                 return Ok(());
             }
             let at = part * WRITE_BYTES;
+            let mut memory = buffers.take();
             let buffer = memory.get_mut((length - at).min(WRITE_BYTES) as usize);
             layout.fill(at, buffer).inspect_err(|_| {
                 next.store(parts, Ordering::Relaxed);
@@ -128,6 +128,6 @@ fn write_payload(file: &File, layout: &Layout<'_>, threads: usize) -> Result<Vec
             })?;
         }
     };
-    side_by_side(threads.min(parts as usize), work)?;
+    side_by_side(buffers.most().min(parts as usize), work)?;
     Ok(sums.into_inner())
 }

@@ -59,6 +59,7 @@ pub use state::{PieceInfo, VersionInfo};
 pub use truncate::Truncation;
 
 use crate::{Blobs, Error, Result};
+use aligned::WriteBuffers;
 use catalog::Catalog;
 use directory::Directory;
 use lock::Lock;
@@ -117,6 +118,7 @@ struct Owned {
 struct OwnedFiles {
     packer: Packer,
     spares: SpareFiles,
+    buffers: WriteBuffers,
     /// Held until the packer has closed its segment.
     lock: Lock,
 }

@@ -1,5 +1,6 @@
 //! Opening a repository, which reads alone, and setting right what a crash left, before anything is written.
 
+use super::aligned::WriteBuffers;
 use super::catalog::Catalog;
 use super::directory::Directory;
 use super::identity::Order;
@@ -68,7 +69,8 @@ impl Options {
         }
     }
 
-    /// How many threads (at least 1) write or read a large piece. At first 4, or fewer where there are fewer cores.
+    /// Sets the number of threads (at least 1) that write or read a large piece. At first 4, or fewer where there are fewer cores. Pieces that are
+    /// written at a time share as many buffers of 4 MiB.
     #[must_use]
     pub fn threads(self, threads: usize) -> Self {
         Self {
@@ -157,7 +159,7 @@ impl Repository {
         let order = repository.options.order.clone().unwrap_or_default();
         for rank in ranks {
             let directory = top.sub(&rank_name(rank), true)?;
-            let (owned, catalog) = own(directory, rank, &order)?;
+            let (owned, catalog) = own(directory, rank, &repository.options, &order)?;
             repository.owned.insert(rank, owned);
             state.catalogs.insert(rank, catalog);
         }
@@ -189,7 +191,12 @@ impl Repository {
 }
 
 /// Takes a rank's directory over: from now on only this process writes there.
-fn own(directory: Directory, rank: u32, order: &Order) -> Result<(Owned, Catalog)> {
+fn own(
+    directory: Directory,
+    rank: u32,
+    options: &Options,
+    order: &Order,
+) -> Result<(Owned, Catalog)> {
     let lock = directory.lock()?;
     let mut catalog = Catalog::new(directory.clone(), rank);
     catalog.refresh()?;
@@ -197,6 +204,7 @@ fn own(directory: Directory, rank: u32, order: &Order) -> Result<(Owned, Catalog
     order.see(epoch, sequence);
     let files = OwnedFiles {
         spares: SpareFiles::new(directory.clone()),
+        buffers: WriteBuffers::new(options.threads),
         packer: Packer::new(directory, newest),
         lock,
     };

@@ -8,7 +8,7 @@ use super::encoded::RecordLabel;
 use super::identity::{Identity, MARKS, Mark, Order};
 use super::record::{Detail, Name, Record, mark_name, sum_of};
 use super::snapshot::{Layout, Region, Snapshot};
-use super::{Heads, Owned, Piece, Repository, State, Top};
+use super::{Heads, Owned, OwnedFiles, Piece, Repository, State, Top};
 use crate::container::{BLOCK_BYTES, Kind, ManifestRow, encode_rows};
 use crate::file::BLOCK;
 use crate::{Error, Ready, Result};
@@ -331,9 +331,10 @@ impl Repository {
                 Some(_) => ReplacedFile::Unknown,
             }
         };
-        let threads = self.options.threads;
-        let spares = &owned.files()?.spares;
-        let record = alone::write(directory, old, layout, threads, spares, ready)?;
+        let OwnedFiles {
+            buffers, spares, ..
+        } = owned.files()?;
+        let record = alone::write(directory, old, layout, buffers, spares, ready)?;
         self.keep(rank, [record]);
         self.check_place(owned)
     }

@@ -1,26 +1,15 @@
 //! Versions whose bytes follow from their numbers.
 #![allow(
     dead_code,
+    unused_imports,
     clippy::unwrap_used,
     reason = "helpers of tests; each test file uses a part"
 )]
 
 use std::path::{Path, PathBuf};
 use tierflow_store::{Region, Repository, Result, Snapshot};
-
-/// The bytes of a version.
-pub(crate) fn bytes_of(version: u64, length: usize) -> Vec<u8> {
-    let mut word = version.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut bytes = Vec::with_capacity(length + 8);
-    while bytes.len() < length {
-        word ^= word << 13;
-        word ^= word >> 7;
-        word ^= word << 17;
-        bytes.extend(word.to_le_bytes());
-    }
-    bytes.truncate(length);
-    bytes
-}
+/// The bytes of a version, by its number and its length.
+pub(crate) use tierflow_testing::noise as bytes_of;
 
 /// Saves a version of one region.
 pub(crate) fn try_to_save(repository: &Repository, version: u64, length: usize) -> Result<()> {

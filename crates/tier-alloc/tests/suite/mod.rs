@@ -5,24 +5,12 @@
 use std::time::Instant;
 
 use tierflow_device::{Device, Kind, Memory};
+use tierflow_testing::noise;
 use tierflow_tier_alloc::{
     Baseline, DeviceArena, DeviceGrowth, Error, HostArena, HostGrowth, Ring,
 };
 
 const MIB: usize = 1 << 20;
-
-/// Bytes that differ from place to place and from seed to seed.
-pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut bytes = vec![0; len];
-    for chunk in bytes.chunks_mut(8) {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        chunk.copy_from_slice(&state.to_le_bytes()[..chunk.len()]);
-    }
-    bytes
-}
 
 fn set(device: &Device, memory: &Memory, bytes: &[u8]) {
     let mut loan = memory.lend_mut(0..bytes.len()).unwrap();
@@ -72,7 +60,7 @@ fn carries(device: &Device, arena: &HostArena) {
     let len = step - 4097;
     let (source, target) = (device.alloc(len).unwrap(), device.alloc(len).unwrap());
     for slot in (0..slots).rev() {
-        set(device, &source, &pattern(slot as u64, len));
+        set(device, &source, &noise(slot as u64, len));
         let at = slot * step + 1 + slot;
         let flush = arena.transferring(at..at + len);
         let src = source.lend(0..len).unwrap();
@@ -85,7 +73,7 @@ fn carries(device: &Device, arena: &HostArena) {
         let dst = target.lend_mut(0..len).unwrap();
         arena.copy_out(&stream, at, dst).unwrap();
         let seen = get(device, &target, len);
-        assert!(seen == pattern(slot as u64, len), "slot {slot}");
+        assert!(seen == noise(slot as u64, len), "slot {slot}");
         let loan = arena.lend(at..at + len).unwrap();
         assert!(loan.bytes().unwrap() == seen, "slot {slot} in place");
     }
@@ -135,7 +123,7 @@ pub(crate) fn device_strategies(device: &Device, capacity: usize) {
         let arena = DeviceArena::start(device, capacity, growth).unwrap();
         let len = arena.capacity();
         arena.wait_usable(len).unwrap();
-        let bytes = pattern(7, len);
+        let bytes = noise(7, len);
         set(device, arena.memory(), &bytes);
         assert!(get(device, arena.memory(), len) == bytes, "{growth:?}");
         let report = arena.report();
@@ -154,7 +142,7 @@ pub(crate) fn ring(device: &Device) {
     let host = device.reserve_host(len + 9).unwrap();
     let inner = device.alloc(len).unwrap();
     for seed in 0..3 {
-        let bytes = pattern(seed, len);
+        let bytes = noise(seed, len);
         set(device, &inner, &bytes);
         let src = inner.lend(0..len).unwrap();
         let dst = host.memory().lend_mut(9..len + 9).unwrap();

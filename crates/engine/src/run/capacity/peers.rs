@@ -4,7 +4,7 @@
 use super::{Bell, Lender, Notices, PeerMemory, Shared, start as start_thread};
 use crate::builder::tier::AnyTier;
 use crate::plan::TierId;
-use crate::{Error, PartError, Result, Tier};
+use crate::{Error, Result, Tier};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ impl From<tierflow_peers::Error> for Error {
     fn from(error: tierflow_peers::Error) -> Self {
         match error {
             tierflow_peers::Error::Device { why, .. } => Self::Device(why),
-            error => Self::Memory(PartError::new(error)),
+            error => Self::Memory(Box::new(error)),
         }
     }
 }
@@ -37,6 +37,10 @@ impl From<tierflow_peers::Error> for Error {
 impl PeerMemory for Peers {
     fn medium(&self) -> &MemoryMedium {
         &self.medium
+    }
+
+    fn part_end(&self, offset: u64) -> u64 {
+        self.cache.part_end(offset)
     }
 
     fn is_of(&self, device: &Device) -> bool {

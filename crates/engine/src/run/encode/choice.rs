@@ -251,7 +251,7 @@ impl FromStr for Compression {
             let known: Vec<_> = VALUES.iter().map(|(known, _)| *known).collect();
             let known = known.join(", ");
             let why = format!("{name:?} is no type: write {known}");
-            return Err(PartError::new(BadCompression(why)));
+            return Err(BadCompression(why).into());
         };
         let mut how = Self::lossless(*value);
         for part in parts {
@@ -275,7 +275,7 @@ impl Compression {
         codec.map(|codec| self.nvcomp(codec)).ok_or_else(|| {
             let known = known.map(NvcompCodec::name).join(" or ");
             let why = format!("{name:?} is no codec of nvCOMP that is read here: write {known}");
-            PartError::new(BadCompression(why))
+            BadCompression(why).into()
         })
     }
 
@@ -296,7 +296,7 @@ impl Compression {
                 "{part:?} is no bound: write a region and a share of its largest value, as `wave = 1e-3`, or `wave = \
                      absolute 0.5`; or write `always`, `storage`, `external` or a codec of nvCOMP"
             );
-            return Err(PartError::new(BadCompression(why)));
+            return Err(BadCompression(why).into());
         };
         Ok(self.within(region, bound))
     }

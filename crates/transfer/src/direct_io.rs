@@ -1,11 +1,10 @@
 //! The option for copies between device memory and the scratch file.
 
 /// Sets whether copies between device memory and the scratch file are direct, by cuFile (GPUDirect Storage), instead of
-/// through pinned buffers of host memory. [`Metrics::direct`](crate::Metrics::direct) tells the path in use, and the
+/// through pinned buffers of host memory. [`StraightStatistics`](crate::StraightStatistics) tells the path in use, and the
 /// reason.
 ///
-/// The file is that of [`EngineBuilder::scratch`](crate::EngineBuilder::scratch), with direct I/O; copies with other
-/// storage use the buffers.
+/// The file is opened with direct I/O; copies with other storage use the buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum DirectIo {
     /// Direct copies where they are faster: large copies first take both paths in turn, then the faster one, and the
@@ -13,8 +12,8 @@ pub enum DirectIo {
     /// all copies use the buffers.
     #[default]
     Measured,
-    /// Direct copies even if they are slower, and in compatibility mode. Without cuFile the engine is not built.
+    /// Direct copies even if they are slower, and in compatibility mode. Without cuFile no engine is built.
     Always,
-    /// No direct copies. The engine does not look for cuFile.
+    /// No direct copies: cuFile is not looked for.
     Never,
 }

@@ -1,0 +1,120 @@
+//! Memory of other GPUs as a tier: so many bytes of each, or what the schedule of a group checkpoint sends there.
+
+use std::collections::BTreeMap;
+
+use tierflow_device::{Choice, Device, Kind, host, open};
+use tierflow_peers::placement::{GpuId, Share};
+use tierflow_peers::{Effort, Error, GroupOverflow, Machine, Part, PeerCache, calibrate};
+
+use super::{Options, value};
+use crate::failure::{Failure, Outcome};
+
+/// Bytes of a copy by which links between host devices are measured: they share one memory bus, and have no start-up time to hide.
+const HOST_BYTES: usize = 4 << 20;
+
+/// GPUs and their bytes: `cuda:1=8GiB, cuda:2=8GiB`.
+pub(super) fn parse(text: &str) -> Result<Vec<(Choice, usize)>, String> {
+    let each = text.split(',').map(|one| {
+        let (peer, bytes) = one
+            .split_once('=')
+            .ok_or("write such as cuda:1=8GiB, cuda:2=8GiB")?;
+        let bytes = usize::try_from(value::bytes(bytes.trim())?).map_err(|e| e.to_string())?;
+        Ok((value::device(peer.trim())?, bytes))
+    });
+    each.collect()
+}
+
+impl Options {
+    /// Takes the memory of the peers, as far as some is asked for.
+    pub(super) fn peer_cache(&self, device: &Device) -> Outcome<Option<PeerCache>> {
+        if !self.overflow.is_empty() {
+            return self.by_schedule(device);
+        }
+        if self.machine.is_some() {
+            return Err(Failure::argument(
+                "machine is the file of links for a schedule: name the bytes to be placed as overflow",
+            ));
+        }
+        if self.peers.is_empty() {
+            return Ok(None);
+        }
+        let parts = self
+            .peers
+            .iter()
+            .enumerate()
+            .map(|(number, (peer, bytes))| {
+                let (part, _never_recalled) = Part::on(&open_peer(*peer, number)?, *bytes);
+                Ok(part)
+            });
+        let parts = parts.collect::<Outcome<_>>()?;
+        Ok(Some(PeerCache::new(device, parts).map_err(failed)?))
+    }
+
+    /// Takes what min-time max-flow sends from this device to each peer.
+    fn by_schedule(&self, device: &Device) -> Outcome<Option<PeerCache>> {
+        // In the order of their numbers, every engine of the group has the same problem.
+        let own = device.info().ordinal;
+        let mut group = BTreeMap::from([(own, (device.clone(), Share::Spare(0)))]);
+        for (choice, bytes) in &self.overflow {
+            let gpu = match choice {
+                Choice::Cuda { ordinal } if *ordinal != own => open(*choice)?,
+                _ => device.clone(),
+            };
+            let share = Share::Remainder(*bytes as u64);
+            group.insert(gpu.info().ordinal, (gpu, share));
+        }
+        for (number, (peer, bytes)) in self.peers.iter().enumerate() {
+            let gpu = open_peer(*peer, number)?;
+            let ordinal = gpu.info().ordinal;
+            if let Some((_, Share::Remainder(_))) = group.get(&ordinal) {
+                return Err(Failure::argument(format!(
+                    "GPU {ordinal} is named in overflow and in peers: its checkpoint is larger than its cache, or it has memory to spare"
+                )));
+            }
+            group.insert(ordinal, (gpu, Share::Spare(*bytes as u64)));
+        }
+        let from = group.keys().position(|ordinal| *ordinal == own);
+        let from = GpuId(from.unwrap_or_default());
+        let (gpus, shares): (Vec<_>, Vec<_>) = group.into_values().unzip();
+        let topology = self.links_of(&gpus)?.topology().map_err(failed)?;
+        let overflow = GroupOverflow::new(&gpus, from, &topology, &shares).map_err(failed)?;
+        for (peer, why) in &overflow.refusals {
+            let ordinal = gpus[peer.0].info().ordinal;
+            tracing::warn!("GPU {ordinal} has no memory for its share of the overflow: {why}");
+        }
+        let schedule = &overflow.schedule;
+        tracing::info!("the overflow is predicted to take {}", schedule.makespan());
+        Ok(overflow.cache)
+    }
+
+    /// Reads the links from the file, or measures them and writes it.
+    fn links_of(&self, gpus: &[Device]) -> Outcome<Machine> {
+        if let Some(path) = self.machine.as_ref().filter(|path| path.exists()) {
+            let machine = Machine::load(path).map_err(failed)?;
+            machine.fits(gpus).map_err(failed)?;
+            return Ok(machine);
+        }
+        let is_host = gpus.iter().all(|gpu| gpu.info().kind == Kind::Host);
+        let effort = match is_host {
+            true => Effort::default().bytes(HOST_BYTES),
+            false => Effort::default(),
+        };
+        let machine = calibrate(gpus, effort).map_err(failed)?;
+        if let Some(path) = &self.machine {
+            machine.save(path).map_err(failed)?;
+        }
+        Ok(machine)
+    }
+}
+
+/// Opens a peer. Host devices in the place of GPUs are numbered from 1 on, as `peers` names them.
+fn open_peer(choice: Choice, number: usize) -> Outcome<Device> {
+    Ok(match choice {
+        Choice::Host => host::open(host::Options::default().ordinal(number + 1))?,
+        _ => open(choice)?,
+    })
+}
+
+fn failed(error: Error) -> Failure {
+    Failure::argument(error.to_string())
+}

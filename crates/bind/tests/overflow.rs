@@ -1,0 +1,64 @@
+//! A group's overflow by its options: the schedule of three host devices, on links as they are measured.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tierflow_bind::{Door, EngineHandle, Options, Outcome};
+use tierflow_engine::{Region, RegionMut};
+
+fn open(overflow: &str, machine: &Path) -> Outcome<Arc<EngineHandle>> {
+    let mut options = Options::default();
+    for (key, value) in [
+        ("device", "host"),
+        ("device_cache", "8MiB"),
+        ("host_cache", "64MiB"),
+        ("peers", "host=32MiB, host=32MiB"),
+        ("overflow", overflow),
+        ("machine", machine.to_str().unwrap()),
+    ] {
+        options.set(key, value).unwrap().unwrap();
+    }
+    EngineHandle::open(options, Door::default())
+}
+
+#[test]
+fn the_overflow_of_a_group_is_placed_by_options_alone() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("machine.toml");
+    let handle = open("host=16MiB", &file).unwrap();
+    let measured = std::fs::read(&file).unwrap();
+    let engine = &handle.engine;
+    let tiers = engine.metrics().tiers;
+    let peers = tiers.iter().find(|tier| tier.name == "peers").unwrap();
+    let scheduled = peers.capacity;
+    assert!(scheduled <= 16 << 20, "{scheduled}");
+    let bytes: Vec<u8> = (0..24 << 20).map(|at| (at / 3 % 251) as u8).collect();
+    engine.checkpoint(1, &[Region::from(&*bytes)]).unwrap();
+    let mut back = vec![0; bytes.len()];
+    engine
+        .restore(1, &mut [RegionMut::from(&mut *back)])
+        .unwrap();
+    assert!(back == bytes);
+    // The rates are read and not measured again.
+    let other = open("host=16MiB", &file).unwrap();
+    let tiers = other.engine.metrics().tiers;
+    let peers = tiers.iter().find(|tier| tier.name == "peers").unwrap();
+    assert_eq!(peers.capacity, scheduled);
+    assert_eq!(std::fs::read(&file).unwrap(), measured);
+}
+
+#[test]
+fn options_that_do_not_fit_together_are_told() {
+    let file = Path::new("unused");
+    let mut options = Options::default();
+    options.set("host_cache", "1MiB").unwrap().unwrap();
+    options.set("device", "host").unwrap().unwrap();
+    options
+        .set("machine", file.to_str().unwrap())
+        .unwrap()
+        .unwrap();
+    let failure = EngineHandle::open(options, Door::default()).unwrap_err();
+    assert!(failure.text.contains("as overflow"), "{failure}");
+}

@@ -1,0 +1,143 @@
+//! The paths of a machine, measured.
+
+use crate::output::bytes;
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use tierflow_device::{Choice, open};
+use tierflow_objects::History;
+use tierflow_store::{Place as Kind, Region, Scratch, Snapshot};
+use tierflow_transfer::probe;
+
+/// Bytes of memory that are copied at a time.
+const MEMORY: usize = 128 << 20;
+
+/// Bytes of a large save.
+const LARGE: usize = 32 << 20;
+
+/// The magic number of tmpfs in `statfs` (Linux, `magic.h`).
+const TMPFS: i64 = 0x0102_1994;
+
+/// A machine. Rates are bytes per second.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Machine {
+    /// Rates by path.
+    pub(crate) memory: BTreeMap<String, f64>,
+    /// Why host memory cannot be pinned, if there is a GPU that would copy from it.
+    pub(crate) unpinned: Option<String>,
+    pub(crate) places: Vec<Place>,
+}
+
+/// A directory, or a prefix of an object store.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Place {
+    pub(crate) name: String,
+    /// True for a directory of a file system in memory.
+    pub(crate) in_memory: bool,
+    /// A directory's file system has direct I/O.
+    pub(crate) direct_io: bool,
+    /// Rates: of direct I/O with a directory, of saves and reads with an object store.
+    pub(crate) write: f64,
+    pub(crate) read: f64,
+    /// Seconds until a small version is durable.
+    pub(crate) save_s: f64,
+    /// The error that ended the measurement.
+    pub(crate) refused: Option<String>,
+}
+
+impl Machine {
+    pub(crate) fn measure(places: &[PathBuf]) -> Result<Self> {
+        let device = open(Choice::Auto)?;
+        let rates = probe::memory(&device, MEMORY)?;
+        let has_gpu = device.info().kind == tierflow_device::Kind::Cuda;
+        let paths = rates.paths.into_iter();
+        Ok(Self {
+            memory: paths.map(|(path, rate)| (path.to_owned(), rate)).collect(),
+            unpinned: rates
+                .unpinned
+                .filter(|_| has_gpu)
+                .map(|why| why.to_string()),
+            places: places.iter().map(|place| Place::measure(place)).collect(),
+        })
+    }
+
+    pub(crate) fn table(&self) -> String {
+        let rate = |rate: f64| format!("{}/s", bytes(rate as u64));
+        let memory = self.memory.iter();
+        let mut text: String = memory
+            .map(|(path, value)| format!("{path:<40} {:>14}\n", rate(*value)))
+            .collect();
+        for place in &self.places {
+            text += &format!(
+                "{:<40} {:>14} written, {} read, {:.2} ms until a small version is durable{}\n",
+                place.name,
+                rate(place.write),
+                rate(place.read),
+                place.save_s * 1e3,
+                if place.direct_io {
+                    ""
+                } else {
+                    ", no direct I/O"
+                }
+            );
+        }
+        text
+    }
+}
+
+impl Place {
+    fn measure(path: &Path) -> Self {
+        let mut place = Self {
+            name: path.display().to_string(),
+            ..Self::default()
+        };
+        let measured = match Kind::of(path) {
+            Ok(Kind::Directory(path)) => place.measure_directory(&path),
+            Ok(Kind::Url(_)) => place.measure_saves(path, true),
+            Err(error) => Err(error.into()),
+        };
+        place.refused = measured.err().map(|error| format!("{error:#}"));
+        place
+    }
+
+    fn measure_directory(&mut self, path: &Path) -> Result<()> {
+        self.in_memory = rustix::fs::statfs(path)?.f_type == TMPFS;
+        let scratch = Scratch::open(path)?;
+        self.direct_io = scratch.obtained().direct;
+        let rates = probe::storage(&scratch)?;
+        (self.write, self.read) = (rates.write, rates.read);
+        drop(scratch);
+        let own = path.join(format!(".tierflow-doctor-{}", std::process::id()));
+        let measured = self.measure_saves(&own, false);
+        std::fs::remove_dir_all(&own)?;
+        measured
+    }
+
+    /// Saves small versions, and a large one if `rates` are wanted, and removes them.
+    fn measure_saves(&mut self, place: &Path, rates: bool) -> Result<()> {
+        let repository = History::writer(place, 0, 1)?;
+        let first = repository
+            .versions()?
+            .last()
+            .map_or(1, |info| info.version + 1);
+        let payload = vec![7_u8; LARGE];
+        let timed = |version: u64, bytes: &[u8]| -> Result<f64> {
+            let regions = [Region::new("doctor", bytes)];
+            let begun = Instant::now();
+            repository.save(&Snapshot::new(version, &regions))?;
+            Ok(begun.elapsed().as_secs_f64())
+        };
+        let small = (first..first + 3).map(|version| timed(version, &payload[..4096]));
+        let small: Vec<f64> = small.collect::<Result<_>>()?;
+        self.save_s = small.into_iter().fold(f64::MAX, f64::min);
+        if rates {
+            self.write = LARGE as f64 / timed(first + 3, &payload)?;
+            let begun = Instant::now();
+            repository.piece(first + 3)?.read("doctor")?;
+            self.read = LARGE as f64 / begun.elapsed().as_secs_f64();
+        }
+        Ok(repository.remove(&(first..first + 4).collect::<BTreeSet<_>>())?)
+    }
+}

@@ -1,0 +1,109 @@
+//! Copies of a call over several links at once. A version that overflows to peers is there when the busiest link is done, not after
+//! one link after the other (SC'22 showcase, slide 14: the transfers of a group checkpoint start together).
+
+use super::medium::{Medium, TierState, medium};
+use crate::plan::{Piece, Place, TierId};
+use crate::{Error, Result};
+use std::collections::BTreeMap;
+use std::thread::{Builder, scope};
+use tierflow_device::Stream;
+
+/// The link to bytes: a tier's, and of a tier of peers that to the peer whose part of the tier ends at `end`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Link {
+    pub(super) tier: TierId,
+    pub(super) end: u64,
+}
+
+/// Returns the pieces, cut where another link leads on. Without a tier of peers all have one link.
+pub(super) fn by_link<'p>(
+    tiers: &'p [TierState],
+    pieces: &'p [Piece],
+) -> impl Iterator<Item = (Link, Piece)> + 'p {
+    let has_peers = tiers
+        .iter()
+        .any(|tier| matches!(tier.medium, Medium::Peers(_)));
+    let cut = move |piece: &'p Piece| {
+        let Place {
+            tier, offset, size, ..
+        } = piece.place;
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let end = match medium(tiers, piece) {
+                Medium::Peers(memory) => memory.part_end(offset + at),
+                _ => u64::MAX,
+            };
+            let first = at;
+            at = size.min(end.saturating_sub(offset));
+            (first < at).then(|| {
+                let place = Place {
+                    offset: offset + first,
+                    size: at - first,
+                    ..piece.place
+                };
+                let start = piece.start + first;
+                (Link { tier, end }, Piece { start, place })
+            })
+        })
+    };
+    let link = move |(link, piece)| match has_peers {
+        true => (link, piece),
+        false => (Link::ONLY, piece),
+    };
+    pieces.iter().flat_map(cut).map(link)
+}
+
+impl Link {
+    const ONLY: Self = Self {
+        tier: TierId::FASTEST,
+        end: u64::MAX,
+    };
+}
+
+/// Makes the copies of each link together, all links at once: those of the first on `own`, those of each other one on a stream of
+/// `spare`, behind the work that `own` has. Returns when all have ended.
+pub(super) fn over_links<T: Send>(
+    own: &Stream,
+    spare: &mut Vec<Stream>,
+    copies: Vec<(Link, T)>,
+    copy: impl Fn(Vec<T>, &Stream) -> Result<()> + Sync,
+) -> Result<()> {
+    if copies.windows(2).all(|pair| pair[0].0 == pair[1].0) {
+        return copy(copies.into_iter().map(|(_, one)| one).collect(), own);
+    }
+    let mut links: BTreeMap<Link, Vec<T>> = BTreeMap::new();
+    for (link, one) in copies {
+        links.entry(link).or_default().push(one);
+    }
+    let Some((_, first)) = links.pop_first() else {
+        return Ok(());
+    };
+    let behind = own.record()?;
+    while spare.len() < links.len() {
+        spare.push(own.device().stream()?);
+    }
+    let copy = &copy;
+    scope(|scope| {
+        let mut outcome = Ok(());
+        let mut others = Vec::new();
+        for (copies, stream) in links.into_values().zip(&*spare) {
+            let run = || {
+                stream.wait(&behind)?;
+                copy(copies, stream)
+            };
+            let thread = Builder::new().name("tierflow-link".to_owned());
+            match thread.spawn_scoped(scope, run) {
+                Ok(thread) => others.push(thread),
+                Err(why) => outcome = Err(Error::Thread(why)),
+            }
+        }
+        outcome = outcome.and_then(|()| copy(first, own));
+        for other in others {
+            match other.join() {
+                Ok(ended) => outcome = outcome.and(ended),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        outcome
+    })
+}

@@ -1,0 +1,116 @@
+//! A volume's choice of a store beside an oracle: Algorithm 2 of VeloC (IPDPS'19) without flushes, on rates as they are observed.
+
+#![allow(clippy::unwrap_used, reason = "a test panics where it fails")]
+
+use proptest::prelude::*;
+use tierflow_placement::stores::{Calibration, ChunkMap, Placed, ShortestWait, Store};
+
+const CHUNK: u64 = 1 << 20;
+
+/// Most writers of a store that are asked about: there is a sample of each number up to there.
+const WRITERS: u32 = 12;
+
+/// A store as the oracle sees it.
+#[derive(Clone, Debug)]
+struct Known {
+    /// Bytes/s of all writers together, by their number less one.
+    samples: Vec<f64>,
+    capacity: usize,
+    chunks: usize,
+    writers: u32,
+}
+
+impl Known {
+    /// Seconds until one writer more has written a chunk, if all share the store evenly.
+    fn seconds(&self) -> f64 {
+        let writers = self.writers + 1;
+        f64::from(writers) * CHUNK as f64 / self.samples[writers as usize - 1]
+    }
+}
+
+fn stores() -> impl Strategy<Value = Vec<Known>> {
+    let samples = prop::collection::vec(1e6_f64..3e9, WRITERS as usize);
+    let store = (samples, 1_usize..12).prop_map(|(samples, capacity)| Known {
+        samples,
+        capacity,
+        chunks: 0,
+        writers: 0,
+    });
+    prop::collection::vec(store, 1..5)
+}
+
+proptest! {
+    /// Writes take no time here, so that nothing is observed that corrects a calibration: the samples alone decide.
+    #[test]
+    fn a_chunk_goes_to_the_store_that_has_it_first(
+        mut known in stores(),
+        steps in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>()), 1..60),
+    ) {
+        let made = known.iter().map(|known| {
+            let calibration = Calibration::new(1, 1, &known.samples).unwrap();
+            Store::new(calibration, known.capacity)
+        });
+        let mut map = ChunkMap::new(CHUNK, made.collect(), Box::new(ShortestWait), 0);
+        let mut under_way: Vec<Placed> = Vec::new();
+        let mut chunk = 0;
+        for (ends, which) in steps {
+            if ends && !under_way.is_empty() {
+                let placed = under_way.swap_remove(which.index(under_way.len()));
+                known[placed.extent.store.0].writers -= 1;
+                map.failed(0, &placed);
+                // A failed write leaves no chunk behind, and with a pause of 0 the store is chosen again at once.
+                known[placed.extent.store.0].chunks -= 1;
+                continue;
+            }
+            if under_way.len() as u32 + 1 >= WRITERS {
+                continue;
+            }
+            let free = known.iter().filter(|known| known.chunks < known.capacity);
+            let least = free.map(Known::seconds).reduce(f64::min);
+            let start = chunk * CHUNK;
+            let placed = (start + CHUNK <= map.bytes())
+                .then(|| map.place(0, start..start + CHUNK, &[]))
+                .flatten();
+            chunk += u64::from(placed.is_some());
+            let Some(placed) = placed else {
+                prop_assert!(least.is_none() || start + CHUNK > map.bytes());
+                continue;
+            };
+            let store = &mut known[placed.extent.store.0];
+            let (seconds, least) = (store.seconds(), least.unwrap());
+            prop_assert!(store.chunks < store.capacity);
+            // The spline goes through its samples but for rounding, and never below half of the least one.
+            prop_assert!(seconds <= least * (1.0 + 1e-9), "{seconds} s, and {least} elsewhere");
+            store.chunks += 1;
+            store.writers += 1;
+            under_way.push(placed);
+        }
+    }
+
+    /// A store that writes as fast as another one was calibrated, and not as fast as itself, is taken for what it is after 64 writes.
+    #[test]
+    fn observed_rates_decide_against_a_wrong_calibration(
+        rate in 1e7_f64..1e9,
+        wrong in 2.0_f64..8.0,
+    ) {
+        // Both were calibrated: the first one too fast by `wrong`, the second one right and between.
+        let calibrated = |rate: f64| Calibration::new(1, 1, &[rate; 4]).unwrap();
+        let second = rate * wrong.sqrt();
+        let stores = vec![
+            Store::new(calibrated(rate * wrong), 4096),
+            Store::new(calibrated(second), 4096),
+        ];
+        let rates = [rate, second];
+        let mut map = ChunkMap::new(CHUNK, stores, Box::new(ShortestWait), 0);
+        let (mut now, mut last) = (0_u64, Vec::new());
+        for chunk in 0..200 {
+            let placed = map.place(now, chunk * CHUNK..(chunk + 1) * CHUNK, &[]).unwrap();
+            let store = placed.extent.store.0;
+            now += (CHUNK as f64 / rates[store] * 1e9) as u64;
+            map.written(now, &placed);
+            last.push(store);
+        }
+        prop_assert_eq!(last[0], 0, "the calibration decides at first");
+        prop_assert_eq!(last[199], 1, "observed rates decide in the end: {:?}", last);
+    }
+}
