@@ -416,6 +416,61 @@ int tf_open_metrics(tf_engine engine, char *buffer, size_t size, size_t *length)
 /* Writes the time line to a file that Perfetto and chrome://tracing open. */
 int tf_write_timeline(tf_engine engine, const char *path);
 
+/* ---- schedules of reversed computations ----------------------------------------------------------------------------- */
+
+/* A tier below the device: bytes for states, and the bytes per second of the link down to it and up from it. */
+typedef struct tf_tier {
+    uint64_t room; /* UINT64_MAX: for as many states as there are */
+    double down;
+    double up;
+} tf_tier;
+
+/* A computation, and the memories that its states can lie in. */
+typedef struct tf_machine {
+    double forward;  /* seconds of a step */
+    double backward; /* seconds of a reversed step */
+    uint64_t state;  /* bytes of a state */
+    uint64_t device; /* bytes of the fastest tier for states */
+    double copy;     /* bytes per second to and from there; 0: copies are not counted */
+    tf_tier tiers[5];
+    size_t count; /* of tiers */
+} tf_machine;
+
+/* The tiers of an engine, with the rates that its transfers had so far. */
+int tf_machine_measure(tf_engine engine, double forward, double backward, uint64_t state, tf_machine *machine);
+
+/* Seconds that no schedule of so many steps beats. */
+int tf_machine_bound(const tf_machine *machine, uint64_t steps, double *seconds);
+
+typedef uint64_t tf_schedule;
+
+enum tf_action_kind {
+    TF_ENDED = 0,       /* there is no further action */
+    TF_FORWARD = 1,     /* computes the states after `step`, up to the one of `to` */
+    TF_SAVE = 2,        /* stores the state of `step`, which is there */
+    TF_END_FORWARD = 3, /* the state after the last step is there for the first time */
+    TF_RESTART = 4,     /* brings the state of `step` back; it stays stored */
+    TF_REVERSE = 5,     /* reverses `step`, whose state is there */
+    TF_FORGET = 6       /* gives up the stored state of `step` */
+};
+
+typedef struct tf_action {
+    int kind; /* an enum tf_action_kind */
+    uint64_t step;
+    uint64_t to;
+} tf_action;
+
+/* The schedule that takes the least time: which states of so many steps are stored, and which are computed again. */
+int tf_schedule_new(const tf_machine *machine, uint64_t steps, tf_schedule *schedule);
+
+/* Seconds that it takes, and seconds that no schedule beats. Each may be NULL. */
+int tf_schedule_times(tf_schedule schedule, double *expected, double *bound);
+
+/* Its next action. */
+int tf_schedule_next(tf_schedule schedule, tf_action *action);
+
+int tf_schedule_free(tf_schedule schedule);
+
 /* ---- comparing histories -------------------------------------------------------------------------------------------- */
 
 /* A region of a rank's part of a version whose values differ between two histories. */

@@ -5,7 +5,10 @@
 use std::mem::{offset_of, size_of};
 use std::process::Command;
 
-use crate::api::{RawCall, RawCalls, RawDifference, RawMetrics, RawNamed, RawSuspension};
+use crate::api::{
+    RawAction, RawCall, RawCalls, RawDifference, RawMachine, RawMetrics, RawNamed, RawSuspension,
+    RawTier,
+};
 use crate::failure::Status;
 use crate::group::RawGroup;
 use crate::memory::RawRegion;
@@ -28,6 +31,9 @@ fn structures_and_codes_are_the_same_in_c() {
         tf_calls is RawCalls: blocked_seconds;
         tf_metrics is RawMetrics: consume restores_from;
         tf_suspension is RawSuspension: newest seconds;
+        tf_tier is RawTier: up;
+        tf_machine is RawMachine: tiers count;
+        tf_action is RawAction: to;
         tf_difference is RawDifference: largest rank region;
     };
     let codes = [

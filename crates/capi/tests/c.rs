@@ -37,6 +37,11 @@ fn a_job_that_has_to_go_is_served_in_c() {
 }
 
 #[test]
+fn schedules_serve_c() {
+    run("cc", "-std=c99", "schedule.c");
+}
+
+#[test]
 fn an_agent_brings_what_c_and_veloc_leave_on_the_node() {
     let home = tempfile::tempdir().unwrap();
     let agent = home.path().join("serving");

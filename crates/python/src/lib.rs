@@ -2,7 +2,7 @@
 //!
 //! # How it is laid out
 //!
-//! `engine` is the class `Engine`, `slot` the classes of `produce` and `consume`, `repository` what is read without an engine. `array` finds out what an argument is
+//! `engine` is the class `Engine`, `slot` the classes of `produce` and `consume`, `repository` what is read without an engine, `schedule` what is stored and what is computed again. `array` finds out what an argument is
 //! and where its bytes lie, by the protocols that `ffi` speaks: the buffer protocol, DLPack, and
 //! `__cuda_array_interface__`. `order` chooses the CUDA stream on which a call copies, `patience` how long it waits, `suspending` what
 //! is durable when a job is preempted. What is only Python (the
@@ -33,6 +33,7 @@ mod order;
 mod patience;
 mod pool;
 mod repository;
+mod schedule;
 mod slot;
 mod suspending;
 mod tape;
@@ -52,6 +53,8 @@ mod _tierflow {
     use crate::pool::HostPool;
     #[pymodule_export]
     use crate::repository::Repository;
+    #[pymodule_export]
+    use crate::schedule::{Machine, Schedule};
     #[pymodule_export]
     use crate::slot::{ConsumeSlot, ProduceSlot};
     #[pymodule_export]

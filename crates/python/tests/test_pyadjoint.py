@@ -131,6 +131,9 @@ def evaluations(schedule: Any, keep: Callable[[Any], Any] | None = None, count: 
     return told
 
 
+# A link that takes three steps for a state, and none.
+MACHINE = tierflow.Machine(forward=1, backward=1, state=1, device=3, tiers=[(STEPS, 1 / 3, 1 / 3)])
+SMALL = tierflow.Machine(forward=1, backward=1, state=1, device=2)
 DISK, RAM = schedules.StorageType.DISK, schedules.StorageType.RAM
 MAKE = {
     "disk": lambda: schedules.SingleDiskStorageSchedule(),
@@ -144,6 +147,8 @@ MAKE = {
     "disk revolve": lambda: schedules.DiskRevolve(STEPS, 2),
     "periodic": lambda: schedules.PeriodicDiskRevolve(STEPS, 2),
     "h-revolve": lambda: schedules.HRevolve(STEPS, 2, 2),
+    "tiered": lambda: tierflow.adjoint.Tiered(STEPS, machine=MACHINE),
+    "tiered, few slots": lambda: tierflow.adjoint.Tiered(STEPS, machine=SMALL),
 }
 
 

@@ -44,6 +44,7 @@ from ._plot import plot_differences
 from ._tierflow import (
     ConsumeSlot,
     HostPool,
+    Machine,
     Notice,
     ProduceSlot,
     Suspension,
@@ -62,6 +63,7 @@ __all__ = [
     "Engine",
     "ForkedError",
     "HostPool",
+    "Machine",
     "Metrics",
     "NoRoomError",
     "Notice",

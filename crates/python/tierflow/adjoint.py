@@ -2,7 +2,7 @@
 
 A schedule says which states of a forward run to keep, and when to go back to which. The states that it keeps become versions of
 an engine, whatever storage it names: the engine has its own tiers. The order in which the schedule will come back for them is
-known ahead, and becomes the hints.
+known ahead, and becomes the hints. `Tiered` is the schedule that takes the least time on a machine whose tiers work beside the computation.
 
 `run` does a whole schedule. `Storage` is for a loop of one's own. `Kept` is one state in an engine, and is what the doors to
 other tools are made of, such as `tierflow.pyadjoint`.
@@ -30,12 +30,107 @@ from checkpoint_schedules import (
 )
 
 from ._errors import ArgumentError, ClosedError, UnknownVersionError
+from ._tierflow import Machine, Schedule
 from ._tree import children, flatten, unflatten
 
 if TYPE_CHECKING:
     from ._tierflow import Engine
 
-__all__ = ["Kept", "Storage", "run"]
+__all__ = ["Kept", "Machine", "Storage", "Tiered", "run"]
+
+
+class Tiered(CheckpointSchedule):  # type: ignore[misc]
+    """The schedule that takes the least time on `machine`: which states are stored, and which are computed again.
+
+        machine = tierflow.Machine.measured(engine, forward=2e-3, backward=2.5e-3, state=u)
+        schedule = tierflow.adjoint.Tiered(steps, machine=machine)
+        print(schedule.expected, schedule.bound, schedule.stored)
+
+    Without `steps`, for a forward of unknown length: `engine` tells it which of its links are idle, and `finalize` the length. Once
+    the states are used up, so is the schedule.
+    """
+
+    def __init__(self, steps: int | None, *, machine: Machine, engine: Engine | None = None) -> None:
+        super().__init__(steps)
+        self._schedule = Schedule(machine, steps, engine)
+        self._stored = self._schedule.stored
+        self._is_exhausted = False
+
+    @property
+    def expected(self) -> float | None:
+        """Seconds that forward and adjoint take, as soon as the number of steps is known."""
+        return self._schedule.expected
+
+    @property
+    def bound(self) -> float | None:
+        """Seconds that no schedule beats, as soon as the number of steps is known."""
+        return self._schedule.bound
+
+    @property
+    def stored(self) -> int:
+        """States that the forward stores, of those that were chosen so far."""
+        return self._stored
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether no further adjoint can be done."""
+        return self._is_exhausted
+
+    def uses_storage_type(self, storage_type: StorageType) -> bool:
+        """Whether states may lie there: an engine is as good as a disk."""
+        return storage_type is StorageType.DISK
+
+    def _chosen(self) -> Iterator[tuple[str, int, int]]:
+        is_known = self._max_n is not None
+        for action in self._schedule:
+            self._stored += action[0] == "save" and not is_known
+            yield action
+            if not is_known and self._max_n is not None and action[2] == self._max_n:
+                is_known = True
+                self._schedule.end()
+
+    def _iterator(self) -> Iterator[CheckpointAction]:
+        disk, work = StorageType.DISK, StorageType.WORK
+        chosen = self._chosen()
+        # The step whose state is to be stored when the forward goes on from it, and the one whose state was brought back.
+        saved: int | None = None
+        there: int | None = None
+        action = next(chosen, None)
+        while action is not None:
+            kind, step, to = action
+            following = next(chosen, None) if kind == "restart" else None
+            if saved is not None and kind != "forget":
+                # What goes on from a stored state, and its adjoint, need what the step at it needs.
+                self._n = saved + 1
+                yield Forward(saved, saved + 1, True, True, disk)
+                step = step + 1 if kind == "forward" else step
+                saved = None
+            if kind == "save":
+                saved = step
+            elif kind == "forward":
+                there = None
+                if step < to:
+                    self._n = to
+                    yield Forward(step, to, False, False, StorageType.NONE)
+            elif kind == "restart":
+                there = step
+                if following is not None and following[0] == "forget" and following[1] == step:
+                    following = None
+                    yield Move(step, disk, work)
+                else:
+                    yield Copy(step, disk, work)
+            elif kind == "reverse":
+                if there != step:
+                    yield Forward(step, step + 1, False, True, work)
+                self._r += 1
+                yield Reverse(step + 1, step, True)
+            elif kind == "forget":
+                yield Move(step, disk, StorageType.NONE)
+            else:
+                yield EndForward()
+            action = next(chosen, None) if following is None else following
+        self._is_exhausted = True
+        yield EndReverse()
 
 
 def _has_numbers(structure: Any) -> bool:
@@ -176,6 +271,9 @@ class Storage:
         # The numbers of the versions that the actions ahead will keep, and the hints that were told.
         self._numbers: Iterator[int] = iter(())
         self._hinted: list[int] = []
+        # Whether the loop has one state, which it advances in place, and the steps whose state is there when their adjoint begins.
+        self._in_place = False
+        self._there: set[int] = set()
 
     def __iter__(self) -> Iterator[CheckpointAction]:
         while (action := self._next()) is not None:
@@ -211,6 +309,9 @@ class Storage:
         """In a `Reverse`: brings back the state at the start of `step`."""
         if not isinstance(self._action, Reverse):
             raise RuntimeError(f"{self._action!r} loads nothing: call load in a Reverse")
+        if step in self._there:
+            self._there.remove(step)
+            return into
         return self._places.used(step).restored(into)
 
     def clear(self) -> None:
@@ -236,6 +337,8 @@ class Storage:
                 return
             if isinstance(action, EndReverse):
                 break
+        if self._in_place:
+            self._leave_out_detours()
         saves = sum(
             any(_wanted(action, step))
             for action in self._ahead
@@ -246,6 +349,22 @@ class Storage:
         self._numbers = iter(numbers)
         self._hinted = self._reads(iter(numbers))
         self._engine.hint(self._hinted)
+
+    def _leave_out_detours(self) -> None:
+        """Leaves out the forward of a step whose adjoint follows: the state at its start is there, and nobody needs the one after."""
+        actions, left_out = list(self._ahead), set()
+        for index, (before, action, following) in enumerate(zip(actions, actions[1:], actions[2:], strict=False)):
+            if (
+                isinstance(before, Forward)
+                and isinstance(action, Forward)
+                and isinstance(following, Reverse)
+                and (action.n0, action.n1) == (following.n0, following.n1) == (action.n0, action.n0 + 1)
+                and action.storage is StorageType.WORK
+                and not action.write_ics
+            ):
+                self._there.add(action.n0)
+                left_out.add(index + 1)
+        self._ahead = deque(action for index, action in enumerate(actions) if index not in left_out)
 
     def _reads(self, numbers: Iterator[int]) -> list[int]:
         """The versions that the actions ahead restore, in their order."""
@@ -261,7 +380,7 @@ class Storage:
                 entry = places.move(action, following)
                 reads += [] if entry is None else [entry.version]
             elif isinstance(action, Reverse):
-                reads += [places.used(step).version for step in action]
+                reads += [places.used(step).version for step in action if step not in self._there]
                 places.used_up(action)
         return reads
 
@@ -291,6 +410,7 @@ def run(
     if _has_numbers(flatten(state)[1]):
         raise ArgumentError("a number in a state cannot be advanced in place: pass an array such as np.array(0.5)")
     storage = Storage(engine, schedule)
+    storage._in_place = True
     try:
         _run(storage, schedule, state, forward, reverse, end_forward, steps)
     except BaseException:

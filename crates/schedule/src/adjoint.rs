@@ -194,7 +194,7 @@ pub fn run<A: Adjoint>(
         versions: HashMap::new(),
         numbers: 0..0,
         hinted: Vec::new(),
-        links: Vec::new(),
+        links: Links::default(),
         times: RunTimes {
             total: Duration::ZERO,
             advanced: 0,
@@ -241,6 +241,31 @@ impl Traffic {
     }
 }
 
+/// The links down of an engine, in a sweep of unknown length.
+#[derive(Clone, Debug, Default)]
+pub struct Links(Vec<Traffic>);
+
+impl Links {
+    /// Tells of the link down to each tier whether it is idle, as [`Schedule::next_action`] asks. As soon as the length is
+    /// known, there is nothing to tell.
+    pub fn idle(&mut self, engine: &Engine, schedule: &Schedule) -> Vec<bool> {
+        let moved = schedule.moved();
+        if moved.is_empty() {
+            return Vec::new();
+        }
+        let metrics = engine.metrics();
+        self.0.resize(moved.len(), Traffic::default());
+        let links = self.0.iter_mut().zip(moved);
+        let links = links.zip(metrics.tiers.iter().skip(1));
+        let idle = links.map(|((link, sent), below)| {
+            let hops = metrics.hops.iter().filter(|hop| hop.to == below.name);
+            let arrived = hops.map(|hop| hop.transfers).sum::<u64>();
+            link.is_idle(sent, below.checkpoints + arrived)
+        });
+        idle.collect()
+    }
+}
+
 struct Run<'a, A> {
     engine: &'a Engine,
     computation: &'a mut A,
@@ -250,8 +275,7 @@ struct Run<'a, A> {
     numbers: std::ops::Range<u64>,
     /// Hinted restores in their order.
     hinted: Vec<u64>,
-    /// The link down to each tier, in a sweep of unknown length.
-    links: Vec<Traffic>,
+    links: Links,
     times: RunTimes,
 }
 
@@ -272,7 +296,7 @@ impl<A: Adjoint> Run<'_, A> {
 
     fn play(&mut self, schedule: &mut Schedule) -> Result<(), A::Error> {
         self.hint(schedule)?;
-        while let Some(action) = schedule.next_action(&self.idle_links(schedule)) {
+        while let Some(action) = schedule.next_action(&self.links.idle(self.engine, schedule)) {
             self.act(action)?;
             let is_sweep = schedule.plan().is_none();
             match action {
@@ -289,23 +313,6 @@ impl<A: Adjoint> Run<'_, A> {
             }
         }
         Ok(())
-    }
-
-    /// Tells of the link down to each tier whether it is idle, in a sweep of unknown length.
-    fn idle_links(&mut self, schedule: &Schedule) -> Vec<bool> {
-        if schedule.plan().is_some() {
-            return Vec::new();
-        }
-        let (moved, metrics) = (schedule.moved(), self.engine.metrics());
-        self.links.resize(moved.len(), Traffic::default());
-        let links = self.links.iter_mut().zip(moved);
-        let links = links.zip(metrics.tiers.iter().skip(1));
-        let idle = links.map(|((link, sent), below)| {
-            let hops = metrics.hops.iter().filter(|hop| hop.to == below.name);
-            let arrived = hops.map(|hop| hop.transfers).sum::<u64>();
-            link.is_idle(sent, below.checkpoints + arrived)
-        });
-        idle.collect()
     }
 
     /// Hints the restores to come in their order, of the versions that are there or that the sweep stores. At its end those

@@ -151,6 +151,7 @@ const BINDINGS: &[&str] = &[
     "tierflow-store",
     "tierflow-objects",
     "tierflow-engine",
+    "tierflow-schedule",
 ];
 
 /// Crates that may use crates of others in their tests alone.

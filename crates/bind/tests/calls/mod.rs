@@ -43,6 +43,13 @@ calls! {
     "shares host memory among engines": "HostPool::in_process HostPool::of_node", "HostPool HostPool.bytes",
         "tf_host_pool_new tf_options_set_pool tf_host_pool_free", "HostPool::handle Options::set_pool",
         "tf_host_pool_new tf_options_set_pool tf_host_pool_free", "— one client a process: the key `host_pool` shares it among processes";
+    "measures the machine of a reversed computation": "Machine::measured", "Machine Machine.measured", "tf_machine_measure",
+        "tf_machine_measure", "— by `iso_c_binding`", "tf_machine_measure";
+    "says what no schedule beats": "Machine::bound", "Machine.bound Schedule.bound", "tf_machine_bound tf_schedule_times",
+        "tf_machine_bound tf_schedule_times", "— by `iso_c_binding`", "tf_machine_bound";
+    "chooses what is stored and what is computed again": "Schedule::new Schedule::next_action Schedule::end",
+        "Schedule Schedule.end Schedule.expected Schedule.stored", "tf_schedule_new tf_schedule_next tf_schedule_free",
+        "tf_schedule_new tf_schedule_next tf_schedule_free", "— by `iso_c_binding`", "tf_schedule_new";
     "makes a group of a communicator": "Group::collective", "— the keyword `group`", "tf_mpi_group", "tf_mpi_group", "tf_open_comm",
         "VELOC_Init";
     "opens an engine": "EngineBuilder::build", "Engine", "tf_open", "— the constructor of `Engine`", "tf_open tf_open_comm",

@@ -4,6 +4,7 @@ mod comparing;
 mod engine;
 mod options;
 mod parts;
+mod schedules;
 mod seeing;
 mod slots;
 mod suspending;
@@ -15,6 +16,8 @@ pub(crate) use engine::order;
 pub(crate) use engine::{RawCall, RawNamed};
 pub(crate) use options::close;
 pub(crate) use parts::scatter;
+#[cfg(test)]
+pub(crate) use schedules::{RawAction, RawMachine, RawTier};
 #[cfg(test)]
 pub(crate) use seeing::{RawCalls, RawMetrics};
 #[cfg(test)]
