@@ -144,7 +144,7 @@ calls! {
     "says what was measured": "Engine::metrics Engine::reports Metrics::times Metrics::blocked", "Engine.metrics", "tf_metrics_read tf_report",
         "Engine::metrics Engine::report", "tf_metrics_read tf_report", "tf_metrics_read tf_report";
     "says for what calls were blocked": "Metrics::explain", "Engine.explain", "tf_report", "Engine::report", "tf_report", "tf_report";
-    "is read by Prometheus": "Metrics::open_metrics", "Engine.open_metrics", "tf_open_metrics", "Engine::open_metrics", "tf_open_metrics",
+    "is read by Prometheus": "Metrics::open_metrics Metrics::write_open_metrics", "Engine.open_metrics", "tf_open_metrics", "Engine::open_metrics", "tf_open_metrics",
         "tf_open_metrics";
     "writes the time line": "Engine::write_timeline", "Engine.write_timeline", "tf_write_timeline", "Engine::write_timeline",
         "tf_write_timeline", "— the key `timeline_file`";
