@@ -67,8 +67,8 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     pub scratch: Option<PathBuf>,
     /// At most so many bytes there; by default all that the file system has. Plans of --recompute need to know it.
-    #[arg(long, value_name = "BYTES", default_value_t = u64::MAX, hide_default_value = true, value_parser = parse_bytes)]
-    pub scratch_limit: u64,
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub scratch_limit: Option<u64>,
 
     /// Compress what leaves the fastest cache: `lossless`, losslessly by the installed nvCOMP as `nvcomp-lz4` or `nvcomp-zstd`, or
     /// to within so many times the largest value of each snapshot, as 1e-3.

@@ -183,7 +183,7 @@ fn run(
             device_cache: args.device_cache,
             host_cache: args.host_cache,
             scratch,
-            scratch_limit: args.scratch_limit,
+            scratch_limit: args.scratch_limit.unwrap_or(u64::MAX),
             compress: args.compress,
             after_restore: match args.recompute {
                 // A snapshot is read once.
