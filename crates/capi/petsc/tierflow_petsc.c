@@ -14,7 +14,8 @@
 
 /* The options of tf_options_set() that are taken. Rank, ranks and run are those of the communicator. */
 static const char *const Keys[] = {
-    "device", "device_cache", "device_growth", "evict_while_growing", "peers", "host_cache", "host_growth", "host_lead",
+    "device", "device_cache", "device_growth", "evict_while_growing", "peers", "overflow", "machine", "host_cache",
+    "host_growth", "host_lead",
     "host_pool", "host_pool_slab", "host_pool_directory", "scratch", "storage_limit", "scratch_checksums", "direct_io",
     "node_local", "node_local_limit", "external", "agent", "agent_program", "keep_newest", "keep_every",
     "keep_younger_than", "after_restore", "flush", "durable_in_order", "policy", "dedup", "dedup_reads", "compress",
