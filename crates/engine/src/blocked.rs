@@ -221,12 +221,10 @@ pub(crate) struct BlockedTime {
 impl BlockedTime {
     /// Begins a blocking call.
     pub(crate) fn begin(&self, kind: CallKind) -> CallClock<'_> {
-        let begun = Instant::now();
         CallClock {
             of: self,
             kind,
-            begun,
-            since: begun,
+            since: Instant::now(),
             named: 0,
             outcome: CallOutcome::Failed,
             outer: SPENT.take(),
@@ -291,10 +289,9 @@ enum CallOutcome {
 pub(crate) struct CallClock<'a> {
     of: &'a BlockedTime,
     kind: CallKind,
-    begun: Instant,
     /// When the part began that has no name yet.
     since: Instant,
-    /// Time that has a name, in ns.
+    /// Time that has a name, in ns: in the end, all of the call's.
     named: u64,
     outcome: CallOutcome,
     /// The call within which this one is made: by an interrupt, say.
@@ -333,7 +330,7 @@ impl Drop for CallClock<'_> {
         self.part(Cause::Plan);
         let add = |count: &AtomicU64, more| count.fetch_add(more, Ordering::Relaxed);
         let counter = &self.of.calls[self.kind as usize];
-        add(&counter.blocked_ns, nanoseconds(self.since - self.begun));
+        add(&counter.blocked_ns, self.named);
         match self.outcome {
             CallOutcome::Failed => drop(add(&counter.failed, 1)),
             CallOutcome::Lent => {}
