@@ -100,7 +100,7 @@ class Tiered(CheckpointSchedule):  # type: ignore[misc]
             kind, step, to = action
             following = next(chosen, None) if kind == "restart" else None
             if saved is not None and kind != "forget":
-                # What goes on from a stored state, and its adjoint, need what the step at it needs.
+                # A pass that begins at a stored state, and its adjoint, need the same as the step at that state.
                 self._n = saved + 1
                 yield Forward(saved, saved + 1, True, True, disk)
                 step = step + 1 if kind == "forward" else step
@@ -271,7 +271,7 @@ class Storage:
         # The numbers of the versions that the actions ahead will keep, and the hints that were told.
         self._numbers: Iterator[int] = iter(())
         self._hinted: list[int] = []
-        # Whether the loop has one state, which it advances in place, and the steps whose state is there when their adjoint begins.
+        # True for a loop with one state, which it advances in place; then the steps whose state is there when their adjoint begins.
         self._in_place = False
         self._there: set[int] = set()
 
