@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 use serde::Serialize;
+use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -182,6 +183,15 @@ fn archived(
     Ok(())
 }
 
+/// Returns the text of the tree that the version has, if it has one.
+fn structure<'c>(
+    contents: &'c PieceContents,
+    regions: &[&RegionInfo],
+) -> Result<Option<Cow<'c, [u8]>>> {
+    let tree = regions.iter().find(|region| region.name == TREE);
+    tree.map(|region| contents.read(region)).transpose()
+}
+
 /// Writes regions into one file of safetensors.
 fn as_tensors(
     mut file: File,
@@ -189,8 +199,7 @@ fn as_tensors(
     regions: &[&RegionInfo],
     bar: &ProgressBar,
 ) -> Result<()> {
-    let structure = regions.iter().find(|region| region.name == TREE);
-    let structure = structure.map(|region| contents.read(region)).transpose()?;
+    let structure = structure(contents, regions)?;
     let structure = structure.map(|json| String::from_utf8_lossy(&json).into_owned());
     file.write_all(&safetensors::head(regions, structure.as_deref())?)?;
     for region in regions.iter().filter(|region| region.name != TREE) {

@@ -17,7 +17,7 @@ use tierflow_device::{Access, Stream};
 /// ```
 /// # fn main() -> tierflow_engine::Result<()> {
 /// # use tierflow_engine::{Engine, Error, Region, RegionMut};
-/// # use std::time::{Duration, Instant};
+/// # use std::time::Duration;
 /// # let device = tierflow_device::open(tierflow_device::Choice::Host)?;
 /// # let engine = Engine::builder(&device).host_cache(1 << 20).build()?;
 /// let stream = device.stream()?;

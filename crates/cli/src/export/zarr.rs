@@ -76,8 +76,7 @@ pub(super) fn write(
     regions: &[&RegionInfo],
     bar: &ProgressBar,
 ) -> Result<()> {
-    let structure = regions.iter().find(|region| region.name == TREE);
-    let structure = structure.map(|region| contents.read(region)).transpose()?;
+    let structure = super::structure(contents, regions)?;
     let attributes = match &structure {
         Some(text) => json!({ "tree": serde_json::from_slice::<Value>(text)? }),
         None => json!({}),

@@ -69,8 +69,8 @@ impl Options {
         }
     }
 
-    /// Sets the number of threads (at least 1) that write or read a large piece. At first 4, or fewer where there are fewer cores. Pieces that are
-    /// written at a time share as many buffers of 4 MiB.
+    /// Sets the number of threads (at least 1) that write or read a large piece. At first 4, or fewer where there are
+    /// fewer cores. Pieces that are written at a time share as many buffers of 4 MiB.
     #[must_use]
     pub fn threads(self, threads: usize) -> Self {
         Self {
