@@ -40,7 +40,8 @@ pub struct Call<'a> {
 }
 
 impl Engine {
-    /// Begins a call. Without further words it waits as long as it takes, and copies at once.
+    /// Begins a call. Without a deadline it waits as long as it takes; without a stream it copies at once. With a stream it copies
+    /// after the stream's work so far. Either way it returns when the bytes are copied.
     pub fn call(&self) -> Call<'_> {
         Call {
             engine: self,

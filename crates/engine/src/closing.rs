@@ -60,8 +60,8 @@ impl EndPatience {
 
 impl Engine {
     /// Ends the engine once every version taken in lies on the lowest tier, where that outlives the engine, and is
-    /// [protected](Engine::protect); after [`Engine::suspend`], once the version chosen there does. Dropping it ends it, too, without
-    /// waiting. In both cases a warning ([`tracing`]) names the versions that are lost and that no error names.
+    /// [protected](Engine::protect); after [`Engine::suspend`], once the version chosen there does. Dropping it ends it, too, and
+    /// waits only for the transfers that are under way. In both cases a warning ([`tracing`]) names the versions that are lost and that no error names.
     ///
     /// # Errors
     /// [`Error::Lost`] names the versions that were not durable although nothing moved for the

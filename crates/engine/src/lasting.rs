@@ -64,8 +64,10 @@ impl Default for HistoryOptions {
 }
 
 impl EngineBuilder {
-    /// How long [closing](crate::Engine::close) and dropping the engine wait for transfers that do not end, because storage
-    /// hangs; a minute unless you say otherwise. It counts from when bytes last got to a tier that outlives the engine. They are left to themselves then, with all that they use: memory, directories, and a pool's share.
+    /// Sets how long the engine's end waits while no bytes get to a tier that outlives it, because storage hangs; a minute unless
+    /// you say otherwise. [Closing](crate::Engine::close) waits for all versions, dropping the engine only for the transfers that are
+    /// under way. Transfers that do not end in that time are left to themselves, with all that they use: memory, directories, and a
+    /// pool's share.
     #[must_use]
     pub fn closing_patience(mut self, patience: Duration) -> Self {
         self.lasting.closing = patience;

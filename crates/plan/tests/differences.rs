@@ -91,6 +91,25 @@ fn what_builds_upon_a_failure_is_made_again() {
     }
 }
 
+/// Version 0 lies on the lower tier alone and cannot be read there: version 1 begins a chain of its own.
+#[test]
+fn no_difference_builds_upon_damage() {
+    let mut machine = machine(&[40]);
+    write(&mut machine, 0);
+    machine.settle();
+    machine.limit(0, 0);
+    let ticket = machine.restore(0, false);
+    machine.end(Ending::Read(ticket, false));
+    assert!(!machine.plan().is_sound(0));
+    machine.limit(0, 40);
+    write(&mut machine, 1);
+    machine.settle();
+    machine.limit(0, 0);
+    machine.settle();
+    assert_eq!(machine.plan().fastest_tier(1), Some(TierId(1)));
+    assert!(machine.plan().is_sound(1));
+}
+
 /// Of version 4 hardly anything is as before, so it comes as a difference to nothing.
 #[test]
 fn what_turns_out_to_build_upon_nothing_needs_no_base() {

@@ -356,8 +356,8 @@ impl HistoryOptions {
     }
 }
 
-/// Finds out from which versions all ranks can go on, and gives up newer ones: for good once a rank begins to write its first
-/// version. Every rank of the group calls this, and none returns before all have met.
+/// Finds out from which versions all ranks can go on, and gives up newer ones. Until a rank begins to write its first version,
+/// they are only passed over, and a later start of the group may still find them; then they are given up for good. Every rank of the group calls this, and none returns before all have met.
 fn agree(
     collective: &dyn Collective,
     own: GroupInventory,

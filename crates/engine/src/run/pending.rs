@@ -1,4 +1,5 @@
-//! Work that the application's streams still do on slots that it has given back.
+//! Work that the application's streams still do on slots, memory of a cache written or read in place, that it has given back. Plain
+//! checkpoints and restores leave none: they return when their bytes are copied.
 //!
 //! Giving a slot back does not wait for the device: the plan goes on, and the thread that touches the bytes next waits
 //! for the work that must come first. Until then the bytes stay lent, so that no other thread can come before by mistake.

@@ -68,7 +68,7 @@ impl Shared {
         drop(core);
         // A subscriber may be slow, and may call the engine.
         if let Some(error) = warning {
-            tracing::warn!(%error, "a copy between tiers failed; the version stays where it is, and the copy is tried again");
+            tracing::warn!(%error, "a copy between tiers failed; the version stays where it is, and the application's next checkpoint has the copy tried again");
         }
     }
 

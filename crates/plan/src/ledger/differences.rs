@@ -165,7 +165,8 @@ impl Ledger {
         }
     }
 
-    /// Returns the version that the difference of `version` will build upon.
+    /// Returns the version that the difference of `version` will build upon. `None` if the version begins a chain of its own: the
+    /// chain before is as long as is allowed, or one of its versions cannot be read where differences lie.
     fn next_base(&self, version: Version) -> Option<Version> {
         let (differences, latest) = (self.differences?, self.latest_encoding?);
         let size = self.records.get(&version)?.size;
@@ -178,7 +179,21 @@ impl Ledger {
             let (links, given_up) = self.links(latest.version);
             links < differences.longest as usize && given_up <= size
         };
-        (latest.size == size && is_short()).then_some(latest.version)
+        let fits = latest.size == size && is_short() && !self.has_damaged_link(latest.version);
+        fits.then_some(latest.version)
+    }
+
+    /// Returns true if the chain of `version` has a version of which no sound replica lies where differences lie.
+    fn has_damaged_link(&self, version: Version) -> bool {
+        let links = self.chain(version);
+        let mut extents = links
+            .filter_map(|link| self.records.get(&link))
+            .flat_map(|r| &r.extents);
+        extents.any(|extent| {
+            let encoded = extent.replicas.iter();
+            let encoded = encoded.filter(|replica| self.lies_encoded(replica.tier));
+            first_sound(encoded).is_some_and(|replica| replica.damaged)
+        })
     }
 
     /// Returns the version that the difference of `version` builds upon, or will.

@@ -2,9 +2,12 @@
 //!
 //! | | given up, in this order |
 //! |---|---|
-//! | 1 | replicas that a lower tier has too and that belong there, latest use first |
-//! | 2 | replicas that a faster tier has too, belong there and are used sooner than the new bytes, soonest use first |
+//! | 1 | replicas that a lower tier has too and that belong on the lower one, latest use first |
+//! | 2 | replicas that a faster tier has too, belong on the faster one and are used sooner than the new bytes, soonest use first |
 //! | 3 | replicas that a lower tier has too, latest use first: for a checkpoint; for a prefetch, if they are used later than the new bytes |
+//!
+//! A replica that is being copied, read or written is never given up: only one that is *clean*, idle with a sound replica of its
+//! bytes on a lower tier, or *superseded*, idle with one on a faster tier. While there are too few of these, a checkpoint waits.
 
 use super::Ledger;
 use super::Outlook;

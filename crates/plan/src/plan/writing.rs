@@ -71,7 +71,8 @@ impl Plan {
         (!fits).then_some(Refusal::TooLarge { largest })
     }
 
-    /// Grants room to blocked checkpoints, in the order of their calls.
+    /// Grants room to blocked checkpoints, in the order of their calls. Where the versions that could make room are still being
+    /// copied, the first one stays blocked, and the end of each transfer tries again.
     pub(super) fn admit(&mut self, outlook: &Outlook) {
         while let Some(&blocked) = self.calls.blocked.front() {
             let Some(tier) = self.first_fitting(&blocked) else {
@@ -151,7 +152,8 @@ impl Plan {
     }
 
     /// Handles the first blocked checkpoint when nothing is under way that could make room for it: it gets any gaps of
-    /// its tier, or a lower tier, or is refused.
+    /// its tier, or is written past the full caches to a lower tier, or is refused. If that tier's write fails, as on a full disk,
+    /// the call fails, no other tier is tried, and the version's number is free again.
     pub(super) fn pass_by_or_refuse(&mut self, outlook: &Outlook) {
         let Some(blocked) = self.calls.blocked.pop_front() else {
             return;
