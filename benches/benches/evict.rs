@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use tierflow_benches::random::mix as random;
-use tierflow_evict::{AllocationTable, Candidates, Distance, Fifo, Lru, Outlook, Policy, Score};
+use tierflow_evict::{Candidates, Distance, Outlook, Policy, Score};
 
 const FRAGMENTS: [u64; 6] = [16, 1000, 4096, 65_536, 262_144, 1_000_000];
 const MIB: u64 = 1 << 20;
@@ -29,59 +29,32 @@ fn outlook(key: u64, n: u64) -> Outlook {
         } else {
             Distance::At(n - key)
         },
-        written: key,
-        used: random(key + 2 * n) % n,
     }
 }
 
-/// A cache of `n` copies, every twentieth of which has been evicted again.
-fn table(sizes: &str, n: u64) -> AllocationTable<u64> {
-    let size = |key: u64| match sizes {
-        "same" => 32 * MIB,
-        _ => 4 * MIB + random(key + 3 * n) % (60 * MIB),
-    };
-    let capacity = (0..n).map(|key| size(key).next_multiple_of(256)).sum();
-    let mut table = AllocationTable::new(capacity, 256).expect("a sound layout");
-    let mut offset = 0;
+/// A cache of `n` copies, every twentieth of which has been evicted again; no gap lies beside another.
+fn candidates(sizes: &str, n: u64) -> Candidates {
+    let is_evicted = |key: u64| random(key + 4 * n).is_multiple_of(20);
+    let mut candidates = Candidates::new();
     for key in 0..n {
-        offset += table
-            .insert(offset, key, size(key))
-            .expect("the end is free")
-            .reserved;
+        let size = match sizes {
+            "same" => 32 * MIB,
+            _ => (4 * MIB + random(key + 3 * n) % (60 * MIB)).next_multiple_of(256),
+        };
+        let stays = !is_evicted(key) || is_evicted(key + 1);
+        candidates.push(size, stays.then(|| outlook(key, n)));
     }
-    for key in (0..n).filter(|key| random(key + 4 * n).is_multiple_of(20)) {
-        // A gap beside a gap would move everything behind it, which takes long in large tables.
-        if !random(key + 1 + 4 * n).is_multiple_of(20) {
-            table.remove(&key).expect("it is there");
-        }
-    }
-    table
+    candidates
 }
 
 fn choose(criterion: &mut Criterion) {
     for sizes in ["same", "mixed"] {
         let mut group = criterion.benchmark_group(format!("evict/{sizes}"));
         for n in FRAGMENTS {
-            let table = table(sizes, n);
-            let mut candidates = Candidates::new();
-            table.candidates_into(&mut candidates, |key| outlook(key, n));
+            let candidates = candidates(sizes, n);
             group.throughput(Throughput::Elements(candidates.len() as u64));
-            let policies: [&mut dyn Policy; 3] =
-                [&mut Score, &mut Fifo::default(), &mut Lru::default()];
-            for policy in policies {
-                group.bench_function(BenchmarkId::new(policy.name(), n), |bencher| {
-                    bencher.iter(|| policy.choose_victims(black_box(&candidates), 96 * MIB));
-                });
-            }
-            group.bench_function(BenchmarkId::new("candidates_into", n), |bencher| {
-                bencher.iter(|| {
-                    table.candidates_into(black_box(&mut candidates), |key| Outlook {
-                        evictable_in: Some(key % 2),
-                        distance: Distance::At(key),
-                        written: key,
-                        used: key,
-                    });
-                });
+            group.bench_function(BenchmarkId::new("score", n), |bencher| {
+                bencher.iter(|| Score.choose_victims(black_box(&candidates), 96 * MIB));
             });
         }
         group.finish();

@@ -12,8 +12,8 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierflow_store::{
-    Collective, Damage, Identity, Mark, Options, Piece, PieceInfo, Repository, Snapshot, Vault,
-    VersionInfo,
+    Collective, Damage, Identity, Mark, Options, Piece, PieceInfo, Ready, Repository, Snapshot,
+    Vault, VersionInfo,
 };
 
 /// The agent says something at least twice a second: silence for so long is a broken connection.
@@ -380,16 +380,17 @@ impl Vault for AgentVault {
     }
 
     /// Only where no agent answers: an agent takes what lies in the node-local directory, and nothing else.
-    fn save(&self, snapshot: &Snapshot<'_>) -> tierflow_store::Result<()> {
+    fn save(&self, snapshot: &Snapshot<'_>, ready: &Ready<'_>) -> tierflow_store::Result<()> {
         match &*self.writer.lock() {
-            Some(writer) => writer.save(snapshot),
+            Some(writer) => Vault::save(&**writer, snapshot, ready),
             None => Err(tierflow_store::Error::Remote(
                 "the agent takes only what lies in the node-local directory: see why that takes no more".to_owned(),
             )),
         }
     }
 
-    fn copy(&self, piece: &Piece) -> tierflow_store::Result<()> {
+    fn copy(&self, piece: &Piece, ready: &Ready<'_>) -> tierflow_store::Result<()> {
+        ready()?;
         let version = piece.version();
         let copied = self.done(&Request::Publish { version }, |writer| writer.copy(piece));
         // If it is the piece that cannot be read, say so.

@@ -158,11 +158,13 @@ fn a_damaged_piece_is_named_and_stays_where_it_is() {
     std::fs::write(&path, bytes).unwrap();
     let vault = home.vault(None);
     assert_matches!(
-        vault.copy(&local.own_piece(3).unwrap()),
+        vault.copy(&local.own_piece(3).unwrap(), &|| Ok(())),
         Err(StoreError::Damaged { path: named, older: Some(0), .. })
             if *named == path
     );
-    vault.copy(&local.own_piece(0).unwrap()).unwrap();
+    vault
+        .copy(&local.own_piece(0).unwrap(), &|| Ok(()))
+        .unwrap();
     assert_eq!(home.external(), [0]);
     drop(vault);
     home.stop(&mut agent);
@@ -189,7 +191,7 @@ fn a_piece_cut_anywhere_is_said_and_never_brought_wrong() {
         let piece = local.own_piece(1).unwrap();
         let file = std::fs::File::options().write(true).open(&path).unwrap();
         file.set_len(cut as u64).unwrap();
-        match vault.copy(&piece) {
+        match vault.copy(&piece, &|| Ok(())) {
             Ok(()) => {
                 came += 1;
                 assert!(brought().unwrap() == expected, "cut at {cut}");
@@ -207,7 +209,9 @@ fn a_piece_cut_anywhere_is_said_and_never_brought_wrong() {
             }
         }
         file.write_all_at(&whole, 0).unwrap();
-        vault.copy(&local.own_piece(1).unwrap()).unwrap();
+        vault
+            .copy(&local.own_piece(1).unwrap(), &|| Ok(()))
+            .unwrap();
         assert!(brought().unwrap() == expected, "cut at {cut}, and mended");
         vault.remove(&BTreeSet::from([1])).unwrap();
     }
@@ -356,7 +360,7 @@ fn leftovers_do_not_take_the_place_of_what_another_run_wrote() {
     homes::save(&near, 3);
     let mut agent = home.agent(&[]);
     let vault = home.vault(None);
-    vault.copy(&near.own_piece(3).unwrap()).unwrap();
+    vault.copy(&near.own_piece(3).unwrap(), &|| Ok(())).unwrap();
     assert_eq!(read(3), bytes_of(3, length_of(3)));
     drop((near, vault));
     home.stop(&mut agent);
@@ -426,7 +430,9 @@ fn versions_of_a_group_are_completed_by_its_agents() {
         let way = tierflow_agent::Way::new(&home.scratch, &near, &home.far).rank(rank, 3);
         let vault = way.open().unwrap();
         assert_eq!(vault.versions().unwrap(), []);
-        vault.copy(&local.own_piece(1).unwrap()).unwrap();
+        vault
+            .copy(&local.own_piece(1).unwrap(), &|| Ok(()))
+            .unwrap();
         locals.push((local, vault));
     }
     let versions = locals[0].1.versions().unwrap();

@@ -30,7 +30,7 @@ fn engine(home: &Home, limit: u64) -> Engine {
     let device = open(Choice::Host).unwrap();
     Engine::builder(&device)
         .host_cache(8 << 20)
-        .tier(Tier::node_local(&home.near, limit))
+        .tier(Tier::node_local(&home.near).limit(limit))
         .tier(Tier::vault(vault.open().unwrap()))
         .build()
         .unwrap()

@@ -172,7 +172,7 @@ impl Options {
             );
         }
         if let Some(directory) = &self.node_local {
-            builder = builder.tier(Tier::node_local(directory, self.node_local_limit));
+            builder = builder.tier(Tier::node_local(directory).limit(self.node_local_limit));
         }
         builder = match self.vault_of_agent()? {
             Some(vault) => builder.tier(Tier::vault(vault)),

@@ -85,7 +85,6 @@ const TYPES: &[&str] = &[
     "Notice",
     "Tier",
     "MemoryCache",
-    "ScratchTier",
     "Group",
 ];
 

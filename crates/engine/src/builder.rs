@@ -4,7 +4,8 @@ mod assembly;
 mod machine;
 pub(crate) mod tier;
 
-pub use tier::{MemoryCache, ScratchTier, Tier};
+use tier::ScratchTier;
+pub use tier::{MemoryCache, Tier};
 
 use crate::flush::Flush;
 use crate::lasting::HistoryOptions;
@@ -30,6 +31,8 @@ pub struct EngineBuilder {
     scratch: Option<ScratchTier>,
     pub(crate) lasting: HistoryOptions,
     node_local_limit: u64,
+    /// An option that a tier was given and does not have.
+    refused: Option<&'static str>,
     after_restore: AfterRestore,
     flush: Option<Flush>,
     timeline: usize,
@@ -48,6 +51,7 @@ impl EngineBuilder {
             scratch: None,
             lasting: HistoryOptions::default(),
             node_local_limit: UNLIMITED,
+            refused: None,
             after_restore: AfterRestore::default(),
             flush: None,
             timeline: 0,
@@ -81,7 +85,7 @@ impl EngineBuilder {
     /// directory finds them. One process at a time writes there for each rank.
     #[must_use]
     pub fn node_local(self, directory: impl Into<PathBuf>) -> Self {
-        self.tier(Tier::node_local(directory, None))
+        self.tier(Tier::node_local(directory))
     }
 
     /// Adds a directory on external storage, such as a parallel file system, in which versions outlive the node. With

@@ -77,11 +77,6 @@ impl evict::Policy for GuardedWindows {
         }
         evict::Score.choose_victims(candidates, size)
     }
-
-    fn name(&self) -> &'static str {
-        // The name is never reported; the policy's own name is.
-        "windows"
-    }
 }
 
 /// Returns the answer of `ask`; `None` after a panic, whose message it keeps.

@@ -23,7 +23,7 @@ mod slot;
 mod suspending;
 
 pub use blocked::{Calls, Cause, Times};
-pub use builder::{EngineBuilder, MemoryCache, ScratchTier, Tier};
+pub use builder::{EngineBuilder, MemoryCache, Tier};
 pub use call::Call;
 pub use deadline::Awaited;
 pub use engine::{Cache, Engine};

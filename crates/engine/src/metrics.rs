@@ -30,7 +30,7 @@ pub struct TierMetrics {
     /// copy.
     pub damaged: u64,
     /// Bytes that were read from scratch storage and have no checksum, as a device wrote them past the host's memory. 0 on
-    /// tiers that outlive the engine, and without [checksums](crate::ScratchTier::checksums).
+    /// tiers that outlive the engine, and without [checksums](crate::Tier::checksums).
     pub unverified: u64,
     /// Copies given up.
     pub evictions: u64,

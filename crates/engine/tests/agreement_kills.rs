@@ -8,12 +8,14 @@
 
 mod home;
 
+mod history;
+
 use home::home;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Engine, Group, Region, RegionMut};
+use tierflow_engine::{Engine, Group, RegionMut};
 use tierflow_testing::{Process, random, this_test};
 
 const CHILD: &str = "TIERFLOW_AGREEMENT_START";
@@ -65,10 +67,7 @@ fn rank() {
     });
     report(format!("agreed {newest:?} of {writer:?}"));
     for version in newest.map_or(0, |newest| newest + 1).. {
-        let bytes = content(start, rank, version);
-        engine
-            .checkpoint(version, &[Region::from(bytes.as_slice())])
-            .unwrap();
+        history::checkpoint(&engine, version, &content(start, rank, version));
         if !(version + u64::from(rank)).is_multiple_of(3) {
             engine.wait().unwrap();
             report(format!("durable {version}"));

@@ -2,18 +2,18 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod history;
+
+use history::host;
 use std::error::Error as _;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use tierflow_device::{Choice, open};
 use tierflow_engine::{
     BuildError, Engine, EngineBuilder, Error, Group, Region, RegionMut, Retention, Tier,
 };
-use tierflow_store::{Faults, Faulty, Scratch};
 use tierflow_testing::assert_matches;
 
 fn builder() -> EngineBuilder {
-    Engine::builder(&open(Choice::Host).unwrap())
+    Engine::builder(&host())
 }
 
 #[test]
@@ -50,6 +50,22 @@ fn tiers_lie_in_their_order_and_the_last_of_a_kind_counts() {
         found,
         [("device", 1 << 20), ("host", 2 << 20), ("file", 1 << 20)]
     );
+}
+
+#[test]
+fn an_option_that_a_tier_does_not_have_is_refused() {
+    let directory = std::env::temp_dir();
+    let tiers = [
+        (Tier::external(&directory).limit(1), "limit"),
+        (Tier::from(Tier::host(1 << 20)).limit(1), "limit"),
+        (Tier::node_local(&directory).checksums(false), "checksums"),
+    ];
+    for (tier, refused) in tiers {
+        assert_matches!(
+            builder().host_cache(1 << 20).tier(tier).build(),
+            Err(Error::Build(BuildError::Option { option })) if *option == refused
+        );
+    }
 }
 
 #[test]
@@ -93,13 +109,8 @@ fn caches_that_hold_nothing_are_refused() {
 #[test]
 fn no_room_says_why_and_what_is_so() {
     let directory = tempfile::tempdir().unwrap();
-    let faults = Arc::<Faults>::default();
-    let scratch = Scratch::open(directory.path()).unwrap();
-    let storage = Faulty::new(scratch, Arc::clone(&faults));
-    let builder = builder()
-        .host_cache(1 << 20)
-        .tier(Tier::storage(Arc::new(storage)));
-    let engine = builder.build().unwrap();
+    let (faults, file) = history::faulty(directory.path());
+    let engine = builder().host_cache(1 << 20).tier(file).build().unwrap();
     faults.full.store(true, Relaxed);
     let bytes = vec![1; 256 << 10];
     let mut checkpoints = (0..).map(|version| {

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Cause, Engine, Error, Group, Region, Retention, Tier};
 use tierflow_store::{
-    Gone, OnNode, Piece, PieceInfo, Protect, Protection, Repository, Result, Snapshot, Vault,
-    VersionInfo,
+    Gone, OnNode, Piece, PieceInfo, Protect, Protection, Ready, Repository, Result, Snapshot,
+    Vault, VersionInfo,
 };
 use tierflow_testing::assert_matches;
 use vaults::{Call, Watch, Watched};
@@ -126,12 +126,12 @@ impl Vault for SlowNodes {
         self.directory.own_pieces()
     }
 
-    fn save(&self, snapshot: &Snapshot<'_>) -> Result<()> {
-        self.directory.save(snapshot)
+    fn save(&self, snapshot: &Snapshot<'_>, ready: &Ready<'_>) -> Result<()> {
+        Vault::save(&*self.directory, snapshot, ready)
     }
 
-    fn copy(&self, piece: &Piece) -> Result<()> {
-        self.directory.copy(piece)
+    fn copy(&self, piece: &Piece, ready: &Ready<'_>) -> Result<()> {
+        Vault::copy(&*self.directory, piece, ready)
     }
 
     fn remove(&self, versions: &BTreeSet<u64>) -> Result<()> {

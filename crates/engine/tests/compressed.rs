@@ -3,76 +3,23 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod field;
 mod history;
 
-use history::{assert_restores, checkpoint, host, restored, used};
-use std::sync::Arc;
+use field::{VALUES, field};
+use history::{assert_restores, caches, checkpoint, compression, faulty, host, restored};
 use std::sync::atomic::Ordering;
 use tierflow_dedup::Tree;
 use tierflow_engine::{
-    AfterRestore, Bound, BuildError, Compression, CompressionMetrics, Element, Engine,
-    EngineBuilder, Error, Flush, Group, Region, RegionMut, Tier, Value, Version, read_regions,
+    Bound, BuildError, Compression, CompressionMetrics, Element, Engine, EngineBuilder, Error,
+    Flush, Group, Region, RegionMut, Value, read_regions,
 };
-use tierflow_store::{Faults, Faulty, Scratch};
 use tierflow_testing::{assert_matches, noise};
 
-/// Values of a field: 256 KiB.
-const VALUES: usize = 64 << 10;
 const SIZE: usize = 4 * VALUES;
 
-/// A wave that has come further with each version; zeros ahead of it.
-fn field(version: Version) -> Vec<u8> {
-    let front = 2000 * (version as usize + 1);
-    let value = |n: usize| match n < front {
-        true => ((front - n) as f32 / 40.0).sin() * (n as f32 / 9e4).cos(),
-        false => 0.0,
-    };
-    (0..VALUES).flat_map(|n| value(n).to_le_bytes()).collect()
-}
-
-/// Room for two checkpoints, for four, and for all.
 fn tiers(directory: &tempfile::TempDir) -> EngineBuilder {
-    Engine::builder(&host())
-        .device_cache(2 * SIZE)
-        .host_cache(4 * SIZE)
-        .scratch(directory.path())
-        .flush(Flush::Eager)
-        .compress(Compression::lossless(Value::F32))
-}
-
-fn compression(engine: &Engine) -> CompressionMetrics {
-    engine.metrics().compression.unwrap()
-}
-
-#[test]
-fn every_version_comes_back_in_any_order_and_the_tiers_hold_less() {
-    for after in [AfterRestore::Keep, AfterRestore::Discard] {
-        for order in [
-            (0..30).rev().collect::<Vec<_>>(),
-            (0..30).collect(),
-            (0..30).map(|n| n * 17 % 30).collect(),
-        ] {
-            let directory = tempfile::tempdir().unwrap();
-            let engine = tiers(&directory).after_restore(after).build().unwrap();
-            engine.hint(order.iter().copied());
-            (0..30).for_each(|version| checkpoint(&engine, version, &field(version)));
-            engine.wait().unwrap();
-            let CompressionMetrics {
-                compressed,
-                stored,
-                as_they_are,
-                ..
-            } = compression(&engine);
-            // On a machine that has more to do, some may be found not to be worth it.
-            assert_eq!((compressed + as_they_are) % SIZE as u64, 0);
-            // The further the wave has come, the less small a field becomes, and it may be any of them.
-            assert!(stored < compressed / 4 * 3, "{stored} of {compressed}");
-            assert!(used(&engine, "file") <= stored + as_they_are + 30 * 4096);
-            for &version in &order {
-                assert_restores(&engine, version, &field(version));
-            }
-        }
-    }
+    caches(directory.path(), SIZE).compress(Compression::lossless(Value::F32))
 }
 
 #[test]
@@ -122,29 +69,6 @@ fn a_region_with_a_bound_comes_back_within_it_and_the_others_as_they_were() {
         compressed, stored, ..
     } = compression(&engine);
     assert!(stored < compressed / 4, "{stored} of {compressed}");
-}
-
-#[test]
-fn what_does_not_become_smaller_goes_as_it_is() {
-    let directory = tempfile::tempdir().unwrap();
-    let engine = tiers(&directory).build().unwrap();
-    let sizes = [SIZE, 1, 4096, 4097, 100_000];
-    let of = |version: Version| noise(version, sizes[version as usize % sizes.len()]);
-    for version in 0..40 {
-        checkpoint(&engine, version, &of(version));
-    }
-    engine.wait().unwrap();
-    let CompressionMetrics {
-        compressed,
-        as_they_are,
-        ..
-    } = compression(&engine);
-    assert_eq!(compressed, 0);
-    // Also those that went down twice.
-    assert!(as_they_are >= (0..40).map(|version| of(version).len() as u64).sum());
-    for version in (0..40).rev() {
-        assert_restores(&engine, version, &of(version));
-    }
 }
 
 #[test]
@@ -292,14 +216,10 @@ fn ranks_of_a_group_compress_each_for_itself() {
 #[test]
 fn a_disk_that_fails_costs_no_version_that_lies_elsewhere() {
     let directory = tempfile::tempdir().unwrap();
-    let faults = Arc::new(Faults::default());
-    let storage = Faulty::new(
-        Scratch::open(directory.path()).unwrap(),
-        Arc::clone(&faults),
-    );
+    let (faults, file) = faulty(directory.path());
     let engine = Engine::builder(&host())
         .host_cache(4 * SIZE)
-        .tier(Tier::storage(Arc::new(storage)))
+        .tier(file)
         .flush(Flush::Eager)
         .compress(Compression::lossless(Value::F32))
         .build()

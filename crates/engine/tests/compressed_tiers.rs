@@ -4,9 +4,8 @@
 
 mod history;
 
-use history::{assert_restores, checkpoint, host, used};
+use history::{assert_restores, caches, checkpoint, compression, faulty, host, used};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tierflow_dedup::Tree;
@@ -15,7 +14,6 @@ use tierflow_engine::{
     Value, Version,
 };
 use tierflow_peers::{Part, PeerCache};
-use tierflow_store::{Faults, Faulty, Scratch};
 
 const SIZE: usize = 256 << 10;
 
@@ -40,15 +38,6 @@ fn field(version: Version, size: usize) -> Vec<u8> {
     values.take(size).collect()
 }
 
-/// Room for two checkpoints, for four, and for all.
-fn caches(directory: &Path) -> EngineBuilder {
-    Engine::builder(&host())
-        .device_cache(2 * SIZE)
-        .host_cache(4 * SIZE)
-        .scratch(directory)
-        .flush(Flush::Eager)
-}
-
 /// Transfers from a tier to another.
 fn carried(engine: &Engine, from: &str, to: &str) -> u64 {
     let hops = engine.metrics().hops;
@@ -59,7 +48,9 @@ fn carried(engine: &Engine, from: &str, to: &str) -> u64 {
 /// All tiers, the lowest of which outlives the engine.
 fn tiers(directory: &Path, on_tiers: CompressedTiers) -> EngineBuilder {
     let external = directory.join("external");
-    caches(directory).external(external).compress(on(on_tiers))
+    caches(directory, SIZE)
+        .external(external)
+        .compress(on(on_tiers))
 }
 
 #[test]
@@ -72,7 +63,7 @@ fn the_tiers_above_hold_versions_as_they_are_and_those_below_hold_less() {
             checkpoint(&engine, version, &field(version, SIZE));
             engine.wait().unwrap();
         }
-        let came = engine.metrics().compression.unwrap();
+        let came = compression(&engine);
         // Each once, where it goes further down as it is, or is compressed already.
         assert_eq!((came.compressed, came.as_they_are), (20 * whole, 0));
         assert!(came.stored < came.compressed / 2);
@@ -120,7 +111,7 @@ fn what_lies_on_a_disk_is_compressed_in_parts_and_comes_up_again() {
         engine.wait().unwrap();
         assert_eq!(carried(&engine, "file", "external"), 3);
         let bytes = sizes.iter().map(|&size| size as u64).sum();
-        assert_eq!(engine.metrics().compression.unwrap().compressed, bytes);
+        assert_eq!(compression(&engine).compressed, bytes);
         assert!(used(&engine, "external") < bytes / 2);
         assert!(used(&engine, "file") >= bytes);
     }
@@ -154,12 +145,10 @@ fn what_lies_on_a_disk_is_compressed_in_parts_and_comes_up_again() {
 #[test]
 fn a_disk_that_cannot_be_read_keeps_its_versions_from_going_further_down() {
     let directory = tempfile::tempdir().unwrap();
-    let faults = Arc::new(Faults::default());
-    let storage = Scratch::open(directory.path()).unwrap();
-    let storage = Faulty::new(storage, Arc::clone(&faults));
+    let (faults, file) = faulty(directory.path());
     let engine = Engine::builder(&host())
         .host_cache(SIZE)
-        .tier(Tier::storage(Arc::new(storage)))
+        .tier(file)
         .external(directory.path().join("external"))
         .compress(on(CompressedTiers::External))
         .build()
@@ -258,7 +247,7 @@ fn where_no_tier_is_left_or_differences_are_made_is_said_when_the_engine_is_buil
     );
     let external = on(CompressedTiers::External);
     assert_refused(
-        caches(directory.path()).compress(external.clone()),
+        caches(directory.path(), SIZE).compress(external.clone()),
         "give the engine a tier below",
     );
     for how in [storage, external] {

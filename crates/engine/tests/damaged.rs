@@ -4,12 +4,11 @@
 
 mod history;
 
-use history::restored;
+use history::{checkpoint, faulty, host, restored};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use tierflow_device::{Choice, open};
-use tierflow_engine::{Compression, Engine, EngineBuilder, Error, Region, Tier, Value, Version};
-use tierflow_store::{Error as StoreError, Faults, Faulty, Scratch};
+use tierflow_engine::{Compression, Engine, EngineBuilder, Error, Value, Version};
+use tierflow_store::{Error as StoreError, Faults};
 use tierflow_testing::assert_matches;
 
 const LENGTH: usize = 100_000;
@@ -22,21 +21,30 @@ fn content(version: Version) -> Vec<u8> {
 }
 
 /// A host cache for two versions above a scratch file that fails on demand.
-fn builder(directory: &std::path::Path, faults: &Arc<Faults>) -> EngineBuilder {
-    let scratch = Faulty::new(Scratch::open(directory).unwrap(), Arc::clone(faults));
-    Engine::builder(&open(Choice::Host).unwrap())
-        .host_cache(2 * LENGTH.next_multiple_of(4096))
-        .tier(Tier::storage(Arc::new(scratch)))
+fn builder(directory: &tempfile::TempDir) -> (EngineBuilder, Arc<Faults>) {
+    let (faults, file) = faulty(directory.path());
+    let cache = 2 * LENGTH.next_multiple_of(4096);
+    (
+        Engine::builder(&host()).host_cache(cache).tier(file),
+        faults,
+    )
 }
 
 fn checkpoint_all(engine: &Engine) {
-    for version in 0..VERSIONS {
-        let bytes = content(version);
-        engine
-            .checkpoint(version, &[Region::from(bytes.as_slice())])
-            .unwrap();
-    }
+    (0..VERSIONS).for_each(|version| checkpoint(engine, version, &content(version)));
     engine.wait().unwrap();
+}
+
+fn assert_restores(engine: &Engine, versions: impl IntoIterator<Item = Version>) {
+    let versions = versions.into_iter();
+    versions.for_each(|version| history::assert_restores(engine, version, &content(version)));
+}
+
+fn assert_lent(engine: &Engine) {
+    for version in 0..VERSIONS {
+        let slot = engine.call().consume(version).unwrap();
+        assert!(slot.bytes().unwrap() == content(version), "{version}");
+    }
 }
 
 fn damaged(engine: &Engine) -> Vec<u64> {
@@ -46,59 +54,39 @@ fn damaged(engine: &Engine) -> Vec<u64> {
 
 #[test]
 fn what_a_scratch_file_does_not_give_back_comes_from_below() {
-    let (directory, faults) = (tempfile::tempdir().unwrap(), Arc::<Faults>::default());
-    let external = tempfile::tempdir().unwrap();
-    let engine = builder(directory.path(), &faults).external(external.path());
-    let engine = engine.build().unwrap();
+    let [directory, external] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let (builder, faults) = builder(&directory);
+    let engine = builder.external(external.path()).build().unwrap();
     checkpoint_all(&engine);
     faults.reads_fail.store(true, Relaxed);
-    for version in 0..VERSIONS {
-        assert!(
-            restored(&engine, version).unwrap() == content(version),
-            "{version}"
-        );
-    }
+    assert_restores(&engine, 0..VERSIONS);
     let [_, scratch, below] = damaged(&engine)[..] else {
         panic!("three tiers")
     };
     assert!(scratch > 0 && below == 0);
     // In place, too, and however often.
-    for version in 0..VERSIONS {
-        let slot = engine.call().consume(version).unwrap();
-        assert!(slot.bytes().unwrap() == content(version), "{version}");
-    }
+    assert_lent(&engine);
     // Prefetches read the other copy, too.
     engine.hint((0..VERSIONS).rev());
     engine.prefetch_start();
-    for version in (0..VERSIONS).rev() {
-        assert!(
-            restored(&engine, version).unwrap() == content(version),
-            "{version}"
-        );
-    }
+    assert_restores(&engine, (0..VERSIONS).rev());
     assert_eq!(damaged(&engine)[2], 0);
 }
 
 #[test]
 fn what_cannot_be_put_together_comes_from_below() {
-    let (directory, faults) = (tempfile::tempdir().unwrap(), Arc::<Faults>::default());
-    let external = tempfile::tempdir().unwrap();
-    let builder = builder(directory.path(), &faults).external(external.path());
+    let [directory, external] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let (builder, faults) = builder(&directory);
+    let builder = builder.external(external.path());
     let engine = builder.compress(Compression::lossless(Value::I8).always());
     let engine = engine.build().unwrap();
     checkpoint_all(&engine);
     assert!(engine.metrics().compression.unwrap().compressed > 0);
     faults.reads_lie.store(true, Relaxed);
-    for version in 0..VERSIONS {
-        let bytes = restored(&engine, version).unwrap();
-        assert!(bytes == content(version), "{version}");
-    }
+    assert_restores(&engine, 0..VERSIONS);
     engine.hint(0..VERSIONS);
     engine.prefetch_start();
-    for version in 0..VERSIONS {
-        let slot = engine.call().consume(version).unwrap();
-        assert!(slot.bytes().unwrap() == content(version), "{version}");
-    }
+    assert_lent(&engine);
     let [_, scratch, below] = damaged(&engine)[..] else {
         panic!("three tiers")
     };
@@ -107,8 +95,9 @@ fn what_cannot_be_put_together_comes_from_below() {
 
 #[test]
 fn the_only_copy_is_read_again_by_the_next_call() {
-    let (directory, faults) = (tempfile::tempdir().unwrap(), Arc::<Faults>::default());
-    let engine = builder(directory.path(), &faults).build().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let (builder, faults) = builder(&directory);
+    let engine = builder.build().unwrap();
     checkpoint_all(&engine);
     faults.reads_fail.store(true, Relaxed);
     for _ in 0..2 {
@@ -116,10 +105,5 @@ fn the_only_copy_is_read_again_by_the_next_call() {
         assert_matches!(failed, Err(Error::Storage(StoreError::Read { .. })));
     }
     faults.reads_fail.store(false, Relaxed);
-    for version in 0..VERSIONS {
-        assert!(
-            restored(&engine, version).unwrap() == content(version),
-            "{version}"
-        );
-    }
+    assert_restores(&engine, 0..VERSIONS);
 }

@@ -308,27 +308,26 @@ fn one_version_is_waited_for() {
 }
 
 #[test]
-fn hints_are_withdrawn() {
-    let (engine, vault, _kept) = cold(MIB, 9, MIB / 2);
-    engine.hint(0..4);
-    engine.forget_hints(None);
-    engine.hint([5]);
-    engine.prefetch_start();
-    vault.wait_until_it_came(5);
-    // Beside it only what waits for its first use, the newest first: there is room for two.
-    let came = vault.state().came.clone();
-    assert!(came.iter().all(|version| *version > 4), "{came:?}");
-}
-
-#[test]
-fn hints_of_some_versions_are_withdrawn() {
-    let (engine, vault, _kept) = cold(MIB, 9, MIB / 2);
-    engine.hint([0, 5, 1, 2]);
-    engine.forget_hints(Some(&[2, 0, 1, 77]));
-    engine.prefetch_start();
-    vault.wait_until_it_came(5);
-    let came = vault.state().came.clone();
-    assert!(came.iter().all(|version| *version > 4), "{came:?}");
+fn hints_are_withdrawn_all_or_some() {
+    let all = |engine: &Engine| {
+        engine.hint(0..4);
+        engine.forget_hints(None);
+        engine.hint([5]);
+    };
+    let some = |engine: &Engine| {
+        engine.hint([0, 5, 1, 2]);
+        engine.forget_hints(Some(&[2, 0, 1, 77]));
+    };
+    let ways: [&dyn Fn(&Engine); 2] = [&all, &some];
+    for hint in ways {
+        let (engine, vault, _kept) = cold(MIB, 9, MIB / 2);
+        hint(&engine);
+        engine.prefetch_start();
+        vault.wait_until_it_came(5);
+        // Beside it only what waits for its first use, the newest first: there is room for two.
+        let came = vault.state().came.clone();
+        assert!(came.iter().all(|version| *version > 4), "{came:?}");
+    }
 }
 
 #[test]

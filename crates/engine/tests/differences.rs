@@ -7,64 +7,21 @@ mod changing;
 mod history;
 
 use changing::{SIZE, checkpoint, content};
-use history::{assert_drains, host, used};
+use history::{assert_drains, caches, host, used};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use tierflow_dedup::Tree;
-use tierflow_engine::{
-    AfterRestore, BuildError, Engine, EngineBuilder, Error, Flush, Group, Region, RegionMut, Tier,
-    Version,
-};
-use tierflow_store::{Faults, Faulty, Options, Repository, Scratch};
+use tierflow_engine::{BuildError, Engine, EngineBuilder, Error, Group, RegionMut, Tier, Version};
+use tierflow_store::{Options, Repository};
 use tierflow_testing::assert_matches;
 
 const MIB: usize = 1 << 20;
 
-/// Room for two checkpoints, for as many in differences, and for all.
 fn tiers(directory: &tempfile::TempDir) -> EngineBuilder {
-    Engine::builder(&host())
-        .device_cache(2 * SIZE)
-        .host_cache(4 * SIZE)
-        .scratch(directory.path())
-        .flush(Flush::Eager)
-        .dedup(Tree { chunk: 64 })
+    caches(directory.path(), SIZE).dedup(Tree { chunk: 64 })
 }
 
 fn assert_restores(engine: &Engine, version: Version) {
     history::assert_restores(engine, version, &content(version));
-}
-
-#[test]
-fn every_version_comes_back_in_any_order_and_the_tiers_hold_what_changed() {
-    for after in [AfterRestore::Keep, AfterRestore::Discard] {
-        for order in [
-            (0..40).rev().collect::<Vec<_>>(),
-            (0..40).collect(),
-            (0..40).map(|n| n * 17 % 40).collect(),
-        ] {
-            let directory = tempfile::tempdir().unwrap();
-            let engine = tiers(&directory).after_restore(after).build().unwrap();
-            engine.hint(order.iter().copied());
-            (0..40).for_each(|version| checkpoint(&engine, version));
-            engine.wait().unwrap();
-            // Three chains, each of a whole checkpoint and 15 small differences.
-            let stored = used(&engine, "file");
-            assert!(stored < 6 * SIZE as u64, "{stored} bytes for 40 versions");
-            let down = engine.metrics().hops.into_iter();
-            let down: u64 = down
-                .filter(|hop| hop.from == "device" && hop.to != "device")
-                .map(|hop| hop.bytes)
-                .sum();
-            assert!(down < 6 * SIZE as u64, "{down} bytes went down");
-            for version in order {
-                assert_restores(&engine, version);
-            }
-            match after {
-                AfterRestore::Discard => assert_drains(&engine),
-                AfterRestore::Keep => (0..40).for_each(|version| assert_restores(&engine, version)),
-            }
-        }
-    }
 }
 
 #[test]
@@ -103,10 +60,7 @@ fn states_with_nothing_in_common_sizes_that_vary_and_large_ones() {
             .collect()
     };
     for version in 0..15 {
-        let state = state(version);
-        engine
-            .checkpoint(version, &[Region::from(state.as_slice())])
-            .unwrap();
+        history::checkpoint(&engine, version, &state(version));
     }
     engine.wait().unwrap();
     for version in (0..15).rev() {
@@ -140,34 +94,6 @@ fn in_place_the_whole_bytes_are_lent() {
             "version {version}"
         );
     }
-}
-
-#[test]
-fn a_disk_that_fails_ends_a_chain_and_loses_nothing() {
-    let directory = tempfile::tempdir().unwrap();
-    let faults = Arc::new(Faults::default());
-    let scratch = Scratch::open(directory.path()).unwrap();
-    let engine = Engine::builder(&host())
-        .host_cache(8 * SIZE)
-        .tier(Tier::storage(Arc::new(Faulty::new(
-            scratch,
-            Arc::clone(&faults),
-        ))))
-        .flush(Flush::Eager)
-        .dedup(Tree { chunk: 64 })
-        .build()
-        .unwrap();
-    (0..3).for_each(|version| checkpoint(&engine, version));
-    engine.wait().unwrap();
-    faults.writes_fail.store(true, Ordering::Relaxed);
-    (3..6).for_each(|version| checkpoint(&engine, version));
-    assert!(matches!(engine.wait(), Err(Error::Stalled { .. })));
-    faults.writes_fail.store(false, Ordering::Relaxed);
-    (6..8).for_each(|version| checkpoint(&engine, version));
-    engine.wait().unwrap();
-    (0..8)
-        .rev()
-        .for_each(|version| assert_restores(&engine, version));
 }
 
 #[test]

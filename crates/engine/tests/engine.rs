@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use tierflow_device::Memory;
 use tierflow_engine::plan::{Fifo, Lru};
 use tierflow_engine::{AfterRestore, BuildError, Engine, Error, Region, RegionMut, Tier, Version};
-use tierflow_store::{Faults, Faulty, Scratch};
+use tierflow_store::Faults;
 use tierflow_testing::{assert_matches, noise as content};
 use tierflow_tier_alloc::DeviceGrowth;
 
@@ -199,23 +199,22 @@ fn a_missing_scratch_directory_is_named() {
     );
 }
 
-fn faulty_engine(faults: &Arc<Faults>) -> (Engine, tempfile::TempDir) {
+fn faulty_engine() -> (Engine, Arc<Faults>, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
-    let storage = Faulty::new(Scratch::open(directory.path()).unwrap(), Arc::clone(faults));
+    let (faults, file) = history::faulty(directory.path());
     let engine = Engine::builder(&host())
         .device_cache(MIB)
         .host_cache(MIB)
-        .tier(Tier::storage(Arc::new(storage)))
+        .tier(file)
         .after_restore(AfterRestore::Discard)
         .build()
         .unwrap();
-    (engine, directory)
+    (engine, faults, directory)
 }
 
 #[test]
 fn a_full_disk_refuses_checkpoints_and_loses_none() {
-    let faults = Arc::<Faults>::default();
-    let (engine, _directory) = faulty_engine(&faults);
+    let (engine, faults, _directory) = faulty_engine();
     let size = 128 * 1024;
     for version in 0..20 {
         checkpoint(&engine, version, size).unwrap();
@@ -241,8 +240,7 @@ fn a_full_disk_refuses_checkpoints_and_loses_none() {
 
 #[test]
 fn a_read_error_reaches_the_caller_and_the_version_stays() {
-    let faults = Arc::<Faults>::default();
-    let (engine, _directory) = faulty_engine(&faults);
+    let (engine, faults, _directory) = faulty_engine();
     for version in 0..40 {
         checkpoint(&engine, version, 128 * 1024).unwrap();
     }
@@ -268,8 +266,7 @@ fn a_read_error_reaches_the_caller_and_the_version_stays() {
 #[test]
 fn storage_that_fails_now_and_then_loses_nothing() {
     for nth in [2, 3, 7] {
-        let faults = Arc::<Faults>::default();
-        let (engine, _directory) = faulty_engine(&faults);
+        let (engine, faults, _directory) = faulty_engine();
         engine.hint((0..60).rev());
         let size = 100_000;
         for version in 0..60 {

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod history;
+
 use std::time::{Duration, Instant};
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Cache, Engine, Error, Region, RegionMut};
@@ -51,9 +53,7 @@ fn a_fork_of_the_process_leaves_the_engine_alone() {
         .unwrap();
     let bytes = vec![5; MIB];
     for version in 0..10 {
-        engine
-            .checkpoint(version, &[Region::from(bytes.as_slice())])
-            .unwrap();
+        history::checkpoint(&engine, version, &bytes);
     }
     engine.wait().unwrap();
     let memory = device.alloc(MIB).unwrap();
@@ -98,15 +98,9 @@ fn a_fork_of_the_process_leaves_the_engine_alone() {
     // The parent goes on as if nothing had happened.
     let (engine, _memory) = given.take().unwrap();
     for version in 0..10 {
-        let mut back = vec![0; MIB];
-        engine
-            .restore(version, &mut [RegionMut::from(back.as_mut_slice())])
-            .unwrap();
-        assert!(back == bytes);
+        history::assert_restores(&engine, version, &bytes);
     }
-    engine
-        .checkpoint(11, &[Region::from(bytes.as_slice())])
-        .unwrap();
+    history::checkpoint(&engine, 11, &bytes);
     engine.wait().unwrap();
     drop(engine);
     let next = Engine::builder(&device)

@@ -6,6 +6,8 @@
     reason = "a test panics where it fails"
 )]
 
+mod history;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -164,9 +166,5 @@ fn a_peer_that_refuses_is_left_out_and_no_byte_is_lost() {
     let bytes = content(48 << 20);
     let memory = state(&devices[0], &bytes);
     engine.checkpoint(1, &[Region::from(&memory)]).unwrap();
-    let mut back = vec![0; bytes.len()];
-    engine
-        .restore(1, &mut [RegionMut::from(back.as_mut_slice())])
-        .unwrap();
-    assert!(back == bytes);
+    history::assert_restores(&engine, 1, &bytes);
 }

@@ -232,7 +232,7 @@ fn a_version_on_the_disk_keeps_its_number_where_it_does_not_fit() {
         left_on_node(&home, 1, 1, 0..6);
         let tiers = |limit: u64| {
             let near = home.near.with_extension("1");
-            let builder = builder().tier(Tier::node_local(near, limit));
+            let builder = builder().tier(Tier::node_local(near).limit(limit));
             match with_external {
                 true => builder.external(&home.far),
                 false => builder,

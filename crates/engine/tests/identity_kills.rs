@@ -8,13 +8,15 @@
 
 mod home;
 
+mod history;
+
 use home::{Home, home};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Damage, Engine, EngineBuilder, Region, RegionMut, Tier};
+use tierflow_engine::{Damage, Engine, EngineBuilder, RegionMut, Tier};
 use tierflow_testing::{Process, random, this_test};
 
 const CHILD: &str = "TIERFLOW_IDENTITY_RUN";
@@ -41,7 +43,7 @@ fn content(run: u64, version: u64) -> Vec<u8> {
 fn engine(near: &Path, far: &Path, limited: bool, differences: bool) -> Engine {
     let device = open(Choice::Host).unwrap();
     let mut builder: EngineBuilder = Engine::builder(&device).host_cache(8 << 20);
-    let near = Tier::node_local(near, limited.then_some(2 << 20));
+    let near = Tier::node_local(near).limit(limited.then_some(2 << 20));
     builder = builder.tier(near).external(far);
     if differences {
         builder = builder.dedup(tierflow_dedup::Tree { chunk: 256 });
@@ -69,10 +71,7 @@ fn child() {
     let engine = engine(&near, &far, run % 3 == 1, differences);
     let mut output = std::io::stdout();
     for version in engine.latest(None).map_or(0, |newest| newest + 1).. {
-        let bytes = content(run, version);
-        engine
-            .checkpoint(version, &[Region::from(bytes.as_slice())])
-            .unwrap();
+        history::checkpoint(&engine, version, &content(run, version));
         if version % 4 != 1 {
             engine.wait().unwrap();
             // All versions up to this one are.

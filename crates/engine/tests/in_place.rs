@@ -144,9 +144,7 @@ fn nobody_waits_for_a_slot() {
     let mut second = engine.call().produce(2, MIB).unwrap();
     assert_matches!(engine.call().produce(3, MIB), Err(Error::NoRoom { .. }));
     let field: Vec<u8> = (0..MIB).map(|at| byte(3, at)).collect();
-    engine
-        .checkpoint(3, &[Region::from(field.as_slice())])
-        .unwrap();
+    history::checkpoint(&engine, 3, &field);
     // There is no room for it in the cache.
     let copy = engine.call().consume(3).unwrap();
     assert!(!copy.is_cached() && is_of(3, copy.bytes().unwrap()));

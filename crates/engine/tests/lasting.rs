@@ -119,7 +119,7 @@ fn what_reached_only_the_node_is_brought_on_by_the_next_engine() {
 fn a_limited_directory_holds_the_newest_and_the_external_one_all() {
     let home = home();
     let engine = builder()
-        .tier(Tier::node_local(&home.near, 20 * MIB as u64))
+        .tier(Tier::node_local(&home.near).limit(20 * MIB as u64))
         .external(&home.far)
         .build()
         .unwrap();

@@ -226,7 +226,7 @@ fn retention_keeps_what_the_newest_are_made_of_and_no_more() {
 fn a_limited_directory_of_the_node_gives_up_what_is_beyond_it() {
     let home = home();
     let limited = || {
-        let near = Tier::node_local(&home.near, 3 * SIZE as u64);
+        let near = Tier::node_local(&home.near).limit(3 * SIZE as u64);
         let builder = builder().tier(near).external(&home.far);
         builder.after_restore(AfterRestore::Keep)
     };

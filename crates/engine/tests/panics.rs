@@ -13,8 +13,8 @@ use tierflow_device::{Choice, open};
 use tierflow_engine::plan::{Policy, Score, Standing, Usage, evict};
 use tierflow_engine::{Engine, Error, Region, Tier};
 use tierflow_store::{
-    Error as StoreError, Options, Piece, Repository, Result, Scratch, Snapshot, Storage, Vault,
-    VersionInfo,
+    Error as StoreError, Options, Piece, Ready, Repository, Result, Scratch, Snapshot, Storage,
+    Vault, VersionInfo,
 };
 use tierflow_testing::assert_matches;
 
@@ -67,14 +67,14 @@ impl Vault for Panicking<Repository> {
         self.0.piece(version)
     }
 
-    fn save(&self, snapshot: &Snapshot<'_>) -> Result<()> {
+    fn save(&self, snapshot: &Snapshot<'_>, ready: &Ready<'_>) -> Result<()> {
         self.1.write();
-        self.0.save(snapshot)
+        Vault::save(&self.0, snapshot, ready)
     }
 
-    fn copy(&self, piece: &Piece) -> Result<()> {
+    fn copy(&self, piece: &Piece, ready: &Ready<'_>) -> Result<()> {
         self.1.write();
-        self.0.copy(piece)
+        Vault::copy(&self.0, piece, ready)
     }
 
     fn remove(&self, versions: &BTreeSet<u64>) -> Result<()> {
@@ -291,10 +291,6 @@ impl evict::Policy for Windows {
         let left = self.left.fetch_sub(1, Relaxed);
         assert!(left > 0, "no window today");
         evict::Score.choose_victims(candidates, size)
-    }
-
-    fn name(&self) -> &'static str {
-        "windows of its own"
     }
 }
 

@@ -17,7 +17,8 @@ use std::time::Duration;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, EngineBuilder, Group, Tier, Version};
 use tierflow_store::{
-    Error, Faults, Options, Piece, PieceInfo, Repository, Result, Snapshot, Vault, VersionInfo,
+    Error, Faults, Options, Piece, PieceInfo, Ready, Repository, Result, Snapshot, Vault,
+    VersionInfo,
 };
 
 fn content(run: u64, rank: u32, version: Version) -> Vec<u8> {
@@ -236,12 +237,12 @@ impl Vault for Counted {
         self.0.own_pieces()
     }
 
-    fn save(&self, snapshot: &Snapshot<'_>) -> Result<()> {
-        self.change(|all| all.save(snapshot))
+    fn save(&self, snapshot: &Snapshot<'_>, ready: &Ready<'_>) -> Result<()> {
+        self.change(|all| Vault::save(all, snapshot, ready))
     }
 
-    fn copy(&self, piece: &Piece) -> Result<()> {
-        self.change(|all| all.copy(piece))
+    fn copy(&self, piece: &Piece, ready: &Ready<'_>) -> Result<()> {
+        self.change(|all| Vault::copy(all, piece, ready))
     }
 
     fn remove(&self, versions: &BTreeSet<u64>) -> Result<()> {

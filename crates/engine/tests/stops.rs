@@ -16,8 +16,8 @@ use tierflow_engine::{
 };
 use tierflow_store::container::Source;
 use tierflow_store::{
-    Error as StoreError, Options, Piece, Repository, Result, Scratch, Snapshot, Storage, Vault,
-    VersionInfo,
+    Error as StoreError, Options, Piece, Ready, Repository, Result, Scratch, Snapshot, Storage,
+    Vault, VersionInfo,
 };
 use tierflow_testing::{assert_matches, noise as content};
 
@@ -148,18 +148,18 @@ impl Vault for Metered<Repository> {
         Piece::elsewhere(Object(bytes, Arc::clone(&self.1)), path, 1, None)
     }
 
-    fn save(&self, snapshot: &Snapshot<'_>) -> Result<()> {
-        self.0.save(snapshot)
+    fn save(&self, snapshot: &Snapshot<'_>, ready: &Ready<'_>) -> Result<()> {
+        Vault::save(&self.0, snapshot, ready)
     }
 
-    fn copy(&self, piece: &Piece) -> Result<()> {
+    fn copy(&self, piece: &Piece, ready: &Ready<'_>) -> Result<()> {
         for region in piece.regions() {
             piece.read_through(&region.name, &mut |_, bytes| {
                 self.1.count(bytes.len());
                 Ok(())
             })?;
         }
-        self.0.copy(piece)
+        Vault::copy(&self.0, piece, ready)
     }
 
     fn remove(&self, versions: &BTreeSet<u64>) -> Result<()> {

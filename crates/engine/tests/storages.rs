@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod history;
+
 use parking_lot::{Condvar, Mutex};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -70,15 +72,9 @@ fn every_alignment_that_is_one_works() {
         let engine = engine(1 << shift).unwrap();
         let bytes: Vec<u8> = (0..10_001_u32).map(|i| (i % 251) as u8).collect();
         for version in 0..3 {
-            engine
-                .checkpoint(version, &[Region::from(bytes.as_slice())])
-                .unwrap();
+            history::checkpoint(&engine, version, &bytes);
         }
-        let mut back = vec![0; bytes.len()];
-        engine
-            .restore(1, &mut [RegionMut::from(back.as_mut_slice())])
-            .unwrap();
-        assert!(back == bytes, "alignment {}", 1 << shift);
+        history::assert_restores(&engine, 1, &bytes);
     }
 }
 
@@ -136,9 +132,7 @@ fn what_goes_past_the_caches_moves_in_several_requests_at_a_time() {
     let engine = engine.build().unwrap();
     let bytes: Vec<u8> = (0..30_000_001_u32).map(|i| (i % 251) as u8).collect();
     let met = || std::mem::take(&mut storage.under_way.lock().1);
-    engine
-        .checkpoint(0, &[Region::from(bytes.as_slice())])
-        .unwrap();
+    history::checkpoint(&engine, 0, &bytes);
     assert!(met(), "a checkpoint is written one part after the other");
     let mut back = vec![0; bytes.len()];
     engine
@@ -202,9 +196,7 @@ fn a_call_whose_request_fails_ends_and_can_be_made_again() {
         assert!(matches!(failed, Err(Error::Storage(_))), "{failed:?}");
     }
     *storage.left.lock() = 1000;
-    engine
-        .checkpoint(0, &[Region::from(bytes.as_slice())])
-        .unwrap();
+    history::checkpoint(&engine, 0, &bytes);
     for requests in 0..8 {
         *storage.left.lock() = requests;
         let failed = engine.restore(0, &mut [RegionMut::from(back.as_mut_slice())]);
@@ -229,18 +221,10 @@ fn several_directories_are_one_tier() {
         (0..500_000 + 4097 * version).map(word).collect()
     };
     for version in 0..30 {
-        let bytes = content(version);
-        engine
-            .checkpoint(version, &[Region::from(bytes.as_slice())])
-            .unwrap();
+        history::checkpoint(&engine, version, &content(version));
     }
     for version in (0..30).rev() {
-        let expected = content(version);
-        let mut back = vec![0; expected.len()];
-        engine
-            .restore(version, &mut [RegionMut::from(back.as_mut_slice())])
-            .unwrap();
-        assert!(back == expected, "version {version}");
+        history::assert_restores(&engine, version, &content(version));
     }
     let tier =
         |directories: Vec<PathBuf>| Engine::builder(&device).tier(Tier::scratch_over(directories));

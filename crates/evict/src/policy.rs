@@ -1,11 +1,6 @@
-mod fifo;
-mod lru;
-mod newest;
 mod score;
 mod windows;
 
-pub use fifo::Fifo;
-pub use lru::Lru;
 pub use score::Score;
 
 use crate::Candidates;
@@ -35,8 +30,7 @@ pub struct Window {
 pub trait Policy: core::fmt::Debug {
     /// Returns the window that makes room for `size` bytes, or `None` if there is none at present or `size` is 0.
     ///
-    /// `size` is the number of bytes that the new copy will occupy, rounded up to the alignment of the cache
-    /// ([`AllocationTable::reserved`](crate::AllocationTable::reserved)).
+    /// `size` is the number of bytes that the new copy will occupy, rounded up to the alignment of the cache.
     ///
     /// A gap that is large enough wins under every policy, as nothing has to be evicted. The gap of lowest offset is
     /// taken, though another may fit better: a device arena becomes usable from low addresses upwards, so low ones are
@@ -53,7 +47,4 @@ pub trait Policy: core::fmt::Debug {
     /// Returns the window to evict if no gap holds `size` bytes. It holds no copy that is never evictable.
     /// [`Policy::choose`] calls this with `0 < size <= candidates.bytes()`.
     fn choose_victims(&mut self, candidates: &Candidates, size: u64) -> Option<Window>;
-
-    /// The name by which the policy is chosen and reported.
-    fn name(&self) -> &'static str;
 }

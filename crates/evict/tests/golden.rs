@@ -16,8 +16,6 @@ fn push(candidates: &mut Candidates, fragment: &str) {
             "-" => Distance::Unhinted,
             hinted => Distance::At(hinted.parse().expect("a prefetch distance")),
         },
-        written: 0,
-        used: 0,
     });
     assert!(
         occupant.is_some() || what == "-",

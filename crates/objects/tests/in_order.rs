@@ -29,16 +29,15 @@ fn all_parts_are_there_before_a_version_is_published() {
     let bytes = bytes_of(2, LONG);
     let regions = [Region::new("state", &bytes)];
     let asked = Cell::new(0);
-    objects
-        .save_when(&snapshot(2, &regions), &|| {
-            asked.set(asked.get() + 1);
-            assert_eq!(faulty.parts.load(Relaxed), 3);
-            assert!(numbers(&open()).is_empty());
-            // One that comes before it is saved meanwhile, as it is small.
-            let small = [Region::new("state", &bytes[..100])];
-            objects.save(&snapshot(1, &small))
-        })
-        .unwrap();
+    Vault::save(&objects, &snapshot(2, &regions), &|| {
+        asked.set(asked.get() + 1);
+        assert_eq!(faulty.parts.load(Relaxed), 3);
+        assert!(numbers(&open()).is_empty());
+        // One that comes before it is saved meanwhile, as it is small.
+        let small = [Region::new("state", &bytes[..100])];
+        objects.save(&snapshot(1, &small))
+    })
+    .unwrap();
     assert_eq!(asked.get(), 1);
     assert_eq!(numbers(&open()), [1, 2]);
     assert!(open().piece(2).unwrap().read("state").unwrap() == bytes);
@@ -52,7 +51,7 @@ fn all_parts_are_there_before_a_version_is_published() {
         .unwrap();
     let piece = other.piece(3).unwrap();
     for is_wanted in [false, true] {
-        let copied = objects.copy_when(&piece, &|| match is_wanted {
+        let copied = Vault::copy(&objects, &piece, &|| match is_wanted {
             false => Err(Error::Cancelled),
             true => Ok(()),
         });
@@ -63,7 +62,7 @@ fn all_parts_are_there_before_a_version_is_published() {
     assert!(open().piece(3).unwrap().read("state").unwrap() == long);
     // A small one, too, comes no sooner than it may.
     let small = [Region::new("state", &bytes[..100])];
-    let refused = objects.save_when(&snapshot(4, &small), &|| Err(Error::Cancelled));
+    let refused = Vault::save(&objects, &snapshot(4, &small), &|| Err(Error::Cancelled));
     assert!(matches!(refused, Err(Error::Cancelled)));
     assert_eq!(numbers(&open()), [1, 2, 3]);
 }

@@ -21,7 +21,7 @@ fn save_small(vault: &dyn Vault, from: u64, count: u64) {
 fn save(vault: &dyn Vault, version: u64) -> Result<(), Error> {
     let bytes = version.to_le_bytes();
     let regions = [Region::new("state", &bytes)];
-    vault.save(&Snapshot::new(version, &regions))
+    vault.save(&Snapshot::new(version, &regions), &|| Ok(()))
 }
 
 #[test]

@@ -26,11 +26,14 @@ fn length_of(version: u64) -> usize {
 fn save(vault: &dyn Vault, version: u64, base: Option<u64>) -> Result<(), Error> {
     let bytes = bytes_of(version, length_of(version));
     let regions = [Region::new("state", &bytes)];
-    vault.save(&Snapshot {
-        version,
-        base,
-        regions: &regions,
-    })
+    vault.save(
+        &Snapshot {
+            version,
+            base,
+            regions: &regions,
+        },
+        &|| Ok(()),
+    )
 }
 
 fn assert_right(vault: &dyn Vault, version: u64) {

@@ -19,7 +19,7 @@ fn save(vault: &dyn Vault, version: u64, byte: u8) {
     let bytes = [byte; 100];
     let regions = [Region::new("state", &bytes)];
     let snapshot = Snapshot::new(version, &regions);
-    vault.save(&snapshot).unwrap();
+    vault.save(&snapshot, &|| Ok(())).unwrap();
 }
 
 /// The first byte of each piece.

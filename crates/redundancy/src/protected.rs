@@ -322,29 +322,21 @@ impl Vault for Protected {
         self.repository.damage()
     }
 
-    fn save(&self, snapshot: &Snapshot<'_>) -> tierflow_store::Result<()> {
-        self.save_when(snapshot, &|| Ok(()))
-    }
-
-    fn save_when(&self, snapshot: &Snapshot<'_>, ready: &Ready<'_>) -> tierflow_store::Result<()> {
+    fn save(&self, snapshot: &Snapshot<'_>, ready: &Ready<'_>) -> tierflow_store::Result<()> {
         // First what could bring back the pieces that the repository gives up.
         self.store.note_truncation().map_err(remote)?;
         if self.set.tolerates == 0 {
-            return Vault::save_when(&*self.repository, snapshot, ready);
+            return Vault::save(&*self.repository, snapshot, ready);
         }
         // The version is pending before it is in the repository: it must not count as protected in between.
         let saving = self.pending.saving(snapshot.version);
-        Vault::save_when(&*self.repository, snapshot, ready)?;
+        Vault::save(&*self.repository, snapshot, ready)?;
         saving.saved();
         Ok(())
     }
 
-    fn copy(&self, piece: &Piece) -> tierflow_store::Result<()> {
-        Vault::copy(&*self.repository, piece)
-    }
-
-    fn copy_when(&self, piece: &Piece, ready: &Ready<'_>) -> tierflow_store::Result<()> {
-        Vault::copy_when(&*self.repository, piece, ready)
+    fn copy(&self, piece: &Piece, ready: &Ready<'_>) -> tierflow_store::Result<()> {
+        Vault::copy(&*self.repository, piece, ready)
     }
 
     /// Over the transport, as the directory on the node is not shared.

@@ -40,7 +40,7 @@ fn save(vault: &dyn Vault, region: Region<'_>, ready: &dyn Fn() -> Result<()>) -
         base,
         regions: &regions,
     };
-    vault.save_when(&snapshot, &|| ready())
+    vault.save(&snapshot, &|| ready())
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn a_copy_that_is_not_wanted_any_more_stops_at_its_next_block() {
     let is_stopped = move || counter.fetch_add(1, Ordering::Relaxed) > 0;
     let piece = from.piece(0).unwrap().unless(is_stopped);
     let published = AtomicUsize::new(0);
-    let copied = vault.copy_when(&piece, &|| {
+    let copied = vault.copy(&piece, &|| {
         published.fetch_add(1, Ordering::Relaxed);
         Ok(())
     });
@@ -64,7 +64,7 @@ fn a_copy_that_is_not_wanted_any_more_stops_at_its_next_block() {
     assert!(blocks < 6, "{blocks} blocks of 6");
     assert_eq!(published.load(Ordering::Relaxed), 0);
     assert!(vault.pieces().unwrap().is_empty());
-    vault.copy(&from.piece(0).unwrap()).unwrap();
+    vault.copy(&from.piece(0).unwrap(), &|| Ok(())).unwrap();
     assert_eq!(vault.pieces().unwrap().len(), 1);
 }
 

@@ -76,20 +76,12 @@ impl<V: Vault + ?Sized> Vault for Guarded<V> {
         })
     }
 
-    fn save(&self, snapshot: &Snapshot<'_>) -> Result<()> {
-        guarded("saving a version", || self.inner.save(snapshot))
+    fn save(&self, snapshot: &Snapshot<'_>, ready: &Ready<'_>) -> Result<()> {
+        guarded("saving a version", || self.inner.save(snapshot, ready))
     }
 
-    fn save_when(&self, snapshot: &Snapshot<'_>, ready: &Ready<'_>) -> Result<()> {
-        guarded("saving a version", || self.inner.save_when(snapshot, ready))
-    }
-
-    fn copy_when(&self, piece: &Piece, ready: &Ready<'_>) -> Result<()> {
-        guarded("copying a version", || self.inner.copy_when(piece, ready))
-    }
-
-    fn copy(&self, piece: &Piece) -> Result<()> {
-        guarded("copying a version", || self.inner.copy(piece))
+    fn copy(&self, piece: &Piece, ready: &Ready<'_>) -> Result<()> {
+        guarded("copying a version", || self.inner.copy(piece, ready))
     }
 
     fn remove(&self, versions: &BTreeSet<u64>) -> Result<()> {

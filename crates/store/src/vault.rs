@@ -54,38 +54,21 @@ pub trait Vault: Debug + Send + Sync {
         Vec::new()
     }
 
-    /// Keeps this rank's piece of a version; it is there to stay when this returns.
+    /// Keeps this rank's piece of a version; it is there to stay when this returns. The piece is published no sooner than `ready`
+    /// returns, which may wait for other pieces. Unless there is more to win, `ready` comes first.
     ///
     /// # Errors
-    /// [`Error::Exists`](crate::Error::Exists) for a number that a whole version has. After an error, what was there before is still there, and nothing else is.
-    fn save(&self, snapshot: &Snapshot<'_>) -> Result<()>;
-
-    /// [`save`](Self::save), published no sooner than `ready` returns, which may wait for other pieces; what that fails with
-    /// is returned. Unless there is more to win, `ready` comes first.
-    ///
-    /// # Errors
-    /// As [`save`](Self::save).
-    fn save_when(&self, snapshot: &Snapshot<'_>, ready: &Ready<'_>) -> Result<()> {
-        ready()?;
-        self.save(snapshot)
-    }
-
-    /// [`copy`](Self::copy), published no sooner than `ready` returns, as for [`save_when`](Self::save_when).
-    ///
-    /// # Errors
-    /// As [`copy`](Self::copy).
-    fn copy_when(&self, piece: &Piece, ready: &Ready<'_>) -> Result<()> {
-        ready()?;
-        self.copy(piece)
-    }
+    /// [`Error::Exists`](crate::Error::Exists) for a number that a whole version has, and the error of `ready`. After an error,
+    /// what was there before is still there, and nothing else is.
+    fn save(&self, snapshot: &Snapshot<'_>, ready: &Ready<'_>) -> Result<()>;
 
     /// Keeps a piece as another vault holds it, reading it block by block: a piece that is [cancelled](Piece::unless) meanwhile is
     /// [`Error::Cancelled`](crate::Error::Cancelled). Nothing happens if it is there already, and one of that number that is
-    /// [older](crate::Identity::is_newer_than) gives way to it.
+    /// [older](crate::Identity::is_newer_than) gives way to it. `ready` is that of [`save`](Self::save).
     ///
     /// # Errors
     /// As [`save`](Self::save), and when it cannot be read.
-    fn copy(&self, piece: &Piece) -> Result<()>;
+    fn copy(&self, piece: &Piece, ready: &Ready<'_>) -> Result<()>;
 
     /// Gives up the pieces of these versions, as far as they are there.
     ///
@@ -143,20 +126,12 @@ impl Vault for Repository {
         self.damage()
     }
 
-    fn save(&self, snapshot: &Snapshot<'_>) -> Result<()> {
-        self.save(snapshot)
-    }
-
-    fn save_when(&self, snapshot: &Snapshot<'_>, ready: &Ready<'_>) -> Result<()> {
+    fn save(&self, snapshot: &Snapshot<'_>, ready: &Ready<'_>) -> Result<()> {
         self.save_all_when(std::slice::from_ref(snapshot), ready)
     }
 
-    fn copy_when(&self, piece: &Piece, ready: &Ready<'_>) -> Result<()> {
+    fn copy(&self, piece: &Piece, ready: &Ready<'_>) -> Result<()> {
         self.copy_when(piece, ready)
-    }
-
-    fn copy(&self, piece: &Piece) -> Result<()> {
-        self.copy(piece)
     }
 
     fn remove(&self, versions: &BTreeSet<u64>) -> Result<()> {

@@ -62,7 +62,7 @@ impl Options {
         let mut builder = Engine::builder(&open(Choice::Host)?).host_cache(cache as usize);
         if let Some(directory) = self.text("node_local") {
             let limit = self.number("node_local_limit");
-            builder = builder.tier(Tier::node_local(directory, limit));
+            builder = builder.tier(Tier::node_local(directory).limit(limit));
         }
         if let Some(directory) = self.text("external") {
             builder = builder.external(directory);

@@ -149,11 +149,7 @@ impl Vault for Slow {
         self.inner.own_piece(version)
     }
 
-    fn save(&self, snapshot: &Snapshot<'_>) -> tierflow_store::Result<()> {
-        self.save_when(snapshot, &|| Ok(()))
-    }
-
-    fn save_when(&self, snapshot: &Snapshot<'_>, ready: &Ready<'_>) -> tierflow_store::Result<()> {
+    fn save(&self, snapshot: &Snapshot<'_>, ready: &Ready<'_>) -> tierflow_store::Result<()> {
         let _one_at_a_time = self.one.lock().unwrap_or_else(PoisonError::into_inner);
         let paid = || {
             let mut left = self.bytes;
@@ -165,11 +161,11 @@ impl Vault for Slow {
             }
             ready()
         };
-        Vault::save_when(&self.inner, snapshot, &paid)
+        Vault::save(&self.inner, snapshot, &paid)
     }
 
-    fn copy(&self, piece: &Piece) -> tierflow_store::Result<()> {
-        self.inner.copy(piece)
+    fn copy(&self, piece: &Piece, ready: &Ready<'_>) -> tierflow_store::Result<()> {
+        Vault::copy(&self.inner, piece, ready)
     }
 
     fn remove(&self, versions: &BTreeSet<u64>) -> tierflow_store::Result<()> {

@@ -126,10 +126,10 @@ options! {
         rust "EngineBuilder::scratch Tier::scratch Tier::scratch_over", also "Python: a list; C: colons between them",
         veloc "— its versions outlive the process: its `scratch` is `node_local`";
     storage_limit(Option<u64>) |o, v| o.storage_limit = Some(v.bytes()?);
-        Kind::Bytes, "bytes of that file, or of all of them", rust "ScratchTier::limit", veloc "— there is no such file";
+        Kind::Bytes, "bytes of that file, or of all of them", rust "Tier::limit", veloc "— there is no such file";
     scratch_checksums(Option<bool>) |o, v| o.scratch_checksums = Some(v.flag()?);
         Kind::Flag, "whether what is read from that file is compared with checksums, which it is unless this is `false`",
-        rust "ScratchTier::checksums", veloc "— there is no such file";
+        rust "Tier::checksums", veloc "— there is no such file";
     direct_io(Option<DirectIo>) |o, v| o.direct_io = Some(v.one_of(&[
             ("never", DirectIo::Never), ("measured", DirectIo::Measured), ("always", DirectIo::Always)
         ])?);
@@ -138,7 +138,7 @@ options! {
         Kind::Path, "directory of this node in which versions outlive the process",
         rust "EngineBuilder::node_local Tier::node_local", veloc "scratch";
     node_local_limit(Option<u64>) |o, v| o.node_local_limit = Some(v.bytes()?);
-        Kind::Bytes, "bytes of it; what also lies on external storage gives way", rust "Tier::node_local", veloc "scratch_limit";
+        Kind::Bytes, "bytes of it; what also lies on external storage gives way", rust "Tier::limit", veloc "scratch_limit";
     external(Option<PathBuf>) |o, v| o.external = Some(v.path()?);
         Kind::Path, "directory, such as of a parallel file system, in which versions outlive the node; or an object store: \
         `s3://bucket/prefix`, `gs://…`, `az://…`, by the credentials and addresses of the environment",

@@ -146,6 +146,9 @@ impl EngineBuilder {
 
     /// Checks the sizes and the options of durable storage.
     fn check(&self) -> Result<()> {
+        if let Some(option) = self.refused {
+            return Err(BuildError::Option { option }.into());
+        }
         let caches = [
             ("device", self.device_cache.bytes),
             ("host", self.host_cache.bytes),

@@ -44,6 +44,8 @@ pub(crate) enum AnyTier {
     Scratch(ScratchTier),
     NodeLocal(PathBuf, u64),
     External(External),
+    /// A tier that was given this option, which its kind does not have.
+    Refused(&'static str),
 }
 
 impl Tier {
@@ -62,8 +64,8 @@ impl Tier {
 
     /// A scratch file in a directory. The file has no name and ends with the engine.
     #[must_use]
-    pub fn scratch(directory: impl Into<PathBuf>) -> ScratchTier {
-        ScratchTier::new(Blocks::Directory(directory.into()))
+    pub fn scratch(directory: impl Into<PathBuf>) -> Self {
+        Self::on_blocks(Blocks::Directory(directory.into()))
     }
 
     /// A scratch file in each of these directories, on separate file systems. Each block goes to the file system that
@@ -71,27 +73,23 @@ impl Tier {
     /// fails or is full gets no more blocks. [`EngineBuilder::build`] measures the directories, which writes some 100
     /// MiB to each.
     #[must_use]
-    pub fn scratch_over<P: Into<PathBuf>>(directories: impl IntoIterator<Item = P>) -> ScratchTier {
+    pub fn scratch_over<P: Into<PathBuf>>(directories: impl IntoIterator<Item = P>) -> Self {
         let directories = directories.into_iter().map(Into::into);
-        ScratchTier::new(Blocks::Directories(directories.collect()))
+        Self::on_blocks(Blocks::Directories(directories.collect()))
     }
 
     /// Storage of your own that ends with the engine, instead of a scratch file. Its
     /// [alignment](tierflow_store::Storage::alignment) is a power of two of at most 4096 bytes.
     #[must_use]
-    pub fn storage(storage: Arc<dyn Storage>) -> ScratchTier {
-        ScratchTier::new(Blocks::Storage(storage))
+    pub fn storage(storage: Arc<dyn Storage>) -> Self {
+        Self::on_blocks(Blocks::Storage(storage))
     }
 
     /// A directory of this node, made if missing, in which versions outlive the process: the next engine on the
     /// directory finds them. One process at a time writes there for each rank.
-    ///
-    /// With a `limit` in bytes, versions that are also on external storage are removed for newer ones; without external
-    /// storage none is. Versions found only there when the engine is built are kept even beyond the limit.
     #[must_use]
-    pub fn node_local(directory: impl Into<PathBuf>, limit: impl Into<Option<u64>>) -> Self {
-        let limit = limit.into().map_or(UNLIMITED, |limit| limit.min(UNLIMITED));
-        Self(AnyTier::NodeLocal(directory.into(), limit))
+    pub fn node_local(directory: impl Into<PathBuf>) -> Self {
+        Self(AnyTier::NodeLocal(directory.into(), UNLIMITED))
     }
 
     /// A directory on external storage, or an object store by its URL: see [`EngineBuilder::external`].
@@ -104,6 +102,45 @@ impl Tier {
     #[must_use]
     pub fn vault(vault: Arc<dyn Vault>) -> Self {
         Self(AnyTier::External(External::Vault(vault)))
+    }
+
+    /// Sets the largest number of bytes on scratch storage or in the node's directory; by default, or with `None`, all that
+    /// the file system has. No other tier has a limit: [`EngineBuilder::build`] refuses it.
+    ///
+    /// In the node's directory, versions that are also on external storage are removed for newer ones; without external
+    /// storage none is. Versions found only there when the engine is built are kept even beyond the limit.
+    #[must_use]
+    pub fn limit(mut self, bytes: impl Into<Option<u64>>) -> Self {
+        let bytes = bytes.into().unwrap_or(UNLIMITED).min(UNLIMITED);
+        match &mut self.0 {
+            AnyTier::Scratch(ScratchTier { limit, .. }) | AnyTier::NodeLocal(_, limit) => {
+                *limit = bytes
+            }
+            other => *other = AnyTier::Refused("limit"),
+        }
+        self
+    }
+
+    /// Turns checksums of scratch storage on or off; by default on. With them, the engine keeps a checksum of each 64 KiB
+    /// written there, in 8 bytes of memory, and compares the bytes that it reads. If a copy does not match, it reads the copy
+    /// on the next tier; without one, restoring fails with [`Error::Damaged`]. Copies past host memory
+    /// (`EngineBuilder::direct_io`) are not compared. Tiers that outlive the engine always have checksums, and those in memory
+    /// none: [`EngineBuilder::build`] refuses the option there.
+    #[must_use]
+    pub fn checksums(mut self, are_kept: bool) -> Self {
+        match &mut self.0 {
+            AnyTier::Scratch(scratch) => scratch.is_verified = are_kept,
+            other => *other = AnyTier::Refused("checksums"),
+        }
+        self
+    }
+
+    fn on_blocks(on: Blocks) -> Self {
+        Self(AnyTier::Scratch(ScratchTier {
+            on,
+            limit: UNLIMITED,
+            is_verified: true,
+        }))
     }
 }
 
@@ -121,6 +158,7 @@ impl EngineBuilder {
                 self.node_local_limit = limit;
             }
             AnyTier::External(external) => self.lasting.external = Some(external),
+            AnyTier::Refused(option) => self.refused = Some(option),
         }
         self
     }
@@ -196,9 +234,9 @@ impl From<MemoryCache<HostOptions>> for Tier {
     }
 }
 
-/// Storage that ends with the engine, as a tier: see [`Tier::scratch`] and [`Tier::storage`].
+/// Storage that ends with the engine, as a tier.
 #[derive(Debug, Clone)]
-pub struct ScratchTier {
+pub(crate) struct ScratchTier {
     pub(super) on: Blocks,
     pub(super) limit: u64,
     is_verified: bool,
@@ -213,31 +251,6 @@ pub(super) enum Blocks {
 }
 
 impl ScratchTier {
-    pub(super) fn new(on: Blocks) -> Self {
-        Self {
-            on,
-            limit: UNLIMITED,
-            is_verified: true,
-        }
-    }
-
-    /// Turns checksums on or off; by default on. With them, the engine keeps a checksum of each 64 KiB written there,
-    /// in 8 bytes of memory, and compares the bytes that it reads. If a copy does not match, it reads the copy on the
-    /// next tier; without one, restoring fails with [`Error::Damaged`]. Copies past host memory
-    /// (`EngineBuilder::direct_io`) are not compared.
-    #[must_use]
-    pub fn checksums(mut self, are_kept: bool) -> Self {
-        self.is_verified = are_kept;
-        self
-    }
-
-    /// Sets the largest number of bytes there; by default all that the file system has.
-    #[must_use]
-    pub fn limit(mut self, bytes: u64) -> Self {
-        self.limit = bytes.min(UNLIMITED);
-        self
-    }
-
     /// Opens the storage. Returns it with its largest number of bytes.
     pub(super) fn open(&self) -> Result<(Arc<dyn Storage>, u64)> {
         let (storage, limit) = self.open_blocks()?;
@@ -275,10 +288,4 @@ fn aligned(storage: &Arc<dyn Storage>) -> Result<Arc<dyn Storage>> {
         most: ALIGNMENT,
     }
     .into())
-}
-
-impl From<ScratchTier> for Tier {
-    fn from(scratch: ScratchTier) -> Self {
-        Self(AnyTier::Scratch(scratch))
-    }
 }

@@ -60,6 +60,14 @@ pub enum BuildError {
         /// The largest possible alignment, in bytes.
         most: u64,
     },
+    /// A tier was given an option that its kind does not have.
+    #[error(
+        "a tier was given the option {option}, which its kind does not have: leave it out there"
+    )]
+    Option {
+        /// The method of [`Tier`](crate::Tier).
+        option: &'static str,
+    },
     /// Several scratch directories cannot be used as one tier.
     #[error(transparent)]
     Scratch(PartError),

@@ -209,7 +209,7 @@ impl DurableTier {
             regions,
         };
         let ready = || self.turn(version, stop);
-        self.put(version, || self.vault.save_when(&snapshot, &ready))?;
+        self.put(version, || self.vault.save(&snapshot, &ready))?;
         self.settings.first.has_written();
         Ok(())
     }
@@ -224,7 +224,7 @@ impl DurableTier {
             stopped.is_set()
         });
         let ready = || self.turn(version, stop);
-        self.put(version, || self.vault.copy_when(&piece, &ready))
+        self.put(version, || self.vault.copy(&piece, &ready))
     }
 
     /// A number that grows with the bytes that get here.

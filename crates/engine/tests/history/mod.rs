@@ -7,10 +7,13 @@
 )]
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierflow_device::{Choice, Device, open};
-use tierflow_engine::{Engine, Region, RegionMut, Result, Version};
-use tierflow_store::{Options, Repository};
+use tierflow_engine::{
+    CompressionMetrics, Engine, EngineBuilder, Flush, Region, RegionMut, Result, Tier, Version,
+};
+use tierflow_store::{Faults, Faulty, Options, Repository, Scratch};
 
 /// Bytes that differ nearly everywhere from those of any other seed.
 pub(crate) fn content(seed: u64, length: usize) -> Vec<u8> {
@@ -21,6 +24,27 @@ pub(crate) fn content(seed: u64, length: usize) -> Vec<u8> {
 
 pub(crate) fn host() -> Device {
     open(Choice::Host).unwrap()
+}
+
+/// Room for two checkpoints of so many bytes, for four, and for all.
+pub(crate) fn caches(directory: &Path, size: usize) -> EngineBuilder {
+    Engine::builder(&host())
+        .device_cache(2 * size)
+        .host_cache(4 * size)
+        .scratch(directory)
+        .flush(Flush::Eager)
+}
+
+/// A scratch file that fails on demand.
+pub(crate) fn faulty(directory: &Path) -> (Arc<Faults>, Tier) {
+    let faults = Arc::<Faults>::default();
+    let scratch = Scratch::open(directory).unwrap();
+    let storage = Faulty::new(scratch, Arc::clone(&faults));
+    (faults, Tier::storage(Arc::new(storage)))
+}
+
+pub(crate) fn compression(engine: &Engine) -> CompressionMetrics {
+    engine.metrics().compression.unwrap()
 }
 
 /// Checkpoints these bytes of host memory as a version.

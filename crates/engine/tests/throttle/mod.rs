@@ -94,25 +94,17 @@ impl Vault for Slow {
         self.inner.own_piece(version)
     }
 
-    fn save(&self, snapshot: &Snapshot<'_>) -> Result<()> {
-        self.inner.save(snapshot)
-    }
-
-    fn save_when(&self, snapshot: &Snapshot<'_>, ready: &Ready<'_>) -> Result<()> {
+    fn save(&self, snapshot: &Snapshot<'_>, ready: &Ready<'_>) -> Result<()> {
         let paid = || {
             ready()?;
             self.pay(snapshot.version, ready)
         };
-        Vault::save_when(&self.inner, snapshot, &paid)
+        Vault::save(&self.inner, snapshot, &paid)
     }
 
-    fn copy(&self, piece: &Piece) -> Result<()> {
-        self.inner.copy(piece)
-    }
-
-    fn copy_when(&self, piece: &Piece, ready: &Ready<'_>) -> Result<()> {
+    fn copy(&self, piece: &Piece, ready: &Ready<'_>) -> Result<()> {
         self.pay(piece.version(), &|| piece.go_on())?;
-        Vault::copy_when(&self.inner, piece, ready)
+        Vault::copy(&self.inner, piece, ready)
     }
 
     fn remove(&self, versions: &BTreeSet<u64>) -> Result<()> {

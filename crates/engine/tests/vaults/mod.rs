@@ -62,22 +62,14 @@ impl<W: Watch> Vault for Watched<W> {
         self.directory.own_piece(version)
     }
 
-    fn save(&self, snapshot: &Snapshot<'_>) -> Result<()> {
-        self.save_when(snapshot, &|| Ok(()))
-    }
-
-    fn save_when(&self, snapshot: &Snapshot<'_>, ready: &Ready<'_>) -> Result<()> {
+    fn save(&self, snapshot: &Snapshot<'_>, ready: &Ready<'_>) -> Result<()> {
         self.meet(Call::Save(snapshot.version))?;
-        let saved = self.directory.save_when(snapshot, ready);
+        let saved = Vault::save(&self.directory, snapshot, ready);
         self.meet(Call::Saved(snapshot.version, &saved))?;
         saved
     }
 
-    fn copy(&self, piece: &Piece) -> Result<()> {
-        self.copy_when(piece, &|| Ok(()))
-    }
-
-    fn copy_when(&self, piece: &Piece, ready: &Ready<'_>) -> Result<()> {
+    fn copy(&self, piece: &Piece, ready: &Ready<'_>) -> Result<()> {
         self.meet(Call::Copy(piece))?;
         ready()?;
         self.directory.copy(piece)

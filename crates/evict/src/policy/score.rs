@@ -1,5 +1,4 @@
-use super::windows::{Edge, best_window};
-use crate::candidates::Border;
+use super::windows::best_window;
 use crate::{Candidates, Policy, Window};
 
 /// Gap-aware look-ahead eviction by scores: Algorithm 1 of HPDC'23 (§4.2), in O(N).
@@ -27,12 +26,6 @@ use crate::{Candidates, Policy, Window};
 /// many near copies beat one far copy; a window may begin with a copy whose bytes are not needed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Score;
-
-impl Edge for Border {
-    fn offset(&self) -> u64 {
-        self.offset
-    }
-}
 
 impl Policy for Score {
     fn choose_victims(&mut self, candidates: &Candidates, size: u64) -> Option<Window> {
@@ -63,9 +56,5 @@ impl Policy for Score {
             })
         })?;
         candidates.window(first, last)
-    }
-
-    fn name(&self) -> &'static str {
-        "score"
     }
 }

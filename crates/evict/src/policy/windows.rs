@@ -1,10 +1,6 @@
 use core::array::from_fn;
 
-/// A border between two fragments, as the search for windows needs it.
-pub(super) trait Edge {
-    /// Bytes from the start of the cache.
-    fn offset(&self) -> u64;
-}
+use crate::candidates::Border;
 
 /// Returns the best window of at least `size` bytes as the indices of its first and last border: the one with the
 /// smallest `key`, then the lowest offset. `None` if no window has a key below `worst`. O(N).
@@ -12,19 +8,19 @@ pub(super) trait Edge {
 /// For every fragment, the shortest window that starts there and is large enough is looked at. `key` gets its two
 /// borders. Every window calls it, so it should not branch.
 #[inline(always)]
-pub(super) fn best_window<E: Edge, K: Ord + Copy>(
-    borders: &[E],
+pub(super) fn best_window<K: Ord + Copy>(
+    borders: &[Border],
     size: u64,
     worst: K,
-    key: impl Fn(&E, &E) -> K,
+    key: impl Fn(&Border, &Border) -> K,
 ) -> Option<(usize, usize)> {
     let fragments = borders.len().saturating_sub(1);
     if is_each_enough(borders, size) {
         return best_fragment(borders, size, worst, key);
     }
     let first_end = |first: usize| {
-        let target = borders[first].offset() + size;
-        borders.partition_point(|border| border.offset() < target)
+        let target = borders[first].offset + size;
+        borders.partition_point(|border| border.offset < target)
     };
 
     // Per lane: the borders from the end of the last window on, the best key so far, and the start of its window,
@@ -38,7 +34,7 @@ pub(super) fn best_window<E: Edge, K: Ord + Copy>(
     for step in 0..share {
         for lane in 0..LANES {
             let left = &starts[lane][step];
-            let Some(right) = reach(&mut ends[lane], left.offset() + size) else {
+            let Some(right) = reach(&mut ends[lane], left.offset + size) else {
                 continue;
             };
             let key = key(left, right);
@@ -62,27 +58,27 @@ pub(super) fn best_window<E: Edge, K: Ord + Copy>(
 
 /// Returns true if every fragment except perhaps the last is large enough by itself, as when all copies have one size.
 #[inline(always)]
-fn is_each_enough<E: Edge>(borders: &[E], size: u64) -> bool {
+fn is_each_enough(borders: &[Border], size: u64) -> bool {
     let Some((_, but_last)) = borders.split_last() else {
         return false;
     };
     but_last
         .windows(2)
-        .all(|sides| sides[1].offset() - sides[0].offset() >= size)
+        .all(|sides| sides[1].offset - sides[0].offset >= size)
 }
 
 /// Returns the best window if each window is one fragment.
 #[inline(always)]
-fn best_fragment<E: Edge, K: Ord + Copy>(
-    borders: &[E],
+fn best_fragment<K: Ord + Copy>(
+    borders: &[Border],
     size: u64,
     worst: K,
-    key: impl Fn(&E, &E) -> K,
+    key: impl Fn(&Border, &Border) -> K,
 ) -> Option<(usize, usize)> {
     let (mut least, mut best) = (worst, 0);
     for (first, sides) in borders.windows(2).enumerate() {
         let key = key(&sides[0], &sides[1]);
-        if key < least && sides[1].offset() - sides[0].offset() >= size {
+        if key < least && sides[1].offset - sides[0].offset >= size {
             (least, best) = (key, first);
         }
     }
@@ -101,15 +97,15 @@ const LANES: usize = 4;
 /// Counting over the next three borders decides this without a branch. Where sizes differ, the processor would
 /// mispredict a branch every other time.
 #[inline(always)]
-fn reach<'a, E: Edge>(ends: &mut &'a [E], target: u64) -> Option<&'a E> {
+fn reach<'a>(ends: &mut &'a [Border], target: u64) -> Option<&'a Border> {
     while let Some(next) = ends.first_chunk::<4>() {
         let [a, b, c, _] = next;
-        let short = usize::from(a.offset() < target)
-            + usize::from(b.offset() < target)
-            + usize::from(c.offset() < target);
+        let short = usize::from(a.offset < target)
+            + usize::from(b.offset < target)
+            + usize::from(c.offset < target);
         *ends = &ends[short..];
         let end = &next[short & 3];
-        if end.offset() >= target {
+        if end.offset >= target {
             return Some(end);
         }
     }
@@ -122,8 +118,8 @@ fn reach<'a, E: Edge>(ends: &mut &'a [E], target: u64) -> Option<&'a E> {
 /// small.
 #[cold]
 #[inline(never)]
-fn count_short<E: Edge>(ends: &[E], target: u64) -> usize {
+fn count_short(ends: &[Border], target: u64) -> usize {
     ends.iter()
-        .take_while(|border| border.offset() < target)
+        .take_while(|border| border.offset < target)
         .count()
 }

@@ -138,14 +138,10 @@ impl Ledger {
 
     /// Returns all that an eviction policy may know of a version in one run.
     fn expected(&self, version: Version, evictable_in: Option<u64>) -> Expected {
-        let record = self.records.get(&version);
-        let written = record.map_or(0, |record| record.written);
         let distance = self.hints.distance(version);
         Expected {
             evictable_in,
             distance: distance.map_or(Distance::Unhinted, Distance::At),
-            written,
-            used: record.and_then(|record| record.read).unwrap_or(written),
         }
     }
 

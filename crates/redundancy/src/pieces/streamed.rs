@@ -210,7 +210,7 @@ impl<'s> RepositorySink<'s> {
             let copied = Piece::elsewhere(BufferSource(Arc::clone(&theirs)), name, 1, None);
             let copied = copied.and_then(|piece| {
                 theirs.drop_head(piece.head());
-                Vault::copy_when(repository, &piece, &|| theirs.wait_for_decision())
+                Vault::copy(repository, &piece, &|| theirs.wait_for_decision())
             });
             theirs.close();
             copied

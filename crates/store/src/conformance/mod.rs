@@ -145,7 +145,7 @@ pub fn vault(open: &dyn Fn() -> Box<dyn Vault>) {
 
 fn save(vault: &dyn Vault, version: u64, bytes: &[u8]) -> Result<()> {
     let regions = [Region::new("state", bytes)];
-    vault.save(&Snapshot::new(version, &regions))
+    vault.save(&Snapshot::new(version, &regions), &|| Ok(()))
 }
 
 fn assert_kept(vault: &dyn Vault, version: u64, expected: &[u8]) {
@@ -182,7 +182,9 @@ fn gives_a_number_once(open: &dyn Fn() -> Box<dyn Vault>, version: u64, length: 
     assert!(saved.is_ok(), "version {version} was not saved: {saved:?}");
     assert_refused(&*writer);
     // A copy of the piece that is there is none too many.
-    let copied = writer.piece(version).and_then(|piece| writer.copy(&piece));
+    let copied = writer
+        .piece(version)
+        .and_then(|piece| writer.copy(&piece, &|| Ok(())));
     assert!(copied.is_ok(), "{copied:?}");
     drop(writer);
     let writer = open();
