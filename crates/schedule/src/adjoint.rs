@@ -75,7 +75,7 @@ pub struct RunTimes {
     pub backward: Duration,
     /// Bytes of the states that were stored.
     pub stored: u64,
-    /// Time for which states were stored and brought back.
+    /// Time for which states were stored, hinted and brought back.
     pub blocked: Duration,
     /// The time that was expected when the sweep ended: the sweep's, and that of the reversal with the rates of the sweep.
     pub expected: Option<Duration>,
@@ -201,9 +201,7 @@ fn beside<A: Adjoint>(
         std::thread::scope(|scope| {
             let sent = scope.spawn(|| engine.wait());
             let (start, mut done) = (Instant::now(), 0);
-            while done < least
-                || !sent.is_finished()
-                || start.elapsed() < Duration::from_millis(33)
+            while done < least || !sent.is_finished() || start.elapsed() < Duration::from_millis(33)
             {
                 work(computation)?;
                 done += 1;
@@ -462,7 +460,10 @@ impl<A: Adjoint> Run<'_, A> {
 
     /// Hints the restores of the gap that is reversed next before all others, if its reversal stores states.
     fn hint_gap(&mut self, schedule: &Schedule) -> Result<(), A::Error> {
-        let gap = schedule.ahead().take_while(|action| !self.is_last_of_gap(*action));
+        let start = Instant::now();
+        let gap = schedule
+            .ahead()
+            .take_while(|action| !self.is_last_of_gap(*action));
         let count = saves(gap);
         if count == 0 {
             return Ok(());
@@ -473,9 +474,14 @@ impl<A: Adjoint> Run<'_, A> {
         self.first_of_gaps = self.first_of_gaps.min(self.numbers.start);
         let (mut versions, mut numbers) = (self.versions.clone(), self.numbers.clone());
         let mut gap = Vec::new();
-        for action in schedule.ahead().take_while(|action| !self.is_last_of_gap(*action)) {
+        for action in schedule
+            .ahead()
+            .take_while(|action| !self.is_last_of_gap(*action))
+        {
             match action {
-                Action::Save { step, .. } => versions.extend(numbers.next().map(|version| (step, version))),
+                Action::Save { step, .. } => {
+                    versions.extend(numbers.next().map(|version| (step, version)))
+                }
                 Action::Restart { step } => gap.extend(versions.get(&step)),
                 _ => {}
             }
@@ -483,7 +489,9 @@ impl<A: Adjoint> Run<'_, A> {
         let of_sweep = gap.iter().filter(|&&version| version < self.first_of_gaps);
         self.hinted.drain(..of_sweep.count().min(self.hinted.len()));
         self.gap = gap;
-        self.engine.hint(self.gap.iter().chain(&self.hinted).copied());
+        self.engine
+            .hint(self.gap.iter().chain(&self.hinted).copied());
+        self.times.blocked += start.elapsed();
         Ok(())
     }
 
