@@ -53,6 +53,7 @@ fn methods(element: Element) -> Vec<Method> {
         Planes::with(Predictor::Previous).into(),
     ];
     if matches!(element, Element::F32 | Element::F64) {
+        methods.push(Planes::with(Predictor::Polynomial).into());
         for bound in [
             Bound::Absolute(1e-3),
             Bound::Absolute(1e-30),

@@ -1,4 +1,4 @@
-//! Containers written in format 1 stay readable, and equal those written now.
+//! Containers written in formats 1 and 2 stay readable, and equal those written now.
 //!
 //! `TIERFLOW_WRITE_GOLDEN=1` writes missing files, and never replaces one.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
@@ -41,6 +41,12 @@ fn cases() -> Vec<(String, Method, Element, Vec<u8>)> {
             ));
         }
         if matches!(element, Element::F32 | Element::F64) {
+            cases.push((
+                format!("{element:?}-polynomial"),
+                Planes::with(Predictor::Polynomial).into(),
+                element,
+                bytes.clone(),
+            ));
             for (name, bound) in [
                 ("absolute", Bound::Absolute(1e-4)),
                 ("relative", Bound::Relative(1e-3)),

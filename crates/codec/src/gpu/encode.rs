@@ -138,10 +138,6 @@ impl Encoder {
         }
         let pass = Encode {
             header,
-            predictor: match method {
-                Method::Planes(planes) => planes.predictor(),
-                Method::Bounded(_) => Default::default(),
-            },
             share: match method {
                 Method::Bounded(bounded) => match bounded.bound() {
                     Bound::Relative(share) => share,

@@ -122,6 +122,7 @@ pub fn codecs(element: Element) -> Vec<Box<dyn Codec>> {
         Box::new(Planes::with(Predictor::Previous)),
     ];
     if matches!(element, Element::F32 | Element::F64) {
+        codecs.push(Box::new(Planes::with(Predictor::Polynomial)));
         for bound in [
             Bound::Absolute(1e-3),
             Bound::Absolute(1e-30),
