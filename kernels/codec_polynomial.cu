@@ -128,10 +128,10 @@ __device__ inline void encode(const unsigned char* data, State* state, const Con
         const bool has_lane = lane < S::LANES;
         T before[ORDERS] = {};
 
-        // The order that makes a group of each lane shortest.
+        // The order that makes a group of every second lane shortest.
         uint32_t below[ORDERS] = {};
-        if (has_lane) {
-            const uint32_t start = lane % GROUPS * GROUP;
+        if (has_lane && lane % 2 == 0) {
+            const uint32_t start = lane / 2 % GROUPS * GROUP;
             for (uint32_t at = start < ORDERS ? 0 : start - ORDERS; at < start; ++at) advance(before, own[at]);
             for (uint32_t at = start; at < start + GROUP; ++at) {
                 const T value = own[at];

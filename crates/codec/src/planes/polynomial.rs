@@ -210,12 +210,13 @@ fn differences<F: Real, const ORDER: usize>(lane: &[F::Bits], start: usize, out:
     }
 }
 
-/// The bits below the highest one of a sample: of a group of each lane.
+/// The bits below the highest one of a sample: of a group of every second lane.
 fn sampled<F: Real, const ORDER: usize>(values: &[F::Bits]) -> u32 {
     let mut out = [F::Bits::default(); GROUP];
     let mut bits = 0;
-    for (n, lane) in values.chunks_exact(LANE).enumerate() {
-        differences::<F, ORDER>(lane, n % (LANE / GROUP) * GROUP, &mut out);
+    for (n, lanes) in values.chunks_exact(2 * LANE).enumerate() {
+        let start = n % (LANE / GROUP) * GROUP;
+        differences::<F, ORDER>(&lanes[..LANE], start, &mut out);
         bits += out
             .iter()
             .map(|difference| F::below(*difference))
@@ -260,7 +261,8 @@ impl<F: Real> BlockEncoder for PolynomialCoder<F> {
         // Values that are not there are as expected.
         stored[count..].fill(F::Bits::default());
 
-        let mut counts = [[0; CLASSES]; 2];
+        // Several, so that a count seldom waits for the one before.
+        let mut counts = [[0; CLASSES]; 4];
         let mut masks = [0_u8; LANES / 2];
         let mut classes = [0; LANES * LANE];
         for (n, (group, classes)) in stored
@@ -278,10 +280,11 @@ impl<F: Real> BlockEncoder for PolynomialCoder<F> {
             for (n, (difference, of)) in group.iter().zip(classes).enumerate() {
                 let class = class((*difference).into());
                 *of = class as u8;
-                counts[n % 2][class] += 1;
+                counts[n % 4][class] += 1;
             }
         }
-        let counts: [u32; CLASSES] = std::array::from_fn(|n| counts[0][n] + counts[1][n]);
+        let counts: [u32; CLASSES] =
+            std::array::from_fn(|n| counts.iter().map(|counts| counts[n]).sum());
         let lengths = prefix::lengths(&counts);
         let below = |class: usize| class.saturating_sub(1) as u32;
         let bits: u32 = (0..CLASSES)
@@ -313,6 +316,16 @@ impl<F: Real> BlockEncoder for PolynomialCoder<F> {
         }
         let mut lanes_at = lengths_at + F::LENGTH_BYTES;
         let codes = prefix::codes(&lengths);
+        // Has as many entries as seven bits count, so that the loop below checks no bounds.
+        let of_class: [Class; 128] = std::array::from_fn(|class| match codes.get(class) {
+            Some(code) => Class {
+                code: u64::from(*code),
+                length: u32::from(lengths[class]),
+                below: below(class),
+                mask: !(u64::MAX << below(class)),
+            },
+            None => Class::default(),
+        });
         // Room for a word behind the last bit.
         out.resize(start + header + bits.div_ceil(8) as usize + 16, 0);
         let mut writer = BitWriter {
@@ -339,19 +352,10 @@ impl<F: Real> BlockEncoder for PolynomialCoder<F> {
                 if mask >> n & 1 == 0 {
                     continue;
                 }
-                for (difference, class) in group.iter().zip(classes) {
-                    let class = usize::from(*class) % CLASSES;
-                    let below = class.saturating_sub(1) as u32;
-                    let low: u64 = (*difference).into() & !(u64::MAX << below);
-                    if F::BYTES == 4 {
-                        let length = u32::from(lengths[class]);
-                        writer.push(u64::from(codes[class]) | low << length, length + below);
-                    } else {
-                        writer.push(u64::from(codes[class]), u32::from(lengths[class]));
-                        writer.push(low & 0xFFFF_FFFF, below.min(32));
-                        writer.push(low >> 32, below.saturating_sub(32));
-                    }
-                }
+                let coded = group.iter().zip(classes).map(|(difference, class)| {
+                    of_class[usize::from(*class) % of_class.len()].code((*difference).into())
+                });
+                writer.push_all::<F>(coded);
             }
             let bits = writer.written(start + header) - from;
             writer.out[lanes_at..][..2].copy_from_slice(&(bits as u16).to_le_bytes());
@@ -369,6 +373,23 @@ const fn header_bytes<F: Real>(lanes: usize) -> usize {
     ORDER_BYTES + F::MASK_BYTES + F::LENGTH_BYTES + (2 * lanes).next_multiple_of(4)
 }
 
+/// How the differences of a class are stored.
+#[derive(Clone, Copy, Default)]
+struct Class {
+    code: u64,
+    length: u32,
+    below: u32,
+    mask: u64,
+}
+
+impl Class {
+    /// The bits below the highest one, the code and the length of both.
+    #[inline(always)]
+    const fn code(&self, difference: u64) -> (u64, Self) {
+        (difference & self.mask, *self)
+    }
+}
+
 /// Writes bits, the lowest first.
 struct BitWriter<'a> {
     out: &'a mut [u8],
@@ -378,17 +399,47 @@ struct BitWriter<'a> {
 }
 
 impl BitWriter<'_> {
+    /// Appends codes, each with the bits below the highest one.
+    #[inline(always)]
+    fn push_all<F: Real>(&mut self, mut coded: impl ExactSizeIterator<Item = (u64, Class)>) {
+        while let (Some((low, class)), other) = (coded.next(), coded.next()) {
+            if F::BYTES == 4 {
+                // Two are joined before they wait for those before them.
+                let (first, length) =
+                    (class.code | low << class.length, class.length + class.below);
+                let (low, class) = other.unwrap_or_default();
+                let (second, other) =
+                    (class.code | low << class.length, class.length + class.below);
+                if length + other <= 56 {
+                    self.push(first | second << length, length + other);
+                } else {
+                    self.push(first, length);
+                    self.push(second, other);
+                }
+            } else {
+                for (low, class) in [Some((low, class)), other].into_iter().flatten() {
+                    self.push(class.code, class.length);
+                    self.push(low & 0xFFFF_FFFF, class.below.min(32));
+                    self.push(low >> 32, class.below.saturating_sub(32));
+                }
+            }
+        }
+    }
+
     /// Appends up to 56 bits.
     #[inline(always)]
     fn push(&mut self, value: u64, bits: u32) {
         self.word |= value << self.bits;
         self.bits += bits;
-        if let Some(bytes) = self.out[self.at..].first_chunk_mut() {
+        if let Some(bytes) = self
+            .out
+            .get_mut(self.at..)
+            .and_then(|out| out.first_chunk_mut())
+        {
             *bytes = self.word.to_le_bytes();
         }
-        let whole = self.bits / 8;
-        self.at += whole as usize;
-        self.word >>= 8 * whole;
+        self.at += (self.bits / 8) as usize;
+        self.word >>= self.bits & !7;
         self.bits %= 8;
     }
 
@@ -459,42 +510,80 @@ impl<F: Real> BlockDecoder for PolynomialCoder<F> {
         padded[..bits.len()].copy_from_slice(bits);
 
         let mut differences = [F::Bits::default(); LANES * LANE];
-        let mut at = 0;
-        let mut ends = of_lanes.iter();
-        for lane in 0..lanes {
-            if mask(lane) == 0 {
-                continue;
-            }
-            let start = at;
-            let out = &mut differences[lane * LANE..][..LANE];
-            for (n, group) in out.chunks_exact_mut(GROUP).enumerate() {
-                if mask(lane) >> n & 1 == 0 {
-                    continue;
+        let differences = &mut differences[..F::VALUES];
+        let mut ends = of_lanes[..used]
+            .iter()
+            .map(|bits| usize::from(u16::from_le_bytes(*bits)));
+        let mut at = [0; AT_ONCE];
+        let mut end = 0;
+        for (first, differences) in (0..lanes)
+            .step_by(SIDE)
+            .zip(differences.chunks_exact_mut(SIDE * LANE))
+        {
+            for first_at_once in (0..SIDE).step_by(AT_ONCE) {
+                let mut all = GROUPS_MASK;
+                let mut to = [0; AT_ONCE];
+                for n in 0..AT_ONCE {
+                    let mask = mask(first + first_at_once + n);
+                    at[n] = end;
+                    all &= mask;
+                    end += if mask == 0 {
+                        0
+                    } else {
+                        ends.next().unwrap_or_default()
+                    };
+                    to[n] = end;
                 }
-                for difference in group {
-                    let (found, bits) = next(&padded, at, &table);
-                    *difference = F::narrow(found);
-                    at += bits as usize;
+                if all == GROUPS_MASK {
+                    // Side by side, as each code waits for the one before in its lane.
+                    for row in differences.chunks_exact_mut(SIDE) {
+                        for (stored, at) in row[first_at_once..].iter_mut().zip(&mut at) {
+                            let (found, bits) = next::<F>(&padded, *at, &table);
+                            *stored = F::narrow(found);
+                            *at += bits as usize;
+                        }
+                    }
+                } else {
+                    for (n, at) in at.iter_mut().enumerate() {
+                        let lane = first_at_once + n;
+                        let mask = mask(first + lane);
+                        for (group, rows) in differences.chunks_exact_mut(SIDE * GROUP).enumerate()
+                        {
+                            if mask >> group & 1 == 0 {
+                                continue;
+                            }
+                            for row in rows.chunks_exact_mut(SIDE) {
+                                let (found, bits) = next::<F>(&padded, *at, &table);
+                                row[lane] = F::narrow(found);
+                                *at += bits as usize;
+                            }
+                        }
+                    }
                 }
-            }
-            let bits = ends
-                .next()
-                .map_or(0, |bits| usize::from(u16::from_le_bytes(*bits)));
-            if at - start != bits {
-                return Err("a lane is not as long as its codes");
+                if at != to {
+                    return Err("a lane is not as long as its codes");
+                }
             }
         }
-        with_order!(order, restore::<F>(&differences[..F::VALUES], values));
+        with_order!(order, restore::<F>(differences, values));
         Ok(())
     }
 }
 
+/// Lanes that are restored side by side. Their differences lie together.
+const SIDE: usize = 8;
+/// Lanes whose bits are read side by side.
+const AT_ONCE: usize = 4;
+/// The mask of a lane that has all groups.
+const GROUPS_MASK: u8 = (1 << (LANE / GROUP)) - 1;
+
 /// Returns the difference at a bit, and the number of its bits.
 #[inline(always)]
-fn next(bits: &[u8], at: usize, table: &prefix::Table) -> (u64, u32) {
+fn next<F: Real>(bits: &[u8], at: usize, table: &prefix::Table) -> (u64, u32) {
     let word = |at: usize| {
-        let bytes = bits[at / 8..]
-            .first_chunk()
+        let bytes = bits
+            .get(at / 8..)
+            .and_then(|bits| bits.first_chunk())
             .map_or(0, |bytes| u64::from_le_bytes(*bytes));
         bytes >> (at % 8)
     };
@@ -504,7 +593,7 @@ fn next(bits: &[u8], at: usize, table: &prefix::Table) -> (u64, u32) {
     let below = u32::from(class).saturating_sub(1);
     // 57 bits at least are ahead.
     let mut low = ahead >> length;
-    if below + length > 57 {
+    if F::BYTES > 4 && below + length > 57 {
         low = (low & 0xFFFF_FFFF) | word(at + length as usize + 32) << 32;
     }
     let low = low & !(u64::MAX << below);
@@ -514,8 +603,6 @@ fn next(bits: &[u8], at: usize, table: &prefix::Table) -> (u64, u32) {
 
 /// Writes the values that the differences stand for.
 fn restore<F: Real, const ORDER: usize>(differences: &[F::Bits], values: &mut [u8]) {
-    /// Lanes that are restored side by side.
-    const SIDE: usize = 8;
     let lanes_bytes = LANE * F::BYTES;
     for (differences, values) in differences
         .chunks_exact(SIDE * LANE)
@@ -523,7 +610,7 @@ fn restore<F: Real, const ORDER: usize>(differences: &[F::Bits], values: &mut [u
     {
         let mut out = [F::Bits::default(); SIDE * LANE];
         let mut before = [[F::Bits::default(); SIDE]; ORDERS];
-        for at in 0..LANE {
+        for (at, row) in differences.chunks_exact(SIDE).enumerate() {
             let mut now = [F::Bits::default(); SIDE];
             for (side, now) in now.iter_mut().enumerate() {
                 let before: [F::Bits; ORDERS] = std::array::from_fn(|n| before[n][side]);
@@ -536,7 +623,7 @@ fn restore<F: Real, const ORDER: usize>(differences: &[F::Bits], values: &mut [u
                     4 => F::expected::<4>(before),
                     _ => F::expected::<5>(before),
                 };
-                *now = F::value(differences[side * LANE + at], expected);
+                *now = F::value(row[side], expected);
             }
             for (side, now) in now.iter().enumerate() {
                 out[side * LANE + at] = *now;
