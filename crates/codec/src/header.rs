@@ -12,7 +12,7 @@ pub(crate) const ALIGNMENT: usize = 16;
 pub(crate) const TAIL_AT: usize = 40;
 
 const MAGIC: [u8; 8] = *b"tfcodec\0";
-/// The newest format. Format 2 has blocks of polynomials, and is written for these alone.
+/// The newest format. Format 2 has polynomials and pointwise bounds, and is written for these alone.
 const FORMAT: u8 = 2;
 
 /// The codec of a container. Its number is stored, and never given to another codec.
@@ -57,13 +57,15 @@ pub struct Header {
     pub codec: CodecId,
     /// The type of the input's values.
     pub element: Element,
-    /// The codec's parameter: the number of [`Planes`](crate::Planes)' predictor.
+    /// The codec's parameter: the number of [`Planes`](crate::Planes)' predictor; 1 if [`Bounded`](crate::Bounded) has a
+    /// pointwise bound.
     pub(crate) parameter: u8,
     /// Bytes of the input.
     pub raw_bytes: u64,
     /// Bytes of the container, this header included.
     pub stored_bytes: u64,
-    /// The largest difference between a value and its decoded form; 0 if the codec is lossless.
+    /// The largest difference between a value and its decoded form, or if [`is_pointwise`](Self::is_pointwise) its share of the
+    /// value; 0 if the codec is lossless.
     pub bound: f64,
 }
 
@@ -116,10 +118,11 @@ impl Header {
                 takes && header.bound == 0.0
             }
             CodecId::Bounded => {
-                header.parameter == 0
+                let most = if header.is_pointwise() { 1.0 } else { f64::MAX };
+                header.parameter <= 1
                     && matches!(element, Element::F32 | Element::F64)
                     && header.bound > 0.0
-                    && header.bound.is_finite()
+                    && header.bound <= most
             }
             CodecId::NvcompLz4 | CodecId::NvcompZstd => {
                 header.parameter == 0 && header.bound == 0.0
@@ -194,9 +197,14 @@ impl Header {
 
     const fn format(&self) -> u8 {
         match (self.codec, self.parameter) {
-            (CodecId::Planes, 2) => 2,
+            (CodecId::Planes, 2) | (CodecId::Bounded, 1) => 2,
             _ => 1,
         }
+    }
+
+    /// Returns true if the bound is a share of each value.
+    pub const fn is_pointwise(&self) -> bool {
+        matches!(self.codec, CodecId::Bounded) && self.parameter == 1
     }
 
     /// Bytes of the input divided by those of the container.

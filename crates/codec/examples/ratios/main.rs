@@ -69,8 +69,18 @@ fn main() -> Result<()> {
         if has_others {
             for other in others::ALL {
                 let stored = (other.encode)(input)?;
-                let rates = [median(|| (other.encode)(input)), median(|| (other.decode)(input, &stored))];
-                print(input, other.name, stored.len(), "CPU", rates, input.bytes.len());
+                let rates = [
+                    median(|| (other.encode)(input)),
+                    median(|| (other.decode)(input, &stored)),
+                ];
+                print(
+                    input,
+                    other.name,
+                    stored.len(),
+                    "CPU",
+                    rates,
+                    input.bytes.len(),
+                );
             }
         }
     }
@@ -148,7 +158,14 @@ fn row(input: &Field, method: &Method, on_gpu: Option<&mut gpu::Bench>) -> Resul
 }
 
 /// Prints a line. The times are those of `bytes` bytes.
-fn print(input: &Field, what: &str, stored: usize, place: &str, times: [Duration; 2], bytes: usize) {
+fn print(
+    input: &Field,
+    what: &str,
+    stored: usize,
+    place: &str,
+    times: [Duration; 2],
+    bytes: usize,
+) {
     let [encode, decode] = times.map(|time| bytes as f64 / time.as_secs_f64() / 1e9);
     let ratio = input.bytes.len() as f64 / stored as f64;
     let kind = format!("{:?}", input.element).to_lowercase();

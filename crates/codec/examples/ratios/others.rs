@@ -41,10 +41,18 @@ pub const ALL: [Other; 2] = [
         },
         decode: |field, stored| {
             match field.element {
-                Element::F32 => simple_decompress::<f32>(stored).map(|v| bytes(&v, |v| v.to_le_bytes())),
-                Element::F64 => simple_decompress::<f64>(stored).map(|v| bytes(&v, |v| v.to_le_bytes())),
-                Element::I64 => simple_decompress::<i64>(stored).map(|v| bytes(&v, |v| v.to_le_bytes())),
-                Element::I32 => simple_decompress::<i32>(stored).map(|v| bytes(&v, |v| v.to_le_bytes())),
+                Element::F32 => {
+                    simple_decompress::<f32>(stored).map(|v| bytes(&v, |v| v.to_le_bytes()))
+                }
+                Element::F64 => {
+                    simple_decompress::<f64>(stored).map(|v| bytes(&v, |v| v.to_le_bytes()))
+                }
+                Element::I64 => {
+                    simple_decompress::<i64>(stored).map(|v| bytes(&v, |v| v.to_le_bytes()))
+                }
+                Element::I32 => {
+                    simple_decompress::<i32>(stored).map(|v| bytes(&v, |v| v.to_le_bytes()))
+                }
                 _ => simple_decompress::<u16>(stored).map(|v| bytes(&v, |v| v.to_le_bytes())),
             }
             .map_err(Error::other)
@@ -53,7 +61,13 @@ pub const ALL: [Other; 2] = [
 ];
 
 fn values<T, const W: usize>(field: &Field, of: fn([u8; W]) -> T) -> Vec<T> {
-    field.bytes.as_chunks().0.iter().map(|bytes| of(*bytes)).collect()
+    field
+        .bytes
+        .as_chunks()
+        .0
+        .iter()
+        .map(|bytes| of(*bytes))
+        .collect()
 }
 
 fn bytes<T: Copy, const W: usize>(values: &[T], of: fn(T) -> [u8; W]) -> Vec<u8> {

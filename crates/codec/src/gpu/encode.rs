@@ -141,7 +141,7 @@ impl Encoder {
             share: match method {
                 Method::Bounded(bounded) => match bounded.bound() {
                     Bound::Relative(share) => share,
-                    Bound::Absolute(_) => 0.0,
+                    Bound::Absolute(_) | Bound::PointwiseRelative(_) => 0.0,
                 },
                 Method::Planes(_) => 0.0,
             },

@@ -206,11 +206,12 @@ impl Kernels {
                     Arg::u32(blocks as u32),
                     Arg::f64(header.bound),
                     Arg::f64(pass.share),
+                    Arg::u32(u32::from(header.is_pointwise())),
                     Arg::address(pass.report),
                 ];
                 let function = &self.loaded.bounded_encode[wide];
                 let shape = per_block(blocks, BOUNDED_THREADS);
-                // SAFETY: ten parameters of these types; the kernel accesses the same memory as the encoder of planes.
+                // SAFETY: eleven parameters of these types; the kernel accesses the same memory as the encoder of planes.
                 Ok(unsafe { stream.launch(function, shape, &args) }?)
             }
             CodecId::NvcompLz4 | CodecId::NvcompZstd => Err(other(header.codec)),
@@ -231,31 +232,34 @@ impl Kernels {
         ];
         let wide = usize::from(header.element.bytes() == 8);
         let report = Arg::address(pass.report);
-        let (function, threads, parameter) = match header.codec {
+        let [a, b, c, d, e] = front;
+        // SAFETY, of each launch: the kernel's parameters, of these types. The kernel checks all bytes of the container before
+        // it uses them as offsets, and writes to `out` and to the report, which are lent by the caller's promise.
+        match header.codec {
             CodecId::Planes if Predictor::of(&header) == Predictor::Polynomial => {
-                let [a, b, c, d, e] = front;
                 let args = [a, b, c, d, e, report];
                 let function = &self.loaded.polynomial_decode[wide];
-                let shape = per_block(blocks, POLYNOMIAL_THREADS);
-                // SAFETY: six parameters of these types; the kernel accesses the same memory as the other decoders.
-                return Ok(unsafe { stream.launch(function, shape, &args) }?);
+                // SAFETY: as above, six parameters.
+                unsafe { stream.launch(function, per_block(blocks, POLYNOMIAL_THREADS), &args) }?;
             }
             CodecId::Planes => {
                 let way = Arg::u32(way(header.element, Predictor::of(&header)));
+                let args = [a, b, c, d, e, way, report];
                 let function = &self.loaded.planes_decode[by_width(header.element)];
-                (function, PLANES_THREADS, way)
+                // SAFETY: as above, seven parameters.
+                unsafe { stream.launch(function, per_block(blocks, PLANES_THREADS), &args) }?;
             }
             CodecId::Bounded => {
-                let step = Arg::f64(2.0 * header.bound);
-                (&self.loaded.bounded_decode[wide], BOUNDED_THREADS, step)
+                let bound = Arg::f64(header.bound);
+                let is_pointwise = Arg::u32(u32::from(header.is_pointwise()));
+                let args = [a, b, c, d, e, bound, is_pointwise, report];
+                let function = &self.loaded.bounded_decode[wide];
+                // SAFETY: as above, eight parameters.
+                unsafe { stream.launch(function, per_block(blocks, BOUNDED_THREADS), &args) }?;
             }
             CodecId::NvcompLz4 | CodecId::NvcompZstd => return Err(other(header.codec)),
-        };
-        let [a, b, c, d, e] = front;
-        let args = [a, b, c, d, e, parameter, report];
-        // SAFETY: seven parameters of these types. The kernel checks all bytes of the container before it uses them as
-        // offsets, and writes to `out` and to the report, which are lent by the caller's promise.
-        Ok(unsafe { stream.launch(function, per_block(blocks, threads), &args) }?)
+        }
+        Ok(())
     }
 
     /// The shape of a launch of kernels that stride over their work.
@@ -327,10 +331,10 @@ mod tests {
         ("codec_polynomial_decode_8", 6),
         ("codec_peak_f32", 3),
         ("codec_peak_f64", 3),
-        ("codec_bounded_encode_f32", 10),
-        ("codec_bounded_encode_f64", 10),
-        ("codec_bounded_decode_f32", 7),
-        ("codec_bounded_decode_f64", 7),
+        ("codec_bounded_encode_f32", 11),
+        ("codec_bounded_encode_f64", 11),
+        ("codec_bounded_decode_f32", 8),
+        ("codec_bounded_decode_f64", 8),
     ];
 
     #[test]

@@ -129,6 +129,9 @@ pub fn codecs(element: Element) -> Vec<Box<dyn Codec>> {
             Bound::Relative(1e-3),
             Bound::Relative(0.2),
             Bound::Relative(1e-307),
+            Bound::PointwiseRelative(1e-3),
+            Bound::PointwiseRelative(1.0),
+            Bound::PointwiseRelative(1e-9),
         ] {
             codecs.push(Box::new(Bounded::new(bound).expect("a sound bound")));
         }
