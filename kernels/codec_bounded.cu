@@ -9,7 +9,7 @@
 
 template <typename F>
 __device__ inline void encode(const F* __restrict__ data, State* state, const Container& container,
-                              double absolute, double share, Report* report) {
+                              double absolute, double share, uint32_t is_pointwise, Report* report) {
     __shared__ uint32_t words_of[SEGMENTS], planes_of[SEGMENTS];
     __shared__ uint32_t ticket;
     __shared__ uint64_t start;
@@ -31,7 +31,7 @@ __device__ inline void encode(const F* __restrict__ data, State* state, const Co
         return;
     }
     if (threadIdx.x == 0) ticket = atomicAdd(&state->ticket, 1);
-    const double step = __dmul_rn(2.0, bound), per_unit = __ddiv_rn(1.0, step);
+    const Quantiser quantiser = Quantiser::of<F>(bound, is_pointwise != 0);
     __syncthreads();
     const uint32_t block = ticket;
     const uint32_t lane = threadIdx.x % 32, segment = threadIdx.x / 32;
@@ -54,12 +54,8 @@ __device__ inline void encode(const F* __restrict__ data, State* state, const Co
 #pragma unroll
         for (int n = 0; n < 8; ++n) {
             const uint32_t group = part + n;
-            const double value = loaded[n];
-            const double scaled = __dmul_rn(value, per_unit);
-            bool is_off = is_exact_all || !(fabs(scaled) < MOST_MULTIPLE);
-            const int32_t multiple = is_off ? 0 : __double2int_rn(scaled);
-            const double off = __dsub_rn(value, double(value_of<F>(multiple, step)));
-            is_off |= !(fabs(off) <= bound);
+            int32_t multiple;
+            const bool is_off = !quantiser.find(loaded[n], &multiple) || is_exact_all;
             const bool is_there = group * GROUP + lane < count;
             int32_t last = __shfl_up_sync(FULL_WARP, multiple, 1);
             if (lane == 0) last = before;
@@ -143,9 +139,9 @@ __device__ inline void encode(const F* __restrict__ data, State* state, const Co
     extern "C" __global__ void __launch_bounds__(THREADS)                                                 \
     codec_bounded_encode_##NAME(const F* __restrict__ data, State* state, unsigned char* out,             \
                                 uint64_t capacity, uint64_t raw_bytes, uint64_t kind, uint32_t blocks,    \
-                                double absolute, double share, Report* report) {                          \
+                                double absolute, double share, uint32_t is_pointwise, Report* report) {   \
         encode<F>(data, state, Container{out, capacity, raw_bytes, kind, blocks, sizeof(F)}, absolute,    \
-                  share, report);                                                                         \
+                  share, is_pointwise, report);                                                           \
     }
 
 ENCODE(f32, float)

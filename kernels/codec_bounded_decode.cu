@@ -6,7 +6,9 @@
 #include "codec_bounded.cuh"
 
 template <typename F>
-__device__ inline void decode(const Source& source, F* out, uint64_t raw_bytes, double step, Report* report) {
+__device__ inline void decode(const Source& source, F* out, uint64_t raw_bytes, double bound,
+                              uint32_t is_pointwise, Report* report) {
+    const Quantiser quantiser = Quantiser::of<F>(bound, is_pointwise != 0);
     const uint32_t lane = threadIdx.x % 32, segment = threadIdx.x / 32;
     const uint32_t block = blockIdx.x;
     const uint64_t values = raw_bytes / sizeof(F);
@@ -96,7 +98,7 @@ __device__ inline void decode(const Source& source, F* out, uint64_t raw_bytes, 
             }
             multiple += uint32_t(before);
             before = int32_t(__shfl_sync(FULL_WARP, multiple, 31));
-            if (at < count) out[at] = value_of<F>(int32_t(multiple), step);
+            if (at < count) out[at] = quantiser.value_of<F>(int32_t(multiple));
         }
     }
 }
@@ -104,8 +106,9 @@ __device__ inline void decode(const Source& source, F* out, uint64_t raw_bytes, 
 #define DECODE(NAME, F)                                                                                       \
     extern "C" __global__ void __launch_bounds__(THREADS)                                                     \
     codec_bounded_decode_##NAME(const unsigned char* __restrict__ bytes, uint64_t stored_bytes,               \
-                                uint32_t blocks, F* out, uint64_t raw_bytes, double step, Report* report) {   \
-        decode<F>(Source{bytes, stored_bytes, blocks, 0}, out, raw_bytes, step, report);                      \
+                                uint32_t blocks, F* out, uint64_t raw_bytes, double bound,                    \
+                                uint32_t is_pointwise, Report* report) {                                      \
+        decode<F>(Source{bytes, stored_bytes, blocks, 0}, out, raw_bytes, bound, is_pointwise, report);       \
     }
 
 DECODE(f32, float)

@@ -12,7 +12,8 @@ pub(crate) const ALIGNMENT: usize = 16;
 pub(crate) const TAIL_AT: usize = 40;
 
 const MAGIC: [u8; 8] = *b"tfcodec\0";
-const FORMAT: u8 = 1;
+/// The newest format. Format 2 has polynomials and pointwise bounds, and is written for these alone.
+const FORMAT: u8 = 2;
 
 /// The codec of a container. Its number is stored, and never given to another codec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -56,13 +57,15 @@ pub struct Header {
     pub codec: CodecId,
     /// The type of the input's values.
     pub element: Element,
-    /// The codec's parameter: 1 if [`Planes`](crate::Planes) stored differences of neighbours.
+    /// The codec's parameter: the number of [`Planes`](crate::Planes)' predictor; 1 if [`Bounded`](crate::Bounded) has a
+    /// pointwise bound.
     pub(crate) parameter: u8,
     /// Bytes of the input.
     pub raw_bytes: u64,
     /// Bytes of the container, this header included.
     pub stored_bytes: u64,
-    /// The largest difference between a value and its decoded form; 0 if the codec is lossless.
+    /// The largest difference between a value and its decoded form, or if [`is_pointwise`](Self::is_pointwise) its share of the
+    /// value; 0 if the codec is lossless.
     pub bound: f64,
 }
 
@@ -85,7 +88,7 @@ impl Header {
         if bytes[..8] != MAGIC {
             return Err(Error::corrupt("it does not start as a container does"));
         }
-        if bytes[8] != FORMAT {
+        if !(1..=FORMAT).contains(&bytes[8]) {
             return Err(Error::corrupt("its format is not known to this version"));
         }
         if word(56) != check(bytes) {
@@ -106,12 +109,20 @@ impl Header {
             bound: f64::from_bits(word(32)),
         };
         let sound = match codec {
-            CodecId::Planes => header.parameter <= 1 && header.bound == 0.0,
+            CodecId::Planes => {
+                let takes = match header.parameter {
+                    0 | 1 => true,
+                    2 => matches!(element, Element::F32 | Element::F64),
+                    _ => false,
+                };
+                takes && header.bound == 0.0
+            }
             CodecId::Bounded => {
-                header.parameter == 0
+                let most = if header.is_pointwise() { 1.0 } else { f64::MAX };
+                header.parameter <= 1
                     && matches!(element, Element::F32 | Element::F64)
                     && header.bound > 0.0
-                    && header.bound.is_finite()
+                    && header.bound <= most
             }
             CodecId::NvcompLz4 | CodecId::NvcompZstd => {
                 header.parameter == 0 && header.bound == 0.0
@@ -120,7 +131,7 @@ impl Header {
         let blocks = u64::from(u32::from_le_bytes([
             bytes[12], bytes[13], bytes[14], bytes[15],
         ]));
-        if !sound || word(48) != 0 || header.blocks() != blocks {
+        if !sound || bytes[8] != header.format() || word(48) != 0 || header.blocks() != blocks {
             return Err(Error::corrupt("the header's fields contradict each other"));
         }
         let most = crate::container::most_bytes(codec, element, header.raw_bytes);
@@ -169,7 +180,7 @@ impl Header {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..12].copy_from_slice(&[
-            FORMAT,
+            self.format(),
             self.codec as u8,
             self.element as u8,
             self.parameter,
@@ -182,6 +193,18 @@ impl Header {
         let check = check(&bytes);
         bytes[56..].copy_from_slice(&check.to_le_bytes());
         bytes
+    }
+
+    const fn format(&self) -> u8 {
+        match (self.codec, self.parameter) {
+            (CodecId::Planes, 2) | (CodecId::Bounded, 1) => 2,
+            _ => 1,
+        }
+    }
+
+    /// Returns true if the bound is a share of each value.
+    pub const fn is_pointwise(&self) -> bool {
+        matches!(self.codec, CodecId::Bounded) && self.parameter == 1
     }
 
     /// Bytes of the input divided by those of the container.

@@ -43,7 +43,9 @@ impl Method {
     #[cfg(feature = "cuda")]
     pub(crate) fn header(&self, raw_bytes: u64, element: Element) -> Result<Header> {
         match self {
-            Self::Planes(planes) => Ok(planes.header(raw_bytes, element)),
+            Self::Planes(planes) => planes
+                .check(element)
+                .map(|()| planes.header(raw_bytes, element)),
             Self::Bounded(bounded) => bounded.header(raw_bytes, element),
         }
     }

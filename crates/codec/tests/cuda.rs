@@ -53,6 +53,7 @@ fn methods(element: Element) -> Vec<Method> {
         Planes::with(Predictor::Previous).into(),
     ];
     if matches!(element, Element::F32 | Element::F64) {
+        methods.push(Planes::with(Predictor::Polynomial).into());
         for bound in [
             Bound::Absolute(1e-3),
             Bound::Absolute(1e-30),
@@ -61,6 +62,9 @@ fn methods(element: Element) -> Vec<Method> {
             Bound::Relative(0.2),
             // With this share, most inputs of f32 have a bound below the smallest normal number.
             Bound::Relative(1e-307),
+            Bound::PointwiseRelative(1e-3),
+            Bound::PointwiseRelative(1.0),
+            Bound::PointwiseRelative(1e-9),
         ] {
             methods.push(Bounded::new(bound).unwrap().into());
         }

@@ -1,4 +1,4 @@
-//! Containers written in format 1 stay readable, and equal those written now.
+//! Containers written in formats 1 and 2 stay readable, and equal those written now.
 //!
 //! `TIERFLOW_WRITE_GOLDEN=1` writes missing files, and never replaces one.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
@@ -41,9 +41,16 @@ fn cases() -> Vec<(String, Method, Element, Vec<u8>)> {
             ));
         }
         if matches!(element, Element::F32 | Element::F64) {
+            cases.push((
+                format!("{element:?}-polynomial"),
+                Planes::with(Predictor::Polynomial).into(),
+                element,
+                bytes.clone(),
+            ));
             for (name, bound) in [
                 ("absolute", Bound::Absolute(1e-4)),
                 ("relative", Bound::Relative(1e-3)),
+                ("pointwise", Bound::PointwiseRelative(1e-3)),
             ] {
                 let bounded = Bounded::new(bound).unwrap().into();
                 cases.push((
@@ -59,11 +66,13 @@ fn cases() -> Vec<(String, Method, Element, Vec<u8>)> {
 }
 
 /// Sums of the decoded bounded inputs, in their order.
-const BOUNDED: [u64; 4] = [
+const BOUNDED: [u64; 6] = [
     16_568_033_209_729_168_728,
     8_301_286_704_167_732_361,
+    11_435_458_020_751_667_679,
     12_192_083_198_232_663_121,
     12_088_278_573_515_345_665,
+    10_644_898_927_381_681_451,
 ];
 
 /// FNV-1a, 64 bits.

@@ -10,8 +10,14 @@ use tierflow_codec::{
     Predictor, decode, decode_to_vec,
 };
 
-/// Checks that every value is within the container's bound.
-fn assert_within(element: Element, bound: f64, input: &[u8], output: &[u8], what: &str) {
+/// Checks that every value differs by no more than the bound that belongs to it.
+fn assert_within(
+    element: Element,
+    bound: impl Fn(f64) -> f64,
+    input: &[u8],
+    output: &[u8],
+    what: &str,
+) {
     let wide = |bytes: &[u8]| -> Vec<f64> {
         match element {
             Element::F32 => bytes
@@ -28,8 +34,9 @@ fn assert_within(element: Element, bound: f64, input: &[u8], output: &[u8], what
     for (n, (a, b)) in wide(input).into_iter().zip(wide(output)).enumerate() {
         let same = input[n * width..][..width] == output[n * width..][..width];
         assert!(
-            same || (a.is_finite() && (a - b).abs() <= bound),
-            "{what}: value {n} was {a} and is {b}, with a bound of {bound}"
+            same || (a.is_finite() && (a - b).abs() <= bound(a)),
+            "{what}: value {n} was {a} and is {b}, with a bound of {}",
+            bound(a)
         );
     }
     let tail = input.len() / width * width;
@@ -53,7 +60,11 @@ fn assert_comes_back(codec: &dyn Codec, element: Element, input: &[u8], what: &s
         assert!(output == input, "{what}: not the same bytes");
         assert_eq!(header.bound, 0.0);
     } else {
-        assert_within(element, header.bound, input, &output, &what);
+        let bound = |value: f64| match header.is_pointwise() {
+            true => header.bound * value.abs(),
+            false => header.bound,
+        };
+        assert_within(element, bound, input, &output, &what);
     }
     // Encodes again, with other threads at work.
     let alone = rayon::ThreadPoolBuilder::new()
@@ -99,9 +110,36 @@ fn what_says_little_takes_little() {
     assert!(ratio(&planes, Element::F32, "zeros") > 3000.0);
     assert!(ratio(&planes, Element::I32, "constant") > 100.0);
     assert!(ratio(&Planes::with(Predictor::Previous), Element::I64, "constant") > 30.0);
+    let polynomial = Planes::with(Predictor::Polynomial);
+    assert!(ratio(&polynomial, Element::F32, "zeros") > 3000.0);
+    assert!(ratio(&polynomial, Element::F32, "constant") > 40.0);
     let bounded = Bounded::new(Bound::Relative(1e-3)).unwrap();
     assert!(ratio(&bounded, Element::F32, "wave") > 12.0);
     assert!(ratio(&bounded, Element::F64, "wave") > 24.0);
+    let pointwise = Bounded::new(Bound::PointwiseRelative(1e-3)).unwrap();
+    assert!(ratio(&pointwise, Element::F32, "normal") > 1.7);
+    assert!(ratio(&pointwise, Element::F64, "normal") > 3.4);
+}
+
+#[test]
+fn values_on_a_polynomial_take_little() {
+    // Whole numbers are exact, and so is the sum that expects them.
+    let n = 1 << 16;
+    for element in [Element::F32, Element::F64] {
+        for power in 1..5 {
+            let values = (0..n).map(|i| f64::from((i % 128_i32 - 60).pow(power)));
+            let input = common::bytes_of(element, values);
+            let of = |predictor| {
+                let codec = Planes::with(predictor);
+                assert_comes_back(&codec, element, &input, "powers").ratio()
+            };
+            let (previous, polynomial) = (of(Predictor::Previous), of(Predictor::Polynomial));
+            assert!(
+                polynomial > (2.0 * previous).max(8.0),
+                "{previous} {polynomial}"
+            );
+        }
+    }
 }
 
 #[test]
@@ -177,6 +215,9 @@ fn the_predictor_that_suits_is_chosen() {
     let swell = (0..n).map(|i| (i as f64 / 300.0).sin());
     field.extend(common::bytes_of(Element::F32, swell));
     let chosen = Planes::chosen_for(&field, Element::F32);
+    assert_eq!(chosen.predictor(), Predictor::Polynomial);
+    let sorted: Vec<u8> = (0..n as i32).flat_map(|i| (17 * i).to_le_bytes()).collect();
+    let chosen = Planes::chosen_for(&sorted, Element::I32);
     assert_eq!(chosen.predictor(), Predictor::Previous);
     assert_eq!(Planes::chosen_for(&[], Element::F64), Planes::new());
     assert_eq!(Planes::chosen_for(&[1, 2, 3], Element::F64), Planes::new());
@@ -260,7 +301,7 @@ fn assert_keeps_share(share: f64, element: Element, values: &[f64]) {
         _ => value.abs(),
     });
     let bound = share * stored.fold(0.0, f64::max);
-    assert_within(element, bound, &input, &output, "tiny values");
+    assert_within(element, |_| bound, &input, &output, "tiny values");
 }
 
 #[test]
@@ -291,9 +332,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn any_bytes_come_back(element in element(), input in bytes(), previous: bool) {
-        let predictor = if previous { Predictor::Previous } else { Predictor::None };
-        assert_comes_back(&Planes::with(predictor), element, &input, "any");
+    fn any_bytes_come_back(element in element(), input in bytes()) {
+        for planes in Planes::all(element) {
+            assert_comes_back(&planes, element, &input, "any");
+        }
     }
 
     #[test]
@@ -304,6 +346,21 @@ proptest! {
         let input: Vec<u8> = bits.iter().flat_map(|bits| bits.to_le_bytes()).collect();
         let codec = Bounded::new(Bound::Absolute(bound)).unwrap();
         assert_comes_back(&codec, Element::F32, &input, "any");
+    }
+
+    #[test]
+    fn any_bits_keep_a_share_of_each_value(
+        bits in prop::collection::vec(any::<u32>(), 0..6000),
+        near in prop::collection::vec(any::<u16>(), 0..6000),
+        share in prop_oneof![1e-9..1e-3_f64, 1e-3..1.0_f64],
+    ) {
+        let codec = Bounded::new(Bound::PointwiseRelative(share)).unwrap();
+        let near = near.iter().map(|near| 0x3F80_0000 | u32::from(*near) << 9);
+        for bits in [bits, near.collect()] {
+            let input: Vec<u8> = bits.iter().flat_map(|bits| bits.to_le_bytes()).collect();
+            assert_comes_back(&codec, Element::F32, &input, "any");
+            assert_comes_back(&codec, Element::F64, &input, "any");
+        }
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! Measures ratios and speeds of every codec on fields like those of applications, or on files.
 //!
-//! `cargo run --release -p tierflow-codec --example ratios -- [--gpu] [--wave N] [--values N] [--write DIR]
+//! `cargo run --release -p tierflow-codec --example ratios -- [--gpu] [--others] [--wave N] [--values N] [--write DIR]
 //! [TYPE:FILE ...]`
+//!
+//! `--others` measures Zstandard over shuffled bytes and pco, too, on one thread each; with `RAYON_NUM_THREADS=1` our codecs
+//! have one, too.
 //!
 //! `--write` writes the inputs to a directory, for other codecs. TYPE is bf16, f16, f32, f64, i8, i16, i32 or i64. With
 //! `--gpu`, inputs are repeated up to 1 GiB, events time kernels, with containers in device memory and in pinned host
@@ -15,9 +18,10 @@
 
 mod fields;
 mod gpu;
+mod others;
 
 use std::error::Error;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fields::Field;
 use tierflow_codec::{Bound, Bounded, Codec, Element, Method, Planes, decode};
@@ -25,7 +29,7 @@ use tierflow_codec::{Bound, Bounded, Codec, Element, Method, Planes, decode};
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 fn main() -> Result<()> {
-    let mut on_gpu = None;
+    let (mut on_gpu, mut has_others) = (None, false);
     let (mut wave, mut values) = (128, 1 << 22);
     let mut files = Vec::new();
     let mut folder = None;
@@ -35,6 +39,7 @@ fn main() -> Result<()> {
             || -> Result<usize> { Ok(args.next().ok_or("a number is missing")?.parse()?) };
         match arg.as_str() {
             "--gpu" => on_gpu = Some(gpu::Bench::new()?),
+            "--others" => has_others = true,
             "--wave" => wave = number()?,
             "--values" => values = number()?,
             "--write" => folder = Some(args.next().ok_or("a directory is missing")?),
@@ -61,6 +66,23 @@ fn main() -> Result<()> {
         for method in methods(input)? {
             row(input, &method, on_gpu.as_mut())?;
         }
+        if has_others {
+            for other in others::ALL {
+                let stored = (other.encode)(input)?;
+                let rates = [
+                    median(|| (other.encode)(input)),
+                    median(|| (other.decode)(input, &stored)),
+                ];
+                print(
+                    input,
+                    other.name,
+                    stored.len(),
+                    "CPU",
+                    rates,
+                    input.bytes.len(),
+                );
+            }
+        }
     }
     Ok(())
 }
@@ -86,7 +108,7 @@ fn file(arg: &str) -> Result<Field> {
 }
 
 fn methods(input: &Field) -> Result<Vec<Method>> {
-    let mut methods = vec![Planes::chosen_for(&input.bytes, input.element).into()];
+    let mut methods: Vec<Method> = Planes::all(input.element).map(Method::from).collect();
     if input.name.starts_with("wave")
         || input.name.starts_with('w') && input.element == Element::F32
     {
@@ -97,33 +119,58 @@ fn methods(input: &Field) -> Result<Vec<Method>> {
     Ok(methods)
 }
 
+/// Rounds of a measurement on the CPU.
+const ROUNDS: usize = 5;
+
+fn median<T>(mut work: impl FnMut() -> T) -> Duration {
+    let mut times: Vec<_> = (0..ROUNDS)
+        .map(|_| {
+            let started = Instant::now();
+            std::hint::black_box(work());
+            started.elapsed()
+        })
+        .collect();
+    times.sort();
+    times[ROUNDS / 2]
+}
+
 fn row(input: &Field, method: &Method, on_gpu: Option<&mut gpu::Bench>) -> Result<()> {
-    let started = Instant::now();
-    let container = method.encode_to_vec(&input.bytes, input.element)?;
-    let encode = started.elapsed();
-    let mut output = vec![0; input.bytes.len()];
-    let started = Instant::now();
+    let most = method.max_encoded_len(input.bytes.len() as u64, input.element)?;
+    let (mut container, mut output) = (vec![1; most as usize], vec![1; input.bytes.len()]);
+    let len = method.encode(&input.bytes, input.element, &mut container)?;
+    let encode = median(|| method.encode(&input.bytes, input.element, &mut container));
+    container.truncate(len);
     decode(&container, &mut output)?;
-    let rates = [encode, started.elapsed()];
+    let rates = [encode, median(|| decode(&container, &mut output))];
     let what = match method {
         Method::Planes(planes) => format!("planes, {:?}", planes.predictor()),
         Method::Bounded(bounded) => format!("bounded, {:?}", bounded.bound()),
         other => other.name().into(),
     };
-    let ratio = input.bytes.len() as f64 / container.len() as f64;
-    let kind = format!("{:?}", input.element).to_lowercase();
-    let print = |place: &str, rates: [std::time::Duration; 2], bytes: usize| {
-        let [encode, decode] = rates.map(|time| bytes as f64 / time.as_secs_f64() / 1e9);
-        println!(
-            "{:<24} {kind:<5} {what:<28} {ratio:>8.3} {encode:>8.2} {decode:>8.2}   {place}",
-            input.name
-        );
-    };
-    print("CPU", rates, input.bytes.len());
+    print(input, &what, len, "CPU", rates, input.bytes.len());
     if let Some(bench) = on_gpu {
         let times = bench.time(input, method, &container)?;
-        print("GPU", times.on_device, times.bytes);
-        print("GPU, pinned host memory", times.across_the_bus, times.bytes);
+        print(input, &what, len, "GPU", times.on_device, times.bytes);
+        let place = "GPU, pinned host memory";
+        print(input, &what, len, place, times.across_the_bus, times.bytes);
     }
     Ok(())
+}
+
+/// Prints a line. The times are those of `bytes` bytes.
+fn print(
+    input: &Field,
+    what: &str,
+    stored: usize,
+    place: &str,
+    times: [Duration; 2],
+    bytes: usize,
+) {
+    let [encode, decode] = times.map(|time| bytes as f64 / time.as_secs_f64() / 1e9);
+    let ratio = input.bytes.len() as f64 / stored as f64;
+    let kind = format!("{:?}", input.element).to_lowercase();
+    println!(
+        "{:<24} {kind:<5} {what:<28} {ratio:>8.3} {encode:>8.2} {decode:>8.2}   {place}",
+        input.name
+    );
 }

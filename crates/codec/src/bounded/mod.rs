@@ -14,11 +14,13 @@ use crate::header::{CodecId, Header};
 pub(crate) use quantiser::Quantiser;
 pub(crate) use shape::{BLOCK_VALUES, GROUP, SEGMENT, SEGMENTS, most_block_bytes};
 
-/// A codec for `f32` and `f64` fields. Decoding changes each value by at most a bound.
+/// A codec for `f32` and `f64` fields. Decoding changes each value by at most a bound, as the values and the bound compare in
+/// `f64`.
 ///
 /// The encoder rounds each value to a multiple of twice the bound. It stores the differences between successive
 /// multiples, with as many bits as the largest of 32 needs. It checks the bound for every value: if one of 32 values
-/// does not keep it (it is not finite, or larger than 2^30 bounds), the encoder stores all 32 bit for bit.
+/// does not keep it (it is not finite, or larger than 2^30 bounds), the encoder stores all 32 bit for bit. For a share of each
+/// value, it rounds not the value, but the value's place among all values of its type.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bounded {
     bound: Bound,
@@ -32,6 +34,9 @@ pub enum Bound {
     Absolute(f64),
     /// A share of the largest finite magnitude of the input; above 0, up to 1.
     Relative(f64),
+    /// A share of each value's own magnitude, which the value's sign and order of magnitude survive; above 0, up to 1. Values of
+    /// [`Element::F64`] get shorter by a share of 10⁻⁶ or more.
+    PointwiseRelative(f64),
 }
 
 impl Bounded {
@@ -44,6 +49,7 @@ impl Bounded {
         let (value, most, takes) = match bound {
             Bound::Absolute(value) => (value, f64::MAX, "give a positive normal number"),
             Bound::Relative(value) => (value, 1.0, "give a share of the largest value, up to 1"),
+            Bound::PointwiseRelative(value) => (value, 1.0, "give a share of each value, up to 1"),
         };
         if !(value.is_normal() && value > 0.0 && value <= most) {
             return Err(Invalid::Bound {
@@ -63,20 +69,15 @@ impl Bounded {
     /// Decodes a container of any bound.
     pub(crate) fn decode_any(bytes: &[u8], out: &mut [u8]) -> Result<()> {
         let header = Header::parse_of(CodecId::Bounded, bytes)?;
-        let quantiser = Quantiser::new(header.bound);
         match header.element {
-            Element::F32 => container::decode(
-                &block::BoundedCoder::<f32>::new(quantiser),
-                &header,
-                bytes,
-                out,
-            ),
-            Element::F64 => container::decode(
-                &block::BoundedCoder::<f64>::new(quantiser),
-                &header,
-                bytes,
-                out,
-            ),
+            Element::F32 => {
+                let coder = block::BoundedCoder::<f32>::new(Quantiser::of::<f32>(&header));
+                container::decode(&coder, &header, bytes, out)
+            }
+            Element::F64 => {
+                let coder = block::BoundedCoder::<f64>::new(Quantiser::of::<f64>(&header));
+                container::decode(&coder, &header, bytes, out)
+            }
             _ => Err(Error::corrupt("the header's fields contradict each other")),
         }
     }
@@ -91,11 +92,11 @@ impl Bounded {
         Ok(Header {
             codec: CodecId::Bounded,
             element,
-            parameter: 0,
+            parameter: u8::from(matches!(self.bound, Bound::PointwiseRelative(_))),
             raw_bytes,
             stored_bytes: 0,
             bound: match self.bound {
-                Bound::Absolute(bound) => bound,
+                Bound::Absolute(bound) | Bound::PointwiseRelative(bound) => bound,
                 Bound::Relative(_) => 0.0,
             },
         })
@@ -126,31 +127,27 @@ impl Codec for Bounded {
 
     fn encode(&self, input: &[u8], element: Element, out: &mut [u8]) -> Result<usize> {
         let mut header = self.header(input.len() as u64, element)?;
-        let quantiser = match self.bound {
-            Bound::Absolute(bound) => Quantiser::new(bound),
-            Bound::Relative(share) => {
-                let peak = match element {
-                    Element::F32 => quantiser::peak::<f32>(input),
-                    _ => quantiser::peak::<f64>(input),
-                };
-                let (quantiser, bound) = quantiser::of_share(share, peak);
-                header.bound = bound;
-                quantiser
-            }
-        };
+        let mut peaked = None;
+        if let Bound::Relative(share) = self.bound {
+            let peak = match element {
+                Element::F32 => quantiser::peak::<f32>(input),
+                _ => quantiser::peak::<f64>(input),
+            };
+            let (quantiser, bound) = quantiser::of_share(share, peak);
+            header.bound = bound;
+            peaked = Some(quantiser);
+        }
         match element {
-            Element::F32 => container::encode(
-                &block::BoundedCoder::<f32>::new(quantiser),
-                header,
-                input,
-                out,
-            ),
-            _ => container::encode(
-                &block::BoundedCoder::<f64>::new(quantiser),
-                header,
-                input,
-                out,
-            ),
+            Element::F32 => {
+                let quantiser = peaked.unwrap_or_else(|| Quantiser::of::<f32>(&header));
+                let coder = block::BoundedCoder::<f32>::new(quantiser);
+                container::encode(&coder, header, input, out)
+            }
+            _ => {
+                let quantiser = peaked.unwrap_or_else(|| Quantiser::of::<f64>(&header));
+                let coder = block::BoundedCoder::<f64>::new(quantiser);
+                container::encode(&coder, header, input, out)
+            }
         }
     }
 

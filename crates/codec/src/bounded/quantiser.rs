@@ -3,6 +3,8 @@
 
 use rayon::prelude::*;
 
+use crate::header::Header;
+
 /// The largest multiple: the difference of two, with a sign bit, fits in 32 bits.
 const MOST: f64 = 1_073_741_824.0;
 
@@ -16,10 +18,16 @@ pub(crate) trait Float: Copy + Send + Sync {
     fn to_le(self, out: &mut [u8]);
     fn to_f64(self) -> f64;
     fn from_f64(value: f64) -> Self;
+    /// The place among all values by size: the bits as an integer, of which all but the sign are inverted where it is set.
+    fn rank(self) -> i64;
+    /// The inverse of [`rank`](Self::rank), of the lowest bits.
+    fn of_rank(rank: i64) -> Self;
+    /// Values from 1 to 2, without 2.
+    const IN_BINADE: f64;
 }
 
 macro_rules! float {
-    ($($type:ty),*) => {$(
+    ($($type:ty, $bits:ty, $signed:ty;)*) => {$(
         impl Float for $type {
             const BYTES: usize = size_of::<$type>();
 
@@ -38,11 +46,24 @@ macro_rules! float {
             fn from_f64(value: f64) -> Self {
                 value as Self
             }
+
+            fn rank(self) -> i64 {
+                let bits = self.to_bits().cast_signed();
+                i64::from(bits ^ ((bits >> (<$bits>::BITS - 1)).cast_unsigned() >> 1).cast_signed())
+            }
+
+            fn of_rank(rank: i64) -> Self {
+                let bits = rank as $signed;
+                let sign = (bits >> (<$bits>::BITS - 1)).cast_unsigned();
+                Self::from_bits(bits.cast_unsigned() ^ (sign >> 1))
+            }
+
+            const IN_BINADE: f64 = (1_u64 << (<$type>::MANTISSA_DIGITS - 1)) as f64;
         }
     )*};
 }
 
-float!(f32, f64);
+float!(f32, u32, i32; f64, u64, i64;);
 
 /// Rounds values to multiples of a step.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +71,8 @@ pub(crate) struct Quantiser {
     bound: f64,
     step: f64,
     per_unit: f64,
+    /// The step is in ranks, and the bound is a share of each value.
+    is_pointwise: bool,
 }
 
 impl Quantiser {
@@ -59,24 +82,53 @@ impl Quantiser {
             bound,
             step,
             per_unit: 1.0 / step,
+            is_pointwise: false,
+        }
+    }
+
+    /// The quantiser of a container.
+    pub(crate) fn of<F: Float>(header: &Header) -> Self {
+        match header.is_pointwise() {
+            true => Self::pointwise::<F>(header.bound),
+            false => Self::new(header.bound),
+        }
+    }
+
+    /// The quantiser for a share of each value of `F`. Neighbours differ by a share of at most 1 / [`Float::IN_BINADE`], so
+    /// half a step of so many ranks does by at most this share.
+    pub(crate) fn pointwise<F: Float>(share: f64) -> Self {
+        let step = (2.0 * share * F::IN_BINADE).floor().max(1.0);
+        Self {
+            bound: share,
+            step,
+            per_unit: 1.0 / step,
+            is_pointwise: true,
         }
     }
 
     /// Returns the multiple nearest to a value; `None` if it is not within the bound.
     pub(super) fn multiple<F: Float>(&self, value: F) -> Option<i32> {
         let exact = value.to_f64();
-        let scaled = exact * self.per_unit;
+        let (unscaled, bound) = match self.is_pointwise {
+            true => (value.rank() as f64, self.bound * exact.abs()),
+            false => (exact, self.bound),
+        };
+        let scaled = unscaled * self.per_unit;
         if scaled.is_nan() || scaled.abs() >= MOST {
             return None;
         }
         let multiple = scaled.round_ties_even() as i32;
         let off = (exact - self.value::<F>(multiple).to_f64()).abs();
-        (off <= self.bound).then_some(multiple)
+        // An infinite value is within any share of itself.
+        (off <= bound && bound < f64::INFINITY).then_some(multiple)
     }
 
     /// Returns the value that a multiple stands for.
     pub(super) fn value<F: Float>(&self, multiple: i32) -> F {
-        F::from_f64(f64::from(multiple) * self.step)
+        match self.is_pointwise {
+            true => F::of_rank(i64::from(multiple).wrapping_mul(self.step as i64)),
+            false => F::from_f64(f64::from(multiple) * self.step),
+        }
     }
 }
 
@@ -125,6 +177,43 @@ mod tests {
             fine.multiple(1.0_f32).map(|m| fine.value::<f32>(m)),
             Some(1.0)
         );
+    }
+
+    #[test]
+    fn a_share_of_each_value_is_kept() {
+        for share in [1.0, 0.3, 1e-3, 1e-6, 1e-9] {
+            let quantiser = Quantiser::pointwise::<f32>(share);
+            for value in [
+                1.0,
+                1.999_999_9,
+                2.0,
+                -3e-30,
+                7e37,
+                f32::MAX,
+                1e-45,
+                0.0,
+                -0.0,
+            ] {
+                if let Some(multiple) = quantiser.multiple(value) {
+                    let back = f64::from(quantiser.value::<f32>(multiple));
+                    let off = (f64::from(value) - back).abs();
+                    assert!(
+                        off <= share * f64::from(value.abs()),
+                        "{share} {value} {back}"
+                    );
+                }
+            }
+            // Shares that f32 can resolve are kept by all but the largest and the smallest values.
+            assert!(
+                share < 1e-7 || quantiser.multiple(-1.7_f32).is_some(),
+                "{share}"
+            );
+            for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                assert_eq!(quantiser.multiple(value), None);
+            }
+        }
+        assert_eq!(f64::of_rank((-2.5_f64).rank()), -2.5);
+        assert!((-2.5_f32).rank() < (-0.0_f32).rank() && 0.0_f32.rank() == 0);
     }
 
     #[test]

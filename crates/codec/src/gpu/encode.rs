@@ -138,14 +138,10 @@ impl Encoder {
         }
         let pass = Encode {
             header,
-            predictor: match method {
-                Method::Planes(planes) => planes.predictor(),
-                Method::Bounded(_) => Default::default(),
-            },
             share: match method {
                 Method::Bounded(bounded) => match bounded.bound() {
                     Bound::Relative(share) => share,
-                    Bound::Absolute(_) => 0.0,
+                    Bound::Absolute(_) | Bound::PointwiseRelative(_) => 0.0,
                 },
                 Method::Planes(_) => 0.0,
             },

@@ -13,11 +13,14 @@ use crate::planes::Predictor;
 
 const PLANES: &str = include_str!("../../ptx/codec_planes.ptx");
 const PLANES_DECODE: &str = include_str!("../../ptx/codec_planes_decode.ptx");
+const POLYNOMIAL: &str = include_str!("../../ptx/codec_polynomial.ptx");
+const POLYNOMIAL_DECODE: &str = include_str!("../../ptx/codec_polynomial_decode.ptx");
 const BOUNDED: &str = include_str!("../../ptx/codec_bounded.ptx");
 const BOUNDED_DECODE: &str = include_str!("../../ptx/codec_bounded_decode.ptx");
 
 /// Threads of a block: `THREADS` of the kernels.
 const PLANES_THREADS: u32 = 256;
+const POLYNOMIAL_THREADS: u32 = 32;
 const BOUNDED_THREADS: u32 = 128;
 
 /// The kernels of this crate on one device. Load them once; clones share them.
@@ -35,6 +38,8 @@ struct LoadedKernels {
     planes_encode: [Function; 4],
     planes_decode: [Function; 4],
     /// For values of 4 and 8 bytes.
+    polynomial_encode: [Function; 2],
+    polynomial_decode: [Function; 2],
     peak: [Function; 2],
     bounded_encode: [Function; 2],
     bounded_decode: [Function; 2],
@@ -50,7 +55,6 @@ struct LoadedKernels {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Encode {
     pub(super) header: Header,
-    pub(super) predictor: Predictor,
     /// The share of a relative bound, otherwise 0.
     pub(super) share: f64,
     pub(super) data: u64,
@@ -83,6 +87,8 @@ impl Kernels {
         let cuda = device.as_cuda().ok_or(Invalid::NotOnGpu)?;
         let planes = Module::load(cuda, PLANES)?;
         let planes_decode = Module::load(cuda, PLANES_DECODE)?;
+        let polynomial = Module::load(cuda, POLYNOMIAL)?;
+        let polynomial_decode = Module::load(cuda, POLYNOMIAL_DECODE)?;
         let bounded = Module::load(cuda, BOUNDED)?;
         let bounded_decode = Module::load(cuda, BOUNDED_DECODE)?;
         let loaded = LoadedKernels {
@@ -99,6 +105,14 @@ impl Kernels {
                 planes_decode.function("codec_planes_decode_2")?,
                 planes_decode.function("codec_planes_decode_4")?,
                 planes_decode.function("codec_planes_decode_8")?,
+            ],
+            polynomial_encode: [
+                polynomial.function("codec_polynomial_encode_4")?,
+                polynomial.function("codec_polynomial_encode_8")?,
+            ],
+            polynomial_decode: [
+                polynomial_decode.function("codec_polynomial_decode_4")?,
+                polynomial_decode.function("codec_polynomial_decode_8")?,
             ],
             peak: [
                 bounded.function("codec_peak_f32")?,
@@ -133,7 +147,24 @@ impl Kernels {
         let args = [Arg::address(pass.state), Arg::u64(words)];
         // SAFETY: two parameters of these types; the caller promises that the state has as many words.
         unsafe { stream.launch(&self.loaded.clear, self.strided(words), &args) }?;
+        let wide = usize::from(header.element.bytes() == 8);
         match header.codec {
+            CodecId::Planes if Predictor::of(&header) == Predictor::Polynomial => {
+                let args = [
+                    Arg::address(pass.data),
+                    Arg::address(pass.state),
+                    Arg::address(pass.out),
+                    Arg::u64(pass.capacity),
+                    Arg::u64(header.raw_bytes),
+                    Arg::u64(kind(&header)),
+                    Arg::u32(blocks as u32),
+                    Arg::address(pass.report),
+                ];
+                let function = &self.loaded.polynomial_encode[wide];
+                let shape = per_block(blocks, POLYNOMIAL_THREADS);
+                // SAFETY: eight parameters of these types; the kernel accesses the same memory as the encoder of planes.
+                Ok(unsafe { stream.launch(function, shape, &args) }?)
+            }
             CodecId::Planes => {
                 let args = [
                     Arg::address(pass.data),
@@ -143,7 +174,7 @@ impl Kernels {
                     Arg::u64(header.raw_bytes),
                     Arg::u64(kind(&header)),
                     Arg::u32(blocks as u32),
-                    Arg::u32(way(header.element, pass.predictor)),
+                    Arg::u32(way(header.element, Predictor::of(&header))),
                     Arg::address(pass.report),
                 ];
                 let function = &self.loaded.planes_encode[by_width(header.element)];
@@ -153,7 +184,6 @@ impl Kernels {
                 Ok(unsafe { stream.launch(function, shape, &args) }?)
             }
             CodecId::Bounded => {
-                let wide = usize::from(header.element == Element::F64);
                 let values = header.raw_bytes / header.element.bytes() as u64;
                 if pass.share > 0.0 {
                     let args = [
@@ -176,11 +206,12 @@ impl Kernels {
                     Arg::u32(blocks as u32),
                     Arg::f64(header.bound),
                     Arg::f64(pass.share),
+                    Arg::u32(u32::from(header.is_pointwise())),
                     Arg::address(pass.report),
                 ];
                 let function = &self.loaded.bounded_encode[wide];
                 let shape = per_block(blocks, BOUNDED_THREADS);
-                // SAFETY: ten parameters of these types; the kernel accesses the same memory as the encoder of planes.
+                // SAFETY: eleven parameters of these types; the kernel accesses the same memory as the encoder of planes.
                 Ok(unsafe { stream.launch(function, shape, &args) }?)
             }
             CodecId::NvcompLz4 | CodecId::NvcompZstd => Err(other(header.codec)),
@@ -199,28 +230,36 @@ impl Kernels {
             Arg::address(pass.out),
             Arg::u64(header.raw_bytes),
         ];
-        let (function, threads, parameter) = match header.codec {
+        let wide = usize::from(header.element.bytes() == 8);
+        let report = Arg::address(pass.report);
+        let [a, b, c, d, e] = front;
+        // SAFETY, of each launch: the kernel's parameters, of these types. The kernel checks all bytes of the container before
+        // it uses them as offsets, and writes to `out` and to the report, which are lent by the caller's promise.
+        match header.codec {
+            CodecId::Planes if Predictor::of(&header) == Predictor::Polynomial => {
+                let args = [a, b, c, d, e, report];
+                let function = &self.loaded.polynomial_decode[wide];
+                // SAFETY: as above, six parameters.
+                unsafe { stream.launch(function, per_block(blocks, POLYNOMIAL_THREADS), &args) }?;
+            }
             CodecId::Planes => {
-                let predictor = match header.parameter {
-                    0 => Predictor::None,
-                    _ => Predictor::Previous,
-                };
-                let way = Arg::u32(way(header.element, predictor));
+                let way = Arg::u32(way(header.element, Predictor::of(&header)));
+                let args = [a, b, c, d, e, way, report];
                 let function = &self.loaded.planes_decode[by_width(header.element)];
-                (function, PLANES_THREADS, way)
+                // SAFETY: as above, seven parameters.
+                unsafe { stream.launch(function, per_block(blocks, PLANES_THREADS), &args) }?;
             }
             CodecId::Bounded => {
-                let step = Arg::f64(2.0 * header.bound);
-                let wide = usize::from(header.element == Element::F64);
-                (&self.loaded.bounded_decode[wide], BOUNDED_THREADS, step)
+                let bound = Arg::f64(header.bound);
+                let is_pointwise = Arg::u32(u32::from(header.is_pointwise()));
+                let args = [a, b, c, d, e, bound, is_pointwise, report];
+                let function = &self.loaded.bounded_decode[wide];
+                // SAFETY: as above, eight parameters.
+                unsafe { stream.launch(function, per_block(blocks, BOUNDED_THREADS), &args) }?;
             }
             CodecId::NvcompLz4 | CodecId::NvcompZstd => return Err(other(header.codec)),
-        };
-        let [a, b, c, d, e] = front;
-        let args = [a, b, c, d, e, parameter, Arg::address(pass.report)];
-        // SAFETY: seven parameters of these types. The kernel checks all bytes of the container before it uses them as
-        // offsets, and writes to `out` and to the report, which are lent by the caller's promise.
-        Ok(unsafe { stream.launch(function, per_block(blocks, threads), &args) }?)
+        }
+        Ok(())
     }
 
     /// The shape of a launch of kernels that stride over their work.
@@ -259,11 +298,11 @@ fn kind(header: &Header) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// `Way` of kernels/codec_planes.cuh.
+/// `Way` of kernels/codec_planes.cuh, which has no polynomials.
 fn way(element: Element, predictor: Predictor) -> u32 {
     match predictor {
         Predictor::None => u32::from(element.is_float()),
-        Predictor::Previous => 2,
+        Predictor::Previous | Predictor::Polynomial => 2,
     }
 }
 
@@ -276,7 +315,7 @@ mod tests {
     use super::*;
 
     /// The kernels, and the number of parameters that the wrappers pass.
-    const WRAPPERS: [(&str, usize); 15] = [
+    const WRAPPERS: [(&str, usize); 19] = [
         ("codec_clear", 2),
         ("codec_planes_encode_1", 9),
         ("codec_planes_encode_2", 9),
@@ -286,18 +325,30 @@ mod tests {
         ("codec_planes_decode_2", 7),
         ("codec_planes_decode_4", 7),
         ("codec_planes_decode_8", 7),
+        ("codec_polynomial_encode_4", 8),
+        ("codec_polynomial_encode_8", 8),
+        ("codec_polynomial_decode_4", 6),
+        ("codec_polynomial_decode_8", 6),
         ("codec_peak_f32", 3),
         ("codec_peak_f64", 3),
-        ("codec_bounded_encode_f32", 10),
-        ("codec_bounded_encode_f64", 10),
-        ("codec_bounded_decode_f32", 7),
-        ("codec_bounded_decode_f64", 7),
+        ("codec_bounded_encode_f32", 11),
+        ("codec_bounded_encode_f64", 11),
+        ("codec_bounded_decode_f32", 8),
+        ("codec_bounded_decode_f64", 8),
     ];
 
     #[test]
     fn the_ptx_has_the_kernels_that_are_launched_with_as_many_parameters() {
         let mut found: Vec<(String, usize)> = Vec::new();
-        for ptx in [PLANES, PLANES_DECODE, BOUNDED, BOUNDED_DECODE] {
+        let all = [
+            PLANES,
+            PLANES_DECODE,
+            POLYNOMIAL,
+            POLYNOMIAL_DECODE,
+            BOUNDED,
+            BOUNDED_DECODE,
+        ];
+        for ptx in all {
             for entry in ptx.split(".visible .entry ").skip(1) {
                 let (name, rest) = entry.split_once('(').unwrap();
                 let parameters = rest.split_once(')').unwrap().0;

@@ -5,6 +5,7 @@
 //! each plane (16 bytes each), then the units.
 
 use super::code::{CODE_BYTES, Code};
+use super::polynomial::PolynomialCoder;
 use super::shape::{SIZES_BYTES, header_bytes};
 use super::values::{Units, join, split};
 use super::{BLOCK_BYTES, GROUP, Predictor, SEGMENT, UNITS, unit};
@@ -21,6 +22,13 @@ pub(super) struct PlanesCoder {
 
 impl BlockEncoder for PlanesCoder {
     fn encode(&self, values: &[u8], out: &mut Vec<u8>) {
+        match (self.predictor, self.element) {
+            (Predictor::Polynomial, Element::F32) => {
+                return PolynomialCoder::<f32>::new().encode(values, out);
+            }
+            (Predictor::Polynomial, _) => return PolynomialCoder::<f64>::new().encode(values, out),
+            (Predictor::None | Predictor::Previous, _) => {}
+        }
         let planes = self.element.bytes();
         let segments = UNITS / planes;
         let mut units = [0; BLOCK_BYTES];
@@ -67,6 +75,15 @@ impl BlockEncoder for PlanesCoder {
 
 impl BlockDecoder for PlanesCoder {
     fn decode(&self, stored: &[u8], values: &mut [u8]) -> Result<(), &'static str> {
+        match (self.predictor, self.element) {
+            (Predictor::Polynomial, Element::F32) => {
+                return PolynomialCoder::<f32>::new().decode(stored, values);
+            }
+            (Predictor::Polynomial, _) => {
+                return PolynomialCoder::<f64>::new().decode(stored, values);
+            }
+            (Predictor::None | Predictor::Previous, _) => {}
+        }
         let planes = self.element.bytes();
         let segments = UNITS / planes;
         let header = header_bytes(self.element);

@@ -2,6 +2,8 @@
 
 mod block;
 mod code;
+mod polynomial;
+mod prefix;
 mod shape;
 mod unit;
 mod values;
@@ -9,7 +11,7 @@ mod values;
 use crate::codec::Codec;
 use crate::container;
 use crate::element::Element;
-use crate::error::Result;
+use crate::error::{Invalid, Result};
 use crate::header::{CodecId, Header};
 
 pub(crate) use shape::{BLOCK_BYTES, GROUP, SEGMENT, UNITS, most_block_bytes};
@@ -35,6 +37,21 @@ pub enum Predictor {
     /// The difference between the value's bits, as an integer, and those of the value before. Best for fields and
     /// sorted integers.
     Previous = 1,
+    /// The difference, counted in values that lie between, from the value on a polynomial through up to six values before.
+    /// Best for smooth fields. For [`Element::F32`] and [`Element::F64`]. Each block has the polynomial's order that makes
+    /// a sample of it shortest.
+    Polynomial = 2,
+}
+
+impl Predictor {
+    /// The predictor of a container of planes.
+    pub(crate) const fn of(header: &Header) -> Self {
+        match header.parameter {
+            0 => Self::None,
+            1 => Self::Previous,
+            _ => Self::Polynomial,
+        }
+    }
 }
 
 impl Planes {
@@ -70,13 +87,32 @@ impl Planes {
             }
             stored.len()
         };
-        let candidates = [Predictor::None, Predictor::Previous].map(Self::with);
-        candidates.into_iter().min_by_key(bytes).unwrap_or_default()
+        Self::all(element).min_by_key(bytes).unwrap_or_default()
+    }
+
+    /// The codecs with each predictor that takes this type.
+    pub fn all(element: Element) -> impl Iterator<Item = Self> {
+        let all = [Predictor::None, Predictor::Previous, Predictor::Polynomial].map(Self::with);
+        all.into_iter()
+            .filter(move |codec| codec.check(element).is_ok())
     }
 
     /// The predictor.
     pub const fn predictor(&self) -> Predictor {
         self.predictor
+    }
+
+    /// Tells whether the predictor takes this type.
+    pub(crate) fn check(&self, element: Element) -> Result<()> {
+        match (self.predictor, element) {
+            (Predictor::None | Predictor::Previous, _) | (_, Element::F32 | Element::F64) => Ok(()),
+            (Predictor::Polynomial, _) => Err(Invalid::Element {
+                codec: "planes, polynomial",
+                element,
+                takes: "it takes F32 and F64",
+            }
+            .into()),
+        }
     }
 
     const fn coder(&self, element: Element) -> block::PlanesCoder {
@@ -93,20 +129,19 @@ impl Codec for Planes {
     }
 
     fn max_encoded_len(&self, len: u64, element: Element) -> Result<u64> {
+        self.check(element)?;
         container::most_bytes(CodecId::Planes, element, len)
     }
 
     fn encode(&self, input: &[u8], element: Element, out: &mut [u8]) -> Result<usize> {
+        self.check(element)?;
         let header = self.header(input.len() as u64, element);
         container::encode(&self.coder(element), header, input, out)
     }
 
     fn decode(&self, container: &[u8], out: &mut [u8]) -> Result<()> {
         let header = Header::parse_of(CodecId::Planes, container)?;
-        let predictor = match header.parameter {
-            0 => Predictor::None,
-            _ => Predictor::Previous,
-        };
+        let predictor = Predictor::of(&header);
         container::decode(
             &Self::with(predictor).coder(header.element),
             &header,

@@ -32,7 +32,7 @@ impl Bits {
                 // The sign moves to the end, so that the first byte has the exponent alone.
                 ((value << 1) & self.mask()) | (value >> (self.width - 1))
             }
-            Predictor::None => value,
+            Predictor::None | Predictor::Polynomial => value,
         }
     }
 
@@ -43,7 +43,7 @@ impl Bits {
                 before.wrapping_add(difference) & self.mask()
             }
             Predictor::None if self.is_float => (stored >> 1) | ((stored & 1) << (self.width - 1)),
-            Predictor::None => stored,
+            Predictor::None | Predictor::Polynomial => stored,
         }
     }
 }

@@ -122,12 +122,16 @@ pub fn codecs(element: Element) -> Vec<Box<dyn Codec>> {
         Box::new(Planes::with(Predictor::Previous)),
     ];
     if matches!(element, Element::F32 | Element::F64) {
+        codecs.push(Box::new(Planes::with(Predictor::Polynomial)));
         for bound in [
             Bound::Absolute(1e-3),
             Bound::Absolute(1e-30),
             Bound::Relative(1e-3),
             Bound::Relative(0.2),
             Bound::Relative(1e-307),
+            Bound::PointwiseRelative(1e-3),
+            Bound::PointwiseRelative(1.0),
+            Bound::PointwiseRelative(1e-9),
         ] {
             codecs.push(Box::new(Bounded::new(bound).expect("a sound bound")));
         }

@@ -136,7 +136,7 @@ impl Compression {
     }
 
     /// The values of the regions of this name, `f32` or `f64`, may come back changed, each by no more than the bound; a relative
-    /// one is a share of the largest value of the region. Those that are not finite come back as they were.
+    /// one is a share of the largest value of the region, a pointwise one of each value. Those that are not finite come back as they were.
     #[must_use]
     pub fn within(mut self, region: impl Into<String>, bound: Bound) -> Self {
         self.bounds.insert(region.into(), bound);
@@ -283,18 +283,19 @@ impl Compression {
     fn within_text(self, part: &str) -> std::result::Result<Self, PartError> {
         let bound = part.split_once('=').and_then(|(region, bound)| {
             let bound = bound.trim();
-            let (bound, kind): (_, fn(f64) -> Bound) = match bound.strip_prefix("absolute ") {
-                Some(bound) => (bound, Bound::Absolute),
-                None => (bound, Bound::Relative),
+            let (kind, value): (fn(f64) -> Bound, _) = match bound.split_once(' ') {
+                Some(("absolute", value)) => (Bound::Absolute, value),
+                Some(("pointwise", value)) => (Bound::PointwiseRelative, value),
+                _ => (Bound::Relative, bound),
             };
-            let bound = kind(bound.trim().parse().ok()?);
+            let bound = kind(value.trim().parse().ok()?);
             Bounded::new(bound).ok()?;
             Some((region.trim(), bound))
         });
         let Some((region, bound)) = bound.filter(|(region, _)| !region.is_empty()) else {
             let why = format!(
                 "{part:?} is no bound: write a region and a share of its largest value, as `wave = 1e-3`, or `wave = \
-                     absolute 0.5`; or write `always`, `storage`, `external` or a codec of nvCOMP"
+                     absolute 0.5`, or `wave = pointwise 1e-3` for a share of each value; or write `always`, `storage`, `external` or a codec of nvCOMP"
             );
             return Err(BadCompression(why).into());
         };
@@ -337,10 +338,13 @@ mod tests {
     fn what_a_text_says() {
         let how: Compression = "bf16".parse().unwrap();
         assert_eq!(how, Compression::lossless(Value::Bf16));
-        let how: Compression = "f32, a b = 1e-3,c=absolute 0.5".parse().unwrap();
+        let how: Compression = "f32, a b = 1e-3,c=absolute 0.5, d = pointwise 0.01"
+            .parse()
+            .unwrap();
         let expected = Compression::lossless(Value::F32)
             .within("a b", Bound::Relative(1e-3))
-            .within("c", Bound::Absolute(0.5));
+            .within("c", Bound::Absolute(0.5))
+            .within("d", Bound::PointwiseRelative(0.01));
         assert_eq!(how, expected);
         let how: Compression = "i8,always".parse().unwrap();
         assert_eq!(how, Compression::lossless(Value::I8).always());

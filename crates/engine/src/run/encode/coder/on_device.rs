@@ -13,7 +13,7 @@ use crate::run::medium::TierState;
 use crate::{Compression, Error, Result, Version};
 use nvcomp::{Nvcomp, NvcompWorking};
 use std::ops::Range;
-use tierflow_codec::{HEADER_BYTES, Header, Method, NvcompCodec, Planes, Predictor, gpu};
+use tierflow_codec::{Element, HEADER_BYTES, Header, Method, NvcompCodec, Planes, gpu};
 use tierflow_device::{Device, Memory, Place, Stream, WriteLoan};
 use tierflow_sync::model::Mutex;
 use tierflow_transfer::{MemoryBytes, Source, SourceRecord, Target, whole_blocks};
@@ -158,7 +158,7 @@ impl DeviceCodec {
             let method = match run.bounded()? {
                 Some(bounded) => bounded.into(),
                 None => {
-                    let find = || smallest(&mut encode);
+                    let find = || smallest(run.value, &mut encode);
                     predictors.of(run, find)?.into()
                 }
             };
@@ -309,12 +309,10 @@ fn timed<T>(stream: &Stream, work: impl FnOnce() -> Result<T>) -> Result<(T, u64
     Ok((done, ended.elapsed_since(&begun)?.as_nanos() as u64))
 }
 
-/// The predictor that makes an input smallest.
-fn smallest(encode: &mut impl FnMut(Method) -> Result<u64>) -> Result<Planes> {
-    let [plain, differences] = [Predictor::None, Predictor::Previous].map(Planes::with);
-    let bytes = encode(plain.into())?;
-    Ok(match encode(differences.into())? < bytes {
-        true => differences,
-        false => plain,
-    })
+/// The predictor that makes an input of this type smallest.
+fn smallest(value: Element, encode: &mut impl FnMut(Method) -> Result<u64>) -> Result<Planes> {
+    let sizes = Planes::all(value).map(|planes| Ok((encode(planes.into())?, planes)));
+    let sizes = sizes.collect::<Result<Vec<_>>>()?;
+    let smallest = sizes.into_iter().min_by_key(|(bytes, _)| *bytes);
+    Ok(smallest.map_or_else(Planes::new, |(_, planes)| planes))
 }

@@ -1,0 +1,256 @@
+//! Checks the promise of every kind of bound, of containers as they are stored: each value that comes back differs by no more
+//! than its bound, as `f64` compares it, or is the same bit for bit.
+//!
+//! `cargo run --release -p tierflow-codec --example bounds -- [--gpu] [--f32 STEP] [--f64 COUNT]`
+//!
+//! `--f32` takes every STEP-th chunk of 2^20 of all 2^32 bit patterns, by default each. Half of the COUNT bit patterns of `f64`
+//! are random; the others are random with magnitudes near the bound, or near 1. With `--gpu`, kernels encode each chunk, too, and
+//! decode it: the container has to be the same, and the values.
+#![allow(missing_docs, unreachable_pub, reason = "a program")]
+
+use std::error::Error;
+use std::time::Instant;
+
+use rayon::prelude::*;
+use tierflow_codec::{Bound, Bounded, Codec, Element, Header, Method, decode, gpu};
+use tierflow_device::{Choice, Memory, Stream, open};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// Bit patterns of a chunk.
+const CHUNK: u64 = 1 << 20;
+
+/// From coarse to as fine as a type resolves.
+const BOUNDS: [Bound; 12] = [
+    Bound::Absolute(1e30),
+    Bound::Absolute(1e-3),
+    Bound::Absolute(1e-30),
+    Bound::Absolute(f64::MIN_POSITIVE),
+    Bound::Relative(1.0),
+    Bound::Relative(1e-3),
+    Bound::Relative(1e-9),
+    Bound::Relative(1e-300),
+    Bound::PointwiseRelative(1.0),
+    Bound::PointwiseRelative(1e-2),
+    Bound::PointwiseRelative(1e-5),
+    Bound::PointwiseRelative(1e-9),
+];
+
+fn main() -> Result<()> {
+    let (mut on_gpu, mut step, mut count) = (None, 1, 1_000_000_000);
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        let mut number =
+            || -> Result<u64> { Ok(args.next().ok_or("a number is missing")?.parse()?) };
+        match arg.as_str() {
+            "--gpu" => on_gpu = Some(Gpu::new()?),
+            "--f32" => step = number()?.max(1),
+            "--f64" => count = number()?,
+            other => return Err(format!("{other} is no option").into()),
+        }
+    }
+    let chunks: Vec<u64> = (0..1 << 12).step_by(step as usize).collect();
+    println!(
+        "{:<32} {:<4} {:>16} {:>16} {:>10}",
+        "bound", "type", "values", "changed", "seconds"
+    );
+    for bound in BOUNDS {
+        let begun = Instant::now();
+        let of = |chunk: u64| (0..CHUNK).map(move |n| (chunk * CHUNK + n) as u32);
+        let checked = check(bound, Element::F32, &chunks, &mut on_gpu, |chunk| {
+            of(chunk).flat_map(u32::to_le_bytes).collect()
+        })?;
+        print(bound, "f32", checked, begun);
+        let begun = Instant::now();
+        let chunks: Vec<u64> = (0..count.div_ceil(CHUNK)).collect();
+        let checked = check(bound, Element::F64, &chunks, &mut on_gpu, |chunk| {
+            let near = match (chunk % 4, bound) {
+                (1, Bound::Absolute(bound)) => bound,
+                (3, Bound::Absolute(bound)) => 1e6 * bound,
+                (1 | 3, _) => 1.0,
+                _ => 0.0,
+            };
+            (0..CHUNK)
+                .map(|n| pattern(mix(chunk * CHUNK + n), near))
+                .flat_map(u64::to_le_bytes)
+                .collect()
+        })?;
+        print(bound, "f64", checked, begun);
+    }
+    Ok(())
+}
+
+fn print(bound: Bound, kind: &str, checked: Checked, begun: Instant) {
+    println!(
+        "{:<32} {kind:<4} {:>16} {:>16} {:>10.1}",
+        format!("{bound:?}"),
+        checked.values,
+        checked.changed,
+        begun.elapsed().as_secs_f64()
+    );
+}
+
+/// A random word (Vigna 2015, SplitMix64).
+const fn mix(n: u64) -> u64 {
+    let mut x = n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ (x >> 31)
+}
+
+/// The random bits themselves, or with an exponent within 16 of that of `near`, if this is not 0.
+fn pattern(random: u64, near: f64) -> u64 {
+    let exponent = near.to_bits() >> 52;
+    if exponent == 0 {
+        return random;
+    }
+    let off = (random >> 52 & 31).wrapping_sub(16);
+    let exponent = exponent.wrapping_add(off).clamp(1, 2046);
+    (random & !(0x7FF << 52)) | exponent << 52
+}
+
+/// Values that were checked, and those that came back changed.
+#[derive(Clone, Copy, Default)]
+struct Checked {
+    values: u64,
+    changed: u64,
+}
+
+fn check(
+    bound: Bound,
+    element: Element,
+    chunks: &[u64],
+    on_gpu: &mut Option<Gpu>,
+    of: impl Fn(u64) -> Vec<u8> + Sync,
+) -> Result<Checked> {
+    let codec = Bounded::new(bound)?;
+    let mut all = Checked::default();
+    // Some chunks at a time, so that a GPU has them one after the other.
+    for chunks in chunks.chunks(64) {
+        let done: Vec<_> = chunks
+            .par_iter()
+            .map(|chunk| {
+                let input = of(*chunk);
+                let container = codec
+                    .encode_to_vec(&input, element)
+                    .map_err(|e| e.to_string())?;
+                let mut output = vec![0; input.len()];
+                decode(&container, &mut output).map_err(|e| e.to_string())?;
+                let checked = compare(bound, element, &input, &output)?;
+                Ok((input, container, output, checked))
+            })
+            .collect::<std::result::Result<_, String>>()?;
+        for (input, container, output, checked) in done {
+            all.values += checked.values;
+            all.changed += checked.changed;
+            if let Some(gpu) = on_gpu {
+                gpu.compare(&codec.into(), element, &input, &container, &output)?;
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Checks a chunk. An independent reading of the promise: nothing of the codec is used.
+fn compare(
+    bound: Bound,
+    element: Element,
+    input: &[u8],
+    output: &[u8],
+) -> std::result::Result<Checked, String> {
+    let width = element.bytes();
+    let wide = |bytes: &[u8]| match *bytes {
+        [a, b, c, d] => f64::from(f32::from_le_bytes([a, b, c, d])),
+        [a, b, c, d, e, f, g, h] => f64::from_le_bytes([a, b, c, d, e, f, g, h]),
+        _ => f64::NAN,
+    };
+    let peak = input
+        .chunks_exact(width)
+        .map(|bytes| wide(bytes).abs())
+        .filter(|value| value.is_finite())
+        .fold(0.0, f64::max);
+    let mut checked = Checked::default();
+    for (before, after) in input.chunks_exact(width).zip(output.chunks_exact(width)) {
+        checked.values += 1;
+        if before == after {
+            continue;
+        }
+        checked.changed += 1;
+        let (before, after) = (wide(before), wide(after));
+        let most = match bound {
+            Bound::Absolute(bound) => bound,
+            Bound::Relative(share) => share * peak,
+            Bound::PointwiseRelative(share) => share * before.abs(),
+            _ => 0.0,
+        };
+        if !(before.is_finite() && (before - after).abs() <= most) {
+            return Err(format!(
+                "{bound:?}, {element:?}: {before:e} came back as {after:e}, which is more than {most:e} off"
+            ));
+        }
+    }
+    Ok(checked)
+}
+
+/// The kernels, and memory for a chunk.
+struct Gpu {
+    stream: Stream,
+    encoder: gpu::Encoder,
+    decoder: gpu::Decoder,
+    data: Memory,
+    container: Memory,
+}
+
+impl Gpu {
+    fn new() -> Result<Self> {
+        let device = open(Choice::Cuda { ordinal: 0 })?;
+        let kernels = gpu::Kernels::load(&device)?;
+        let most = 8 * CHUNK as usize;
+        Ok(Self {
+            stream: device.stream()?,
+            encoder: gpu::Encoder::new(&kernels, most as u64)?,
+            decoder: gpu::Decoder::new(&kernels)?,
+            data: device.alloc(most)?,
+            container: device.alloc(2 * most)?,
+        })
+    }
+
+    fn compare(
+        &mut self,
+        method: &Method,
+        element: Element,
+        input: &[u8],
+        container: &[u8],
+        output: &[u8],
+    ) -> Result<()> {
+        self.stream
+            .write(input, &mut self.data.lend_mut(0..input.len())?)?;
+        let most = method.max_encoded_len(input.len() as u64, element)? as usize;
+        let out = gpu::Landing::device(&self.container, 0..most)?;
+        let data = self.data.lend(0..input.len())?;
+        let encoding = self
+            .encoder
+            .encode(&self.stream, method, element, data, out);
+        let header = encoding.wait().result?;
+        let mut bytes = vec![0; header.stored_bytes as usize];
+        self.stream
+            .read(&self.container.lend(0..bytes.len())?, &mut bytes)?;
+        if bytes != container {
+            return Err("the container of the GPU is another one".into());
+        }
+        let header = Header::parse(&bytes)?;
+        let origin = gpu::Origin::device(&self.container, 0..bytes.len())?;
+        let out = self.data.lend_mut(0..input.len())?;
+        self.decoder
+            .decode(&self.stream, &header, origin, out)
+            .wait()
+            .result?;
+        let mut back = vec![0; input.len()];
+        self.stream
+            .read(&self.data.lend(0..input.len())?, &mut back)?;
+        if back != output {
+            return Err("the values of the GPU are other ones".into());
+        }
+        Ok(())
+    }
+}
