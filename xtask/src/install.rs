@@ -220,7 +220,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     fs::rename(&part, to).with_context(|| format!("{}", to.display()))
 }
 
-fn copy_all(from: &Path, to: &Path) -> Result<()> {
+pub(crate) fn copy_all(from: &Path, to: &Path) -> Result<()> {
     for entry in fs::read_dir(from).with_context(|| format!("{}", from.display()))? {
         let entry = entry?;
         let target = to.join(entry.file_name());

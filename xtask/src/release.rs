@@ -25,6 +25,14 @@ const SHIPPED: &[&str] = &[
     "tierflow-python",
 ];
 
+/// Has cargo take dependencies from the archive alone.
+const VENDORED: &str = r#"[source.crates-io]
+replace-with = "vendored"
+
+[source.vendored]
+directory = "vendor"
+"#;
+
 /// The oldest C library that the files run with.
 const GLIBC: (u32, u32) = (2, 28);
 
@@ -68,6 +76,10 @@ pub(crate) fn run(arguments: &ReleaseArguments) -> Result<()> {
     }
     release.sources(root)?;
     let unpacked = Metadata::read_by(&mut release.cargo())?;
+    for package in &unpacked.packages {
+        let is_within = package.folder().starts_with(release.unpacked());
+        ensure!(is_within, "the sources lack {}", package.name);
+    }
     for target in &arguments.targets {
         papers::write(&release, &unpacked, target)?;
     }
@@ -80,6 +92,7 @@ pub(crate) fn run(arguments: &ReleaseArguments) -> Result<()> {
             release.programs(&unpacked, target, first)?;
         }
     }
+    release.recipes()?;
     release.sums()?;
     println!("{}", release.files.display());
     Ok(())
@@ -90,7 +103,7 @@ struct Release {
     name: String,
     /// Seconds since 1970 of the commit, which all files have as their time.
     time: String,
-    /// What is published.
+    /// The files that are published.
     files: PathBuf,
     /// The unpacked sources, and what is packed.
     work: PathBuf,
@@ -150,10 +163,10 @@ impl Release {
         fs::remove_file(tar)?;
         let mut vendor = cargo();
         vendor.current_dir(self.unpacked());
-        let settings = output(vendor.args(["vendor", "--quiet", "--locked", "vendor"]))?;
+        stream(vendor.args(["vendor", "--quiet", "--locked", "vendor"]))?;
         let config = self.unpacked().join(".cargo/config.toml");
         let own = fs::read_to_string(&config)?;
-        fs::write(config, format!("{own}\n{settings}"))?;
+        fs::write(config, format!("{own}\n{VENDORED}"))?;
         self.pack(&self.name)
     }
 
@@ -209,11 +222,13 @@ impl Release {
         build.args(["zigbuild", "--release", "--locked", "--offline", "--target"]);
         build.arg(format!("{target}.{major}.{minor}"));
         let of = |target: &str| self.folder.join("build").join(target).join("release");
-        // It finds zig by the Python of its environment.
+        // The tool finds zig by the Python of its environment.
         let path = format!("PATH={}", self.path());
         let cc = ["env", &path, "cargo-zigbuild", "zig", "cc", "--"];
         let mut cc: Vec<String> = cc.map(str::to_owned).into();
-        cc.extend(["-target".to_owned(), format!("{machine}.{major}.{minor}")]);
+        // The parts that zig brings name its folder in information for debuggers.
+        cc.extend(["-s", "-target"].map(str::to_owned));
+        cc.push(format!("{machine}.{major}.{minor}"));
         install::install(
             &InstallFolders {
                 prefix: self.work.join(&name),
@@ -254,6 +269,26 @@ impl Release {
     fn path(&self) -> String {
         let path = std::env::var("PATH").unwrap_or_default();
         format!("{}:{path}", self.folder.join("venv/bin").display())
+    }
+
+    /// Packs the recipes with the sum of the sources in them.
+    fn recipes(&self) -> Result<()> {
+        let sources = format!("{}.tar.xz", self.name);
+        let sum = output(Command::new("sha256sum").arg(self.files.join(sources)))?;
+        let sum = sum.split(' ').next().unwrap_or_default();
+        let name = format!("{}-packaging", self.name);
+        let folder = self.work.join(&name);
+        install::copy_all(&self.unpacked().join("packaging"), &folder)?;
+        for recipe in ["spack/package.py", "conda/recipe.yaml", &self.easyconfig()] {
+            let path = folder.join(recipe);
+            let text = fs::read_to_string(&path).with_context(|| format!("{}", path.display()))?;
+            fs::write(path, text.replace("@SHA256@", sum))?;
+        }
+        self.pack(&name)
+    }
+
+    fn easyconfig(&self) -> String {
+        format!("easybuild/{}.eb", self.name)
     }
 
     fn sums(&self) -> Result<()> {

@@ -1,4 +1,4 @@
-//! What accompanies the files of a release: the licences of all that is in them, and a bill of materials.
+//! Papers beside the files of a release: the licences of all that is in them, and a bill of materials.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
