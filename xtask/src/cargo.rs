@@ -23,6 +23,10 @@ pub(crate) struct Package {
     pub(crate) name: String,
     pub(crate) version: String,
     pub(crate) description: Option<String>,
+    /// An expression of SPDX.
+    pub(crate) license: Option<String>,
+    /// The registry; `None` for a package of the workspace.
+    pub(crate) source: Option<String>,
     pub(crate) categories: Vec<String>,
     /// `[package.metadata]`; null where there is none.
     pub(crate) metadata: serde_json::Value,
@@ -62,12 +66,17 @@ pub(crate) struct Node {
 impl Metadata {
     /// Resolved for this machine's platform only: a crate that only Windows builds is no concern here.
     pub(crate) fn read() -> Result<Self> {
+        Self::read_by(&mut cargo())
+    }
+
+    /// The same by this cargo, which may be in another folder.
+    pub(crate) fn read_by(cargo: &mut Command) -> Result<Self> {
         let version = output(Command::new("rustc").arg("-vV"))?;
         let host = version
             .lines()
             .find_map(|line| line.strip_prefix("host: "))
             .context("`rustc -vV` names no host")?;
-        let json = output(cargo().args([
+        let json = output(cargo.args([
             "metadata",
             "--format-version=1",
             "--all-features",

@@ -1,4 +1,4 @@
-//! `cargo xtask install`: the library for C, C++ and Fortran, as their build systems find it.
+//! `cargo xtask install`: the library for C, C++ and Fortran as their build systems find it, the command, and the agent.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::cargo::{Metadata, Package, cargo, stream};
+use crate::cargo::{Metadata, Package, cargo, output, stream};
 
 const PACKAGE: &str = "tierflow-capi";
 
@@ -25,18 +25,58 @@ const PACKAGES: &[(&str, &str)] = &[
     ("velocConfig.cmake", "cmake/veloc"),
 ];
 
+/// Texts that the programs write: a program, its arguments, and the file below `share`.
+const TEXTS: &[(&str, &[&str], &str)] = &[
+    ("tierflow", &["manual"], "man/man1/tierflow.1"),
+    (
+        "tierflow",
+        &["completions", "bash"],
+        "bash-completion/completions/tierflow",
+    ),
+    (
+        "tierflow",
+        &["completions", "fish"],
+        "fish/vendor_completions.d/tierflow.fish",
+    ),
+    (
+        "tierflow",
+        &["completions", "zsh"],
+        "zsh/site-functions/_tierflow",
+    ),
+    (
+        "tierflow-agent",
+        &["--print", "manual"],
+        "man/man8/tierflow-agent.8",
+    ),
+    (
+        "tierflow-agent",
+        &["--print", "bash"],
+        "bash-completion/completions/tierflow-agent",
+    ),
+    (
+        "tierflow-agent",
+        &["--print", "fish"],
+        "fish/vendor_completions.d/tierflow-agent.fish",
+    ),
+    (
+        "tierflow-agent",
+        &["--print", "zsh"],
+        "zsh/site-functions/_tierflow-agent",
+    ),
+];
+
 /// The folders that get the files.
 #[derive(Debug, clap::Args)]
 pub(crate) struct InstallFolders {
-    /// The folder that gets include, share, and the folder of libraries
+    /// The folder that gets bin, include, share, and the folder of libraries
     #[arg(long)]
-    prefix: PathBuf,
+    pub(crate) prefix: PathBuf,
     /// The folder of libraries below the prefix, such as lib64 or lib/x86_64-linux-gnu
     #[arg(long, default_value = "lib")]
-    libdir: PathBuf,
+    pub(crate) libdir: PathBuf,
     /// A folder to put before the prefix, for those who make packages
     #[arg(long, env = "DESTDIR")]
-    destdir: Option<PathBuf>,
+    pub(crate) destdir: Option<PathBuf>,
 }
 
 impl InstallFolders {
@@ -63,27 +103,79 @@ impl InstallFolders {
     }
 }
 
+/// How the library and the programs are built and linked.
+pub(crate) struct Build<'a> {
+    /// The workspace that they are of.
+    pub(crate) workspace: &'a Metadata,
+    /// `cargo build`, or the like, for a profile and a target.
+    pub(crate) cargo: Command,
+    /// The folder in which it puts what it builds.
+    pub(crate) built: PathBuf,
+    /// A folder of the same programs for this machine; they write their manual pages and completions.
+    pub(crate) programs: PathBuf,
+    /// The compiler for C that links the shared library, and its first arguments.
+    pub(crate) cc: Vec<String>,
+    /// A compiler for C and MPI.
+    pub(crate) mpicc: Option<String>,
+}
+
 pub(crate) fn run(
     destination: &InstallFolders,
     profile: &str,
     cc: &str,
-    mpicc: Option<&str>,
+    mpicc: Option<String>,
 ) -> Result<()> {
+    let workspace = Metadata::read()?;
+    let mut build = cargo();
+    build.args(["build", "--profile", profile]);
+    let built = workspace.target_directory.join(match profile {
+        "dev" => "debug",
+        other => other,
+    });
+    install(
+        destination,
+        Build {
+            workspace: &workspace,
+            cargo: build,
+            programs: built.clone(),
+            built,
+            cc: vec![cc.to_owned()],
+            mpicc,
+        },
+    )
+}
+
+/// Builds the library and the programs, and puts them into their folders.
+pub(crate) fn install(destination: &InstallFolders, mut build: Build<'_>) -> Result<()> {
     ensure!(
         destination.libdir.is_relative(),
         "--libdir is a folder below the prefix, such as lib64"
     );
-    let workspace = Metadata::read()?;
-    let package = workspace.member(PACKAGE)?;
-    stream(cargo().args(["build", "--package", PACKAGE, "--profile", profile]))?;
-    let built = match profile {
-        "dev" => "debug",
-        other => other,
-    };
-    let built = workspace.target_directory.join(built);
+    let package = build.workspace.member(PACKAGE)?;
+    for package in [PACKAGE, "tierflow-cli", "tierflow-agent"] {
+        build.cargo.args(["--package", package]);
+    }
+    stream(&mut build.cargo)?;
     let prefix = destination.prefix()?;
     let library = prefix.join(&destination.libdir);
-    copy(&built.join("libtierflow.a"), &library.join("libtierflow.a"))?;
+    let archive = "libtierflow.a";
+    copy(&build.built.join(archive), &library.join(archive))?;
+    for (program, arguments, to) in TEXTS {
+        let text = output(Command::new(build.programs.join(program)).args(*arguments))?;
+        let to = prefix.join("share").join(to);
+        fs::create_dir_all(to.parent().unwrap_or(&prefix))?;
+        fs::write(&to, text).with_context(|| format!("{}", to.display()))?;
+    }
+    for program in ["tierflow", "tierflow-agent"] {
+        copy(
+            &build.built.join(program),
+            &prefix.join("bin").join(program),
+        )?;
+    }
+    for name in ["LICENSE-APACHE", "LICENSE-MIT"] {
+        let to = prefix.join("share/doc/tierflow").join(name);
+        copy(&build.workspace.workspace_root.join(name), &to)?;
+    }
     for (folder, to) in FOLDERS {
         copy_all(&package.folder().join(folder), &prefix.join(to))?;
     }
@@ -103,16 +195,16 @@ pub(crate) fn run(
         map: map.path(),
     };
     let soname = format!("libtierflow.so.{}", compatible(&package.version));
-    linker.link(cc, &format!("-Wl,-soname,{soname}"), &soname)?;
+    linker.link(&build.cc, &format!("-Wl,-soname,{soname}"), &soname)?;
     let plain = library.join("libtierflow.so");
     if plain.symlink_metadata().is_ok() {
         fs::remove_file(&plain)?;
     }
     std::os::unix::fs::symlink(&soname, plain)?;
-    if let Some(mpicc) = mpicc {
+    if let Some(mpicc) = build.mpicc {
         // For programs whose makefiles name VELOC's library: the whole library, with the MPI of this compiler.
         let source = prefix.join("share/tierflow/tierflow_mpi.c");
-        linker.link(mpicc, &source.to_string_lossy(), "libveloc-client.so")?;
+        linker.link(&[mpicc], &source.to_string_lossy(), "libveloc-client.so")?;
     }
     println!("tierflow {} is in {}", package.version, prefix.display());
     Ok(())
@@ -128,7 +220,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     fs::rename(&part, to).with_context(|| format!("{}", to.display()))
 }
 
-fn copy_all(from: &Path, to: &Path) -> Result<()> {
+pub(crate) fn copy_all(from: &Path, to: &Path) -> Result<()> {
     for entry in fs::read_dir(from).with_context(|| format!("{}", from.display()))? {
         let entry = entry?;
         let target = to.join(entry.file_name());
@@ -179,10 +271,12 @@ struct Linker<'a> {
 
 impl Linker<'_> {
     /// Links the whole archive, with one more argument for the compiler, to a library of this name.
-    fn link(&self, compiler: &str, argument: &str, name: &str) -> Result<()> {
+    fn link(&self, compiler: &[String], argument: &str, name: &str) -> Result<()> {
+        let (program, first) = compiler.split_first().context("no compiler is named")?;
         let part = self.library.join(format!("{name}.part"));
         stream(
-            Command::new(compiler)
+            Command::new(program)
+                .args(first)
                 .args(["-O2", "-shared", "-fPIC", argument, "-I"])
                 .arg(self.include)
                 .arg("-Wl,--whole-archive")

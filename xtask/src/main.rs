@@ -11,6 +11,7 @@ mod features;
 mod install;
 mod kernels;
 mod python;
+mod release;
 mod tidy;
 mod toolchain;
 mod words;
@@ -70,7 +71,9 @@ enum Chore {
         #[arg(last = true)]
         pytest: Vec<String>,
     },
-    /// Install the library for C, C++ and Fortran: headers, sources for MPI and Fortran, pkg-config and CMake packages
+    /// Make the files of a release, under target/publish: sources with all dependencies, wheels, libraries and programs
+    Release(release::ReleaseArguments),
+    /// Install the library for C, C++ and Fortran, the command and the agent, with their manual pages and completions
     Install {
         #[command(flatten)]
         destination: install::InstallFolders,
@@ -103,12 +106,13 @@ fn main() -> Result<()> {
         Chore::Bench { quick, names } => bench::run(quick, &names),
         Chore::Tables => bench::tables(),
         Chore::Python { wheel, pytest } => python::run(wheel, &pytest),
+        Chore::Release(arguments) => release::run(&arguments),
         Chore::Install {
             destination,
             profile,
             cc,
             mpicc,
-        } => install::run(&destination, &profile, &cc, mpicc.as_deref()),
+        } => install::run(&destination, &profile, &cc, mpicc),
         Chore::Dist { only } => dist::run(&only),
     }
 }

@@ -15,7 +15,7 @@ const PACKAGE: &str = "tierflow-python";
 const OLDEST: (u32, u32) = (3, 11);
 
 /// Bytes of a wheel: what is larger is no longer a small dependency.
-const MOST_BYTES: u64 = 8_000_000;
+pub(crate) const MOST_BYTES: u64 = 8_000_000;
 
 pub(crate) fn run(only_wheel: bool, pytest: &[String]) -> Result<()> {
     let workspace = Metadata::read()?;
@@ -25,7 +25,8 @@ pub(crate) fn run(only_wheel: bool, pytest: &[String]) -> Result<()> {
         folder: workspace.target_directory.join("python"),
         target: &workspace.target_directory,
     };
-    chore.environment()?;
+    let list = chore.source.join("tests/requirements.txt");
+    environment(&chore.folder, &list)?;
     let wheel = chore.wheel()?;
     if only_wheel {
         return Ok(());
@@ -88,33 +89,6 @@ impl PythonChore<'_> {
         command
     }
 
-    /// The virtual environment, with what tests/requirements.txt names; as it is, if it has that already.
-    fn environment(&self) -> Result<()> {
-        let list = self.source.join("tests/requirements.txt");
-        let wanted = std::fs::read_to_string(&list)
-            .with_context(|| format!("cannot read {}", list.display()))?;
-        let stamp = self.folder.join("venv/requirements.txt");
-        if std::fs::read_to_string(&stamp).is_ok_and(|there| there == wanted) {
-            return Ok(());
-        }
-        std::fs::create_dir_all(&self.folder)?;
-        let python = python()?;
-        stream(
-            Command::new(&python)
-                .args(["-m", "venv", "--clear"])
-                .arg(self.folder.join("venv")),
-        )
-        .context("no virtual environment could be made; Debian has python3-venv for it")?;
-        stream(
-            self.tool("python")
-                .args(PIP_INSTALL)
-                .arg("--requirement")
-                .arg(&list),
-        )
-        .context("pip could not install tests/requirements.txt; it needs a way to PyPI")?;
-        std::fs::write(&stamp, wanted).with_context(|| format!("cannot write {}", stamp.display()))
-    }
-
     /// Builds the wheel anew.
     fn wheel(&self) -> Result<PathBuf> {
         let wheels = self.folder.join("wheels");
@@ -143,6 +117,30 @@ impl PythonChore<'_> {
         );
         Ok(wheel.path())
     }
+}
+
+/// Makes the virtual environment `venv` of a folder, with the packages that a list names; as it is, if it has them already.
+pub(crate) fn environment(folder: &Path, list: &Path) -> Result<()> {
+    let wanted =
+        std::fs::read_to_string(list).with_context(|| format!("cannot read {}", list.display()))?;
+    let venv = folder.join("venv");
+    let stamp = venv.join("requirements.txt");
+    if std::fs::read_to_string(&stamp).is_ok_and(|there| there == wanted) {
+        return Ok(());
+    }
+    std::fs::create_dir_all(folder)?;
+    let new = ["-m", "venv", "--clear"];
+    stream(Command::new(python()?).args(new).arg(&venv))
+        .context("no virtual environment could be made; Debian has python3-venv for it")?;
+    let mut install = Command::new(venv.join("bin/python"));
+    let install = install.args(PIP_INSTALL).arg("--requirement").arg(list);
+    stream(install.env_remove("PYTHONPATH")).with_context(|| {
+        format!(
+            "pip could not install {}; it needs a way to PyPI",
+            list.display()
+        )
+    })?;
+    std::fs::write(&stamp, wanted).with_context(|| format!("cannot write {}", stamp.display()))
 }
 
 /// The Python to make the environment of: `$PYTHON`, or `python3`.

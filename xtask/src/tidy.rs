@@ -1,6 +1,8 @@
 //! `cargo xtask tidy`: what neither rustc nor clippy checks.
 
 pub(crate) mod files;
+mod links;
+mod packaging;
 mod rooms;
 mod tree;
 mod way;
@@ -37,9 +39,10 @@ pub(crate) fn run() -> Result<()> {
             "a checkpoint takes the way that the book names",
             way::complaints(&files),
         ),
+        ("links lead somewhere", links::complaints(&files)),
         (
-            "the book's chapters exist",
-            files::chapters(&workspace.workspace_root)?,
+            "packages of centres can be read",
+            packaging::complaints(&workspace.workspace_root, &files)?,
         ),
     ];
     let mut failed = 0;

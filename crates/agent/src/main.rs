@@ -1,7 +1,10 @@
 //! The program `tierflow-agent`. See the README, or `tierflow-agent --help`.
 #![forbid(unsafe_code)]
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
+use clap_complete::Shell;
+use clap_mangen::Man;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,7 +15,8 @@ use tierflow_agent::{Settings, serve};
 #[command(name = "tierflow-agent", version)]
 struct Arguments {
     /// The scratch directory in which applications find the agent
-    scratch: PathBuf,
+    #[arg(required_unless_present = "print")]
+    scratch: Option<PathBuf>,
     /// The most threads that bring pieces at a time
     #[arg(long, default_value_t = Settings::default().most_threads)]
     threads: usize,
@@ -22,10 +26,45 @@ struct Arguments {
     /// End when there was nothing to do for so many seconds
     #[arg(long)]
     exit_when_idle: Option<u64>,
+    /// Write the manual page, or the completions of a shell, and end
+    #[arg(long, exclusive = true)]
+    print: Option<Text>,
 }
 
-fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+/// A text that packages of the program carry.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Text {
+    Manual,
+    Bash,
+    Fish,
+    Zsh,
+}
+
+impl Text {
+    fn print(self) -> std::io::Result<()> {
+        let mut program = Arguments::command();
+        let name = "tierflow-agent";
+        let mut text = Vec::new();
+        let shell = match self {
+            Self::Manual => None,
+            Self::Bash => Some(Shell::Bash),
+            Self::Fish => Some(Shell::Fish),
+            Self::Zsh => Some(Shell::Zsh),
+        };
+        match shell {
+            // Section 8 is that of services; `tierflow agent` is a command of section 1.
+            None => Man::new(program).section("8").render(&mut text)?,
+            Some(shell) => clap_complete::generate(shell, &mut program, name, &mut text),
+        }
+        std::io::stdout().write_all(&text)
+    }
+}
+
+/// Serves a directory until the agent is ended, or idle.
+fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
+    let Some(scratch) = arguments.scratch else {
+        return Ok(arguments.print.map_or(Ok(()), Text::print)?);
+    };
     // Leaves the session of the process that started it, so that it does not end with that. A group's leader cannot leave.
     let _already_apart = rustix::process::setsid();
     let settings = Settings {
@@ -33,7 +72,11 @@ fn main() -> ExitCode {
         patience: Duration::from_secs(arguments.patience),
         idle: arguments.exit_when_idle.map(Duration::from_secs),
     };
-    match serve(&arguments.scratch, settings) {
+    Ok(serve(&scratch, settings)?)
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("tierflow-agent: {error}");

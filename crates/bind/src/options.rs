@@ -1,6 +1,7 @@
 //! Options of an engine, by name.
 
 mod peers;
+mod site;
 mod table;
 mod value;
 
@@ -26,7 +27,8 @@ pub use value::Value;
 
 /// How values are written.
 pub mod parse {
-    pub use super::value::{bytes, device, number, one_of, patience, seconds};
+    pub use super::site::lines;
+    pub use super::value::{bytes, device, number, one_of, path, patience, seconds};
 }
 
 /// How far host memory is made ready.

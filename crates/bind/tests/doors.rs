@@ -239,6 +239,16 @@ fn unknown_keys_and_wrong_values_are_told_apart() {
     assert_eq!(text.as_deref(), Some("flush = soon: write eager or needed"));
 }
 
+#[test]
+fn the_file_for_all_programs_of_a_machine_has_options() {
+    let Some(text) = file("packaging/tierflow.conf") else {
+        return;
+    };
+    let keys: Vec<String> = parse::lines(&text).unwrap().into_keys().collect();
+    let known = |key: &String| OPTIONS.iter().any(|option| option.key == key);
+    assert!(keys.len() > 2 && keys.iter().all(known), "{keys:?}");
+}
+
 /// True if the value is a list of GPUs, and not one of several names.
 fn is_a_list(option: &OptionInfo) -> bool {
     matches!(option.key, "peers" | "overflow")

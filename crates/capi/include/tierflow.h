@@ -6,6 +6,10 @@
  *
  * Engines, options and slots are named by handles. A handle that was closed, and one of the process that this one is a fork
  * of, is TF_CLOSED; it is never followed.
+ *
+ * Structures that are passed by pointers keep their size and their members as long as the library keeps its soname (libtierflow.so.0.1):
+ * a program that was compiled with an older header of that name runs on a newer library. More is chosen by new names of options, and told
+ * by new functions. A release that changes a structure has another soname, and other symbol versions.
  */
 #ifndef TIERFLOW_H
 #define TIERFLOW_H
@@ -69,10 +73,15 @@ int tf_log(int level, tf_log_line line, void *context);
 
 typedef uint64_t tf_options;
 
+/*
+ * Begins with the options that the file of the variable TIERFLOW_CONFIG has, or /etc/tierflow.conf if that is there: lines such as
+ * "host_cache = 4GiB". What is set afterwards counts more. TF_STORAGE: the file cannot be read. TF_ARGUMENT: it has a line that is wrong.
+ */
 int tf_options_new(tf_options *options);
 
 /*
- * Chooses something by its name, the same in every language. Bytes are numbers or such as "512MiB", times are seconds.
+ * Chooses something by its name, the same in every language. Bytes are numbers or such as "512MiB", times are seconds. In paths and URLs,
+ * $NAME and ${NAME} stand for variables of the environment, and $$ for a dollar.
  *
  *   device            auto | host | cuda | cuda:N               auto: the first GPU if there is one
  *   device_cache      bytes of GPU memory to keep checkpoints in

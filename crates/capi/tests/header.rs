@@ -6,7 +6,7 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::process::Command;
-use support::{home, library, must};
+use support::{declared, home, library, must};
 
 /// In `mpi/tierflow_mpi.c`, which the application compiles.
 const OF_MPI: &[&str] = &["VELOC_Init", "tf_mpi_group"];
@@ -17,37 +17,6 @@ const OVERLOADED: &[(&str, &str)] = &[
     ("VELOC_Recover_size", "int (*)(int)"),
     ("VELOC_Restart", "int (*)(const char *, int)"),
 ];
-
-/// The functions that a header declares.
-fn declared(header: &str) -> BTreeSet<String> {
-    let text = std::fs::read_to_string(home().join("include").join(header)).unwrap();
-    let mut code = String::new();
-    for (index, part) in text.split("/*").enumerate() {
-        let part = if index == 0 {
-            part
-        } else {
-            part.split_once("*/").unwrap().1
-        };
-        code.push_str(part);
-    }
-    // Types and calls that are passed are in parentheses.
-    let mut names = BTreeSet::new();
-    // Functions of C alone: overloads for C++ follow.
-    let code = code.split("\ninline ").next().unwrap_or_default();
-    for statement in code.split(';') {
-        let Some((before, _)) = statement.split_once('(') else {
-            continue;
-        };
-        let name = before
-            .rsplit(|c: char| !c.is_alphanumeric() && c != '_')
-            .next()
-            .unwrap();
-        if name.starts_with("tf_") || name.starts_with("VELOC_") {
-            names.insert(name.to_owned());
-        }
-    }
-    names
-}
 
 /// The C interface of a crate that S3 needs. It comes with it, and no option leaves it out.
 const OF_CHECKSUMS: &str = "crc_fast_";
@@ -67,8 +36,8 @@ fn exported() -> BTreeSet<String> {
 
 #[test]
 fn what_is_declared_is_exported_and_nothing_else() {
-    let mut all = declared("tierflow.h");
-    all.extend(declared("veloc.h"));
+    let mut all = declared(&home().join("include/tierflow.h"));
+    all.extend(declared(&home().join("include/veloc.h")));
     all.retain(|name| !OF_MPI.contains(&name.as_str()));
     assert!(all.len() > 50, "{all:?}");
     assert_eq!(exported(), all);
@@ -90,8 +59,8 @@ fn every_option_is_told() {
 #[test]
 fn c_and_cpp_take_every_address() {
     let directory = tempfile::tempdir().unwrap();
-    let mut all = declared("tierflow.h");
-    all.extend(declared("veloc.h"));
+    let mut all = declared(&home().join("include/tierflow.h"));
+    all.extend(declared(&home().join("include/veloc.h")));
     all.retain(|name| !OF_MPI.contains(&name.as_str()));
     let mut source = String::from(
         "#include <string.h>\n#include \"veloc.h\"\ntypedef void (*any)(void);\nany all[] = {\n",

@@ -8,6 +8,7 @@ mod contents;
 mod copy;
 mod doctor;
 mod export;
+mod manual;
 mod names;
 mod output;
 mod prune;
@@ -69,6 +70,8 @@ enum Action {
         /// The shell
         shell: clap_complete::Shell,
     },
+    /// Write the manual page, in the form that `man` reads
+    Manual,
 }
 
 /// Lets a write beyond the limit of a file's size fail as one to a full disk does. By default the signal ends the process.
@@ -111,6 +114,7 @@ fn run(action: Action, output: Output) -> Result<ExitCode> {
             clap_complete::generate(shell, &mut Cli::command(), "tierflow", &mut script);
             output.raw(&script)?;
         }
+        Action::Manual => output.raw(&manual::page(Cli::command())?)?,
     }
     Ok(ExitCode::SUCCESS)
 }

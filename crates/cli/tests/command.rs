@@ -207,6 +207,22 @@ fn shells_get_their_completions() {
 }
 
 #[test]
+fn the_manual_has_every_command() {
+    let output = run(&["manual"]);
+    let page = text(&output.stdout);
+    assert!(
+        output.status.success() && page.contains(".TH tierflow 1"),
+        "{page}"
+    );
+    for command in ["LIST", "COMPARE", "AGENT", "DOCTOR"] {
+        assert!(
+            page.contains(&format!(".SH {command}\n.SS SYNOPSIS")),
+            "{command}"
+        );
+    }
+}
+
+#[test]
 fn a_disk_is_calibrated() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().to_str().unwrap();

@@ -1,4 +1,4 @@
-//! A job that a batch system may end at any time, and that goes on where it was: `preempted.sbatch` runs it under Slurm.
+//! A job that a batch system may end at any time, and that goes on where it was: `packaging/slurm/job.sbatch` of the repository runs it.
 //!
 //! `cargo run --release --features signals --example preempted -- DIRECTORY [STEPS] [GRACE]`: checkpoints to memory, and from there
 //! in the background to DIRECTORY, which all nodes see. SIGTERM or SIGUSR1 says that GRACE seconds are left: the newest version

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use tierflow_bind::{Failure, Streams};
+use tierflow_bind::{Failure, Streams, parse};
 use tierflow_device::{Choice, open};
 use tierflow_engine::{RegionMut, Version};
 use tierflow_objects::History;
@@ -40,8 +40,10 @@ impl Repository {
 impl Repository {
     #[new]
     fn new(py: Python<'_>, directory: PathBuf) -> Answer<Self> {
+        let wrong = |why| Failure::argument(format!("{}: {why}", directory.display()));
+        let place = parse::path(&directory).map_err(wrong)?;
         Ok(Self {
-            inner: py.detach(|| History::open(directory))?,
+            inner: py.detach(|| History::open(place))?,
             streams: Streams::new(open(Choice::Host)?),
         })
     }

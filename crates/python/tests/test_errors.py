@@ -95,3 +95,30 @@ def test_a_package_that_is_missing_is_an_attribute_that_is_missing(python: Calla
     assert said[:2] == ["False False", "True"]
     assert "'torch', which is not installed" in said[2]
     assert said[3] == "torch"
+
+
+def test_variables_stand_in_paths(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUN_HERE", str(tmp_path))
+    monkeypatch.setenv("RUN_NAME", "b")
+    with tierflow.Engine(device="host", host_cache="4MiB", external="$RUN_HERE/a-${RUN_NAME}$$") as engine:
+        engine.checkpoint(1, np.zeros(8))
+    assert tierflow.Repository("$RUN_HERE/a-${RUN_NAME}$$").versions() == [1]
+    assert [path.name for path in tmp_path.iterdir()] == ["a-b$"]
+    with pytest.raises(tierflow.ArgumentError, match="the variable NOT_SET_HERE is not set"):
+        tierflow.Engine(device="host", host_cache="4MiB", external="/tmp/$NOT_SET_HERE")
+
+
+def test_a_machine_chooses_for_all_programs(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "tierflow.conf"
+    monkeypatch.setenv("TIERFLOW_CONFIG", str(file))
+    with pytest.raises(tierflow.StorageError) as caught:
+        tierflow.Engine(device="host")
+    assert caught.value.filename == str(file)
+    file.write_text(f"# of the machine\ndevice = host\nhost_cache = 4MiB\nexternal = {tmp_path}/site\n")
+    with tierflow.Engine() as engine:
+        engine.checkpoint(1, np.zeros(8))
+    with tierflow.Engine(external=tmp_path / "own") as engine:
+        assert engine.latest() is None
+    file.write_text("host_cash = 4MiB\n")
+    with pytest.raises(tierflow.ArgumentError, match="no option is called host_cash"):
+        tierflow.Engine(device="host", host_cache="4MiB")

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use proc_macro2::{TokenStream, TokenTree};
 
 use crate::cargo::Metadata;
@@ -146,21 +146,6 @@ pub(crate) fn no_newline(files: &[File]) -> Vec<String> {
         .iter()
         .filter(|file| !file.text.is_empty() && !file.text.ends_with('\n'));
     open.map(|file| file.path.clone()).collect()
-}
-
-/// Every chapter that the book's summary links to exists.
-pub(crate) fn chapters(root: &Path) -> Result<Vec<String>> {
-    let folder = root.join("docs/src");
-    let summary = std::fs::read_to_string(folder.join("SUMMARY.md"))
-        .context("cannot read docs/src/SUMMARY.md")?;
-    let links = summary
-        .split("](")
-        .skip(1)
-        .filter_map(|rest| rest.split(')').next());
-    let missing = links.filter(|link| !folder.join(link).is_file());
-    Ok(missing
-        .map(|link| format!("docs/src/{link} is missing"))
-        .collect())
 }
 
 #[cfg(test)]

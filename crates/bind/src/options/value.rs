@@ -1,6 +1,7 @@
 //! Values of options, as text or as a language has them.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -87,17 +88,19 @@ impl Value<'_> {
 
     pub(super) fn path(&self) -> Result<PathBuf, String> {
         match self {
-            Self::Paths(paths) if paths.len() == 1 => named(paths[0].clone()),
-            other => named(PathBuf::from(other.text()?)),
+            Self::Paths(paths) if paths.len() == 1 => path(&paths[0]),
+            other => path(other.text()?.as_ref()),
         }
     }
 
     pub(super) fn paths(&self) -> Result<Vec<PathBuf>, String> {
         match self {
-            Self::Paths(paths) => paths.iter().cloned().map(named).collect(),
+            Self::Paths(paths) => paths.iter().map(|each| path(each)).collect(),
             other => match other.text()? {
                 "" => Err(UNNAMED.to_owned()),
-                text => std::env::split_paths(text).map(named).collect(),
+                text => std::env::split_paths(text)
+                    .map(|each| path(&each))
+                    .collect(),
             },
         }
     }
@@ -116,11 +119,45 @@ impl Value<'_> {
 
 const UNNAMED: &str = "a place has no name: name a directory (\".\" is the current one)";
 
-fn named(path: PathBuf) -> Result<PathBuf, String> {
-    match path.as_os_str().is_empty() {
-        true => Err(UNNAMED.to_owned()),
-        false => Ok(path),
+/// A path, or the URL of an object store, with the values of variables of the environment in the places of `$NAME` and `${NAME}`;
+/// `$$` is a dollar.
+///
+/// # Errors
+/// An empty path, and a variable that is not set, or empty, which would name another directory than was meant.
+pub fn path(given: &Path) -> Result<PathBuf, String> {
+    match given.to_str() {
+        Some("") => Err(UNNAMED.to_owned()),
+        Some(text) if text.contains('$') => expanded(text).map(PathBuf::from),
+        // Variables have names in UTF-8; what is none, has none.
+        _ => Ok(given.to_owned()),
     }
+}
+
+fn expanded(text: &str) -> Result<OsString, String> {
+    let mut parts = text.split('$');
+    let mut path = OsString::from(parts.next().unwrap_or_default());
+    while let Some(part) = parts.next() {
+        let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let (name, rest) = match part.strip_prefix('{') {
+            Some(braced) => braced.split_once('}').unwrap_or(("", "")),
+            None => part.split_at(part.find(|c| !is_of_name(c)).unwrap_or(part.len())),
+        };
+        if part.is_empty()
+            && let Some(after) = parts.next()
+        {
+            path.push("$");
+            path.push(after);
+            continue;
+        }
+        if name.is_empty() || !name.chars().all(is_of_name) {
+            return Err("write a variable as $NAME or ${NAME}, and a dollar as $$".to_owned());
+        }
+        let value = std::env::var_os(name).filter(|value| !value.is_empty());
+        let unset = || format!("the variable {name} is not set, or empty; a dollar is written $$");
+        path.push(value.ok_or_else(unset)?);
+        path.push(rest);
+    }
+    Ok(path)
 }
 
 /// Seconds as a duration: infinity is the longest one, and what is negative is over at once.
@@ -193,4 +230,42 @@ pub fn device(text: &str) -> Result<Choice, String> {
         other => other.strip_prefix("cuda:").and_then(ordinal),
     };
     chosen.ok_or_else(|| "write auto, host, cuda or cuda:1".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::path;
+
+    #[test]
+    fn variables_stand_for_their_values() {
+        // Cargo sets this one.
+        let name = env!("CARGO_PKG_NAME");
+        for (given, expected) in [
+            ("/run/$CARGO_PKG_NAME/a", format!("/run/{name}/a")),
+            ("s3://b/${CARGO_PKG_NAME}x", format!("s3://b/{name}x")),
+            ("$CARGO_PKG_NAME$$", format!("{name}$")),
+            ("/a$$b/$$$CARGO_PKG_NAME", format!("/a$b/${name}")),
+            ("/plain", "/plain".to_owned()),
+        ] {
+            assert_eq!(path(given.as_ref()), Ok(expected.into()), "{given}");
+        }
+    }
+
+    #[test]
+    fn what_names_no_value_is_an_error() {
+        let why = path("/run/$TIERFLOW_NOT_SET/a".as_ref()).unwrap_err();
+        assert!(why.starts_with("the variable TIERFLOW_NOT_SET is not set"));
+        for wrong in [
+            "",
+            "/a/$",
+            "/a/$/b",
+            "/a/${",
+            "/a/${X",
+            "/a/${}",
+            "/a/${b c}",
+            "/$-x",
+        ] {
+            assert!(path(wrong.as_ref()).is_err(), "{wrong}");
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! Any rank's part of a version, for a group of another size than the one that wrote it.
 
+use tierflow_bind::parse;
 use tierflow_engine::read_piece;
 use tierflow_objects::History;
 use tierflow_store::Piece;
@@ -9,7 +10,10 @@ use crate::ffi::{In, Out, Text};
 use crate::memory::{RawRegion, host_memory};
 
 pub(super) fn open(directory: &str) -> Outcome<History> {
-    Ok(History::open(directory)?)
+    let wrong = |why| Failure::argument(format!("{directory:?}: {why}"));
+    Ok(History::open(
+        parse::path(directory.as_ref()).map_err(wrong)?,
+    )?)
 }
 
 exported! {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tierflow_bind::parse::{number, one_of, seconds};
+use tierflow_bind::parse::{lines, number, one_of, seconds};
 use tierflow_bind::{OPTIONS, Options};
 use tierflow_device::{Choice, open};
 use tierflow_redundancy::Redundancy;
@@ -96,9 +96,8 @@ impl Config {
             path => {
                 let read = std::fs::read_to_string(path);
                 let text = read.map_err(|error| Failure::file(path.as_ref(), &error))?;
-                parse(&text).map_err(|line| {
-                    Failure::argument(format!("{path}: line {line} is not such as `key = value`"))
-                })?
+                let wrong = |why| Failure::argument(format!("{path}: {why}"));
+                lines(&text).map_err(wrong)?
             }
         };
         let variables = std::env::vars_os().filter_map(|(name, value)| {
@@ -113,7 +112,7 @@ impl Config {
 
     fn of(mut given: BTreeMap<String, String>, home: &str) -> Outcome<Self> {
         let mut warnings = Vec::new();
-        let mut options = Options::default();
+        let mut options = Options::of_site()?;
         for (key, why) in IGNORED_KEYS {
             let value = given.remove(*key).map(|value| value.to_ascii_lowercase());
             // -1 is VELOC's word for what is not to be done.
@@ -137,8 +136,8 @@ impl Config {
         let missing = || {
             Failure::argument("the configuration has no `scratch`: name a directory of the node")
         };
-        let scratch = PathBuf::from(take("scratch").ok_or_else(missing)?);
-        let persistent = take("persistent").map(PathBuf::from);
+        let scratch = parsed(&mut take, "scratch", path)?.ok_or_else(missing)?;
+        let persistent = parsed(&mut take, "persistent", path)?;
         let persistent = match parsed(&mut take, "persistent_interval", number::<i64>)? {
             Some(interval) if interval < 0 => None,
             Some(interval) if interval > 0 => {
@@ -167,12 +166,15 @@ impl Config {
         if let Some(value) = take("scratch_limit") {
             options.set("node_local_limit", &value).transpose()?;
         }
-        let timeline_file = take("timeline_file").map(PathBuf::from);
+        let timeline_file = parsed(&mut take, "timeline_file", path)?;
         if timeline_file.is_some() {
             options.timeline = 1 << 20;
         }
-        let has_host_cache = given.contains_key("host_cache");
-        let uses_device = given.contains_key("device_cache") || given.contains_key("device");
+        let has_host_cache = given.contains_key("host_cache") || options.host_cache > 0;
+        let names_device = |key: &str| given.contains_key(key);
+        let site_names_device = options.device_cache > 0 || options.device != Choice::default();
+        let uses_device =
+            names_device("device_cache") || names_device("device") || site_names_device;
         if !uses_device {
             // Opening a GPU takes time and memory of it, which a program on the processor has no use for.
             options.set("device", "host").transpose()?;
@@ -249,6 +251,11 @@ fn parsed<T>(
     value.transpose()
 }
 
+/// A path, with the values of variables in it.
+fn path(text: &str) -> Result<PathBuf, String> {
+    tierflow_bind::parse::path(text.as_ref())
+}
+
 /// Returns true for an option of the engine that the configuration may choose.
 fn is_option(key: &str) -> bool {
     OPTIONS
@@ -259,21 +266,6 @@ fn is_option(key: &str) -> bool {
 fn is_known(key: &str) -> bool {
     let ignored = IGNORED_KEYS.iter().any(|(ignored, _)| *ignored == key);
     ignored || CLIENT_KEYS.contains(&key) || is_option(key)
-}
-
-/// Lines `key = value`; `#` and `;` begin comments, and sections mean nothing. The number of the first line that is neither.
-fn parse(text: &str) -> Result<BTreeMap<String, String>, usize> {
-    let mut given = BTreeMap::new();
-    for (number, line) in (1_usize..).zip(text.lines()) {
-        let comment = line.find(" ;").or_else(|| line.find(" #"));
-        let line = line[..comment.unwrap_or(line.len())].trim();
-        if line.is_empty() || line.starts_with(['#', ';', '[']) {
-            continue;
-        }
-        let (key, value) = line.split_once(['=', ':']).ok_or(number)?;
-        given.insert(key.trim().to_ascii_lowercase(), value.trim().to_owned());
-    }
-    Ok(given)
 }
 
 /// Bytes of host memory that may be a cache if the configuration does not say how many: an eighth of what is available, shared by so many ranks.
@@ -289,7 +281,7 @@ mod tests {
     use super::*;
 
     fn config(text: &str) -> Outcome<Config> {
-        let given = parse(text).map_err(|line| Failure::argument(line.to_string()))?;
+        let given = lines(text).map_err(Failure::argument)?;
         Config::of(given, "here")
     }
 
@@ -392,7 +384,11 @@ mod tests {
             ("mode = soon", "mode = soon"),
             ("mode = sync", "`scratch`"),
             ("scratch = /tmp\nmax_versions = -1", "max_versions = -1"),
-            ("nonsense", "1"),
+            ("nonsense", "line 1"),
+            (
+                "scratch = /tmp/$TIERFLOW_NOT_SET",
+                "scratch = /tmp/$TIERFLOW_NOT_SET: the variable",
+            ),
         ] {
             let failure = config(text).unwrap_err();
             assert!(failure.text.contains(named), "{}", failure.text);

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses some of it")]
 #![allow(clippy::panic, reason = "a test fails by panicking")]
 
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -91,6 +92,37 @@ pub(crate) fn program(path: &Path) -> Command {
     // Cargo's names another folder first, in which an older build may lie.
     command.env_remove("LD_LIBRARY_PATH");
     command
+}
+
+/// The functions that a header declares.
+pub(crate) fn declared(header: &Path) -> BTreeSet<String> {
+    let text = std::fs::read_to_string(header).unwrap();
+    let mut code = String::new();
+    for (index, part) in text.split("/*").enumerate() {
+        let part = if index == 0 {
+            part
+        } else {
+            part.split_once("*/").unwrap().1
+        };
+        code.push_str(part);
+    }
+    // Types and calls that are passed are in parentheses.
+    let mut names = BTreeSet::new();
+    // Functions of C alone: overloads for C++ follow.
+    let code = code.split("\ninline ").next().unwrap_or_default();
+    for statement in code.split(';') {
+        let Some((before, _)) = statement.split_once('(') else {
+            continue;
+        };
+        let name = before
+            .rsplit(|c: char| !c.is_alphanumeric() && c != '_')
+            .next()
+            .unwrap();
+        if name.starts_with("tf_") || name.starts_with("VELOC_") {
+            names.insert(name.to_owned());
+        }
+    }
+    names
 }
 
 /// An MPI that is installed.

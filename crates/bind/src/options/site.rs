@@ -1,0 +1,99 @@
+//! Options that a machine chooses for all programs, in a file.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::Options;
+use crate::failure::{Failure, Outcome};
+
+/// The variable that names the file; empty for none.
+const VARIABLE: &str = "TIERFLOW_CONFIG";
+
+/// The file that is read without the variable, if it is there.
+const FILE: &str = "/etc/tierflow.conf";
+
+impl Options {
+    /// The options of the file that `TIERFLOW_CONFIG` names, or of `/etc/tierflow.conf`, if there is one. Its lines are such as
+    /// `key = value`. A program's own choices count more: it sets them afterwards.
+    ///
+    /// # Errors
+    /// `Storage` for a file that cannot be read; `Argument` for a line that is none, a key that is no option, or a wrong value.
+    pub fn of_site() -> Outcome<Self> {
+        match std::env::var_os(VARIABLE) {
+            Some(path) if path.is_empty() => Ok(Self::default()),
+            Some(path) => Self::of_file(&PathBuf::from(path)),
+            None => match Path::new(FILE).exists() {
+                true => Self::of_file(FILE.as_ref()),
+                false => Ok(Self::default()),
+            },
+        }
+    }
+
+    fn of_file(path: &Path) -> Outcome<Self> {
+        let read = std::fs::read_to_string(path);
+        let text = read.map_err(|error| Failure::file(path, &error))?;
+        let wrong = |why: String| Failure::argument(format!("{}: {why}", path.display()));
+        let mut options = Self::default();
+        for (key, value) in lines(&text).map_err(wrong)? {
+            match options.set(&key, &value) {
+                Some(set) => set.map_err(|failure| wrong(failure.text))?,
+                None => return Err(wrong(format!("no option is called {key}"))),
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// Lines `key = value`, as VELOC's configuration has them: `#` and `;` begin comments, and sections mean nothing. A key is in
+/// lower case.
+///
+/// # Errors
+/// The number of the first line that is neither.
+pub fn lines(text: &str) -> Result<BTreeMap<String, String>, String> {
+    let mut given = BTreeMap::new();
+    for (number, line) in (1_usize..).zip(text.lines()) {
+        let comment = line.find(" ;").or_else(|| line.find(" #"));
+        let line = line[..comment.unwrap_or(line.len())].trim();
+        if line.is_empty() || line.starts_with(['#', ';', '[']) {
+            continue;
+        }
+        let wrong = || format!("line {number} is not such as `key = value`");
+        let (key, value) = line.split_once(['=', ':']).ok_or_else(wrong)?;
+        given.insert(key.trim().to_ascii_lowercase(), value.trim().to_owned());
+    }
+    Ok(given)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Result<Options, String> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        Options::of_file(file.path()).map_err(|failure| failure.text)
+    }
+
+    #[test]
+    fn a_program_chooses_otherwise_than_the_machine() {
+        let mut options = of("# ours\nhost_cache = 1MiB ; small\n[x]\nFLUSH: eager\n").unwrap();
+        assert_eq!(options.host_cache, 1 << 20);
+        assert!(options.flush.is_some());
+        options.set("host_cache", "2MiB").unwrap().unwrap();
+        assert_eq!(options.host_cache, 2 << 20);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_the_file() {
+        for (text, named) in [
+            ("host_cash = 1", "no option is called host_cash"),
+            ("flush = soon", "flush = soon: write eager or needed"),
+            ("nonsense", "line 1 is not such as"),
+        ] {
+            let why = of(text).unwrap_err();
+            assert!(why.starts_with('/') && why.contains(named), "{why}");
+        }
+        let missing = Options::of_file("/nonexistent/tierflow.conf".as_ref());
+        assert_eq!(missing.unwrap_err().status, crate::Status::Storage);
+    }
+}

@@ -1,0 +1,327 @@
+//! `cargo xtask release`: what a release consists of, made of one archive of sources, offline and with the same bytes each time.
+//!
+//! The archive has every dependency in it. All that is compiled, is compiled from what was unpacked of it, without network.
+
+mod papers;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::cargo::{Metadata, cargo, output, stream};
+use crate::install::{self, Build, InstallFolders};
+use crate::python;
+
+/// The package whose version is that of the release.
+const NAMED_BY: &str = "tierflow-capi";
+
+/// The packages that others run.
+const SHIPPED: &[&str] = &[
+    "tierflow-capi",
+    "tierflow-cli",
+    "tierflow-agent",
+    "tierflow-python",
+];
+
+/// Has cargo take dependencies from the archive alone.
+const VENDORED: &str = r#"[source.crates-io]
+replace-with = "vendored"
+
+[source.vendored]
+directory = "vendor"
+"#;
+
+/// The oldest C library that the files run with.
+const GLIBC: (u32, u32) = (2, 28);
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReleaseArguments {
+    /// Make the sources, check that they are whole, and write licences, the bill of materials and sums; compile nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// The machines to build for, with commas between them; the first is this one
+    #[arg(long, value_delimiter = ',', default_values = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"])]
+    targets: Vec<String>,
+    /// The folder that gets `files`, and in which all of it is made
+    #[arg(long)]
+    folder: Option<PathBuf>,
+}
+
+pub(crate) fn run(arguments: &ReleaseArguments) -> Result<()> {
+    let workspace = Metadata::read()?;
+    let root = &workspace.workspace_root;
+    let git = |arguments: &[&str]| output(Command::new("git").current_dir(root).args(arguments));
+    if !git(&["status", "--porcelain"])?.is_empty() {
+        println!("the release is of the last commit; what is changed since is not in it");
+    }
+    let version = &workspace.member(NAMED_BY)?.version;
+    let folder = match &arguments.folder {
+        Some(folder) => std::path::absolute(folder)?,
+        None => workspace.target_directory.join("publish"),
+    };
+    let release = Release {
+        name: format!("tierflow-{version}"),
+        time: git(&["log", "-1", "--format=%ct"])?.trim().to_owned(),
+        files: folder.join("files"),
+        work: folder.join("work"),
+        folder,
+    };
+    for folder in [&release.files, &release.work] {
+        if folder.exists() {
+            fs::remove_dir_all(folder).with_context(|| format!("{}", folder.display()))?;
+        }
+        fs::create_dir_all(folder)?;
+    }
+    release.sources(root)?;
+    let unpacked = Metadata::read_by(&mut release.cargo())?;
+    for package in &unpacked.packages {
+        let is_within = package.folder().starts_with(release.unpacked());
+        ensure!(is_within, "the sources lack {}", package.name);
+    }
+    for target in &arguments.targets {
+        papers::write(&release, &unpacked, target)?;
+    }
+    if !arguments.dry_run {
+        let list = root.join("xtask/release-requirements.txt");
+        python::environment(&release.folder, &list)?;
+        for target in &arguments.targets {
+            let first = arguments.targets.first().unwrap_or(target);
+            release.wheel(&unpacked, target)?;
+            release.programs(&unpacked, target, first)?;
+        }
+    }
+    release.recipes()?;
+    release.sums()?;
+    println!("{}", release.files.display());
+    Ok(())
+}
+
+struct Release {
+    /// The name of the release: `tierflow-0.1.0`.
+    name: String,
+    /// Seconds since 1970 of the commit, which all files have as their time.
+    time: String,
+    /// The files that are published.
+    files: PathBuf,
+    /// The unpacked sources, and what is packed.
+    work: PathBuf,
+    /// The folder above both, which keeps tools, and what cargo builds.
+    folder: PathBuf,
+}
+
+impl Release {
+    fn unpacked(&self) -> PathBuf {
+        self.work.join(&self.name)
+    }
+
+    /// Makes a command one of the unpacked sources, without network, whose results name neither this machine's folders nor its time.
+    fn within(&self, command: &mut Command) {
+        let unpacked = self.unpacked();
+        let remapped = format!("--remap-path-prefix={}=.", unpacked.display());
+        command
+            .current_dir(&unpacked)
+            .env("PATH", self.path())
+            .env("CARGO_TARGET_DIR", self.folder.join("build"))
+            .env("CARGO_NET_OFFLINE", "true")
+            .env("CARGO_ENCODED_RUSTFLAGS", remapped)
+            .env_remove("RUSTFLAGS")
+            .env_remove("PYTHONPATH")
+            .env("CARGO_INCREMENTAL", "0")
+            .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
+            .env("CARGO_PROFILE_RELEASE_STRIP", "true")
+            .env("SOURCE_DATE_EPOCH", &self.time);
+    }
+
+    fn cargo(&self) -> Command {
+        let mut cargo = cargo();
+        self.within(&mut cargo);
+        cargo
+    }
+
+    fn tool(&self, name: &str) -> Command {
+        let mut tool = Command::new(self.folder.join("venv/bin").join(name));
+        self.within(&mut tool);
+        tool
+    }
+
+    /// Unpacks the last commit, adds the dependencies, and packs both.
+    fn sources(&self, root: &Path) -> Result<()> {
+        let tar = self.work.join("commit.tar");
+        let prefix = format!("--prefix={}/", self.name);
+        let mut archive = Command::new("git");
+        let archive = archive.current_dir(root).args(["archive", &prefix, "-o"]);
+        stream(archive.arg(&tar).arg("HEAD"))?;
+        stream(
+            Command::new("tar")
+                .arg("-xf")
+                .arg(&tar)
+                .arg("-C")
+                .arg(&self.work),
+        )?;
+        fs::remove_file(tar)?;
+        let mut vendor = cargo();
+        vendor.current_dir(self.unpacked());
+        stream(vendor.args(["vendor", "--quiet", "--locked", "vendor"]))?;
+        let config = self.unpacked().join(".cargo/config.toml");
+        let own = fs::read_to_string(&config)?;
+        fs::write(config, format!("{own}\n{VENDORED}"))?;
+        self.pack(&self.name)
+    }
+
+    /// Packs a folder of the work so that its bytes follow from its files alone.
+    fn pack(&self, name: &str) -> Result<()> {
+        stream(
+            Command::new("tar")
+                .args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner"])
+                .args(["--mode=u+rw,go=rX", "--format=gnu", "--xz"])
+                .arg(format!("--mtime=@{}", self.time))
+                // So many threads make the same blocks on every machine.
+                .env("XZ_OPT", "-6 -T2")
+                .arg("-cf")
+                .arg(self.files.join(format!("{name}.tar.xz")))
+                .arg("-C")
+                .arg(&self.work)
+                .arg(name),
+        )
+    }
+
+    fn wheel(&self, unpacked: &Metadata, target: &str) -> Result<()> {
+        let (major, minor) = GLIBC;
+        let wheels = self.work.join("wheels").join(target);
+        let manifest = &unpacked.member("tierflow-python")?.manifest_path;
+        stream(
+            self.tool("maturin")
+                .args(["build", "--release", "--locked", "--offline", "--zig"])
+                .args(["--target", target, "--manifest-path"])
+                .arg(manifest)
+                .arg(format!("--compatibility=manylinux_{major}_{minor}"))
+                .arg("--out")
+                .arg(&wheels),
+        )?;
+        for wheel in fs::read_dir(wheels)? {
+            let wheel = wheel?;
+            let bytes = wheel.metadata()?.len();
+            ensure!(
+                bytes <= python::MOST_BYTES,
+                "the wheel for {target} has {bytes} bytes, more than {}",
+                python::MOST_BYTES
+            );
+            fs::copy(wheel.path(), self.files.join(wheel.file_name()))?;
+        }
+        Ok(())
+    }
+
+    /// Installs libraries and programs into a folder, and packs it. Those for `here` run on this machine.
+    fn programs(&self, unpacked: &Metadata, target: &str, here: &str) -> Result<()> {
+        let (major, minor) = GLIBC;
+        let name = format!("{}-{target}", self.name);
+        let machine = target.replace("-unknown", "");
+        let mut build = self.tool("cargo-zigbuild");
+        build.args(["zigbuild", "--release", "--locked", "--offline", "--target"]);
+        build.arg(format!("{target}.{major}.{minor}"));
+        let of = |target: &str| self.folder.join("build").join(target).join("release");
+        // The tool finds zig by the Python of its environment.
+        let path = format!("PATH={}", self.path());
+        let cc = ["env", &path, "cargo-zigbuild", "zig", "cc", "--"];
+        let mut cc: Vec<String> = cc.map(str::to_owned).into();
+        // The parts that zig brings name its folder in information for debuggers.
+        cc.extend(["-s", "-target"].map(str::to_owned));
+        cc.push(format!("{machine}.{major}.{minor}"));
+        install::install(
+            &InstallFolders {
+                prefix: self.work.join(&name),
+                libdir: "lib".into(),
+                destdir: None,
+            },
+            Build {
+                workspace: unpacked,
+                cargo: build,
+                built: of(target),
+                programs: of(here),
+                cc,
+                mpicc: None,
+            },
+        )?;
+        for file in ["licences.txt", "cdx.json"] {
+            let from = self.files.join(format!("{name}.{file}"));
+            let to = self.work.join(&name).join("share/doc/tierflow");
+            fs::copy(from, to.join(file))?;
+        }
+        for folder in ["bin", "lib"] {
+            for file in fs::read_dir(self.work.join(&name).join(folder))? {
+                let file = file?.path();
+                if file.is_file() {
+                    let newest = newest_glibc(&fs::read(&file)?);
+                    ensure!(
+                        newest <= GLIBC,
+                        "{} needs glibc {newest:?}, newer than {GLIBC:?}",
+                        file.display()
+                    );
+                }
+            }
+        }
+        self.pack(&name)
+    }
+
+    /// The path of programs, with the tools of the environment before it.
+    fn path(&self) -> String {
+        let path = std::env::var("PATH").unwrap_or_default();
+        format!("{}:{path}", self.folder.join("venv/bin").display())
+    }
+
+    /// Packs the recipes with the sum of the sources in them.
+    fn recipes(&self) -> Result<()> {
+        let sources = format!("{}.tar.xz", self.name);
+        let sum = output(Command::new("sha256sum").arg(self.files.join(sources)))?;
+        let sum = sum.split(' ').next().unwrap_or_default();
+        let name = format!("{}-packaging", self.name);
+        let folder = self.work.join(&name);
+        install::copy_all(&self.unpacked().join("packaging"), &folder)?;
+        for recipe in ["spack/package.py", "conda/recipe.yaml", &self.easyconfig()] {
+            let path = folder.join(recipe);
+            let text = fs::read_to_string(&path).with_context(|| format!("{}", path.display()))?;
+            fs::write(path, text.replace("@SHA256@", sum))?;
+        }
+        self.pack(&name)
+    }
+
+    fn easyconfig(&self) -> String {
+        format!("easybuild/{}.eb", self.name)
+    }
+
+    fn sums(&self) -> Result<()> {
+        let mut names = Vec::new();
+        for file in fs::read_dir(&self.files)? {
+            names.push(file?.file_name());
+        }
+        names.sort();
+        let mut sums = Command::new("sha256sum");
+        let sums = output(sums.current_dir(&self.files).arg("--").args(names))?;
+        Ok(fs::write(self.files.join("SHA256SUMS"), sums)?)
+    }
+}
+
+/// The newest version of the C library whose symbols a file names. The names of versions stand in it as they are.
+fn newest_glibc(file: &[u8]) -> (u32, u32) {
+    let text = String::from_utf8_lossy(file);
+    let versions = text.split("GLIBC_2.").skip(1);
+    let minor = versions.filter_map(|rest| {
+        let digits = rest.find(|c: char| !c.is_ascii_digit())?;
+        rest[..digits].parse().ok()
+    });
+    (2, minor.max().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_symbol_counts() {
+        let file = b"\x7fELF\0GLIBC_2.4\0GLIBC_2.34\0\xffGLIBC_2.17\0GLIBC_PRIVATE\0";
+        assert_eq!(newest_glibc(file), (2, 34));
+        assert_eq!(newest_glibc(b"\x7fELF"), (2, 0));
+    }
+}
