@@ -47,6 +47,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment::new("cache", "simulated blocking of the policies by number of GPUs, against the bound that none can beat", false, cache::scale::run),
     Experiment::new("cache-goals", "blocking of the engine at the paper's size, against the fluid bound and the simulator", false, cache::real::goals::run),
     Experiment::new("hpdc", "HPDC'23, Figures 5 to 8: UVM, Score, LRU, FIFO, on demand and the engine by order, hints, interval and cache", false, cache::real::hpdc::run),
+    Experiment::new("hpdc-scale", "HPDC'23, Figure 9: the hardest history in as many processes as there are GPUs, coupled and not, by approach and hints", false, cache::real::processes::run),
     Experiment::new("shared", "1 to 8 processes on one throttled directory, against the simulator of many nodes on a shared file system", false, shared::run),
     Experiment::new("store", "durable checkpoints: 128 MiB against the disk's raw direct I/O, 4 KiB by the second", false, store::run),
     Experiment::new("disk", "the disk tier: 128 MiB checkpoints down and up against raw direct I/O, and the processor time that they take", false, disk::run),

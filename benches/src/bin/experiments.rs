@@ -60,6 +60,12 @@ enum Action {
         /// The process's work, as JSON
         member: String,
     },
+    /// A process of experiment `hpdc-scale`: meets the others by a line each way
+    #[command(hide = true)]
+    Player {
+        /// The process's history, as JSON
+        player: String,
+    },
     /// A client of experiment `clients`: meets the others by a line each way
     #[command(hide = true)]
     Client {
@@ -132,6 +138,9 @@ fn main() -> Result<()> {
         }
         Action::Member { member } => {
             serde_json::from_str::<shared::member::Member>(&member)?.serve()?;
+        }
+        Action::Player { player } => {
+            tierflow_benches::experiments::cache::real::processes::player(&player)?;
         }
         Action::Lender {
             path,
