@@ -45,7 +45,7 @@ pub(crate) fn run(run: &mut Run) -> Result<()> {
     let (counts, particles, steps, step_seconds, rounds): (&[usize], _, _, _, _) =
         match run.is_quick() {
             true => (&[2], 20_000, 2, 0.02, 1),
-            false => (&[8, 4, 2, 1], 4_000_000, 6, 1.5, 5),
+            false => (&[8, 4, 2, 1], 4_000_000, 6, 1.5, 3),
         };
     let veloc = veloc_rank();
     if veloc.is_none() {
