@@ -18,6 +18,7 @@ pub mod compress;
 pub mod copy;
 pub mod dedup;
 pub mod disk;
+pub mod hacc;
 pub mod in_place;
 pub mod peers;
 pub mod placement;
@@ -47,7 +48,9 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment::new("cache", "simulated blocking of the policies by number of GPUs, against the bound that none can beat", false, cache::scale::run),
     Experiment::new("cache-goals", "blocking of the engine at the paper's size, against the fluid bound and the simulator", false, cache::real::goals::run),
     Experiment::new("hpdc", "HPDC'23, Figures 5 to 8: UVM, Score, LRU, FIFO, on demand and the engine by order, hints, interval and cache", false, cache::real::hpdc::run),
+    Experiment::new("hpdc-scale", "HPDC'23, Figure 9: the hardest history in as many processes as there are GPUs, coupled and not, by approach and hints", false, cache::real::processes::run),
     Experiment::new("shared", "1 to 8 processes on one throttled directory, against the simulator of many nodes on a shared file system", false, shared::run),
+    Experiment::new("hacc", "VeloC, Figures 7 and 8: 1 to 8 ranks with HACC's arrays, the run time that GenericIO's way, VELOC's interface and the engine add", false, hacc::run),
     Experiment::new("store", "durable checkpoints: 128 MiB against the disk's raw direct I/O, 4 KiB by the second", false, store::run),
     Experiment::new("disk", "the disk tier: 128 MiB checkpoints down and up against raw direct I/O, and the processor time that they take", false, disk::run),
     Experiment::new("commits", "durable 4 KiB checkpoints of 64 threads beside one write and one fdatasync for all of them", false, commits::run),
@@ -106,6 +109,8 @@ pub struct Run {
     /// The end of this piece of the run.
     until: Option<Instant>,
     cells_left: usize,
+    /// The errors of cells.
+    failed: Vec<String>,
 }
 
 impl Run {
@@ -118,6 +123,7 @@ impl Run {
             out: None,
             until: None,
             cells_left: 0,
+            failed: Vec::new(),
         }
     }
 
@@ -149,10 +155,11 @@ impl Run {
 
     /// Measures one cell of an experiment that may run in several pieces. A cell that an earlier piece finished is not measured again, and
     /// one that is not expected to end in this piece's time is left for the next. The last row of a cell has the time that it took,
-    /// and its origin: command, machine and time.
+    /// and its origin: command, machine and time. A cell that fails leaves no rows, and is [told](Self::failed) at the end: the others are
+    /// measured all the same.
     ///
     /// # Errors
-    /// The errors of `measure`.
+    /// When rows cannot be written.
     pub fn cell(
         &mut self,
         name: &str,
@@ -169,7 +176,13 @@ impl Run {
             self.cells_left += 1;
             return Ok(());
         }
-        measure(self)?;
+        let before = self.rows.len();
+        if let Err(error) = measure(self) {
+            self.rows.truncate(before);
+            eprintln!("  {name}: failed: {error:#}");
+            self.failed.push(format!("{name}: {error:#}"));
+            return self.write();
+        }
         let origin = format!(
             "experiments run {}; {}; {}",
             self.experiment,
@@ -183,6 +196,11 @@ impl Run {
     /// Returns the number of cells that this piece left for the next.
     pub fn cells_left(&self) -> usize {
         self.cells_left
+    }
+
+    /// Returns the cells that failed, each with its error.
+    pub fn failed(&self) -> &[String] {
+        &self.failed
     }
 
     fn write(&self) -> Result<()> {
@@ -346,11 +364,13 @@ mod tests {
                 measured.push(name);
                 Ok(())
             });
-            if cell.is_err() {
-                run.write()?;
-                break;
-            }
+            cell?;
         }
+        let failed = run.failed().iter().map(|failed| &failed[..3]);
+        assert_eq!(
+            failed.collect::<Vec<_>>(),
+            if fails { vec!["n=2"] } else { vec![] }
+        );
         Ok((measured, run.cells_left()))
     }
 

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 /// How long a child may take to end once its input has ended, before it is killed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A process of this program with other arguments. Dropping it ends its input, and the process with it.
+/// A process of this program with other arguments, or of another one. Dropping it ends its input, and the process with it.
 pub(crate) struct Process {
     child: Child,
     /// `None` once it was ended.
@@ -21,7 +22,15 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn start<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Result<Self> {
-        let mut command = Command::new(std::env::current_exe()?);
+        Self::start_of(&std::env::current_exe()?, arguments)
+    }
+
+    /// The same of another program.
+    pub(crate) fn start_of<S: AsRef<OsStr>>(
+        program: &Path,
+        arguments: impl IntoIterator<Item = S>,
+    ) -> Result<Self> {
+        let mut command = Command::new(program);
         command.args(arguments);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().context("cannot start a child process")?;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Parser, Subcommand};
-use tierflow_benches::experiments::{EXPERIMENTS, Experiment, Run, find, shared};
+use tierflow_benches::experiments::{EXPERIMENTS, Experiment, Run, find, hacc, shared};
 use tierflow_benches::{machine, report};
 
 #[derive(Parser)]
@@ -59,6 +59,18 @@ enum Action {
     Member {
         /// The process's work, as JSON
         member: String,
+    },
+    /// A rank of experiment `hacc`: meets the others by a line each way
+    #[command(hide = true)]
+    Hacc {
+        /// The rank's work, as JSON
+        rank: String,
+    },
+    /// A process of experiment `hpdc-scale`: meets the others by a line each way
+    #[command(hide = true)]
+    Player {
+        /// The process's history, as JSON
+        player: String,
     },
     /// A client of experiment `clients`: meets the others by a line each way
     #[command(hide = true)]
@@ -132,6 +144,10 @@ fn main() -> Result<()> {
         }
         Action::Member { member } => {
             serde_json::from_str::<shared::member::Member>(&member)?.serve()?;
+        }
+        Action::Hacc { rank } => serde_json::from_str::<hacc::Rank>(&rank)?.serve()?,
+        Action::Player { player } => {
+            tierflow_benches::experiments::cache::real::processes::player(&player)?;
         }
         Action::Lender {
             path,
@@ -232,12 +248,14 @@ fn run(
             run.cells_left()
         );
     }
+    let failed = run.failed().to_vec();
     // Rows that were found before a failure are kept: the machine may not be had again.
     let rows = run.into_rows();
     if !rows.is_empty() {
         report::write_rows(out, &rows)?;
     }
     ended?;
+    ensure!(failed.is_empty(), "cells failed: {}", failed.join("; "));
     ensure!(
         !rows.is_empty(),
         "experiment {} found nothing",

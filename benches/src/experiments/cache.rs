@@ -63,6 +63,14 @@ const HINTS: [(&str, Hints); 3] = [
     ("all", Hints::All),
 ];
 
+/// Returns the hints of this name.
+fn hints_of(name: &str) -> Hints {
+    HINTS
+        .into_iter()
+        .find(|hints| hints.0 == name)
+        .map_or(Hints::None, |hints| hints.1)
+}
+
 /// How large a shot and its caches are: the paper's, or a quarter of that where it has to be quick.
 struct SimulatedScale {
     versions: usize,

@@ -86,13 +86,13 @@ impl Device {
     }
 
     /// Allocates `len` bytes of unified (managed) memory, which the driver moves between host and device at each
-    /// access. All such memory of a process may take half of the device's free memory: beyond that, the driver would
-    /// spend its time moving pages to and fro.
+    /// access. All such memory of a process may take the device's free memory: as long as
+    /// all of it fits there, the driver evicts nothing that it was not told to.
     ///
     /// # Errors
     ///
     /// [`Invalid::NotCuda`] on the host back end; [`Invalid::Empty`]; [`Error::OutOfMemory`](crate::Error::OutOfMemory) beyond
-    /// half of the free memory.
+    /// the free memory.
     pub fn alloc_managed(&self, len: usize) -> Result<Memory> {
         Memory::alloc_managed(self, not_empty(len)?)
     }

@@ -25,6 +25,8 @@ const UNSAFE: &[&str] = &[
 /// Files elsewhere that launch CUDA kernels of a test, or fork, where no library of ours can do it for them.
 const UNSAFE_FILES: &[&str] = &[
     "crates/engine/tests/cuda_kernels.rs",
+    // Calls VELOC's functions as a program of C does.
+    "crates/capi/examples/hacc_veloc.rs",
     "crates/engine/tests/fork.rs",
     // The signatures of the buffer protocol.
     "crates/python/src/slot/class.rs",

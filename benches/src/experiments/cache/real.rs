@@ -13,6 +13,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::Result;
+use serde::{Deserialize, Serialize};
 use tierflow_device::{Choice, Device, Kind, Memory, open};
 use tierflow_engine::EngineBuilder;
 use tierflow_plan::{Fifo, Lru, Residency, Score};
@@ -26,6 +27,7 @@ pub(crate) mod goals;
 mod history;
 pub(crate) mod hpdc;
 mod play;
+pub mod processes;
 #[cfg(test)]
 mod uvm_tests;
 
@@ -95,13 +97,17 @@ impl Scale {
 
 impl Machine {
     fn open(run: &Run, quarters: u32) -> Result<Self> {
-        let device = open(Choice::Auto)?;
-        let scale = Scale::of(&device, quarters, run.is_quick());
-        Ok(Self {
+        Ok(Self::on(open(Choice::Auto)?, quarters, run.is_quick()))
+    }
+
+    /// The machine of a process that uses this device.
+    fn on(device: Device, quarters: u32, quick: bool) -> Self {
+        let scale = Scale::of(&device, quarters, quick);
+        Self {
             device,
             scale,
             managed: Rc::default(),
-        })
+        }
     }
 
     /// The same with a quarter of the history in a quarter of the caches.
@@ -148,7 +154,7 @@ impl Machine {
 }
 
 /// A way to keep a history.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Way {
     /// The engine with its own policy.
     Tierflow,

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use tierflow_dedup::{Config, Method, gpu};
 use tierflow_device::{Choice, Device, HostReservation, Memory, Stream, open};
 
@@ -110,59 +110,54 @@ pub(crate) fn degree_vectors(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-/// Figure 4 by chunk size at ten checkpoints, and Figure 5 by checkpoints.
+/// Figure 4 by chunk size at ten checkpoints, and Figure 5 by checkpoints. A cell is a history of a workload, which is computed once for
+/// every method and chunk size.
 pub(crate) fn figures(run: &mut Run) -> Result<()> {
     let gpu = Gpu::new()?;
     let bytes = if run.is_quick() { 256 << 20 } else { 1 << 30 };
-    let buffers_len = bytes + (bytes >> 3);
     for workload in WORKLOADS {
-        // History first: every method and chunk size sees the same one, and it is computed once.
         let size = Size {
             bytes,
             checkpoints: 10,
         };
-        let history = workload.history(size);
-        let buffers = gpu.buffers(history[0].len())?;
-        ensure!(
-            history[0].len() <= buffers_len,
-            "{} is too long",
-            workload.name
-        );
-        for chunk in [32, 64, 128, 256, 512] {
-            for (name, method) in METHODS {
-                let case = format!("workload={}, method={name}, chunk={chunk}", workload.name);
-                history_of(
-                    run,
-                    &gpu,
-                    &buffers,
-                    &case,
-                    Config::new(method).chunk(chunk),
-                    &history,
-                )?;
+        let figure = format!("workload={}", workload.name);
+        // The wave takes the processor as many steps as the field is wide.
+        let seconds = if workload.name == "wavefield" {
+            300
+        } else {
+            90
+        };
+        run.cell(&figure, Duration::from_secs(seconds), |run| {
+            let history = workload.history(size);
+            let buffers = gpu.buffers(history[0].len())?;
+            for chunk in [32, 64, 128, 256, 512] {
+                for (name, method) in METHODS {
+                    let case = format!("{figure}, method={name}, chunk={chunk}");
+                    let config = Config::new(method).chunk(chunk);
+                    history_of(run, &gpu, &buffers, &case, config, &history)?;
+                }
             }
-        }
-        drop(history);
-        for checkpoints_wanted in [5, 20] {
+            Ok(())
+        })?;
+        for checkpoints in [5, 20] {
             let quarter = Size {
                 bytes: bytes / 4,
-                checkpoints: checkpoints_wanted,
+                checkpoints,
             };
-            let history = workload.history(quarter);
-            let buffers = gpu.buffers(history[0].len())?;
-            for (name, method) in METHODS {
-                let case = format!(
-                    "workload={}, method={name}, checkpoints={checkpoints_wanted}",
-                    workload.name
-                );
-                history_of(
-                    run,
-                    &gpu,
-                    &buffers,
-                    &case,
-                    Config::new(method).chunk(128),
-                    &history,
-                )?;
-            }
+            let figure = format!("{figure}, checkpoints={checkpoints}");
+            run.cell(&figure, Duration::from_secs(40), |run| {
+                let history = workload.history(quarter);
+                let buffers = gpu.buffers(history[0].len())?;
+                for (name, method) in METHODS {
+                    let case = format!(
+                        "workload={}, method={name}, checkpoints={checkpoints}",
+                        workload.name
+                    );
+                    let config = Config::new(method).chunk(128);
+                    history_of(run, &gpu, &buffers, &case, config, &history)?;
+                }
+                Ok(())
+            })?;
         }
     }
     Ok(())

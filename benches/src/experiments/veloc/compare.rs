@@ -21,6 +21,7 @@ const NAIVE: &str = "hybrid-naive";
 const CONTROL: &str = "hybrid-naive again";
 
 /// A point of a figure.
+#[derive(Clone)]
 pub(super) struct Case {
     pub(super) figure: &'static str,
     pub(super) writers: usize,

@@ -28,10 +28,10 @@ pub(super) fn carries(device: &Device) -> CaseResult {
     };
     host_memory::carries(device, &memory, 60)?;
     let free = device.free_bytes().expect_ok("asking")? as usize;
-    let most = device.alloc_managed(free / 2 + (1 << 30));
+    let most = device.alloc_managed(free + (1 << 30));
     require!(
         matches!(most, Err(Error::OutOfMemory { .. })),
-        "more than half of the free memory is managed"
+        "more than the free memory is managed"
     );
     Ok(())
 }

@@ -16,16 +16,16 @@ use crate::info::Place;
 static MANAGED: AtomicU64 = AtomicU64::new(0);
 
 pub(super) fn alloc(context: &Context, len: usize) -> Result<u64> {
-    const WHAT: &str = "managed memory, which may take half of what the device has free";
-    let half = free_and_total(context)?.0 / 2;
+    const WHAT: &str = "managed memory, which may take what the device has free";
+    let free = free_and_total(context)?.0;
     // Relaxed: the count guards no other data.
     let within = MANAGED.fetch_update(Relaxed, Relaxed, |managed| {
         managed
             .checked_add(len as u64)
-            .filter(|&managed| managed <= half)
+            .filter(|&managed| managed <= free)
     });
     if let Err(managed) = within {
-        return Err(out_of_memory(WHAT, len, half.saturating_sub(managed)));
+        return Err(out_of_memory(WHAT, len, free.saturating_sub(managed)));
     }
     let _entered = context.enter()?;
     let mut address = 0;

@@ -8,9 +8,9 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use tierflow_sim::{Hints, Order, Shot};
+use tierflow_sim::{Order, Shot};
 
-use super::super::{HINTS, ORDERS, inputs};
+use super::super::{ORDERS, hints_of, inputs};
 use super::play::{Played, play};
 use super::{Machine, Way};
 use crate::experiments::Run;
@@ -236,10 +236,7 @@ impl Hpdc<'_> {
                 .into_iter()
                 .find(|one| one.0 == shape.order)
                 .map_or(Order::Sequential, |one| one.1),
-            hints: HINTS
-                .into_iter()
-                .find(|one| one.0 == shape.hints)
-                .map_or(Hints::None, |one| one.1),
+            hints: hints_of(shape.hints),
             wait: shape.waits,
             compute_ns: interval.as_nanos() as u64,
             ..machine.scale.shot(sizes.clone())

@@ -87,10 +87,27 @@ impl Played {
 
 /// Plays `workload` on a new history.
 pub(super) fn play(machine: &Machine, way: Way, workload: &Workload) -> Result<Played> {
+    play_among(machine, way, workload, None)
+}
+
+/// Meets the other applications.
+pub(super) type Meet = fn() -> Result<()>;
+
+/// The same among other applications: all of them meet once each has its memory, and at each barrier.
+pub(super) fn play_among(
+    machine: &Machine,
+    way: Way,
+    workload: &Workload,
+    others: Option<Meet>,
+) -> Result<Played> {
     let history = History::new(machine, way, workload)?;
     let mut player = Player::new(machine, history, workload)?;
+    others.map_or(Ok(()), |meet| meet())?;
     for op in &workload.ops {
-        player.play(op)?;
+        match (op, others) {
+            (Op::Barrier, Some(meet)) => meet()?,
+            _ => player.play(op)?,
+        }
     }
     let mut played = player.played;
     played.bytes = workload.bytes();
