@@ -122,7 +122,7 @@ real!(f32, u32, |difference: u32| {
 real!(f64, u64, |difference: u64| u64::BITS
     - (difference >> 1).leading_zeros());
 
-/// What is expected at `at` of a lane: on the polynomial of the given order, or of one through all values before it.
+/// The value that is expected at `at` of a lane: on the polynomial of the given order, or of one through all values before it.
 #[inline(always)]
 pub(super) fn expected_at<F: Real, const ORDER: usize>(
     before: [F::Bits; ORDERS],
