@@ -1,4 +1,4 @@
-// Encodes blocks of differences from polynomials: the same bytes as src/planes/polynomial.rs of crates/codec.
+// Encodes blocks of differences from polynomials: the same bytes as src/planes/polynomial of crates/codec.
 //
 // A warp encodes one block of values, in shared memory from the first step to the last. Its place is known from the
 // blocks before, so that each byte is read once and written once.

@@ -1,5 +1,5 @@
 // Blocks of differences from polynomials of crates/codec's `Planes`: what the encoder and the decoder share.
-// src/planes/polynomial.rs and src/planes/prefix.rs are the reference. A warp has a block, and a thread a lane of it.
+// src/planes/polynomial and src/planes/prefix.rs are the reference. A warp has a block, and a thread a lane of it.
 #pragma once
 
 #include "codec_container.cuh"

@@ -1,4 +1,4 @@
-// Decodes blocks of differences from polynomials, as src/planes/polynomial.rs of crates/codec does. Nothing in a
+// Decodes blocks of differences from polynomials, as src/planes/polynomial of crates/codec does. Nothing in a
 // container is trusted: every size is checked before what it leads to is read.
 //
 // Compiled to compute_80 PTX by `cargo xtask kernels`.

@@ -1,6 +1,8 @@
-//! Compressors of others, for comparison.
+//! Compressors of others, for comparison. Zstandard is the installed program `zstd`, on one thread; its times are those of a process.
 
-use std::io::Error;
+use std::io::{Error, Write};
+use std::process::{Command, Stdio};
+use std::thread;
 
 use pco::standalone::{simple_compress, simple_decompress};
 use tierflow_codec::Element;
@@ -20,11 +22,8 @@ pub struct Other {
 pub const ALL: [Other; 2] = [
     Other {
         name: "shuffle, zstd 3",
-        encode: |field| zstd::bulk::compress(&shuffled(field), 3),
-        decode: |field, stored| {
-            let shuffled = zstd::bulk::decompress(stored, field.bytes.len())?;
-            Ok(unshuffled(field, &shuffled))
-        },
+        encode: |field| zstd(&["-3", "--single-thread"], &shuffled(field)),
+        decode: |field, stored| Ok(unshuffled(field, &zstd(&["-d"], stored)?)),
     },
     Other {
         name: "pco",
@@ -87,4 +86,23 @@ fn unshuffled(field: &Field, shuffled: &[u8]) -> Vec<u8> {
     (0..shuffled.len())
         .map(|n| shuffled[n % width * values + n / width])
         .collect()
+}
+
+/// What `zstd` makes of its input.
+fn zstd(arguments: &[&str], input: &[u8]) -> Stored {
+    let mut child = Command::new("zstd")
+        .args(arguments)
+        .args(["-q", "-c"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let stdin = child.stdin.take();
+    thread::scope(|scope| {
+        scope.spawn(|| stdin.map(|mut stdin| stdin.write_all(input)));
+        let output = child.wait_with_output()?;
+        match output.status.success() {
+            true => Ok(output.stdout),
+            false => Err(Error::other("zstd failed")),
+        }
+    })
 }

@@ -1,4 +1,4 @@
-//! How the values of a run are stored: as they are, or as how they differ from those before them. Chosen by trying both, on
+//! How the values of a run are stored: as they are, or as how they differ from those before them. Chosen by trying each way, on
 //! the first checkpoints and, as data change, now and then.
 
 use super::runs::Run;
