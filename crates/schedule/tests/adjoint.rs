@@ -324,20 +324,3 @@ fn an_error_ends_the_run_and_leaves_no_state() {
     ));
     assert!(engine.versions().is_empty());
 }
-    let engine = engine(74, 119, Duration::from_millis(1));
-    let field = vec![0u8; BYTES];
-    let versions: Vec<u64> = (0..200).collect();
-    engine.hint(versions.iter().rev().copied());
-    for v in 0..200 { engine.checkpoint(v, &[Region::from(&field[..])]).unwrap(); }
-    std::thread::sleep(Duration::from_secs(1));
-    let begun = std::time::Instant::now();
-    let mut f = Duration::ZERO;
-    for _ in 0..50 {
-        let b = std::time::Instant::now();
-        engine.forget_hints(Some(&versions));
-        f += b.elapsed();
-        let n = engine.reserve(10).unwrap();
-        engine.hint(n.chain(versions.iter().rev().copied()));
-    }
-    println!("{:?} a gap, forget {:?}", begun.elapsed() / 50, f / 50);
-}
