@@ -4,7 +4,7 @@ use crate::action::Action;
 use crate::machine::{Machine, Tier};
 use crate::plan::Plan;
 use crate::schedule::Schedule;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::panic::resume_unwind;
 use std::time::{Duration, Instant};
 use tierflow_engine::{Cause, Engine, HopMetrics, Metrics, Region, RegionMut};
@@ -239,8 +239,7 @@ pub fn run<A: Adjoint>(
         computation,
         versions: HashMap::new(),
         numbers: 0..0,
-        hinted: VecDeque::new(),
-        gap: Vec::new(),
+        hinted: Vec::new(),
         first_of_gaps: u64::MAX,
         links: Links::default(),
         is_swept: false,
@@ -328,10 +327,8 @@ struct Run<'a, A> {
     versions: HashMap<usize, u64>,
     /// Numbers of the states that will be stored.
     numbers: std::ops::Range<u64>,
-    /// Hinted restores to come of the states that the sweep stores, in their order.
-    hinted: VecDeque<u64>,
-    /// Hinted restores of the gap that is reversed.
-    gap: Vec<u64>,
+    /// Hinted restores in their order.
+    hinted: Vec<u64>,
     /// The least number of the states that the reversal stores.
     first_of_gaps: u64,
     links: Links,
@@ -366,6 +363,7 @@ impl<A: Adjoint> Run<'_, A> {
         while let Some(action) = schedule.next_action(&self.links.idle(self.engine, schedule)) {
             if action == Action::EndForward {
                 self.is_swept = true;
+                self.forget_hints();
                 self.hint_gap(schedule)?;
                 self.engine.prefetch_start();
             }
@@ -426,10 +424,8 @@ impl<A: Adjoint> Run<'_, A> {
     }
 
     fn forget_hints(&mut self) {
-        let hinted = self.hinted.iter().chain(&self.gap);
-        self.engine
-            .forget_hints(Some(&hinted.copied().collect::<Vec<_>>()));
-        self.gap.clear();
+        let hinted = std::mem::take(&mut self.hinted);
+        self.engine.forget_hints(Some(&hinted));
     }
 
     /// Hints the restores to come, in their order, of the states that are there and those that the sweep stores.
@@ -442,7 +438,6 @@ impl<A: Adjoint> Run<'_, A> {
         let sweep = schedule.ahead().take_while(|action| !is_end(action));
         self.numbers = self.engine.reserve(saves(sweep))?;
         let (mut versions, mut numbers) = (self.versions.clone(), self.numbers.clone());
-        self.hinted.clear();
         for action in schedule.ahead() {
             match action {
                 Action::Save { step, .. } => match numbers.next() {
@@ -458,39 +453,29 @@ impl<A: Adjoint> Run<'_, A> {
         Ok(())
     }
 
-    /// Hints the restores of the gap that is reversed next before all others, if its reversal stores states.
+    /// Hints the restores of the gap that is reversed next. Without hints, those of the gaps before it are expected after them,
+    /// the newest first.
     fn hint_gap(&mut self, schedule: &Schedule) -> Result<(), A::Error> {
         let start = Instant::now();
-        let gap = schedule
-            .ahead()
-            .take_while(|action| !self.is_last_of_gap(*action));
-        let count = saves(gap);
-        if count == 0 {
-            return Ok(());
-        }
-        self.gap.clear();
-        self.forget_hints();
-        self.numbers = self.engine.reserve(count)?;
+        let gap = schedule.ahead();
+        let gap: Vec<Action> = gap.take_while(|action| !self.is_last_of_gap(*action)).collect();
+        self.numbers = self.engine.reserve(saves(gap.iter().copied()))?;
         self.first_of_gaps = self.first_of_gaps.min(self.numbers.start);
-        let (mut versions, mut numbers) = (self.versions.clone(), self.numbers.clone());
-        let mut gap = Vec::new();
-        for action in schedule
-            .ahead()
-            .take_while(|action| !self.is_last_of_gap(*action))
-        {
+        let (mut numbers, mut stored) = (self.numbers.clone(), HashMap::new());
+        self.hinted.clear();
+        for action in gap {
             match action {
                 Action::Save { step, .. } => {
-                    versions.extend(numbers.next().map(|version| (step, version)))
+                    stored.extend(numbers.next().map(|version| (step, version)));
                 }
-                Action::Restart { step } => gap.extend(versions.get(&step)),
+                Action::Restart { step } => {
+                    let version = stored.get(&step).or_else(|| self.versions.get(&step));
+                    self.hinted.extend(version);
+                }
                 _ => {}
             }
         }
-        let of_sweep = gap.iter().filter(|&&version| version < self.first_of_gaps);
-        self.hinted.drain(..of_sweep.count().min(self.hinted.len()));
-        self.gap = gap;
-        self.engine
-            .hint(self.gap.iter().chain(&self.hinted).copied());
+        self.engine.hint(self.hinted.iter().copied());
         self.times.blocked += start.elapsed();
         Ok(())
     }
@@ -502,7 +487,8 @@ impl<A: Adjoint> Run<'_, A> {
         self.numbers = self.engine.reserve(1)?;
         let mut stored: Vec<u64> = self.versions.values().copied().collect();
         stored.sort_unstable_by(|a, b| b.cmp(a));
-        self.hinted = [self.numbers.start].into_iter().chain(stored).collect();
+        self.hinted.push(self.numbers.start);
+        self.hinted.append(&mut stored);
         self.engine.hint(self.hinted.iter().copied());
         Ok(())
     }
@@ -539,9 +525,6 @@ impl<A: Adjoint> Run<'_, A> {
                 })?;
                 self.engine
                     .restore(version, &mut self.computation.state_mut())?;
-                if self.hinted.front() == Some(&version) {
-                    self.hinted.pop_front();
-                }
                 self.times.blocked += start.elapsed();
             }
             Action::Reverse { step } => {
