@@ -72,6 +72,9 @@ impl Stage {
     }
 }
 
+/// Looks at an engine, and at the bytes of its file.
+type Check<'a> = &'a dyn Fn(&Engine, u64);
+
 #[test]
 fn every_version_comes_back_in_any_order_and_the_tiers_hold_less() {
     let alone = {
@@ -106,7 +109,7 @@ fn every_version_comes_back_in_any_order_and_the_tiers_hold_less() {
         // Differences are compressed, and not checkpoints.
         assert!(figures.compressed < 14 * SIZE as u64, "{figures:?}");
     };
-    let stages: [(Stage, &dyn Fn(&Engine, u64)); 3] = [
+    let stages: [(Stage, Check<'_>); 3] = [
         (COMPRESSION, &compressed),
         (DIFFERENCES, &differing),
         (BOTH, &both),

@@ -458,7 +458,9 @@ impl<A: Adjoint> Run<'_, A> {
     fn hint_gap(&mut self, schedule: &Schedule) -> Result<(), A::Error> {
         let start = Instant::now();
         let gap = schedule.ahead();
-        let gap: Vec<Action> = gap.take_while(|action| !self.is_last_of_gap(*action)).collect();
+        let gap: Vec<Action> = gap
+            .take_while(|action| !self.is_last_of_gap(*action))
+            .collect();
         self.numbers = self.engine.reserve(saves(gap.iter().copied()))?;
         self.first_of_gaps = self.first_of_gaps.min(self.numbers.start);
         let (mut numbers, mut stored) = (self.numbers.clone(), HashMap::new());
