@@ -213,7 +213,11 @@ impl Flow {
             if !is_same && !ends.is_wanted(identity, there.as_ref(), asked_for)? {
                 return Err(Error::Exists { version });
             }
-            ends.external.mark(ends.local.last_run()?)?;
+            // What another run there went on from is no run's of this node, though its leftovers are brought.
+            let last = ends.external.last_run()?;
+            if asked_for || last.epoch == 0 || ends.local.was_written_by(&last)? {
+                ends.external.mark(ends.local.last_run()?)?;
+            }
             ends.external.copy(&piece)
         };
         let copied = copy();
