@@ -11,6 +11,7 @@ use rayon::prelude::*;
 use tierflow_device::{Device, Kind, Memory, Stream, host};
 use tierflow_engine::{Engine, Region, RegionMut, Tier};
 use tierflow_peers::{Effort, GroupOverflow, calibrate};
+use tierflow_tier_alloc::HostOptions;
 use tierflow_placement::{GpuId, Share, Topology};
 
 use super::Run;
@@ -144,9 +145,11 @@ impl EngineGroup<'_> {
             let overflow = GroupOverflow::new(self.devices, GpuId(gpu), &self.topology, &shares)?;
             ensure!(overflow.refusals.is_empty(), "{:?}", overflow.refusals);
             predicted = predicted.max(overflow.schedule.makespan().as_secs_f64());
+            // All of the host's memory is there before the clock starts.
+            let host = Tier::host(self.host).growth(HostOptions::default());
             let mut builder = Engine::builder(device)
                 .device_cache(self.cache)
-                .host_cache(self.host);
+                .tier(host);
             if let Some(cache) = overflow.cache {
                 builder = builder.tier(Tier::peers(cache));
             }
