@@ -231,7 +231,7 @@ fn seconds(all: &[Process]) -> Result<Vec<f64>> {
     lines.collect()
 }
 
-/// What the simulator is told of a node: bytes, and seconds of a step.
+/// A node as the simulator is told of it: bytes, and seconds of a step.
 #[derive(Debug, Clone, Copy)]
 struct Rates {
     /// Bytes of a node's checkpoint.

@@ -34,7 +34,7 @@ fn main() -> Result<()> {
 struct Veloc;
 
 fn succeeded(code: c_int, call: &str) -> Result<()> {
-    // What went wrong is on the standard error.
+    // The reason is on the standard error already.
     ensure!(code == 0, "{call} failed");
     Ok(())
 }

@@ -83,7 +83,7 @@ fn by_checkpoints(run: &mut Run, workload: &Workload, bytes: usize) -> Result<()
         let whole = history[0].len() * (history.len() - 1);
         if let Some(stored) = by_program(&history)? {
             let ratio = whole as f64 / stored as f64;
-            run.value(&case("zstd -3, the program"), "ratio", "1", ratio)?;
+            run.value(&case("zstd-3"), "ratio", "1", ratio)?;
             compressed = compressed.min(stored);
         }
         let mut lineage = Lineage::new(Config::new(Method::Tree).chunk(CHUNK))?;

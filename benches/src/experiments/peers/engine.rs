@@ -12,6 +12,7 @@ use tierflow_device::{Device, Kind, Memory, Stream, host};
 use tierflow_engine::{Engine, Region, RegionMut, Tier};
 use tierflow_peers::{Effort, GroupOverflow, calibrate};
 use tierflow_placement::{GpuId, Share, Topology};
+use tierflow_tier_alloc::HostOptions;
 
 use super::Run;
 use crate::experiments::wait_grown;
@@ -54,7 +55,7 @@ impl Links {
     }
 }
 
-/// What the devices of a group have and checkpoint.
+/// The devices of a group: their memory, and the bytes that they checkpoint.
 struct EngineGroup<'a> {
     devices: &'a [Device],
     topology: Topology,
@@ -72,7 +73,7 @@ struct GroupMember {
     engine: Engine,
     state: Memory,
     stream: Stream,
-    /// What every byte of the state is.
+    /// The value of each byte of the state.
     byte: u8,
 }
 
@@ -144,9 +145,9 @@ impl EngineGroup<'_> {
             let overflow = GroupOverflow::new(self.devices, GpuId(gpu), &self.topology, &shares)?;
             ensure!(overflow.refusals.is_empty(), "{:?}", overflow.refusals);
             predicted = predicted.max(overflow.schedule.makespan().as_secs_f64());
-            let mut builder = Engine::builder(device)
-                .device_cache(self.cache)
-                .host_cache(self.host);
+            // All of the host's memory is there before the clock starts.
+            let host = Tier::host(self.host).growth(HostOptions::default());
+            let mut builder = Engine::builder(device).device_cache(self.cache).tier(host);
             if let Some(cache) = overflow.cache {
                 builder = builder.tier(Tier::peers(cache));
             }
