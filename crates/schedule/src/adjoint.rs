@@ -2,8 +2,10 @@
 
 use crate::action::Action;
 use crate::machine::{Machine, Tier};
+use crate::plan::Plan;
 use crate::schedule::Schedule;
 use std::collections::HashMap;
+use std::panic::resume_unwind;
 use std::time::{Duration, Instant};
 use tierflow_engine::{Cause, Engine, HopMetrics, Metrics, Region, RegionMut};
 
@@ -22,6 +24,9 @@ pub trait Adjoint {
     fn is_over(&mut self, _step: usize) -> bool {
         false
     }
+
+    /// Hears the plan that was made or judged again when the sweep ended, and the time that the run is expected to take then.
+    fn planned(&mut self, _plan: &Plan, _expected: Duration) {}
 
     /// Begins the reversal: the state after the last step exists for the first time.
     ///
@@ -70,11 +75,13 @@ pub struct RunTimes {
     pub backward: Duration,
     /// Bytes of the states that were stored.
     pub stored: u64,
-    /// Time for which states were stored and brought back.
+    /// Time for which states were stored, hinted and brought back.
     pub blocked: Duration,
-    /// The machine as this run had it: the means of its steps, and the rates of its links and copies. A link without transfers in
-    /// the run has the rate of those before it. The [bound](Machine::bound) of this machine is the one that the run's time is
-    /// compared with.
+    /// The time that was expected when the sweep ended: the sweep's, and that of the reversal with the rates of the sweep.
+    pub expected: Option<Duration>,
+    /// The machine as this run had it: the means of its steps, the rates of its copies, and those of its links: down in the sweep,
+    /// up in the reversal. A link without transfers then has the rate of all its transfers. The [bound](Machine::bound) of this
+    /// machine is the one that the run's time is compared with.
     pub machine: Machine,
 }
 
@@ -86,23 +93,17 @@ impl Machine {
     /// counts with the size of [`StepTimes`].
     #[must_use]
     pub fn measured(metrics: &Metrics, steps: StepTimes) -> Self {
-        Self::between(None, metrics, steps)
+        let all = [(None, metrics)];
+        Self::within(&all, &all, steps)
     }
 
-    /// The same from the transfers after `earlier`, as far as there were any.
-    fn between(earlier: Option<&Metrics>, metrics: &Metrics, steps: StepTimes) -> Self {
+    /// The same from the first of these spans in which a link or a copy carried something.
+    fn within(down: &[Span<'_>], up: &[Span<'_>], steps: StepTimes) -> Self {
+        let metrics = down[0].1;
         let names: Vec<_> = metrics.tiers.iter().map(|tier| tier.name).collect();
-        let rate = |moved: &dyn Fn(&Metrics) -> (u64, Duration)| {
-            let ((bytes, busy), before) = (moved(metrics), earlier.map(moved).unwrap_or_default());
-            let (bytes, busy) = match bytes > before.0 {
-                true => (bytes - before.0, busy.saturating_sub(before.1)),
-                false => (bytes, busy),
-            };
-            (bytes > 0 && !busy.is_zero()).then(|| bytes as f64 / busy.as_secs_f64())
-        };
         // The link to a tier carries what comes from any tier above.
-        let link = |is_it: &dyn Fn(&HopMetrics) -> bool| {
-            rate(&|metrics| {
+        let link = |spans: &[Span<'_>], is_it: &dyn Fn(&HopMetrics) -> bool| {
+            rate(spans, &|metrics| {
                 let hops = metrics.hops.iter().filter(|hop| is_it(hop));
                 hops.fold((0, Duration::ZERO), |(bytes, busy), hop| {
                     (bytes + hop.bytes, busy + hop.busy)
@@ -110,17 +111,24 @@ impl Machine {
             })
         };
         let tiers = metrics.tiers.iter().enumerate().skip(1).map(|(at, tier)| {
-            let down = link(&|hop| hop.to == tier.name && names[..at].contains(&hop.from));
-            let up = link(&|hop| hop.from == tier.name && names[..at].contains(&hop.to));
+            let down = link(down, &|hop| {
+                hop.to == tier.name && names[..at].contains(&hop.from)
+            });
+            let up = link(up, &|hop| {
+                hop.from == tier.name && names[..at].contains(&hop.to)
+            });
             Tier {
                 room: tier.limit,
                 down: down.or(up).unwrap_or(f64::INFINITY),
                 up: up.or(down).unwrap_or(f64::INFINITY),
             }
         });
-        let copy = rate(&|metrics| {
+        // All that a call takes, but for waits and memory that is touched for the first time.
+        let copy = rate(up, &|metrics| {
             let bytes = metrics.checkpoint.bytes + metrics.restore.bytes;
-            (bytes, metrics.times(Cause::Copy).total)
+            let causes = [Cause::Copy, Cause::Plan, Cause::Lock, Cause::WakeUp];
+            let time = causes.iter().map(|&cause| metrics.times(cause).total).sum();
+            (bytes, time)
         });
         Self {
             forward: steps.forward,
@@ -134,10 +142,22 @@ impl Machine {
     }
 }
 
+/// From the metrics before, or from the beginning, to those after.
+type Span<'a> = (Option<&'a Metrics>, &'a Metrics);
+
+/// Bytes per second in the first span that carried any.
+fn rate(spans: &[Span<'_>], moved: &dyn Fn(&Metrics) -> (u64, Duration)) -> Option<f64> {
+    spans.iter().find_map(|(before, after)| {
+        let ((bytes, busy), before) = (moved(after), before.map(moved).unwrap_or_default());
+        (bytes > before.0 && busy > before.1)
+            .then(|| (bytes - before.0) as f64 / (busy - before.1).as_secs_f64())
+    })
+}
+
 /// Measures the machine that a computation of so many steps runs on: the times of its steps, and the engine's copies and links down.
 ///
-/// Sends some states down to the lowest tier and waits until they are there, then computes the first steps and reverses them, some
-/// 0.1 s each. So the computation has to be set to its beginning afterwards.
+/// Sends some states down to the lowest tier, one at a time, and meanwhile computes the first steps, then reverses them, for some
+/// 0.1 s each at least. So the computation has to be set to its beginning afterwards.
 ///
 /// # Errors
 /// The errors of the computation, and those of [`Engine::reserve`], [`Engine::checkpoint`], [`Engine::wait`] and [`Engine::discard`].
@@ -146,39 +166,64 @@ pub fn measure<A: Adjoint>(
     computation: &mut A,
     steps: usize,
 ) -> Result<Machine, A::Error> {
-    // States go down one at a time: together they would share the links. The first one finds memory that was not used before.
-    let mut warm = None;
-    for version in engine.reserve(6)? {
-        engine.checkpoint(version, &computation.state())?;
-        engine.wait()?;
-        engine.discard(version)?;
-        warm.get_or_insert_with(|| engine.metrics());
-    }
+    // The first state and the first steps find memory that was not used before.
+    beside(engine, 1, 1, computation, &mut |one| {
+        one.advance(0)?;
+        one.reverse(0)
+    })?;
+    let warm = engine.metrics();
+    let mut step = (0..steps.max(1)).cycle();
+    let mut next = || step.next().unwrap_or(0);
+    let forward = beside(engine, 3, 3, computation, &mut |one| one.advance(next()))?;
+    let backward = beside(engine, 3, 3, computation, &mut |one| one.reverse(next()))?;
     let steps = StepTimes {
         state: computation.state().iter().map(|r| r.len() as u64).sum(),
-        forward: mean(steps, &mut |step| computation.advance(step))?,
-        backward: mean(steps, &mut |step| computation.reverse(step))?,
+        forward,
+        backward,
     };
-    Ok(Machine::between(warm.as_ref(), &engine.metrics(), steps))
+    let metrics = engine.metrics();
+    let spans = [(Some(&warm), &metrics), (None, &metrics)];
+    Ok(Machine::within(&spans, &spans, steps))
 }
 
-/// The mean time of the first steps, after one that is not timed.
-fn mean<E>(steps: usize, work: &mut dyn FnMut(usize) -> Result<(), E>) -> Result<Duration, E> {
-    work(0)?;
-    let (start, mut count) = (Instant::now(), 0);
-    while count < 8 || start.elapsed() < Duration::from_millis(100) {
-        work(count % steps.max(1))?;
-        count += 1;
+/// Sends so many states down, one at a time: together they would share the links. Returns the mean time of the work beside that,
+/// which is done `least` times a state, and for 33 ms.
+fn beside<A: Adjoint>(
+    engine: &Engine,
+    states: u64,
+    least: u32,
+    computation: &mut A,
+    work: &mut dyn FnMut(&mut A) -> Result<(), A::Error>,
+) -> Result<Duration, A::Error> {
+    let (mut time, mut count) = (Duration::ZERO, 0);
+    for version in engine.reserve(states)? {
+        engine.checkpoint(version, &computation.state())?;
+        std::thread::scope(|scope| {
+            let sent = scope.spawn(|| engine.wait());
+            let (start, mut done) = (Instant::now(), 0);
+            while done < least || !sent.is_finished() || start.elapsed() < Duration::from_millis(33)
+            {
+                work(computation)?;
+                done += 1;
+            }
+            time += start.elapsed();
+            count += done;
+            let sent = sent.join().unwrap_or_else(|panic| resume_unwind(panic));
+            sent.map_err(A::Error::from)
+        })?;
+        engine.discard(version)?;
     }
-    Ok(start.elapsed().div_f64(count as f64))
+    Ok(time / count.max(1))
 }
 
 /// Runs a schedule: forward to the end, and back. The engine has to keep the versions that were restored
 /// ([`AfterRestore::Keep`](tierflow_engine::AfterRestore::Keep), which is its default).
 ///
-/// States get numbers that nobody else uses ([`Engine::reserve`]). The restores of a plan are hinted in their order, before
-/// the sweep; those of a sweep of unknown length at its end, when its reversal is planned. Of `machine`, this takes the size of
-/// a state and the time of a reversed step; all else was measured then. Nothing is left in the engine.
+/// States get numbers that nobody else uses ([`Engine::reserve`]). The restores of the states that the sweep stores are hinted in
+/// their order before it; those of a sweep of unknown length at its end. The states of a gap between two of them are hinted when its
+/// reversal begins: earlier, they would take room that no state needs. When the sweep ends, the reversal is planned again with the
+/// rates that the sweep had; a plan of given actions ([`Plan::of`]) keeps them. Of `machine`, this takes the size of a state and the
+/// time of a reversed step; all else was measured then. Nothing is left in the engine.
 ///
 /// # Errors
 /// The errors of the computation and of the engine.
@@ -188,13 +233,20 @@ pub fn run<A: Adjoint>(
     schedule: &mut Schedule,
     computation: &mut A,
 ) -> Result<RunTimes, A::Error> {
+    let earlier = engine.metrics();
     let mut run = Run {
         engine,
         computation,
         versions: HashMap::new(),
         numbers: 0..0,
         hinted: Vec::new(),
+        first_of_gaps: u64::MAX,
         links: Links::default(),
+        is_swept: false,
+        steps: Vec::new(),
+        swept: earlier.clone(),
+        earlier,
+        start: Instant::now(),
         times: RunTimes {
             total: Duration::ZERO,
             advanced: 0,
@@ -203,22 +255,24 @@ pub fn run<A: Adjoint>(
             backward: Duration::ZERO,
             stored: 0,
             blocked: Duration::ZERO,
+            expected: None,
             machine: machine.clone(),
         },
     };
-    let earlier = engine.metrics();
-    let start = Instant::now();
     let ended = run.play(schedule);
-    run.times.total = start.elapsed();
+    run.times.total = run.start.elapsed();
     // Versions are left after an error alone.
     for version in run.versions.values().copied() {
         let _is_gone = engine.discard(version);
     }
-    engine.forget_hints(Some(&run.hinted));
+    run.forget_hints();
     ended?;
-    let (metrics, steps) = (engine.metrics(), run.steps());
-    run.times.stored = metrics.checkpoint.bytes - earlier.checkpoint.bytes;
-    run.times.machine = Machine::between(Some(&earlier), &metrics, steps);
+    let metrics = engine.metrics();
+    run.times.stored = metrics.checkpoint.bytes - run.earlier.checkpoint.bytes;
+    let (before, swept) = (Some(&run.earlier), &run.swept);
+    let down = [(before, swept), (before, &metrics), (None, &metrics)];
+    let up = [(Some(swept), &metrics), down[1], down[2]];
+    run.times.machine = Machine::within(&down, &up, run.times.steps());
     Ok(run.times)
 }
 
@@ -275,67 +329,115 @@ struct Run<'a, A> {
     numbers: std::ops::Range<u64>,
     /// Hinted restores in their order.
     hinted: Vec<u64>,
+    /// The least number of the states that the reversal stores.
+    first_of_gaps: u64,
     links: Links,
+    is_swept: bool,
+    /// Times of the forward steps of the sweep.
+    steps: Vec<Duration>,
+    earlier: Metrics,
+    /// The metrics at the end of the sweep.
+    swept: Metrics,
+    start: Instant,
     times: RunTimes,
 }
 
-impl<A: Adjoint> Run<'_, A> {
+impl RunTimes {
     /// Means of the steps so far. Those that were not taken have the times that were expected.
     fn steps(&self) -> StepTimes {
-        let RunTimes { machine, .. } = &self.times;
         let mean = |time: Duration, steps: usize, expected| match steps {
             0 => expected,
             _ => time.div_f64(steps as f64),
         };
         StepTimes {
-            forward: mean(self.times.forward, self.times.advanced, machine.forward),
-            backward: mean(self.times.backward, self.times.reversed, machine.backward),
-            state: machine.state,
+            forward: mean(self.forward, self.advanced, self.machine.forward),
+            backward: mean(self.backward, self.reversed, self.machine.backward),
+            state: self.machine.state,
         }
     }
+}
 
+impl<A: Adjoint> Run<'_, A> {
     fn play(&mut self, schedule: &mut Schedule) -> Result<(), A::Error> {
-        self.hint(schedule)?;
+        self.hint_sweep(schedule)?;
         while let Some(action) = schedule.next_action(&self.links.idle(self.engine, schedule)) {
+            if action == Action::EndForward {
+                self.is_swept = true;
+                self.forget_hints();
+                self.hint_gap(schedule)?;
+                self.engine.prefetch_start();
+            }
+            let ends_gap = self.is_swept && self.is_last_of_gap(action);
             self.act(action)?;
-            let is_sweep = schedule.plan().is_none();
+            let is_unknown = schedule.plan().is_none();
             match action {
-                Action::Save { .. } if is_sweep => self.hint_newest_first()?,
-                Action::Forward { to, .. } if is_sweep && self.computation.is_over(to) => {
-                    schedule.end(&Machine::measured(&self.engine.metrics(), self.steps()));
-                    self.hint(schedule)?;
+                Action::Save { .. } if is_unknown => self.hint_newest_first()?,
+                Action::Forward { to, .. } if is_unknown && self.computation.is_over(to) => {
+                    schedule.end(&self.machine());
+                    self.end_sweep(schedule);
+                    self.hint_sweep(schedule)?;
                 }
-                Action::EndForward => {
-                    self.hint(schedule)?;
-                    self.engine.prefetch_start();
+                Action::Forward { .. } if schedule.ahead().next() == Some(Action::EndForward) => {
+                    let is_new = schedule.plan_again(&self.machine());
+                    self.end_sweep(schedule);
+                    if is_new {
+                        self.hint_sweep(schedule)?;
+                    }
                 }
+                _ if ends_gap => self.hint_gap(schedule)?,
                 _ => {}
             }
         }
         Ok(())
     }
 
-    /// Hints the restores to come in their order, of the versions that are there or that the sweep stores. At its end those
-    /// follow that the reversal stores: until then they would take room that no version needs.
-    fn hint(&mut self, schedule: &Schedule) -> Result<(), A::Error> {
+    /// The machine as the sweep had it. Its steps are those of its second half: earlier ones touch memory for the first time.
+    fn machine(&self) -> Machine {
+        let late = &self.steps[self.steps.len() / 2..];
+        let mut steps = self.times.steps();
+        if !late.is_empty() {
+            steps.forward = late.iter().sum::<Duration>() / late.len() as u32;
+        }
+        let metrics = self.engine.metrics();
+        let spans = [(Some(&self.earlier), &metrics), (None, &metrics)];
+        Machine::within(&spans, &spans, steps)
+    }
+
+    /// Tells the computation of the plan and the time that is expected now.
+    fn end_sweep(&mut self, schedule: &Schedule) {
+        self.swept = self.engine.metrics();
+        if let Some(plan) = schedule.plan() {
+            self.times.expected = plan.reversal().map(|time| self.start.elapsed() + time);
+            if let Some(expected) = self.times.expected {
+                self.computation.planned(plan, expected);
+            }
+        }
+    }
+
+    /// Tells if an action forgets a state of the sweep: the gap behind it is reversed then.
+    fn is_last_of_gap(&self, action: Action) -> bool {
+        let Action::Forget { step } = action else {
+            return false;
+        };
+        let version = self.versions.get(&step);
+        version.is_some_and(|&version| version < self.first_of_gaps)
+    }
+
+    fn forget_hints(&mut self) {
+        let hinted = std::mem::take(&mut self.hinted);
+        self.engine.forget_hints(Some(&hinted));
+    }
+
+    /// Hints the restores to come, in their order, of the states that are there and those that the sweep stores.
+    fn hint_sweep(&mut self, schedule: &Schedule) -> Result<(), A::Error> {
         if schedule.plan().is_none() {
             return Ok(());
         }
-        self.engine.forget_hints(Some(&self.hinted));
-        let is_end = |action: &Action| matches!(action, Action::EndForward);
-        let mut is_sweep = schedule.ahead().any(|action| is_end(&action));
-        let saves = |actions: &mut dyn Iterator<Item = Action>| {
-            actions
-                .filter(|action| matches!(action, Action::Save { .. }))
-                .count() as u64
-        };
-        let ahead = match is_sweep {
-            true => saves(&mut schedule.ahead().take_while(|action| !is_end(action))),
-            false => saves(&mut schedule.ahead()),
-        };
-        self.numbers = self.engine.reserve(ahead)?;
+        self.forget_hints();
+        let is_end = |action: &Action| *action == Action::EndForward;
+        let sweep = schedule.ahead().take_while(|action| !is_end(action));
+        self.numbers = self.engine.reserve(saves(sweep))?;
         let (mut versions, mut numbers) = (self.versions.clone(), self.numbers.clone());
-        self.hinted.clear();
         for action in schedule.ahead() {
             match action {
                 Action::Save { step, .. } => match numbers.next() {
@@ -343,8 +445,7 @@ impl<A: Adjoint> Run<'_, A> {
                     None => drop(versions.remove(&step)),
                 },
                 Action::Restart { step } => self.hinted.extend(versions.get(&step)),
-                Action::Forget { step } if !is_sweep => drop(versions.remove(&step)),
-                Action::EndForward => is_sweep = false,
+                Action::Forget { step } => drop(versions.remove(&step)),
                 _ => {}
             }
         }
@@ -352,15 +453,43 @@ impl<A: Adjoint> Run<'_, A> {
         Ok(())
     }
 
+    /// Hints the restores of the gap that is reversed next. Without hints, those of the gaps before it are expected after them,
+    /// the newest first.
+    fn hint_gap(&mut self, schedule: &Schedule) -> Result<(), A::Error> {
+        let start = Instant::now();
+        let gap = schedule.ahead();
+        let gap: Vec<Action> = gap
+            .take_while(|action| !self.is_last_of_gap(*action))
+            .collect();
+        self.numbers = self.engine.reserve(saves(gap.iter().copied()))?;
+        self.first_of_gaps = self.first_of_gaps.min(self.numbers.start);
+        let (mut numbers, mut stored) = (self.numbers.clone(), HashMap::new());
+        self.hinted.clear();
+        for action in gap {
+            match action {
+                Action::Save { step, .. } => {
+                    stored.extend(numbers.next().map(|version| (step, version)));
+                }
+                Action::Restart { step } => {
+                    let version = stored.get(&step).or_else(|| self.versions.get(&step));
+                    self.hinted.extend(version);
+                }
+                _ => {}
+            }
+        }
+        self.engine.hint(self.hinted.iter().copied());
+        self.times.blocked += start.elapsed();
+        Ok(())
+    }
+
     /// Hints the state that a sweep of unknown length stores next, and before it those that are there, the newest first: the
     /// engine makes room for the next one meanwhile, and writes nothing down that may be forgotten.
     fn hint_newest_first(&mut self) -> Result<(), A::Error> {
-        self.engine.forget_hints(Some(&self.hinted));
+        self.forget_hints();
         self.numbers = self.engine.reserve(1)?;
-        self.hinted.clear();
-        self.hinted.push(self.numbers.start);
         let mut stored: Vec<u64> = self.versions.values().copied().collect();
         stored.sort_unstable_by(|a, b| b.cmp(a));
+        self.hinted.push(self.numbers.start);
         self.hinted.append(&mut stored);
         self.engine.hint(self.hinted.iter().copied());
         Ok(())
@@ -370,7 +499,13 @@ impl<A: Adjoint> Run<'_, A> {
         let start = Instant::now();
         match action {
             Action::Forward { from, to } => {
-                (from..to).try_for_each(|step| self.computation.advance(step))?;
+                for step in from..to {
+                    let begun = Instant::now();
+                    self.computation.advance(step)?;
+                    if !self.is_swept {
+                        self.steps.push(begun.elapsed());
+                    }
+                }
                 self.times.advanced += to - from;
                 self.times.forward += start.elapsed();
             }
@@ -407,4 +542,9 @@ impl<A: Adjoint> Run<'_, A> {
         }
         Ok(())
     }
+}
+
+fn saves(actions: impl Iterator<Item = Action>) -> u64 {
+    let saves = actions.filter(|action| matches!(action, Action::Save { .. }));
+    saves.count() as u64
 }

@@ -12,6 +12,7 @@ mod online;
 mod plan;
 mod replay;
 mod residency;
+mod reversal;
 mod schedule;
 mod search;
 mod shape;

@@ -2,10 +2,9 @@ use crate::action::Action;
 use crate::binomial;
 use crate::machine::{Machine, Model};
 use crate::plan::Plan;
-use crate::stream::{Gap, Writer};
+use crate::reversal::Sweep;
+use crate::stream::Writer;
 use std::collections::VecDeque;
-use std::ops::Range;
-use std::time::Duration;
 
 /// The rule for a sweep whose length and whose links' rates nobody knows.
 ///
@@ -174,73 +173,19 @@ impl Online {
         if self.at == 0 {
             self.step(&[]);
         }
-        let bound = machine.bound(self.at);
-        let slots = [(1, 0), (0, 0), (2, 0), (0, 2), (0, 6), (0, 20), (1, 3)];
-        // Of the slowest tier in use, all states, or the oldest ones.
         let slowest = self.tiers.iter().rfind(|tier| !tier.is_empty());
-        let slowest = slowest.map_or(0, Vec::len);
-        let mut kept: Vec<usize> = (0..=4).map(|part| slowest - slowest * part / 4).collect();
-        kept[4] = slowest.min(1);
-        kept.dedup();
-        let mut best: Option<Plan> = None;
-        for kept in kept {
-            for (reserve, spill) in slots {
-                let actions = self.reversal(Reversal {
-                    reserve,
-                    spill,
-                    dropped: kept..slowest,
-                });
-                let plan = Plan::judged(machine, &bound, self.at, actions, self.sent.clone());
-                let time = |plan: &Plan| plan.expected().unwrap_or(Duration::MAX);
-                if best.as_ref().is_none_or(|best| time(&plan) < time(best)) {
-                    best = Some(plan);
-                }
-            }
-        }
-        best.unwrap_or_else(|| Plan::quick(machine, self.at))
+        let rooms = self.rooms.iter();
+        let sweep = Sweep {
+            steps: self.at,
+            states: self.states(),
+            on_device: self.ring.len(),
+            slowest: slowest.map_or(0, Vec::len),
+            slots: self.slots,
+            room: rooms.fold(self.slots, |sum, room| sum.saturating_add(*room)),
+            sent: self.sent,
+            actions: self.writer.actions,
+        };
+        let plan = sweep.best(machine, None);
+        plan.unwrap_or_else(|| Plan::quick(machine, self.at))
     }
-
-    /// The sweep and its reversal.
-    fn reversal(&self, choice: Reversal) -> Vec<Action> {
-        let Reversal {
-            reserve,
-            spill,
-            dropped,
-        } = choice;
-        let mut writer = self.writer.clone();
-        let mut states = self.states();
-        let below = states.len() - self.ring.len() - dropped.len();
-        for step in states.drain(dropped) {
-            writer.actions.push(Action::Forget { step });
-        }
-        writer.actions.push(Action::EndForward);
-        let room = self
-            .rooms
-            .iter()
-            .fold(self.slots, |sum, room| sum.saturating_add(*room));
-        let mut end = self.at;
-        for (index, &start) in states.iter().enumerate().rev() {
-            let taken = if index < below { 1 } else { 1 + index - below }
-                + if below > 0 { reserve } else { 0 };
-            let spilled = if below > 0 { spill } else { 0 };
-            let inner = self
-                .slots
-                .saturating_add(spilled)
-                .saturating_sub(taken)
-                .min(room.saturating_sub(index + 1));
-            writer.gap(Gap { start, end, inner });
-            end = start;
-        }
-        writer.actions
-    }
-}
-
-/// How a sweep's gaps are reversed.
-struct Reversal {
-    /// Slots in reserve for fetches.
-    reserve: usize,
-    /// Slots beyond those of the device.
-    spill: usize,
-    /// Indices of stored states that are given up, as fetching them takes too long.
-    dropped: Range<usize>,
 }

@@ -3,6 +3,7 @@ use crate::blocking;
 use crate::bound::{self, Bound};
 use crate::machine::{Machine, Model};
 use crate::replay::{self, Times};
+use crate::reversal::Sweep;
 use crate::search::Search;
 use crate::shape::Shape;
 use std::time::Duration;
@@ -16,6 +17,8 @@ pub struct Plan {
     steps: usize,
     /// Steps whose states went down before they were forgotten in the sweep.
     sent: Vec<usize>,
+    /// The actions were given, not chosen.
+    is_given: bool,
 }
 
 impl Plan {
@@ -31,6 +34,7 @@ impl Plan {
             bound: machine.bound(steps),
             steps: model.steps,
             sent: Vec::new(),
+            is_given: false,
         }
     }
 
@@ -49,6 +53,7 @@ impl Plan {
             bound: machine.bound(steps),
             steps: model.steps,
             sent: Vec::new(),
+            is_given: false,
         }
     }
 
@@ -63,7 +68,26 @@ impl Plan {
     /// A plan of these actions, whose expected time is that of its replay.
     #[must_use]
     pub fn of(machine: &Machine, steps: usize, actions: Vec<Action>) -> Self {
-        Self::judged(machine, &machine.bound(steps), steps, actions, Vec::new())
+        let bound = machine.bound(steps);
+        Self {
+            is_given: true,
+            ..Self::judged(machine, &bound, steps, actions, Vec::new())
+        }
+    }
+
+    /// The plan on a machine as its sweep, which is over, measured it. Chosen actions are replaced by better ones; given ones stay.
+    pub(crate) fn again(&self, machine: &Machine) -> Self {
+        let bound = machine.bound(self.steps);
+        let (actions, sent) = (self.actions.clone(), self.sent.clone());
+        let same = Self {
+            is_given: self.is_given,
+            ..Self::judged(machine, &bound, self.steps, actions, sent)
+        };
+        if self.is_given {
+            return same;
+        }
+        let sweep = Sweep::of(&Model::new(machine, self.steps), &self.actions);
+        sweep.best(machine, Some(same.clone())).unwrap_or(same)
     }
 
     /// A plan whose sweep was done already.
@@ -81,6 +105,7 @@ impl Plan {
             bound: bound.clone(),
             steps,
             sent,
+            is_given: false,
         };
         plan.times = plan.replay(machine);
         plan
@@ -103,6 +128,13 @@ impl Plan {
     pub fn expected(&self) -> Option<Duration> {
         self.times
             .and_then(|times| Duration::try_from_secs_f64(times.total).ok())
+    }
+
+    /// The part of the [expected](Self::expected) time that follows the end of the sweep.
+    #[must_use]
+    pub fn reversal(&self) -> Option<Duration> {
+        let times = self.times?;
+        Duration::try_from_secs_f64(times.total - times.sweep).ok()
     }
 
     /// A time that no schedule beats.

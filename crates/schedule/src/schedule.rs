@@ -57,6 +57,23 @@ impl Schedule {
         }
     }
 
+    /// Plans the reversal again when the sweep is over, as far as actions go, on the machine as the sweep measured it: its expected time
+    /// is that of this machine then. Returns true if the actions to come are others. A plan of given actions ([`Plan::of`]) keeps
+    /// them.
+    pub fn plan_again(&mut self, machine: &Machine) -> bool {
+        let Stage::Planned(plan) = &mut self.stage else {
+            return false;
+        };
+        if self.ahead.front() != Some(&Action::EndForward) {
+            return false;
+        }
+        **plan = plan.again(machine);
+        let ahead: VecDeque<Action> = plan.actions().skip(self.given).collect();
+        let is_new = ahead != self.ahead;
+        self.ahead = ahead;
+        is_new
+    }
+
     /// The plan, as soon as the length of the sweep is known.
     #[must_use]
     pub fn plan(&self) -> Option<&Plan> {

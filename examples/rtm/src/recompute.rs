@@ -3,7 +3,7 @@
 //! A step of the schedule is the way from one checkpoint to the next: `every` time steps of a pass.
 
 use std::ops::Range;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use tierflow_engine::{Engine, Region, RegionMut};
@@ -31,13 +31,12 @@ pub fn shot(
     let plan = plan(which, &machine, steps);
     let line = report::planned(which.name(), &machine, &plan, start.elapsed());
     (migration.say)(&line);
+    let expected = plan.expected();
     let mut schedule = Schedule::from(plan);
     let mut source = Source::new(migration, shot, Pass::Forward);
     source.begin()?;
     let times = adjoint::run(engine, &machine, &mut schedule, &mut source)?;
-    if let Some(plan) = schedule.plan() {
-        (migration.say)(&report::played(plan, &times));
-    }
+    (migration.say)(&report::played(expected, &times));
     migration.machine = Some(times.machine);
     Ok(())
 }
@@ -160,6 +159,10 @@ impl Adjoint for Source<'_, '_> {
             self.migration.keep(self.version(step + 1))?;
         }
         Ok(())
+    }
+
+    fn planned(&mut self, plan: &Plan, expected: Duration) {
+        (self.migration.say)(&report::planned_again(plan, expected));
     }
 
     fn end_forward(&mut self) -> Result<()> {

@@ -82,15 +82,28 @@ pub fn planned(which: &str, machine: &Machine, plan: &Plan, planned_in: Duration
     )
 }
 
-/// A shot that was, by its schedule of so many steps.
-pub fn played(plan: &Plan, times: &RunTimes) -> String {
+/// A shot at the end of its forward sweep.
+pub fn planned_again(plan: &Plan, expected: Duration) -> String {
+    format!(
+        "at the end  of the sweep: expected {}, the reversal {} of it; at least {}",
+        Time(expected),
+        Time(plan.reversal().unwrap_or_default()),
+        Time(plan.bound().time)
+    )
+}
+
+/// A shot that was, and the time that was expected before it.
+pub fn played(expected: Option<Duration>, times: &RunTimes) -> String {
     let bound = times.machine.bound(times.reversed).time;
     let over = |time: Duration| times.total.as_secs_f64() / time.as_secs_f64().max(1e-9);
+    let over_expected = |expected: Option<Duration>| expected.map_or(f64::NAN, over);
     format!(
-        "took        {}: {:.3} of the expected time, {:.3} of the least with the rates of this shot, {}\n            \
+        "took        {}: {:.3} of the time expected before, {:.3} of that at the end of the sweep, {:.3} of the least with the rates \
+         of this shot, {}\n            \
          {} steps forward in {}, {} of them again; {} reversed in {}; {} stored, blocked {}",
         Time(times.total),
-        plan.expected().map_or(f64::NAN, over),
+        over_expected(expected),
+        over_expected(times.expected),
         over(bound),
         Time(bound),
         times.advanced,
