@@ -54,7 +54,7 @@ pub(crate) fn run(run: &mut Run) -> Result<()> {
         );
     }
     for &ranks in counts {
-        let group = Group {
+        let group = RankGroup {
             rank: Rank {
                 rank: 0,
                 ranks,
@@ -87,7 +87,7 @@ fn veloc_rank() -> Option<PathBuf> {
 }
 
 /// Ranks that run in several ways.
-struct Group {
+struct RankGroup {
     rank: Rank,
     step_seconds: f64,
     rounds: usize,
@@ -96,7 +96,7 @@ struct Group {
 
 /// The times of a run, in seconds.
 #[derive(Debug, Clone, Copy)]
-struct Took {
+struct RunTimes {
     /// Until the last step ended.
     run: f64,
     /// Until all was durable.
@@ -105,7 +105,7 @@ struct Took {
     blocked: f64,
 }
 
-impl Group {
+impl RankGroup {
     fn case(&self, way: &str) -> String {
         format!("way={way}, ranks={}", self.rank.ranks)
     }
@@ -117,7 +117,7 @@ impl Group {
             .iter()
             .filter(|(_, writing)| self.program(*writing).is_some());
         let ways: Vec<_> = ways.collect();
-        let mut took: Vec<Vec<Took>> = vec![Vec::new(); ways.len()];
+        let mut took: Vec<Vec<RunTimes>> = vec![Vec::new(); ways.len()];
         // Ways take turns, each time in another order: what else the machine does is spread over all of them.
         for round in 0..self.rounds {
             for turn in 0..ways.len() {
@@ -125,7 +125,7 @@ impl Group {
                 took[at].push(self.run_once(ways[at].1, substeps)?);
             }
         }
-        let mut rates = Rates {
+        let mut rates = NodeRates {
             bytes: self.rank.bytes() * self.rank.ranks,
             rounds: self.rank.steps as usize,
             interval: 0.0,
@@ -135,7 +135,7 @@ impl Group {
         let plain = took[0].clone();
         for ((name, writing), took) in ways.iter().zip(&took) {
             let case = self.case(name);
-            let samples = |of: &dyn Fn(&Took, &Took) -> f64| -> Vec<f64> {
+            let samples = |of: &dyn Fn(&RunTimes, &RunTimes) -> f64| -> Vec<f64> {
                 let pairs = took.iter().zip(&plain);
                 pairs.map(|(took, plain)| of(took, plain) * 1e9).collect()
             };
@@ -195,7 +195,7 @@ impl Group {
         Ok(seconds(&all)?.into_iter().fold(0.0, f64::max))
     }
 
-    fn run_once(&self, writing: Writing, substeps: u32) -> Result<Took> {
+    fn run_once(&self, writing: Writing, substeps: u32) -> Result<RunTimes> {
         let directory = measured_folder()?;
         let rank = Rank {
             substeps,
@@ -217,7 +217,7 @@ impl Group {
         // The last checkpoint was read back by each.
         all.iter().try_for_each(|one| one.hear().map(drop))?;
         all.iter_mut().try_for_each(Process::wait)?;
-        Ok(Took {
+        Ok(RunTimes {
             run,
             durable,
             blocked,
@@ -233,7 +233,7 @@ fn seconds(all: &[Process]) -> Result<Vec<f64>> {
 
 /// A node as the simulator is told of it: bytes, and seconds of a step.
 #[derive(Debug, Clone, Copy)]
-struct Rates {
+struct NodeRates {
     /// Bytes of a node's checkpoint.
     bytes: usize,
     rounds: usize,
@@ -245,7 +245,7 @@ struct Rates {
     copy: f64,
 }
 
-impl Rates {
+impl NodeRates {
     /// Simulates many such nodes on one file system, which is as fast as [`SATURATED_BY`] of them write alone.
     fn simulate(self, run: &mut Run, ranks: usize) -> Result<()> {
         let bytes = self.bytes as f64;

@@ -34,7 +34,7 @@ const TO_BEGIN: Duration = Duration::from_secs(6);
 
 /// The history of a process.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-struct Player<'a> {
+struct GpuPlayer<'a> {
     /// The process's number: the GPU, and the shot whose sizes it has.
     index: usize,
     processes: usize,
@@ -52,7 +52,7 @@ struct PlayerTimes {
     restoring: f64,
 }
 
-impl Player<'_> {
+impl GpuPlayer<'_> {
     /// How often it meets the others within its history.
     fn barriers(&self, versions: usize) -> usize {
         if self.coupled { 2 * versions } else { 0 }
@@ -79,7 +79,7 @@ pub(crate) fn run(run: &mut Run) -> Result<()> {
         for coupled in [false, true] {
             for hints in ["none", "single", "all"] {
                 for way in WAYS {
-                    let player = Player {
+                    let player = GpuPlayer {
                         index: 0,
                         processes,
                         quick: run.is_quick(),
@@ -98,8 +98,8 @@ pub(crate) fn run(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-fn cell(run: &mut Run, machine: &Machine, player: Player<'_>) -> Result<()> {
-    let Player {
+fn cell(run: &mut Run, machine: &Machine, player: GpuPlayer<'_>) -> Result<()> {
+    let GpuPlayer {
         processes,
         way,
         hints,
@@ -136,9 +136,9 @@ fn cell(run: &mut Run, machine: &Machine, player: Player<'_>) -> Result<()> {
 }
 
 /// Has the processes play at once.
-fn measured(player: Player<'_>, versions: usize) -> Result<Vec<PlayerTimes>> {
+fn measured(player: GpuPlayer<'_>, versions: usize) -> Result<Vec<PlayerTimes>> {
     let all = (0..player.processes).map(|index| {
-        let player = serde_json::to_string(&Player { index, ..player })?;
+        let player = serde_json::to_string(&GpuPlayer { index, ..player })?;
         Process::start(["player", &player])
     });
     let mut all = all.collect::<Result<Vec<_>>>()?;
@@ -158,7 +158,7 @@ fn measured(player: Player<'_>, versions: usize) -> Result<Vec<PlayerTimes>> {
 /// # Errors
 /// When the history failed, or the parent is gone.
 pub fn player(player: &str) -> Result<()> {
-    let player: Player<'_> = serde_json::from_str(player)?;
+    let player: GpuPlayer<'_> = serde_json::from_str(player)?;
     let machine = Machine::on(device_of(player.index)?, QUARTERS, player.quick);
     let workload = player.workload(&machine)?;
     let barriers = workload.ops.iter().filter(|op| matches!(op, Op::Barrier));
