@@ -118,7 +118,8 @@ fn what_says_little_takes_little() {
     assert!(ratio(&bounded, Element::F64, "wave") > 24.0);
     let pointwise = Bounded::new(Bound::PointwiseRelative(1e-3)).unwrap();
     assert!(ratio(&pointwise, Element::F32, "normal") > 1.7);
-    assert!(ratio(&pointwise, Element::F64, "normal") > 3.4);
+    // Values of both signs are a million steps apart: 21 bits of 64.
+    assert!(ratio(&pointwise, Element::F64, "normal") > 2.9);
 }
 
 #[test]

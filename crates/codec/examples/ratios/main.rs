@@ -3,7 +3,7 @@
 //! `cargo run --release -p tierflow-codec --example ratios -- [--gpu] [--others] [--wave N] [--values N] [--write DIR]
 //! [TYPE:FILE ...]`
 //!
-//! `--others` measures Zstandard over shuffled bytes (by the installed program `zstd`) and pco, too, on one thread each; with `RAYON_NUM_THREADS=1` our codecs
+//! `--others` measures pco, too, on one thread; with `RAYON_NUM_THREADS=1` our codecs
 //! have one, too.
 //!
 //! `--write` writes the inputs to a directory, for other codecs. TYPE is bf16, f16, f32, f64, i8, i16, i32 or i64. With

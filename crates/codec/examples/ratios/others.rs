@@ -1,8 +1,6 @@
-//! Compressors of others, for comparison. Zstandard is the installed program `zstd`, on one thread; its times are those of a process.
+//! Compressors of others, for comparison.
 
-use std::io::{Error, Write};
-use std::process::{Command, Stdio};
-use std::thread;
+use std::io::Error;
 
 use pco::standalone::{simple_compress, simple_decompress};
 use tierflow_codec::Element;
@@ -19,12 +17,7 @@ pub struct Other {
 }
 
 /// All that are measured.
-pub const ALL: [Other; 2] = [
-    Other {
-        name: "shuffle, zstd 3",
-        encode: |field| zstd(&["-3", "--single-thread"], &shuffled(field)),
-        decode: |field, stored| Ok(unshuffled(field, &zstd(&["-d"], stored)?)),
-    },
+pub const ALL: [Other; 1] = [
     Other {
         name: "pco",
         encode: |field| {
@@ -40,18 +33,10 @@ pub const ALL: [Other; 2] = [
         },
         decode: |field, stored| {
             match field.element {
-                Element::F32 => {
-                    simple_decompress::<f32>(stored).map(|v| bytes(&v, |v| v.to_le_bytes()))
-                }
-                Element::F64 => {
-                    simple_decompress::<f64>(stored).map(|v| bytes(&v, |v| v.to_le_bytes()))
-                }
-                Element::I64 => {
-                    simple_decompress::<i64>(stored).map(|v| bytes(&v, |v| v.to_le_bytes()))
-                }
-                Element::I32 => {
-                    simple_decompress::<i32>(stored).map(|v| bytes(&v, |v| v.to_le_bytes()))
-                }
+                Element::F32 => simple_decompress::<f32>(stored).map(|v| bytes(&v, |v| v.to_le_bytes())),
+                Element::F64 => simple_decompress::<f64>(stored).map(|v| bytes(&v, |v| v.to_le_bytes())),
+                Element::I64 => simple_decompress::<i64>(stored).map(|v| bytes(&v, |v| v.to_le_bytes())),
+                Element::I32 => simple_decompress::<i32>(stored).map(|v| bytes(&v, |v| v.to_le_bytes())),
                 _ => simple_decompress::<u16>(stored).map(|v| bytes(&v, |v| v.to_le_bytes())),
             }
             .map_err(Error::other)
@@ -60,49 +45,9 @@ pub const ALL: [Other; 2] = [
 ];
 
 fn values<T, const W: usize>(field: &Field, of: fn([u8; W]) -> T) -> Vec<T> {
-    field
-        .bytes
-        .as_chunks()
-        .0
-        .iter()
-        .map(|bytes| of(*bytes))
-        .collect()
+    field.bytes.as_chunks().0.iter().map(|bytes| of(*bytes)).collect()
 }
 
 fn bytes<T: Copy, const W: usize>(values: &[T], of: fn(T) -> [u8; W]) -> Vec<u8> {
     values.iter().flat_map(|value| of(*value)).collect()
-}
-
-fn shuffled(field: &Field) -> Vec<u8> {
-    let width = field.element.bytes();
-    (0..width)
-        .flat_map(|plane| field.bytes.iter().skip(plane).step_by(width).copied())
-        .collect()
-}
-
-fn unshuffled(field: &Field, shuffled: &[u8]) -> Vec<u8> {
-    let width = field.element.bytes();
-    let values = shuffled.len() / width;
-    (0..shuffled.len())
-        .map(|n| shuffled[n % width * values + n / width])
-        .collect()
-}
-
-/// What `zstd` makes of its input.
-fn zstd(arguments: &[&str], input: &[u8]) -> Stored {
-    let mut child = Command::new("zstd")
-        .args(arguments)
-        .args(["-q", "-c"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()?;
-    let stdin = child.stdin.take();
-    thread::scope(|scope| {
-        scope.spawn(|| stdin.map(|mut stdin| stdin.write_all(input)));
-        let output = child.wait_with_output()?;
-        match output.status.success() {
-            true => Ok(output.stdout),
-            false => Err(Error::other("zstd failed")),
-        }
-    })
 }
