@@ -1,7 +1,7 @@
-//! A rank of the experiment `hacc` (benches) that writes its particles by VELOC's interface: the calls of `veloc.h`, linked from this library.
+//! A rank of the experiment `hacc` (benches) that writes its particles by VELOC's interface: the calls of `veloc.h`, linked from `libtierflow`.
 //!
 //! ```sh
-//! cargo build --release -p tierflow-capi --example hacc_veloc
+//! cargo build --release -p tierflow-benches --example hacc_veloc
 //! ```
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};

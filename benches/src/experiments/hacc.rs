@@ -2,7 +2,7 @@
 //! way (synchronous), by VELOC's interface over Tierflow, and by the engine (VeloC, IPDPS'19, Figures 7 and 8, at the size of one node).
 //!
 //! Ranks are processes that meet by lines to and from this one, not by MPI. All write to one folder on the disk that `TIERFLOW_STORE` names, which
-//! stands for the parallel file system. The rank of VELOC's interface is a program of its own, `hacc_veloc`, an example of `tierflow-capi`: beside this
+//! stands for the parallel file system. The rank of VELOC's interface is a program of its own, `hacc_veloc`, an example of this package: beside this
 //! program, in `examples/` there or one folder up, or where `TIERFLOW_HACC_VELOC` says.
 //!
 //! Many nodes are simulated (`tierflow_sim::scale`), with the rates of the one-node run.
@@ -50,7 +50,7 @@ pub(crate) fn run(run: &mut Run) -> Result<()> {
     let veloc = veloc_rank();
     if veloc.is_none() {
         eprintln!(
-            "  VELOC's interface is not measured: `cargo build -p tierflow-capi --example hacc_veloc` makes its rank"
+            "  VELOC's interface is not measured: `cargo build -p tierflow-benches --example hacc_veloc` makes its rank"
         );
     }
     for &ranks in counts {

@@ -1,13 +1,18 @@
 //! A reversed computation whose states an engine keeps.
 
+mod links;
+mod measured;
+
+pub use links::Links;
+
 use crate::action::Action;
-use crate::machine::{Machine, Tier};
+use crate::machine::Machine;
 use crate::plan::Plan;
 use crate::schedule::Schedule;
 use std::collections::HashMap;
 use std::panic::resume_unwind;
 use std::time::{Duration, Instant};
-use tierflow_engine::{Cause, Engine, HopMetrics, Metrics, Region, RegionMut};
+use tierflow_engine::{Engine, Metrics, Region, RegionMut};
 
 /// A computation that is reversed. Each call returns when its work on the state is over.
 pub trait Adjoint {
@@ -83,75 +88,6 @@ pub struct RunTimes {
     /// up in the reversal. A link without transfers then has the rate of all its transfers. The [bound](Machine::bound) of this
     /// machine is the one that the run's time is compared with.
     pub machine: Machine,
-}
-
-impl Machine {
-    /// A machine of the tiers of an engine, with the rates that its transfers had so far.
-    ///
-    /// A link that carried nothing up is as fast as down, and the other way round; one that carried nothing at all counts as
-    /// one that takes no time: see [`measure`]. The first tier is the device. A codec is not measured: what an engine compresses
-    /// counts with the size of [`StepTimes`].
-    #[must_use]
-    pub fn measured(metrics: &Metrics, steps: StepTimes) -> Self {
-        let all = [(None, metrics)];
-        Self::within(&all, &all, steps)
-    }
-
-    /// The same from the first of these spans in which a link or a copy carried something.
-    fn within(down: &[Span<'_>], up: &[Span<'_>], steps: StepTimes) -> Self {
-        let metrics = down[0].1;
-        let names: Vec<_> = metrics.tiers.iter().map(|tier| tier.name).collect();
-        // The link to a tier carries what comes from any tier above.
-        let link = |spans: &[Span<'_>], is_it: &dyn Fn(&HopMetrics) -> bool| {
-            rate(spans, &|metrics| {
-                let hops = metrics.hops.iter().filter(|hop| is_it(hop));
-                hops.fold((0, Duration::ZERO), |(bytes, busy), hop| {
-                    (bytes + hop.bytes, busy + hop.busy)
-                })
-            })
-        };
-        let tiers = metrics.tiers.iter().enumerate().skip(1).map(|(at, tier)| {
-            let down = link(down, &|hop| {
-                hop.to == tier.name && names[..at].contains(&hop.from)
-            });
-            let up = link(up, &|hop| {
-                hop.from == tier.name && names[..at].contains(&hop.to)
-            });
-            Tier {
-                room: tier.limit,
-                down: down.or(up).unwrap_or(f64::INFINITY),
-                up: up.or(down).unwrap_or(f64::INFINITY),
-            }
-        });
-        // All that a call takes, but for waits and memory that is touched for the first time.
-        let copy = rate(up, &|metrics| {
-            let bytes = metrics.checkpoint.bytes + metrics.restore.bytes;
-            let causes = [Cause::Copy, Cause::Plan, Cause::Lock, Cause::WakeUp];
-            let time = causes.iter().map(|&cause| metrics.times(cause).total).sum();
-            (bytes, time)
-        });
-        Self {
-            forward: steps.forward,
-            backward: steps.backward,
-            state: steps.state,
-            device: metrics.tiers.first().map_or(0, |tier| tier.limit),
-            tiers: tiers.collect(),
-            copy: copy.unwrap_or(f64::INFINITY),
-            codec: None,
-        }
-    }
-}
-
-/// From the metrics before, or from the beginning, to those after.
-type Span<'a> = (Option<&'a Metrics>, &'a Metrics);
-
-/// Bytes per second in the first span that carried any.
-fn rate(spans: &[Span<'_>], moved: &dyn Fn(&Metrics) -> (u64, Duration)) -> Option<f64> {
-    spans.iter().find_map(|(before, after)| {
-        let ((bytes, busy), before) = (moved(after), before.map(moved).unwrap_or_default());
-        (bytes > before.0 && busy > before.1)
-            .then(|| (bytes - before.0) as f64 / (busy - before.1).as_secs_f64())
-    })
 }
 
 /// Measures the machine that a computation of so many steps runs on: the times of its steps, and the engine's copies and links down.
@@ -274,50 +210,6 @@ pub fn run<A: Adjoint>(
     let up = [(Some(swept), &metrics), down[1], down[2]];
     run.times.machine = Machine::within(&down, &up, run.times.steps());
     Ok(run.times)
-}
-
-/// The transfers of a link down.
-#[derive(Clone, Copy, Debug, Default)]
-struct Traffic {
-    /// Transfers that the rule began.
-    sent: usize,
-    /// Transfers that had arrived when it began the last one.
-    arrived: u64,
-}
-
-impl Traffic {
-    /// Returns true if a transfer arrived since the rule began its last one: so it begins as many as the link carries.
-    fn is_idle(&mut self, sent: usize, arrived: u64) -> bool {
-        if self.sent != sent {
-            *self = Self { sent, arrived };
-        }
-        sent == 0 || arrived > self.arrived
-    }
-}
-
-/// The links down of an engine, in a sweep of unknown length.
-#[derive(Clone, Debug, Default)]
-pub struct Links(Vec<Traffic>);
-
-impl Links {
-    /// Tells of the link down to each tier whether it is idle, as [`Schedule::next_action`] asks. As soon as the length is
-    /// known, there is nothing to tell.
-    pub fn idle(&mut self, engine: &Engine, schedule: &Schedule) -> Vec<bool> {
-        let moved = schedule.moved();
-        if moved.is_empty() {
-            return Vec::new();
-        }
-        let metrics = engine.metrics();
-        self.0.resize(moved.len(), Traffic::default());
-        let links = self.0.iter_mut().zip(moved);
-        let links = links.zip(metrics.tiers.iter().skip(1));
-        let idle = links.map(|((link, sent), below)| {
-            let hops = metrics.hops.iter().filter(|hop| hop.to == below.name);
-            let arrived = hops.map(|hop| hop.transfers).sum::<u64>();
-            link.is_idle(sent, below.checkpoints + arrived)
-        });
-        idle.collect()
-    }
 }
 
 struct Run<'a, A> {

@@ -26,7 +26,7 @@ const UNSAFE: &[&str] = &[
 const UNSAFE_FILES: &[&str] = &[
     "crates/engine/tests/cuda_kernels.rs",
     // Calls VELOC's functions as a program of C does.
-    "crates/capi/examples/hacc_veloc.rs",
+    "benches/examples/hacc_veloc.rs",
     "crates/engine/tests/fork.rs",
     // The signatures of the buffer protocol.
     "crates/python/src/slot/class.rs",

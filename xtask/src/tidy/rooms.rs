@@ -112,6 +112,8 @@ const ROOMS: &[(&str, &[&str])] = &[
             "tierflow-engine",
             "tierflow-sim",
             "tierflow-transfer",
+            // A rank by VELOC's interface.
+            "tierflow-capi",
         ],
     ),
     (TESTING, &[]),

@@ -67,7 +67,7 @@ impl Particles {
         }
     }
 
-    /// The arrays, as bytes, in the order of [`ARRAYS`].
+    /// The arrays, as bytes, in the order of `ARRAYS`.
     pub fn arrays(&self) -> [&[u8]; 9] {
         let [x, y, z] = self
             .position
