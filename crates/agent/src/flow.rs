@@ -213,7 +213,7 @@ impl Flow {
             if !is_same && !ends.is_wanted(identity, there.as_ref(), asked_for)? {
                 return Err(Error::Exists { version });
             }
-            // What another run there went on from is no run's of this node, though its leftovers are brought.
+            // A leftover leaves no mark where another node's run went on: the mark says whose copies count.
             let last = ends.external.last_run()?;
             if asked_for || last.epoch == 0 || ends.local.was_written_by(&last)? {
                 ends.external.mark(ends.local.last_run()?)?;

@@ -29,7 +29,7 @@ pub(crate) struct Sweep {
 }
 
 /// How a sweep's gaps are reversed.
-struct Way {
+struct Reversal {
     /// Slots in reserve for fetches.
     reserve: usize,
     /// Slots beyond those of the device.
@@ -88,7 +88,7 @@ impl Sweep {
         kept[4] = self.slowest.min(1);
         kept.dedup();
         let ways = kept.into_iter().flat_map(|kept| {
-            slots.map(|(reserve, spill)| Way {
+            slots.map(|(reserve, spill)| Reversal {
                 reserve,
                 spill,
                 dropped: kept..self.slowest,
@@ -106,7 +106,7 @@ impl Sweep {
     }
 
     /// The sweep and its reversal.
-    fn reversed(&self, way: Way) -> Vec<Action> {
+    fn reversed(&self, way: Reversal) -> Vec<Action> {
         let mut writer = Writer {
             actions: self.actions.clone(),
         };

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | into an eager tier | extents that are not there yet: into the lowest the latest used first, unless it keeps versions under their names or a call waits for it; else in the order of writing |
 //! | into another tier but the lowest | the soonest used extents that belong there, or belong lower and are nowhere lower, if there is room; then the latest used that belong higher, if the tier above will overflow or a checkpoint waits |
-//! | into the lowest tier | the latest used extents that are not there, if they belong there, the history will not fit above, room is short, or kept versions pile up and the tier idles |
+//! | into the lowest tier | the latest used extents that are not there, if they belong there, the history will not fit above, room is short, or kept versions pile up and the tier idles; past a tier between only if they do not belong there, or it is full |
 //! | out of a tier, upwards | the soonest used extents that belong higher, to their target, or as near to it as there is room; while the application writes, only those that it named |
 
 mod suspended;
@@ -130,7 +130,7 @@ impl Traffic {
         // In the papers' caches, all that is hinted is fetched into the fastest tier.
         let target = match &ledger.windows {
             Some(_) => TierId::FASTEST,
-            None => outlook.target(Point { position, byte }),
+            None => outlook.fetch_target(Point { position, byte }),
         };
         let request = RoomRequest {
             urgency: Urgency::Ranked,
@@ -153,7 +153,7 @@ impl Traffic {
             let started = match is_whole || self.ledger.tier(to).config.whole {
                 true => self.carry_version(Purpose::Prefetch, id.0, to, request, outlook),
                 false => {
-                    let end = outlook.end(to);
+                    let end = outlook.fetched_to(to);
                     let most = match end.position == position {
                         true => end.byte.saturating_sub(byte),
                         false => u64::MAX,
