@@ -51,7 +51,7 @@ impl Layout {
         header
     }
 
-    /// Where a rank's block begins.
+    /// The offset at which a rank's block begins, in bytes.
     fn block(self, rank: usize) -> u64 {
         let header = MAGIC.len() + 3 * 8 + ARRAYS.len() * (NAME + 8) + self.ranks * 16 + SUM;
         let block = self.particles * PARTICLE + ARRAYS.len() * SUM;

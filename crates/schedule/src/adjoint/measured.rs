@@ -9,7 +9,7 @@ impl Machine {
     /// A machine of the tiers of an engine, with the rates that its transfers had so far.
     ///
     /// A link that carried nothing up is as fast as down, and the other way round; one that carried nothing at all counts as
-    /// one that takes no time: see [`measure`]. The first tier is the device. A codec is not measured: what an engine compresses
+    /// one that takes no time: see [`measure`](super::measure). The first tier is the device. A codec is not measured: what an engine compresses
     /// counts with the size of [`StepTimes`].
     #[must_use]
     pub fn measured(metrics: &Metrics, steps: StepTimes) -> Self {
