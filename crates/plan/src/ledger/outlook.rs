@@ -3,10 +3,6 @@
 //!
 //! Sums of bytes along the order of use give every version its target. Transfers bring versions there. Evictions take
 //! replicas outside their target first, then those used last.
-//!
-//! While writes are expected, the fastest tier has room for the next one: what is used last there belongs on the next tier
-//! as well. A program that reads between its writes has bytes fetched into that room all the same; they stay on the next
-//! tier, so that the room is there at once when the write comes.
 
 use super::Ledger;
 use crate::TierId;
@@ -66,8 +62,6 @@ impl Phase {
 struct Boundary {
     /// The first byte that belongs below.
     end: Point,
-    /// The first byte that is not fetched to the tier.
-    fetched_to: Point,
     /// True if the held bytes and those to come may not fit above.
     overflows: bool,
 }
@@ -100,12 +94,11 @@ impl Outlook {
         let is_told = all_known && unwritten > 0;
         let fits = |bytes: u64| (is_told || !expects_writes) && total <= bytes;
         let fastest = ledger.tiers[0].space.limit();
-        let reserve = match expects_writes && !fits(fastest) {
+        // A program that reads between its writes needs the room for its readings.
+        let write_reserve = match expects_writes && !phase.has_read && !fits(fastest) {
             true => phase.last_size.saturating_mul(WRITE_RESERVE_QUARTERS) / 4,
             false => 0,
         };
-        // A program that reads between its writes needs the room for its readings.
-        let write_reserve = if phase.has_read { 0 } else { reserve };
         // A program that writes between its reads holds its hinted versions one after the other. They grow what is held
         // and used again to its peak at most.
         let known = ledger.order.total().bytes - ledger.order.unknown().bytes;
@@ -122,6 +115,12 @@ impl Outlook {
                 false => limit,
             };
             reach = reach.saturating_add(held);
+            let usable = reach.saturating_sub(write_reserve);
+            let all_live = ledger.order.boundary(usable, phase.last_size);
+            let mut end = match usable.checked_sub(growth_left) {
+                Some(rest) => all_live.max(ledger.order.boundary(rest, 0)),
+                None => all_live,
+            };
             // A part of a version can belong above only if versions move in parts.
             let in_parts = ledger.are_cut() && tiers.iter().all(|tier| !tier.config.whole);
             let least = if in_parts {
@@ -129,23 +128,11 @@ impl Outlook {
             } else {
                 u64::MAX
             };
-            let boundary = |usable: u64| {
-                let mut end = ledger.order.boundary(usable, phase.last_size);
-                if let Some(rest) = usable.checked_sub(growth_left) {
-                    end = end.max(ledger.order.boundary(rest, 0));
-                }
-                if end != Point::LAST {
-                    end.byte = end.byte / least * least;
-                }
-                end
-            };
-            let end = boundary(reach.saturating_sub(reserve));
+            if end != Point::LAST {
+                end.byte = end.byte / least * least;
+            }
             Boundary {
                 end,
-                fetched_to: match above == 0 && write_reserve < reserve {
-                    true => boundary(reach.saturating_sub(write_reserve)),
-                    false => end,
-                },
                 overflows: expects_writes && !fits(reach),
             }
         });
@@ -173,21 +160,9 @@ impl Outlook {
         TierId(above.take_while(|above| point >= above.end).count())
     }
 
-    /// Returns the tier to which a byte is fetched.
-    pub(crate) fn fetch_target(&self, point: Point) -> TierId {
-        let above = self.boundaries.iter();
-        TierId(above.take_while(|above| point >= above.fetched_to).count())
-    }
-
     /// Returns the first byte that belongs below a tier.
     pub(crate) fn end(&self, tier: TierId) -> Point {
         let boundary = self.boundaries.get(tier.0);
         boundary.map_or(Point::LAST, |boundary| boundary.end)
-    }
-
-    /// Returns the first byte that is not fetched to a tier.
-    pub(crate) fn fetched_to(&self, tier: TierId) -> Point {
-        let boundary = self.boundaries.get(tier.0);
-        boundary.map_or(Point::LAST, |boundary| boundary.fetched_to)
     }
 }

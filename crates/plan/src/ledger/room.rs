@@ -123,11 +123,11 @@ impl Ledger {
     ) -> (Vec<ExtentId>, u64) {
         let this = self.tier(tier);
         let position = |key| self.order.position(key);
-        let end = outlook.fetched_to(tier);
+        let end = outlook.end(tier);
         let outside = this.clean.latest_first(&self.order);
         let outside = outside.take_while(|&(key, id)| self.point(key, id) >= end);
         let outside = outside.filter(|&(key, id)| {
-            let target = outlook.fetch_target(self.point(key, id));
+            let target = outlook.target(self.point(key, id));
             let is_there = |r: &Replica| r.tier > tier && r.tier <= target && r.is_sound();
             request.keep != KeepReason::Sinking
                 || self

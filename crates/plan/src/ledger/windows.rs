@@ -232,7 +232,7 @@ impl Ledger {
             position,
             byte: owner.1,
         };
-        let is_outside = outlook.fetch_target(point) > tier;
+        let is_outside = outlook.target(point) > tier;
         let may_go = match request.urgency {
             Urgency::Idle => is_outside,
             Urgency::Ranked => position > request.position || is_outside,

@@ -130,7 +130,7 @@ impl Traffic {
         // In the papers' caches, all that is hinted is fetched into the fastest tier.
         let target = match &ledger.windows {
             Some(_) => TierId::FASTEST,
-            None => outlook.fetch_target(Point { position, byte }),
+            None => outlook.target(Point { position, byte }),
         };
         let request = RoomRequest {
             urgency: Urgency::Ranked,
@@ -153,7 +153,7 @@ impl Traffic {
             let started = match is_whole || self.ledger.tier(to).config.whole {
                 true => self.carry_version(Purpose::Prefetch, id.0, to, request, outlook),
                 false => {
-                    let end = outlook.fetched_to(to);
+                    let end = outlook.end(to);
                     let most = match end.position == position {
                         true => end.byte.saturating_sub(byte),
                         false => u64::MAX,
