@@ -151,7 +151,7 @@ impl Ledger {
             discarded: Discarded::default(),
             hints: Hints::default(),
             order: Order::default(),
-            contest: Contest::new(config.after_restore),
+            contest: Contest::default(),
             windows,
             policy: config.policy,
             after_restore: config.after_restore,

@@ -1,6 +1,5 @@
 //! The order in which versions without hints are read again, learned from the readings so far.
 
-use crate::config::AfterRestore;
 use crate::order::Direction;
 use crate::sums::{Sums, Weight};
 use std::cmp::Ordering;
@@ -81,17 +80,6 @@ impl Costs {
 }
 
 impl Contest {
-    /// Begins with an order. Kept versions are expected to be read again, so that their first reading changes nothing.
-    pub(crate) fn new(after_restore: AfterRestore) -> Self {
-        let followed = match after_restore {
-            AfterRestore::Keep => Reuse::Age,
-            AfterRestore::Discard => Reuse::Scan,
-        };
-        let mut contest = Self::default();
-        contest.costs.followed = followed;
-        contest
-    }
-
     /// The order that is followed.
     pub(crate) fn followed(&self) -> Reuse {
         self.costs.followed

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | into an eager tier | extents that are not there yet: into the lowest the latest used first, unless it keeps versions under their names or a call waits for it; else in the order of writing |
 //! | into another tier but the lowest | the soonest used extents that belong there, or belong lower and are nowhere lower, if there is room; then the latest used that belong higher, if the tier above will overflow or a checkpoint waits |
-//! | into the lowest tier | the latest used extents that are not there, if they belong there, the history will not fit above, room is short, or kept versions pile up and the tier idles; past a tier between only if they do not belong there, or it is full |
+//! | into the lowest tier | the latest used extents that are not there, if they belong there, the history will not fit above, room is short, or kept versions pile up and the tier idles |
 //! | out of a tier, upwards | the soonest used extents that belong higher, to their target, or as near to it as there is room; while the application writes, only those that it named |
 
 mod suspended;

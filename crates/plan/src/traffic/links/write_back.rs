@@ -159,11 +159,6 @@ impl Traffic {
             let Some((key, id)) = ledger.tier(from).dirty.latest(&ledger.order) else {
                 continue;
             };
-            // From the lowest tier alone, bytes that are used soon would come back too slowly.
-            let belongs_between = outlook.target(ledger.point(key, id)) < last;
-            if belongs_between && self.is_room_between(from, last, id) {
-                continue;
-            }
             let is_all = outlook.overflows(TierId(last.0 - 1)) || is_short || may_as_well;
             let most = if is_all {
                 u64::MAX
@@ -180,14 +175,6 @@ impl Traffic {
             }
         }
         false
-    }
-
-    /// Returns true if a tier between two others has free room for an extent, or for the least part of it.
-    fn is_room_between(&self, from: TierId, last: TierId, id: ExtentId) -> bool {
-        let len = self.ledger.extent(id).map_or(0, |extent| extent.len);
-        let least = self.ledger.extents.least.min(len);
-        let mut between = self.ledger.tiers[from.0 + 1..last.0].iter();
-        between.any(|tier| !tier.closed && tier.space.free() >= least)
     }
 
     /// Returns the bytes of an extent at and behind a point. An extent that begins before the point and cannot be cut
