@@ -139,6 +139,17 @@ def test_lightning_gets_an_older_checkpoint_in_place_of_a_damaged_one(
     assert "version 0" in caplog.text
 
 
+def test_a_rank_that_comes_before_the_engine_finds_no_checkpoint(tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("lightning")
+    directory = tmp_path / "kept"
+    reader = tierflow.lightning.TierflowIO(directory)
+    assert reader.newest() is None
+    with tierflow.Engine(device="host", host_cache="8MiB", external=directory) as engine:
+        tierflow.lightning.TierflowIO(engine).save_checkpoint({"step": 1}, tmp_path / "one.ckpt")
+        engine.wait()
+    assert tierflow.lightning.TierflowIO(directory).newest() == str(tmp_path / "one.ckpt")
+
+
 def test_lightnings_checkpoints_are_unpickled_only_when_asked(tmp_path: pathlib.Path) -> None:
     pytest.importorskip("lightning")
     with tierflow.Engine(device="host", host_cache="16MiB") as engine:

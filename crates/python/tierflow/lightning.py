@@ -29,6 +29,14 @@ __all__ = ["TierflowIO"]
 _log = logging.getLogger("tierflow")
 
 
+def _repository(source: str | os.PathLike[str]) -> Repository:
+    """The repository in a directory, which is made: the rank with the engine may not have come so far."""
+    if "://" not in os.fspath(source):
+        with suppress(FileExistsError):
+            Path(source).mkdir(mode=0o700)
+    return Repository(source)
+
+
 class TierflowIO(Attempts, CheckpointIO):
     """A `CheckpointIO` for Lightning's strategies that save on rank 0.
 
@@ -53,7 +61,7 @@ class TierflowIO(Attempts, CheckpointIO):
         super().__init__(raises)
         self._timeout = timeout
         self._engine = source if isinstance(source, Engine) else None
-        self._versions: Engine | Repository = source if isinstance(source, Engine) else Repository(source)
+        self._versions: Engine | Repository = source if isinstance(source, Engine) else _repository(source)
         self._pickle = pickle
         self._newest: int | None = None
         # The paths of versions, so that storage is asked once for each.

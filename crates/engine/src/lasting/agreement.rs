@@ -273,7 +273,7 @@ fn of_others(tier: &'static str, pieces: &[PieceInfo], ranks: u32) -> Vec<Damage
     others.into_iter().map(line).collect()
 }
 
-/// Returns true if what a group of another size wrote is the newest there is.
+/// Fails if a group of another size wrote a version that is newer than all of this one.
 fn other_group(other: Option<(u32, Version)>, own: Option<Version>, ranks: u32) -> Result<()> {
     match other {
         Some((found, version)) if Some(version) > own => Err(BuildError::OtherGroup {
