@@ -24,7 +24,7 @@ fn compile(source: &Path, headers: &Path) -> PathBuf {
     built
 }
 
-/// What a program prints that tells the constants and structures that the released header declares, compiled with some headers.
+/// Returns the constants and structures that the released header declares, as a program prints them that is compiled with some headers.
 fn told_with(headers: &Path, directory: &Path) -> String {
     let text = std::fs::read_to_string(released().join("tierflow.h")).unwrap();
     let mut source = String::from(
