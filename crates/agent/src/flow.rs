@@ -214,8 +214,11 @@ impl Flow {
                 return Err(Error::Exists { version });
             }
             // A leftover leaves no mark where another node's run went on: the mark says whose copies count.
-            let last = ends.external.last_run()?;
-            if asked_for || last.epoch == 0 || ends.local.was_written_by(&last)? {
+            let goes_on_here = || {
+                let last = ends.external.last_run()?;
+                Ok::<_, Error>(last.epoch == 0 || ends.local.was_written_by(&last)?)
+            };
+            if asked_for || goes_on_here()? {
                 ends.external.mark(ends.local.last_run()?)?;
             }
             ends.external.copy(&piece)

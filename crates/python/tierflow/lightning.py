@@ -31,8 +31,9 @@ _log = logging.getLogger("tierflow")
 
 def _repository(source: str | os.PathLike[str]) -> Repository:
     """The repository in a directory, which is made: the rank with the engine may not have come so far."""
-    if "://" not in os.fspath(source):
-        with suppress(FileExistsError):
+    # URLs and variables are for the repository to resolve, and so is what is wrong with the path.
+    if "://" not in os.fspath(source) and "$" not in os.fspath(source):
+        with suppress(OSError):
             Path(source).mkdir(mode=0o700)
     return Repository(source)
 
