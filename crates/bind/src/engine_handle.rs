@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tierflow_device::Device;
+use tierflow_device::{Device, OwnerProcess};
 use tierflow_engine::{Engine, Error, Version};
 
 use crate::failure::{Failure, Outcome, Status};
@@ -59,7 +59,7 @@ pub struct OpenEngine {
     /// There until it is dropped.
     engine: Option<Engine>,
     state: AtomicU8,
-    process: u32,
+    process: OwnerProcess,
     door: Door,
     /// True if redundancy is made in calls of the application alone.
     is_driven: bool,
@@ -81,7 +81,7 @@ impl Drop for OpenEngine {
         let Some(engine) = self.engine.take() else {
             return;
         };
-        if self.process != std::process::id() {
+        if !self.process.is_current() {
             // The engine is the parent's.
             std::mem::forget(engine);
             return;
@@ -143,7 +143,7 @@ impl EngineHandle {
             engine: OpenEngine {
                 engine: Some(engine),
                 state: AtomicU8::new(OPENED),
-                process: std::process::id(),
+                process: OwnerProcess::current(),
                 door,
                 is_driven,
             },
@@ -186,7 +186,8 @@ impl EngineHandle {
     /// The process that opened it, if that is another one.
     #[must_use]
     pub fn other_process(&self) -> Option<u32> {
-        Some(self.engine.process).filter(|process| *process != std::process::id())
+        let owner = self.engine.process;
+        (!owner.is_current()).then(|| owner.id())
     }
 
     /// How long its end waits, if nothing else is said.

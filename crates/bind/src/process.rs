@@ -9,15 +9,17 @@ use std::ffi::c_int;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use tierflow_device::OwnerProcess;
+
 /// A value of this process's, made when it is first asked for, that is never dropped.
 #[derive(Debug)]
 pub struct PerProcess<T>(AtomicPtr<Owned<T>>);
 
 #[derive(Debug)]
 struct Owned<T> {
-    process: u32,
+    process: OwnerProcess,
     /// The process that this one is a fork of, if that had one, too.
-    parent: Option<u32>,
+    parent: Option<OwnerProcess>,
     value: T,
 }
 
@@ -29,7 +31,7 @@ impl<T: Default + Send + Sync + 'static> PerProcess<T> {
     }
 
     fn owned(&self) -> &'static Owned<T> {
-        let process = std::process::id();
+        let process = OwnerProcess::current();
         let found = self.0.load(Ordering::Acquire);
         // SAFETY: null, or from `Box::into_raw` below, and never dropped.
         let known = unsafe { found.as_ref() };
@@ -61,7 +63,7 @@ impl<T: Default + Send + Sync + 'static> PerProcess<T> {
 
     /// The process that this one is a fork of, if it had such a value.
     pub fn parent(&self) -> Option<u32> {
-        self.owned().parent
+        self.owned().parent.map(OwnerProcess::id)
     }
 }
 

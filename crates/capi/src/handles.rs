@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use tierflow_bind::PerProcess;
+use tierflow_device::OwnerProcess;
 
 use crate::failure::{Failure, Outcome, Status};
 
@@ -47,13 +48,13 @@ impl<T: Named> Handle<T> {
     /// Gives what others hold, too, a handle.
     pub(crate) fn of(value: &Arc<T>) -> Self {
         let number = LAST.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        let handle = u64::from(std::process::id()) << 32 | u64::from(number);
+        let handle = u64::from(OwnerProcess::current().id()) << 32 | u64::from(number);
         TABLE.get().lock().insert(handle, Arc::clone(value) as _);
         Self(handle, PhantomData)
     }
 
     fn at_home(self) -> Outcome {
-        let (what, process, own) = (T::NAME, (self.0 >> 32) as u32, std::process::id());
+        let (what, process, own) = (T::NAME, (self.0 >> 32) as u32, OwnerProcess::current().id());
         if self.0 == 0 {
             return Err(Failure::argument(format!("the {what} is 0, which is none")));
         }

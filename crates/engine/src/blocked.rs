@@ -1,6 +1,6 @@
 //! Blocked time of the application's calls: its total by call, and its parts by cause.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -227,7 +227,7 @@ impl BlockedTime {
             since: Instant::now(),
             named: 0,
             outcome: CallOutcome::Failed,
-            outer: SPENT.take(),
+            outer: take_spent(),
         }
     }
 
@@ -248,19 +248,49 @@ impl BlockedTime {
 }
 
 /// Time of the call that the thread is in, by cause.
-type Spent = [u64; Cause::ALL.len()];
+#[derive(Debug, Clone, Copy)]
+struct Spent {
+    ns: [u64; Cause::ALL.len()],
+    /// One bit for each cause that has time.
+    causes: u16,
+}
+
+impl Spent {
+    const NONE: Self = Self {
+        ns: [0; Cause::ALL.len()],
+        causes: 0,
+    };
+
+    /// Returns the causes that have time, by their place in [`Cause::ALL`], and their ns.
+    fn named(&self) -> impl Iterator<Item = (usize, u64)> {
+        let is_named = |cause: &usize| self.causes >> cause & 1 == 1;
+        (0..self.ns.len())
+            .filter(is_named)
+            .map(|cause| (cause, self.ns[cause]))
+    }
+}
 
 thread_local! {
     /// Waits of the call that this thread is in. A wait that is deep within a call names itself here. Workers wait, too,
     /// and nobody reads theirs.
-    static SPENT: Cell<Spent> = const { Cell::new([0; Cause::ALL.len()]) };
+    static SPENT: RefCell<Spent> = const { RefCell::new(Spent::NONE) };
 }
 
 /// Names so many ns of the thread's call.
 pub(crate) fn spend(cause: Cause, ns: u64) {
-    let mut spent = SPENT.get();
-    spent[cause as usize] += ns;
-    SPENT.set(spent);
+    if ns == 0 {
+        return;
+    }
+    SPENT.with_borrow_mut(|spent| {
+        spent.ns[cause as usize] += ns;
+        spent.causes |= 1 << cause as usize;
+    });
+}
+
+/// Forgets what the thread has spent, and returns it if there was anything.
+fn take_spent() -> Option<Spent> {
+    let is_any = SPENT.with_borrow(|spent| spent.causes != 0);
+    is_any.then(|| SPENT.replace(Spent::NONE))
 }
 
 /// Names the time that `wait` takes.
@@ -295,14 +325,14 @@ pub(crate) struct CallClock<'a> {
     named: u64,
     outcome: CallOutcome,
     /// The call within which this one is made: by an interrupt, say.
-    outer: Spent,
+    outer: Option<Spent>,
 }
 
 impl CallClock<'_> {
     /// Names the time since the last part, but for the waits in it that have names of their own.
     pub(crate) fn part(&mut self, cause: Cause) {
         let now = Instant::now();
-        let spent: u64 = SPENT.get().iter().sum();
+        let spent: u64 = SPENT.with_borrow(|spent| spent.named().map(|(_, ns)| ns).sum());
         let part = nanoseconds(now - self.since);
         let rest = part.saturating_sub(spent - self.named.min(spent));
         spend(cause, rest);
@@ -339,11 +369,11 @@ impl Drop for CallClock<'_> {
                 add(&counter.bytes, bytes);
             }
         }
-        let spent = SPENT.replace(self.outer);
-        for (histogram, ns) in std::iter::zip(&self.of.causes, spent) {
-            if ns > 0 {
-                histogram.add(ns);
-            }
+        for (cause, ns) in take_spent().iter().flat_map(Spent::named) {
+            self.of.causes[cause].add(ns);
+        }
+        if let Some(outer) = self.outer.take() {
+            SPENT.set(outer);
         }
     }
 }

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tierflow_device::{Device, Stream};
+use tierflow_device::{Device, OwnerProcess, Stream};
 use tierflow_sync::model::{JoinHandle, Mutex, sleep};
 use tierflow_tier_alloc::Lease;
 
@@ -40,7 +40,7 @@ pub struct Engine {
     /// How long to wait for the workers in the end.
     pub(crate) patience: Duration,
     /// The process that built it.
-    process: u32,
+    process: OwnerProcess,
     /// Versions and places that could not be used when the engine was built.
     pub(crate) damage: Vec<Damage>,
     /// Parts of this node's versions that other ranks keep.
@@ -80,7 +80,7 @@ impl Engine {
             shared,
             workers,
             patience,
-            process: std::process::id(),
+            process: OwnerProcess::current(),
             keeper: None,
             damage: Vec::new(),
             nodes: ProtectionState::default(),
@@ -94,11 +94,11 @@ impl Engine {
     /// That this is the process that built the engine. Before any lock of it is taken: in a fork, a thread that is not
     /// there may hold it.
     pub(crate) fn at_home(&self) -> Result<()> {
-        if self.process == std::process::id() {
+        if self.process.is_current() {
             return Ok(());
         }
         Err(Error::OtherProcess {
-            owner: self.process,
+            owner: self.process.id(),
         })
     }
 

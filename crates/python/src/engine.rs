@@ -11,7 +11,7 @@ use parking_lot::RwLock;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use tierflow_bind::{Failure, Slot};
-use tierflow_device::Kind;
+use tierflow_device::{Kind, OwnerProcess};
 use tierflow_engine::{Cache, RegionMut, Version, read_regions};
 use tierflow_store::{Gone, Place};
 
@@ -38,7 +38,7 @@ enum PathOrUrl {
 pub(crate) struct Engine {
     core: RwLock<Option<Core>>,
     /// The process that built it.
-    process: u32,
+    process: OwnerProcess,
     /// Its rank, and the number of ranks.
     group: (u32, u32),
     /// Where all ranks' pieces lie.
@@ -70,7 +70,7 @@ impl Engine {
         let core = crate::core::open(py, options)?;
         Ok(Self {
             core: RwLock::new(Some(core)),
-            process: std::process::id(),
+            process: OwnerProcess::current(),
             group,
             directory,
         })

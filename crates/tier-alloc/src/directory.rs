@@ -6,8 +6,8 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::owner::OwnerProcess;
 use crate::workers::Stop;
+use tierflow_device::OwnerProcess;
 
 /// Between two looks at a lock: often at first, as turns are short, and then less.
 const SHORTEST: Duration = Duration::from_micros(50);

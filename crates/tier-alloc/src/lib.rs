@@ -25,7 +25,6 @@ mod directory;
 mod error;
 mod gate;
 mod host_arena;
-mod owner;
 mod pool;
 mod rhythm;
 mod ring;

@@ -6,7 +6,7 @@ use std::thread::{Builder, JoinHandle, park_timeout};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::owner::OwnerProcess;
+use tierflow_device::OwnerProcess;
 
 /// The flag that ends the threads. A thread looks at it between two pieces of work.
 #[derive(Clone, Debug, Default)]

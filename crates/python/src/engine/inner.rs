@@ -21,8 +21,8 @@ impl Engine {
     /// Before anything is locked: a thread that a fork does not have may hold it.
     pub(super) fn at_home(&self) -> Answer {
         match self.process {
-            owner if owner == std::process::id() => Ok(()),
-            owner => Err(Error::OtherProcess { owner }.into()),
+            owner if owner.is_current() => Ok(()),
+            owner => Err(Error::OtherProcess { owner: owner.id() }.into()),
         }
     }
 
@@ -101,7 +101,7 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         let core = self.core.get_mut().take();
-        if self.process != std::process::id() {
+        if !self.process.is_current() {
             // It is the parent's.
             std::mem::forget(core);
         }

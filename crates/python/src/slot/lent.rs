@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use tierflow_bind::{EngineHandle, OrderAfter, Slot, SlotEnd};
+use tierflow_device::OwnerProcess;
 use tierflow_engine::Version;
 
 use super::Layout;
@@ -24,7 +25,7 @@ pub(crate) struct Lent {
     is_unconsumed: AtomicBool,
     pub(super) version: Version,
     /// The process that has the engine.
-    pub(super) process: u32,
+    pub(super) process: OwnerProcess,
 }
 
 impl Lent {
@@ -40,7 +41,7 @@ impl Lent {
             device: dlpack::Device { kind, number },
             is_unconsumed: AtomicBool::new(false),
             version,
-            process: std::process::id(),
+            process: OwnerProcess::current(),
             slot,
         }
     }
@@ -109,7 +110,7 @@ impl Lent {
 impl Drop for Lent {
     fn drop(&mut self) {
         let is_consumed = self.slot.consumed().is_some() && !*self.is_unconsumed.get_mut();
-        if is_consumed && self.process == std::process::id() {
+        if is_consumed && self.process.is_current() {
             // With an error the device is lost, and the slot is given back.
             let _consumed_or_lost = self.slot.end(SlotEnd::Keep, OrderAfter::AllWork);
         }

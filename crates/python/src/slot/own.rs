@@ -7,6 +7,7 @@ use pyo3::exceptions::{PyAttributeError, PyBufferError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use tierflow_bind::{Failure, SlotEnd, Status};
+use tierflow_device::OwnerProcess;
 use tierflow_engine::{Error, Version};
 
 use super::lent::Lent;
@@ -22,7 +23,7 @@ use crate::order;
 pub(super) struct Own {
     lent: Mutex<Option<Arc<Lent>>>,
     /// The process that has the engine.
-    process: u32,
+    process: OwnerProcess,
     pub(super) version: Version,
     shape: Vec<i64>,
     pub(super) dtype: &'static str,
@@ -51,8 +52,8 @@ impl Own {
     /// `ForkedError`, before anything is locked: a thread that a fork does not have may hold it.
     fn part(&self) -> Answer<MutexGuard<'_, Option<Arc<Lent>>>> {
         match self.process {
-            owner if owner == std::process::id() => Ok(self.lent.lock()),
-            owner => Err(Error::OtherProcess { owner }.into()),
+            owner if owner.is_current() => Ok(self.lent.lock()),
+            owner => Err(Error::OtherProcess { owner: owner.id() }.into()),
         }
     }
 

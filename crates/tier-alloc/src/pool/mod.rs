@@ -22,10 +22,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tierflow_device::HostReservation;
+use tierflow_device::{HostReservation, OwnerProcess};
 
 use crate::error::{Error, Result};
-use crate::owner::OwnerProcess;
 
 use share::Account;
 
