@@ -20,6 +20,8 @@ fn gpu() -> tierflow_device::Result<Device> {
 #[ignore = "needs an NVIDIA GPU"]
 fn a_device_arena_is_usable_while_it_grows() {
     let device = gpu().unwrap();
+    // The driver takes some memory for the first mapping and keeps it.
+    drop(DeviceArena::start(&device, GIB, DeviceGrowth::default()).unwrap());
     let before = device.free_bytes().unwrap();
     let stream = device.stream().unwrap();
     let start = Instant::now();
@@ -178,16 +180,16 @@ fn the_first_chunks_say_how_large_the_others_are() {
 
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
-fn managed_memory_stays_below_half_of_what_is_free() {
+fn managed_memory_stays_below_what_is_free() {
     let device = gpu().unwrap();
     let free = device.free_bytes().unwrap() as usize;
-    let too_much = HostArena::start(&device, free / 2 + GIB, Baseline::Managed);
+    let too_much = HostArena::start(&device, free + GIB, Baseline::Managed);
     assert!(matches!(too_much, Err(Error::Device(_))), "{too_much:?}");
-    let one = HostArena::start(&device, free / 3, Baseline::Managed).unwrap();
-    let two = HostArena::start(&device, free / 3, Baseline::Managed);
-    assert!(two.is_err(), "two thirds are managed");
+    let one = HostArena::start(&device, free / 3 * 2, Baseline::Managed).unwrap();
+    let two = HostArena::start(&device, free / 3 * 2, Baseline::Managed);
+    assert!(two.is_err(), "four thirds are managed");
     drop(one);
-    HostArena::start(&device, free / 3, Baseline::Managed).unwrap();
+    HostArena::start(&device, free / 3 * 2, Baseline::Managed).unwrap();
 }
 
 #[test]
