@@ -170,6 +170,37 @@ fn a_damaged_piece_is_named_and_stays_where_it_is() {
     home.stop(&mut agent);
 }
 
+#[test]
+fn a_piece_that_cannot_be_read_is_tried_again_though_no_client_is_left() {
+    let home = Home::new();
+    let local = home.local();
+    [0, 3, 4]
+        .into_iter()
+        .for_each(|version| homes::save(&local, version));
+    drop(local);
+    let path = home.near.join("rank-0/v00000000000000000003.tfc");
+    let whole = std::fs::read(&path).unwrap();
+    let mut bytes = whole.clone();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let mut agent = home.agent(&[]);
+    drop(home.vault(None));
+    // The others come, and the route says what is wrong with this one.
+    let route = || {
+        let status = Client::connect(&home.scratch).unwrap().status().unwrap();
+        status.routes.into_iter().next()
+    };
+    home.until(|| route().is_none_or(|route| route.brought == 2 && route.trouble.is_some()));
+    let trouble = route().and_then(|route| route.trouble).unwrap();
+    assert!(trouble.contains("v00000000000000000003"), "{trouble}");
+    std::fs::write(&path, whole).unwrap();
+    home.until(|| home.external() == [0, 3, 4]);
+    home.until(|| route().is_none());
+    home.stop(&mut agent);
+    home.check();
+}
+
 /// What an agent is to bring, cut anywhere: it comes as it was, or it is said, and comes once it is whole again.
 #[test]
 fn a_piece_cut_anywhere_is_said_and_never_brought_wrong() {

@@ -6,7 +6,7 @@ use crate::{Error, Exchange, ParityStore, Pieces, Rebuilt, Result, Set, Transpor
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use tierflow_store::Repository;
+use tierflow_store::{Error as StoreError, Repository};
 
 /// The time between two rounds in which no version was in all lists.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -123,9 +123,14 @@ impl Worker {
     fn protect(&self, version: u64) -> Result<()> {
         // Until it is done, a removal of the version waits.
         let protecting = self.pending.protecting(version);
-        let piece = self.repository.own_piece(version);
-        let is_on_all = self.exchange()?.all_have(version, piece.is_ok())?;
-        if is_on_all && let Ok(piece) = piece {
+        let piece = match self.repository.own_piece(version) {
+            // The version was removed or given up since it was saved. A piece that is there and cannot be opened is an error of all
+            // members.
+            Err(StoreError::NoVersion { .. } | StoreError::GivenUp { .. }) => None,
+            piece => Some(piece?),
+        };
+        let is_on_all = self.exchange()?.all_have(version, piece.is_some())?;
+        if is_on_all && let Some(piece) = piece {
             self.store.remove_given_up();
             let pending = Arc::clone(&self.pending);
             // The closure is asked between two blocks.
