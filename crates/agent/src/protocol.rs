@@ -70,7 +70,7 @@ pub enum Reply {
     Working,
     /// The request could not be done.
     Failed {
-        /// The piece on the node cannot be read.
+        /// The piece on the node cannot be read, or is not to be brought.
         source: bool,
         /// Why.
         message: String,
