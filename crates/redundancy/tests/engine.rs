@@ -6,6 +6,7 @@ mod nodes;
 
 use nodes::{Group, RANKS, checkpoint, is_there, state};
 use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 use tierflow_device::{Choice, open};
@@ -258,6 +259,22 @@ fn a_piece_that_cannot_be_read_is_an_error_of_all_members_and_not_protected() {
         let protected = engine.protect();
         assert!(protected.is_err(), "rank {rank}: {protected:?}");
         assert!(!engine.is_durable(0), "rank {rank}");
+    });
+}
+
+#[test]
+fn a_transport_that_panics_is_an_error_of_those_who_wait() {
+    let group = Group::new(Redundancy::Partner);
+    let waits = Barrier::new(RANKS as usize);
+    group.run(|rank, engine| {
+        checkpoint(engine, rank, 0);
+        engine.wait().unwrap();
+        waits.wait();
+        group.panics.store(true, Relaxed);
+        checkpoint(engine, rank, 1);
+        let waited = engine.call().within(Duration::from_secs(60)).wait();
+        assert_matches!(waited, Err(EngineError::Storage(StoreError::Unprotected(why))) if why.contains("no messages today"));
+        assert!(engine.is_durable(0) && !engine.is_durable(1));
     });
 }
 
