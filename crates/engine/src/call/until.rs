@@ -94,12 +94,14 @@ impl Engine {
         wanted: Option<Vec<Range<u64>>>,
     ) -> Result<Option<Vec<At<Vec<u8>>>>> {
         let work = move |shared: &Shared, stop| {
-            let ranges = wanted.clone().unwrap_or_else(|| vec![0..size]);
-            let part = |range: Range<u64>| {
+            let part = |range: &Range<u64>| {
                 let length = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
                 (range.start, vec![0; length])
             };
-            let mut parts: Vec<At<Vec<u8>>> = ranges.into_iter().map(part).collect();
+            let mut parts: Vec<At<Vec<u8>>> = match &wanted {
+                None => vec![part(&(0..size))],
+                Some(ranges) => ranges.iter().map(part).collect(),
+            };
             let starts: Vec<u64> = parts.iter().map(|(start, _)| *start).collect();
             let regions = parts.iter_mut();
             let regions = regions.map(|(_, bytes)| RegionMut::from(bytes.as_mut_slice()));
