@@ -8,6 +8,7 @@ use state::{Failure, PieceKey, State, key};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 use tierflow_store::{Error, Identity, Options, PieceInfo, Repository, Result, left_behind};
 
 /// A route's two ends, opened when they are first needed: external storage may not be there when the agent starts.
@@ -84,10 +85,14 @@ impl Flow {
         match found {
             Ok((pieces, there)) => {
                 state.removed.retain(|version| there.contains(version));
+                let left: BTreeSet<u64> = pieces.iter().map(|piece| piece.version).collect();
+                state.unreadable.retain(|version, _| left.contains(version));
+                let may_reread = state.rereading.is_over(Instant::now());
                 let State {
                     waiting,
                     running,
                     removed,
+                    settled,
                     unreadable,
                     just_brought,
                     ..
@@ -96,8 +101,9 @@ impl Flow {
                     let version = piece.version;
                     let known = running.contains_key(&version)
                         || removed.contains(&version)
-                        || just_brought.contains(&version);
-                    !known && !unreadable.contains(&key(piece))
+                        || just_brought.contains(&version)
+                        || settled.contains(&key(piece));
+                    !known && (may_reread || !unreadable.contains_key(&version))
                 });
                 waiting.extend(wanted.map(|piece| piece.version));
                 state.scanned_without_clients = began_without_clients && state.clients == 0;
@@ -105,6 +111,7 @@ impl Flow {
             // The node's directory is gone: there is nothing to bring.
             Err(_) if state.clients == 0 && !Path::new(&self.route.local).exists() => {
                 state.waiting.clear();
+                state.unreadable.clear();
                 state.scanned_without_clients = true;
             }
             Err(error) => self.failed(&mut state, &error),
@@ -171,22 +178,25 @@ impl Flow {
             }
             Err(failure) => {
                 let (piece, error) = *failure;
-                let source = matches!(
+                // If it is gone, it was removed meanwhile.
+                let is_settled = matches!(
                     error,
-                    Error::Damaged { .. }
-                        | Error::Read { .. }
-                        | Error::NoVersion { .. }
-                        | Error::Exists { .. }
-                        | Error::GivenUp { .. }
-                        | Error::Argument(_)
+                    Error::NoVersion { .. } | Error::Exists { .. } | Error::GivenUp { .. }
                 );
-                if source {
-                    // If it is gone, it was removed meanwhile.
-                    state.unreadable.extend(piece);
+                let is_unreadable = matches!(
+                    error,
+                    Error::Damaged { .. } | Error::Read { .. } | Error::Argument(_)
+                );
+                if is_settled {
+                    state.settled.extend(piece);
+                    state.unreadable.remove(&version);
+                } else if is_unreadable {
+                    state.unreadable(version, &error);
                 } else {
                     state.waiting.insert(version);
                     self.failed(&mut state, &error);
                 }
+                let source = is_settled || is_unreadable;
                 let message = error.to_string();
                 (Err(Failure { source, message }), None)
             }
@@ -233,6 +243,9 @@ impl Flow {
         {
             let mut state = self.state.lock();
             state.waiting.retain(|version| !versions.contains(version));
+            state
+                .unreadable
+                .retain(|version, _| !versions.contains(version));
             state.removed.extend(&versions);
         }
         // A version that is being copied is removed by the thread that copies it.
@@ -251,13 +264,20 @@ impl Flow {
 
     pub(crate) fn status(&self) -> RouteStatus {
         let state = self.state.lock();
-        let pending = state.waiting.iter().chain(state.running.keys());
+        let pending: BTreeSet<u64> = state
+            .waiting
+            .iter()
+            .chain(state.running.keys())
+            .chain(state.unreadable.keys())
+            .copied()
+            .collect();
+        let unreadable = state.unreadable.values().next();
         RouteStatus {
             route: self.route.clone(),
             clients: state.clients,
-            pending: pending.copied().collect(),
+            pending: pending.into_iter().collect(),
             brought: state.brought,
-            trouble: state.trouble.clone(),
+            trouble: state.trouble.as_ref().or(unreadable).cloned(),
         }
     }
 }
@@ -266,7 +286,7 @@ impl Flow {
 mod tests {
     use super::state::{LONGEST_PAUSE, SHORTEST_PAUSE};
     use super::*;
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     fn flow() -> Flow {
         Flow::new(Route {
@@ -302,7 +322,7 @@ mod tests {
         let mut state = flow.state.lock();
         assert!(matches!(state.outcome(2), Some(Err(_))));
         // Twice as long, and never longer than the longest.
-        assert_eq!(state.pause, 4 * SHORTEST_PAUSE);
+        assert_eq!(state.back_off.pause, 4 * SHORTEST_PAUSE);
         assert_eq!(state.next(now, Duration::from_secs(5)), None);
         assert!(
             state

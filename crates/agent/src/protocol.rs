@@ -70,7 +70,7 @@ pub enum Reply {
     Working,
     /// The request could not be done.
     Failed {
-        /// The piece on the node cannot be read.
+        /// The piece on the node cannot be read, or is not to be brought.
         source: bool,
         /// Why.
         message: String,
@@ -99,11 +99,11 @@ pub struct RouteStatus {
     pub route: Route,
     /// Clients on it.
     pub clients: usize,
-    /// Versions on their way, or waiting for it.
+    /// Versions on their way, or waiting for it, those included that could not be read on the node.
     pub pending: Vec<u64>,
     /// Pieces that were brought since the agent started, or found to be there when they were asked for.
     pub brought: u64,
-    /// Why the last try failed, if it did.
+    /// Why the last try failed, if it did, or why a piece on the node cannot be read.
     pub trouble: Option<String>,
 }
 

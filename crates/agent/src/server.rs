@@ -149,12 +149,14 @@ impl Server {
         }
     }
 
-    /// A route ends when it has no client and nothing to copy, and was scanned after its last client left.
+    /// A route ends when it has no client and nothing to copy, has no piece that could not be read, and was scanned after its last
+    /// client left.
     fn end_finished_routes(&self, shared: &mut Shared) {
         let before = shared.flows.len();
         shared.flows.retain(|_, flow| {
             let state = flow.state.lock();
-            !(state.clients == 0 && state.is_idle() && state.scanned_without_clients)
+            let is_done = state.is_idle() && state.unreadable.is_empty();
+            !(state.clients == 0 && is_done && state.scanned_without_clients)
         });
         if shared.flows.len() < before {
             // If that fails, the next agent resumes the route once, in vain.

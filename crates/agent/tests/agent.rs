@@ -7,12 +7,12 @@ use homes::{Home, PROGRAM, bytes_of, length_of};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use tierflow_agent::{Client, Error, Settings, serve};
 use tierflow_engine::Error as EngineError;
-use tierflow_store::{Error as StoreError, Options, Repository, Vault};
+use tierflow_store::{Options, Repository, Vault};
 use tierflow_testing::assert_matches;
 
 #[test]
@@ -140,84 +140,6 @@ fn two_agents_of_one_directory_are_one_too_many() {
         !second.status.success() && said.contains("another agent serves"),
         "{said}"
     );
-    home.stop(&mut agent);
-}
-
-#[test]
-fn a_damaged_piece_is_named_and_stays_where_it_is() {
-    let home = Home::new();
-    let mut agent = home.agent(&[]);
-    let local = home.local();
-    [0, 3]
-        .into_iter()
-        .for_each(|version| homes::save(&local, version));
-    let path = home.near.join("rank-0/v00000000000000000003.tfc");
-    let mut bytes = std::fs::read(&path).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    std::fs::write(&path, bytes).unwrap();
-    let vault = home.vault(None);
-    assert_matches!(
-        vault.copy(&local.own_piece(3).unwrap(), &|| Ok(())),
-        Err(StoreError::Damaged { path: named, older: Some(0), .. })
-            if *named == path
-    );
-    vault
-        .copy(&local.own_piece(0).unwrap(), &|| Ok(()))
-        .unwrap();
-    assert_eq!(home.external(), [0]);
-    drop(vault);
-    home.stop(&mut agent);
-}
-
-/// What an agent is to bring, cut anywhere: it comes as it was, or it is said, and comes once it is whole again.
-#[test]
-fn a_piece_cut_anywhere_is_said_and_never_brought_wrong() {
-    let home = Home::new();
-    let mut agent = home.agent(&[]);
-    let local = home.local();
-    homes::save(&local, 1);
-    let path = home.near.join("rank-0/s00000000000000000001.open");
-    let whole = std::fs::read(&path).unwrap();
-    let end = whole.iter().rposition(|byte| *byte != 0).unwrap();
-    let vault = home.vault(None);
-    let expected = bytes_of(1, length_of(1));
-    let brought = || {
-        let far = Repository::read_only(&home.far, Options::default()).unwrap();
-        far.piece(1).and_then(|piece| piece.read("state"))
-    };
-    let (mut said, mut came) = (0, 0);
-    for cut in (0..end).step_by(173).chain([1, 255, 256, 257, 4095, 4096]) {
-        let piece = local.own_piece(1).unwrap();
-        let file = std::fs::File::options().write(true).open(&path).unwrap();
-        file.set_len(cut as u64).unwrap();
-        match vault.copy(&piece, &|| Ok(())) {
-            Ok(()) => {
-                came += 1;
-                assert!(brought().unwrap() == expected, "cut at {cut}");
-            }
-            Err(error) => {
-                said += 1;
-                let is_said = matches!(
-                    &error,
-                    StoreError::Damaged { .. }
-                        | StoreError::Read { .. }
-                        | StoreError::NoVersion { .. }
-                );
-                assert!(is_said, "cut at {cut}: {error:?}");
-                assert!(home.external().is_empty(), "cut at {cut}");
-            }
-        }
-        file.write_all_at(&whole, 0).unwrap();
-        vault
-            .copy(&local.own_piece(1).unwrap(), &|| Ok(()))
-            .unwrap();
-        assert!(brought().unwrap() == expected, "cut at {cut}, and mended");
-        vault.remove(&BTreeSet::from([1])).unwrap();
-    }
-    println!("{said} said, {came} came");
-    assert!(said > 10);
-    drop(vault);
     home.stop(&mut agent);
 }
 

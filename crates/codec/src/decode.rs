@@ -2,7 +2,7 @@
 
 use crate::bounded::Bounded;
 use crate::codec::Codec;
-use crate::error::{Invalid, Result};
+use crate::error::{Error, Invalid, Result};
 use crate::header::{CodecId, Header};
 use crate::nvcomp::NvcompCodec;
 use crate::planes::Planes;
@@ -52,7 +52,12 @@ pub fn decode_all(mut containers: &[u8], mut out: &mut [u8]) -> Result<()> {
         decode(containers, values)?;
         (containers, out) = (&containers[stored..], behind);
     }
-    Ok(())
+    match containers {
+        [] => Ok(()),
+        _ => Err(Error::Corrupt {
+            what: "there are more containers than bytes to decode",
+        }),
+    }
 }
 
 /// Decodes a container of any codec of this crate to a new vector of at most `limit` bytes, so that a damaged header

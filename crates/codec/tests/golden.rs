@@ -118,6 +118,12 @@ fn several_containers_are_decoded_together() {
     // An output of another length, and containers cut off.
     assert!(decode_all(&containers, &mut vec![0; whole.len() + 1]).is_err());
     assert!(decode_all(&containers, &mut vec![0; whole.len() - 1]).is_err());
+    let last = cases().pop().map(|(_, method, element, bytes)| {
+        let container = method.encode_to_vec(&bytes, element).unwrap();
+        decode_to_vec(&container, 1 << 20).unwrap().len()
+    });
+    let shorter = whole.len() - last.unwrap();
+    assert!(decode_all(&containers, &mut out[..shorter]).is_err());
     for end in (1..containers.len()).step_by(997) {
         assert!(decoded_len(&containers[..end]).is_err(), "{end}");
         assert!(decode_all(&containers[..end], &mut out).is_err(), "{end}");

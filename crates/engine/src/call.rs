@@ -256,7 +256,7 @@ impl<'a> Call<'a> {
     /// [`Error::Region`], [`Error::Unknown`], [`Error::Discarded`], [`Error::SizeMismatch`]: mend the call.
     /// [`Error::Device`], [`Error::Storage`]: the copy failed; the regions are unspecified, and the version is still held
     /// and unconsumed. [`Error::TimedOut`], [`Error::Interrupted`]: the regions are unchanged, and the version is held
-    /// and unconsumed.
+    /// and unconsumed. Without a time limit, an interruption that follows a copy found to be damaged leaves them unspecified.
     pub fn restore(self, version: Version, regions: &mut [RegionMut<'_>]) -> Result<()> {
         let clock = self.engine.shared.blocked.begin(CallKind::Restore);
         let deadline = self.deadline(Awaited::Restore(version));

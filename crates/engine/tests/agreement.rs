@@ -9,11 +9,12 @@ mod home;
 use groups::{InMemory, Member, together};
 use history::restored;
 use home::{Home, home};
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{BuildError, Engine, EngineBuilder, Error, Group, Region, Tier};
-use tierflow_store::{Error as StoreError, Faults, Options, Repository, Retention};
+use tierflow_store::{Collective, Error as StoreError, Faults, Options, Repository, Retention};
 use tierflow_testing::assert_matches;
 
 fn content(run: u64, rank: u32, version: u64) -> Vec<u8> {
@@ -372,4 +373,35 @@ fn a_rank_with_nothing_to_save_takes_part() {
         third[1].wait().unwrap();
         assert!(restored(&third[1], 3).unwrap() == content(3, 1, 3));
     }
+}
+
+/// Notes the patience of each meeting. The first takes a while.
+#[derive(Debug)]
+struct Slow(Member, Mutex<Vec<Duration>>);
+
+impl Collective for Slow {
+    fn all_gather(&self, mine: &[u8], patience: Duration) -> tierflow_store::Result<Vec<Vec<u8>>> {
+        std::thread::sleep(Duration::from_millis(5));
+        self.1.lock().push(patience);
+        self.0.all_gather(mine, patience)
+    }
+}
+
+#[test]
+fn each_meeting_has_all_of_the_patience() {
+    let (home, patience) = (home(), Duration::from_secs(60));
+    let memory = InMemory::new(2);
+    together(2, |rank| {
+        let member = Member(Arc::clone(&memory), rank as usize);
+        let slow = Arc::new(Slow(member, Mutex::default()));
+        let group = Group::new(rank, 2, 1).patience(patience);
+        let builder = builder(&home, "a", rank, 2, 1);
+        let builder = builder.group(group.collective(slow.clone()));
+        builder.build().unwrap();
+        let had = slow.1.lock();
+        assert!(
+            had.len() > 1 && had.iter().all(|had| *had == patience),
+            "{had:?}"
+        );
+    });
 }

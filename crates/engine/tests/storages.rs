@@ -7,6 +7,7 @@ mod history;
 use parking_lot::{Condvar, Mutex};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{BuildError, Engine, Error, Region, RegionMut, Tier};
@@ -18,6 +19,21 @@ use tierflow_testing::assert_matches;
 struct Blocks {
     alignment: usize,
     bytes: Mutex<Vec<u8>>,
+    /// Bytes that were read.
+    read: AtomicU64,
+    /// Reads fail, though the bytes are there.
+    is_away: AtomicBool,
+}
+
+impl Blocks {
+    fn new(alignment: usize) -> Self {
+        Self {
+            alignment,
+            bytes: Mutex::default(),
+            read: AtomicU64::new(0),
+            is_away: AtomicBool::new(false),
+        }
+    }
 }
 
 impl Storage for Blocks {
@@ -36,6 +52,10 @@ impl Storage for Blocks {
     }
 
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> tierflow_store::Result<()> {
+        if self.is_away.load(Relaxed) {
+            return Err(StoreError::Remote("it is away".to_owned()));
+        }
+        self.read.fetch_add(bytes.len() as u64, Relaxed);
         let start = offset as usize;
         let length = bytes.len();
         bytes.copy_from_slice(&self.bytes.lock()[start..start + length]);
@@ -44,10 +64,7 @@ impl Storage for Blocks {
 }
 
 fn engine(alignment: usize) -> Result<Engine, Error> {
-    let storage = Blocks {
-        alignment,
-        bytes: Mutex::default(),
-    };
+    let storage = Blocks::new(alignment);
     let device = open(Choice::Host).unwrap();
     Engine::builder(&device)
         .tier(Tier::storage(Arc::new(storage)))
@@ -120,10 +137,7 @@ impl Storage for Meeting {
 #[test]
 fn what_goes_past_the_caches_moves_in_several_requests_at_a_time() {
     let storage = Arc::new(Meeting {
-        blocks: Blocks {
-            alignment: 512,
-            bytes: Mutex::default(),
-        },
+        blocks: Blocks::new(512),
         under_way: Mutex::default(),
         came: Condvar::new(),
     });
@@ -179,10 +193,7 @@ impl Storage for Failing {
 #[test]
 fn a_call_whose_request_fails_ends_and_can_be_made_again() {
     let storage = Arc::new(Failing {
-        blocks: Blocks {
-            alignment: 1,
-            bytes: Mutex::default(),
-        },
+        blocks: Blocks::new(1),
         left: Mutex::new(0),
     });
     let device = open(Choice::Host).unwrap();
@@ -232,4 +243,55 @@ fn several_directories_are_one_tier() {
     assert_matches!(none, Err(Error::Build(BuildError::Scratch(_))));
     let missing = tier(vec![home.path().to_owned(), home.path().join("none")]).build();
     assert_matches!(missing, Err(Error::Storage(StoreError::Open { .. })));
+}
+
+#[test]
+fn a_source_that_fails_for_a_time_is_read_again() {
+    let (home, device) = (tempfile::tempdir().unwrap(), open(Choice::Host).unwrap());
+    let storage = Arc::new(Blocks::new(512));
+    let engine = Engine::builder(&device)
+        .host_cache(2 << 20)
+        .tier(Tier::storage(storage.clone()).limit(64 << 20))
+        .node_local(home.path())
+        .build()
+        .unwrap();
+    let bytes = vec![3; 1 << 20];
+    storage.is_away.store(true, Relaxed);
+    (0..8).for_each(|version| history::checkpoint(&engine, version, &bytes));
+    let stalled = engine.wait();
+    assert_matches!(stalled, Err(Error::Stalled { cause: Some(cause), .. }) if cause.to_string().contains("it is away"));
+    storage.is_away.store(false, Relaxed);
+    engine.wait().unwrap();
+    assert!((0..8).all(|version| engine.is_durable(version)));
+    assert!(engine.damage().is_empty());
+}
+
+#[test]
+fn regions_are_read_alone_within_a_time_limit_too() {
+    let storage = Arc::new(Blocks::new(512));
+    let device = open(Choice::Host).unwrap();
+    let engine = Engine::builder(&device)
+        .tier(Tier::storage(storage.clone()))
+        .build()
+        .unwrap();
+    let (large, small) = (history::content(1, 16 << 20), history::content(2, 5000));
+    let regions = [
+        Region::from(large.as_slice()).named("large"),
+        Region::from(small.as_slice()).named("small"),
+        Region::from(&large[7..]).named("behind"),
+    ];
+    engine.checkpoint(1, &regions).unwrap();
+    let (mut back, mut end) = (vec![0; small.len()], vec![0; large.len() - 7]);
+    let call = engine.call().within(Duration::from_secs(60));
+    let wanted = &mut [("small", RegionMut::from(back.as_mut_slice()))];
+    call.restore_regions(1, wanted).unwrap();
+    assert!(back == small);
+    assert!(storage.read.load(Relaxed) < 1 << 20);
+    back.fill(0);
+    let wanted = &mut [
+        ("behind", RegionMut::from(end.as_mut_slice())),
+        ("small", RegionMut::from(back.as_mut_slice())),
+    ];
+    call.restore_regions(1, wanted).unwrap();
+    assert!(back == small && end == large[7..]);
 }

@@ -237,17 +237,15 @@ impl Remote {
         let begun = self.request(path, self.store.put_multipart(path));
         let mut upload = self.wait(begun)?;
         let sent = self.wait(self.send_parts(path, record, upload.as_mut()));
-        match sent.and_then(|()| ready()) {
-            Ok(()) => {
-                let put = self.wait(self.request(path, upload.complete()));
-                put.map(|put| put.e_tag)
-            }
-            Err(error) => {
-                // Parts of an upload that is not completed are no object, and the store removes them in time.
-                let _cleared_by_the_store = self.wait(self.request(path, upload.abort()));
-                Err(error)
-            }
+        let put = sent
+            .and_then(|()| ready())
+            .and_then(|()| self.wait(self.request(path, upload.complete())));
+        if put.is_err() {
+            // Parts of an upload that is not completed are no object. Those that stay go by the store's rule for incomplete uploads, if
+            // it has one. An upload whose completion succeeded and was not heard of is not affected.
+            let _kept_by_the_store = self.wait(self.request(path, upload.abort()));
         }
+        put.map(|put| put.e_tag)
     }
 
     /// Sends all parts of a record, and waits until they are there.
@@ -260,18 +258,27 @@ impl Remote {
         let part_bytes = part_bytes(record.head().record_length()) as usize;
         let mut under_way = JoinSet::new();
         let length = record.head().payload_length;
-        let (mut filled, mut next) = (Vec::new(), record.head_bytes().to_vec());
-        for at in (0..length).step_by(part_bytes) {
-            filled.resize((length - at).min(part_bytes as u64) as usize, 0);
-            record.fill(at, &mut filled)?;
-            let (now, later) = filled.split_at((part_bytes - next.len()).min(filled.len()));
-            next.extend_from_slice(now);
-            if next.len() == part_bytes {
-                let rest = Vec::with_capacity(part_bytes);
-                let part = std::mem::replace(&mut next, rest);
-                self.send_part(path, part, upload, &mut under_way).await?;
+        // The head, which may be longer than a part, then the payload.
+        let (mut bytes, mut at) = (record.head_bytes().to_vec(), 0);
+        let mut next = Vec::with_capacity(part_bytes);
+        loop {
+            let mut rest = bytes.as_slice();
+            while !rest.is_empty() {
+                let (now, later) = rest.split_at((part_bytes - next.len()).min(rest.len()));
+                next.extend_from_slice(now);
+                rest = later;
+                if next.len() == part_bytes {
+                    let empty = Vec::with_capacity(part_bytes);
+                    let part = std::mem::replace(&mut next, empty);
+                    self.send_part(path, part, upload, &mut under_way).await?;
+                }
             }
-            next.extend_from_slice(later);
+            if at == length {
+                break;
+            }
+            bytes.resize((length - at).min(part_bytes as u64) as usize, 0);
+            record.fill(at, &mut bytes)?;
+            at += bytes.len() as u64;
         }
         if !next.is_empty() {
             self.send_part(path, next, upload, &mut under_way).await?;

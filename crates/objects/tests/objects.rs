@@ -418,3 +418,37 @@ async fn it_may_be_used_within_the_callers_runtime() {
     assert_right(&vault, 1);
     drop(vault);
 }
+
+#[test]
+fn a_head_longer_than_a_part_is_sent_in_parts() {
+    let faulty = Arc::new(Faulty::default());
+    let store: Arc<dyn ObjectStore> = Arc::clone(&faulty) as Arc<dyn ObjectStore>;
+    let vault = objects(&store);
+    let names: Vec<String> = (0..60_000).map(|number| format!("{number:0300}")).collect();
+    let bytes = bytes_of(1, names.len());
+    let regions = names.iter().zip(bytes.chunks(1));
+    let regions: Vec<_> = regions
+        .map(|(name, byte)| Region::new(name, byte))
+        .collect();
+    vault.save(&Snapshot::new(1, &regions)).unwrap();
+    assert!(faulty.parts.load(Relaxed) > 1);
+    let piece = objects(&store).piece(1).unwrap();
+    piece.verify(&|_| {}).unwrap();
+    for number in [0, 7, 59_999] {
+        assert_eq!(piece.read(&names[number]).unwrap(), [bytes[number]]);
+    }
+}
+
+#[test]
+fn an_upload_that_cannot_be_completed_is_aborted() {
+    let faulty = Arc::new(Faulty::default());
+    let store: Arc<dyn ObjectStore> = Arc::clone(&faulty) as Arc<dyn ObjectStore>;
+    let vault = objects(&store);
+    faulty.no_completions.store(true, Relaxed);
+    save(&vault, 2, None).unwrap_err();
+    assert_eq!(faulty.aborts.load(Relaxed), 1);
+    faulty.no_completions.store(false, Relaxed);
+    save(&vault, 2, None).unwrap();
+    assert_right(&vault, 2);
+    assert_eq!(faulty.aborts.load(Relaxed), 1);
+}

@@ -8,9 +8,11 @@ use crate::{Ticket, TierId, TransferId, Version};
 pub enum TransferFailure {
     /// The executor obeyed [`Command::Cancel`](crate::Command::Cancel).
     Cancelled,
-    /// A source could not be read.
+    /// A source could not be read. Unless [`Event::Damaged`] told of damage before, it is read again after the application's next
+    /// checkpoint, wait or suspension.
     Source,
-    /// The destination could not be written.
+    /// The destination could not be written, or what the copy itself needs was not there. Nothing more goes to that tier before the
+    /// application's next checkpoint, wait or suspension.
     Destination,
 }
 

@@ -15,8 +15,8 @@ struct ExpectedRead {
     next: Option<u64>,
 }
 
-/// The restore order. A version may be named several times, and before it is written. Sequence numbers are never used
-/// again.
+/// The restore order. A version may be named several times, and before it is written. Sequence numbers ascend along the queue; those
+/// of readings that were forgotten at its end are given to the next ones.
 #[derive(Debug, Default)]
 pub(crate) struct Hints {
     /// Sequence number of the front of the queue.

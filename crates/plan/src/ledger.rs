@@ -86,6 +86,8 @@ pub(crate) struct Ledger {
     /// Logical time: one tick per event.
     pub(crate) tick: u64,
     pub(crate) commands: Vec<Command>,
+    /// Unreadable versions of which no damage is known: they are tried again when the application asks for something.
+    pub(crate) failing: BTreeSet<Version>,
     /// Versions that became durable on the lowest tier, or went, since waits for single versions were last answered.
     pub(crate) settled: Vec<Version>,
     pub(crate) counts: Counts,
@@ -164,6 +166,7 @@ impl Ledger {
             latest_encoding: None,
             tick: 0,
             commands: Vec::new(),
+            failing: BTreeSet::new(),
             settled: Vec::new(),
             illegal: None,
             member_buffer: Vec::new(),

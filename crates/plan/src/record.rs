@@ -207,7 +207,8 @@ pub(crate) struct Record {
     pub(crate) produced: bool,
     /// True once the version was consumed and discardable, or dropped: its replicas go as soon as they are not used.
     pub(crate) discarded: bool,
-    /// True after a flush or a prefetch failed at its source: the plan does not try again by itself.
+    /// True after a flush or a prefetch failed at its source: the plan does not try again by itself. See also
+    /// [`failing`](crate::ledger::Ledger::failing).
     pub(crate) unreadable: bool,
     /// True if an earlier run wrote the version: its number is free once it is gone.
     pub(crate) adopted: bool,

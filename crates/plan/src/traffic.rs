@@ -483,11 +483,8 @@ impl Traffic {
             TransferFailure::Destination => self.ledger.tier_mut(to).closed = true,
             // The next attempt reads other replicas.
             TransferFailure::Source if read_damage && self.ledger.is_sound(version) => {}
-            // Not tried again by the plan: a restore still asks every tier that has it.
-            TransferFailure::Source => {
-                self.ledger
-                    .change_record(version, |record, _| record.unreadable = true);
-            }
+            // Not tried again by the plan itself: a restore still asks every tier that has it.
+            TransferFailure::Source => self.ledger.set_unreadable(version, read_damage),
         }
         for &(start, _) in &flight.parts {
             self.ledger.merge((version, start));

@@ -88,3 +88,29 @@ fn who_gave_up_is_not_answered() {
     machine.settle();
     assert!(machine.is_done(waits) && !machine.is_done(given_up));
 }
+
+#[test]
+fn a_source_that_failed_without_damage_is_read_again_when_the_application_asks_for_something() {
+    let fails = Some(TransferFailure::Source);
+    let mut machine = two_under_way();
+    end_first(&mut machine, fails);
+    machine.settle();
+    assert!(!machine.plan().is_settled(0) && machine.plan().is_settled(1));
+    assert!(machine.endings().is_empty(), "not by itself");
+    machine.checkpoint(2, 4, false);
+    machine.settle();
+    assert!(machine.plan().is_settled(0), "by the next checkpoint");
+    let mut machine = two_under_way();
+    end_first(&mut machine, fails);
+    let waits = machine.wait_for(0);
+    machine.settle();
+    assert!(machine.is_done(waits), "by the next wait");
+    // The machine reports damage of version 1, which has no other copy.
+    let mut machine = two_under_way();
+    end_first(&mut machine, None);
+    let waits = machine.wait_for(1);
+    end_first(&mut machine, fails);
+    machine.checkpoint(2, 4, false);
+    machine.settle();
+    assert!(!machine.is_done(waits) && !machine.plan().is_settled(1));
+}

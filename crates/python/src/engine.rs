@@ -77,7 +77,7 @@ impl Engine {
     }
 
     /// Takes in the bytes of `arrays`, one after the other, as `version`. Returns when they are copied: the arrays may be
-    /// changed at once.
+    /// changed at once. Until then, no other thread may give the memory of a tensor up, as by `set_` or `resize_`.
     ///
     /// Arrays on a GPU are copied after the work that their framework has given its current stream, and that was given to
     /// `stream`. `TimedOutError` if there is no room, or storage hangs, for `timeout` seconds.
@@ -108,7 +108,8 @@ impl Engine {
     }
 
     /// Brings `version` back into `arrays`, one after the other, and counts it as consumed. Work given to any stream
-    /// afterwards sees the bytes. `TimedOutError` if it takes longer than `timeout` seconds: the arrays are as they were.
+    /// afterwards sees the bytes. `TimedOutError` if it takes longer than `timeout` seconds: the arrays are as they were. Until it
+    /// returns, no other thread may give the memory of a tensor up, as by `set_` or `resize_`.
     ///
     /// Only the number of bytes is compared. Without arrays, returns new ones of NumPy's, of the types and shapes that were
     /// checkpointed: a dict by names if they have some, else a list, or the array if there is one. More than 64 arrays without

@@ -5,6 +5,8 @@
 mod nodes;
 
 use nodes::{Group, RANKS, checkpoint, is_there, state};
+use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 use tierflow_device::{Choice, open};
@@ -225,6 +227,54 @@ fn what_a_rank_does_not_take_is_not_said_to_be_durable() {
         }
         engine.wait().unwrap();
         assert!(engine.is_durable(5));
+    });
+}
+
+/// Overwrites all files of a directory, and of those within it, with as many zeros.
+fn overwrite(directory: &Path) {
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => overwrite(&path),
+            false => {
+                let bytes = std::fs::metadata(&path).unwrap().len();
+                std::fs::write(&path, vec![0; bytes as usize]).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_piece_that_cannot_be_read_is_an_error_of_all_members_and_not_protected() {
+    let mut group = Group::new(Redundancy::Xor { set: 4 });
+    group.is_driven = true;
+    let waits = Barrier::new(RANKS as usize);
+    group.run(|rank, engine| {
+        checkpoint(engine, rank, 0);
+        engine.wait().unwrap();
+        if rank == 1 {
+            overwrite(&group.node(rank).join("rank-1"));
+        }
+        waits.wait();
+        let protected = engine.protect();
+        assert!(protected.is_err(), "rank {rank}: {protected:?}");
+        assert!(!engine.is_durable(0), "rank {rank}");
+    });
+}
+
+#[test]
+fn a_transport_that_panics_is_an_error_of_those_who_wait() {
+    let group = Group::new(Redundancy::Partner);
+    let waits = Barrier::new(RANKS as usize);
+    group.run(|rank, engine| {
+        checkpoint(engine, rank, 0);
+        engine.wait().unwrap();
+        waits.wait();
+        group.panics.store(true, Relaxed);
+        checkpoint(engine, rank, 1);
+        let waited = engine.call().within(Duration::from_secs(60)).wait();
+        assert_matches!(waited, Err(EngineError::Storage(StoreError::Unprotected(why))) if why.contains("no messages today"));
+        assert!(engine.is_durable(0) && !engine.is_durable(1));
     });
 }
 

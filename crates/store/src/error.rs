@@ -182,7 +182,7 @@ pub enum Error {
     #[error("it lies on this node alone: {0}")]
     Unprotected(String),
     /// Code of the application's panicked: mend it. What it was to write is unspecified, what it was to read, too.
-    #[error("the application's storage panicked while {doing}: {message}")]
+    #[error("code panicked while {doing}: {message}")]
     Panicked {
         /// The call, as in "writing".
         doing: &'static str,

@@ -34,6 +34,7 @@ pub use faulty::{Faults, Faulty};
 pub use file::within_limit;
 pub use guarded::Guarded;
 pub use named::NamedFile;
+pub use panics::guarded;
 pub use place::Place;
 pub use protection::{Gone, OnNode, Protect, Protection};
 pub use repository::{

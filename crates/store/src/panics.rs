@@ -4,8 +4,11 @@ use crate::{Error, Result};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Calls code of the caller's, which was `doing` something; its panic becomes an error.
-pub(crate) fn guarded<T>(doing: &'static str, call: impl FnOnce() -> Result<T>) -> Result<T> {
+/// Calls code that is `doing` something, as in "writing". Its panic becomes an error, so that the calling thread lives on.
+///
+/// # Errors
+/// The errors of `call`, and [`Error::Panicked`].
+pub fn guarded<T>(doing: &'static str, call: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|payload| {
         Err(Error::Panicked {
             doing,

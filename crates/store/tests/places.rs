@@ -7,7 +7,8 @@ mod histories;
 
 use histories::{save, try_to_save, version_of};
 use std::fs;
-use tierflow_store::{Error, Options, Repository};
+use std::time::Duration;
+use tierflow_store::{Collective, Error, Options, Repository};
 
 #[test]
 fn removing_the_lock_lets_no_other_process_in() {
@@ -17,8 +18,12 @@ fn removing_the_lock_lets_no_other_process_in() {
     fs::remove_file(home.path().join("rank-0/lock")).unwrap();
     let second = Repository::open(home.path(), Options::default());
     assert!(matches!(second, Err(Error::Busy { .. })), "{second:?}");
+    // That start made the file anew, and holds it no more.
+    let others = Repository::read_only(home.path(), Options::default()).unwrap();
+    assert!(others.has_writer().unwrap());
     save(&first, 2, 100);
     drop(first);
+    assert!(!others.has_writer().unwrap());
     let second = Repository::open(home.path(), Options::default()).unwrap();
     assert_eq!(second.latest(None).unwrap(), Some(2));
 }
@@ -97,4 +102,25 @@ fn others_see_whether_a_rank_has_a_writer() {
     assert!(!seen(1));
     // Looking leaves no lock behind.
     Repository::open(home.path(), Options::default().rank(1, 2)).unwrap();
+}
+
+#[test]
+fn a_notice_that_cannot_be_read_is_named_and_its_rank_is_not_called_absent() {
+    let home = tempfile::tempdir().unwrap();
+    let open = |rank| Repository::open(home.path(), Options::default().rank(rank, 2)).unwrap();
+    let (first, second) = (open(0), open(1));
+    let notice = home.path().join("rank-1/notice");
+    std::os::unix::fs::symlink("elsewhere", &notice).unwrap();
+    let met = first.all_gather(b"first", Duration::from_millis(20));
+    assert!(
+        matches!(&met, Err(Error::Refused { path, .. }) if *path == notice),
+        "{met:?}"
+    );
+    fs::remove_file(&notice).unwrap();
+    drop(second);
+    let met = first.all_gather(b"first", Duration::from_millis(20));
+    assert!(
+        matches!(&met, Err(Error::Absent { ranks, .. }) if *ranks == [1]),
+        "{met:?}"
+    );
 }

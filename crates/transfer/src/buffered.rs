@@ -39,7 +39,8 @@ impl Part {
         stream: &mut StreamChoice<'_>,
     ) -> Result<Option<Transfer>> {
         let bytes = whole_blocks(from.block(), self.before + self.length);
-        let into = buffer.lend_mut(0..bytes).map_err(TransferError::source)?;
+        // A buffer is none of the source's.
+        let into = buffer.lend_mut(0..bytes).map_err(TransferError::target)?;
         from.begin_read(self.at - self.before, into, stream)
             .map_err(TransferError::source)
     }
@@ -79,7 +80,7 @@ impl CopyContext {
         let blocks = from.block().max(to.block());
         let size = part.before + whole_blocks(blocks, length);
         let buffers = self.buffers().at_most(BUFFERS, size);
-        let buffers = buffers.map_err(TransferError::source)?;
+        let buffers = buffers.map_err(TransferError::target)?;
         let stop = self.stop();
         let mut stream = self.streams(*callers);
         let mut emptied: Vec<Option<Transfer>> = buffers.iter().map(|_| None).collect();

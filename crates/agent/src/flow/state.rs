@@ -4,9 +4,39 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use tierflow_store::{Identity, PieceInfo};
 
-/// Back-off after failures: a route pauses for so long, then twice as long, up to the longest.
 pub(super) const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Back-off after failures: a pause, then one twice as long, up to the longest.
+#[derive(Debug)]
+pub(super) struct BackOff {
+    /// The length of the next pause.
+    pub(super) pause: Duration,
+    until: Option<Instant>,
+}
+
+impl Default for BackOff {
+    fn default() -> Self {
+        Self {
+            pause: SHORTEST_PAUSE,
+            until: None,
+        }
+    }
+}
+
+impl BackOff {
+    /// Begins a pause. Returns its end.
+    fn begin(&mut self) -> Instant {
+        let until = Instant::now() + self.pause;
+        self.until = Some(until);
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        until
+    }
+
+    pub(super) fn is_over(&self, now: Instant) -> bool {
+        self.until.is_none_or(|until| now >= until)
+    }
+}
 
 /// How the last try for a version ended.
 pub(crate) type Outcome = Result<(), Failure>;
@@ -14,7 +44,7 @@ pub(crate) type Outcome = Result<(), Failure>;
 /// Why a version was not brought.
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {
-    /// The piece on the node cannot be read: trying again is no use.
+    /// The piece on the node cannot be read, or is not to be brought: external storage is not at fault.
     pub(crate) source: bool,
     pub(crate) message: String,
 }
@@ -35,15 +65,18 @@ pub(crate) struct State {
     pub(crate) scanned_without_clients: bool,
     /// Versions brought since the scan began: its listing may still name them.
     pub(super) just_brought: BTreeSet<u64>,
-    /// Pieces on the node that cannot be read.
-    pub(super) unreadable: BTreeSet<PieceKey>,
+    /// Pieces on the node that are not to be brought: external storage has a newer one, or gave it up.
+    pub(super) settled: BTreeSet<PieceKey>,
+    /// Versions whose pieces on the node cannot be read, and why. A scan finds them anew after a pause of `rereading`.
+    pub(crate) unreadable: BTreeMap<u64, String>,
+    pub(super) rereading: BackOff,
     /// Versions that were removed from external storage, while they still lie on the node.
     pub(super) removed: BTreeSet<u64>,
     /// By version: how many clients wait for its outcome.
     watchers: BTreeMap<u64, usize>,
     outcomes: BTreeMap<u64, Outcome>,
-    pub(super) pause: Duration,
-    paused_until: Option<Instant>,
+    /// The pauses of the whole route.
+    pub(super) back_off: BackOff,
     pub(crate) trouble: Option<String>,
     pub(crate) brought: u64,
 }
@@ -66,12 +99,13 @@ impl State {
             scan_at: Instant::now(),
             scanned_without_clients: false,
             just_brought: BTreeSet::new(),
-            unreadable: BTreeSet::new(),
+            settled: BTreeSet::new(),
+            unreadable: BTreeMap::new(),
+            rereading: BackOff::default(),
             removed: BTreeSet::new(),
             watchers: BTreeMap::new(),
             outcomes: BTreeMap::new(),
-            pause: SHORTEST_PAUSE,
-            paused_until: None,
+            back_off: BackOff::default(),
             trouble: None,
             brought: 0,
         }
@@ -81,17 +115,25 @@ impl State {
     pub(super) fn brought(&mut self, version: u64) {
         self.brought += 1;
         self.just_brought.insert(version);
-        self.pause = SHORTEST_PAUSE;
-        (self.trouble, self.paused_until) = (None, None);
+        (self.trouble, self.back_off) = (None, BackOff::default());
+        if self.unreadable.remove(&version).is_some() {
+            self.rereading = BackOff::default();
+        }
+    }
+
+    /// A piece could not be read. Those that fail in one pause do not lengthen it.
+    pub(super) fn unreadable(&mut self, version: u64, error: &tierflow_store::Error) {
+        let why = format!("version {version}: {error}");
+        self.unreadable.insert(version, why);
+        if self.rereading.is_over(Instant::now()) {
+            self.rereading.begin();
+        }
     }
 
     /// Pauses the route, twice as long as the time before.
     pub(super) fn pause(&mut self, trouble: String) {
-        let until = Instant::now() + self.pause;
         self.trouble = Some(trouble);
-        self.paused_until = Some(until);
-        self.scan_at = until;
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        self.scan_at = self.back_off.begin();
     }
 
     /// A client waits for a version, which is brought even if it could not be read before.
@@ -99,7 +141,7 @@ impl State {
         *self.watchers.entry(version).or_default() += 1;
         self.outcomes.remove(&version);
         self.removed.remove(&version);
-        self.unreadable.retain(|piece| piece.0 != version);
+        self.settled.retain(|piece| piece.0 != version);
         if !self.running.contains_key(&version) {
             self.waiting.insert(version);
         }
@@ -136,7 +178,7 @@ impl State {
 
     /// The next version to bring, unless the route pauses.
     pub(crate) fn next(&mut self, now: Instant, patience: Duration) -> Option<u64> {
-        let is_paused = self.paused_until.is_some_and(|until| now < until);
+        let is_paused = !self.back_off.is_over(now);
         // A version that a client asks for is tried once, even during a pause.
         let is_asked_for = |version: &&u64| {
             self.watchers.contains_key(version) && !self.outcomes.contains_key(version)

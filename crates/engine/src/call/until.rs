@@ -2,8 +2,11 @@
 
 use super::Call;
 use crate::plan::{Event, Ticket};
-use crate::run::{Grant, Pieces, Shared, SourceRegions, TargetRegions, TierContext, work_until};
+use crate::run::{
+    At, Grant, Pieces, Shared, SourceRegions, TargetRegions, TierContext, work_until,
+};
 use crate::{Engine, Region, RegionMut, Result, Version};
+use std::ops::Range;
 use std::time::Instant;
 
 impl Call<'_> {
@@ -39,17 +42,11 @@ impl Call<'_> {
             let too_late = move |shared: &Shared| too_late(shared, false, false);
             work_until(shared, deadline, work, too_late)
         });
-        match written {
-            Ok(None) => Ok(None),
-            Ok(Some(written)) => {
-                report(shared, written.is_ok(), true);
-                written.map(Some)
-            }
-            Err(error) => {
-                report(shared, false, true);
-                Err(error)
-            }
+        // At the deadline, the report follows when it is over.
+        if !matches!(written, Ok(None)) {
+            report(shared, written.is_ok(), true);
         }
+        written
     }
 
     /// Reads a version of `size` bytes from storage, and reports it. `None` at the deadline: it is reported as not read once it is
@@ -64,11 +61,16 @@ impl Call<'_> {
         sink: &mut TargetRegions<'_, '_>,
     ) -> Result<Option<()>> {
         let engine = self.engine;
-        let given = match engine.fetch_until(deadline, ticket, version, size, grant) {
+        let wanted = sink.wanted();
+        let given = match engine.fetch_until(deadline, ticket, version, size, grant, wanted) {
             Ok(None) => return Ok(None),
-            Ok(Some(bytes)) => {
-                let give =
-                    |context: &mut TierContext| Ok(context.give(sink, 0, &bytes, self.stream)?);
+            Ok(Some(parts)) => {
+                let give = |context: &mut TierContext| {
+                    let mut parts = parts.iter();
+                    parts.try_for_each(|(at, bytes)| {
+                        Ok(context.give(sink, *at, bytes, self.stream)?)
+                    })
+                };
                 engine.shared.with_context(give)
             }
             Err(error) => Err(error),
@@ -80,7 +82,8 @@ impl Call<'_> {
 }
 
 impl Engine {
-    /// Reads a version of `size` bytes from storage. `None` at the deadline: it is reported as not read once it is over.
+    /// Reads a version of `size` bytes from storage, or the `wanted` bytes of it. Returns each run of bytes with its offset. `None` at the
+    /// deadline: it is reported as not read once it is over.
     pub(crate) fn fetch_until(
         &self,
         deadline: Instant,
@@ -88,18 +91,32 @@ impl Engine {
         version: Version,
         size: u64,
         grant: Grant,
-    ) -> Result<Option<Vec<u8>>> {
+        wanted: Option<Vec<Range<u64>>>,
+    ) -> Result<Option<Vec<At<Vec<u8>>>>> {
         let work = move |shared: &Shared, stop| {
-            let mut bytes = vec![0; usize::try_from(size).unwrap_or(usize::MAX)];
-            let mut whole = [RegionMut::from(bytes.as_mut_slice())];
-            let sink = &mut TargetRegions::whole(&mut whole);
+            let part = |range: &Range<u64>| {
+                let length = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+                (range.start, vec![0; length])
+            };
+            let mut parts: Vec<At<Vec<u8>>> = match &wanted {
+                None => vec![part(&(0..size))],
+                Some(ranges) => ranges.iter().map(part).collect(),
+            };
+            let starts: Vec<u64> = parts.iter().map(|(start, _)| *start).collect();
+            let regions = parts.iter_mut();
+            let regions = regions.map(|(_, bytes)| RegionMut::from(bytes.as_mut_slice()));
+            let mut regions: Vec<RegionMut<'_>> = regions.collect();
+            let sink = &mut match wanted {
+                None => TargetRegions::whole(&mut regions),
+                Some(_) => TargetRegions::parts(&mut regions, &starts),
+            };
             shared.with_any_context(|context| {
                 context.stop_by(Some(stop));
                 shared.copy_out(context, version, &grant, sink, None)
             })?;
-            Ok(bytes)
+            Ok(parts)
         };
         let too_late = move |shared: &Shared| shared.tell(Event::Read { ticket, ok: false });
-        work_until(&self.shared, deadline, work, too_late)?.transpose()
+        work_until(&self.shared, deadline, work, too_late)
     }
 }

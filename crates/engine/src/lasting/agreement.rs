@@ -10,7 +10,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 use tierflow_store::{
     Collective, Damage as StoreDamage, Error as StoreError, Identity, PieceInfo, Protect,
     Repository, Vault,
@@ -343,8 +342,7 @@ impl HistoryOptions {
             }
             Ok(())
         };
-        let patience = group.patience;
-        let agreed = agree(collective, own, &group, patience, &mut give_up)?;
+        let agreed = agree(collective, own, &group, &mut give_up)?;
         // Redundancy has brought them to where their ranks are. All ranks have their nodes by now.
         if let (Some(local), Some(node), None) = (&*local, &self.node_local, protected) {
             damage.extend(left_by_other_rank(local, node, &group));
@@ -362,11 +360,9 @@ fn agree(
     collective: &dyn Collective,
     own: GroupInventory,
     group: &Group,
-    patience: Duration,
     give_up: &mut dyn FnMut(Option<Version>, Option<u64>) -> Result<()>,
 ) -> Result<Agreed> {
-    let begun = Instant::now();
-    let given = collective.all_gather(&own.encode(), patience)?;
+    let given = collective.all_gather(&own.encode(), group.patience)?;
     let all: Option<Vec<GroupInventory>> = given
         .iter()
         .map(|bytes| GroupInventory::decode(bytes))
@@ -382,7 +378,7 @@ fn agree(
     let is_again = all.iter().any(|has| has.is_again);
     give_up(common.last().copied(), drawn.filter(|_| is_again))?;
     // No rank goes on before all have given up the same versions.
-    collective.all_gather(&[], patience.saturating_sub(begun.elapsed()))?;
+    collective.all_gather(&[], group.patience)?;
     Ok(Agreed {
         versions: common,
         to_remove: Vec::new(),

@@ -46,7 +46,8 @@ impl Group {
         self
     }
 
-    /// Sets the time for which the ranks wait for each other when their engines are built; by default five minutes.
+    /// Sets the time for which the ranks wait for each other when their engines are built; by default five minutes. They meet several
+    /// times, and each time wait as long.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;

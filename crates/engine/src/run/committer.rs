@@ -70,9 +70,9 @@ impl Committer {
             let committed = shared.count_copy(|| commit(&shared, &jobs));
             drop(turn);
             match committed {
-                Ok(()) => self.report(&shared, &jobs, begun),
+                Ok(Ok(())) => self.report(&shared, &jobs, begun),
                 // Each is to meet the failure for itself.
-                Err(_) => left.extend(jobs),
+                Ok(Err(_)) | Err(_) => left.extend(jobs),
             }
             let crew = match left.as_slice() {
                 [] => None,

@@ -24,6 +24,7 @@ use hashbrown::HashMap;
 use std::sync::Arc;
 use tierflow_device::{Device, Stream};
 use tierflow_store::container::RegionInfo;
+use tierflow_store::guarded;
 use tierflow_sync::model::{AtomicBool, AtomicU64, AtomicUsize, JoinHandle, Mutex, Ordering};
 use tierflow_sync::rank;
 use tierflow_tier_alloc::Gate;
@@ -382,7 +383,7 @@ impl Shared {
     pub(crate) fn clear_up(&self) {
         let ids: Vec<_> = self.lock().calls.carried.keys().copied().collect();
         for id in ids {
-            self.carried(id, Err(TransferError::CANCELLED));
+            self.carried(id, Err(TransferError::CANCELLED), false);
         }
         // The application will not read the versions that it hinted. Those that it never wrote may be millions, and hold nothing up.
         let held: Vec<_> = self.lock().plan().versions().collect();
@@ -407,12 +408,12 @@ impl Shared {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// Runs a copy on a thread of the engine. Storage may keep it from ending.
-    pub(super) fn count_copy<T>(&self, copy: impl FnOnce() -> T) -> T {
+    /// Runs a copy on a thread of the engine. Storage may keep it from ending. Its panic is an error, and the thread lives on.
+    pub(super) fn count_copy<T>(&self, copy: impl FnOnce() -> T) -> Result<T> {
         self.copying.fetch_add(1, Ordering::Relaxed);
-        let result = copy();
+        let result = guarded("copying a version", || Ok(copy()));
         self.copying.fetch_sub(1, Ordering::Relaxed);
-        result
+        Ok(result?)
     }
 
     /// Returns true while a thread of the engine makes a copy.

@@ -18,11 +18,11 @@ enum Progress<T> {
 /// and as soon as it is over, `too_late` hears of it. The engine waits for the thread when it is dropped.
 ///
 /// # Errors
-/// [`Error::Thread`] if there can be no thread.
+/// The errors of the work, a panic of which is one; [`Error::Thread`] if there can be no thread.
 pub(crate) fn work_until<T: Send + 'static>(
     shared: &Arc<Shared>,
     deadline: Instant,
-    work: impl FnOnce(&Shared, Arc<AtomicBool>) -> T + Send + 'static,
+    work: impl FnOnce(&Shared, Arc<AtomicBool>) -> Result<T> + Send + 'static,
     too_late: impl FnOnce(&Shared) + Send + 'static,
 ) -> Result<Option<T>> {
     let outcome = Arc::new(Mutex::<_>::new(Progress::UnderWay));
@@ -31,7 +31,7 @@ pub(crate) fn work_until<T: Send + 'static>(
     let stop = Arc::<AtomicBool>::default();
     let stopped_by = Arc::clone(&stop);
     let run = move || {
-        let result = theirs.count_copy(|| work(&theirs, stopped_by));
+        let result = theirs.count_copy(|| work(&theirs, stopped_by)).flatten();
         let is_late = {
             let mut outcome = its.lock();
             let is_late = matches!(*outcome, Progress::GivenUp);
@@ -51,10 +51,32 @@ pub(crate) fn work_until<T: Send + 'static>(
     let _in_time = over.recv_deadline(deadline);
     let mut outcome = outcome.lock();
     match std::mem::replace(&mut *outcome, Progress::GivenUp) {
-        Progress::Over(result) => Ok(Some(result)),
+        Progress::Over(result) => result.map(Some),
         Progress::UnderWay | Progress::GivenUp => {
             stop.store(true, Ordering::Relaxed);
             Ok(None)
         }
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use super::*;
+    use crate::Engine;
+    use std::time::Duration;
+    use tierflow_device::{Choice, open};
+
+    #[test]
+    fn work_that_panics_is_an_error_and_ends() {
+        let engine = Engine::builder(&open(Choice::Host).unwrap()).host_cache(1 << 20);
+        let engine = engine.build().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let work = |_: &Shared, _| -> Result<()> { panic!("not today") };
+        let done = work_until(&engine.shared, deadline, work, |_| {});
+        let error = done.unwrap_err().to_string();
+        assert!(error.contains("not today"), "{error}");
+        assert!(!engine.shared.is_copying());
     }
 }

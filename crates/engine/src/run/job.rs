@@ -91,7 +91,7 @@ impl Help {
     pub(super) fn run(&self, shared: &Shared) {
         self.helpers.fetch_add(1, Ordering::Relaxed);
         for request in &self.requests {
-            let served = shared.count_copy(|| self.serve(&request));
+            let served = shared.count_copy(|| self.serve(&request)).flatten();
             if self.done.send((request, served)).is_err() {
                 return;
             }

@@ -93,7 +93,7 @@ pub(crate) use layouts::Layouts;
 pub(crate) use medium::{Medium, TierState};
 pub(crate) use opening::start as start_opening;
 pub(crate) use recorder::Recorder;
-pub(crate) use regions::{SourceRegions, TargetRegions};
+pub(crate) use regions::{At, SourceRegions, TargetRegions};
 pub(crate) use stage::{Stage, StageOptions};
 pub(crate) use together::AHEAD;
 pub(crate) use worker::{Crew, start as start_workers};

@@ -22,7 +22,7 @@ pub(crate) struct TargetRegions<'r, 'a> {
 }
 
 /// Bytes of a checkpoint, from an offset on, and memory for as many.
-pub(super) type At<L> = (u64, L);
+pub(crate) type At<L> = (u64, L);
 
 /// Bytes to read, and where they go: each part by its offset among them.
 pub(super) type Run<'r> = (ReadLoan, Vec<(usize, PartMut<'r>)>);
@@ -158,7 +158,7 @@ impl<'r, 'a> TargetRegions<'r, 'a> {
     }
 
     /// The bytes of the checkpoint that are wanted, if not all are.
-    pub(super) fn wanted(&self) -> Option<Vec<Range<u64>>> {
+    pub(crate) fn wanted(&self) -> Option<Vec<Range<u64>>> {
         if self.is_whole {
             return None;
         }

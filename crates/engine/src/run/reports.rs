@@ -3,7 +3,7 @@
 use super::context::TransferError;
 use super::core::Shared;
 use crate::Version;
-use crate::plan::{Event, Piece, Stored, TierId, TransferFailure, TransferId};
+use crate::plan::{Event, Piece, Stored, TierId, TransferId};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierflow_device::Access;
@@ -42,8 +42,14 @@ impl Shared {
         piece
     }
 
-    /// A worker reports how a transfer ended.
-    pub(super) fn carried(&self, id: TransferId, outcome: Result<Option<Stored>, TransferError>) {
+    /// A worker reports how a transfer ended. `has_damage`: the plan was told of damage that it met, which is counted, and has a name in
+    /// `Engine::damage` or the restore that fails.
+    pub(super) fn carried(
+        &self,
+        id: TransferId,
+        outcome: Result<Option<Stored>, TransferError>,
+        has_damage: bool,
+    ) {
         let mut core = self.lock();
         core.calls.ended = core.calls.carried.remove(&id);
         let mut warning = None;
@@ -53,9 +59,7 @@ impl Shared {
                 if let Some(error) = error.map(Arc::new) {
                     core.calls.last_failure = Some(Arc::clone(&error));
                     let is_due = core.calls.warned.is_none_or(|at| at.elapsed() > QUIET);
-                    // A source that is damaged is counted, and has a name in `Engine::damage` or the restore that fails.
-                    let is_target = matches!(why, TransferFailure::Destination);
-                    warning = (is_due && is_target).then_some(error);
+                    warning = (is_due && !has_damage).then_some(error);
                 }
                 Event::TransferFailed { id, why }
             }

@@ -90,7 +90,10 @@ fn carry_all(
     let begun = shared.now_ns();
     jobs.iter().for_each(|job| job.begin(begun));
     let is_down = direction == Direction::Down;
-    let (done, left) = shared.count_copy(|| together::carry(shared, context, jobs, is_down));
+    let carried = shared.count_copy(|| together::carry(shared, context, jobs, is_down));
+    // After a panic, each is to meet it for itself.
+    let all = |_| (Vec::new(), jobs.iter().map(|job| &**job).collect());
+    let (done, left) = carried.unwrap_or_else(all);
     let name = if is_down { "flush" } else { "prefetch" };
     for job in &done {
         let version = job.transfer.version;
@@ -193,6 +196,12 @@ fn carry(shared: &Shared, context: &mut TierContext, job: &Job, row: Option<Time
             }
         }
     });
+    let outcome = outcome.unwrap_or_else(|panic| {
+        Err(TransferError {
+            end: TransferFailure::Source,
+            error: Some(panic),
+        })
+    });
     let what = What {
         name: if outcome.is_ok() { name } else { "given up" },
         version: Some(*version),
@@ -207,8 +216,9 @@ fn carry(shared: &Shared, context: &mut TierContext, job: &Job, row: Option<Time
         let failed = matches!(&outcome, Err(failed) if failed.end == TransferFailure::Destination);
         kept.end(*version, failed);
     }
+    let has_damage = !context.damaged.is_empty();
     shared.tell_damage(context);
-    shared.carried(*id, outcome);
+    shared.carried(*id, outcome, has_damage);
     if arrived {
         shared.have_housekept(below);
     }

@@ -110,7 +110,8 @@ impl SlotCall<'_> {
             shared.pending.settle(&piece.place, Access::Read);
         }
         let (engine, version) = (&*self.engine, self.version);
-        let Some(bytes) = engine.fetch_until(deadline, self.ticket, version, size, grant)? else {
+        let parts = engine.fetch_until(deadline, self.ticket, version, size, grant, None)?;
+        let Some((_, bytes)) = parts.and_then(|mut parts| parts.pop()) else {
             return Ok(None);
         };
         let memory = shared.device.alloc(bytes.len())?;

@@ -30,6 +30,10 @@ pub(crate) struct Faulty {
     pub(crate) puts: AtomicU64,
     /// Parts of uploads.
     pub(crate) parts: Arc<AtomicU64>,
+    /// Uploads cannot be completed.
+    pub(crate) no_completions: AtomicBool,
+    /// Uploads that were aborted.
+    pub(crate) aborts: Arc<AtomicU64>,
     pub(crate) gets: AtomicU64,
     pub(crate) lists: AtomicU64,
     /// Twelve requests for bytes are answered together.
@@ -55,6 +59,8 @@ impl Default for Faulty {
             no_indexes: AtomicBool::new(false),
             puts: AtomicU64::new(0),
             parts: Arc::default(),
+            no_completions: AtomicBool::new(false),
+            aborts: Arc::default(),
             gets: AtomicU64::new(0),
             lists: AtomicU64::new(0),
             gets_meet: AtomicBool::new(false),
@@ -108,6 +114,8 @@ struct Upload {
     inner: Box<dyn MultipartUpload>,
     parts_left: u64,
     parts: Arc<AtomicU64>,
+    is_completed: bool,
+    aborts: Arc<AtomicU64>,
     path: Path,
     written: Arc<Mutex<Vec<Path>>>,
 }
@@ -124,7 +132,7 @@ impl MultipartUpload for Upload {
     }
 
     async fn complete(&mut self) -> Result<PutResult> {
-        if self.parts_left == 0 {
+        if self.parts_left == 0 || !self.is_completed {
             return Err(failure());
         }
         let put = self.inner.complete().await?;
@@ -133,6 +141,7 @@ impl MultipartUpload for Upload {
     }
 
     async fn abort(&mut self) -> Result<()> {
+        self.aborts.fetch_add(1, Relaxed);
         self.inner.abort().await
     }
 }
@@ -182,6 +191,8 @@ impl ObjectStore for Faulty {
             inner: self.inner.put_multipart_opts(path, options).await?,
             parts_left: self.fail_after.load(Relaxed),
             parts: Arc::clone(&self.parts),
+            is_completed: !self.no_completions.load(Relaxed),
+            aborts: Arc::clone(&self.aborts),
             path: path.clone(),
             written: Arc::clone(&self.written),
         }))

@@ -32,6 +32,22 @@ impl Ledger {
         })
     }
 
+    /// Keeps the plan from reading a version by itself: until the application asks for something, or, if its bytes are known to be
+    /// damaged, until a restore of it succeeds.
+    pub(crate) fn set_unreadable(&mut self, version: Version, is_damaged: bool) {
+        if !is_damaged {
+            self.failing.insert(version);
+        }
+        self.change_record(version, |record, _| record.unreadable = true);
+    }
+
+    /// Lets the plan read the versions again that failed without known damage.
+    pub(crate) fn retry_failing(&mut self) {
+        for version in std::mem::take(&mut self.failing) {
+            self.change_record(version, |record, _| record.unreadable = false);
+        }
+    }
+
     /// Returns true if `wants` names this version or one that builds upon it.
     pub(crate) fn is_wanted(&self, version: Version, wants: &dyn Fn(Version) -> bool) -> bool {
         let mut next = vec![version];

@@ -91,6 +91,7 @@ impl Ledger {
             latest_encoding,
             tick: _,
             commands: _,
+            failing,
             settled: _,
             counts: _,
             illegal: _,
@@ -98,6 +99,7 @@ impl Ledger {
         } = self;
         let awaited = windows.as_ref().map(|windows| &windows.awaited);
         (discarded, latest_encoding, order.direction(), awaited).hash(hasher);
+        failing.hash(hasher);
         contest.costs().hash(hasher);
         hints.fingerprint(hasher);
         for tier in tiers {

@@ -16,10 +16,11 @@ impl Plan {
         self.emit(Command::Refuse { ticket, refusal });
     }
 
-    /// The application acts, so a tier that failed gets another chance.
+    /// The application acts, so a tier that failed gets another chance, and so does a source that is not known to be damaged.
     pub(super) fn reopen(&mut self) {
-        let tiers = self.ledger_mut().tiers.iter_mut();
-        tiers.for_each(|tier| tier.closed = false);
+        let ledger = self.ledger_mut();
+        ledger.tiers.iter_mut().for_each(|tier| tier.closed = false);
+        ledger.retry_failing();
     }
 
     pub(super) fn checkpoint(

@@ -72,6 +72,8 @@ pub(crate) struct Machine {
     /// Versions hinted since hints were forgotten; of those, the ones that were there then, and not restored since.
     hinted: BTreeSet<Version>,
     unread: BTreeSet<Version>,
+    /// Versions of which some replica was reported as damaged.
+    pub(crate) damaged: BTreeSet<Version>,
     pub(crate) checks: bool,
     pub(crate) now: u64,
 }
@@ -111,6 +113,7 @@ impl Machine {
             hands,
             hinted: BTreeSet::new(),
             unread: BTreeSet::new(),
+            damaged: BTreeSet::new(),
             checks: true,
             now: 0,
         }
@@ -141,6 +144,7 @@ impl Machine {
         let bases = bases.iter().map(|(base, place)| (*base, place.tier));
         for (version, tier) in own.chain(bases).collect::<BTreeSet<_>>() {
             if (version + tier.0 as u64) % 2 == 1 {
+                self.damaged.insert(version);
                 self.tell(Event::Damaged { version, tier });
             }
         }

@@ -6,7 +6,7 @@ use crate::{Error, Exchange, ParityStore, Pieces, Rebuilt, Result, Set, Transpor
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use tierflow_store::Repository;
+use tierflow_store::{Error as StoreError, Repository, guarded};
 
 /// The time between two rounds in which no version was in all lists.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -77,20 +77,23 @@ impl Worker {
         error
     }
 
-    /// Protects pending versions until this rank ends, or an error.
+    /// Protects pending versions until this rank ends, or an error. A panic of the application's transport is one.
     pub(super) fn run(&self) {
-        while let Some(mine) = self.pending.next() {
-            match self.round(&mine) {
-                Ok(true) => {}
-                Ok(false) => break,
-                Err(error) => {
-                    self.pending.fail(self.leave(error));
-                    return;
+        let protect = || {
+            while let Some(mine) = self.pending.next() {
+                if !self.round(&mine)? {
+                    break;
                 }
             }
+            Ok(())
+        };
+        let ended = guarded("protecting versions", || Ok(protect()));
+        if let Err(error) = ended.unwrap_or_else(|panic| Err(panic.into())) {
+            self.pending.fail(error);
         }
         // Members that still wait for this rank's list get an error now.
-        let _sent = self.exchange().and_then(|exchange| exchange.leave());
+        let leave = || self.exchange().and_then(|exchange| exchange.leave());
+        let _sent = guarded("leaving its set", || Ok(leave()));
     }
 
     /// Protects a version in a round of the set. Returns false if this rank ends.
@@ -123,9 +126,14 @@ impl Worker {
     fn protect(&self, version: u64) -> Result<()> {
         // Until it is done, a removal of the version waits.
         let protecting = self.pending.protecting(version);
-        let piece = self.repository.own_piece(version);
-        let is_on_all = self.exchange()?.all_have(version, piece.is_ok())?;
-        if is_on_all && let Ok(piece) = piece {
+        let piece = match self.repository.own_piece(version) {
+            // The version was removed or given up since it was saved. A piece that is there and cannot be opened is an error of all
+            // members.
+            Err(StoreError::NoVersion { .. } | StoreError::GivenUp { .. }) => None,
+            piece => Some(piece?),
+        };
+        let is_on_all = self.exchange()?.all_have(version, piece.is_some())?;
+        if is_on_all && let Some(piece) = piece {
             self.store.remove_given_up();
             let pending = Arc::clone(&self.pending);
             // The closure is asked between two blocks.

@@ -7,7 +7,7 @@
 )]
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tierflow_device::{Choice, open};
@@ -42,6 +42,27 @@ impl Transport for OneThread {
     }
 }
 
+/// A transport that panics once it is told to.
+#[derive(Debug)]
+struct Panicking(Directory, Arc<AtomicBool>);
+
+impl Panicking {
+    fn check(&self) -> &Directory {
+        assert!(!self.1.load(Ordering::Relaxed), "no messages today");
+        &self.0
+    }
+}
+
+impl Transport for Panicking {
+    fn send(&self, to: u32, message: &[u8], patience: Duration) -> Result<()> {
+        self.check().send(to, message, patience)
+    }
+
+    fn receive(&self, from: u32, patience: Duration) -> Result<Vec<u8>> {
+        self.check().receive(from, patience)
+    }
+}
+
 pub(crate) struct Group {
     pub(crate) ranks: u32,
     pub(crate) home: tempfile::TempDir,
@@ -50,6 +71,8 @@ pub(crate) struct Group {
     pub(crate) hosts: Mutex<Vec<String>>,
     pub(crate) has_external: bool,
     pub(crate) is_driven: bool,
+    /// Concurrent transports panic.
+    pub(crate) panics: Arc<AtomicBool>,
     /// Engines are not built where versions are lost.
     pub(crate) refuses: bool,
     pub(crate) runs: AtomicU64,
@@ -69,6 +92,7 @@ impl Group {
             hosts: Mutex::new(hosts),
             has_external: false,
             is_driven: false,
+            panics: Arc::default(),
             refuses: false,
             runs: AtomicU64::new(1),
         }
@@ -96,7 +120,7 @@ impl Group {
         let directory = Directory::open(&self.home.path().join("shared"), run, rank).unwrap();
         let transport: Arc<dyn Transport> = match self.is_driven {
             true => Arc::new(OneThread(directory, std::thread::current().id())),
-            false => Arc::new(directory),
+            false => Arc::new(Panicking(directory, Arc::clone(&self.panics))),
         };
         let group = tierflow_engine::Group::new(rank, self.ranks, run)
             .patience(PATIENCE)

@@ -71,24 +71,27 @@ impl Directory {
         }
     }
 
-    /// Returns true if the lock is held.
+    /// Returns true if the lock is held. For an instant, the look itself is a lock: a writer that starts in it is refused.
     pub(crate) fn has_writer(&self) -> Result<bool> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let shared = FlockOperation::NonBlockingLockShared;
-        let file = match fs::openat(&*self.descriptor, LOCK, flags, Mode::empty()) {
-            // The directory is locked if there was no room for the file.
-            Err(Errno::NOENT) => fs::openat(&*self.descriptor, ".", FOLDER, Mode::empty())
-                .map_err(|source| self.failed_opening(".", source))?,
-            opened => opened.map_err(|source| self.failed_opening(LOCK, source))?,
-        };
-        match fs::flock(&file, shared) {
-            Ok(()) => {
-                let _closing_does_it_too = fs::flock(&file, FlockOperation::Unlock);
-                Ok(false)
+        let is_locked = |name, flags| {
+            let file = match fs::openat(&*self.descriptor, name, flags, Mode::empty()) {
+                Err(Errno::NOENT) => return Ok(false),
+                opened => opened.map_err(|source| self.failed_opening(name, source))?,
+            };
+            match fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+                Ok(()) => {
+                    let _closing_does_it_too = fs::flock(&file, FlockOperation::Unlock);
+                    Ok(false)
+                }
+                Err(Errno::WOULDBLOCK) => Ok(true),
+                // Not every file system can lock a directory.
+                Err(_) if name != LOCK => Ok(false),
+                Err(source) => Err(self.failed("looking at the lock of", LOCK, source)),
             }
-            Err(Errno::WOULDBLOCK) => Ok(true),
-            Err(source) => Err(self.failed("looking at the lock of", LOCK, source)),
-        }
+        };
+        // A writer that had no room for the file holds the directory alone; a start that failed may have made the file since.
+        Ok(is_locked(LOCK, flags)? || is_locked(".", FOLDER)?)
     }
 
     /// Checks that what is written here is found by its path, and by this process's lock: neither this directory nor one above

@@ -205,7 +205,8 @@ impl Repository {
 impl Collective for Repository {
     /// # Errors
     /// As for all [collectives](Collective::all_gather); [`Error::Argument`] where the directory is open for reading only;
-    /// [`Error::File`] and [`Error::Full`] if the rank's own notice cannot be written.
+    /// [`Error::File`] and [`Error::Full`] if the rank's own notice cannot be written; after `patience`, the error with which the notice
+    /// of a rank that did not come cannot be read.
     fn all_gather(&self, mine: &[u8], patience: Duration) -> Result<Vec<Vec<u8>>> {
         let (rank, ranks) = (self.options.rank, self.options.ranks);
         self.writer()?;
@@ -221,6 +222,7 @@ impl Collective for Repository {
         let begun = Instant::now();
         let [mut pause, longest] = PAUSES;
         let mut has_news = true;
+        let mut unreadable = BTreeMap::new();
         loop {
             if has_news {
                 directory.replace(NOTICE, &meeting.own.encode())?;
@@ -228,9 +230,13 @@ impl Collective for Repository {
             }
             has_news = false;
             for other in (0..ranks).filter(|other| *other != rank) {
-                // A notice that cannot be read now may be readable at the next look.
-                if let Ok(Some(notice)) = self.notice(other) {
-                    has_news |= meeting.hear(other as usize, notice);
+                match self.notice(other) {
+                    Ok(notice) => {
+                        unreadable.remove(&other);
+                        has_news |= notice.is_some_and(|new| meeting.hear(other as usize, new));
+                    }
+                    // The notice may be readable at the next look.
+                    Err(error) => drop(unreadable.insert(other, error)),
                 }
             }
             if let Some(given) = meeting.agreed() {
@@ -239,7 +245,8 @@ impl Collective for Repository {
             }
             if begun.elapsed() >= patience {
                 let ranks = meeting.absent();
-                return Err(Error::Absent { ranks, patience });
+                let why = ranks.iter().find_map(|rank| unreadable.remove(rank));
+                return Err(why.unwrap_or(Error::Absent { ranks, patience }));
             }
             if !has_news {
                 std::thread::sleep(pause);

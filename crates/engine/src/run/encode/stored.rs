@@ -125,13 +125,6 @@ pub(super) fn read(
 }
 
 fn decoded(stored: Vec<Bytes>, size: u64) -> Result<Vec<u8>> {
-    if let [one] = stored.as_slice()
-        && is_compressed(&stored)
-        && tierflow_codec::decoded_len(one.as_ref())? != size
-    {
-        let what = "it is another length than the version's";
-        return Err(tierflow_codec::Error::Corrupt { what }.into());
-    }
     let mut whole = vec![0; usize::try_from(size).unwrap_or(usize::MAX)];
     decode(stored, &mut whole)?;
     Ok(whole)
