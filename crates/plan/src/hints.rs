@@ -15,8 +15,8 @@ struct ExpectedRead {
     next: Option<u64>,
 }
 
-/// The restore order. A version may be named several times, and before it is written. Sequence numbers are never used
-/// again.
+/// The restore order. A version may be named several times, and before it is written. The sequence number
+/// of a reading that is forgotten may be given to a later one.
 #[derive(Debug, Default)]
 pub(crate) struct Hints {
     /// Sequence number of the front of the queue.
