@@ -138,7 +138,7 @@ pub fn index(rows: &[Row]) -> Result<String> {
             "theirs, rebuilt here",
             "ours",
             "verdict",
-            "rows of",
+            "report",
         ];
         text += &markdown(&header, claims);
     }
@@ -318,7 +318,7 @@ fn of_lines(lines: &[TableLine], rows: &[Row]) -> Result<String> {
         Ok([what.clone(), figure, origin])
     };
     let lines = lines.iter().map(line).collect::<Result<Vec<_>>>()?;
-    Ok(markdown(&["", "figure", "rows of"], lines) + "\n")
+    Ok(markdown(&["", "figure", "report"], lines) + "\n")
 }
 
 #[cfg(test)]

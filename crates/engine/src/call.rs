@@ -152,8 +152,8 @@ impl<'a> Call<'a> {
     }
 
     /// Stops waiting for room or for bytes when `interrupt` returns true, with [`Error::Interrupted`]. The engine calls
-    /// it every 50 ms; it may look after signals, say. The call keeps its place in the queue meanwhile. A copy that has
-    /// begun still has the whole time.
+    /// it every 50 ms; it may look after signals, say. The call keeps its place in the queue as long as it returns false. A copy
+    /// that has begun is not interrupted: it ends as it does without `interrupt`.
     ///
     /// ```
     /// # fn main() -> tierflow_engine::Result<()> {

@@ -99,7 +99,8 @@ impl<'a> Deadline<'a> {
         look.map_or(end, |look| Some(end.map_or(look, |end| end.min(look))))
     }
 
-    /// Returns true if a wait goes on that has come to its [next look](Self::next_look).
+    /// Returns true if a wait goes on beyond its [next look](Self::next_look): the end is still ahead, and the interrupt returned
+    /// false. Without an interrupt the next look is the end.
     pub(crate) fn goes_on(self) -> bool {
         let Some(Interrupt(is_interrupted)) = self.interrupt else {
             return false;

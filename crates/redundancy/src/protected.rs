@@ -51,7 +51,7 @@ pub struct Membership {
 pub struct Protected {
     repository: Arc<Repository>,
     store: Arc<ParityStore>,
-    /// The number of the start in which this run protects its versions.
+    /// The number of this start of the group, higher than all earlier ones: the manifests of what this run protects carry it.
     start: u64,
     pending: Arc<PendingVersions>,
     set: Set,
@@ -131,7 +131,7 @@ impl Protected {
         worker.set = set.clone();
         worker.protect_rest(&given_up, elsewhere)?;
         let gone = gone(&lost, member.rank, member.patience, collective)?;
-        // Versions from before are protected in one start, and this run's in the next, as it may give up the former.
+        // Versions from before are protected under one number, and this run's under the next, as it may give up the former.
         let own_start = start.saturating_add(1);
         worker.start = own_start;
         let pending = Arc::clone(&worker.pending);

@@ -1,24 +1,25 @@
-//! The tables of `docs/src/way.md`: each file is there, and defines what its row names.
+//! The tables of the book's way and decisions: each file is there, and defines what its row names.
 
 use super::files::File;
 
-const PAGE: &str = "docs/src/way.md";
+const PAGES: [&str; 2] = ["docs/src/way.md", "docs/src/decisions.md"];
 
 /// Returns a line for each link of a row that leads nowhere, and for each name that none of the row's files defines.
 pub(super) fn complaints(files: &[File]) -> Vec<String> {
     let text_of = |path: &str| files.iter().find(|file| file.path == path);
-    let page = text_of(PAGE).map_or("", |page| &page.text);
-    let rows = page.lines().filter(|line| line.starts_with("| "));
-    let complaints = rows.flat_map(|row| {
+    let pages = PAGES.iter().filter_map(|page| text_of(page));
+    let rows = pages.flat_map(|File { path, text }| text.lines().map(move |row| (path, row)));
+    let rows = rows.filter(|(_, row)| row.starts_with("| "));
+    let complaints = rows.flat_map(|(page, row)| {
         let (paths, names) = links_and_names(row);
         let missing = paths.iter().filter(|path| text_of(path).is_none());
-        let missing = missing.map(|path| format!("{PAGE}: {path} is missing"));
+        let missing = missing.map(|path| format!("{page}: {path} is missing"));
         let linked = || paths.iter().filter_map(|path| text_of(path));
         let unknown = names.iter().filter(|name| {
             let is_defined = |file: &File| is_defined(&file.text, name);
             !paths.is_empty() && !linked().any(is_defined)
         });
-        let unknown = unknown.map(|name| format!("{PAGE}: {name} is in none of {paths:?}"));
+        let unknown = unknown.map(|name| format!("{page}: {name} is in none of {paths:?}"));
         missing.chain(unknown).collect::<Vec<_>>()
     });
     complaints.collect()
@@ -41,7 +42,8 @@ fn links_and_names(row: &str) -> (Vec<String>, Vec<&str>) {
 }
 
 fn is_defined(text: &str, name: &str) -> bool {
-    ["fn", "struct", "enum", "trait"].iter().any(|kind| {
+    let kinds = ["fn", "struct", "enum", "trait", "const"];
+    kinds.iter().any(|kind| {
         let follows = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_');
         let definition = format!("{kind} {name}");
         text.split(&definition).skip(1).any(follows)
@@ -59,9 +61,10 @@ mod tests {
             text: text.into(),
         };
         let row = "| 1 | [`a.rs`](../../crates/a.rs) | `write` writes by `tierflow-device`, `Gone` too: [`b.rs`](../../crates/b.rs) |\n";
-        let files = [file(PAGE, row), file("crates/a.rs", "pub fn write<T>() {}")];
+        let [way, decisions] = PAGES.map(|page| file(page, row));
+        let files = [way, decisions, file("crates/a.rs", "pub fn write<T>() {}")];
         let complaints = complaints(&files);
-        assert_eq!(complaints.len(), 2, "{complaints:?}");
-        assert!(complaints[0].contains("b.rs is missing") && complaints[1].contains("Gone"));
+        assert_eq!(complaints.len(), 4, "{complaints:?}");
+        assert!(complaints[0].contains("b.rs is missing") && complaints[3].contains("s.md: Gone"));
     }
 }

@@ -354,8 +354,10 @@ impl HistoryOptions {
     }
 }
 
-/// Finds out from which versions all ranks can go on, and gives up newer ones. Until a rank begins to write its first version,
-/// they are only passed over, and a later start of the group may still find them; then they are given up for good. Every rank of the group calls this, and none returns before all have met.
+/// Finds out from which versions all ranks can go on, and gives up newer ones by `give_up`. As
+/// [`Repository::truncate`](tierflow_store::Repository::truncate) does it, a rank's newer versions stay on its disk until it begins to
+/// write its first version: a later start of the group may still find them. Then they are refused for good. Every rank of the group
+/// calls this, and none returns before all have met.
 fn agree(
     collective: &dyn Collective,
     own: GroupInventory,

@@ -14,8 +14,9 @@ enum Progress<T> {
     GivenUp,
 }
 
-/// Does `work` in a thread of its own and waits for what comes of it, until `deadline`. `None` then: the flag of the work is set,
-/// and as soon as it is over, `too_late` hears of it. The engine waits for the thread when it is dropped.
+/// Does `work` in a thread of its own and returns its result if it is over before `deadline`. Else this returns `None` and sets the
+/// flag that `work` was given, which asks it to stop; the thread calls `too_late` once `work` is over. The engine waits for the thread
+/// when it is dropped.
 ///
 /// # Errors
 /// The errors of the work, a panic of which is one; [`Error::Thread`] if there can be no thread.

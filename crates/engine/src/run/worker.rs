@@ -17,7 +17,7 @@ use tierflow_sync::model::{Builder, JoinHandle, Ordering, Receiver};
 /// Ends of transfers that the plan hears of at a time, while other calls wait.
 const REPORTED: usize = 16;
 
-/// The jobs of one way, and the contexts of the workers that share them.
+/// The queue of one link, which leads out of a tier in one direction, and the contexts of the workers that share it.
 pub(crate) struct Crew {
     pub(crate) direction: Direction,
     pub(crate) tier: usize,

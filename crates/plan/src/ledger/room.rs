@@ -1,4 +1,5 @@
-//! Room on a tier: the replicas that are given up for it.
+//! Room on a tier: the replicas that are given up for it. A replica *belongs* on the tier that the [outlook](super::Outlook)
+//! names for its bytes.
 //!
 //! | | given up, in this order |
 //! |---|---|
@@ -7,7 +8,7 @@
 //! | 3 | replicas that a lower tier has too, latest use first: for a checkpoint; for a prefetch, if they are used later than the new bytes |
 //!
 //! A replica that is being copied, read or written is never given up: only one that is *clean*, idle with a sound replica of its
-//! bytes on a lower tier, or *superseded*, idle with one on a faster tier. While there are too few of these, a checkpoint waits.
+//! bytes on a lower tier, or *superseded*, idle with one on a faster tier, as `sets_of` of `membership.rs` decides. While there are too few of these, a checkpoint waits.
 
 use super::Ledger;
 use super::Outlook;
@@ -61,8 +62,8 @@ impl RoomBytes {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeepReason {
     Nothing,
-    /// Keeps replicas that belong on a tier between and are not there yet: they are about to be moved there, and would
-    /// have to be fetched again.
+    /// Keeps replicas that belong on a lower tier and are neither there nor between: they are about to be moved down, and would
+    /// have to be fetched again from below.
     Sinking,
     /// Keeps replicas that a faster tier has too: that tier may be about to give them up.
     Superseded,

@@ -1,10 +1,10 @@
 //! The choice of the next transfers. A link leads into one tier from above, or out of one tier upwards; each link has a
-//! depth of its own.
+//! depth of its own. An extent *belongs* on its target: the tier that the [outlook](crate::ledger::Outlook) names for it.
 //!
 //! | link | carries |
 //! |---|---|
 //! | into an eager tier | extents that are not there yet: into the lowest the latest used first, unless it keeps versions under their names or a call waits for it; else in the order of writing |
-//! | into another tier but the lowest | the soonest used extents that belong there, or belong lower and are nowhere lower, if there is room; then the latest used that belong higher, if the tier above will overflow or a checkpoint waits |
+//! | into another tier but the lowest | as far as there is room, first the soonest used extents of the tier above that belong there; then the soonest used that belong there or lower and have no lower copy; then, if the tier above will overflow or a checkpoint waits, the latest used without a lower copy |
 //! | into the lowest tier | the latest used extents that are not there, if they belong there, the history will not fit above, room is short, or kept versions pile up and the tier idles |
 //! | out of a tier, upwards | the soonest used extents that belong higher, to their target, or as near to it as there is room; while the application writes, only those that it named |
 

@@ -26,8 +26,8 @@ enum Arrival {
 }
 
 impl Arrival {
-    /// Refuses to let a piece take the place of another one of a whole version, unless it may. Sequences of one epoch say nothing: a
-    /// list that lagged may have given two runs the same epoch.
+    /// Refuses to let a piece take the place of another one of a whole version, unless it is a copy of a newer epoch. Of two pieces of
+    /// one epoch, the sequences do not say which is newer: a list that lagged may have given two runs the same epoch.
     fn may_replace(self, version: u64, there: &Identity, identity: &Identity) -> Result<()> {
         let is_newer = identity.is_newer_than(there) && identity.epoch != there.epoch;
         match self {

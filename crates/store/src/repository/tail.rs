@@ -1,8 +1,8 @@
 //! The bytes behind the last whole record of a segment that was not closed: a batch that was never ended, and so never
 //! reported as saved, or one that was damaged since.
 //!
-//! Each batch ends with the list of its records. So a record that is not whole before a whole list is damaged, and what is
-//! left to tell is whether a list that is not whole was never written or is damaged.
+//! Each batch ends with the list of its records. So a record before a sound list was written, and is damaged if it does not
+//! match. Where the list itself is not sound, this file decides: the list was never written in full, or it is damaged.
 
 use super::batch::batch_index;
 use super::damage::DamagedRange;
