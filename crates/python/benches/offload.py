@@ -86,7 +86,7 @@ def measured(model: Any, tokens: Any, saving: Any, count: int) -> tuple[float, f
     """Milliseconds of a step (median of the last `count`), and GiB at most."""
     times = []
     # An offload plans by the first ones.
-    warm = 5 if isinstance(saving, tierflow.torch.offload) else 3
+    warm = 18 if isinstance(saving, tierflow.torch.offload) else 3
     for step in range(count + warm):
         if step == warm:
             torch.cuda.reset_peak_memory_stats()
