@@ -99,7 +99,7 @@ def by_dcp(start: Start) -> None:
 
     meeting = f"file://{start.home}/meeting-{start.number}"
     dist.init_process_group(
-        "gloo", init_method=meeting, rank=start.rank, world_size=start.ranks, timeout=timedelta(seconds=100)
+        "gloo", init_method=meeting, rank=start.rank, world_size=start.ranks, timeout=timedelta(hours=1)
     )
     savers = dist.new_group(backend="gloo")
     torch.manual_seed(0)
