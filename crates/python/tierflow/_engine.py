@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from importlib import import_module
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import Any, SupportsIndex
 
 from . import _tierflow
 from ._attempts import log
@@ -32,11 +32,10 @@ class Versions:
 
     __slots__ = ()
 
-    if TYPE_CHECKING:
-        load: Any
-
-        def versions(self) -> list[int]: ...
-        def latest(self, before: SupportsIndex | None = None) -> int | None: ...
+    # Of the classes that have these.
+    versions: Callable[[], list[int]]
+    latest: Callable[..., int | None]
+    load: Callable[..., Any]
 
     def load_latest(
         self, into: Any = None, *, before: SupportsIndex | None = None, **options: Any
