@@ -1,6 +1,10 @@
 """Checkpoints of a training on a GPU, by `torch.distributed.checkpoint`: what they block, and what they slow down.
 
-python checkpoints.py --directory /dev/shm        # 13 GB of state
+python checkpoints.py --directory /dev/shm        # 13 GB of state, saved each tenth step of 100
+python checkpoints.py --seconds 240               # all rows within so many seconds
+
+Every step ends with `torch.cuda.synchronize()`, and its time is that from the end of the step before to its own, so that nothing that a save does
+hides between two measurements. "plain" is the median of steps without saves, measured before each row and after it.
 """
 
 import argparse
@@ -21,6 +25,8 @@ from torch.distributed import checkpoint as dcp
 from torch.distributed.checkpoint.staging import DefaultStager
 
 import tierflow
+
+STEPS = 100
 
 warnings.filterwarnings("ignore", message="torch.distributed is")
 
@@ -52,44 +58,59 @@ def timed(call: Callable[[], Any]) -> float:
     return 1e3 * (time.perf_counter() - begun)
 
 
+def steps_of(training: Training, count: int, save: Callable[[int], None], end: float) -> list[float]:
+    """Milliseconds from the end of each step to that of the next, for so many steps or until `end`."""
+    torch.cuda.synchronize()
+    times, before = [], time.perf_counter()
+    for step in range(count):
+        save(step)
+        training.step()
+        torch.cuda.synchronize()
+        now = time.perf_counter()
+        times.append(1e3 * (now - before))
+        before = now
+        if now > end:
+            break
+    return times
+
+
 def report(
-    name: str, training: Training, save: Callable[[], Any], wait: Callable[[Any], None], every: list[int]
+    name: str,
+    training: Training,
+    save: Callable[[], Any],
+    wait: Callable[[Any], None],
+    every: int,
+    end: float,
+    warm: int,
 ) -> None:
-    """`save` returns what `wait` waits for."""
-    plain = statistics.median(timed(training.step) for _ in range(6))
-    begun = time.perf_counter()
-    first = save()
-    blocked = [1e3 * (time.perf_counter() - begun)]
-    wait(first)
-    whole = 1e3 * (time.perf_counter() - begun)
-    print(f"{name}: step {plain:.1f} ms; the first save blocks {blocked[0]:.0f} ms of {whole:.0f}", flush=True)
-    if every:
-        # Memory becomes fast in the background, once it is used: that of this one, and that of the next.
-        for _ in range(3):
-            wait(save())
-            time.sleep(8)
-    for interval in every:
-        before, blocked, after, last = None, [], [], None
-        begun = time.perf_counter()
-        steps = 4 * interval
-        for step in range(steps):
-            if step % interval == 0:
-                if last is not None:
-                    wait(last)
-                torch.cuda.synchronize()
-                before = time.perf_counter()
-                last = save()
-                blocked.append(1e3 * (time.perf_counter() - before))
-                after.append(timed(training.step))
-            else:
-                timed(training.step)
-        whole = 1e3 * (time.perf_counter() - begun)
+    """Prints a row of the table. `save` returns what `wait` waits for; `warm` saves come first, as memory becomes fast in the background,
+    once it is used."""
+    last: Any = None
+    blocked: list[float] = []
+
+    def each(step: int) -> None:
+        nonlocal last
+        if step % every == 0:
+            begun = time.perf_counter()
+            if last is not None:
+                wait(last)
+            last = save()
+            blocked.append(1e3 * (time.perf_counter() - begun))
+
+    for _ in range(warm):
+        wait(save())
+        time.sleep(3)
+    # A row takes a third of its time for steps without saves at most.
+    before = steps_of(training, 20, lambda _: None, end)
+    times = steps_of(training, STEPS, each, end)
+    if last is not None:
         wait(last)
-        print(
-            f"    every {interval}: blocks {statistics.median(blocked):.1f} ms, the steps after take {', '.join(f'{one:.1f}' for one in after)} ms, "
-            f"{steps} steps take {100 * (whole / (steps * plain) - 1):+.1f}%",
-            flush=True,
-        )
+    plain = statistics.median(before + steps_of(training, 20, lambda _: None, time.perf_counter() + 10))
+    wall = 100 * (sum(times) / (len(times) * plain) - 1)
+    print(
+        f"{name:<36} {plain:>8.1f} {len(times):>6} {len(blocked):>6} {statistics.median(blocked):>9.1f} {wall:>+8.1f} {max(times) / plain:>7.2f}",
+        flush=True,
+    )
 
 
 def copied(training: Training, tensors: list[torch.Tensor]) -> None:
@@ -121,7 +142,9 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=2048)
     parser.add_argument("--depth", type=int, default=16)
     parser.add_argument("--length", type=int, default=8192)
-    parser.add_argument("--only", nargs="*", default=["tierflow", "torch.save", "async", "pinned"])
+    parser.add_argument("--every", type=int, default=10, help="steps between two saves")
+    parser.add_argument("--seconds", type=float, default=900, help="what all rows take at most")
+    parser.add_argument("--only", nargs="*", default=["tierflow", "kept", "torch.save", "dcp.save", "async", "pinned"])
     options = parser.parse_args()
     training = Training(options.width, options.depth, options.length)
     for _ in range(3):
@@ -147,65 +170,88 @@ def main() -> None:
             shutil.rmtree(here, ignore_errors=True)
             gc.collect()
 
-    if "tierflow" in options.only:
-        room = size + (64 << 20)
-        for how, tiers, kept in (
-            ("in host memory", {"host_cache": 2 * room}, False),
-            ("on the GPU first", {"device_cache": room, "host_cache": 2 * room}, False),
-            ("on the GPU first, eager", {"device_cache": room, "host_cache": 2 * room, "flush": "eager"}, False),
-            ("kept", {"device_cache": room, "host_cache": 2 * room}, True),
-        ):
-            with directory() as path:
-                lasting = {"external": path, "retention": 1} if kept else {"after_restore": "discard"}
-                with tierflow.Engine(device="cuda", **tiers, **lasting) as engine:
-                    writer = tierflow.torch.StorageWriter(engine)
+    rows = len(options.only) + ("tierflow" in options.only)
+    began, begun_rows = time.perf_counter(), 0
 
-                    def save(writer: Any = writer) -> Any:
-                        return dcp.async_save(training.state(), storage_writer=writer)
+    def end() -> float:
+        """When the row that begins now has to end: rows that come later have their share of what is left."""
+        nonlocal begun_rows
+        begun_rows += 1
+        now = time.perf_counter()
+        return now + max(0.0, began + options.seconds - now) / (rows - begun_rows + 1)
 
-                    # In memory alone the last one stays until the next one is whole.
-                    older: list[int] = []
-
-                    def wait(
-                        response: Any, engine: Any = engine, writer: Any = writer, kept: bool = kept, older: Any = older
-                    ) -> None:
-                        response.upload_completion.result()
-                        if not kept:
-                            for version in older:
-                                engine.discard(version)
-                            older[:] = [writer.version]
-
-                    report(f"tierflow, {how}", training, save, wait, [1, 10] if how == "in host memory" else [10])
-                    if kept:
-                        print(f"    on the disk after {timed(engine.wait):.0f} ms more", flush=True)
-                        expected = {name: tensor.clone() for name, tensor in training.model.state_dict().items()}
-                        wait(save())
-                        training.step()
-                        state = training.state()
-                        begun = time.perf_counter()
-                        dcp.load(state, storage_reader=tierflow.torch.StorageReader(engine))
-                        torch.cuda.synchronize()
-                        print(f"    loaded in {time.perf_counter() - begun:.2f} s", flush=True)
-                        assert all(torch.equal(state["model"][name], tensor) for name, tensor in expected.items())
-                        del state, expected
-                    writer.close()
-    if "torch.save" in options.only:
+    print(f"{'':<36} {'plain ms':>8} {'steps':>6} {'saves':>6} {'blocks ms':>9} {'wall %':>8} {'worst x':>7}")
+    room = size + (64 << 20)
+    for how, only, tiers in (
+        ("tierflow, on the GPU first", "tierflow", {"device_cache": room, "host_cache": 2 * room}),
+        ("tierflow, in host memory", "tierflow", {"host_cache": 2 * room}),
+        ("tierflow, on the GPU first, kept", "kept", {"device_cache": room, "host_cache": 2 * room}),
+    ):
+        if only not in options.only:
+            continue
+        kept = only == "kept"
         with directory() as path:
-            print(f"torch.save: {timed(lambda: torch.save(training.state(), path / 'state')):.0f} ms", flush=True)
-    for name, stager in (("async", None), ("pinned", DefaultStager)):
-        if name in options.only:
-            with directory() as path:
-                stages = stager() if stager else None
+            lasting = {"external": path, "retention": 1} if kept else {"after_restore": "discard"}
+            with tierflow.Engine(device="cuda", **tiers, **lasting) as engine:
+                writer = tierflow.torch.StorageWriter(engine)
 
-                def save(path: Path = path, stages: Any = stages) -> Any:
-                    return dcp.async_save(training.state(), checkpoint_id=path / "state", async_stager=stages)
+                def save(writer: Any = writer) -> Any:
+                    return dcp.async_save(training.state(), storage_writer=writer)
+
+                # In memory alone the last one stays until the next one is whole.
+                older: list[int] = []
+
+                def wait(
+                    response: Any, engine: Any = engine, writer: Any = writer, kept: bool = kept, older: Any = older
+                ) -> None:
+                    response.upload_completion.result()
+                    if not kept:
+                        for version in older:
+                            engine.discard(version)
+                        older[:] = [writer.version]
+
+                report(how, training, save, wait, options.every, end(), warm=3)
+                if kept:
+                    expected = {name: tensor.clone() for name, tensor in training.model.state_dict().items()}
+                    wait(save())
+                    training.step()
+                    state = training.state()
+                    begun = time.perf_counter()
+                    dcp.load(state, storage_reader=tierflow.torch.StorageReader(engine))
+                    torch.cuda.synchronize()
+                    print(f"    loaded in {time.perf_counter() - begun:.2f} s", flush=True)
+                    assert all(torch.equal(state["model"][name], tensor) for name, tensor in expected.items())
+                    del state, expected
+                writer.close()
+    stager = DefaultStager() if "pinned" in options.only else None
+    for name, only, call in (
+        ("torch.save", "torch.save", lambda path: torch.save(training.state(), path / "state")),
+        ("dcp.save", "dcp.save", lambda path: dcp.save(training.state(), checkpoint_id=path / "state")),
+        ("dcp.async_save", "async", lambda path: dcp.async_save(training.state(), checkpoint_id=path / "state")),
+        (
+            "dcp.async_save, DefaultStager",
+            "pinned",
+            lambda path: dcp.async_save(training.state(), checkpoint_id=path / "state", async_stager=stager),
+        ),
+    ):
+        if only in options.only:
+            with directory() as path:
+
+                def save(path: Path = path, call: Any = call) -> Any:
+                    return call(path)
 
                 def wait(response: Any) -> None:
-                    getattr(response, "upload_completion", response).result()
+                    ended = getattr(response, "upload_completion", response)
+                    if hasattr(ended, "result"):
+                        ended.result()
 
-                report(f"dcp.async_save, {name}", training, save, wait, [10] if stages else [])
-                if stages:
-                    stages.close()
+                try:
+                    report(name, training, save, wait, options.every, end(), warm=int(only == "pinned"))
+                # The stager of some versions of PyTorch fails at the second save; the other rows stand. DCP's errors are BaseExceptions.
+                except (Exception, dcp.api.CheckpointException) as error:
+                    print(f"{name:<36} fails: {type(error).__name__}: {str(error)[:200]}", flush=True)
+    if stager is not None:
+        stager.close()
 
 
 if __name__ == "__main__":

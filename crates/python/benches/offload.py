@@ -2,6 +2,7 @@
 
 python offload.py                       # 1.1 B parameters, sequences of 2 k, 8 k and 32 k
 python offload.py --lengths 8192 --disk /tmp
+python offload.py --few --lengths 2048 8192 --seconds 300    # as many rows as there is time for
 """
 
 import argparse
@@ -86,7 +87,7 @@ def measured(model: Any, tokens: Any, saving: Any, count: int) -> tuple[float, f
     """Milliseconds of a step (median of the last `count`), and GiB at most."""
     times = []
     # An offload plans by the first ones.
-    warm = 5 if isinstance(saving, tierflow.torch.offload) else 3
+    warm = 18 if isinstance(saving, tierflow.torch.offload) else 3
     for step in range(count + warm):
         if step == warm:
             torch.cuda.reset_peak_memory_stats()
@@ -141,7 +142,9 @@ def main() -> None:
     parser.add_argument("--few", action="store_true", help="the rows that matter most")
     parser.add_argument("--disk", help="a directory for what a host cache of a quarter does not hold")
     parser.add_argument("--equal", type=int, default=0, metavar="STEPS", help="compare gradients for so many steps")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="no row begins after so many")
     options = parser.parse_args()
+    begun = time.perf_counter()
 
     if options.equal:
         equal(options.equal)
@@ -155,11 +158,15 @@ def main() -> None:
         engine.produce(0, options.pinned << 30, "uint8").give_up()
         time.sleep(options.pinned / 2)
     first = 0
+    # Of each length, the row without offload.
+    plain: dict[int, tuple[float, float]] = {}
 
     def row(
         name: str, saving: Any = None, recomputed: int = 0, count: int = options.steps, cheap: bool = False
     ) -> tuple[float, float]:
         nonlocal first
+        if time.perf_counter() - begun > options.seconds:
+            return 0.0, 0.0
         model.recomputed = recomputed
         for block in model.blocks:
             block.cheap = cheap
@@ -173,7 +180,9 @@ def main() -> None:
             name += f"  {saving!r}, bus {saving.bus.out / 1e9:.1f} and {saving.bus.back / 1e9:.1f} GB/s"
         gc.collect()
         torch.cuda.empty_cache()
-        print(f"{length:>6}  {time_:>7.1f} ms  {peak:>6.2f} GiB  {name}", flush=True)
+        plain.setdefault(length, (time_, peak))
+        slower, smaller = (100 * (one / of - 1) for one, of in zip((time_, peak), plain[length], strict=True))
+        print(f"{length:>6} {time_:>7.1f} ms {slower:>+6.1f}% {peak:>6.2f} GiB {smaller:>+6.1f}%  {name}", flush=True)
         return time_, peak
 
     def offload(budget: Any = None) -> Any:
@@ -181,22 +190,22 @@ def main() -> None:
 
     for length in options.lengths:
         tokens = torch.randint(32000, (max(1, 8192 // length), length), device="cuda")
-        _, plain = row("nothing")
+        _, peak = row("nothing")
         row("all recomputed", recomputed=options.depth)
         row("offload", saving := offload())
-        saved = saving.plan.saved
+        saved = saving.plan.saved if saving.plan else 0
         if not options.few:
-            row("offload, 30% less at the peak", offload(int(saved - 0.3 * plain * GIB)))
+            row("offload, 30% less at the peak", offload(int(saved - 0.3 * peak * GIB)))
         if not options.few:
             row("half recomputed", recomputed=options.depth // 2)
         row("gates recomputed", cheap=True)
         row("gates recomputed, offload", offload(), cheap=True)
+        row("nothing, again")
         if not options.few:
-            row("nothing, again")
             row("all recomputed, offload of all that is left", offload(0), recomputed=options.depth)
         if options.slow:
             row("save_on_cpu", torch.autograd.graph.save_on_cpu(pin_memory=True), count=1)
-        if options.disk:
+        if options.disk and saving.plan:
             leaving = saving.plan.leaving
             with tierflow.Engine(device="cuda", host_cache=leaving // 4, scratch=options.disk) as small:
                 row("a quarter in memory, the rest on disk", tierflow.torch.offload(small, saved - leaving), count=3)

@@ -37,11 +37,19 @@ from trainings import FRAMEWORKS, RANKS, STEPS, Start
 
 KILLS = 10
 STORAGES = ("directory", "s3")
-# A start that takes longer hangs.
+# A start hangs that takes longer, in seconds in which no task of the machine waits for a core: on a busy one, a start may take minutes.
 PATIENCE = 150.0
 SERVER = Path(__file__).resolve().parents[3] / "testing/campaigns/children/s3.py"
 # As in prctl(2).
 _PR_SET_PDEATHSIG = 1
+
+
+def stalled() -> float:
+    """Seconds in which a task of the machine waited for a core, as far as the kernel counts them."""
+    try:
+        return int(Path("/proc/pressure/cpu").read_text().split("total=")[1].split()[0]) / 1e6
+    except (OSError, IndexError):
+        return 0.0
 
 
 class Server:
@@ -162,8 +170,8 @@ class History:
 
     def wait(self, running: list[Rank], steps: int) -> bool:
         """Waits for so many steps of rank 0, or until all have ended. Returns false if the start hangs."""
-        end = time.monotonic() + PATIENCE
-        while time.monotonic() < end:
+        begun = time.monotonic() - stalled()
+        while time.monotonic() - stalled() - begun < PATIENCE:
             for rank in running:
                 rank.read()
             ended = all(rank.status is not None for rank in running)
@@ -339,8 +347,13 @@ def main() -> int:
         environment |= {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
         given = json.dumps([*batch, each, left])
         command = [sys.executable, "-W", "ignore", __file__, given.replace("Infinity", "1e9")]
-        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
-        told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        told = []
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as done:
+            assert done.stdout is not None
+            for line in done.stdout:
+                if line.startswith("{"):
+                    told.append(json.loads(line))
+                    print(line, end="", flush=True)
         if done.returncode:
             place = f"{batch[0]}, worker"
             told.append({"place": place, "seed": 0, "counts": {}, "findings": [f"ended by {done.returncode}"]})

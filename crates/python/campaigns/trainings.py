@@ -99,7 +99,7 @@ def by_dcp(start: Start) -> None:
 
     meeting = f"file://{start.home}/meeting-{start.number}"
     dist.init_process_group(
-        "gloo", init_method=meeting, rank=start.rank, world_size=start.ranks, timeout=timedelta(seconds=100)
+        "gloo", init_method=meeting, rank=start.rank, world_size=start.ranks, timeout=timedelta(hours=1)
     )
     savers = dist.new_group(backend="gloo")
     torch.manual_seed(0)
@@ -244,7 +244,9 @@ def by_transformers(start: Start) -> None:
 
 def by_jax(start: Start) -> None:
     """Weights with rows on several devices of the process."""
-    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={start.ranks}"
+    # Programs that run for so few steps are compiled fast.
+    flags = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+    os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count={start.ranks}"
     import jax
     import jax.numpy as jnp
     import numpy as np
@@ -260,11 +262,12 @@ def by_jax(start: Start) -> None:
         weights = jax.tree.map(lambda w, m: w - 0.1 * m, state["weights"], momentum)
         return {"weights": weights, "momentum": momentum, "key": key}
 
-    weights = [
-        jax.device_put(0.1 * jax.random.normal(jax.random.key(i), s), rows)
-        for i, s in enumerate([(64, 256), (256, 64)])
-    ]
-    state = {"weights": weights, "momentum": jax.tree.map(jnp.zeros_like, weights), "key": jax.random.key(7)}
+    draw = np.random.default_rng(0)
+    weights, momentum = (
+        [jax.device_put(scale * draw.standard_normal(shape, "f4"), rows) for shape in ((64, 256), (256, 64))]
+        for scale in (np.float32(0.1), np.float32(0))
+    )
+    state = {"weights": weights, "momentum": momentum, "key": jax.random.key(7)}
     with start.engine() as engine:
         checkpointer = tierflow.jax.AsyncCheckpointer(engine, every=EVERY)
         first, state = checkpointer.resume(state)
@@ -293,9 +296,11 @@ def imports(door: str) -> None:
         tierflow.jax  # noqa: B018
         return
     import torch.distributed.checkpoint.state_dict
-    import torch.distributed.tensor  # noqa: F401
+    import torch.distributed.tensor
 
     tierflow.torch  # noqa: B018
+    # The first optimizer imports torch._dynamo, which takes longer than all else that a start does.
+    torch.optim.AdamW(torch.nn.Linear(1, 1).parameters())
     if door == "lightning":
         from lightning.pytorch.callbacks import ModelCheckpoint  # noqa: F401
 

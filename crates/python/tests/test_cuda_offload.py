@@ -9,6 +9,8 @@ import tierflow
 pytestmark = [pytest.mark.cuda, pytest.mark.filterwarnings("default")]
 torch = pytest.importorskip("torch")
 
+from tierflow.torch._ways import _OnGpu  # noqa: E402
+
 MIB = 1 << 20
 
 
@@ -74,9 +76,20 @@ def test_gradients_and_memory(deterministic: Any, tiers: dict[str, Any], budget:
         assert engine.versions() == []
 
 
-def test_what_is_being_copied_is_not_reused(deterministic: Any) -> None:
-    """Every tensor leaves, and the allocator has just as much as it needs: memory is used again as soon as it is free."""
+@pytest.mark.parametrize("is_late", [False, True], ids=["at once", "late"])
+def test_what_is_being_copied_is_not_reused(deterministic: Any, monkeypatch: pytest.MonkeyPatch, is_late: bool) -> None:
+    """Every tensor leaves, and the allocator has just as much as it needs: memory is used again as soon as it is free. A late copy begins
+    when all work that could use its memory again would have done so."""
     model = network()
+    run = _OnGpu._run
+
+    def late(self: Any, stream: Any, *copy: Any) -> Any:
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(5_000_000)
+        return run(self, stream, *copy)
+
+    if is_late:
+        monkeypatch.setattr(_OnGpu, "_run", late)
     import contextlib
 
     expected = [step(model, contextlib.nullcontext(), seed)[0] for seed in range(3)]

@@ -29,10 +29,19 @@ def test_a_recipe_runs_twice_and_is_short(recipe: pathlib.Path, tmp_path: pathli
 
 # A machine with other work takes minutes for the types of PyTorch.
 @pytest.mark.timeout(400)
-def test_recipes_are_typed() -> None:
-    if any(importlib.util.find_spec(recipe.stem.partition("_")[0]) is None for recipe in GALLERY):
+@pytest.mark.parametrize(
+    "checker",
+    [
+        ("mypy", "--strict", "--config-file", str(PACKAGE / "pyproject.toml")),
+        ("pyright", "--pythonpath", sys.executable),
+    ],
+    ids=lambda checker: checker[0],
+)
+def test_recipes_are_typed(checker: tuple[str, ...]) -> None:
+    if any(
+        importlib.util.find_spec(name.stem.partition("_")[0]) is None for name in [*GALLERY, pathlib.Path(checker[0])]
+    ):
         pytest.skip("packages of the recipes are not installed")
-    settings = PACKAGE / "pyproject.toml"
-    command = [sys.executable, "-m", "mypy", "--strict", "--config-file", str(settings), *map(str, GALLERY)]
+    command = [sys.executable, "-m", *checker, *map(str, GALLERY)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=390, check=False)
     assert done.returncode == 0, done.stdout

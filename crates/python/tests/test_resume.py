@@ -64,6 +64,9 @@ def test_of_damaged_versions_the_next_older_one_is_loaded(tmp_path: pathlib.Path
         assert before[0] == 0
         assert engine.load_latest(before=0) is None
         assert engine.next_version == 3
+    found = tierflow.Repository(tmp_path).load_latest(select="x")
+    assert found is not None
+    assert (found[0], found[1][0]) == (1, 1)
 
 
 def test_where_all_are_damaged_nothing_begins_anew(tmp_path: pathlib.Path) -> None:

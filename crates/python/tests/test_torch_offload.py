@@ -3,6 +3,7 @@
 import gc
 import itertools
 import pathlib
+import unittest.mock
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,8 +14,12 @@ import tierflow
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
+from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
 from torch.nn import functional  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
+
+from tierflow.torch._plan import Bus  # noqa: E402
+from tierflow.torch._ways import Ways  # noqa: E402
 
 # The machine may have other work.
 torch.set_num_threads(1)
@@ -245,3 +250,87 @@ def test_calls_to_be_mended(engine: tierflow.Engine) -> None:
         pass
     with pytest.raises(tierflow.ArgumentError):
         tierflow.torch.offload(engine, "much")
+
+
+class Device(Ways):
+    """A device with a clock of its own, whose copies end later, and slow the work down by a part of their time."""
+
+    def __init__(self, engine: tierflow.Engine, slows: float = 0.0) -> None:
+        super().__init__(engine)
+        self.now, self.slows, self.waits = 0.0, slows, True
+        # Copies that nobody has waited for, with what they read.
+        self.copies: dict[object, StorageWeakRef] = {}
+        self.reused = 0
+
+    def mark(self) -> Any:
+        self.now += 1e-3
+        return self.now
+
+    def probe(self, version: int) -> Bus:
+        return Bus(1e9, 1e9)
+
+    def store(self, version: int, source: Any, clock: Any) -> Any:
+        now = self.now
+        super().store(version, source, None)
+        self.now = now + self.slows * source.untyped_storage().nbytes() / 1e9
+        self.look()
+        end = unittest.mock.Mock(query=lambda: False)
+        self.copies[end] = StorageWeakRef(source.untyped_storage())
+        return end
+
+    def load(self, version: int, size: int, clock: Any) -> Any:
+        now = self.now
+        loaded = super().load(version, size, None)
+        self.now = now
+        return loaded
+
+    def work_waits(self, end: Any, clock: Any) -> None:
+        self.look()
+        if self.waits:
+            self.copies.pop(end, None)
+
+    def look(self) -> None:
+        self.reused += sum(source.expired() for source in self.copies.values())
+
+
+def test_memory_is_not_used_again_before_its_copy_has_ended(
+    engine: tierflow.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tierflow.torch._offload.WINDOW", 1 << 18)
+    model = Model()
+    for is_waited_for in (True, False):
+        saving = tierflow.torch.offload(engine, 0, smallest=1024, first=10_000 * is_waited_for)
+        saving.ways = device = Device(engine)
+        # The defect itself is to be seen.
+        device.waits = is_waited_for
+        for _ in steps(model, saving):
+            pass
+        device.look()
+        assert (device.reused == 0) == is_waited_for
+
+
+@pytest.mark.parametrize("slows", [0.0, 20.0, 200.0])
+def test_less_leaves_where_it_costs_time(engine: tierflow.Engine, slows: float) -> None:
+    saving = tierflow.torch.offload(engine, smallest=1024)
+    saving.ways = device = Device(engine, slows)
+    x = torch.randn(16, 1024, requires_grad=True)
+    times, leaving = [], []
+    for _ in range(24):
+        begun = device.now
+        with saving:
+            leaving.append(saving.plan.leaving if saving.plan else 0)
+            y = x
+            for _ in range(40):
+                y = y.sin()
+        y.sum().backward()
+        times.append(device.now - begun)
+    assert leaving[:2] == [0, 0]
+    assert leaving[2] > 1 << 20
+    if slows:
+        assert leaving[-1] < leaving[2]
+        assert times[2] > 1.05 * times[1]
+        assert leaving[-1] > 0 or slows == 200
+    else:
+        assert leaving[-1] == leaving[2]
+    # Without marks, only what slows the work down takes time.
+    assert times[-1] < 0.05 * times[1]

@@ -130,6 +130,9 @@ def test_classes_are_found_and_not_imported() -> None:
         assert unflatten({**structure, "named tuple": other}, {}, plain=True) == {"mean": 1, "square": 2}
         back = unflatten({**structure, "named tuple": other}, {}, into=Moments(0, 0))
         assert isinstance(back, Moments)
+    for other in ("os:getcwd", "builtins:tuple", "builtins:dict"):
+        with pytest.raises(tierflow.ArgumentError, match="the program has no such class"):
+            unflatten({"dataclass": other, "fields": []}, {})
 
 
 def test_subclasses_count_as_what_they_are_of() -> None:

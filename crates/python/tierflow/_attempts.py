@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ._errors import ArgumentError, TierflowError
 
 if TYPE_CHECKING:
     from ._engine import Engine
 
-__all__ = ["Attempts", "PeriodicAttempts"]
+__all__ = ["Attempts", "PeriodicAttempts", "log"]
 
-_log = logging.getLogger("tierflow")
+log = logging.getLogger("tierflow")
 
 
 class Attempts:
@@ -23,10 +23,11 @@ class Attempts:
     state that is no tree (`ArgumentError`), always is.
     """
 
+    failures = 0
+    failure: Exception | None = None
+
     def __init__(self, raises: bool) -> None:
         self._raises = raises
-        self.failures = 0
-        self.failure: Exception | None = None
 
     def _attempt(self, what: str, save: Callable[[], None]) -> bool:
         """Calls `save`. Returns false if it failed."""
@@ -34,14 +35,14 @@ class Attempts:
             save()
         except ArgumentError:
             raise
-        except (TierflowError, OSError, MemoryError, RuntimeError) as error:
-            if isinstance(error, RuntimeError) and not _is_lack_of_memory(error):
+        except Exception as error:
+            if not _is_to_be_borne(error):
                 raise
             self.failures += 1
             self.failure = error
             if self._raises:
                 raise
-            _log.warning("%s: %s", what, error)
+            log.warning("%s: %s", what, error)
             return False
         return True
 
@@ -49,19 +50,25 @@ class Attempts:
 class PeriodicAttempts(Attempts):
     """Attempts to save to `engine` each `every` steps, which wait for room for `timeout` seconds at most."""
 
-    def __init__(self, engine: Engine, every: int, timeout: float | None, raises: bool) -> None:
+    def __init__(self, engine: Engine, *, every: int, raises: bool = False, timeout: float | None = 60.0) -> None:
         if every < 1:
             raise ValueError(f"every={every} is no number of steps: pass 1 or more")
         super().__init__(raises)
-        self._engine = engine
-        self._every = every
-        self._timeout = timeout
+        self._engine, self._every, self._timeout = engine, every, timeout
+
+    def _save(self, step: int, tree: Callable[[], Any], *, pickle: bool = False) -> bool:
+        """Saves what `tree` returns as the next version. Returns false if that failed."""
+
+        def save() -> None:
+            self._engine.save(self._engine.reserve(1).start, tree(), pickle=pickle, timeout=self._timeout)
+
+        return self._attempt(f"step {step} is not saved", save)
 
 
-def _is_lack_of_memory(error: RuntimeError) -> bool:
-    """PyTorch's `OutOfMemoryError`, and what it raises for main memory, which has no type of its own."""
+def _is_to_be_borne(error: Exception) -> bool:
+    # What PyTorch raises for a lack of main memory has no type of its own.
     return (
-        isinstance(error, TierflowError)
+        isinstance(error, TierflowError | OSError | MemoryError)
         or type(error).__name__ == "OutOfMemoryError"
-        or "allocate memory" in str(error)
+        or (isinstance(error, RuntimeError) and "allocate memory" in str(error))
     )

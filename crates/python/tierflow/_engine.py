@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Iterable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from importlib import import_module
 from itertools import accumulate
-from typing import Any, Protocol, SupportsIndex
+from typing import Any, SupportsIndex
 
 from . import _tierflow
+from ._attempts import log
 from ._errors import ArgumentError, DamagedError, TierflowError
 from ._leaf import Leaf, Stored, stored
 from ._metrics import shown_bytes
 from ._tree import ANEW, flatten, framework, subtree, unflatten
 
-__all__ = ["Engine", "Repository", "StoredArray"]
-
-_log = logging.getLogger("tierflow")
+__all__ = ["Engine", "Repository", "StoredArray", "Versions"]
 
 # The region that has the tree's structure. No array has this name: after a tilde, theirs have a digit.
 _STRUCTURE = "~tree"
@@ -27,15 +27,47 @@ _Index = Any
 _Select = str | Iterable[str] | Mapping[str, _Index]
 
 
-class _Piece(Protocol):
-    """A rank's part of a version, from wherever it is read."""
+class Versions:
+    """What engines and repositories have in common: they are collections of versions."""
 
-    def layout(self) -> list[tuple[str, str | None, list[int], int]]: ...
-    def read(self, arrays: Mapping[str, Any]) -> None: ...
-    def read_rows(self, name: str, offset: int, array: Any) -> bool: ...
+    __slots__ = ()
+
+    # Of the classes that have these.
+    versions: Callable[[], list[int]]
+    latest: Callable[..., int | None]
+    load: Callable[..., Any]
+
+    def load_latest(
+        self, into: Any = None, *, before: SupportsIndex | None = None, **options: Any
+    ) -> tuple[int, Any] | None:
+        """Returns the newest version that can be loaded and its tree, as `load` with these options does; `None` if there is no version.
+
+        A version that is damaged is logged and the next older one tried. If all are, the error of the newest is raised.
+        """
+        first: DamagedError | None = None
+        version = self.latest(before)
+        while version is not None:
+            try:
+                return version, self.load(version, into, **options)
+            except DamagedError as damaged:
+                first = first or damaged
+                log.warning("version %d is damaged, an older one is tried: %s", version, damaged)
+            version = self.latest(version)
+        if first is not None:
+            raise first
+        return None
+
+    def __contains__(self, version: object) -> bool:
+        return version in self.versions()
+
+    def __len__(self) -> int:
+        return len(self.versions())
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.versions())
 
 
-class Engine(_tierflow.Engine):
+class Engine(Versions, _tierflow.Engine):
     __slots__ = ()
     __doc__ = _tierflow.Engine.__doc__
 
@@ -86,27 +118,7 @@ class Engine(_tierflow.Engine):
         dicts in their place, and arrays of NumPy. What was pickled is unpickled only with `pickle`: pass it if you trust whoever wrote the
         version. Versions of `checkpoint` are dicts of their regions.
         """
-        return _load(_OfEngine(self, int(version), timeout), into, select, plain, pickle)
-
-    def load_latest(
-        self, into: Any = None, *, before: SupportsIndex | None = None, **options: Any
-    ) -> tuple[int, Any] | None:
-        """Returns the newest version that can be loaded and its tree, as `load` with these options does; `None` if there is no version.
-
-        A version that is damaged is logged and the next older one tried. If all are, the error of the newest is raised.
-        """
-        first: DamagedError | None = None
-        version = self.latest(before)
-        while version is not None:
-            try:
-                return version, self.load(version, into, **options)
-            except DamagedError as damaged:
-                first = first or damaged
-                _log.warning("version %d is damaged, an older one is tried: %s", version, damaged)
-            version = self.latest(version)
-        if first is not None:
-            raise first
-        return None
+        return _OfEngine(self, int(version), timeout).load(into, select, plain, pickle)
 
     def array(
         self, version: SupportsIndex, way: str, *, plain: bool = False, timeout: float | None = None
@@ -135,18 +147,9 @@ class Engine(_tierflow.Engine):
         """A number above all that versions have or had, that hints name, and that were reserved. It is not reserved."""
         return self.reserve(0).start
 
-    def __contains__(self, version: object) -> bool:
-        return version in self.versions()
-
-    def __len__(self) -> int:
-        return len(self.versions())
-
     def __bool__(self) -> bool:
         # An engine without versions is one.
         return True
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.versions())
 
     def __repr__(self) -> str:
         if self.closed:
@@ -162,7 +165,7 @@ def _fill(tier: dict[str, Any]) -> str:
     return used if holds >= 1 << 62 else f"{used} of {shown_bytes(holds)} ({tier['used'] / max(holds, 1):.0%})"
 
 
-class Repository(_tierflow.Repository, Mapping[int, Any]):
+class Repository(Versions, _tierflow.Repository, Mapping[int, Any]):
     __doc__ = (
         f"{_tierflow.Repository.__doc__}\n\n"
         "It is a mapping of versions to the trees of rank 0, each read when it is asked for, as `load` does."
@@ -179,7 +182,7 @@ class Repository(_tierflow.Repository, Mapping[int, Any]):
         pickle: bool = False,
     ) -> Any:
         """Returns the tree of a rank's piece of `version`, as `Engine.load` does. Of a selected part, nothing else is read."""
-        return _load(_OfRepository(self, int(version), int(rank)), into, select, plain, pickle)
+        return _OfRepository(self, int(version), int(rank)).load(into, select, plain, pickle)
 
     def array(self, version: SupportsIndex, way: str, *, rank: SupportsIndex = 0, plain: bool = False) -> StoredArray:
         """Returns an array of a rank's piece of a version that is read by parts, as they are indexed."""
@@ -189,15 +192,6 @@ class Repository(_tierflow.Repository, Mapping[int, Any]):
         if version not in self:
             raise KeyError(version)
         return self.load(version)
-
-    def __contains__(self, version: object) -> bool:
-        return version in self.versions()
-
-    def __len__(self) -> int:
-        return len(self.versions())
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.versions())
 
     # Equal trees would have to be read.
     __eq__ = object.__eq__
@@ -225,17 +219,18 @@ class StoredArray:
     and an array of Zarr that it is assigned to."""
 
     def __init__(self, piece: _Piece, way: str, plain: bool) -> None:
-        layout = piece.layout()
-        self._regions = {name: Stored(dtype, tuple(shape)) for name, dtype, shape, _ in layout}
-        self._node = subtree(_structure(piece, {name: bytes for name, *_, bytes in layout}), way)
-        self._piece, self._way, self._plain = piece, way, plain
-        # Nothing is read of no rows, and what is no array is refused.
-        empty = self[:0] if self._region.shape else self[()]
-        self.shape, self.dtype = self._region.shape, empty.dtype
+        node = subtree(piece.structure, way)
+        if not isinstance(node, dict) or "array" not in node:
+            raise ArgumentError(f"{way!r} is no array, of which a part could be read")
+        self._piece, self._way, self._name = piece, way, node["array"]
+        self._of = "numpy" if plain else node["of"]
+        self._stored = piece.regions[self._name]
+        self.shape = self._stored.shape
 
-    @property
-    def _region(self) -> Stored:
-        return self._regions[_name(self._node, self._way)]
+    @cached_property
+    def dtype(self) -> Any:
+        # Nothing is read of no rows.
+        return (self[:0] if self.shape else self[()]).dtype
 
     @property
     def ndim(self) -> int:
@@ -245,128 +240,113 @@ class StoredArray:
         return self.shape[0]
 
     def __getitem__(self, index: _Index) -> Any:
-        return _part(self._piece, self._regions, self._node, self._way, index, self._plain)
+        shape = self.shape
+        steps = list(index) if isinstance(index, tuple) else [index]
+        if Ellipsis in steps:
+            at = steps.index(Ellipsis)
+            steps[at : at + 1] = [slice(None)] * (len(shape) - len(steps) + 1)
+        if len(steps) > len(shape) or not all(isinstance(step, slice) or hasattr(step, "__index__") for step in steps):
+            raise ArgumentError(f"{index!r} is no index of {self._way!r}, of shape {shape}: pass ints and slices")
+        if steps:
+            first, last, at = _rows(steps[0], shape[0])
+            leaf = Leaf(self._stored._replace(shape=(last - first, *shape[1:])), self._of, None)
+            skipped = leaf.buffer.nbytes // max(1, last - first) * first
+            if not leaf.buffer.nbytes or self._piece.read_rows(self._name, skipped, leaf.buffer):
+                return leaf.value()[(at, *steps[1:])]
+        leaf = Leaf(self._stored, self._of, None)
+        self._piece.read({self._name: leaf.buffer})
+        return leaf.value()[tuple(steps)]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         return import_module("numpy").asarray(self[...], dtype=dtype)
 
 
-class _OfEngine:
-    def __init__(self, engine: Engine, version: int, timeout: float | None) -> None:
-        self._engine, self._version, self._timeout = engine, version, timeout
+class _Piece(ABC):
+    """A rank's part of a version, from wherever it is read."""
 
-    def layout(self) -> list[tuple[str, str | None, list[int], int]]:
-        return self._engine.layout(self._version)
+    def __init__(self, layout: list[tuple[str, str | None, list[int], int]]) -> None:
+        self.regions = {name: Stored(dtype, tuple(shape)) for name, dtype, shape, _ in layout}
+        self.sizes = {name: bytes for name, *_, bytes in layout}
+
+    @abstractmethod
+    def read(self, arrays: Mapping[str, Any]) -> None: ...
+
+    @abstractmethod
+    def read_rows(self, name: str, offset: int, array: Any) -> bool:
+        """Reads a region's bytes from `offset` on. Returns false if it can be read as a whole alone."""
+
+    @cached_property
+    def structure(self) -> Any:
+        if _STRUCTURE not in self.sizes:
+            return {"dict": [[name, {"array": name, "of": "numpy"}] for name in self.sizes]}
+        text = bytearray(self.sizes[_STRUCTURE])
+        self.read({_STRUCTURE: text})
+        told = json.loads(text)
+        if told.get("tree") != 1:
+            raise ArgumentError("a newer Tierflow saved the tree: install that")
+        return told["root"]
+
+    def load(self, into: Any, select: _Select | None, plain: bool, pickle: bool) -> Any:
+        structure = self.structure
+        if isinstance(select, Mapping):
+            if into is not None:
+                raise ArgumentError("parts of arrays are new: leave out into=, or name whole ones in select=[...]")
+            return {way: StoredArray(self, way, plain)[index] for way, index in select.items()}
+        if isinstance(select, str):
+            structure = subtree(structure, select)
+        elif select is not None:
+            structure = {"dict": [[way, subtree(structure, way)] for way in select]}
+        leaves: dict[str, Leaf] = {}
+
+        def found(name: str, of: str, target: Any) -> Any:
+            kind = "numpy" if plain and of != "scalar" else of
+            leaves[name] = Leaf(self.regions[name], kind if target is None else framework(target) or of, target)
+
+        target = ANEW if into is None else into
+        # Once for what is to be read, and once for the tree, when all of it is there.
+        unflatten(structure, found, into=target, plain=plain, pickle=pickle)
+        if leaves:
+            self.read({name: leaf.buffer for name, leaf in leaves.items()})
+        values = {name: leaf.value() for name, leaf in leaves.items()}
+        return unflatten(structure, values, into=target, plain=plain, pickle=pickle)
+
+
+class _OfEngine(_Piece):
+    def __init__(self, engine: Engine, version: int, timeout: float | None) -> None:
+        super().__init__(engine.layout(version))
+        self._engine, self._version, self._timeout = engine, version, timeout
 
     def read(self, arrays: Mapping[str, Any]) -> None:
         self._engine.restore_regions(self._version, arrays, timeout=self._timeout)
 
     def read_rows(self, name: str, offset: int, array: Any) -> bool:
         """From the directory, which gives a part away; what lies there as a difference or compressed is no such part."""
-        directory = self._engine.directory
-        if directory is None or not self._engine.is_durable(self._version):
+        engine, directory = self._engine, self._engine.directory
+        if directory is None or not engine.is_durable(self._version):
             return False
         try:
-            return _OfRepository(Repository(directory), self._version, self._engine.group[0]).read_rows(
-                name, offset, array
-            )
+            kept = _OfRepository(Repository(directory), self._version, engine.group[0])
+            return kept.read_rows(name, offset, array)
         except TierflowError:
             # The engine has other copies, and says what is wrong if it has none.
             return False
 
 
-class _OfRepository:
+class _OfRepository(_Piece):
     def __init__(self, repository: Repository, version: int, rank: int) -> None:
+        layout = repository.layout(version, rank)
+        super().__init__(layout)
         self._repository, self._version, self._rank = repository, version, rank
-
-    def layout(self) -> list[tuple[str, str | None, list[int], int]]:
-        return self._repository.layout(self._version, self._rank)
-
-    def _begins(self) -> dict[str, int]:
-        layout = self.layout()
         ends = accumulate((bytes for *_, bytes in layout), initial=0)
-        return {name: begin for (name, *_), begin in zip(layout, ends, strict=False)}
+        self._begins = {name: begin for (name, *_), begin in zip(layout, ends, strict=False)}
 
     def read(self, arrays: Mapping[str, Any]) -> None:
-        begins = self._begins()
-        self._repository.read(self._version, self._rank, [begins[name] for name in arrays], *arrays.values())
+        begins = [self._begins[name] for name in arrays]
+        self._repository.read(self._version, self._rank, begins, *arrays.values())
 
     def read_rows(self, name: str, offset: int, array: Any) -> bool:
-        self._repository.read(self._version, self._rank, [self._begins()[name] + offset], array)
+        self._repository.read(self._version, self._rank, [self._begins[name] + offset], array)
         return True
-
-
-def _load(piece: _Piece, into: Any, select: _Select | None, plain: bool, pickle: bool) -> Any:
-    layout = piece.layout()
-    regions = {name: Stored(dtype, tuple(shape)) for name, dtype, shape, _ in layout}
-    structure = _structure(piece, {name: bytes for name, *_, bytes in layout})
-    if isinstance(select, Mapping):
-        if into is not None:
-            raise ArgumentError(
-                "parts of arrays are new ones: leave out into=, or name whole arrays, as in select=[...]"
-            )
-        return {way: _part(piece, regions, subtree(structure, way), way, index, plain) for way, index in select.items()}
-    if isinstance(select, str):
-        structure = subtree(structure, select)
-    elif select is not None:
-        structure = {"dict": [[way, subtree(structure, way)] for way in select]}
-    leaves: dict[str, Leaf] = {}
-
-    def found(name: str, of: str, target: Any) -> Any:
-        kind = "numpy" if plain and of != "scalar" else of
-        leaves[name] = Leaf(regions[name], kind if target is None else framework(target) or of, target)
-
-    target = ANEW if into is None else into
-    # Once for what is to be read, and once for the tree, when all of it is there.
-    unflatten(structure, found, into=target, plain=plain, pickle=pickle)
-    buffers = {name: leaf.buffer for name, leaf in leaves.items()}
-    if buffers:
-        piece.read(buffers)
-    values = {name: leaf.value() for name, leaf in leaves.items()}
-    return unflatten(structure, values, into=target, plain=plain, pickle=pickle)
-
-
-def _structure(piece: _Piece, sizes: Mapping[str, int]) -> Any:
-    if _STRUCTURE not in sizes:
-        return {"dict": [[name, {"array": name, "of": "numpy"}] for name in sizes]}
-    text = bytearray(sizes[_STRUCTURE])
-    piece.read({_STRUCTURE: text})
-    told = json.loads(text)
-    if told.get("tree") != 1:
-        raise ArgumentError("a newer Tierflow saved the tree: install that")
-    return told["root"]
-
-
-def _part(piece: _Piece, regions: Mapping[str, Stored], node: Any, way: str, index: _Index, plain: bool) -> Any:
-    """A part of one array. Only the rows that have it are read, if the piece can read them alone."""
-    name = _name(node, way)
-    dtype, shape = regions[name]
-    of = "numpy" if plain else node["of"]
-    steps = list(index) if isinstance(index, tuple) else [index]
-    if Ellipsis in steps:
-        at = steps.index(Ellipsis)
-        steps[at : at + 1] = [slice(None)] * (len(shape) - len(steps) + 1)
-    if len(steps) > len(shape) or not all(isinstance(step, slice) or hasattr(step, "__index__") for step in steps):
-        raise ArgumentError(
-            f"{index!r} is no index of {way!r}, of shape {shape}: pass ints and slices, as np.s_ makes them"
-        )
-    if steps:
-        first, last, at = _rows(steps[0], shape[0])
-        leaf = Leaf(Stored(dtype, (last - first, *shape[1:])), of, None)
-        skipped = leaf.buffer.nbytes // max(1, last - first) * first
-        if not leaf.buffer.nbytes or piece.read_rows(name, skipped, leaf.buffer):
-            return leaf.value()[(at, *steps[1:])]
-    leaf = Leaf(Stored(dtype, shape), of, None)
-    piece.read({name: leaf.buffer})
-    return leaf.value()[tuple(steps)]
-
-
-def _name(node: Any, way: str) -> str:
-    """The region of an array."""
-    if not isinstance(node, dict) or "array" not in node:
-        raise ArgumentError(f"{way!r} is no array, of which a part could be read")
-    name: str = node["array"]
-    return name
 
 
 def _rows(step: Any, extent: int) -> tuple[int, int, Any]:

@@ -23,8 +23,7 @@ def save(engine: Engine, version: int, tree: Any, *, timeout: float | None = Non
     Its leaves are those of `Engine.save`, and keys of random generators; each is a region named after its path, such as "['layers'][0].weight". An array
     with parts on several devices of this process is saved whole.
     """
-    leaves, _ = tree_flatten_with_path(tree)
-    engine.save(version, {keystr(path): _key(x) if _is_key(x) else x for path, x in leaves}, timeout=timeout)
+    engine.save(version, _named(tree), timeout=timeout)
 
 
 def load(source: Engine | Repository, version: int, like: Any) -> Any:
@@ -44,12 +43,9 @@ class AsyncCheckpointer(PeriodicAttempts):
             state = update(state)
             checkpointer.step(step, state)
 
-    A save that fails does not end the training: it is logged, `failures` counts it, `failure` is its error, and the states that were saved
-    before stay. With `raises` it is raised. So ends a save that waits for room for `timeout` seconds.
+    A save that fails, or that waits for room for longer than `timeout` seconds, does not end the training: it is logged, `failures` counts it, and
+    `failure` is its error. With `raises` it is raised.
     """
-
-    def __init__(self, engine: Engine, *, every: int, raises: bool = False, timeout: float | None = 60.0) -> None:
-        super().__init__(engine, every, timeout, raises)
 
     def resume(self, like: Any) -> tuple[int, Any]:
         """Returns the step that comes next and the newest state that can be loaded, laid out as `like` is: 0 and `like` if there is none yet."""
@@ -61,12 +57,13 @@ class AsyncCheckpointer(PeriodicAttempts):
 
     def step(self, step: int, state: Any) -> bool:
         """Call it at the end of a step. Returns true if it saved the state."""
-        if (step + 1) % self._every:
-            return False
-        return self._attempt(
-            f"step {step} is not saved",
-            lambda: save(self._engine, self._engine.reserve(1).start, (state, step), timeout=self._timeout),
-        )
+        return (step + 1) % self._every == 0 and self._save(step, lambda: _named((state, step)))
+
+
+def _named(tree: Any) -> dict[str, Any]:
+    """The leaves of a pytree by their paths."""
+    leaves, _ = tree_flatten_with_path(tree)
+    return {keystr(path): _key(x) if _is_key(x) else x for path, x in leaves}
 
 
 def _like(version: int, saved: Any, like: Any) -> Any:
@@ -74,12 +71,9 @@ def _like(version: int, saved: Any, like: Any) -> Any:
     names = [keystr(path) for path, _ in leaves]
     if not isinstance(saved, dict) or set(saved) != set(names):
         differ = sorted(set(saved) ^ set(names)) if isinstance(saved, dict) else ["all"]
-        raise ArgumentError(
-            f"version {version} has not the leaves of like=: {', '.join(differ[:8])} are in one of them alone"
-        )
-    return tree_unflatten(
-        structure, [_laid_out(name, saved[name], x) for name, (_, x) in zip(names, leaves, strict=True)]
-    )
+        raise ArgumentError(f"version {version} and like= differ in leaves: {', '.join(differ[:8])}")
+    laid_out = [_laid_out(name, saved[name], x) for name, (_, x) in zip(names, leaves, strict=True)]
+    return tree_unflatten(structure, laid_out)
 
 
 def _key(leaf: Any) -> dict[str, Any]:
@@ -101,7 +95,7 @@ def _laid_out(name: str, saved: Any, like: Any) -> Any:
         raise ArgumentError(
             f"{name} is {dtype_of(saved)} of shape {saved.shape}, and in like= {dtype_of(like)} of shape {like.shape}"
         )
-    sharding = getattr(like, "sharding", None)
     if isinstance(like, np.ndarray | np.generic):
         return saved
+    sharding = getattr(like, "sharding", None)
     return jnp.asarray(saved) if sharding is None else jax.device_put(saved, sharding)

@@ -24,18 +24,14 @@ def stored(array: Any, framework: str, on_host: bool) -> Any:
     reaches. It is copied only if it is otherwise."""
     if framework == "torch":
         if hasattr(array, "to_local"):
-            raise ArgumentError(
-                "a DTensor is a part of a tensor: save it by torch.distributed.checkpoint with StorageWriter"
-            )
+            raise ArgumentError("a DTensor is a part of a tensor: save it by dcp.save with tierflow's StorageWriter")
         tensor = array.detach().resolve_conj().resolve_neg().contiguous()
         return tensor.cpu() if on_host else tensor
     if framework == "jax":
         if len(array.sharding.device_set) == 1 and not (on_host and next(iter(array.devices())).platform != "cpu"):
             return array
         if not array.is_fully_addressable:
-            raise ArgumentError(
-                "an array of JAX has parts in other processes: save what this process has, `x.addressable_shards`"
-            )
+            raise ArgumentError("an array of JAX has parts in other processes: save its `addressable_shards` here")
         framework, array = "numpy", import_module("numpy").asarray(array)
     if framework == "cupy" and on_host:
         array = array.get()
@@ -51,7 +47,10 @@ def _module(framework: str) -> Any:
         raise ArgumentError(text) from missing
 
 
-def _empty(region: Stored) -> Any:
+def _empty(region: Stored, is_tensor: bool) -> Any:
+    if is_tensor and region.dtype is not None:
+        torch = _module("torch")
+        return torch.empty(region.shape, dtype=getattr(torch, region.dtype))
     numpy = import_module("numpy")
     name = region.dtype or "uint8"
     try:
@@ -85,11 +84,7 @@ class Leaf:
             if self._takes_bytes(direct):
                 self.buffer = direct
                 return
-        if is_tensor and self.region.dtype is not None:
-            torch = _module("torch")
-            self.buffer = torch.empty(self.region.shape, dtype=getattr(torch, self.region.dtype))
-        else:
-            self.buffer = _empty(self.region)
+        self.buffer = _empty(self.region, is_tensor)
 
     def _takes_bytes(self, array: Any) -> bool:
         """Whether bytes are read into the caller's array in main memory itself."""
@@ -102,33 +97,25 @@ class Leaf:
         return False
 
     def value(self) -> Any:
-        """The leaf, once the buffer is filled."""
-        if self.target is not None:
-            return self._filled()
+        """The leaf, once the buffer is filled: the caller's array, if there is one."""
+        buffer, target = self.buffer, self.target
         match self.framework:
             case "scalar":
-                return self.buffer[()]
-            case "jax":
-                return _module("jax").numpy.asarray(self.buffer)
-            case "cupy":
-                return _module("cupy").asarray(self.buffer)
-        return self.buffer
-
-    def _filled(self) -> Any:
-        match self.framework:
-            case "scalar":
-                return self.buffer[()]
+                return buffer[()]
             case "jax":
                 # An array of JAX stays as it is: the new one lies where that one does.
-                return _module("jax").device_put(self.buffer, self.target.sharding)
-            case "torch":
-                if self.target.data_ptr() != self.buffer.data_ptr() or not self.target.is_contiguous():
-                    self.target.detach().copy_(self.buffer)
+                jax = _module("jax")
+                return jax.numpy.asarray(buffer) if target is None else jax.device_put(buffer, target.sharding)
+            case "cupy" if target is None:
+                return _module("cupy").asarray(buffer)
             case "cupy":
-                self.target.set(self.buffer)
-            case _ if self.target is not self.buffer:
-                self.target[...] = self.buffer
-        return self.target
+                target.set(buffer)
+            case "torch" if target is not None:
+                if target.data_ptr() != buffer.data_ptr() or not target.is_contiguous():
+                    target.detach().copy_(buffer)
+            case _ if target is not None and target is not buffer:
+                target[...] = buffer
+        return buffer if target is None else target
 
 
 def _shown(region: Stored) -> str:

@@ -16,7 +16,7 @@ import base64
 import dataclasses
 import pickle
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
@@ -64,25 +64,28 @@ def _at(way: str) -> str:
     return f"{way!r} of the tree" if way else "the tree"
 
 
-def _is_named_tuple(value: Any) -> bool:
-    return isinstance(value, tuple) and isinstance(getattr(type(value), "_fields", None), tuple)
+def _fields_of(kind: Any) -> tuple[str, ...] | None:
+    """The fields of a class of named tuples or of dataclasses; None for anything else."""
+    if not isinstance(kind, type):
+        return None
+    if issubclass(kind, tuple):
+        fields = getattr(kind, "_fields", None)
+        return fields if isinstance(fields, tuple) else None
+    return tuple(field.name for field in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else None
 
 
-def _is_dataclass(value: Any) -> bool:
-    return dataclasses.is_dataclass(value) and not isinstance(value, type)
-
-
-def _parts(value: Any) -> list[tuple[Any, Any]] | None:
-    """The keys and values of a branch in their order, or None for a leaf."""
+def _branch(value: Any) -> tuple[str, list[tuple[Any, Any]]] | None:
+    """The kind of a branch, and its keys and values in their order; None for a leaf."""
     if isinstance(value, dict):
-        return list(value.items())
-    if _is_named_tuple(value):
-        return list(zip(type(value)._fields, value, strict=True))
-    if isinstance(value, list | tuple):
-        return list(enumerate(value))
-    if _is_dataclass(value):
-        return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
-    return None
+        return "dict", list(value.items())
+    fields = _fields_of(type(value))
+    if isinstance(value, list) or (isinstance(value, tuple) and fields is None):
+        return "list" if isinstance(value, list) else "tuple", list(enumerate(value))
+    if fields is None:
+        return None
+    if isinstance(value, tuple):
+        return "named tuple", list(zip(fields, value, strict=True))
+    return "dataclass", [(name, getattr(value, name)) for name in fields]
 
 
 def _class_of(value: Any) -> str:
@@ -104,9 +107,9 @@ class _Flattening:
         kind = framework(value)
         if kind is not None and dtype_of(value) in _DTYPES and value.ndim <= _DIMENSIONS:
             return {"array": self._named(value, way), "of": kind}
-        parts = _parts(value)
-        if parts is not None:
-            return self._branch(value, parts, way)
+        branch = _branch(value)
+        if branch is not None:
+            return self._branch(value, *branch, way)
         if type(value) is complex:
             return {"complex": [self.node(value.real, way), self.node(value.imag, way)]}
         if type(value) is bytes:
@@ -129,23 +132,23 @@ class _Flattening:
         self.arrays[name] = array
         return name
 
-    def _branch(self, value: Any, parts: list[tuple[Any, Any]], way: str) -> Any:
+    def _branch(self, value: Any, kind: str, parts: list[tuple[Any, Any]], way: str) -> Any:
         if id(value) in self._open:
             raise ArgumentError(f"{_at(way)} contains itself: take the reference out")
         self._open.add(id(value))
-        nodes = [(key, self.node(part, child(way, key))) for key, part in parts]
+        nodes = [[key, self.node(part, child(way, key))] for key, part in parts]
         self._open.discard(id(value))
-        if isinstance(value, dict):
-            for key, _ in nodes:
-                if type(key) not in _KEYS or (type(key) is float and not isfinite(key)):
-                    raise ArgumentError(f"{_at(way)} has the key {key!r}: a key is a text, a number, a bool or None")
-            return {"dict": [list(pair) for pair in nodes]}
-        if _is_named_tuple(value):
-            return {"named tuple": _class_of(value), "fields": [list(pair) for pair in nodes]}
-        if _is_dataclass(value):
-            return {"dataclass": _class_of(value), "fields": [list(pair) for pair in nodes]}
-        items = [node for _, node in nodes]
-        return items if isinstance(value, list) else {"tuple": items}
+        match kind:
+            case "list":
+                return [node for _, node in nodes]
+            case "tuple":
+                return {"tuple": [node for _, node in nodes]}
+            case "named tuple" | "dataclass":
+                return {kind: _class_of(value), "fields": nodes}
+        for key, _ in nodes:
+            if type(key) not in _KEYS or (type(key) is float and not isfinite(key)):
+                raise ArgumentError(f"{_at(way)} has the key {key!r}: a key is a text, a number, a bool or None")
+        return {"dict": nodes}
 
 
 def flatten(tree: Any, *, pickle: bool = False) -> tuple[dict[str, Any], Any]:
@@ -167,11 +170,8 @@ def _loaded(named: str, fields: list[str], way: str) -> type:
     found: Any = sys.modules.get(module)
     for part in qualname.split("."):
         found = getattr(found, part, None)
-    if isinstance(found, type) and dataclasses.is_dataclass(found):
-        has = {field.name for field in dataclasses.fields(found)}
-    else:
-        has = set(getattr(found, "_fields", ())) if isinstance(found, type) and issubclass(found, tuple) else set()
-    if found is None or has != set(fields):
+    has = _fields_of(found)
+    if has is None or set(has) != set(fields):
         raise ArgumentError(
             f"{_at(way)} is a {module}.{qualname} of {', '.join(fields) or 'no fields'}, and the program has no such class: import "
             f"{module} first, pass a tree of your own as into=, or plain=True for dicts and tuples in its place"
@@ -199,7 +199,7 @@ class _Unflattening:
 
     def value(self, node: Any, into: Any, way: str) -> Any:
         if isinstance(node, list):
-            return self._sequence(list, node, into, way)
+            return self._branch(node, into, way)
         if not isinstance(node, dict):
             return node
         match node:
@@ -207,12 +207,8 @@ class _Unflattening:
                 if into is not ANEW and framework(into) is None:
                     raise ArgumentError(f"{_at(way)} is an array, and into= has a {type(into).__name__} there")
                 return self.leaf(name, of, None if into is ANEW else into)
-            case {"tuple": items}:
-                return self._sequence(tuple, items, into, way)
-            case {"dict": pairs}:
-                return self._dict(pairs, into, way)
-            case {"named tuple": named, "fields": pairs} | {"dataclass": named, "fields": pairs}:
-                return self._record(named, pairs, into, way)
+            case {"tuple": _} | {"dict": _} | {"fields": _}:
+                return self._branch(node, into, way)
             case {"float": text}:
                 return float(text)
             case {"complex": [real, imaginary]}:
@@ -225,31 +221,23 @@ class _Unflattening:
                 return pickle.loads(base64.b64decode(text))
         raise StorageError(f"{_at(way)} is of a kind that this version does not know: {sorted(node)}")
 
-    def _sequence(self, kind: type[list[Any]] | type[tuple[Any, ...]], items: list[Any], into: Any, way: str) -> Any:
-        if into is not ANEW and (not isinstance(into, kind) or len(into) != len(items)):
-            raise ArgumentError(f"{_at(way)} is a {kind.__name__} of {len(items)}, and into= has {_short(into)} there")
-        targets: Any = [ANEW] * len(items) if into is ANEW else into
-        made = (
-            self.value(node, target, child(way, i)) for i, (node, target) in enumerate(zip(items, targets, strict=True))
-        )
-        return kind(made)
-
-    def _dict(self, pairs: list[tuple[Any, Any]], into: Any, way: str) -> Any:
-        if into is not ANEW:
-            keys = {key for key, _ in pairs}
-            if not isinstance(into, dict) or into.keys() != keys:
-                raise ArgumentError(f"{_at(way)} is a dict of {_listed(keys)}, and into= has {_short(into)} there")
-        return {key: self.value(node, ANEW if into is ANEW else into[key], child(way, key)) for key, node in pairs}
-
-    def _record(self, named: str, pairs: list[tuple[str, Any]], into: Any, way: str) -> Any:
-        names = [name for name, _ in pairs]
-        targets = {} if into is ANEW else dict(_parts(into) or ())
-        if into is not ANEW and set(targets) != set(names):
-            raise ArgumentError(f"{_at(way)} has the fields {_listed(names)}, and into= has {_short(into)} there")
-        fields = {name: self.value(node, targets.get(name, ANEW), child(way, name)) for name, node in pairs}
+    def _branch(self, node: Any, into: Any, way: str) -> Any:
+        kind, named = ("list", "") if isinstance(node, list) else next(iter(node.items()))
+        parts = dict(children(node))
+        keys = list(parts)
+        of, targets = _branch(into) or ("", [])
+        of_keys = dict(targets)
+        if into is not ANEW and (set(of_keys) != set(keys) or (of != kind and "fields" not in node)):
+            raise ArgumentError(f"{_at(way)} is {_described(kind, keys)}, and into= has {_short(into)} there")
+        made = {key: self.value(part, of_keys.get(key, ANEW), child(way, key)) for key, part in parts.items()}
+        match kind:
+            case "list" | "tuple":
+                return list(made.values()) if kind == "list" else tuple(made.values())
+            case "dict":
+                return made
         if self.plain and into is ANEW:
-            return fields
-        return _made(_loaded(named, names, way) if into is ANEW or isinstance(into, dict) else type(into), fields)
+            return made
+        return _made(_loaded(named, keys, way) if into is ANEW or isinstance(into, dict) else type(into), made)
 
 
 def _listed(names: Any) -> str:
@@ -257,11 +245,13 @@ def _listed(names: Any) -> str:
     return ", ".join(texts[:8]) + (f" and {len(texts) - 8} more" if len(texts) > 8 else "")
 
 
+def _described(kind: str, keys: Sequence[Any]) -> str:
+    return f"a {kind} of {len(keys) if kind in ('list', 'tuple') else _listed(keys)}"
+
+
 def _short(value: Any) -> str:
-    if isinstance(value, dict):
-        return f"a dict of {_listed(value)}"
-    length = f" of {len(value)}" if isinstance(value, list | tuple) else ""
-    return f"a {type(value).__name__}{length}"
+    kind, parts = _branch(value) or (type(value).__name__, None)
+    return f"a {kind}" if parts is None else _described(kind, [key for key, _ in parts])
 
 
 def unflatten(

@@ -7,7 +7,6 @@ trainer.fit(module, data, ckpt_path=io.newest())
 
 from __future__ import annotations
 
-import logging
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -20,13 +19,11 @@ except ModuleNotFoundError as _missing:
         "tierflow.lightning needs Lightning: pip install lightning", name="lightning"
     ) from _missing
 
-from ._attempts import Attempts
+from ._attempts import Attempts, log
 from ._engine import Engine, Repository
 from ._errors import ArgumentError, DamagedError, UnknownVersionError
 
 __all__ = ["TierflowIO"]
-
-_log = logging.getLogger("tierflow")
 
 
 def _repository(source: str | os.PathLike[str]) -> Repository:
@@ -45,10 +42,8 @@ class TierflowIO(Attempts, CheckpointIO):
     file that Lightning expects at its path names it. A save returns when the engine has copied the checkpoint. What Lightning removes
     stays until a checkpoint that was saved later is durable, so that a kill at any time leaves one.
 
-    A save that fails does not end the training: it is logged, `failures` counts it, `failure` is its error, and there is no file at its path; the
-    checkpoints that were saved before stay. With `raises` it is raised. So ends a save that waits for room for `timeout` seconds.
-
-    A checkpoint is a tree. `pickle` lets it have any other object, such as hyper-parameters that are no plain values.
+    A save that fails, or that waits for room for longer than `timeout` seconds, does not end the training: it is logged, `failures` counts it, and
+    `failure` is its error. With `raises` it is raised. There is no file at its path then. A checkpoint is a tree. `pickle` lets it have any other object, such as hyper-parameters that are no plain values.
     """
 
     def __init__(
@@ -101,26 +96,19 @@ class TierflowIO(Attempts, CheckpointIO):
         """The checkpoint that was saved last to `path`. If that is damaged, or the process was killed before it was durable, the newest
         older one is loaded, and a warning logged."""
         if map_location not in (None, "cpu"):
-            raise ArgumentError(
-                f"map_location={map_location!r}: tensors are loaded to main memory, move them from there"
-            )
+            raise ArgumentError(f"map_location={map_location!r}: move tensors from main memory, where they are")
         named = self._version_of(path)
         if named is None and not os.path.lexists(path):
             raise FileNotFoundError(f"no checkpoint was saved to {path}: {self.newest()!r} is the newest")
-        unpickles = self._pickle and not weights_only
-        for version in reversed(self._versions.versions()):
-            if named is not None and version > named:
-                continue
-            try:
-                tree = self._versions.load(version, pickle=unpickles)
-            except DamagedError as damaged:
-                _log.warning("version %d is damaged, an older one is tried: %s", version, damaged)
-                continue
-            if version != named:
-                _log.warning("%s is not there to load: version %d, of %s, takes its place", path, version, tree["path"])
-            found: dict[str, Any] = tree["checkpoint"]
-            return found
-        raise FileNotFoundError(f"no checkpoint can be loaded in place of {path}")
+        before = None if named is None else named + 1
+        newest = self._versions.load_latest(before=before, pickle=self._pickle and not weights_only)
+        if newest is None:
+            raise FileNotFoundError(f"no checkpoint can be loaded in place of {path}")
+        version, tree = newest
+        if version != named:
+            log.warning("%s is not there to load: version %d, of %s, takes its place", path, version, tree["path"])
+        found: dict[str, Any] = tree["checkpoint"]
+        return found
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
         self._attempt(f"{path} is not removed", lambda: self._remove(path))
@@ -159,13 +147,10 @@ class TierflowIO(Attempts, CheckpointIO):
         return None
 
     def _discard(self) -> None:
-        engine = self._engine
-        if engine is None:
-            return
         for version, newer in list(self._removed.items()):
             # Another version may be the durable one that the kill of a process leaves.
-            if version != newer and engine.is_durable(newer):
+            if self._engine is not None and version != newer and self._engine.is_durable(newer):
                 del self._removed[version]
                 self._paths.pop(version, None)
                 with suppress(UnknownVersionError):
-                    engine.discard(version)
+                    self._engine.discard(version)

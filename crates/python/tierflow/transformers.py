@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,7 @@ except ModuleNotFoundError as _missing:
     raise ModuleNotFoundError(_text, name="transformers") from _missing
 
 from ._attempts import PeriodicAttempts
-from ._engine import Engine
-from .torch._training import random_state
+from .torch._training import random_state, states_of
 
 __all__ = ["TierflowCallback"]
 
@@ -39,34 +39,22 @@ class TierflowCallback(PeriodicAttempts, TrainerCallback):
     """Saves the state of a Trainer of one process to `engine` each `every` steps: weights, optimizer, scheduler, random generators and the
     Trainer's own state.
 
-    A save returns when the engine has copied the state. One that fails does not end the training: it is logged, `failures` counts it,
-    `failure` is its error, and the states that were saved before stay. With `raises` it is raised. So ends a save that waits for room for
-    `timeout` seconds.
+    A save returns when the engine has copied the state. One that fails, or that waits for room for longer than `timeout` seconds, does not end
+    the training: it is logged, `failures` counts it, and `failure` is its error. With `raises` it is raised.
     """
 
-    def __init__(self, engine: Engine, *, every: int, raises: bool = False, timeout: float | None = 60.0) -> None:
-        super().__init__(engine, every, timeout, raises)
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+    _folder: tempfile.TemporaryDirectory[str] | None = None
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
         if state.global_step % self._every:
             return
         if args.world_size > 1:
-            raise ValueError(
-                "TierflowCallback is for one process: save several by torch.distributed.checkpoint with StorageWriter"
-            )
-
-        def save() -> None:
-            tree = {
-                "model": given["model"].state_dict(),
-                "optimizer": given["optimizer"].state_dict(),
-                "scheduler": given["lr_scheduler"].state_dict(),
-                "random": random_state(),
-                "trainer": _text_of(state),
-            }
-            self._engine.save(self._engine.reserve(1).start, tree, timeout=self._timeout)
-
-        self._attempt(f"step {state.global_step} is not saved", save)
+            raise ValueError("TierflowCallback is for one process: save several by dcp.save with StorageWriter")
+        parts = {"model": given["model"], "optimizer": given["optimizer"], "scheduler": given["lr_scheduler"]}
+        self._save(
+            state.global_step,
+            lambda: states_of(parts) | {"random": random_state(), "trainer": json.dumps(asdict(state))},
+        )
 
     def checkpoint(self) -> str | None:
         """A folder for `resume_from_checkpoint=`, with the newest state that can be loaded; None if there is none yet. It goes with the
@@ -75,7 +63,8 @@ class TierflowCallback(PeriodicAttempts, TrainerCallback):
         if found is None:
             return None
         _, tree = found
-        tree["random"] = {**tree["random"], "cuda": _one(tree["random"].get("cuda"))}
+        # The Trainer reads the state of the generator of its only GPU.
+        tree["random"]["cuda"] = next(iter(tree["random"].get("cuda", ())), None)
         self._folder = tempfile.TemporaryDirectory(prefix="tierflow-")
         folder = Path(self._folder.name) / f"checkpoint-{json.loads(tree['trainer'])['global_step']}"
         folder.mkdir()
@@ -83,15 +72,3 @@ class TierflowCallback(PeriodicAttempts, TrainerCallback):
             torch.save(tree[name], folder / file)
         (folder / "trainer_state.json").write_text(tree["trainer"])
         return str(folder)
-
-
-def _one(states: list[torch.Tensor] | None) -> Any:
-    """The state of the generator of the Trainer's only GPU."""
-    return states[0] if states else None
-
-
-def _text_of(state: TrainerState) -> str:
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "trainer_state.json"
-        state.save_to_json(str(file))
-        return file.read_text()

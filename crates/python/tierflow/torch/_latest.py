@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 from os import PathLike
-from typing import Any
+from typing import Any, SupportsIndex
 
 import torch.distributed as dist
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.metadata import Metadata
-from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner
 from torch.distributed.checkpoint.state_dict_loader import load
-from torch.futures import Future
 
+from .._engine import Versions
 from .._errors import DamagedError
 from .._tierflow import Engine, Repository
 from ._checkpoint import StorageReader
 
 __all__ = ["load_latest"]
-
-_log = logging.getLogger("tierflow")
 
 
 def load_latest(
@@ -30,54 +25,35 @@ def load_latest(
     The ranks agree on the version. One that is damaged on any rank is logged and the next older one tried on all; if all are, `DamagedError`
     is raised. `source` is what `StorageReader` takes.
     """
-    versions = source if isinstance(source, Engine) else Repository(source)
-    first: str | None = None
-    before: int | None = None
-    while True:
-        offered = _of_all(versions.latest(before), process_group)
-        if None in offered:
-            break
-        version = before = min(offered)
-        reader = _Reader(source, version)
+    found = _OfAllRanks(source, process_group).load_latest(state)
+    return None if found is None else found[0]
+
+
+class _OfAllRanks(Versions):
+    """The versions that all ranks have, each of which they load together."""
+
+    def __init__(self, source: Engine | str | PathLike[str], process_group: dist.ProcessGroup | None) -> None:
+        self._source, self._process_group = source, process_group
+        self._versions = source if isinstance(source, Engine) else Repository(source)
+
+    def latest(self, before: SupportsIndex | None = None) -> int | None:
+        offered = self._of_all(self._versions.latest(before))
+        return None if None in offered else min(offered)
+
+    def load(self, version: int, state: dict[str, Any]) -> None:
         try:
-            load(state, storage_reader=reader, process_group=process_group)
-        except CheckpointException:
-            damage = [text for text in _of_all(reader.damage, process_group) if text is not None]
-            if not damage:
+            load(state, storage_reader=StorageReader(self._source, version), process_group=self._process_group)
+        except CheckpointException as failed:
+            # On every rank it has the errors of all.
+            damaged = [error for error, _ in failed.failures.values() if isinstance(error, DamagedError)]
+            if not damaged:
                 raise
-            first = first or damage[0]
-            _log.warning("version %d is damaged, an older one is tried: %s", version, damage[0])
-        else:
-            return int(version)
-    if first is not None:
-        raise DamagedError(first)
-    return None
+            raise damaged[0] from None
 
-
-class _Reader(StorageReader):
-    """Remembers damage, of which DCP hands on no more than the text."""
-
-    damage: str | None = None
-
-    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        try:
-            return super().read_metadata(*args, **kwargs)
-        except DamagedError as damaged:
-            self.damage = str(damaged)
-            raise
-
-    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        try:
-            return super().read_data(plan, planner)
-        except DamagedError as damaged:
-            self.damage = str(damaged)
-            raise
-
-
-def _of_all(one: Any, process_group: dist.ProcessGroup | None) -> list[Any]:
-    """What all ranks have."""
-    if not dist.is_initialized():
-        return [one]
-    gathered: list[Any] = [None] * dist.get_world_size(process_group)
-    dist.all_gather_object(gathered, one, group=process_group)
-    return gathered
+    def _of_all(self, one: Any) -> list[Any]:
+        """What all ranks have."""
+        if not dist.is_initialized():
+            return [one]
+        gathered: list[Any] = [None] * dist.get_world_size(self._process_group)
+        dist.all_gather_object(gathered, one, group=self._process_group)
+        return gathered

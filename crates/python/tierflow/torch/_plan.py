@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Bus", "Plan", "Saved", "plan"]
+__all__ = ["Bus", "Plan", "Saved", "affordable", "plan"]
 
 # Bytes that may be on their way at a time, in either direction: they take up memory that they are to free, or that they need
 # before its time.
@@ -16,6 +16,10 @@ SHARE = 0.95
 
 # Of what could leave, what is enough, if it does so in fewer pieces: each keeps the program's thread from its work.
 ENOUGH = 0.95
+
+# Of an iteration in which nothing leaves, the time that what leaves without a budget may add. Copies that hide behind the work slow it down:
+# they share the memory's bandwidth with it, and each takes the program's thread a while.
+SLOWDOWN = 0.05
 
 
 @dataclass(frozen=True)
@@ -81,13 +85,13 @@ class _Schedule:
     def leaving(self) -> int:
         return sum(self.saved[index].bytes for index in self.chosen)
 
-    def leave(self, enough: int, smallest: int) -> None:
-        """Chooses, in the order of saving, what the bus takes away as fast as it is saved, until that is enough."""
+    def leave(self, enough: int, room: int, smallest: int) -> None:
+        """Chooses, in the order of saving, what the bus takes away as fast as it is saved, until that is enough, and no more than has room."""
         free_at, taken = 0.0, 0
         for index, one in enumerate(self.saved):
             if taken >= enough:
                 return
-            if one.used_at is None or one.bytes < smallest:
+            if one.used_at is None or one.bytes < smallest or taken + one.bytes > room:
                 continue
             queued = max(0.0, free_at - one.saved_at) * self.bus.out
             if queued > 0 and queued + one.bytes > self.window:
@@ -115,13 +119,13 @@ class _Schedule:
         return [(index, _last_before(times, start)) for index, start in starts]
 
 
-def _hiding(saved: Sequence[Saved], bus: Bus, window: int, uses: Sequence[int], enough: int) -> _Schedule:
+def _hiding(saved: Sequence[Saved], bus: Bus, window: int, uses: Sequence[int], enough: int, room: int) -> _Schedule:
     """Chooses what hides behind the work: the largest ones alone, where little more could leave with the others."""
     sizes = [saved[index].bytes for index in uses]
     schedules = []
     for smallest in sorted({1 << max(0, size.bit_length() - 1) for size in sizes}):
         schedule = _Schedule(saved, bus, window)
-        schedule.leave(enough, smallest)
+        schedule.leave(enough, room, smallest)
         schedule.come_back(uses, late=False)
         schedules.append(schedule)
     most = max((schedule.leaving for schedule in schedules), default=0)
@@ -137,6 +141,12 @@ def _last_before(times: Sequence[float], moment: float) -> int:
     return max(0, bisect_left(times, moment) - 1)
 
 
+def affordable(leaving: int, plain: float, elapsed: float) -> float:
+    """The bytes that may leave without a budget, if an iteration took `plain` seconds when nothing left, and `elapsed` when `leaving` bytes did:
+    the loss grows with the bytes."""
+    return leaving * SHARE * SLOWDOWN * plain / (elapsed - plain) if elapsed > plain else float("inf")
+
+
 def plan(saved: Sequence[Saved], bus: Bus, *, budget: int | None, room: int, window: int = WINDOW) -> Plan:
     """Plans an iteration like the one that was seen.
 
@@ -149,7 +159,7 @@ def plan(saved: Sequence[Saved], bus: Bus, *, budget: int | None, room: int, win
     uses = sorted(used, key=lambda index: (saved[index].used_at, -index))
     total = sum(saved[index].bytes for index in used)
     needed = room if budget is None else max(0, total - budget)
-    schedule = _hiding(saved, bus, window, uses, min(needed, room))
+    schedule = _hiding(saved, bus, window, uses, needed, room)
     hidden = schedule.leaving
     if budget is not None:
         left = needed - hidden

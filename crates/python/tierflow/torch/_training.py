@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Mapping
 from typing import Any
@@ -10,12 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from .._attempts import PeriodicAttempts
+from .._attempts import PeriodicAttempts, log
 from .._engine import Engine
 
 __all__ = ["AsyncCheckpointer", "random_state", "set_random_state"]
-
-_log = logging.getLogger("tierflow")
 
 
 def random_state() -> dict[str, Any]:
@@ -35,6 +32,10 @@ def set_random_state(state: Mapping[str, Any]) -> None:
         torch.cuda.set_rng_state_all(state["cuda"])
 
 
+def states_of(parts: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: part.state_dict() for name, part in parts.items()}
+
+
 class AsyncCheckpointer(PeriodicAttempts):
     """Saves the state of a training to `engine` each `every` steps, and resumes from the newest state.
 
@@ -47,9 +48,9 @@ class AsyncCheckpointer(PeriodicAttempts):
     too. `step` returns when the engine has copied the state; it becomes durable beside the next steps, and `engine.wait()`, or the end of
     the engine, waits for that.
 
-    A save that fails does not end the training: it is logged, `failures` counts it, `failure` is its error, and the states that were saved
-    before stay. With `raises` it is raised. So ends a save that waits for room for `timeout` seconds, as it does behind storage that is slow or
-    lost. What hinders the engine from making a state durable is logged, and shows in `engine.wait()`.
+    A save that fails, or that waits for room for longer than `timeout` seconds, does not end the training: it is logged, `failures` counts it, and
+    `failure` is its error. With `raises` it is raised. What hinders the engine from making a state durable is logged, and shows in
+    `engine.wait()`.
     `pickle` is for states that are no trees: see `Engine.save`.
     """
 
@@ -63,9 +64,8 @@ class AsyncCheckpointer(PeriodicAttempts):
         pickle: bool = False,
         **parts: Any,
     ) -> None:
-        super().__init__(engine, every, timeout, raises)
-        self._pickle = pickle
-        self._parts = parts
+        super().__init__(engine, every=every, raises=raises, timeout=timeout)
+        self._pickle, self._parts = pickle, parts
 
     def resume(self) -> int:
         """Loads the newest state that can be loaded. Returns the step that comes next: 0 if there is none yet."""
@@ -76,7 +76,7 @@ class AsyncCheckpointer(PeriodicAttempts):
         for name, part in self._parts.items():
             part.load_state_dict(tree["parts"][name])
         set_random_state(tree["random"])
-        _log.info("goes on behind step %d, from version %d", tree["step"], version)
+        log.info("goes on behind step %d, from version %d", tree["step"], version)
         return int(tree["step"]) + 1
 
     def step(self, step: int) -> bool:
@@ -85,10 +85,8 @@ class AsyncCheckpointer(PeriodicAttempts):
 
     def save(self, step: int) -> bool:
         """Saves the state at the end of `step`. Returns false if that failed."""
-
-        def save() -> None:
-            parts = {name: part.state_dict() for name, part in self._parts.items()}
-            tree = {"step": step, "parts": parts, "random": random_state()}
-            self._engine.save(self._engine.reserve(1).start, tree, pickle=self._pickle, timeout=self._timeout)
-
-        return self._attempt(f"step {step} is not saved", save)
+        return self._save(
+            step,
+            lambda: {"step": step, "parts": states_of(self._parts), "random": random_state()},
+            pickle=self._pickle,
+        )
