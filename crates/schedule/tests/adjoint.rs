@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Region, RegionMut, Tier};
-use tierflow_schedule::adjoint::{Adjoint, measure, run};
+use tierflow_schedule::adjoint::{Adjoint, StepTimes, measure, run};
 use tierflow_schedule::{Action, Machine, Plan, Schedule};
 use tierflow_store::{Scratch, Storage, Throttled};
 
@@ -283,6 +283,59 @@ fn a_measured_machine_has_the_rooms_and_rates_of_the_engine() {
     assert!(storage.down <= most && storage.down > 0.0 && storage.up == storage.down);
     assert!(host.down > storage.down && host.down.is_finite() && machine.copy.is_finite());
     assert!(engine.versions().is_empty());
+}
+
+/// A file that was not read before: its first reads are slow.
+#[derive(Debug)]
+struct Cold(Scratch);
+
+impl Storage for Cold {
+    fn alignment(&self) -> usize {
+        self.0.alignment()
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> tierflow_store::Result<()> {
+        self.0.write_at(offset, bytes)
+    }
+
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> tierflow_store::Result<()> {
+        std::thread::sleep(Duration::from_millis(50));
+        self.0.read_at(offset, bytes)
+    }
+}
+
+#[test]
+fn a_few_slow_reads_do_not_tell_how_fast_a_link_is() {
+    let storage = Cold(Scratch::open(&std::env::temp_dir()).unwrap());
+    let engine = Engine::builder(&open(Choice::Host).unwrap())
+        .device_cache(4 * BYTES)
+        .host_cache(6 * BYTES)
+        .tier(Tier::storage(Arc::new(storage)))
+        .build()
+        .unwrap();
+    let state = vec![0_u8; BYTES];
+    for version in 0..40 {
+        engine
+            .checkpoint(version, &[Region::from(&state[..])])
+            .unwrap();
+    }
+    engine.wait().unwrap();
+    engine.hint([0, 1]);
+    engine.prefetch_start();
+    let is_read = || engine.metrics().hops.iter().any(|hop| hop.from == "file");
+    while !is_read() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let steps = StepTimes {
+        forward: Duration::from_millis(1),
+        backward: Duration::from_millis(1),
+        state: BYTES as u64,
+    };
+    let machine = Machine::measured(&engine.metrics(), steps);
+    let [_, storage] = machine.tiers[..] else {
+        panic!("{machine:?}");
+    };
+    assert_eq!(storage.up, storage.down, "{:?}", engine.metrics().hops);
 }
 
 /// Fails at a step.
