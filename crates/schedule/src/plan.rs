@@ -5,7 +5,7 @@ use crate::machine::{Machine, Model};
 use crate::replay::{self, Times};
 use crate::reversal;
 use crate::search::Search;
-use crate::shape::{self, Shape};
+use crate::shape::{self, Shape, Stored};
 use std::time::Duration;
 
 /// Seconds of the replay of an action, as an order of magnitude.
@@ -66,6 +66,17 @@ impl Plan {
     pub fn blocking(machine: &Machine, steps: usize) -> Option<Self> {
         let actions = blocking::stream(&Model::new(machine, steps))?;
         Some(Self::of(machine, steps, actions))
+    }
+
+    /// Returns the plan that stores every so-manieth state in the sweep, with 1 all of them, and those between two of them when
+    /// they are needed.
+    #[must_use]
+    pub fn every(machine: &Machine, steps: usize, every: usize) -> Self {
+        let model = Model::new(machine, steps);
+        let (inner, coded) = (every, false);
+        let starts = (0..model.steps).step_by(every.max(1));
+        let line: Vec<Stored> = starts.map(|at| Stored { at, inner, coded }).collect();
+        Self::of(machine, steps, shape::stream(&line, &model))
     }
 
     /// A plan of these actions, whose expected time is that of its replay.

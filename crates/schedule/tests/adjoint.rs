@@ -11,7 +11,7 @@ use std::time::Duration;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Region, RegionMut, Tier};
 use tierflow_schedule::adjoint::{Adjoint, StepTimes, measure, run};
-use tierflow_schedule::{Action, Machine, Plan, Schedule};
+use tierflow_schedule::{Machine, Plan, Schedule};
 use tierflow_store::{Scratch, Storage, Throttled};
 
 const CELLS: usize = 1 << 15;
@@ -156,43 +156,6 @@ fn measured(engine: &Engine, step: Duration) -> Machine {
     measure(engine, &mut Heat::new(0, step), 8).unwrap()
 }
 
-/// The stream that stores every `every`-th state, and those between them when they are needed.
-fn every(steps: usize, every: usize) -> Vec<Action> {
-    let mut actions = Vec::new();
-    let save = |step| Action::Save { step, coded: false };
-    let starts: Vec<usize> = (0..steps).step_by(every).collect();
-    let end = |start: usize| (start + every).min(steps);
-    for &from in &starts {
-        actions.extend([
-            save(from),
-            Action::Forward {
-                from,
-                to: end(from),
-            },
-        ]);
-    }
-    actions.push(Action::EndForward);
-    for &start in starts.iter().rev() {
-        actions.push(Action::Restart { step: start });
-        for from in start..end(start) - 1 {
-            actions.push(Action::Forward { from, to: from + 1 });
-            if from + 2 < end(start) {
-                actions.push(save(from + 1));
-            }
-        }
-        for step in (start..end(start)).rev() {
-            if step + 1 < end(start) {
-                actions.push(Action::Restart { step });
-            }
-            if step == start || step + 1 < end(start) {
-                actions.push(Action::Forget { step });
-            }
-            actions.push(Action::Reverse { step });
-        }
-    }
-    actions
-}
-
 /// With `TIERFLOW_SCHEDULE_LONG`, on a machine with two idle cores, the printed times are those of the book.
 #[test]
 fn every_schedule_has_the_gradient_of_stored_states() {
@@ -218,14 +181,8 @@ fn every_schedule_has_the_gradient_of_stored_states() {
         ..machine.clone()
     };
     let plans = [
-        (
-            "store all",
-            Some(Plan::of(&machine, steps, every(steps, 1))),
-        ),
-        (
-            "every 6th",
-            Some(Plan::of(&machine, steps, every(steps, 6))),
-        ),
+        ("store all", Some(Plan::every(&machine, steps, 1))),
+        ("every 6th", Some(Plan::every(&machine, steps, 6))),
         ("Revolve", Some(Plan::best(&slots_alone, steps))),
         ("H-Revolve", Plan::blocking(&machine, steps)),
         ("Tiered", Some(Plan::best(&machine, steps))),
