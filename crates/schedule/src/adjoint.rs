@@ -9,12 +9,16 @@ use crate::action::Action;
 use crate::machine::Machine;
 use crate::plan::Plan;
 use crate::schedule::Schedule;
-use measured::{Span, Spans};
-use std::collections::HashMap;
+use measured::Period;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::panic::resume_unwind;
 use std::time::{Duration, Instant};
 use tierflow_engine::{Engine, Metrics, Region, RegionMut};
+
+/// Restores of later gaps that are hinted, for each second that the next gap's reversal takes: at 2 µs for a hint that comes and
+/// goes, hinting takes a 50th of the time.
+const HINTS_PER_SECOND: f64 = 1e4;
 
 /// A computation that is reversed. Each call returns when its work on the state is over.
 pub trait Adjoint {
@@ -120,12 +124,10 @@ pub fn measure<A: Adjoint>(
         backward,
     };
     let metrics = engine.metrics();
-    let spans = &[Span::between(&warm, &metrics), Span::until(&metrics)];
-    let spans = Spans {
-        down: spans,
-        up: spans,
-    };
-    Ok(Machine::of(&metrics, spans, steps))
+    let before = [Some(&warm), None];
+    let after = &metrics;
+    let periods = before.map(|before| Period { before, after });
+    Ok(Machine::within(&periods, &periods, steps))
 }
 
 /// Sends so many states down, one at a time: together they would share the links. Returns the mean time of the work beside that,
@@ -162,8 +164,8 @@ fn beside<A: Adjoint>(
 /// ([`AfterRestore::Keep`](tierflow_engine::AfterRestore::Keep), which is its default).
 ///
 /// States get numbers that nobody else uses ([`Engine::reserve`]). The restores of the states that the sweep stores are hinted in
-/// their order before it; those of a sweep of unknown length at its end. The states of a gap between two of them are hinted when its
-/// reversal begins: earlier, they would take room that no state needs. When the sweep ends, the reversal is planned again with the
+/// their order before it; those of a sweep of unknown length at its end. The states of a gap between two of them are hinted before
+/// the others when its reversal begins: earlier, they would take room that no state needs. When the sweep ends, the reversal is planned again with the
 /// rates that the sweep had; a plan of given actions ([`Plan::of`]) keeps them. Of `machine`, this takes the size of a state and the
 /// time of a reversed step; all else was measured then. Nothing is left in the engine.
 ///
@@ -182,7 +184,7 @@ pub fn run<A: Adjoint>(
         computation,
         versions: HashMap::new(),
         numbers: 0..0,
-        hinted: Vec::new(),
+        hinted: VecDeque::new(),
         advances: Vec::new(),
         start: Instant::now(),
         times: RunTimes {
@@ -207,16 +209,11 @@ pub fn run<A: Adjoint>(
     run.forget_hints();
     let (swept, after) = (ended?, engine.metrics());
     run.times.stored = after.checkpoint.bytes - before.checkpoint.bytes;
-    let (sweep, reversal) = (
-        Span::between(&before, &swept),
-        Span::between(&swept, &after),
-    );
-    let all = [Span::between(&before, &after), Span::until(&after)];
-    let spans = Spans {
-        down: &[&[sweep][..], &all].concat(),
-        up: &[&[reversal][..], &all].concat(),
-    };
-    run.times.machine = Machine::of(&after, spans, run.times.steps());
+    let period = |before, after| Period { before, after };
+    let (whole, all) = (period(Some(&before), &after), period(None, &after));
+    let sweep = [period(Some(&before), &swept), whole, all];
+    let reversal = [period(Some(&swept), &after), whole, all];
+    run.times.machine = Machine::within(&sweep, &reversal, run.times.steps());
     Ok(run.times)
 }
 
@@ -230,7 +227,7 @@ struct Run<'a, A> {
     /// Numbers of the states that will be stored.
     numbers: Range<u64>,
     /// Hinted restores in their order.
-    hinted: Vec<u64>,
+    hinted: VecDeque<u64>,
     /// The time of each forward step.
     advances: Vec<Duration>,
     start: Instant,
@@ -300,17 +297,13 @@ impl<A: Adjoint> Run<'_, A> {
         if !late.is_empty() {
             steps.forward = late.iter().sum::<Duration>() / late.len() as u32;
         }
-        let spans = Spans {
-            down: &[Span::between(before, swept), Span::until(swept)],
-            up: &[Span::until(before)],
-        };
-        Machine::of(swept, spans, steps)
+        let period = |before, after| Period { before, after };
+        let down = [period(Some(before), swept), period(None, swept)];
+        Machine::within(&down, &[period(None, before)], steps)
     }
 
-    /// Reverses one gap after the other: the actions to that which forgets the state before the gap. Without hints, the states of
-    /// the gaps before it are expected after its own, the newest first.
+    /// Reverses one gap after the other: the actions to that which forgets the state before the gap.
     fn reversal(&mut self) -> Result<(), A::Error> {
-        self.forget_hints();
         self.engine.prefetch_start();
         while self.schedule.ahead().len() > 0 {
             let mut gap = Vec::new();
@@ -320,7 +313,7 @@ impl<A: Adjoint> Run<'_, A> {
                     break;
                 }
             }
-            self.hint(&gap, saves(gap.iter()))?;
+            self.hint_gap(&gap)?;
             for _ in 0..gap.len() {
                 if let Some(action) = self.schedule.next_action(&[]) {
                     self.act(action)?;
@@ -330,8 +323,43 @@ impl<A: Adjoint> Run<'_, A> {
         Ok(())
     }
 
+    /// Hints the restores of a gap, and behind them those of the sweep's states that come later: of the states that they are
+    /// asked for together with. States that later gaps store are never there at the same time. Hints that say so already stay.
+    fn hint_gap(&mut self, gap: &[Action]) -> Result<(), A::Error> {
+        let restarts = gap.iter().filter_map(|action| match *action {
+            Action::Restart { step } => self.versions.get(&step),
+            _ => None,
+        });
+        let stored = saves(gap.iter());
+        if stored == 0
+            && self
+                .hinted
+                .iter()
+                .take(restarts.clone().count())
+                .eq(restarts)
+        {
+            return Ok(());
+        }
+        let steps = self.times.steps();
+        let time = gap.iter().map(|action| match *action {
+            Action::Forward { from, to } => steps.forward * (to - from) as u32,
+            Action::Reverse { .. } => steps.backward,
+            _ => Duration::ZERO,
+        });
+        let later = time.sum::<Duration>().as_secs_f64() * HINTS_PER_SECOND;
+        let of_sweep = |action: &Action| matches!(action, Action::Restart { step } if self.versions.contains_key(step));
+        let later = self
+            .schedule
+            .ahead()
+            .skip(gap.len())
+            .filter(of_sweep)
+            .take(later as usize);
+        let actions: Vec<Action> = gap.iter().copied().chain(later).collect();
+        self.hint(&actions, stored)
+    }
+
     fn forget_hints(&mut self) {
-        let hinted = std::mem::take(&mut self.hinted);
+        let hinted: Vec<u64> = self.hinted.drain(..).collect();
         self.engine.forget_hints(Some(&hinted));
     }
 
@@ -364,9 +392,10 @@ impl<A: Adjoint> Run<'_, A> {
     fn hint_newest_first(&mut self) -> Result<(), A::Error> {
         self.forget_hints();
         self.numbers = self.engine.reserve(1)?;
-        self.hinted.push(self.numbers.start);
-        self.hinted.extend(self.versions.values());
-        self.hinted.sort_unstable_by(|a, b| b.cmp(a));
+        let mut stored: Vec<u64> = self.versions.values().copied().collect();
+        stored.sort_unstable_by(|a, b| b.cmp(a));
+        self.hinted.push_back(self.numbers.start);
+        self.hinted.extend(stored);
         self.engine.hint(self.hinted.iter().copied());
         Ok(())
     }
@@ -400,6 +429,9 @@ impl<A: Adjoint> Run<'_, A> {
                 })?;
                 let mut state = self.computation.state_mut();
                 self.engine.restore(version, &mut state)?;
+                if self.hinted.front() == Some(&version) {
+                    self.hinted.pop_front();
+                }
                 self.times.blocked += start.elapsed();
             }
             Action::Reverse { step } => {

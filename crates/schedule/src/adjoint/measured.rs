@@ -11,23 +11,13 @@ const SAMPLE: u64 = 16;
 
 /// From one moment's metrics, or from the engine's beginning, to another's.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Span<'a> {
-    before: Option<&'a Metrics>,
-    after: &'a Metrics,
+pub(super) struct Period<'a> {
+    pub(super) before: Option<&'a Metrics>,
+    pub(super) after: &'a Metrics,
 }
 
-impl<'a> Span<'a> {
-    pub(super) fn between(before: &'a Metrics, after: &'a Metrics) -> Self {
-        let before = Some(before);
-        Self { before, after }
-    }
-
-    pub(super) fn until(after: &'a Metrics) -> Self {
-        let before = None;
-        Self { before, after }
-    }
-
-    /// The difference of a sum over the span.
+impl Period<'_> {
+    /// The difference of a sum over the period.
     fn carried(self, sum: impl Fn(&Metrics) -> Carried) -> Carried {
         let (before, after) = (self.before.map(&sum).unwrap_or_default(), sum(self.after));
         Carried {
@@ -35,13 +25,6 @@ impl<'a> Span<'a> {
             busy: after.busy.saturating_sub(before.busy),
         }
     }
-}
-
-/// The spans that tell of the ways down, and of the ways up and of copies: of each, the one to be trusted most first.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Spans<'a> {
-    pub(super) down: &'a [Span<'a>],
-    pub(super) up: &'a [Span<'a>],
 }
 
 /// Bytes of transfers, and the time for which their link was busy with them.
@@ -52,12 +35,19 @@ struct Carried {
 }
 
 /// Bytes per second of the first of these that carried [`SAMPLE`] states, or half of the bytes of the one that carried most.
-fn rate(carried: &[Carried], state: u64) -> Option<f64> {
-    let most = carried.iter().map(|carried| carried.bytes).max()?;
+/// Infinite if none carried anything.
+fn rate(carried: &[Carried], state: u64) -> f64 {
+    let most = carried
+        .iter()
+        .map(|carried| carried.bytes)
+        .max()
+        .unwrap_or(0);
     let enough = most.div_ceil(2).min(SAMPLE.saturating_mul(state)).max(1);
     let is_enough = |one: &&Carried| one.bytes >= enough && !one.busy.is_zero();
-    let found = carried.iter().find(is_enough)?;
-    Some(found.bytes as f64 / found.busy.as_secs_f64())
+    let found = carried.iter().find(is_enough);
+    found.map_or(f64::INFINITY, |found| {
+        found.bytes as f64 / found.busy.as_secs_f64()
+    })
 }
 
 impl Machine {
@@ -68,16 +58,20 @@ impl Machine {
     /// tier is the device. A codec is not measured: what an engine compresses counts with the size of [`StepTimes`].
     #[must_use]
     pub fn measured(metrics: &Metrics, steps: StepTimes) -> Self {
-        let (down, up) = (&[Span::until(metrics)], &[Span::until(metrics)]);
-        Self::of(metrics, Spans { down, up }, steps)
+        let (before, after) = (None, metrics);
+        let all = [Period { before, after }];
+        Self::within(&all, &all, steps)
     }
 
-    pub(super) fn of(metrics: &Metrics, spans: Spans<'_>, steps: StepTimes) -> Self {
+    /// The same with the ways down of these periods, and the ways up and copies of those: of each, the one to be trusted most first.
+    /// The first way down's end tells the rooms.
+    pub(super) fn within(down: &[Period<'_>], up: &[Period<'_>], steps: StepTimes) -> Self {
+        let metrics = down[0].after;
         let names: Vec<_> = metrics.tiers.iter().map(|tier| tier.name).collect();
         let tiers = metrics.tiers.iter().enumerate().skip(1).map(|(at, tier)| {
             // The link to a tier carries what comes from any tier above.
             let is_above = |name: &str| names[..at].contains(&name);
-            let link = |spans: &[Span<'_>], is_it: &dyn Fn(&HopMetrics) -> bool| {
+            let link = |periods: &[Period<'_>], is_it: &dyn Fn(&HopMetrics) -> bool| {
                 let sum = |metrics: &Metrics| {
                     let hops = metrics.hops.iter().filter(|hop| is_it(hop));
                     hops.fold(Carried::default(), |sum, hop| Carried {
@@ -85,20 +79,15 @@ impl Machine {
                         busy: sum.busy + hop.busy,
                     })
                 };
-                spans
-                    .iter()
-                    .map(|span| span.carried(sum))
-                    .collect::<Vec<_>>()
+                let carried = periods.iter().map(|period| period.carried(sum));
+                carried.collect::<Vec<_>>()
             };
-            let down = link(spans.down, &|hop| hop.to == tier.name && is_above(hop.from));
-            let up = link(spans.up, &|hop| hop.from == tier.name && is_above(hop.to));
-            let rate = |first: &[Carried], other: &[Carried]| {
-                rate(&[first, other].concat(), steps.state).unwrap_or(f64::INFINITY)
-            };
+            let down = link(down, &|hop| hop.to == tier.name && is_above(hop.from));
+            let up = link(up, &|hop| hop.from == tier.name && is_above(hop.to));
             Tier {
                 room: tier.limit,
-                down: rate(&down, &up),
-                up: rate(&up, &down),
+                down: rate(&[&down[..], &up].concat(), steps.state),
+                up: rate(&[up, down].concat(), steps.state),
             }
         });
         // All that a call takes, but for waits and memory that is touched for the first time.
@@ -109,17 +98,14 @@ impl Machine {
                 busy: causes.map(|cause| metrics.times(cause).total).iter().sum(),
             }
         };
-        let copies = [spans.up, spans.down]
-            .concat()
-            .into_iter()
-            .map(|span| span.carried(copies));
+        let copies = up.iter().chain(down).map(|period| period.carried(copies));
         Self {
             forward: steps.forward,
             backward: steps.backward,
             state: steps.state,
             device: metrics.tiers.first().map_or(0, |tier| tier.limit),
             tiers: tiers.collect(),
-            copy: rate(&copies.collect::<Vec<_>>(), steps.state).unwrap_or(f64::INFINITY),
+            copy: rate(&copies.collect::<Vec<_>>(), steps.state),
             codec: None,
         }
     }
@@ -139,7 +125,7 @@ mod tests {
     }
 
     fn measured(carried: &[Carried]) -> f64 {
-        (rate(carried, 128 * MIB).unwrap() / MIB as f64).round()
+        (rate(carried, 128 * MIB) / MIB as f64).round()
     }
 
     #[test]
@@ -157,6 +143,6 @@ mod tests {
         assert_eq!(measured(&[states(16, 456.0), states(90, 1500.0)]), 456.0);
         // A trial of six states, without the cold one before it.
         assert_eq!(measured(&[states(6, 900.0), states(7, 500.0)]), 900.0);
-        assert!(rate(&[states(0, 1.0)], 1).is_none());
+        assert_eq!(rate(&[states(0, 1.0)], 1), f64::INFINITY);
     }
 }
