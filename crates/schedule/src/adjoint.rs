@@ -127,7 +127,7 @@ pub fn measure<A: Adjoint>(
     let before = [Some(&warm), None];
     let after = &metrics;
     let periods = before.map(|before| Period { before, after });
-    Ok(Machine::within(&periods, &periods, steps))
+    Ok(Machine::within(&periods, &periods, periods[0], steps))
 }
 
 /// Sends so many states down, one at a time: together they would share the links. Returns the mean time of the work beside that,
@@ -213,7 +213,7 @@ pub fn run<A: Adjoint>(
     let (whole, all) = (period(Some(&before), &after), period(None, &after));
     let sweep = [period(Some(&before), &swept), whole, all];
     let reversal = [period(Some(&swept), &after), whole, all];
-    run.times.machine = Machine::within(&sweep, &reversal, run.times.steps());
+    run.times.machine = Machine::within(&sweep, &reversal, whole, run.times.steps());
     Ok(run.times)
 }
 
@@ -299,7 +299,7 @@ impl<A: Adjoint> Run<'_, A> {
         }
         let period = |before, after| Period { before, after };
         let down = [period(Some(before), swept), period(None, swept)];
-        Machine::within(&down, &[period(None, before)], steps)
+        Machine::within(&down, &[period(None, before)], down[0], steps)
     }
 
     /// Reverses one gap after the other: the actions to that which forgets the state before the gap.

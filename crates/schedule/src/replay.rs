@@ -37,7 +37,7 @@ struct Link<'a> {
     target: usize,
     /// Seconds of a whole state.
     time: f64,
-    /// Its transfers in their order, and how many of them have begun.
+    /// The transfers in their order, and the number of them that have begun.
     transfers: &'a [Transfer],
     begun: usize,
     /// The end of the transfer under way.

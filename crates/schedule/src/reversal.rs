@@ -1,13 +1,13 @@
-//! Ways to reverse a sweep that is over.
+//! Reversals of a sweep that is over.
 
 use crate::action::Action;
 use crate::machine::Model;
 use crate::stream::{Gap, Writer};
 use std::ops::Range;
 
-/// A way to reverse the gaps of a sweep.
+/// A rule by which the gaps of a sweep are reversed.
 #[derive(Clone, Debug)]
-struct Way {
+struct Reversal {
     /// Slots in reserve for fetches.
     reserve: usize,
     /// Slots beyond those of the device.
@@ -47,7 +47,7 @@ pub(crate) fn ways<'a>(
     kept.push(slowest.min(1));
     kept.dedup();
     let ways = kept.into_iter().flat_map(move |kept| {
-        slots.map(|(reserve, spill)| Way {
+        slots.map(|(reserve, spill)| Reversal {
             reserve,
             spill,
             dropped: kept..slowest,
@@ -56,7 +56,7 @@ pub(crate) fn ways<'a>(
     ways.map(move |way| reversed(model, sweep, &states, way))
 }
 
-fn reversed(model: &Model, sweep: &[Action], states: &[usize], way: Way) -> Vec<Action> {
+fn reversed(model: &Model, sweep: &[Action], states: &[usize], way: Reversal) -> Vec<Action> {
     let mut actions = sweep.to_vec();
     let mut states = states.to_vec();
     let below = states.len().saturating_sub(model.slots + way.dropped.len());

@@ -60,13 +60,18 @@ impl Machine {
     pub fn measured(metrics: &Metrics, steps: StepTimes) -> Self {
         let (before, after) = (None, metrics);
         let all = [Period { before, after }];
-        Self::within(&all, &all, steps)
+        Self::within(&all, &all, all[0], steps)
     }
 
-    /// The same with the ways down of these periods, and the ways up and copies of those: of each, the one to be trusted most first.
-    /// The first way down's end tells the rooms.
-    pub(super) fn within(down: &[Period<'_>], up: &[Period<'_>], steps: StepTimes) -> Self {
-        let metrics = down[0].after;
+    /// The same with the ways down and up of these periods, of each the one to be trusted most first, and the copies of one. Rooms
+    /// are those at its end.
+    pub(super) fn within(
+        down: &[Period<'_>],
+        up: &[Period<'_>],
+        copies: Period<'_>,
+        steps: StepTimes,
+    ) -> Self {
+        let metrics = copies.after;
         let names: Vec<_> = metrics.tiers.iter().map(|tier| tier.name).collect();
         let tiers = metrics.tiers.iter().enumerate().skip(1).map(|(at, tier)| {
             // The link to a tier carries what comes from any tier above.
@@ -91,21 +96,20 @@ impl Machine {
             }
         });
         // All that a call takes, but for waits and memory that is touched for the first time.
-        let copies = |metrics: &Metrics| {
+        let calls = |metrics: &Metrics| {
             let causes = [Cause::Copy, Cause::Plan, Cause::Lock, Cause::WakeUp];
             Carried {
                 bytes: metrics.checkpoint.bytes + metrics.restore.bytes,
                 busy: causes.map(|cause| metrics.times(cause).total).iter().sum(),
             }
         };
-        let copies = up.iter().chain(down).map(|period| period.carried(copies));
         Self {
             forward: steps.forward,
             backward: steps.backward,
             state: steps.state,
             device: metrics.tiers.first().map_or(0, |tier| tier.limit),
             tiers: tiers.collect(),
-            copy: rate(&copies.collect::<Vec<_>>(), steps.state),
+            copy: rate(&[copies.carried(calls)], steps.state),
             codec: None,
         }
     }
