@@ -16,8 +16,8 @@ use std::panic::resume_unwind;
 use std::time::{Duration, Instant};
 use tierflow_engine::{Engine, Metrics, Region, RegionMut};
 
-/// Restores of later gaps that are hinted, for each second that the next gap's reversal takes: at 2 µs for a hint that comes and
-/// goes, hinting takes a 50th of the time.
+/// Restores of later gaps that are hinted, for each second that the next gap's reversal takes. A hint that comes and goes takes some
+/// 2 µs, so hinting takes a 50th of the time at most.
 const HINTS_PER_SECOND: f64 = 1e4;
 
 /// A computation that is reversed. Each call returns when its work on the state is over.
@@ -164,10 +164,11 @@ fn beside<A: Adjoint>(
 /// ([`AfterRestore::Keep`](tierflow_engine::AfterRestore::Keep), which is its default).
 ///
 /// States get numbers that nobody else uses ([`Engine::reserve`]). The restores of the states that the sweep stores are hinted in
-/// their order before it; those of a sweep of unknown length at its end. The states of a gap between two of them are hinted before
-/// the others when its reversal begins: earlier, they would take room that no state needs. When the sweep ends, the reversal is planned again with the
-/// rates that the sweep had; a plan of given actions ([`Plan::of`]) keeps them. Of `machine`, this takes the size of a state and the
-/// time of a reversed step; all else was measured then. Nothing is left in the engine.
+/// their order before it, those of a sweep of unknown length at its end. When the reversal of a gap between two of them begins, the
+/// restores of the states that it stores are hinted before the others: earlier, they would take room that no state needs. When the
+/// sweep ends, the reversal is planned again with the rates that the sweep had; a plan of given actions ([`Plan::of`]) keeps them.
+/// Of `machine`, this takes the size of a state and the time of a reversed step; all else was measured then. Nothing is left in the
+/// engine.
 ///
 /// # Errors
 /// The errors of the computation and of the engine.
@@ -323,8 +324,8 @@ impl<A: Adjoint> Run<'_, A> {
         Ok(())
     }
 
-    /// Hints the restores of a gap, and behind them those of the sweep's states that come later: of the states that they are
-    /// asked for together with. States that later gaps store are never there at the same time. Hints that say so already stay.
+    /// Hints the restores of a gap, and behind them those of the sweep's states for later gaps, which are there at the same time.
+    /// States that later gaps store are not. Earlier hints stay if they name the gap's restores first.
     fn hint_gap(&mut self, gap: &[Action]) -> Result<(), A::Error> {
         let restarts = gap.iter().filter_map(|action| match *action {
             Action::Restart { step } => self.versions.get(&step),
