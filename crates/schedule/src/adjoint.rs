@@ -9,10 +9,16 @@ use crate::action::Action;
 use crate::machine::Machine;
 use crate::plan::Plan;
 use crate::schedule::Schedule;
-use std::collections::HashMap;
+use measured::Period;
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 use std::panic::resume_unwind;
 use std::time::{Duration, Instant};
 use tierflow_engine::{Engine, Metrics, Region, RegionMut};
+
+/// Restores of later gaps that are hinted, for each second that the next gap's reversal takes. A hint that comes and goes takes some
+/// 2 µs, so hinting takes a 50th of the time at most.
+const HINTS_PER_SECOND: f64 = 1e4;
 
 /// A computation that is reversed. Each call returns when its work on the state is over.
 pub trait Adjoint {
@@ -118,8 +124,10 @@ pub fn measure<A: Adjoint>(
         backward,
     };
     let metrics = engine.metrics();
-    let spans = [(Some(&warm), &metrics), (None, &metrics)];
-    Ok(Machine::within(&spans, &spans, steps))
+    let before = [Some(&warm), None];
+    let after = &metrics;
+    let periods = before.map(|before| Period { before, after });
+    Ok(Machine::within(&periods, &periods, periods[0], steps))
 }
 
 /// Sends so many states down, one at a time: together they would share the links. Returns the mean time of the work beside that,
@@ -156,10 +164,11 @@ fn beside<A: Adjoint>(
 /// ([`AfterRestore::Keep`](tierflow_engine::AfterRestore::Keep), which is its default).
 ///
 /// States get numbers that nobody else uses ([`Engine::reserve`]). The restores of the states that the sweep stores are hinted in
-/// their order before it; those of a sweep of unknown length at its end. The states of a gap between two of them are hinted when its
-/// reversal begins: earlier, they would take room that no state needs. When the sweep ends, the reversal is planned again with the
-/// rates that the sweep had; a plan of given actions ([`Plan::of`]) keeps them. Of `machine`, this takes the size of a state and the
-/// time of a reversed step; all else was measured then. Nothing is left in the engine.
+/// their order before it, those of a sweep of unknown length at its end. When the reversal of a gap between two of them begins, the
+/// restores of the states that it stores are hinted before the others: earlier, they would take room that no state needs. When the
+/// sweep ends, the reversal is planned again with the rates that the sweep had; a plan of given actions ([`Plan::of`]) keeps them.
+/// Of `machine`, this takes the size of a state and the time of a reversed step; all else was measured then. Nothing is left in the
+/// engine.
 ///
 /// # Errors
 /// The errors of the computation and of the engine.
@@ -169,19 +178,15 @@ pub fn run<A: Adjoint>(
     schedule: &mut Schedule,
     computation: &mut A,
 ) -> Result<RunTimes, A::Error> {
-    let earlier = engine.metrics();
+    let before = engine.metrics();
     let mut run = Run {
         engine,
+        schedule,
         computation,
         versions: HashMap::new(),
         numbers: 0..0,
-        hinted: Vec::new(),
-        first_of_gaps: u64::MAX,
-        links: Links::default(),
-        is_swept: false,
-        steps: Vec::new(),
-        swept: earlier.clone(),
-        earlier,
+        hinted: VecDeque::new(),
+        advances: Vec::new(),
         start: Instant::now(),
         times: RunTimes {
             total: Duration::ZERO,
@@ -195,41 +200,37 @@ pub fn run<A: Adjoint>(
             machine: machine.clone(),
         },
     };
-    let ended = run.play(schedule);
+    let swept = run.sweep(&before);
+    let ended = swept.and_then(|swept| run.reversal().map(|()| swept));
     run.times.total = run.start.elapsed();
     // Versions are left after an error alone.
     for version in run.versions.values().copied() {
         let _is_gone = engine.discard(version);
     }
     run.forget_hints();
-    ended?;
-    let metrics = engine.metrics();
-    run.times.stored = metrics.checkpoint.bytes - run.earlier.checkpoint.bytes;
-    let (before, swept) = (Some(&run.earlier), &run.swept);
-    let down = [(before, swept), (before, &metrics), (None, &metrics)];
-    let up = [(Some(swept), &metrics), down[1], down[2]];
-    run.times.machine = Machine::within(&down, &up, run.times.steps());
+    let (swept, after) = (ended?, engine.metrics());
+    run.times.stored = after.checkpoint.bytes - before.checkpoint.bytes;
+    let period = |before, after| Period { before, after };
+    let (whole, all) = (period(Some(&before), &after), period(None, &after));
+    let sweep = [period(Some(&before), &swept), whole, all];
+    let reversal = [period(Some(&swept), &after), whole, all];
+    run.times.machine = Machine::within(&sweep, &reversal, whole, run.times.steps());
     Ok(run.times)
 }
 
+/// A computation on its way through a schedule.
 struct Run<'a, A> {
     engine: &'a Engine,
+    schedule: &'a mut Schedule,
     computation: &'a mut A,
     /// The version of each stored step.
     versions: HashMap<usize, u64>,
     /// Numbers of the states that will be stored.
-    numbers: std::ops::Range<u64>,
+    numbers: Range<u64>,
     /// Hinted restores in their order.
-    hinted: Vec<u64>,
-    /// The least number of the states that the reversal stores.
-    first_of_gaps: u64,
-    links: Links,
-    is_swept: bool,
-    /// Times of the forward steps of the sweep.
-    steps: Vec<Duration>,
-    earlier: Metrics,
-    /// The metrics at the end of the sweep.
-    swept: Metrics,
+    hinted: VecDeque<u64>,
+    /// The time of each forward step.
+    advances: Vec<Duration>,
     start: Instant,
     times: RunTimes,
 }
@@ -250,120 +251,133 @@ impl RunTimes {
 }
 
 impl<A: Adjoint> Run<'_, A> {
-    fn play(&mut self, schedule: &mut Schedule) -> Result<(), A::Error> {
-        self.hint_sweep(schedule)?;
-        while let Some(action) = schedule.next_action(&self.links.idle(self.engine, schedule)) {
-            if action == Action::EndForward {
-                self.is_swept = true;
-                self.forget_hints();
-                self.hint_gap(schedule)?;
-                self.engine.prefetch_start();
-            }
-            let ends_gap = self.is_swept && self.is_last_of_gap(action);
+    /// Goes to the end of the sweep and plans the reversal. Returns the metrics of that moment.
+    fn sweep(&mut self, before: &Metrics) -> Result<Metrics, A::Error> {
+        let mut links = Links::default();
+        if self.schedule.plan().is_some() {
+            let ahead: Vec<Action> = self.schedule.ahead().collect();
+            let sweep = ahead
+                .iter()
+                .take_while(|action| **action != Action::EndForward);
+            self.hint(&ahead, saves(sweep))?;
+        }
+        while self.schedule.ahead().next() != Some(Action::EndForward) {
+            let idle = links.idle(self.engine, self.schedule);
+            let Some(action) = self.schedule.next_action(&idle) else {
+                break;
+            };
             self.act(action)?;
-            let is_unknown = schedule.plan().is_none();
             match action {
-                Action::Save { .. } if is_unknown => self.hint_newest_first()?,
-                Action::Forward { to, .. } if is_unknown && self.computation.is_over(to) => {
-                    schedule.end(&self.machine());
-                    self.end_sweep(schedule);
-                    self.hint_sweep(schedule)?;
-                }
-                Action::Forward { .. } if schedule.ahead().next() == Some(Action::EndForward) => {
-                    let is_new = schedule.plan_again(&self.machine());
-                    self.end_sweep(schedule);
-                    if is_new {
-                        self.hint_sweep(schedule)?;
-                    }
-                }
-                _ if ends_gap => self.hint_gap(schedule)?,
+                _ if self.schedule.plan().is_some() => {}
+                Action::Save { .. } => self.hint_newest_first()?,
+                Action::Forward { to, .. } if self.computation.is_over(to) => break,
                 _ => {}
             }
         }
-        Ok(())
+        let swept = self.engine.metrics();
+        let machine = self.swept_machine(before, &swept);
+        match self.schedule.plan() {
+            Some(_) => self.schedule.plan_again(&machine),
+            None => self.schedule.end(&machine),
+        }
+        if let Some(plan) = self.schedule.plan()
+            && let Some(reversal) = plan.reversal()
+        {
+            let expected = self.start.elapsed() + reversal;
+            self.times.expected = Some(expected);
+            self.computation.planned(plan, expected);
+        }
+        Ok(swept)
     }
 
-    /// The machine as the sweep had it. Its steps are those of its second half: earlier ones touch memory for the first time.
-    fn machine(&self) -> Machine {
-        let late = &self.steps[self.steps.len() / 2..];
+    /// The machine as the sweep had it. Its steps are those of its second half: earlier ones touch memory for the first time. The
+    /// ways up are those of earlier runs: what goes up in a sweep shares the way with what goes down.
+    fn swept_machine(&self, before: &Metrics, swept: &Metrics) -> Machine {
+        let late = &self.advances[self.advances.len() / 2..];
         let mut steps = self.times.steps();
         if !late.is_empty() {
             steps.forward = late.iter().sum::<Duration>() / late.len() as u32;
         }
-        let metrics = self.engine.metrics();
-        let spans = [(Some(&self.earlier), &metrics), (None, &metrics)];
-        Machine::within(&spans, &spans, steps)
+        let period = |before, after| Period { before, after };
+        let down = [period(Some(before), swept), period(None, swept)];
+        Machine::within(&down, &[period(None, before)], down[0], steps)
     }
 
-    /// Tells the computation of the plan and the time that is expected now.
-    fn end_sweep(&mut self, schedule: &Schedule) {
-        self.swept = self.engine.metrics();
-        if let Some(plan) = schedule.plan() {
-            self.times.expected = plan.reversal().map(|time| self.start.elapsed() + time);
-            if let Some(expected) = self.times.expected {
-                self.computation.planned(plan, expected);
+    /// Reverses one gap after the other: the actions to that which forgets the state before the gap.
+    fn reversal(&mut self) -> Result<(), A::Error> {
+        self.engine.prefetch_start();
+        while self.schedule.ahead().len() > 0 {
+            let mut gap = Vec::new();
+            for action in self.schedule.ahead() {
+                gap.push(action);
+                if matches!(action, Action::Forget { step } if self.versions.contains_key(&step)) {
+                    break;
+                }
+            }
+            self.hint_gap(&gap)?;
+            for _ in 0..gap.len() {
+                if let Some(action) = self.schedule.next_action(&[]) {
+                    self.act(action)?;
+                }
             }
         }
-    }
-
-    /// Tells if an action forgets a state of the sweep: the gap behind it is reversed then.
-    fn is_last_of_gap(&self, action: Action) -> bool {
-        let Action::Forget { step } = action else {
-            return false;
-        };
-        let version = self.versions.get(&step);
-        version.is_some_and(|&version| version < self.first_of_gaps)
-    }
-
-    fn forget_hints(&mut self) {
-        let hinted = std::mem::take(&mut self.hinted);
-        self.engine.forget_hints(Some(&hinted));
-    }
-
-    /// Hints the restores to come, in their order, of the states that are there and those that the sweep stores.
-    fn hint_sweep(&mut self, schedule: &Schedule) -> Result<(), A::Error> {
-        if schedule.plan().is_none() {
-            return Ok(());
-        }
-        self.forget_hints();
-        let is_end = |action: &Action| *action == Action::EndForward;
-        let sweep = schedule.ahead().take_while(|action| !is_end(action));
-        self.numbers = self.engine.reserve(saves(sweep))?;
-        let (mut versions, mut numbers) = (self.versions.clone(), self.numbers.clone());
-        for action in schedule.ahead() {
-            match action {
-                Action::Save { step, .. } => match numbers.next() {
-                    Some(version) => drop(versions.insert(step, version)),
-                    None => drop(versions.remove(&step)),
-                },
-                Action::Restart { step } => self.hinted.extend(versions.get(&step)),
-                Action::Forget { step } => drop(versions.remove(&step)),
-                _ => {}
-            }
-        }
-        self.engine.hint(self.hinted.iter().copied());
         Ok(())
     }
 
-    /// Hints the restores of the gap that is reversed next. Without hints, those of the gaps before it are expected after them,
-    /// the newest first.
-    fn hint_gap(&mut self, schedule: &Schedule) -> Result<(), A::Error> {
+    /// Hints the restores of a gap, and behind them those of the sweep's states for later gaps, which are there at the same time.
+    /// States that later gaps store are not. Earlier hints stay if they name the gap's restores first.
+    fn hint_gap(&mut self, gap: &[Action]) -> Result<(), A::Error> {
+        let restarts = gap.iter().filter_map(|action| match *action {
+            Action::Restart { step } => self.versions.get(&step),
+            _ => None,
+        });
+        let stored = saves(gap.iter());
+        if stored == 0
+            && self
+                .hinted
+                .iter()
+                .take(restarts.clone().count())
+                .eq(restarts)
+        {
+            return Ok(());
+        }
+        let steps = self.times.steps();
+        let time = gap.iter().map(|action| match *action {
+            Action::Forward { from, to } => steps.forward * (to - from) as u32,
+            Action::Reverse { .. } => steps.backward,
+            _ => Duration::ZERO,
+        });
+        let later = time.sum::<Duration>().as_secs_f64() * HINTS_PER_SECOND;
+        let of_sweep = |action: &Action| matches!(action, Action::Restart { step } if self.versions.contains_key(step));
+        let later = self
+            .schedule
+            .ahead()
+            .skip(gap.len())
+            .filter(of_sweep)
+            .take(later as usize);
+        let actions: Vec<Action> = gap.iter().copied().chain(later).collect();
+        self.hint(&actions, stored)
+    }
+
+    fn forget_hints(&mut self) {
+        let hinted: Vec<u64> = self.hinted.drain(..).collect();
+        self.engine.forget_hints(Some(&hinted));
+    }
+
+    /// Hints the restores of these actions in their order, in place of earlier hints. The first `saves` states that they store have
+    /// their numbers already; later ones are not hinted.
+    fn hint(&mut self, actions: &[Action], saves: u64) -> Result<(), A::Error> {
         let start = Instant::now();
-        let gap = schedule.ahead();
-        let gap: Vec<Action> = gap
-            .take_while(|action| !self.is_last_of_gap(*action))
-            .collect();
-        self.numbers = self.engine.reserve(saves(gap.iter().copied()))?;
-        self.first_of_gaps = self.first_of_gaps.min(self.numbers.start);
-        let (mut numbers, mut stored) = (self.numbers.clone(), HashMap::new());
-        self.hinted.clear();
-        for action in gap {
-            match action {
-                Action::Save { step, .. } => {
-                    stored.extend(numbers.next().map(|version| (step, version)));
-                }
+        self.forget_hints();
+        self.numbers = self.engine.reserve(saves)?;
+        let (mut numbers, mut changed) = (self.numbers.clone(), HashMap::new());
+        for action in actions {
+            match *action {
+                Action::Save { step, .. } => drop(changed.insert(step, numbers.next())),
+                Action::Forget { step } => drop(changed.insert(step, None)),
                 Action::Restart { step } => {
-                    let version = stored.get(&step).or_else(|| self.versions.get(&step));
+                    let stored = || self.versions.get(&step).copied();
+                    let version = changed.get(&step).copied().unwrap_or_else(stored);
                     self.hinted.extend(version);
                 }
                 _ => {}
@@ -381,8 +395,8 @@ impl<A: Adjoint> Run<'_, A> {
         self.numbers = self.engine.reserve(1)?;
         let mut stored: Vec<u64> = self.versions.values().copied().collect();
         stored.sort_unstable_by(|a, b| b.cmp(a));
-        self.hinted.push(self.numbers.start);
-        self.hinted.append(&mut stored);
+        self.hinted.push_back(self.numbers.start);
+        self.hinted.extend(stored);
         self.engine.hint(self.hinted.iter().copied());
         Ok(())
     }
@@ -394,31 +408,31 @@ impl<A: Adjoint> Run<'_, A> {
                 for step in from..to {
                     let begun = Instant::now();
                     self.computation.advance(step)?;
-                    if !self.is_swept {
-                        self.steps.push(begun.elapsed());
-                    }
+                    self.advances.push(begun.elapsed());
                 }
                 self.times.advanced += to - from;
                 self.times.forward += start.elapsed();
             }
             Action::Save { step, .. } => {
-                let version = self.numbers.next();
-                let version =
-                    version.map_or_else(|| self.engine.reserve(1).map(|one| one.start), Ok)?;
+                let version = match self.numbers.next() {
+                    Some(version) => version,
+                    None => self.engine.reserve(1)?.start,
+                };
                 self.engine.checkpoint(version, &self.computation.state())?;
                 self.versions.insert(step, version);
                 self.times.blocked += start.elapsed();
             }
-            Action::EndForward => {
-                self.computation.end_forward()?;
-            }
+            Action::EndForward => self.computation.end_forward()?,
             Action::Restart { step } => {
                 let version = self.versions.get(&step).copied();
                 let version = version.ok_or(tierflow_engine::Error::Unknown {
                     version: step as u64,
                 })?;
-                self.engine
-                    .restore(version, &mut self.computation.state_mut())?;
+                let mut state = self.computation.state_mut();
+                self.engine.restore(version, &mut state)?;
+                if self.hinted.front() == Some(&version) {
+                    self.hinted.pop_front();
+                }
                 self.times.blocked += start.elapsed();
             }
             Action::Reverse { step } => {
@@ -436,7 +450,7 @@ impl<A: Adjoint> Run<'_, A> {
     }
 }
 
-fn saves(actions: impl Iterator<Item = Action>) -> u64 {
+fn saves<'a>(actions: impl Iterator<Item = &'a Action>) -> u64 {
     let saves = actions.filter(|action| matches!(action, Action::Save { .. }));
     saves.count() as u64
 }

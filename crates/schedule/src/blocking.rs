@@ -2,11 +2,11 @@
 //! sweep that goes to the end.
 
 use crate::action::Action;
-use crate::machine::{Machine, Model};
+use crate::machine::{Hop, Machine, Model};
 use crate::stream::Writer;
 use std::time::Duration;
 
-/// The most operations that the dynamic programme may take: about 0.1 s.
+/// The most operations that the dynamic programme may take in a search: about 0.1 s.
 const WORK: usize = 60_000_000;
 
 impl Machine {
@@ -15,9 +15,15 @@ impl Machine {
     #[must_use]
     pub fn blocking(&self, steps: usize) -> Option<Duration> {
         let model = Model::new(self, steps);
-        let time = Tables::new(&model, usize::MAX)?.least().time;
-        Duration::try_from_secs_f64(time + steps as f64 * model.backward).ok()
+        let tables = Tables::new(&model, usize::MAX)?;
+        let time = tables.time(tables.first_place()) + steps as f64 * model.backward;
+        Duration::try_from_secs_f64(time).ok()
     }
+}
+
+/// The stream of the best blocking schedule, for tiers that need not be waited for, if it is quickly found.
+pub(crate) fn stream(model: &Model) -> Option<Vec<Action>> {
+    Tables::new(model, WORK).map(|tables| tables.stream())
 }
 
 /// The place of a span: its first state is stored on `source`, `free` slots are left on `level`, which is `source` or a
@@ -27,11 +33,24 @@ struct Place {
     source: usize,
     level: usize,
     free: usize,
+    /// The span is at the end of the first sweep.
+    is_first: bool,
+}
+
+impl Place {
+    /// The place of a span whose first state takes a slot of this level.
+    fn saved(self) -> Self {
+        let (source, free) = (self.level, self.free - 1);
+        Self {
+            source,
+            free,
+            ..self
+        }
+    }
 }
 
 /// The next decision about a span.
 enum Choice {
-    Single,
     /// No slots are left.
     Repeat,
     Faster,
@@ -40,75 +59,75 @@ enum Choice {
     Split(usize),
 }
 
-pub(crate) struct Least {
-    level: usize,
-    /// Seconds, without those of the reversed steps.
-    pub(crate) time: f64,
+/// Steps to be reversed.
+#[derive(Clone, Copy)]
+struct Span {
+    start: usize,
+    end: usize,
+    place: Place,
+    /// The working buffer has the first state.
+    stands: bool,
 }
 
-pub(crate) struct Tables {
+struct Tables {
     forward: f64,
     steps: usize,
+    /// Seconds of a state between the working buffer and each level.
     write: Vec<f64>,
     read: Vec<f64>,
     slots: Vec<usize>,
-    /// Costs of a span by source, level, free slots and steps; in the first sweep and after it.
-    first: Vec<Vec<Vec<Vec<f64>>>>,
-    later: Vec<Vec<Vec<Vec<f64>>>>,
+    /// Seconds of spans by [`index`](Self::index) of their places and by steps, without those of the reversed steps.
+    costs: Vec<Vec<f64>>,
 }
 
 impl Tables {
     /// Returns `None` if the tables take more than so many operations.
-    pub(crate) fn new(model: &Model, work: usize) -> Option<Self> {
+    fn new(model: &Model, work: usize) -> Option<Self> {
         let steps = model.steps;
         let rooms = (0..model.hops.len()).map(|hop| model.room(hop) as usize);
         let slots: Vec<usize> = std::iter::once(model.slots)
             .chain(rooms)
             .map(|slots| slots.min(steps))
             .collect();
-        let pairs: usize = slots
+        let levels = slots.len();
+        let places: usize = slots
             .iter()
-            .rev()
             .enumerate()
-            .map(|(sources, slots)| (sources + 1) * slots)
+            .map(|(level, slots)| (levels - level) * slots)
             .sum();
-        if steps.saturating_mul(steps).saturating_mul(pairs) > work {
+        if steps.saturating_mul(steps).saturating_mul(places) > work {
             return None;
         }
-        let total = |time: fn(&crate::machine::Hop) -> f64| {
-            let mut sum = 0.0;
-            let below = model.hops.iter().map(move |hop| {
-                sum += time(hop);
-                sum
+        let total = |time: fn(&Hop) -> f64| {
+            let below = model.hops.iter().scan(0.0, |sum, hop| {
+                *sum += time(hop);
+                Some(*sum)
             });
-            std::iter::once(model.copy)
-                .chain(below)
-                .collect::<Vec<f64>>()
+            std::iter::once(model.copy).chain(below).collect()
         };
-        let levels = slots.len();
+        let most = slots.iter().max().copied().unwrap_or(0);
         let mut tables = Self {
             forward: model.forward,
             steps,
             write: total(|hop| hop.down),
             read: total(|hop| hop.up),
+            costs: vec![Vec::new(); 2 * levels * levels * (most + 1)],
             slots,
-            first: vec![vec![Vec::new(); levels]; levels],
-            later: vec![vec![Vec::new(); levels]; levels],
         };
         for level in 0..levels {
             for source in level..levels {
                 for free in 0..=tables.slots[level] {
-                    let place = Place {
-                        source,
-                        level,
-                        free,
-                    };
                     for is_first in [false, true] {
-                        let empty = vec![f64::INFINITY; steps + 1];
-                        tables.of_mut(is_first, place).push(empty);
+                        let place = Place {
+                            source,
+                            level,
+                            free,
+                            is_first,
+                        };
+                        let at = tables.index(place);
+                        tables.costs[at] = vec![f64::INFINITY; steps + 1];
                         for steps in 1..=steps {
-                            let cost = tables.best(is_first, place, steps).0;
-                            tables.of_mut(is_first, place)[free][steps] = cost;
+                            tables.costs[at][steps] = tables.best(place, steps).0;
                         }
                     }
                 }
@@ -117,118 +136,112 @@ impl Tables {
         Some(tables)
     }
 
-    fn of_mut(&mut self, is_first: bool, place: Place) -> &mut Vec<Vec<f64>> {
-        let tables = if is_first {
-            &mut self.first
-        } else {
-            &mut self.later
-        };
-        &mut tables[place.source][place.level]
+    fn index(&self, place: Place) -> usize {
+        let levels = self.slots.len();
+        ((place.free * levels + place.source) * levels + place.level) * 2
+            + usize::from(place.is_first)
     }
 
-    fn row(&self, is_first: bool, place: Place) -> &[f64] {
-        let tables = if is_first { &self.first } else { &self.later };
-        &tables[place.source][place.level][place.free]
+    fn row(&self, place: Place) -> &[f64] {
+        &self.costs[self.index(place)]
     }
 
     /// The least cost of a span and what is done first for it.
-    fn best(&self, is_first: bool, place: Place, steps: usize) -> (f64, Choice) {
+    fn best(&self, place: Place, steps: usize) -> (f64, Choice) {
         let Place {
             source,
             level,
             free,
+            is_first,
         } = place;
         let read = self.read[source];
-        if steps == 1 {
-            let cost = if is_first { self.forward + read } else { 0.0 };
-            return (cost, Choice::Single);
-        }
-        let mut best = if level > 0 {
-            let faster = Place {
-                source,
-                level: level - 1,
-                free: self.slots[level - 1],
-            };
-            (self.row(is_first, faster)[steps], Choice::Faster)
-        } else {
-            let once_more = if is_first {
-                steps as f64 * self.forward + read
-            } else {
-                0.0
-            };
-            let again = steps as f64 * (steps - 1) as f64 / 2.0 * self.forward;
-            (
-                once_more + again + (steps - 1) as f64 * read,
-                Choice::Repeat,
-            )
+        let (count, forward) = (steps as f64, self.forward);
+        let mut best = match level {
+            0 => {
+                let once_more = if is_first {
+                    count * forward + read
+                } else {
+                    0.0
+                };
+                let again = count * (count - 1.0) / 2.0 * forward + (count - 1.0) * read;
+                (once_more + again, Choice::Repeat)
+            }
+            _ => (self.row(self.faster(place))[steps], Choice::Faster),
         };
-        if free == 0 {
+        if free == 0 || steps == 1 {
             return best;
         }
-        let saved = Place {
-            source: level,
-            level,
-            free: free - 1,
-        };
-        if source > level {
-            let cost = self.write[level] + self.row(is_first, saved)[steps];
+        let mut less = |cost: f64, choice: Choice| {
             if cost < best.0 {
-                best = (cost, Choice::Copy);
+                best = (cost, choice);
+            }
+        };
+        let write = self.write[level];
+        let right = self.row(place.saved());
+        let left = self.row(Place {
+            is_first: false,
+            ..place
+        });
+        if source > level {
+            less(write + right[steps], Choice::Copy);
+        }
+        let split = |middle: usize| middle as f64 * forward + right[steps - middle] + left[middle];
+        let (mut least, mut middle) = (f64::INFINITY, 0);
+        for at in 1..steps {
+            let cost = split(at);
+            if cost < least {
+                (least, middle) = (cost, at);
             }
         }
-        let (right, left) = (self.row(is_first, saved), self.row(false, place));
-        let mut least = (f64::INFINITY, 0);
-        for middle in 1..steps {
-            let cost = middle as f64 * self.forward + right[steps - middle] + left[middle];
-            if cost < least.0 {
-                least = (cost, middle);
-            }
-        }
-        let cost = least.0 + self.write[level] + read;
-        if cost < best.0 {
-            best = (cost, Choice::Split(least.1));
-        }
+        less(least + write + read, Choice::Split(middle));
         // A state that is reversed at once is not stored.
-        let cost = (steps - 1) as f64 * self.forward + read + left[steps - 1];
-        if !is_first && cost < best.0 {
-            best = (cost, Choice::Split(steps - 1));
+        if !is_first {
+            let cost = (count - 1.0) * forward + read + left[steps - 1];
+            less(cost, Choice::Split(steps - 1));
         }
         best
     }
 
-    pub(crate) fn least(&self) -> Least {
-        let cost = |level: usize| {
-            let place = Place {
-                source: level,
-                level,
-                free: self.slots[level] - 1,
-            };
-            self.write[level] + self.row(true, place)[self.steps]
-        };
-        let level = (0..self.slots.len())
-            .min_by(|&a, &b| cost(a).total_cmp(&cost(b)))
-            .unwrap_or(0);
-        Least {
+    /// The place of the same span with all slots of the next faster level.
+    fn faster(&self, place: Place) -> Place {
+        let level = place.level - 1;
+        let free = self.slots[level];
+        Place {
             level,
-            time: cost(level),
+            free,
+            ..place
         }
     }
 
-    /// The stream of the best schedule, for tiers that need not be waited for.
-    pub(crate) fn stream(&self) -> Vec<Action> {
-        let mut writer = Writer::default();
-        let level = self.least().level;
-        let place = Place {
+    /// Seconds from the beginning to the end.
+    fn time(&self, place: Place) -> f64 {
+        self.write[place.level] + self.row(place)[self.steps]
+    }
+
+    /// The best place of the first state.
+    fn first_place(&self) -> Place {
+        let places = (0..self.slots.len()).map(|level| Place {
             source: level,
             level,
             free: self.slots[level] - 1,
-        };
-        writer.save(0);
+            is_first: true,
+        });
+        let best = places.min_by(|&a, &b| self.time(a).total_cmp(&self.time(b)));
+        best.unwrap_or(Place {
+            source: 0,
+            level: 0,
+            free: 0,
+            is_first: true,
+        })
+    }
+
+    fn stream(&self) -> Vec<Action> {
+        let mut writer = Writer::default();
+        writer.save(0, false);
         let mut open = vec![Span {
             start: 0,
             end: self.steps,
-            place,
-            is_first: true,
+            place: self.first_place(),
             stands: true,
         }];
         while let Some(span) = open.pop() {
@@ -236,37 +249,21 @@ impl Tables {
                 start,
                 end,
                 place,
-                is_first,
                 stands,
             } = span;
             if !stands {
                 writer.restart(start);
             }
-            let faster = |level: usize| Place {
-                level,
-                free: self.slots[level],
-                ..place
+            let here = |place: Place| Span {
+                place,
+                stands: true,
+                ..span
             };
-            match self.best(is_first, place, end - start).1 {
-                Choice::Faster => open.push(Span {
-                    place: faster(place.level - 1),
-                    stands: true,
-                    ..span
-                }),
-                Choice::Copy => {
-                    let place = Place {
-                        source: place.level,
-                        free: place.free - 1,
-                        ..place
-                    };
-                    open.push(Span {
-                        place,
-                        stands: true,
-                        ..span
-                    });
-                }
-                Choice::Single | Choice::Repeat => {
-                    if is_first {
+            match self.best(place, end - start).1 {
+                Choice::Faster => open.push(here(self.faster(place))),
+                Choice::Copy => open.push(here(place.saved())),
+                Choice::Repeat => {
+                    if place.is_first {
                         writer.forward(start, end);
                         writer.actions.push(Action::EndForward);
                         writer.restart(start);
@@ -278,25 +275,20 @@ impl Tables {
                     writer.forward(start, middle);
                     open.push(Span {
                         end: middle,
-                        is_first: false,
+                        place: Place {
+                            is_first: false,
+                            ..place
+                        },
                         stands: false,
                         ..span
                     });
-                    if end - middle == 1 && !is_first {
+                    if end - middle == 1 && !place.is_first {
                         writer.actions.push(Action::Reverse { step: middle });
                     } else {
-                        writer.save(middle);
-                        let place = Place {
-                            source: place.level,
-                            free: place.free - 1,
-                            ..place
-                        };
+                        writer.save(middle, false);
                         open.push(Span {
                             start: middle,
-                            end,
-                            place,
-                            is_first,
-                            stands: true,
+                            ..here(place.saved())
                         });
                     }
                 }
@@ -304,19 +296,4 @@ impl Tables {
         }
         writer.actions
     }
-}
-
-#[derive(Clone, Copy)]
-struct Span {
-    start: usize,
-    end: usize,
-    place: Place,
-    is_first: bool,
-    /// The working buffer has the first state.
-    stands: bool,
-}
-
-/// The stream of the best blocking schedule, if it is quickly found.
-pub(crate) fn stream(model: &Model) -> Option<Vec<Action>> {
-    Tables::new(model, WORK).map(|tables| tables.stream())
 }

@@ -106,23 +106,12 @@ impl Repeated {
 
     /// The least T1 + T2. Both constraints are convex, so the sum is convex in T1.
     fn least(&self) -> f64 {
-        let (mut low, mut high) = (0.0, self.steps * (self.down - self.forward).max(0.0));
-        let total = |wait: f64| {
-            self.steps * self.forward + wait + self.second(self.steps * self.forward + wait)
-        };
-        for _ in 0..40 {
-            let (left, right) = (low + (high - low) * 0.4, low + (high - low) * 0.6);
-            if total(left) <= total(right) {
-                high = right;
-            } else {
-                low = left;
-            }
-            if high - low < 1e-5 * self.steps * self.forward {
-                break;
-            }
-        }
+        let sweep = self.steps * self.forward;
+        let total = |wait: f64| sweep + wait + self.second(sweep + wait);
+        let most = self.steps * (self.down - self.forward).max(0.0);
+        let (least, width) = minimum(total, most, 1e-5 * sweep);
         // The least total of the interval is below those of its ends by a few widths at most.
-        total(low).min(total(high)) - 8.0 * (high - low)
+        least - 8.0 * width
     }
 
     /// The least T2 for a T1, from below.
@@ -148,20 +137,27 @@ impl Repeated {
             let states = self.above as f64 + existing + spilled;
             states * binomial::forwards(self.steps / states, self.above + 1) + spilled
         };
-        let (mut low, mut high) = (
-            0.0,
-            (brought - existing).min(second / self.down).min(self.steps),
-        );
-        for _ in 0..24 {
-            let (left, right) = (low + (high - low) * 0.4, low + (high - low) * 0.6);
-            if steps(left) <= steps(right) {
-                high = right;
-            } else {
-                low = left;
-            }
-        }
-        steps(low).min(steps(high)) - 1e-6
+        let most = (brought - existing).min(second / self.down).min(self.steps);
+        minimum(steps, most, 5e-6 * most).0 - 1e-6
     }
+}
+
+/// The least value that a convex function has at the ends of an interval around its minimum between 0 and `most`, and the
+/// width of that interval, which is `width` or less after 40 rounds at most.
+fn minimum(function: impl Fn(f64) -> f64, most: f64, width: f64) -> (f64, f64) {
+    let (mut low, mut high) = (0.0, most);
+    for _ in 0..40 {
+        if high - low <= width {
+            break;
+        }
+        let (left, right) = (low + (high - low) * 0.4, low + (high - low) * 0.6);
+        if function(left) <= function(right) {
+            high = right;
+        } else {
+            low = left;
+        }
+    }
+    (function(low).min(function(high)), high - low)
 }
 
 /// Solves the programme. Unknowns: states on the device, on each tier plain and coded; the wait `e` beyond the forward

@@ -22,6 +22,5 @@ mod stream;
 pub use action::Action;
 pub use bound::Bound;
 pub use machine::{Codec, Machine, Tier};
-pub use online::Online;
 pub use plan::Plan;
 pub use schedule::Schedule;

@@ -3,10 +3,13 @@ use crate::blocking;
 use crate::bound::{self, Bound};
 use crate::machine::{Machine, Model};
 use crate::replay::{self, Times};
-use crate::reversal::Sweep;
+use crate::reversal;
 use crate::search::Search;
-use crate::shape::Shape;
+use crate::shape::{self, Shape, Stored};
 use std::time::Duration;
+
+/// Seconds of the replay of an action, as an order of magnitude.
+const REPLAY: f64 = 1e-6;
 
 /// A schedule: the stream of actions, the time it is expected to take, and the bound.
 #[derive(Clone, Debug)]
@@ -15,13 +18,24 @@ pub struct Plan {
     times: Option<Times>,
     bound: Bound,
     steps: usize,
-    /// Steps whose states went down before they were forgotten in the sweep.
+    /// Steps, in ascending order, whose states went down before they were forgotten in the sweep.
     sent: Vec<usize>,
     /// The actions were given, not chosen.
     is_given: bool,
 }
 
 impl Plan {
+    fn new(machine: &Machine, steps: usize, actions: Vec<Action>) -> Self {
+        Self {
+            actions,
+            times: None,
+            bound: machine.bound(steps),
+            steps: steps.max(1),
+            sent: Vec::new(),
+            is_given: false,
+        }
+    }
+
     /// Returns the best of some candidates, by replay in virtual time. Takes up to 1 s for 3 000 steps.
     #[must_use]
     pub fn best(machine: &Machine, steps: usize) -> Self {
@@ -29,12 +43,8 @@ impl Plan {
         let mut search = Search::new(&model);
         search.run();
         Self {
-            actions: search.best,
             times: search.times,
-            bound: machine.bound(steps),
-            steps: model.steps,
-            sent: Vec::new(),
-            is_given: false,
+            ..Self::new(machine, steps, search.best)
         }
     }
 
@@ -46,15 +56,8 @@ impl Plan {
         let below = (optimum.stored() - optimum.device) as usize;
         let share = below as f64 / model.steps as f64;
         let dense = model.slots as f64 / (1.0 - share).max(1e-3);
-        let shape = Shape::new(&model, below, dense as usize);
-        Self {
-            actions: shape.line(&model).stream(&model),
-            times: None,
-            bound: machine.bound(steps),
-            steps: model.steps,
-            sent: Vec::new(),
-            is_given: false,
-        }
+        let line = Shape::new(&model, below, dense as usize).line(&model);
+        Self::new(machine, steps, shape::stream(&line, &model))
     }
 
     /// Returns the plan of H-Revolve, the best of those that wait for their transfers. `None` if it is not quickly found: see
@@ -65,57 +68,84 @@ impl Plan {
         Some(Self::of(machine, steps, actions))
     }
 
+    /// Returns the plan that stores every so-manieth state in the sweep, with 1 all of them, and those between two of them when
+    /// they are needed.
+    #[must_use]
+    pub fn every(machine: &Machine, steps: usize, every: usize) -> Self {
+        let model = Model::new(machine, steps);
+        let (inner, coded) = (every, false);
+        let starts = (0..model.steps).step_by(every.max(1));
+        let line: Vec<Stored> = starts.map(|at| Stored { at, inner, coded }).collect();
+        Self::of(machine, steps, shape::stream(&line, &model))
+    }
+
     /// A plan of these actions, whose expected time is that of its replay.
     #[must_use]
     pub fn of(machine: &Machine, steps: usize, actions: Vec<Action>) -> Self {
-        let bound = machine.bound(steps);
-        Self {
-            is_given: true,
-            ..Self::judged(machine, &bound, steps, actions, Vec::new())
-        }
+        let is_given = true;
+        let plan = Self::new(machine, steps, actions);
+        Self { is_given, ..plan }.judged(machine)
+    }
+
+    /// The plan of a sweep that is over and sent these states down before it forgot them. Its reversal is the best that is tried.
+    pub(crate) fn of_sweep(
+        machine: &Machine,
+        steps: usize,
+        sweep: Vec<Action>,
+        mut sent: Vec<usize>,
+    ) -> Self {
+        sent.sort_unstable();
+        let plan = Self::new(machine, steps, sweep);
+        Self { sent, ..plan }.reversed(machine)
     }
 
     /// The plan on a machine as its sweep, which is over, measured it. Chosen actions are replaced by better ones; given ones stay.
     pub(crate) fn again(&self, machine: &Machine) -> Self {
         let bound = machine.bound(self.steps);
-        let (actions, sent) = (self.actions.clone(), self.sent.clone());
-        let same = Self {
-            is_given: self.is_given,
-            ..Self::judged(machine, &bound, self.steps, actions, sent)
-        };
-        if self.is_given {
-            return same;
+        let plan = Self {
+            bound,
+            ..self.clone()
         }
-        let sweep = Sweep::of(&Model::new(machine, self.steps), &self.actions);
-        sweep.best(machine, Some(same.clone())).unwrap_or(same)
+        .judged(machine);
+        match self.is_given {
+            true => plan,
+            false => plan.reversed(machine),
+        }
     }
 
-    /// A plan whose sweep was done already.
-    pub(crate) fn judged(
-        machine: &Machine,
-        bound: &Bound,
-        steps: usize,
-        actions: Vec<Action>,
-        mut sent: Vec<usize>,
-    ) -> Self {
-        sent.sort_unstable();
-        let mut plan = Self {
-            actions,
-            times: None,
-            bound: bound.clone(),
-            steps,
-            sent,
-            is_given: false,
-        };
-        plan.times = plan.replay(machine);
-        plan
+    /// The plan with the best reversal of its sweep, or the plan itself. A search has no more replays than take half of the time
+    /// that the plan is above its bound; all of them, if the plan has no time.
+    fn reversed(self, machine: &Machine) -> Self {
+        let model = Model::new(machine, self.steps);
+        let time = |plan: &Self| plan.expected().unwrap_or(Duration::MAX);
+        let gain = time(&self).saturating_sub(self.bound.time).as_secs_f64();
+        let replays = gain / 2.0 / (REPLAY * self.actions.len() as f64);
+        let sweep = self.actions.clone();
+        let mut best = self;
+        for (count, actions) in reversal::ways(&model, &sweep)
+            .take(replays as usize)
+            .enumerate()
+        {
+            let plan = Self {
+                actions,
+                ..best.clone()
+            }
+            .judged(machine);
+            if time(&plan) < time(&best) || (count == 0 && best.times.is_none()) {
+                best = plan;
+            }
+        }
+        best
+    }
+
+    fn judged(mut self, machine: &Machine) -> Self {
+        self.times = self.replay(machine);
+        self
     }
 
     fn replay(&self, machine: &Machine) -> Option<Times> {
         let model = Model::new(machine, self.steps);
-        replay::replay_sent(&model, &self.actions, &|step| {
-            self.sent.binary_search(&step).is_ok()
-        })
+        replay::replay(&model, &self.actions, &self.sent)
     }
 
     /// The actions, in their order.
@@ -126,8 +156,7 @@ impl Plan {
     /// The time that the plan takes in the replay by which it was chosen. `None` for a plan that was not replayed.
     #[must_use]
     pub fn expected(&self) -> Option<Duration> {
-        self.times
-            .and_then(|times| Duration::try_from_secs_f64(times.total).ok())
+        Duration::try_from_secs_f64(self.times?.total).ok()
     }
 
     /// The part of the [expected](Self::expected) time that follows the end of the sweep.
@@ -146,7 +175,6 @@ impl Plan {
     /// Returns the time that this plan takes on a machine. `None` if its states do not fit there.
     #[must_use]
     pub fn time_on(&self, machine: &Machine) -> Option<Duration> {
-        let times = self.replay(machine)?;
-        Duration::try_from_secs_f64(times.total).ok()
+        Duration::try_from_secs_f64(self.replay(machine)?.total).ok()
     }
 }

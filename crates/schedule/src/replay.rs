@@ -12,17 +12,9 @@ pub(crate) struct Times {
     pub(crate) sweep: f64,
 }
 
-/// Plays a stream whose states all are used. Returns `None` if it does not fit the tiers.
-pub(crate) fn replay(model: &Model, actions: &[Action]) -> Option<Times> {
-    replay_sent(model, actions, &|_| false)
-}
-
-/// Plays a stream. `sent` has the steps whose states go down although they are forgotten in the sweep.
-pub(crate) fn replay_sent(
-    model: &Model,
-    actions: &[Action],
-    sent: &dyn Fn(usize) -> bool,
-) -> Option<Times> {
+/// Plays a stream. Returns `None` if it does not fit the tiers. `sent` has the steps, in ascending order, whose states go down
+/// although they are forgotten in the sweep.
+pub(crate) fn replay(model: &Model, actions: &[Action], sent: &[usize]) -> Option<Times> {
     let residency = Residency::new(model, actions, sent)?;
     Player::new(model, actions, &residency).play()
 }
@@ -40,9 +32,14 @@ struct Copy {
 }
 
 /// A link in one direction.
-#[derive(Clone, Copy, Default)]
-struct Link {
-    next: usize,
+struct Link<'a> {
+    source: usize,
+    target: usize,
+    /// Seconds of a whole state.
+    time: f64,
+    /// The transfers in their order, and the number of them that have begun.
+    transfers: &'a [Transfer],
+    begun: usize,
     /// The end of the transfer under way.
     until: Option<f64>,
 }
@@ -51,11 +48,11 @@ struct Player<'a> {
     model: &'a Model,
     actions: &'a [Action],
     residency: &'a Residency,
+    /// By tier and version.
     copies: Vec<Vec<Copy>>,
     free: Vec<u64>,
-    down: Vec<Link>,
-    up: Vec<Link>,
-    /// Versions that were decoded on their way, or not encoded.
+    links: Vec<Link<'a>>,
+    /// Versions that came to the device encoded and were not decoded since.
     is_encoded: Vec<bool>,
     next: usize,
     until: Option<f64>,
@@ -65,16 +62,27 @@ struct Player<'a> {
 impl<'a> Player<'a> {
     fn new(model: &'a Model, actions: &'a [Action], residency: &'a Residency) -> Self {
         let versions = residency.bytes.len();
-        let hops = model.hops.len();
         let rooms = model.hops.iter().map(|hop| hop.room);
+        let link = |source: usize, target: usize, time: f64, transfers: &'a [Transfer]| Link {
+            source,
+            target,
+            time,
+            transfers,
+            begun: 0,
+            until: None,
+        };
+        let hops = model.hops.iter().zip(&residency.levels).enumerate();
+        let links = hops.flat_map(|(at, (hop, level))| {
+            let up = link(at + 1, at, hop.up, &level.up);
+            [up, link(at, at + 1, hop.down, &level.down)]
+        });
         Self {
             model,
             actions,
             residency,
-            copies: vec![vec![Copy::default(); versions]; hops + 1],
+            copies: vec![vec![Copy::default(); versions]; model.hops.len() + 1],
             free: std::iter::once(model.slots as u64).chain(rooms).collect(),
-            down: vec![Link::default(); hops],
-            up: vec![Link::default(); hops],
+            links: links.collect(),
             is_encoded: vec![false; versions],
             next: 0,
             until: None,
@@ -82,49 +90,29 @@ impl<'a> Player<'a> {
         }
     }
 
-    fn size(&self, level: usize, version: Version) -> u64 {
-        let tier = &self.residency.levels[level];
-        match level {
-            0 => 1,
-            // A version that is forgotten on arrival takes the link's time alone.
-            _ if !tier.goes_down[version] && tier.stays[version].iter().all(|&uses| uses == 0) => 0,
-            _ => self.residency.bytes[version],
-        }
-    }
-
     fn play(mut self) -> Option<Times> {
         let mut sweep = 0.0;
         while self.next < self.actions.len() {
             while self.begin_transfers() | self.begin_action() {}
-            let transfers = self
-                .down
-                .iter()
-                .chain(&self.up)
-                .filter_map(|link| link.until);
-            let soonest = transfers.chain(self.until).min_by(f64::total_cmp)?;
-            self.now = soonest;
-            for hop in 0..self.down.len() {
-                if self.down[hop].until.is_some_and(|until| until <= soonest) {
-                    self.down[hop].until = None;
-                    self.end_down(hop);
-                }
-                if self.up[hop].until.is_some_and(|until| until <= soonest) {
-                    self.up[hop].until = None;
-                    self.end_up(hop);
+            let transfers = self.links.iter().filter_map(|link| link.until);
+            self.now = transfers.chain(self.until).min_by(f64::total_cmp)?;
+            for link in 0..self.links.len() {
+                if self.links[link]
+                    .until
+                    .is_some_and(|until| until <= self.now)
+                {
+                    self.end_transfer(link);
                 }
             }
-            if self.until.is_some_and(|until| until <= soonest) {
-                self.until = None;
+            if self.until.is_some_and(|until| until <= self.now) {
                 self.end_action();
-                if matches!(self.actions[self.next - 1], Action::EndForward) {
+                if self.actions[self.next - 1] == Action::EndForward {
                     sweep = self.now;
                 }
             }
         }
-        Some(Times {
-            total: self.now,
-            sweep,
-        })
+        let total = self.now;
+        Some(Times { total, sweep })
     }
 
     /// Starts the next action if the device is idle and has what the action needs.
@@ -137,19 +125,15 @@ impl<'a> Player<'a> {
             Action::Forward { from, to } => to.saturating_sub(from) as f64 * self.model.forward,
             Action::Reverse { .. } => self.model.backward,
             Action::EndForward | Action::Forget { .. } => 0.0,
+            Action::Save { .. } if self.free[0] == 0 => return false,
             Action::Save { .. } => {
-                if self.free[0] == 0 {
-                    return false;
-                }
                 self.free[0] -= 1;
                 let is_coded = self.residency.coded[version];
                 let encode = self.model.codec.filter(|_| is_coded);
                 self.model.copy + encode.map_or(0.0, |codec| codec.encode)
             }
+            Action::Restart { .. } if !self.copies[0][version].is_present => return false,
             Action::Restart { .. } => {
-                if !self.copies[0][version].is_present {
-                    return false;
-                }
                 let is_encoded = std::mem::take(&mut self.is_encoded[version]);
                 let decode = self.model.codec.filter(|_| is_encoded);
                 self.model.copy + decode.map_or(0.0, |codec| codec.decode)
@@ -166,65 +150,47 @@ impl<'a> Player<'a> {
             Action::Restart { .. } => self.use_once(0, version),
             _ => {}
         }
+        self.until = None;
         self.next += 1;
-    }
-
-    fn transfer(&self, link: &Link, list: &[Transfer]) -> Option<Version> {
-        let transfer = list.get(link.next).filter(|_| link.until.is_none())?;
-        (self.next >= transfer.from).then_some(transfer.version)
     }
 
     /// Starts the first transfer of each idle link that may begin.
     fn begin_transfers(&mut self) -> bool {
         let mut any = false;
-        for hop in 0..self.down.len() {
-            let level = &self.residency.levels[hop];
-            let time = self.model.hops[hop];
-            if let Some(version) = self.transfer(&self.up[hop], &level.up)
-                && self.copies[hop + 1][version].is_present
-                && self.free[hop] >= self.size(hop, version)
+        for link in self.links.iter_mut().filter(|link| link.until.is_none()) {
+            let Some(transfer) = link.transfers.get(link.begun) else {
+                continue;
+            };
+            let size = self.residency.size(link.target, transfer.version);
+            if self.next >= transfer.from
+                && self.copies[link.source][transfer.version].is_present
+                && self.free[link.target] >= size
             {
-                self.free[hop] -= self.size(hop, version);
-                let link = &mut self.up[hop];
-                link.until = Some(
-                    self.now
-                        + time.up * self.residency.bytes[version] as f64 / self.model.state as f64,
-                );
-                link.next += 1;
-                any = true;
-            }
-            if let Some(version) = self.transfer(&self.down[hop], &level.down)
-                && self.copies[hop][version].is_present
-                && self.free[hop + 1] >= self.size(hop + 1, version)
-            {
-                self.free[hop + 1] -= self.size(hop + 1, version);
-                let link = &mut self.down[hop];
-                link.until = Some(
-                    self.now
-                        + time.down * self.residency.bytes[version] as f64
-                            / self.model.state as f64,
-                );
-                link.next += 1;
+                self.free[link.target] -= size;
+                let bytes = self.residency.bytes[transfer.version] as f64;
+                link.until = Some(self.now + link.time * bytes / self.model.state as f64);
+                link.begun += 1;
                 any = true;
             }
         }
         any
     }
 
-    fn end_down(&mut self, hop: usize) {
-        let version = self.residency.levels[hop].down[self.down[hop].next - 1].version;
-        self.arrive(hop + 1, version);
-        self.copies[hop][version].is_below = true;
-        self.release(hop, version);
-    }
-
-    fn end_up(&mut self, hop: usize) {
-        let version = self.residency.levels[hop].up[self.up[hop].next - 1].version;
-        self.arrive(hop, version);
-        if hop == 0 {
+    fn end_transfer(&mut self, link: usize) {
+        let link = &mut self.links[link];
+        link.until = None;
+        let (source, target) = (link.source, link.target);
+        let version = link.transfers[link.begun - 1].version;
+        self.arrive(target, version);
+        if source < target {
+            self.copies[source][version].is_below = true;
+            self.release(source, version);
+        } else {
+            self.use_once(source, version);
+        }
+        if target == 0 {
             self.is_encoded[version] = self.residency.coded[version];
         }
-        self.use_once(hop + 1, version);
     }
 
     fn arrive(&mut self, level: usize, version: Version) {
@@ -248,7 +214,7 @@ impl<'a> Player<'a> {
         let copy = &mut self.copies[level][version];
         if copy.is_present && copy.uses == 0 && (copy.is_below || !goes_down) {
             copy.is_present = false;
-            self.free[level] += self.size(level, version);
+            self.free[level] += self.residency.size(level, version);
         }
     }
 }

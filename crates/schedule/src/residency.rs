@@ -15,7 +15,7 @@ pub(crate) type Version = usize;
 pub(crate) struct Transfer {
     pub(crate) version: Version,
     /// Index of the action that needs it done.
-    pub(crate) due: usize,
+    due: usize,
     /// Index of the first action beside which it may begin without taking room that others need.
     pub(crate) from: usize,
 }
@@ -51,92 +51,75 @@ pub(crate) struct Residency {
     pub(crate) bytes: Vec<u64>,
 }
 
-#[derive(Clone, Copy)]
-enum Kind {
-    Put,
-    Use,
-}
-
+/// A version that a tier takes in at an action, or is asked for.
 #[derive(Clone, Copy)]
 struct Demand {
     at: usize,
-    kind: Kind,
     version: Version,
+    is_use: bool,
 }
 
 /// The most actions that a transfer to the device begins ahead of the one that needs it.
 const AHEAD: usize = 2048;
 
 impl Residency {
-    /// Returns `None` if the states do not fit into all tiers, or if the stream uses a state that is not stored.
-    /// `sent` has the versions that go down although nobody uses them again, as nobody knew.
-    pub(crate) fn new(
-        model: &Model,
-        actions: &[Action],
-        sent: &dyn Fn(usize) -> bool,
-    ) -> Option<Self> {
+    /// Returns `None` if the states do not fit into all tiers, or if the stream uses a state that is not stored. `sent` has the
+    /// steps, in ascending order, whose states go down although the sweep forgets them, as nobody knew.
+    pub(crate) fn new(model: &Model, actions: &[Action], sent: &[usize]) -> Option<Self> {
         let mut current = vec![usize::MAX; model.steps];
-        let mut steps = Vec::new();
-        let mut coded = Vec::new();
+        let (mut steps, mut coded, mut demands) = (Vec::new(), Vec::new(), Vec::new());
         let mut last: Vec<Option<usize>> = Vec::new();
-        let mut demands = Vec::new();
         let mut of_action = vec![usize::MAX; actions.len()];
         let mut sweep_end = actions.len();
         for (at, action) in actions.iter().enumerate() {
+            let is_use = matches!(action, Action::Restart { .. });
             match *action {
                 Action::Save {
                     step,
                     coded: is_coded,
                 } => {
-                    let version = steps.len();
-                    *current.get_mut(step)? = version;
+                    *current.get_mut(step)? = steps.len();
+                    of_action[at] = steps.len();
                     steps.push(step);
                     coded.push(is_coded);
                     last.push(None);
-                    of_action[at] = version;
-                    demands.push(Demand {
-                        at,
-                        kind: Kind::Put,
-                        version,
-                    });
                 }
                 Action::Restart { step } => {
-                    let version = *current.get(step)?;
-                    *last.get_mut(version)? = Some(at);
-                    of_action[at] = version;
-                    demands.push(Demand {
-                        at,
-                        kind: Kind::Use,
-                        version,
-                    });
+                    of_action[at] = *current.get(step)?;
+                    *last.get_mut(of_action[at])? = Some(at);
                 }
                 Action::Forget { step } => {
-                    let version = *current.get(step)?;
-                    if sweep_end == actions.len() && sent(step) {
+                    let version = std::mem::replace(current.get_mut(step)?, usize::MAX);
+                    if sweep_end == actions.len() && sent.binary_search(&step).is_ok() {
                         *last.get_mut(version)? = Some(at);
                     }
-                    current[step] = usize::MAX;
                 }
                 Action::EndForward => sweep_end = at,
                 Action::Forward { .. } | Action::Reverse { .. } => {}
             }
+            let version = of_action[at];
+            if version != usize::MAX {
+                demands.push(Demand {
+                    at,
+                    version,
+                    is_use,
+                });
+            }
         }
-        let bytes: Vec<u64> = coded
-            .iter()
-            .map(|&coded| match model.codec {
-                Some(codec) if coded => (model.state as f64 * codec.size).ceil() as u64,
-                _ => model.state,
-            })
-            .collect();
+        let whole = model.state as f64;
+        let size = model.codec.map_or(1.0, |codec| codec.size);
+        let bytes = coded.iter().map(|&coded| match coded {
+            true => (whole * size).ceil() as u64,
+            false => model.state,
+        });
+        let bytes: Vec<u64> = bytes.collect();
         let mut levels = Vec::new();
         for level in 0..=model.hops.len() {
-            let room = if level == 0 {
-                model.slots as u64
-            } else {
-                model.hops[level - 1].room
-            };
             let tier = TierSweep {
-                room,
+                room: match level {
+                    0 => model.slots as u64,
+                    _ => model.hops[level - 1].room,
+                },
                 bytes: (level > 0).then_some(&bytes[..]),
                 steps: &steps,
                 last: &last,
@@ -146,14 +129,11 @@ impl Residency {
             };
             let (found, below) = tier.fill(&demands)?;
             levels.push(found);
-            // The last use of a version on the tier below is its last way up.
+            // The last use of a version on the tier below is its last way up. One that only goes down leaves there on arrival.
             last = vec![None; steps.len()];
-            for demand in &below {
-                if matches!(demand.kind, Kind::Use) {
-                    last[demand.version] = Some(demand.at);
-                }
+            for demand in below.iter().filter(|demand| demand.is_use) {
+                last[demand.version] = Some(demand.at);
             }
-            // A version that only goes down ends its stay there on arrival.
             demands = below;
         }
         Some(Self {
@@ -162,6 +142,17 @@ impl Residency {
             coded,
             bytes,
         })
+    }
+
+    /// Room that a version takes: slots on the device, bytes below.
+    pub(crate) fn size(&self, level: usize, version: Version) -> u64 {
+        let tier = &self.levels[level];
+        match level {
+            0 => 1,
+            // A version that is forgotten on arrival takes the link's time alone.
+            _ if !tier.goes_down[version] && tier.stays[version].iter().all(|&uses| uses == 0) => 0,
+            _ => self.bytes[version],
+        }
     }
 }
 
@@ -188,39 +179,32 @@ impl TierSweep<'_> {
         let mut residents = BTreeSet::new();
         let mut used = 0;
         let mut open: Vec<Option<Stay>> = vec![None; versions];
-        let mut is_below = vec![false; versions];
-        let mut arrived = vec![0; versions];
-        let mut left = vec![0; versions];
+        // Actions at which each version came and left last.
+        let (mut arrived, mut left) = (vec![0; versions], vec![0; versions]);
         let mut stays: Vec<Stay> = Vec::new();
         let mut below = Vec::new();
         let mut level = Level {
             stays: vec![Vec::new(); versions],
+            goes_down: vec![false; versions],
             ..Level::default()
         };
-        for &Demand { at, kind, version } in demands {
+        for &demand in demands {
+            let Demand {
+                at,
+                version,
+                is_use,
+            } = demand;
             let key = (self.steps[version], version);
-            let is_resident = residents.contains(&key);
-            match kind {
-                Kind::Put => arrived[version] = at,
-                Kind::Use if !is_resident => {
-                    if !is_below[version] {
-                        return None;
-                    }
-                    level.up.push(Transfer {
-                        version,
-                        due: at,
-                        from: left[version] + 1,
-                    });
-                    below.push(Demand {
-                        at,
-                        kind: Kind::Use,
-                        version,
-                    });
-                }
-                Kind::Use => {}
+            if !is_use {
+                arrived[version] = at;
             }
-            if !is_resident {
-                residents.insert(key);
+            if residents.insert(key) {
+                if is_use {
+                    let (due, from) = (at, left[version] + 1);
+                    level.goes_down[version].then_some(())?;
+                    level.up.push(Transfer { version, due, from });
+                    below.push(demand);
+                }
                 used += self.size(version);
                 open[version] = Some(Stay {
                     version,
@@ -229,7 +213,7 @@ impl TierSweep<'_> {
                     uses: 0,
                 });
             }
-            if let (Kind::Use, Some(stay)) = (kind, &mut open[version]) {
+            if let (true, Some(stay)) = (is_use, &mut open[version]) {
                 stay.uses += 1;
                 stay.end = at;
             }
@@ -252,21 +236,17 @@ impl TierSweep<'_> {
                 if lowest == key || self.is_last {
                     return None;
                 }
-                let victim = lowest.1;
-                if !is_below[victim] {
-                    is_below[victim] = true;
-                    level.down.push(Transfer {
-                        version: victim,
-                        due: at,
-                        from: arrived[victim] + 1,
-                    });
+                leaves = Some(lowest);
+                let version = lowest.1;
+                if !std::mem::replace(&mut level.goes_down[version], true) {
+                    let (due, from, is_use) = (at, arrived[version] + 1, false);
+                    level.down.push(Transfer { version, due, from });
                     below.push(Demand {
                         at,
-                        kind: Kind::Put,
-                        version: victim,
+                        version,
+                        is_use,
                     });
                 }
-                leaves = Some(lowest);
             }
         }
         for stay in open.into_iter().flatten() {
@@ -274,38 +254,33 @@ impl TierSweep<'_> {
             stays.push(stay);
         }
         self.advance(&mut level.up, &stays);
-        level.goes_down = is_below;
         Some((level, below))
     }
 
     /// Lets transfers begin as early as the room allows, in their order.
     fn advance(&self, transfers: &mut [Transfer], stays: &[Stay]) {
-        let mut steps = vec![0i64; self.actions + 1];
+        // The room taken beside each action: first its changes, then their sums.
+        let mut load = vec![0i64; self.actions + 1];
         for stay in stays.iter().filter(|stay| stay.uses > 0) {
-            steps[stay.begin] += self.size(stay.version) as i64;
-            steps[stay.end + 1] -= self.size(stay.version) as i64;
+            load[stay.begin] += self.size(stay.version) as i64;
+            load[stay.end + 1] -= self.size(stay.version) as i64;
         }
-        let mut taken = 0;
-        let mut load: Vec<u64> = steps
-            .iter()
-            .map(|step| {
-                taken += step;
-                taken as u64
-            })
-            .collect();
+        for action in 0..self.actions {
+            load[action + 1] += load[action];
+        }
+        let ahead = if self.bytes.is_none() {
+            AHEAD
+        } else {
+            self.actions
+        };
         let mut earliest = self.sweep_end;
         for transfer in transfers {
-            let size = self.size(transfer.version);
-            let ahead = if self.bytes.is_none() {
-                AHEAD
-            } else {
-                self.actions
-            };
+            let size = self.size(transfer.version) as i64;
             let least = earliest
                 .max(transfer.from)
                 .max(transfer.due.saturating_sub(ahead));
             transfer.from = transfer.due;
-            while transfer.from > least && load[transfer.from - 1] + size <= self.room {
+            while transfer.from > least && (load[transfer.from - 1] + size) as u64 <= self.room {
                 transfer.from -= 1;
                 load[transfer.from] += size;
             }

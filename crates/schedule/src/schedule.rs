@@ -23,7 +23,7 @@ enum Stage {
 }
 
 impl Schedule {
-    /// The schedule of [`Plan::best`] for a number of steps, or of [`Online`] for an unknown one.
+    /// The schedule of [`Plan::best`] for a number of steps, or of a rule for an unknown one, which forgets the state whose loss repeats the fewest steps.
     #[must_use]
     pub fn new(machine: &Machine, steps: Option<usize>) -> Self {
         match steps {
@@ -57,21 +57,15 @@ impl Schedule {
         }
     }
 
-    /// Plans the reversal again when the sweep is over, as far as actions go, on the machine as the sweep measured it: its expected time
-    /// is that of this machine then. Returns true if the actions to come are others. A plan of given actions ([`Plan::of`]) keeps
-    /// them.
-    pub fn plan_again(&mut self, machine: &Machine) -> bool {
-        let Stage::Planned(plan) = &mut self.stage else {
-            return false;
-        };
-        if self.ahead.front() != Some(&Action::EndForward) {
-            return false;
+    /// Plans the reversal again when the sweep is over, as far as actions go, on the machine as the sweep measured it: its expected
+    /// time is that of this machine then. A plan of given actions ([`Plan::of`]) keeps them.
+    pub fn plan_again(&mut self, machine: &Machine) {
+        if let Stage::Planned(plan) = &mut self.stage
+            && self.ahead.front() == Some(&Action::EndForward)
+        {
+            **plan = plan.again(machine);
+            self.ahead = plan.actions().skip(self.given).collect();
         }
-        **plan = plan.again(machine);
-        let ahead: VecDeque<Action> = plan.actions().skip(self.given).collect();
-        let is_new = ahead != self.ahead;
-        self.ahead = ahead;
-        is_new
     }
 
     /// The plan, as soon as the length of the sweep is known.
@@ -93,7 +87,7 @@ impl Schedule {
     #[must_use]
     pub fn moved(&self) -> Vec<usize> {
         match &self.stage {
-            Stage::Sweep(rule) => rule.moved(),
+            Stage::Sweep(rule) => rule.begun.clone(),
             Stage::Planned(_) => Vec::new(),
         }
     }

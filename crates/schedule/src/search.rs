@@ -5,7 +5,7 @@ use crate::blocking;
 use crate::bound::{self, Optimum};
 use crate::machine::Model;
 use crate::replay::{self, Times};
-use crate::shape::{Line, Shape};
+use crate::shape::{self, Shape, Stored};
 use std::collections::HashSet;
 
 /// The most actions that a search replays, and those more for each step.
@@ -24,7 +24,7 @@ pub(crate) struct Search<'a> {
 
 /// A shape with the seconds that its stream takes.
 #[derive(Clone, Copy)]
-struct Start {
+struct Judged {
     time: f64,
     shape: Shape,
 }
@@ -46,7 +46,7 @@ impl<'a> Search<'a> {
 
     fn judge(&mut self, actions: Vec<Action>) -> f64 {
         self.work += actions.len();
-        let times = replay::replay(self.model, &actions);
+        let times = replay::replay(self.model, &actions, &[]);
         let total = times.map_or(f64::INFINITY, |times| times.total);
         if self.times.is_none_or(|best| total < best.total) && times.is_some() {
             (self.best, self.times) = (actions, times);
@@ -54,51 +54,45 @@ impl<'a> Search<'a> {
         total
     }
 
-    fn shape(&mut self, shape: Shape) -> f64 {
-        if !self.tried.insert(shape) {
-            return f64::INFINITY;
-        }
-        let line = shape.line(self.model);
-        self.judge(line.stream(self.model))
+    /// The shape with its time; none that was tried before is better.
+    fn shape(&mut self, shape: Shape) -> Judged {
+        let time = match self.tried.insert(shape) {
+            true => self.judge(shape::stream(&shape.line(self.model), self.model)),
+            false => f64::INFINITY,
+        };
+        Judged { time, shape }
     }
 
-    /// The search is over: the bound is met, or the work is done.
+    /// The search is over: the bound is met, or this share of the work is done.
     fn is_done(&self, share: f64) -> bool {
-        let most = WORK + WORK_OF_STEP * self.model.steps;
-        self.work as f64 > most as f64 * share
-            || self
-                .times
-                .is_some_and(|times| times.total <= self.least * 1.0005)
+        let most = (WORK + WORK_OF_STEP * self.model.steps) as f64;
+        let is_met = |times: Times| times.total <= self.least * 1.0005;
+        self.work as f64 > most * share || self.times.is_some_and(is_met)
     }
 
     pub(crate) fn run(&mut self) {
         let model = self.model;
         let (steps, slots) = (model.steps, model.slots);
-        // Revolve on the device fits always.
-        self.shape(Shape::new(model, 0, steps));
-        let mut rooms = slots;
+        // Revolve on the device, which fits always, then with the room of more and more tiers, then with as many as the bound stores.
+        let mut rooms = vec![slots];
         for hop in 0..model.hops.len() {
-            rooms += model.room(hop) as usize;
-            let room = rooms.min(steps);
+            rooms.push(rooms[hop] + model.room(hop) as usize);
+        }
+        rooms.push(self.optimum.stored().max(1.0) as usize);
+        for room in rooms {
+            let slots = room.min(steps);
             self.shape(Shape {
-                slots: room,
-                last_spill: (room - slots) as i32,
+                slots,
+                last_spill: slots.saturating_sub(model.slots) as i32,
                 ..Shape::new(model, 0, steps)
             });
         }
-        let stored = self.optimum.stored() as usize;
-        self.shape(Shape {
-            slots: stored.max(1),
-            last_spill: stored.saturating_sub(slots) as i32,
-            ..Shape::new(model, 0, steps)
-        });
         if let Some(actions) = blocking::stream(model) {
             self.judge(actions);
         }
         let below = self.optimum.stored() - self.optimum.device;
+        let coded = 1000.0 * self.optimum.coded.iter().sum::<f64>() / below.max(1.0);
         let mut starts = Vec::new();
-        let coded =
-            (1000.0 * self.optimum.coded.iter().sum::<f64>() / below.max(1.0)).min(1000.0) as usize;
         for factor in [1.0, 0.97, 0.9, 0.8, 0.65, 0.5, 0.3] {
             let below = (below * factor) as usize;
             let dense = slots as f64 / (1.0 - below as f64 / steps as f64).max(1e-3);
@@ -117,15 +111,11 @@ impl<'a> Search<'a> {
                     break;
                 }
                 for spill in [-1, 0, 3] {
-                    let shape = Shape {
+                    starts.push(self.shape(Shape {
                         spill,
-                        coded,
+                        coded: coded.min(1000.0) as usize,
                         ..Shape::new(model, below, last.clamp(1, steps))
-                    };
-                    starts.push(Start {
-                        time: self.shape(shape),
-                        shape,
-                    });
+                    }));
                 }
             }
         }
@@ -141,44 +131,39 @@ impl<'a> Search<'a> {
         self.polish(best.shape.line(model));
     }
 
-    fn climb(&mut self, mut best: Start) -> Start {
+    /// Varies one number at a time, by smaller and smaller steps.
+    fn climb(&mut self, mut best: Judged) -> Judged {
         let mut step = 0.3;
         while step > 0.01 && !self.is_done(0.7) {
-            let mut better = false;
-            for field in 0..7 {
-                for sign in [1, -1] {
-                    if field == 5 && self.model.codec.is_none() {
-                        continue;
-                    }
-                    let next = vary(best.shape, field, step, sign, self.model.steps);
-                    let time = self.shape(next);
-                    if time < best.time {
-                        (best, better) = (Start { time, shape: next }, true);
-                    }
+            let before = best.time;
+            for (field, sign) in (0..7).flat_map(|field| [(field, 1), (field, -1)]) {
+                let next = self.shape(vary(best.shape, field, step * f64::from(sign), self.model));
+                if next.time < best.time {
+                    best = next;
                 }
             }
-            if !better {
+            if best.time == before {
                 step /= 2.0;
             }
         }
         best
     }
 
-    /// Moves single positions, and ranges of them, at random.
-    fn polish(&mut self, mut line: Line) {
+    /// Moves single states, and ranges of them, at random.
+    fn polish(&mut self, mut line: Vec<Stored>) {
         let mut time = f64::INFINITY;
         let mut dice = Dice(1);
         while !self.is_done(1.0) {
             let mut next = line.clone();
             dice.vary(&mut next, self.model.steps);
-            let is_sound = next.positions.is_sorted_by(|a, b| a < b)
-                && next.positions[0] == 0
-                && next.positions.iter().all(|&at| at < self.model.steps);
+            let is_sound = next.is_sorted_by(|a, b| a.at < b.at)
+                && next[0].at == 0
+                && next[next.len() - 1].at < self.model.steps;
             if !is_sound {
                 self.work += 10;
                 continue;
             }
-            let found = self.judge(next.stream(self.model));
+            let found = self.judge(shape::stream(&next, self.model));
             if found <= time {
                 (time, line) = (found, next);
             }
@@ -186,89 +171,74 @@ impl<'a> Search<'a> {
     }
 }
 
-fn vary(mut shape: Shape, field: usize, step: f64, sign: i32, steps: usize) -> Shape {
-    let moved = |value: usize| {
-        let by = (value as f64 * step).ceil().max(1.0) as usize;
-        if sign > 0 {
-            value + by
-        } else {
-            value.saturating_sub(by)
-        }
+/// Moves one number of a shape by a share of it, at least by 1.
+fn vary(mut shape: Shape, field: usize, share: f64, model: &Model) -> Shape {
+    let by = |unit: f64| ((unit * share.abs()).ceil().max(1.0) * share.signum()) as i64;
+    let moved = |value: usize, least: i64, most: usize| {
+        (value as i64 + by(value as f64)).clamp(least, most as i64) as usize
     };
     match field {
-        0 => shape.below = moved(shape.below).min(steps),
-        1 => shape.last = moved(shape.last).clamp(1, steps),
-        2 => shape.slots = moved(shape.slots).clamp(1, steps),
-        3 => shape.spill += sign * ((10.0 * step) as i32).max(1),
-        4 => shape.last_spill += sign * ((10.0 * step) as i32).max(1),
-        5 => {
-            shape.coded =
-                (shape.coded as i32 + sign * (1000.0 * step) as i32).clamp(0, 1000) as usize
-        }
-        _ => shape.tilt = moved(shape.tilt).clamp(200, 3000),
+        0 => shape.below = moved(shape.below, 0, model.steps),
+        1 => shape.last = moved(shape.last, 1, model.steps),
+        2 => shape.slots = moved(shape.slots, 1, model.steps),
+        3 => shape.spill += by(10.0) as i32,
+        4 => shape.last_spill += by(10.0) as i32,
+        5 if model.codec.is_none() => {}
+        5 => shape.coded = (shape.coded as i64 + by(1000.0)).clamp(0, 1000) as usize,
+        _ => shape.tilt = moved(shape.tilt, 200, 3000),
     }
     shape
 }
 
+/// A linear congruential generator, so that plans are the same each time.
 struct Dice(u64);
 
 impl Dice {
-    fn next(&mut self, sides: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
+    fn next(&mut self, below: usize) -> usize {
+        self.0 = (self.0.wrapping_mul(6_364_136_223_846_793_005))
             .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % sides.max(1)
+        (self.0 >> 33) as usize % below.max(1)
     }
 
-    fn vary(&mut self, line: &mut Line, steps: usize) {
-        let count = line.positions.len();
-        let at = self.next(count);
-        let far = if self.next(2) == 0 {
-            count
-        } else {
-            (at + 1 + self.next(10)).min(count)
+    /// Takes a state out, puts one in, or changes the slots or the steps of one or of some.
+    fn vary(&mut self, line: &mut Vec<Stored>, steps: usize) {
+        let at = self.next(line.len());
+        let some = match self.next(2) {
+            0 => line.len(),
+            _ => (at + 1 + self.next(10)).min(line.len()),
         };
         match self.next(5) {
-            0 if at > 0 => {
-                line.positions.remove(at);
-                line.inner.remove(at);
-                line.coded.remove(at);
-            }
+            0 if at > 0 => drop(line.remove(at)),
             1 => {
                 let position = self.next(steps);
-                if let Err(index) = line.positions.binary_search(&position) {
-                    line.positions.insert(index, position);
-                    line.inner.insert(index, line.inner[index - 1]);
-                    line.coded.insert(index, line.coded[index - 1]);
+                if let Err(index) = line.binary_search_by_key(&position, |stored| stored.at) {
+                    let before = line[index - 1];
+                    line.insert(
+                        index,
+                        Stored {
+                            at: position,
+                            ..before
+                        },
+                    );
                 }
             }
             2 => {
-                let value = (line.inner[at] + self.next(3)).saturating_sub(1);
-                line.inner[at..far].fill(value);
+                let inner = (line[at].inner + self.next(3)).saturating_sub(1);
+                line[at..some]
+                    .iter_mut()
+                    .for_each(|stored| stored.inner = inner);
             }
-            3 => {
-                let up = self.next(2) == 0;
-                let by = 1 + self.next(3);
-                for position in &mut line.positions[at.max(1).min(count)..far] {
-                    *position = if up {
-                        *position + by
+            kind => {
+                let end = if kind == 3 { some } else { at + 1 };
+                let (is_up, by) = (self.next(2) == 0, 1 + self.next(3));
+                for stored in &mut line[at.max(1).min(end)..end] {
+                    stored.at = if is_up {
+                        stored.at + by
                     } else {
-                        position.saturating_sub(by)
+                        stored.at.saturating_sub(by)
                     };
                 }
             }
-            _ if at > 0 => {
-                let up = self.next(2) == 0;
-                let by = 1 + self.next(3);
-                let position = &mut line.positions[at];
-                *position = if up {
-                    *position + by
-                } else {
-                    position.saturating_sub(by)
-                };
-            }
-            _ => {}
         }
     }
 }

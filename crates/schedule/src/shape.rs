@@ -3,7 +3,7 @@
 use crate::action::Action;
 use crate::binomial;
 use crate::machine::Model;
-use crate::stream;
+use crate::stream::{Gap, Writer};
 
 /// The numbers that a line is drawn from. Steps before the last part have `below` states for the tiers below, the last
 /// part has states for the device alone.
@@ -25,13 +25,14 @@ pub(crate) struct Shape {
     pub(crate) coded: usize,
 }
 
-/// Stored states in ascending order, each with the slots for the gap behind it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Line {
-    pub(crate) positions: Vec<usize>,
-    pub(crate) inner: Vec<usize>,
+/// A state that the sweep stores.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stored {
+    pub(crate) at: usize,
+    /// Slots for the gap behind it.
+    pub(crate) inner: usize,
     /// The state goes down compressed.
-    pub(crate) coded: Vec<bool>,
+    pub(crate) coded: bool,
 }
 
 impl Shape {
@@ -48,51 +49,61 @@ impl Shape {
         }
     }
 
-    pub(crate) fn line(&self, model: &Model) -> Line {
+    /// The stored states in ascending order, the first step's among them.
+    pub(crate) fn line(&self, model: &Model) -> Vec<Stored> {
         let steps = model.steps;
-        let last = if self.below == 0 {
-            steps
-        } else {
-            self.last.clamp(1, steps)
+        let last = match self.below {
+            0 => steps,
+            _ => self.last.clamp(1, steps),
         };
         let head = steps - last;
         let below = self.below.min(head);
-        let free = |taken: usize, spill: i32| model.slots as i64 - taken as i64 + i64::from(spill);
-        let mut line = Line::default();
+        let free = |taken: usize, spill: i32| {
+            (model.slots as i64 - taken as i64 + i64::from(spill)).max(0) as usize
+        };
+        let mut line: Vec<Stored> = Vec::new();
         for index in 0..below {
             let share = index as f64 / below as f64;
             let at = (head as f64 * share.powf(self.tilt as f64 / 1000.0)) as usize;
-            if line.positions.last() != Some(&at) {
-                line.positions.push(at);
-                line.inner.push(free(1, self.spill).max(0) as usize);
-                line.coded
-                    .push((index + 1) * self.coded / 1000 > index * self.coded / 1000);
+            if line.last().is_none_or(|before| before.at != at) {
+                let inner = free(1, self.spill);
+                let coded = (index + 1) * self.coded / 1000 > index * self.coded / 1000;
+                line.push(Stored { at, inner, coded });
             }
         }
-        let mut at = head;
+        let (mut at, coded) = (head, false);
         for taken in 1..=self.slots.clamp(1, last) {
-            line.positions.push(at);
-            line.inner
-                .push(free(taken, self.last_spill).max(0) as usize);
-            line.coded.push(false);
-            let left = self.slots - taken;
-            if left == 0 || steps - at < 2 {
+            let inner = free(taken, self.last_spill);
+            line.push(Stored { at, inner, coded });
+            if self.slots <= taken || steps - at < 2 {
                 break;
             }
-            at += binomial::split(steps - at, left + 1);
+            at += binomial::split(steps - at, self.slots - taken + 1);
         }
         line
     }
 }
 
-impl Line {
-    pub(crate) fn stream(&self, model: &Model) -> Vec<Action> {
-        let room = model.all_room();
-        stream::line(
-            model.steps,
-            &self.positions,
-            &|index| self.coded[index],
-            &|index| self.inner[index].min(room.saturating_sub(index + 1)),
-        )
+/// The stream that stores the states of a line, and reverses it.
+pub(crate) fn stream(line: &[Stored], model: &Model) -> Vec<Action> {
+    let room = model.all_room();
+    let mut writer = Writer {
+        actions: Vec::with_capacity(4 * model.steps),
+    };
+    let mut before = 0;
+    for stored in line {
+        writer.forward(before, stored.at);
+        writer.save(stored.at, stored.coded);
+        before = stored.at;
     }
+    writer.forward(before, model.steps);
+    writer.actions.push(Action::EndForward);
+    let mut end = model.steps;
+    for (index, stored) in line.iter().enumerate().rev() {
+        let inner = stored.inner.min(room.saturating_sub(index + 1));
+        let start = stored.at;
+        writer.gap(Gap { start, end, inner });
+        end = start;
+    }
+    writer.actions
 }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Region, RegionMut, Tier};
-use tierflow_schedule::adjoint::{Adjoint, measure, run};
-use tierflow_schedule::{Action, Machine, Plan, Schedule};
+use tierflow_schedule::adjoint::{Adjoint, StepTimes, measure, run};
+use tierflow_schedule::{Machine, Plan, Schedule};
 use tierflow_store::{Scratch, Storage, Throttled};
 
 const CELLS: usize = 1 << 15;
@@ -156,43 +156,6 @@ fn measured(engine: &Engine, step: Duration) -> Machine {
     measure(engine, &mut Heat::new(0, step), 8).unwrap()
 }
 
-/// The stream that stores every `every`-th state, and those between them when they are needed.
-fn every(steps: usize, every: usize) -> Vec<Action> {
-    let mut actions = Vec::new();
-    let save = |step| Action::Save { step, coded: false };
-    let starts: Vec<usize> = (0..steps).step_by(every).collect();
-    let end = |start: usize| (start + every).min(steps);
-    for &from in &starts {
-        actions.extend([
-            save(from),
-            Action::Forward {
-                from,
-                to: end(from),
-            },
-        ]);
-    }
-    actions.push(Action::EndForward);
-    for &start in starts.iter().rev() {
-        actions.push(Action::Restart { step: start });
-        for from in start..end(start) - 1 {
-            actions.push(Action::Forward { from, to: from + 1 });
-            if from + 2 < end(start) {
-                actions.push(save(from + 1));
-            }
-        }
-        for step in (start..end(start)).rev() {
-            if step + 1 < end(start) {
-                actions.push(Action::Restart { step });
-            }
-            if step == start || step + 1 < end(start) {
-                actions.push(Action::Forget { step });
-            }
-            actions.push(Action::Reverse { step });
-        }
-    }
-    actions
-}
-
 /// With `TIERFLOW_SCHEDULE_LONG`, on a machine with two idle cores, the printed times are those of the book.
 #[test]
 fn every_schedule_has_the_gradient_of_stored_states() {
@@ -218,14 +181,8 @@ fn every_schedule_has_the_gradient_of_stored_states() {
         ..machine.clone()
     };
     let plans = [
-        (
-            "store all",
-            Some(Plan::of(&machine, steps, every(steps, 1))),
-        ),
-        (
-            "every 6th",
-            Some(Plan::of(&machine, steps, every(steps, 6))),
-        ),
+        ("store all", Some(Plan::every(&machine, steps, 1))),
+        ("every 6th", Some(Plan::every(&machine, steps, 6))),
         ("Revolve", Some(Plan::best(&slots_alone, steps))),
         ("H-Revolve", Plan::blocking(&machine, steps)),
         ("Tiered", Some(Plan::best(&machine, steps))),
@@ -283,6 +240,59 @@ fn a_measured_machine_has_the_rooms_and_rates_of_the_engine() {
     assert!(storage.down <= most && storage.down > 0.0 && storage.up == storage.down);
     assert!(host.down > storage.down && host.down.is_finite() && machine.copy.is_finite());
     assert!(engine.versions().is_empty());
+}
+
+/// A file that was not read before: its first reads are slow.
+#[derive(Debug)]
+struct Cold(Scratch);
+
+impl Storage for Cold {
+    fn alignment(&self) -> usize {
+        self.0.alignment()
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> tierflow_store::Result<()> {
+        self.0.write_at(offset, bytes)
+    }
+
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> tierflow_store::Result<()> {
+        std::thread::sleep(Duration::from_millis(50));
+        self.0.read_at(offset, bytes)
+    }
+}
+
+#[test]
+fn a_few_slow_reads_do_not_tell_how_fast_a_link_is() {
+    let storage = Cold(Scratch::open(&std::env::temp_dir()).unwrap());
+    let engine = Engine::builder(&open(Choice::Host).unwrap())
+        .device_cache(4 * BYTES)
+        .host_cache(6 * BYTES)
+        .tier(Tier::storage(Arc::new(storage)))
+        .build()
+        .unwrap();
+    let state = vec![0_u8; BYTES];
+    for version in 0..40 {
+        engine
+            .checkpoint(version, &[Region::from(&state[..])])
+            .unwrap();
+    }
+    engine.wait().unwrap();
+    engine.hint([0, 1]);
+    engine.prefetch_start();
+    let is_read = || engine.metrics().hops.iter().any(|hop| hop.from == "file");
+    while !is_read() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let steps = StepTimes {
+        forward: Duration::from_millis(1),
+        backward: Duration::from_millis(1),
+        state: BYTES as u64,
+    };
+    let machine = Machine::measured(&engine.metrics(), steps);
+    let [_, storage] = machine.tiers[..] else {
+        panic!("{machine:?}");
+    };
+    assert_eq!(storage.up, storage.down, "{:?}", engine.metrics().hops);
 }
 
 /// Fails at a step.

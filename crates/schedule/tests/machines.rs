@@ -8,7 +8,7 @@ mod dice;
 
 use dice::{Dice, Draw, Summary};
 use std::time::Instant;
-use tierflow_schedule::{Machine, Online, Plan};
+use tierflow_schedule::{Action, Machine, Plan, Schedule};
 
 fn count() -> usize {
     dice::long().unwrap_or(24)
@@ -87,10 +87,10 @@ fn copies_are_counted() {
     assert!(summary.worst <= 2.0, "{summary}");
 }
 
-/// The online rule, told of each link when it is idle.
-fn online(draw: &Draw) -> Plan {
+/// A schedule of unknown length, told of each link when it is idle.
+fn unknown(draw: &Draw) -> Plan {
     let Draw { machine, steps } = draw;
-    let mut rule = Online::new(machine);
+    let mut schedule = Schedule::new(machine, None);
     let used = machine
         .tiers
         .iter()
@@ -100,16 +100,17 @@ fn online(draw: &Draw) -> Plan {
     let mut now = 0.0;
     for _ in 0..*steps {
         let free: Vec<bool> = until.iter().map(|&until| until <= now + 1e-12).collect();
-        let before = rule.moved();
-        rule.step(&free);
-        for (hop, (before, after)) in before.iter().zip(rule.moved()).enumerate() {
+        let before = schedule.moved();
+        while !matches!(schedule.next_action(&free), Some(Action::Forward { .. })) {}
+        for (hop, (before, after)) in before.iter().zip(schedule.moved()).enumerate() {
             if after > *before {
                 until[hop] = now + times[hop];
             }
         }
         now += machine.forward.as_secs_f64();
     }
-    rule.end(machine)
+    schedule.end(machine);
+    schedule.plan().expect("its length is known").clone()
 }
 
 #[test]
@@ -119,7 +120,7 @@ fn unknown_lengths_and_rates_cost_little() {
     let mut worst = (0.0, String::new());
     for _ in 0..count() {
         let draw = Draw::new(&mut dice, 8.0);
-        let ratio = over_bound(&draw, &online(&draw));
+        let ratio = over_bound(&draw, &unknown(&draw));
         if ratio > worst.0 {
             worst = (ratio, draw.to_string());
         }

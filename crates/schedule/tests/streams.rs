@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use std::collections::HashSet;
 use std::time::Duration;
-use tierflow_schedule::{Action, Codec, Machine, Online, Plan, Tier};
+use tierflow_schedule::{Action, Codec, Machine, Plan, Schedule, Tier};
 
 /// Runs a stream and checks what each action needs.
 fn run(actions: impl Iterator<Item = Action>, steps: usize) {
@@ -84,14 +84,20 @@ proptest! {
 
     #[test]
     fn the_online_rule_stores_what_its_reversal_uses(machine in machine(), idle in prop::collection::vec(any::<[bool; 3]>(), 1..80)) {
-        let mut rule = Online::new(&machine);
-        let mut sweep = Vec::new();
+        let mut schedule = Schedule::new(&machine, None);
+        let mut done = Vec::new();
         for links in &idle {
-            sweep.extend(rule.step(links));
+            while let Some(action) = schedule.next_action(links) {
+                done.push(action);
+                if matches!(action, Action::Forward { .. }) {
+                    break;
+                }
+            }
         }
-        let plan = rule.end(&machine);
-        run(plan.actions(), idle.len());
-        prop_assert!(plan.actions().zip(sweep).all(|(planned, done)| planned == done));
+        schedule.end(&machine);
+        done.extend(schedule.ahead());
+        run(done.iter().copied(), idle.len());
+        prop_assert!(schedule.plan().unwrap().actions().eq(done));
     }
 }
 
@@ -107,7 +113,9 @@ fn no_steps_are_one_step() {
         codec: None,
     };
     run(Plan::best(&machine, 0).actions(), 1);
-    run(Online::new(&machine).end(&machine).actions(), 1);
+    let mut unknown = Schedule::new(&machine, None);
+    unknown.end(&machine);
+    run(unknown.ahead(), 1);
 }
 
 #[test]

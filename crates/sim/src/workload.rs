@@ -35,6 +35,8 @@ pub enum Op {
     Drop(Version),
     /// Hints the versions that will be restored, in this order, after those hinted before.
     Hint(Vec<Version>),
+    /// Withdraws the hints of these versions.
+    ForgetHints(Vec<Version>),
     /// Allows prefetching to begin.
     PrefetchStart,
     /// Waits until everything lies on the lowest tier.
@@ -62,6 +64,7 @@ impl Workload {
             _ => None,
         });
         let first = written.max().unwrap_or(0);
+        let later = |versions: &[Version]| versions.iter().map(|version| first + version).collect();
         self.ops.extend(other.ops.iter().map(|op| match op {
             Op::Checkpoint { version, bytes } => Op::Checkpoint {
                 version: first + version,
@@ -69,9 +72,8 @@ impl Workload {
             },
             Op::Restore(version) => Op::Restore(first + version),
             Op::Drop(version) => Op::Drop(first + version),
-            Op::Hint(versions) => {
-                Op::Hint(versions.iter().map(|version| first + version).collect())
-            }
+            Op::Hint(versions) => Op::Hint(later(versions)),
+            Op::ForgetHints(versions) => Op::ForgetHints(later(versions)),
             Op::Compute(_) | Op::PrefetchStart | Op::Wait | Op::Barrier => op.clone(),
         }));
         self
@@ -166,7 +168,12 @@ impl Workload {
                         gone.insert(version, at);
                     }
                 }
-                Op::Compute(_) | Op::Hint(_) | Op::PrefetchStart | Op::Wait | Op::Barrier => {}
+                Op::Compute(_)
+                | Op::Hint(_)
+                | Op::ForgetHints(_)
+                | Op::PrefetchStart
+                | Op::Wait
+                | Op::Barrier => {}
             }
         }
         Ok(sizes)

@@ -77,7 +77,7 @@ fn main() -> Result<()> {
         order: args.order,
         hints: args.hints,
         interval: Duration::from_millis(args.interval_ms),
-        recompute: args.recompute,
+        recompute: args.recompute.map(Into::into),
         verify: args.verify,
         within: matches!(args.compress, Some(Compress::Within(_))),
     };

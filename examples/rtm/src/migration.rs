@@ -16,11 +16,11 @@ use anyhow::{Result, ensure};
 use tierflow_device::{Device, Memory};
 use tierflow_schedule::Machine;
 
-use crate::cli::{Hints, Order, Recompute};
+use crate::cli::{Hints, Order};
 use crate::history::History;
 use crate::kept::Kept;
 use crate::propagator::{self, Medium, Propagator, Traces, Wavefield};
-use crate::recompute;
+use crate::recompute::{self, Planner};
 use crate::stencil::Record;
 use crate::survey::Survey;
 use crate::tally::{ArrayBytes, Proven, Times, timed};
@@ -33,7 +33,7 @@ pub struct Usage {
     /// At least this long from one checkpoint, or restore, to the next.
     pub interval: Duration,
     /// A schedule takes the place of the two fields above.
-    pub recompute: Option<Recompute>,
+    pub recompute: Option<Planner>,
     pub verify: bool,
     /// Snapshots come back within a bound only.
     pub within: bool,
@@ -206,7 +206,7 @@ impl<'a> Migration<'a> {
             None => history.insert(open()?),
         };
         match self.usage.recompute {
-            Some(which) => recompute::shot(self, shot, history.engine(), which)?,
+            Some(planner) => recompute::shot(self, shot, history.engine(), planner)?,
             None => {
                 self.forward(shot, history)?;
                 if self.imaging.is_some() {

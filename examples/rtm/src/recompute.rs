@@ -8,19 +8,45 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use tierflow_engine::{Engine, Region, RegionMut};
 use tierflow_schedule::adjoint::{self, Adjoint};
-use tierflow_schedule::{Action, Machine, Plan, Schedule};
+use tierflow_schedule::{Machine, Plan, Schedule};
 
 use crate::cli::Recompute;
 use crate::history;
 use crate::migration::Migration;
 use crate::report;
 
+/// Makes the schedule of a shot of so many steps.
+#[derive(Clone, Copy, Debug)]
+pub struct Planner {
+    pub name: &'static str,
+    pub schedule: fn(&Machine, usize) -> Schedule,
+}
+
+impl From<Recompute> for Planner {
+    fn from(which: Recompute) -> Self {
+        let schedule: fn(&Machine, usize) -> Schedule = match which {
+            Recompute::Auto => |machine, steps| Plan::best(machine, steps).into(),
+            Recompute::Never => |machine, steps| Plan::every(machine, steps, 1).into(),
+            Recompute::Always => |machine, steps| {
+                let slots_alone = Machine {
+                    tiers: Vec::new(),
+                    ..machine.clone()
+                };
+                let actions = Plan::best(&slots_alone, steps).actions().collect();
+                Plan::of(machine, steps, actions).into()
+            },
+        };
+        let name = which.name();
+        Self { name, schedule }
+    }
+}
+
 /// Migrates a shot, whose record was observed.
 pub fn shot(
     migration: &mut Migration<'_>,
     shot: usize,
     engine: &Engine,
-    which: Recompute,
+    planner: Planner,
 ) -> Result<()> {
     let steps = usize::try_from(migration.survey.checkpoints())?;
     let machine = match migration.machine.take() {
@@ -28,51 +54,16 @@ pub fn shot(
         None => measure(migration, shot, engine)?,
     };
     let start = Instant::now();
-    let plan = plan(which, &machine, steps);
-    let line = report::planned(which.name(), &machine, &plan, start.elapsed());
+    let mut schedule = (planner.schedule)(&machine, steps);
+    let line = report::planned(planner.name, &machine, schedule.plan(), start.elapsed());
     (migration.say)(&line);
-    let expected = plan.expected();
-    let mut schedule = Schedule::from(plan);
+    let expected = schedule.plan().and_then(Plan::expected);
     let mut source = Source::new(migration, shot, Pass::Forward);
     source.begin()?;
     let times = adjoint::run(engine, &machine, &mut schedule, &mut source)?;
     (migration.say)(&report::played(expected, &times));
     migration.machine = Some(times.machine);
     Ok(())
-}
-
-/// The plan for so many steps.
-fn plan(which: Recompute, machine: &Machine, steps: usize) -> Plan {
-    let actions = match which {
-        Recompute::Auto => return Plan::best(machine, steps),
-        Recompute::Never => store_all(steps),
-        Recompute::Always => {
-            let slots_alone = Machine {
-                tiers: Vec::new(),
-                ..machine.clone()
-            };
-            Plan::best(&slots_alone, steps).actions().collect()
-        }
-    };
-    Plan::of(machine, steps, actions)
-}
-
-fn store_all(steps: usize) -> Vec<Action> {
-    let sweep = (0..steps).flat_map(|step| {
-        let to = step + 1;
-        [
-            Action::Save { step, coded: false },
-            Action::Forward { from: step, to },
-        ]
-    });
-    let reversal = (0..steps).rev().flat_map(|step| {
-        [
-            Action::Restart { step },
-            Action::Forget { step },
-            Action::Reverse { step },
-        ]
-    });
-    sweep.chain([Action::EndForward]).chain(reversal).collect()
 }
 
 /// The machine of a shot that was observed.
@@ -159,6 +150,10 @@ impl Adjoint for Source<'_, '_> {
             self.migration.keep(self.version(step + 1))?;
         }
         Ok(())
+    }
+
+    fn is_over(&mut self, step: usize) -> bool {
+        self.time_step(step) == self.migration.survey.steps()
     }
 
     fn planned(&mut self, plan: &Plan, expected: Duration) {

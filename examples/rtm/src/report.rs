@@ -59,7 +59,12 @@ pub fn introduce(survey: &Survey, device: &Device, arrays: ArrayBytes, checkpoin
 }
 
 /// A shot to come, by its plan.
-pub fn planned(which: &str, machine: &Machine, plan: &Plan, planned_in: Duration) -> String {
+pub fn planned(
+    which: &str,
+    machine: &Machine,
+    plan: Option<&Plan>,
+    planned_in: Duration,
+) -> String {
     let rate = |rate: f64| format!("{}/s", Bytes(rate as u64));
     let links = machine
         .tiers
@@ -72,12 +77,11 @@ pub fn planned(which: &str, machine: &Machine, plan: &Plan, planned_in: Duration
         Time(machine.backward),
         rate(machine.copy),
         links.collect::<Vec<_>>().join(", then "),
-        plan.expected()
-            .map_or("nothing, as the states do not fit".into(), |time| Time(
-                time
-            )
-            .to_string()),
-        Time(plan.bound().time),
+        plan.and_then(Plan::expected).map_or(
+            "nothing, as the states do not fit or are not counted".into(),
+            |time| Time(time).to_string()
+        ),
+        Time(plan.map_or(Duration::ZERO, |plan| plan.bound().time)),
         Time(planned_in)
     )
 }

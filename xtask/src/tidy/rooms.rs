@@ -48,7 +48,8 @@ const ROOMS: &[(&str, &[&str])] = &[
             "tierflow-sync",
         ],
     ),
-    ("tierflow-sim", &["tierflow-plan"]),
+    // Schedules are played in tests.
+    ("tierflow-sim", &["tierflow-plan", "tierflow-schedule"]),
     // The engine is in the tests of the next three.
     (
         "tierflow-objects",

@@ -123,7 +123,9 @@ impl Mover {
                         self.step();
                     }
                 }
-                Op::Drop(_) | Op::Barrier => unreachable!("no shot of one does it"),
+                Op::Drop(_) | Op::ForgetHints(_) | Op::Barrier => {
+                    unreachable!("no shot of one does it")
+                }
             }
             self.check(self.window.limit);
         }

@@ -5,71 +5,148 @@ use crate::machine::{Machine, Tier};
 use std::time::Duration;
 use tierflow_engine::{Cause, HopMetrics, Metrics};
 
+/// States that a rate is measured with. If one transfer's time varies by as much as its mean, the mean of 16 is wrong by a quarter:
+/// plans for such rates are hardly slower.
+const SAMPLE: u64 = 16;
+
+/// From one moment's metrics, or from the engine's beginning, to another's.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Period<'a> {
+    pub(super) before: Option<&'a Metrics>,
+    pub(super) after: &'a Metrics,
+}
+
+impl Period<'_> {
+    /// The difference of a sum over the period.
+    fn carried(self, sum: impl Fn(&Metrics) -> Carried) -> Carried {
+        let (before, after) = (self.before.map(&sum).unwrap_or_default(), sum(self.after));
+        Carried {
+            bytes: after.bytes.saturating_sub(before.bytes),
+            busy: after.busy.saturating_sub(before.busy),
+        }
+    }
+}
+
+/// Bytes of transfers, and the time for which their link was busy with them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Carried {
+    bytes: u64,
+    busy: Duration,
+}
+
+/// Bytes per second of the first of these that carried [`SAMPLE`] states, or half of the bytes of the one that carried most.
+/// Infinite if none carried anything.
+fn rate(carried: &[Carried], state: u64) -> f64 {
+    let most = carried
+        .iter()
+        .map(|carried| carried.bytes)
+        .max()
+        .unwrap_or(0);
+    let enough = most.div_ceil(2).min(SAMPLE.saturating_mul(state)).max(1);
+    let is_enough = |one: &&Carried| one.bytes >= enough && !one.busy.is_zero();
+    let found = carried.iter().find(is_enough);
+    found.map_or(f64::INFINITY, |found| {
+        found.bytes as f64 / found.busy.as_secs_f64()
+    })
+}
+
 impl Machine {
     /// A machine of the tiers of an engine, with the rates that its transfers had so far.
     ///
-    /// A link that carried nothing up is as fast as down, and the other way round; one that carried nothing at all counts as
-    /// one that takes no time: see [`measure`](super::measure). The first tier is the device. A codec is not measured: what an engine compresses
-    /// counts with the size of [`StepTimes`].
+    /// A link that carried few states up and more down counts as fast up as down, and the other way round: a rate of few transfers
+    /// may be far off. One that carried nothing at all counts as one that takes no time: see [`measure`](super::measure). The first
+    /// tier is the device. A codec is not measured: what an engine compresses counts with the size of [`StepTimes`].
     #[must_use]
     pub fn measured(metrics: &Metrics, steps: StepTimes) -> Self {
-        let all = [(None, metrics)];
-        Self::within(&all, &all, steps)
+        let (before, after) = (None, metrics);
+        let all = [Period { before, after }];
+        Self::within(&all, &all, all[0], steps)
     }
 
-    /// The same from the first of these spans in which a link or a copy carried something.
-    pub(super) fn within(down: &[Span<'_>], up: &[Span<'_>], steps: StepTimes) -> Self {
-        let metrics = down[0].1;
+    /// The same with the ways down and up of these periods, of each the one to be trusted most first, and the copies of one. Rooms
+    /// are those at its end.
+    pub(super) fn within(
+        down: &[Period<'_>],
+        up: &[Period<'_>],
+        copies: Period<'_>,
+        steps: StepTimes,
+    ) -> Self {
+        let metrics = copies.after;
         let names: Vec<_> = metrics.tiers.iter().map(|tier| tier.name).collect();
-        // The link to a tier carries what comes from any tier above.
-        let link = |spans: &[Span<'_>], is_it: &dyn Fn(&HopMetrics) -> bool| {
-            rate(spans, &|metrics| {
-                let hops = metrics.hops.iter().filter(|hop| is_it(hop));
-                hops.fold((0, Duration::ZERO), |(bytes, busy), hop| {
-                    (bytes + hop.bytes, busy + hop.busy)
-                })
-            })
-        };
         let tiers = metrics.tiers.iter().enumerate().skip(1).map(|(at, tier)| {
-            let down = link(down, &|hop| {
-                hop.to == tier.name && names[..at].contains(&hop.from)
-            });
-            let up = link(up, &|hop| {
-                hop.from == tier.name && names[..at].contains(&hop.to)
-            });
+            // The link to a tier carries what comes from any tier above.
+            let is_above = |name: &str| names[..at].contains(&name);
+            let link = |periods: &[Period<'_>], is_it: &dyn Fn(&HopMetrics) -> bool| {
+                let sum = |metrics: &Metrics| {
+                    let hops = metrics.hops.iter().filter(|hop| is_it(hop));
+                    hops.fold(Carried::default(), |sum, hop| Carried {
+                        bytes: sum.bytes + hop.bytes,
+                        busy: sum.busy + hop.busy,
+                    })
+                };
+                let carried = periods.iter().map(|period| period.carried(sum));
+                carried.collect::<Vec<_>>()
+            };
+            let down = link(down, &|hop| hop.to == tier.name && is_above(hop.from));
+            let up = link(up, &|hop| hop.from == tier.name && is_above(hop.to));
             Tier {
                 room: tier.limit,
-                down: down.or(up).unwrap_or(f64::INFINITY),
-                up: up.or(down).unwrap_or(f64::INFINITY),
+                down: rate(&[&down[..], &up].concat(), steps.state),
+                up: rate(&[up, down].concat(), steps.state),
             }
         });
         // All that a call takes, but for waits and memory that is touched for the first time.
-        let copy = rate(up, &|metrics| {
-            let bytes = metrics.checkpoint.bytes + metrics.restore.bytes;
+        let calls = |metrics: &Metrics| {
             let causes = [Cause::Copy, Cause::Plan, Cause::Lock, Cause::WakeUp];
-            let time = causes.iter().map(|&cause| metrics.times(cause).total).sum();
-            (bytes, time)
-        });
+            Carried {
+                bytes: metrics.checkpoint.bytes + metrics.restore.bytes,
+                busy: causes.map(|cause| metrics.times(cause).total).iter().sum(),
+            }
+        };
         Self {
             forward: steps.forward,
             backward: steps.backward,
             state: steps.state,
             device: metrics.tiers.first().map_or(0, |tier| tier.limit),
             tiers: tiers.collect(),
-            copy: copy.unwrap_or(f64::INFINITY),
+            copy: rate(&[copies.carried(calls)], steps.state),
             codec: None,
         }
     }
 }
 
-/// From the metrics before, or from the beginning, to those after.
-pub(super) type Span<'a> = (Option<&'a Metrics>, &'a Metrics);
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Bytes per second in the first span that carried any.
-fn rate(spans: &[Span<'_>], moved: &dyn Fn(&Metrics) -> (u64, Duration)) -> Option<f64> {
-    spans.iter().find_map(|(before, after)| {
-        let ((bytes, busy), before) = (moved(after), before.map(moved).unwrap_or_default());
-        (bytes > before.0 && busy > before.1)
-            .then(|| (bytes - before.0) as f64 / (busy - before.1).as_secs_f64())
-    })
+    const MIB: u64 = 1 << 20;
+
+    /// So many states of 128 MiB at a rate of MiB/s.
+    fn states(count: u64, rate: f64) -> Carried {
+        let bytes = count * 128 * MIB;
+        let busy = Duration::from_secs_f64(bytes as f64 / MIB as f64 / rate);
+        Carried { bytes, busy }
+    }
+
+    fn measured(carried: &[Carried]) -> f64 {
+        (rate(carried, 128 * MIB) / MIB as f64).round()
+    }
+
+    #[test]
+    fn a_rate_is_that_of_more_than_a_few_transfers() {
+        // A disk's way up in the sweep, on the whole, and its way down.
+        assert_eq!(
+            measured(&[states(2, 456.0), states(2, 456.0), states(200, 1800.0)]),
+            1800.0
+        );
+        assert_eq!(
+            measured(&[states(3, 456.0), states(90, 1500.0), states(200, 1800.0)]),
+            1500.0
+        );
+        // Enough, and the newest.
+        assert_eq!(measured(&[states(16, 456.0), states(90, 1500.0)]), 456.0);
+        // A trial of six states, without the cold one before it.
+        assert_eq!(measured(&[states(6, 900.0), states(7, 500.0)]), 900.0);
+        assert_eq!(rate(&[states(0, 1.0)], 1), f64::INFINITY);
+    }
 }

@@ -140,6 +140,10 @@ impl<'a> Run<'a> {
                     let versions = versions.clone();
                     self.tell(gpu, Event::Hint { versions })?;
                 }
+                Op::ForgetHints(ref versions) => {
+                    let versions = versions.clone();
+                    self.tell(gpu, Event::ForgetHints { versions })?;
+                }
                 Op::PrefetchStart => self.tell(gpu, Event::PrefetchStart)?,
                 Op::Wait => {
                     let ticket = self.call(gpu, CallKind::Wait);

@@ -6,12 +6,14 @@ use std::time::Duration;
 use clap::Parser;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{AfterRestore, Engine, Tier};
+use tierflow_schedule::{Plan, Schedule};
 use tierflow_store::{Scratch, Throttled};
 
 use crate::cli::{Args, Order, Recompute};
 use crate::history::History;
 use crate::host::Host;
 use crate::migration::{Migration, Usage};
+use crate::recompute::Planner;
 use crate::survey::Survey;
 
 /// Image and illumination of a survey, all of whose snapshots are proven. Storage lets `rate` bytes through each second; the
@@ -20,7 +22,7 @@ fn migrate(
     args: &Args,
     [device_cache, host_cache]: [usize; 2],
     rate: u64,
-    recompute: Option<Recompute>,
+    recompute: Option<Planner>,
 ) -> (Vec<f32>, Vec<i64>) {
     let survey = Survey::new(args).unwrap();
     let device = open(Choice::Host).unwrap();
@@ -79,7 +81,7 @@ fn schedules_have_the_image_of_stored_snapshots() {
             ),
         ],
         true => &[(
-            "rtm --3d 128x128x128 --steps 400 --every 1 --shots 2",
+            "rtm --3d 128x128x128 --steps 200 --every 1 --shots 2",
             400 << 20,
         )],
     };
@@ -89,14 +91,34 @@ fn schedules_have_the_image_of_stored_snapshots() {
         let caches = if is_long { [16, 32] } else { [6, 8] };
         let stored = migrate(&args, caches, *rate, None);
         assert!(stored.0.iter().any(|value| *value != 0.0));
-        for which in [Recompute::Never, Recompute::Always, Recompute::Auto] {
-            let image = migrate(&args, caches, *rate, Some(which));
+        for planner in planners() {
+            let image = migrate(&args, caches, *rate, Some(planner));
             let equal =
                 |a: &[f32], b: &[f32]| a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits());
             assert!(
                 equal(&image.0, &stored.0) && image.1 == stored.1,
-                "{which:?}"
+                "{}",
+                planner.name
             );
         }
     }
+}
+
+/// The schedules of the program, and those that it is compared with.
+fn planners() -> [Planner; 6] {
+    let [auto, never, always] =
+        [Recompute::Auto, Recompute::Never, Recompute::Always].map(Planner::from);
+    let blocking = Planner {
+        name: "H-Revolve",
+        schedule: |machine, steps| Plan::blocking(machine, steps).unwrap().into(),
+    };
+    let every = Planner {
+        name: "every 6th",
+        schedule: |machine, steps| Plan::every(machine, steps, 6).into(),
+    };
+    let unknown = Planner {
+        name: "length unknown",
+        schedule: |machine, _| Schedule::new(machine, None),
+    };
+    [never, every, always, blocking, auto, unknown]
 }

@@ -86,7 +86,9 @@ fn every_byte_comes_back_from_managed_memory() {
                 Op::PrefetchStart => uvm.prefetch_start(),
                 Op::Wait => uvm.wait().unwrap(),
                 Op::Compute(ns) => std::thread::sleep(Duration::from_nanos(ns)),
-                Op::Drop(_) | Op::Barrier => unreachable!("no shot of one does it"),
+                Op::Drop(_) | Op::ForgetHints(_) | Op::Barrier => {
+                    unreachable!("no shot of one does it")
+                }
             }
             let resident = uvm.resident();
             assert!(resident <= machine.scale.device, "{resident} bytes");
