@@ -9,7 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
-use tierflow_store::{Error, Identity, Options, PieceInfo, Repository, Result, left_behind};
+use tierflow_store::{
+    Error, Identity, Options, PieceInfo, Repository, Result, guarded, left_behind,
+};
 
 /// A route's two ends, opened when they are first needed: external storage may not be there when the agent starts.
 #[derive(Debug)]
@@ -79,7 +81,7 @@ impl Flow {
             state.just_brought.clear();
             state.clients == 0
         };
-        let found = self.new_pieces();
+        let found = guarded("looking for pieces to bring", || self.new_pieces());
         let mut state = self.state.lock();
         state.scanning = false;
         match found {
@@ -109,7 +111,7 @@ impl Flow {
                 state.scanned_without_clients = began_without_clients && state.clients == 0;
             }
             // The node's directory is gone: there is nothing to bring.
-            Err(_) if state.clients == 0 && !Path::new(&self.route.local).exists() => {
+            Err(_) if state.clients == 0 && is_gone(&self.route.local) => {
                 state.waiting.clear();
                 state.unreadable.clear();
                 state.scanned_without_clients = true;
@@ -233,7 +235,7 @@ impl Flow {
             }
             ends.external.copy(&piece)
         };
-        let copied = copy();
+        let copied = guarded("bringing a piece", copy);
         copied.map_err(|error| Box::new((Some(key), error)))?;
         Ok(head.payload_length)
     }
@@ -280,6 +282,11 @@ impl Flow {
             trouble: state.trouble.as_ref().or(unreadable).cloned(),
         }
     }
+}
+
+/// Returns true if there is no such directory; false if the file system does not say.
+fn is_gone(directory: &str) -> bool {
+    matches!(Path::new(directory).try_exists(), Ok(false))
 }
 
 #[cfg(test)]

@@ -142,7 +142,7 @@ fn beside<A: Adjoint>(
     let (mut time, mut count) = (Duration::ZERO, 0);
     for version in engine.reserve(states)? {
         engine.checkpoint(version, &computation.state())?;
-        std::thread::scope(|scope| {
+        let worked = std::thread::scope(|scope| {
             let sent = scope.spawn(|| engine.wait());
             let (start, mut done) = (Instant::now(), 0);
             while done < least || !sent.is_finished() || start.elapsed() < Duration::from_millis(33)
@@ -154,8 +154,9 @@ fn beside<A: Adjoint>(
             count += done;
             let sent = sent.join().unwrap_or_else(|panic| resume_unwind(panic));
             sent.map_err(A::Error::from)
-        })?;
+        });
         engine.discard(version)?;
+        worked?;
     }
     Ok(time / count.max(1))
 }
