@@ -80,6 +80,7 @@ impl Ledger {
             hints,
             order,
             contest,
+            last_read,
             policy: _,
             windows,
             after_restore: _,
@@ -98,6 +99,7 @@ impl Ledger {
         } = self;
         let awaited = windows.as_ref().map(|windows| &windows.awaited);
         (discarded, latest_encoding, order.direction(), awaited).hash(hasher);
+        last_read.hash(hasher);
         contest.costs().hash(hasher);
         hints.fingerprint(hasher);
         for tier in tiers {
