@@ -49,11 +49,6 @@ impl LastRead {
         self.version.take_if(|last| *last != version)
     }
 
-    /// Returns true if the application has not dropped it.
-    pub(crate) fn is_held(self) -> bool {
-        self.version.is_some()
-    }
-
     /// Takes in that a version was read. Returns the order in which it takes its place.
     pub(crate) fn read(&mut self, version: Version, followed: Reuse) -> Reuse {
         self.version = Some(version);
@@ -166,15 +161,6 @@ impl Contest {
                 self.read.subtract(read, weight);
                 self.read_by_age.subtract(version.written, weight);
             }
-        }
-    }
-
-    /// Takes in that the application writes and holds the version that it read last. It will read that one again, or it
-    /// would have dropped it: unless readings cost that order more, the version written last is first.
-    pub(crate) fn write(&mut self) {
-        let costs = &mut self.costs;
-        if costs.followed == Reuse::Scan && costs.age <= costs.of(Reuse::Scan) {
-            costs.followed = Reuse::Age;
         }
     }
 
@@ -338,38 +324,14 @@ mod tests {
     }
 
     #[test]
-    fn a_write_beside_the_version_read_last_expects_it_again_unless_readings_say_otherwise() {
-        let mut contest = Contest::default();
-        contest.write();
-        assert_eq!(contest.followed(), Reuse::Age);
-        // A whole history that is read from the newest on, beside which little room is left.
-        let version = |written, read| UseSoFar {
-            written,
-            read,
-            bytes: 1,
-        };
-        let mut contest = Contest::default();
-        (1..9).for_each(|written| contest.enter(version(written, None)));
-        for (tick, written) in (9..).zip((1..9).rev()) {
-            contest.observe(version(written, None), &[2]);
-            contest.enter(version(written, Some(tick)));
-            contest.leave(version(written, None));
-        }
-        contest.write();
-        assert_eq!(contest.followed(), Reuse::Scan);
-    }
-
-    #[test]
     fn the_version_read_last_stays_first_until_a_program_reads_on() {
         let mut last = LastRead::default();
         // Read twice, then dropped.
         for _ in 0..2 {
             assert_eq!(last.leave_for(7), None);
             assert_eq!(last.read(7, Reuse::Scan), Reuse::Recency);
-            assert!(last.is_held());
         }
         last.discard(7);
-        assert!(!last.is_held());
         assert_eq!(last.leave_for(6), None);
         assert_eq!(last.read(6, Reuse::Age), Reuse::Age);
         assert_eq!(last.read(6, Reuse::Scan), Reuse::Recency);

@@ -44,11 +44,7 @@ impl Plan {
         if in_place {
             self.calls.in_place.insert(ticket);
         }
-        let ledger = self.ledger_mut();
-        if ledger.last_read.is_held() {
-            ledger.contest.write();
-        }
-        ledger.insert(version, size, in_place, false);
+        self.ledger_mut().insert(version, size, in_place, false);
         self.calls.blocked.push_back(BlockedCheckpoint {
             ticket,
             version,
