@@ -263,23 +263,6 @@ fn the_hinted_order_decides_what_stays() {
 
 /// The soonest used versions go down last, and so give way last. A call that waits for all, and a later reader, want
 /// them in the order of writing.
-/// Without hints, on a device for two versions of four: a first reading does not say that the version is read no more.
-#[test]
-fn the_version_read_last_stays_until_another_is_read() {
-    let mut machine = Machine::new(&setup(&[10, 400], AfterRestore::Keep));
-    write(&mut machine, 0, [5; 4]);
-    read(&mut machine, [3]);
-    assert_eq!(machine.tiers_with(3)[0], 0);
-    // A program that reads on scans: each version gives way at once to those that were not read.
-    read(&mut machine, [2, 1]);
-    assert_eq!(machine.tiers_with(1), [1]);
-    assert_eq!(machine.tiers_with(0)[0], 0);
-    // Read twice in succession.
-    read(&mut machine, [1, 1]);
-    assert_eq!(machine.tiers_with(1)[0], 0);
-    machine.read_back();
-}
-
 #[test]
 fn an_eager_lowest_tier_takes_the_latest_used_first() {
     for (whole, waits, expected) in [
