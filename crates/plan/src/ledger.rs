@@ -29,7 +29,7 @@ use crate::hints::Hints;
 use crate::order::{ExtentId, Key, Order, Point, Position, Ranked};
 use crate::policy::{Policy, Usage};
 use crate::record::{Extent, Record};
-use crate::reuse::Contest;
+use crate::reuse::{Contest, LastRead};
 use crate::space::Space;
 use crate::statistics::Counts;
 use crate::sums::Weight;
@@ -71,6 +71,7 @@ pub(crate) struct Ledger {
     pub(crate) order: Order,
     /// Chooses the order of versions without hints.
     pub(crate) contest: Contest,
+    pub(crate) last_read: LastRead,
     pub(crate) policy: Box<dyn Policy>,
     /// Chooses the neighbours to evict if the policy wants every version in one run.
     pub(crate) windows: Option<windows::Windows>,
@@ -154,6 +155,7 @@ impl Ledger {
             hints: Hints::default(),
             order: Order::default(),
             contest: Contest::default(),
+            last_read: LastRead::default(),
             windows,
             policy: config.policy,
             after_restore: config.after_restore,
@@ -264,6 +266,16 @@ impl Ledger {
         let extents = self.records.get(&version)?.extents.len();
         self.update_sets(version, 0..extents, before);
         Some(result)
+    }
+
+    /// Gives the version read last its place in the order that is followed, as another is about to be read.
+    pub(crate) fn leave_last_read(&mut self, version: Version) {
+        let followed = self.contest.followed();
+        let last = self.last_read.leave_for(version);
+        let moves = |last: &Version| self.records.get(last).is_some_and(|r| r.reuse != followed);
+        if let Some(last) = last.filter(moves) {
+            self.change_record(last, |record, _| record.reuse = followed);
+        }
     }
 
     /// Asks the policy anew for a version's place in the order of use. The caller updates the sets.

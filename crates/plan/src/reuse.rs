@@ -1,5 +1,6 @@
 //! The order in which versions without hints are read again, learned from the readings so far.
 
+use crate::Version;
 use crate::order::Direction;
 use crate::sums::{Sums, Weight};
 use std::cmp::Ordering;
@@ -26,6 +27,43 @@ pub(crate) struct UseSoFar {
     pub(crate) read: Option<u64>,
     /// Bytes of the version.
     pub(crate) bytes: u64,
+}
+
+/// The version read last, if no hint announced that and it is held.
+///
+/// The first reading says nothing about the next: a program that goes back in time reads the same version again or drops
+/// it, a scan reads another. A version that was read stays first until another is read. Once a program read another while
+/// the last one stayed, no more do, until a version is read twice in succession, or dropped after its reading.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub(crate) struct LastRead {
+    version: Option<Version>,
+    /// True if another version was read while the last one was held.
+    reads_on: bool,
+}
+
+impl LastRead {
+    /// Takes in that a reading of a version begins. Returns the version read before if it was another.
+    pub(crate) fn leave_for(&mut self, version: Version) -> Option<Version> {
+        let last = self.version?;
+        self.reads_on = last != version;
+        self.version.take_if(|last| *last != version)
+    }
+
+    /// Takes in that a version was read. Returns the order in which it takes its place.
+    pub(crate) fn read(&mut self, version: Version, followed: Reuse) -> Reuse {
+        self.version = Some(version);
+        match followed {
+            Reuse::Scan if !self.reads_on => Reuse::Recency,
+            followed => followed,
+        }
+    }
+
+    /// Takes in that a version was given up.
+    pub(crate) fn discard(&mut self, version: Version) {
+        if self.version.take_if(|last| *last == version).is_some() {
+            self.reads_on = false;
+        }
+    }
 }
 
 /// The costs of the orders that versions without hints may be read in, of which the cheapest is followed.
@@ -283,5 +321,28 @@ mod tests {
         // Once more one after the other, twice.
         (60..80).for_each(|tick| read(&mut contest, tick % 10, tick as u64));
         assert_eq!(contest.followed(), Reuse::Scan);
+    }
+
+    #[test]
+    fn the_version_read_last_stays_first_until_a_program_reads_on() {
+        let mut last = LastRead::default();
+        // Read twice, then dropped.
+        for _ in 0..2 {
+            assert_eq!(last.leave_for(7), None);
+            assert_eq!(last.read(7, Reuse::Scan), Reuse::Recency);
+        }
+        last.discard(7);
+        assert_eq!(last.leave_for(6), None);
+        assert_eq!(last.read(6, Reuse::Age), Reuse::Age);
+        assert_eq!(last.read(6, Reuse::Scan), Reuse::Recency);
+        // A scan leaves its version at once from the second on.
+        for version in (1..6).rev() {
+            assert_eq!(last.leave_for(version), Some(version + 1));
+            assert_eq!(last.read(version, Reuse::Scan), Reuse::Scan);
+        }
+        last.discard(3);
+        assert_eq!(last.read(0, Reuse::Scan), Reuse::Scan, "3 was not the last");
+        last.discard(0);
+        assert_eq!(last.read(1, Reuse::Scan), Reuse::Recency);
     }
 }

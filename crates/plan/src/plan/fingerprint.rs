@@ -80,6 +80,7 @@ impl Ledger {
             hints,
             order,
             contest,
+            last_read,
             policy: _,
             windows,
             after_restore: _,
@@ -100,6 +101,7 @@ impl Ledger {
         let awaited = windows.as_ref().map(|windows| &windows.awaited);
         (discarded, latest_encoding, order.direction(), awaited).hash(hasher);
         failing.hash(hasher);
+        last_read.hash(hasher);
         contest.costs().hash(hasher);
         hints.fingerprint(hasher);
         for tier in tiers {

@@ -37,6 +37,7 @@ impl Plan {
         if in_place {
             self.calls.in_place.insert(ticket);
         }
+        self.ledger_mut().leave_last_read(version);
         self.measure_distance(version);
         self.serve(ticket, version);
         Ok(())
@@ -167,10 +168,14 @@ impl Plan {
         self.phase.has_read = true;
         self.learn(version);
         let ledger = self.ledger_mut();
-        let reuse = ledger.contest.followed();
+        let is_kept = ledger.after_restore == AfterRestore::Keep;
         let tick = ledger.tick;
         let sequence = ledger.hints.consume(version);
-        let is_kept = ledger.after_restore == AfterRestore::Keep;
+        let followed = ledger.contest.followed();
+        let reuse = match sequence {
+            None if is_kept => ledger.last_read.read(version, followed),
+            _ => followed,
+        };
         let change = |record: &mut Record, illegal: &mut Option<IllegalMove>| {
             record.read(parts, false);
             record.unreadable = false;
