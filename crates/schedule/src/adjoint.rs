@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use tierflow_engine::{Engine, Metrics, Region, RegionMut};
 
 /// Restores of later gaps that are hinted, for each second that the next gap's reversal takes. A hint that comes and goes takes some
-/// 2 µs, so hinting takes a 500th of the time at most.
-const HINTS_PER_SECOND: f64 = 1e3;
+/// 2 µs, so hinting takes a 50th of the time at most.
+const HINTS_PER_SECOND: f64 = 1e4;
 
 /// A computation that is reversed. Each call returns when its work on the state is over.
 pub trait Adjoint {
