@@ -22,8 +22,6 @@ class Times:
     saved: dict[int, float]
     used: dict[int, float]
     bus: Bus | None
-    # From the beginning to the last use, with what the work waited for.
-    elapsed: float
 
 
 class Clock:
@@ -69,5 +67,4 @@ class Clock:
             saved={index: worked(mark) for index, mark in self._saved.items()},
             used={index: worked(mark) for index, mark in self._used.items()},
             bus=Bus(*rates) if len(rates) == 2 else None,
-            elapsed=max((seconds(self._begun, mark) for mark in self._used.values()), default=0.0),
         )

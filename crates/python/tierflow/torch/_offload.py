@@ -15,8 +15,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from .._errors import NoRoomError, TierflowError, UnknownVersionError
 from .._tierflow import number_of_bytes
-from ._clock import Clock, Times
-from ._plan import WINDOW, Bus, Plan, Saved, affordable, plan
+from ._clock import Clock
+from ._plan import WINDOW, Bus, Plan, Saved, plan
 from ._ways import ways
 
 if TYPE_CHECKING:
@@ -27,10 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["offload"]
 
-# Iterations that are measured, and planned anew after. In the first, much is done for the first time, so that the second is the one
-# without offload that the others are compared with; and host memory becomes fast in the background, once it is used.
-_MEASURED = frozenset({0, 1, 2, 3, 10, 17})
-_PLAIN = 1
+# Iterations that are measured, and planned anew after. In the first, much is done for the first time, and host memory becomes fast
+# in the background, once it is used.
+_MEASURED = frozenset({0, 1, 2, 9})
 
 
 class _Entry:
@@ -255,7 +254,7 @@ class _Iteration:
         if not entry.seen.expired():
             self.held.add(entry.index)
 
-    def measured(self) -> tuple[list[Saved], Times] | None:
+    def measured(self) -> tuple[list[Saved], Bus | None] | None:
         """What was seen, if there was a backward."""
         if self.clock is None or not self.began_back:
             return None
@@ -264,7 +263,7 @@ class _Iteration:
         for index, size in enumerate(self.sizes):
             used = None if index in self.held else times.used.get(index)
             saved.append(Saved(size, times.saved[index], used))
-        return saved, times
+        return saved, times.bus
 
 
 class offload:
@@ -276,9 +275,9 @@ class offload:
                 loss = model(batch).mean()
             loss.backward()
 
-    In the first two iterations all tensors stay, and it is measured when each is saved and used. From then on as many leave as
-    the bus takes away and brings back behind the work, and fewer if an iteration takes 5% longer so than without. With a `budget` no more than so
-    many bytes of them stay, be it slower; the first iteration obeys it, too.
+    In the first iteration all tensors stay, and it is measured when each is saved and used. From then on as many leave as
+    the bus takes away and brings back behind the work. With a `budget` no more than so many bytes of them stay, be it slower;
+    the first iteration obeys it, too.
 
     A storage is stored once, whatever views of it are saved; parameters, and what is smaller than `smallest`, stay. What leaves
     is copied on a stream of its own, and comes back before it is used. The engine is one of the device that the
@@ -306,9 +305,6 @@ class offload:
         self.plan: Plan | None = None
         self.bus: Bus | None = None
         self._seen = 0
-        # Seconds of an iteration in which nothing left, and the bytes that may leave for little time.
-        self._plain: float | None = None
-        self._room = float("inf")
         self._last: _Iteration | None = None
         self._hooks: saved_tensors_hooks | None = None
         self._warned = False
@@ -350,27 +346,17 @@ class offload:
             last.let_go(wait=True)
         if last.plan is not None and (not last.as_planned or len(last.sizes) != len(last.plan.sizes)):
             # Other tensors than before: the next iteration is measured.
-            self._seen, self.plan, self._plain, self._room = 0, None, None, float("inf")
+            self._seen, self.plan = 0, None
         seen = last.measured()
         if last.began_back:
             self._seen += 1
         if seen is None:
             return
-        saved, times = seen
-        self.bus = times.bus or self.bus or self.ways.probe(self.next_version)
-        if times.bus is None:
+        saved, bus = seen
+        self.bus = bus or self.bus or self.ways.probe(self.next_version)
+        if bus is None:
             self.next_version += 1
-        if self.budget is None and self.plan is None:
-            if last.plan is None:
-                self._plain = times.elapsed
-            if self._plain is None or self._seen <= _PLAIN:
-                return
-        elif self.budget is None and self._plain is not None and last.plan is not None and last.plan.leaving:
-            # Not by the first iteration of a plan, for which the engine's memory is not fast yet.
-            if self._seen > _PLAIN + 2:
-                self._room = affordable(last.plan.leaving, self._plain, times.elapsed)
-        room = int(min(self.room, self._room))
-        self.plan = plan(saved, self.bus, budget=self.budget, room=room)
+        self.plan = plan(saved, self.bus, budget=self.budget, room=self.room)
         self._make_room(self.plan.leaving)
 
     def _make_room(self, bytes: int) -> None:

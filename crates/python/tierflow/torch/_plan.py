@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Bus", "Plan", "Saved", "affordable", "plan"]
+__all__ = ["Bus", "Plan", "Saved", "plan"]
 
 # Bytes that may be on their way at a time, in either direction: they take up memory that they are to free, or that they need
 # before its time.
@@ -16,10 +16,6 @@ SHARE = 0.95
 
 # Of what could leave, what is enough, if it does so in fewer pieces: each keeps the program's thread from its work.
 ENOUGH = 0.95
-
-# Of an iteration in which nothing leaves, the time that what leaves without a budget may add. Copies that hide behind the work slow it down:
-# they share the memory's bandwidth with it, and each takes the program's thread a while.
-SLOWDOWN = 0.05
 
 
 @dataclass(frozen=True)
@@ -139,12 +135,6 @@ def _last_before(times: Sequence[float], moment: float) -> int:
     from bisect import bisect_left
 
     return max(0, bisect_left(times, moment) - 1)
-
-
-def affordable(leaving: int, plain: float, elapsed: float) -> float:
-    """The bytes that may leave without a budget, if an iteration took `plain` seconds when nothing left, and `elapsed` when `leaving` bytes did:
-    the loss grows with the bytes."""
-    return leaving * SHARE * SLOWDOWN * plain / (elapsed - plain) if elapsed > plain else float("inf")
 
 
 def plan(saved: Sequence[Saved], bus: Bus, *, budget: int | None, room: int, window: int = WINDOW) -> Plan:
