@@ -228,18 +228,14 @@ impl Repository {
                 let own = state.catalogs.get(&rank);
                 own.is_some_and(|own| own.was_not_offered(version, there))
             };
-            let there = find(blobs, name)?;
-            let is_ours = there.is_some_and(|there| has_same_bytes(&there, &identity));
-            match there {
-                _ if is_ours => {}
+            match find(blobs, name)? {
+                Some(there) if has_same_bytes(&there, &identity) => return Ok(()),
                 Some(there) if was_not_offered(&there) => self.note_hidden(blobs, None)?,
                 Some(there) => arrival.may_replace(version, &there, &identity)?,
                 // The blob is damaged, or was removed meanwhile.
                 None => {}
             }
-            if !is_ours {
-                written = put(PutRule::Replace)?;
-            }
+            written = put(PutRule::Replace)?;
         }
         self.enter_written(blobs, name, Record::new(name.name, 0, head), written);
         Ok(())
