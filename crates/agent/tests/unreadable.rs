@@ -68,7 +68,7 @@ fn a_piece_that_cannot_be_read_is_tried_again_though_no_client_is_left() {
     home.check();
 }
 
-/// What an agent is to bring, cut anywhere: it comes as it was, or it is said, and comes once it is whole again.
+/// A piece on the node, cut anywhere: the agent brings it as it was, or says that it cannot, and brings it once it is whole again.
 #[test]
 fn a_piece_cut_anywhere_is_said_and_never_brought_wrong() {
     let home = Home::new();

@@ -66,7 +66,7 @@ class PeriodicAttempts(Attempts):
 
 
 def _is_to_be_borne(error: Exception) -> bool:
-    # What PyTorch raises for a lack of main memory has no type of its own.
+    # PyTorch has no type of error of its own for a lack of main memory.
     return (
         isinstance(error, TierflowError | OSError | MemoryError)
         or type(error).__name__ == "OutOfMemoryError"
