@@ -108,6 +108,26 @@ fn a_version_that_was_reported_is_read_while_its_page_is_in_use() {
     assert_eq!(repository.scrub(None, &|_, _| {}).unwrap().damage, []);
 }
 
+/// A segment gets its published name when it is closed, between two looks of a reader perhaps: the version is there all the time.
+#[test]
+fn a_version_is_read_while_its_segment_is_renamed() {
+    const SEGMENTS: u64 = 60;
+    let home = tempfile::tempdir().unwrap();
+    let reader = || Repository::read_only(home.path(), Options::default()).unwrap();
+    for version in 0..SEGMENTS {
+        let writer = Repository::open(home.path(), Options::default()).unwrap();
+        save(&writer, version, 100);
+        let reader = reader();
+        assert_eq!(reader.latest(None).unwrap(), Some(version));
+        std::thread::scope(|scope| {
+            let closing = scope.spawn(move || drop(writer));
+            while !closing.is_finished() {
+                histories::version_of(&reader, version, 100);
+            }
+        });
+    }
+}
+
 /// A write is not there at once: a reader may find a record's head and not yet all of its pages.
 #[test]
 fn a_record_that_is_half_there_is_found_once_it_is_whole() {

@@ -2,6 +2,7 @@
 //! place, and nothing leaves its file system.
 
 use super::handle::{Handle, Plain, retried};
+use super::record::Name;
 use crate::file::{BLOCK, File, within_limit};
 use crate::injected::Injected;
 use crate::{Error, Result};
@@ -364,6 +365,18 @@ impl Directory {
             Err(Errno::NOENT) => Ok(None),
             Err(source) => Err(self.failed_opening(name, source)),
         }
+    }
+
+    /// Opens a file by whichever of its two names it has; `None` where it has neither.
+    pub(crate) fn read_by_either_name(&self, name: Name) -> Result<Option<Handle>> {
+        let published = name.published();
+        // The writer may rename the file between the first two looks, and never back.
+        for text in [&published, &name.unpublished(), &published] {
+            if let Some(handle) = self.read(text)? {
+                return Ok(Some(handle));
+            }
+        }
+        Ok(None)
     }
 
     /// Opens the file `name` for direct I/O, if it is still the one that was opened before and that can be had.

@@ -89,11 +89,7 @@ impl Piece {
         threads: usize,
         older: Option<u64>,
     ) -> Result<Self> {
-        let published = directory.read(&record.file.published())?;
-        let handle = match published {
-            Some(handle) => Some(handle),
-            None => directory.read(&record.file.unpublished())?,
-        };
+        let handle = directory.read_by_either_name(record.file)?;
         let handle = handle.ok_or(Error::NoVersion {
             version: record.version,
             older,

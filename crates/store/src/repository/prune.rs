@@ -312,10 +312,7 @@ pub(super) fn prune_rank(
 /// The records of a segment at these positions, byte for byte: what was damaged stays damaged, and is found.
 fn read(catalog: &Catalog, name: Name, positions: &BTreeSet<u64>) -> Result<Batch> {
     let mut batch = Batch::default();
-    let handle = match catalog.directory()?.read(&name.published())? {
-        Some(handle) => Some(handle),
-        None => catalog.directory()?.read(&name.unpublished())?,
-    };
+    let handle = catalog.directory()?.read_by_either_name(name)?;
     let handle = handle.ok_or_else(|| Error::Vanished {
         directory: catalog.path().to_path_buf(),
     })?;
