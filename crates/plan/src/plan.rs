@@ -143,6 +143,7 @@ impl Plan {
                     return Err(Misuse::NoTier(tier));
                 }
                 self.ledger_mut().damaged(version, tier);
+                self.ledger_mut().give_up_damaged(version);
                 Ok(())
             }
             Event::Encoded { id, stored } => self.traffic.encoded(id, stored),

@@ -486,6 +486,7 @@ impl Traffic {
             // Not tried again by the plan itself: a restore still asks every tier that has it.
             TransferFailure::Source => self.ledger.set_unreadable(version, read_damage),
         }
+        self.ledger.give_up_damaged(version);
         for &(start, _) in &flight.parts {
             self.ledger.merge((version, start));
         }

@@ -5,7 +5,7 @@
 mod machine;
 
 use machine::{Call, Ending, Machine, Setup};
-use tierflow_plan::{Refusal, TierConfig, TransferFailure};
+use tierflow_plan::{AfterRestore, Refusal, TierConfig, TierId, TransferFailure};
 
 /// Two tiers, and versions 0 and 1 taken in, both on their way down.
 fn two_under_way() -> Machine {
@@ -113,4 +113,60 @@ fn a_source_that_failed_without_damage_is_read_again_when_the_application_asks_f
     machine.checkpoint(2, 4, false);
     machine.settle();
     assert!(!machine.is_done(waits) && !machine.plan().is_settled(1));
+}
+
+/// Three tiers, and a version that the first two have.
+fn above_two(is_eager: bool, is_whole: bool) -> Machine {
+    let mut setup = Setup::new(&[4, 400, 4_000]);
+    setup.after = AfterRestore::Keep;
+    setup.tiers[1].eager = true;
+    setup.tiers[2].eager = is_eager;
+    setup.tiers[2].whole = is_whole;
+    let mut machine = Machine::new(&setup);
+    let ticket = machine.checkpoint(0, 4, false);
+    machine.end(Ending::Write(ticket, true));
+    end_first(&mut machine, None);
+    machine
+}
+
+/// Asserts that the third tier did not get the bytes which the second one had first.
+fn assert_not_read(machine: &Machine, case: &str) {
+    let hops = machine.plan().statistics().hops;
+    let carried = |from, to| {
+        let mut hops = hops.iter();
+        let hop = hops.find(|hop| (hop.from, hop.to) == (TierId(from), TierId(to)));
+        hop.map_or(0, |hop| hop.transfers)
+    };
+    let (again, on) = (carried(0, 1) - 1, carried(1, 2));
+    assert!(on <= again, "{case}: {on} of {again}");
+}
+
+#[test]
+fn bytes_that_are_damaged_on_a_tier_between_are_written_from_above() {
+    for (is_eager, is_whole) in [(true, true), (true, false), (false, true), (false, false)] {
+        let case = format!("eager: {is_eager}, whole: {is_whole}");
+        let mut machine = above_two(is_eager, is_whole);
+        let waits = machine.wait_for(0);
+        end_first(&mut machine, Some(TransferFailure::Source));
+        assert!(!machine.is_done(waits) && machine.damaged.contains(&0));
+        machine.settle();
+        assert!(machine.plan().is_settled(0), "{case}");
+        assert_not_read(&machine, &case);
+    }
+}
+
+#[test]
+fn a_replica_above_a_damaged_one_makes_room_once_its_bytes_are_written_again() {
+    let mut machine = above_two(false, false);
+    end_first(&mut machine, Some(TransferFailure::Source));
+    machine.checkpoint(1, 3, false);
+    machine.settle();
+    assert_eq!((machine.refusals(), machine.held()), (&[][..], vec![0, 1]));
+    let hops = machine.plan().statistics().hops;
+    let down = hops.iter().find(|hop| hop.to == TierId(1));
+    let bytes = down.map_or(0, |hop| hop.bytes);
+    assert!(
+        bytes >= 4 + 4,
+        "{bytes} bytes went down: version 0 only once"
+    );
 }

@@ -112,6 +112,29 @@ impl Ledger {
         }
     }
 
+    /// Gives up a version's damaged replicas of which another tier has a sound one, so that the bytes are written down again. A
+    /// durable tier keeps its own: later runs may have no other.
+    pub(crate) fn give_up_damaged(&mut self, version: Version) {
+        let Some(record) = self.records.get(&version) else {
+            return;
+        };
+        let mut spare = Vec::new();
+        for extent in &record.extents {
+            let is_replaced = extent.replicas.iter().any(Replica::is_sound)
+                && extent.replicas.iter().all(|r| r.arriving.is_none());
+            let damaged = extent.replicas.iter().filter(|replica| {
+                let is_base = !record.dependents.is_empty() && self.lies_encoded(replica.tier);
+                let is_durable = self.tier(replica.tier).config.whole;
+                replica.damaged && replica.is_idle() && !is_base && !is_durable
+            });
+            let damaged = damaged.filter(|_| is_replaced);
+            spare.extend(damaged.map(|replica| (extent.start, replica.tier)));
+        }
+        for (start, tier) in spare {
+            self.release((version, start), tier);
+        }
+    }
+
     /// Returns true if there are sound replicas of all bytes of a version, and of those that it builds upon.
     pub(crate) fn is_sound(&self, version: Version) -> bool {
         let record = self.records.get(&version);

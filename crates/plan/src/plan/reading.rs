@@ -158,6 +158,7 @@ impl Plan {
                 return Ok(());
             }
         }
+        self.ledger_mut().give_up_damaged(version);
         self.ledger_mut().merge_all(version);
         self.settle(version);
         Ok(())

@@ -4,6 +4,7 @@ use super::super::{Purpose, Traffic};
 use super::{End, Link, Part, Pressure};
 use crate::ledger::{KeepReason, Outlook, RoomRequest, Urgency};
 use crate::order::{ExtentId, Key, Point, Ranked};
+use crate::record::first_sound;
 use crate::statistics::EvictionCause;
 use crate::{TierId, Version};
 
@@ -130,14 +131,13 @@ impl Traffic {
         Some(missing?.start)
     }
 
-    /// Returns a missing extent with the lowest tier that it can be read from.
+    /// Returns a missing extent with the lowest tier that it can be read from; a damaged replica is read if there is no other.
     fn readable(&self, id: ExtentId) -> Option<(ExtentId, TierId)> {
         let record = self.ledger.records.get(&id.0)?;
         if record.unreadable {
             return None;
         }
-        let mut above = self.ledger.extent(id)?.replicas.iter().rev();
-        let from = above.find(|replica| replica.is_readable())?.tier;
+        let from = first_sound(self.ledger.extent(id)?.replicas.iter().rev())?.tier;
         Some((id, from))
     }
 
