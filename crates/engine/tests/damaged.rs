@@ -107,3 +107,26 @@ fn the_only_copy_is_read_again_by_the_next_call() {
     faults.reads_fail.store(false, Relaxed);
     assert_restores(&engine, 0..VERSIONS);
 }
+
+/// A process that has no descriptor left for a moment has not lost what it could not read then.
+#[test]
+fn bytes_that_no_descriptor_was_left_for_are_written_down_later() {
+    let [directory, external] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let (builder, faults) = builder(&directory);
+    let below = Arc::<Faults>::default();
+    let builder = builder.external(external.path());
+    let engine = below.during(|| builder.build()).unwrap();
+    below.writes_fail.store(true, Relaxed);
+    (0..VERSIONS).for_each(|version| checkpoint(&engine, version, &content(version)));
+    assert_matches!(engine.wait(), Err(Error::Stalled { .. }));
+    below.writes_fail.store(false, Relaxed);
+    faults.descriptors_lack.store(true, Relaxed);
+    assert_matches!(engine.wait(), Err(Error::Stalled { .. }));
+    assert_matches!(
+        restored(&engine, 0),
+        Err(Error::Storage(StoreError::Read { .. }))
+    );
+    assert_eq!(damaged(&engine), [0; 3]);
+    faults.descriptors_lack.store(false, Relaxed);
+    engine.wait().unwrap();
+}

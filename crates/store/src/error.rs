@@ -194,6 +194,27 @@ pub enum Error {
     Argument(String),
 }
 
+impl Error {
+    /// Returns true if the process or the system lacked descriptors, memory or time for a moment: the bytes on storage are as they
+    /// were, and the same call may succeed later.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        let (Self::Read { source, .. } | Self::File { source, .. }) = self else {
+            return false;
+        };
+        matches!(
+            *source,
+            Errno::MFILE
+                | Errno::NFILE
+                | Errno::NOMEM
+                | Errno::NOBUFS
+                | Errno::AGAIN
+                | Errno::TIMEDOUT
+                | Errno::STALE
+        )
+    }
+}
+
 fn offer(older: Option<u64>) -> String {
     older.map_or_else(
         || "there is no older version".to_owned(),

@@ -27,6 +27,8 @@ pub struct Faults {
     pub writes_fail: AtomicBool,
     /// Every read fails with an I/O error.
     pub reads_fail: AtomicBool,
+    /// Every read finds that the process has no descriptor left.
+    pub descriptors_lack: AtomicBool,
     /// Everything read from blocks has another first byte than was written.
     pub reads_lie: AtomicBool,
     /// Every write stops half-way and says that it failed.
@@ -178,6 +180,9 @@ impl Faults {
     /// Fails a read, or lets it pass.
     pub(crate) fn read(&self) -> std::result::Result<(), Errno> {
         self.look()?;
+        if self.descriptors_lack.load(Ordering::Relaxed) {
+            return Err(Errno::MFILE);
+        }
         if self.reads_fail.load(Ordering::Relaxed) || self.strikes() {
             return Err(Errno::IO);
         }
@@ -247,13 +252,11 @@ impl<S: Storage> Storage for Faulty<S> {
     }
 
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        if self.faults.reads_fail.load(Ordering::Relaxed) || self.faults.strikes() {
-            return Err(Error::Read {
-                offset,
-                bytes: bytes.len(),
-                source: Errno::IO,
-            });
-        }
+        self.faults.read().map_err(|source| Error::Read {
+            offset,
+            bytes: bytes.len(),
+            source,
+        })?;
         self.inner.read_at(offset, bytes)?;
         if self.faults.reads_lie.load(Ordering::Relaxed)
             && let Some(first) = bytes.first_mut()

@@ -8,21 +8,21 @@ use crate::plan::{Event, TierId, TransferFailure};
 use crate::{Error, Result, Version};
 use tierflow_store::Error as StoreError;
 
-/// Returns true if the bytes on storage are at fault.
+/// Returns true if the bytes on storage are at fault, and not a passing lack of descriptors, memory or time.
 fn is_damage(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::Damaged(_)
-            | Error::Storage(
-                StoreError::Damaged { .. }
-                    | StoreError::Read { .. }
-                    | StoreError::Altered { .. }
-                    | StoreError::NoVersion { .. }
-                    | StoreError::Vanished { .. }
-                    | StoreError::Panicked { .. }
-                    | StoreError::File { .. }
-            )
-    )
+    match error {
+        Error::Damaged(_) => true,
+        Error::Storage(
+            error @ (StoreError::Damaged { .. }
+            | StoreError::Read { .. }
+            | StoreError::Altered { .. }
+            | StoreError::NoVersion { .. }
+            | StoreError::Vanished { .. }
+            | StoreError::Panicked { .. }
+            | StoreError::File { .. }),
+        ) => !error.is_passing(),
+        _ => false,
+    }
 }
 
 impl TierContext {

@@ -112,26 +112,31 @@ impl Ledger {
         }
     }
 
-    /// Gives up a version's damaged replicas of which another tier has a sound one, so that the bytes are written down again. A
-    /// durable tier keeps its own: later runs may have no other.
+    /// Gives up a version's damaged replicas that keep a sound one of a faster tier from being written down again. Their tiers take
+    /// nothing more until the application acts: it may be damaged, too. A durable tier keeps its own: later runs may have no other.
     pub(crate) fn give_up_damaged(&mut self, version: Version) {
         let Some(record) = self.records.get(&version) else {
             return;
         };
-        let mut spare = Vec::new();
+        let mut in_the_way = Vec::new();
         for extent in &record.extents {
-            let is_replaced = extent.replicas.iter().any(Replica::is_sound)
-                && extent.replicas.iter().all(|r| r.arriving.is_none());
+            let is_moving = extent.replicas.iter().any(|r| r.arriving.is_some());
             let damaged = extent.replicas.iter().filter(|replica| {
-                let is_base = !record.dependents.is_empty() && self.lies_encoded(replica.tier);
-                let is_durable = self.tier(replica.tier).config.whole;
-                replica.damaged && replica.is_idle() && !is_base && !is_durable
+                let tier = replica.tier;
+                let is_base = !record.dependents.is_empty() && self.lies_encoded(tier);
+                replica.damaged
+                    && replica.is_idle()
+                    && extent.is_sound_above(tier)
+                    && !extent.is_sound_below(tier)
+                    && !is_base
+                    && !self.tier(tier).config.whole
             });
-            let damaged = damaged.filter(|_| is_replaced);
-            spare.extend(damaged.map(|replica| (extent.start, replica.tier)));
+            let damaged = damaged.filter(|_| !is_moving);
+            in_the_way.extend(damaged.map(|replica| (extent.start, replica.tier)));
         }
-        for (start, tier) in spare {
+        for (start, tier) in in_the_way {
             self.release((version, start), tier);
+            self.tier_mut(tier).closed = true;
         }
     }
 
