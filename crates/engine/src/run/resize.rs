@@ -24,7 +24,7 @@ impl Shared {
                 .map_or((0, 0), |tier| (tier.capacity, tier.limit))
         };
         let bytes = bytes.min(capacity);
-        let mut memory = resized.owed.remove(&tier.0).unwrap_or(before);
+        let mut memory = resized.owed.get(&tier.0).copied().unwrap_or(before);
         if bytes > memory {
             // Memory first: the plan hands it out at once.
             self.resize_memory(tier, bytes)?;
@@ -48,6 +48,7 @@ impl Shared {
             let what = Awaited::Resize(self.tiers[tier.0].kind.name());
             return Err(Error::TimedOut { what, patience });
         }
+        resized.owed.remove(&tier.0);
         if limit >= memory {
             return Ok(limit);
         }
