@@ -6,6 +6,10 @@ use crate::info::Place;
 use crate::loan::{ReadLoan, WriteLoan};
 use crate::memory::Memory;
 use crate::stream::{Stream, cut};
+use smallvec::SmallVec;
+
+/// The copies of a call. Most checkpoints are one region, which needs no allocation.
+pub(crate) type Copies = SmallVec<[Copy; 1]>;
 
 /// A part to gather: bytes of a memory, or of the caller.
 #[derive(Debug)]
@@ -56,8 +60,8 @@ impl Stream {
     where
         P: IntoIterator<Item = (usize, Part<'b>)>,
     {
-        let mut loans = Vec::new();
-        let mut copies = Vec::new();
+        let mut loans = SmallVec::new();
+        let mut copies = Copies::new();
         for (parts, into) in runs {
             self.reaches(into.memory())?;
             for (at, part) in parts {
@@ -114,10 +118,10 @@ impl Stream {
     where
         P: IntoIterator<Item = (usize, PartMut<'b>)>,
     {
-        let mut loans = Vec::new();
-        let mut copies = Vec::new();
+        let mut loans = SmallVec::new();
+        let mut copies = Copies::new();
         // `(source, offset in it, target)` of the parts that are bytes of the caller.
-        let mut slices = Vec::new();
+        let mut slices: SmallVec<[_; 1]> = SmallVec::new();
         for (from, parts) in runs {
             self.reaches(from.memory())?;
             for (at, part) in parts {
@@ -218,7 +222,7 @@ impl Loan for WriteLoan {
 }
 
 /// Adds the copies of `len` bytes to `copies`, cut where one call must end.
-pub(crate) fn spread(from: End<'_>, to: End<'_>, len: usize, copies: &mut Vec<Copy>) -> Result<()> {
+pub(crate) fn spread(from: End<'_>, to: End<'_>, len: usize, copies: &mut Copies) -> Result<()> {
     let run = |at| from.run(at).min(to.run(at));
     cut(len, run, |at, len| {
         copies.push(Copy {
@@ -242,6 +246,6 @@ fn check(at: usize, len: usize, room: usize) -> Result<()> {
 }
 
 /// Drops loans from the last on: a ledger sorts them by start, so none is moved.
-fn drop_from_last<L>(mut loans: Vec<L>) {
+fn drop_from_last<L>(mut loans: SmallVec<[L; 1]>) {
     while loans.pop().is_some() {}
 }

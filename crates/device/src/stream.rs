@@ -11,7 +11,7 @@ use crate::error::{Invalid, Result};
 use crate::info::Place;
 use crate::loan::{ReadLoan, WriteLoan};
 use crate::memory::Memory;
-use crate::parts::{End, spread};
+use crate::parts::{Copies, End, spread};
 use crate::transfer::Transfer;
 
 /// Work on a device, done in the order of the calls. Several threads may use one stream, and then share its order; work
@@ -42,7 +42,7 @@ pub struct Stream {
 }
 
 /// The loans of a `copy_all`, and its copies.
-type CopyBuffers = (Vec<(ReadLoan, WriteLoan)>, Vec<Copy>);
+type CopyBuffers = (Vec<(ReadLoan, WriteLoan)>, Copies);
 
 impl Device {
     /// Makes a new stream.

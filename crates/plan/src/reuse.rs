@@ -167,6 +167,32 @@ impl Contest {
     /// Takes in the reading of a version that no hint announced. `reaches`: by tier but the lowest, the bytes that fit
     /// there and above.
     pub(crate) fn observe(&mut self, version: UseSoFar, reaches: &[u64]) {
+        let held = self.unread.total().bytes + self.read.total().bytes;
+        let added = match reaches.iter().any(|&reach| reach < held) {
+            true => self.below(version, reaches),
+            // No order has a byte below any tier.
+            false => [0; 4],
+        };
+        let costs = &mut self.costs;
+        for (cost, more) in costs.all().into_iter().zip(added) {
+            *cost = cost.saturating_add(more);
+        }
+        costs.observed = costs.observed.saturating_add(version.bytes);
+        let is_over = costs.observed > held;
+        costs.observed >>= u32::from(is_over);
+        let least = costs.all().into_iter().map(|cost| *cost).min();
+        for cost in costs.all() {
+            *cost = (*cost - least.unwrap_or(0)) >> u32::from(is_over);
+        }
+        let orders = [Reuse::Scan, Reuse::Recency, Reuse::Age].into_iter();
+        let best = orders.min_by_key(|&order| costs.of(order));
+        if let Some(best) = best.filter(|&best| costs.of(best) < costs.of(costs.followed)) {
+            costs.followed = best;
+        }
+    }
+
+    /// Returns the costs of a reading by order, as [`Costs::all`] has them.
+    fn below(&self, version: UseSoFar, reaches: &[u64]) -> [u64; 4] {
         let UseSoFar {
             written,
             read,
@@ -191,29 +217,12 @@ impl Contest {
             below.map(|below| below.min(bytes)).sum()
         };
         // The version that was read last belongs on the fastest tier by recency: its bytes are moved there, too.
-        let added = [
+        [
             below(newest_first),
             below(oldest_first),
             below(recency).saturating_mul(2),
             below(age),
-        ];
-        let held = self.unread.total().bytes + self.read.total().bytes;
-        let costs = &mut self.costs;
-        for (cost, more) in costs.all().into_iter().zip(added) {
-            *cost = cost.saturating_add(more);
-        }
-        costs.observed = costs.observed.saturating_add(bytes);
-        let is_over = costs.observed > held;
-        costs.observed >>= u32::from(is_over);
-        let least = costs.all().into_iter().map(|cost| *cost).min();
-        for cost in costs.all() {
-            *cost = (*cost - least.unwrap_or(0)) >> u32::from(is_over);
-        }
-        let orders = [Reuse::Scan, Reuse::Recency, Reuse::Age].into_iter();
-        let best = orders.min_by_key(|&order| costs.of(order));
-        if let Some(best) = best.filter(|&best| costs.of(best) < costs.of(costs.followed)) {
-            costs.followed = best;
-        }
+        ]
     }
 }
 

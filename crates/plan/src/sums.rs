@@ -10,6 +10,8 @@ use std::ops::{AddAssign, SubAssign};
 /// Children of a node, as a power of two: wide enough that a million items are four levels.
 const BITS: u32 = 6;
 const FANOUT: usize = 1 << BITS;
+/// As many nodes of zeros are kept as a number of 64 bits has digits.
+const MOST_SPARE: usize = 64_usize.div_ceil(BITS as usize);
 
 /// The weight of an item.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -66,6 +68,8 @@ pub(crate) struct Sums {
     /// From the items upwards: at level `l`, the node of prefix `p` has the sums of the numbers whose digits above `l` are `p`.
     levels: Vec<HashMap<u64, Node>>,
     total: Weight,
+    /// Nodes of zeros: a version that comes and goes alone would allocate one at each level.
+    spare: Vec<Node>,
 }
 
 fn digit(number: u64, level: usize) -> usize {
@@ -87,9 +91,11 @@ impl Sums {
         self.grow(number);
         self.total += weight;
         for (level, nodes) in self.levels.iter_mut().enumerate() {
+            let spare = &mut self.spare;
+            let zeros = || Box::new([Weight::default(); FANOUT]);
             let node = nodes
                 .entry(prefix(number, level))
-                .or_insert_with(|| Box::new([Weight::default(); FANOUT]));
+                .or_insert_with(|| spare.pop().unwrap_or_else(zeros));
             node[digit(number, level)] += weight;
         }
     }
@@ -102,7 +108,13 @@ impl Sums {
         for (level, nodes) in self.levels.iter_mut().enumerate().rev() {
             let at = prefix(number, level);
             if sum.is_zero() {
-                nodes.remove(&at);
+                if let Some(mut node) = nodes.remove(&at)
+                    && self.spare.len() < MOST_SPARE
+                {
+                    // The item was its only one.
+                    node[digit(number, level)] = Weight::default();
+                    self.spare.push(node);
+                }
             } else if let Some(node) = nodes.get_mut(&at) {
                 let child = &mut node[digit(number, level)];
                 *child -= weight;

@@ -10,6 +10,7 @@ use super::medium::{TierState, medium};
 use super::regions::{SourceRegions, TargetRegions, scatter};
 use crate::plan::{Piece, TierId, TransferFailure};
 use crate::{Error, Result, Version};
+use smallvec::SmallVec;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use tierflow_device::{Device, Stream};
@@ -173,7 +174,7 @@ impl TierContext {
             let record = KeptRecord::whole(kept, to.version);
             return self.keep_regions(source, &record, stream);
         }
-        let mut targets = Vec::new();
+        let mut targets = SmallVec::new();
         for (link, piece) in by_link(tiers.levels, to.pieces) {
             let to = PlacedPiece::on(tiers.levels, &piece);
             match to.lend_by(|mut span, all| span.lend_mut(all)) {
@@ -217,7 +218,7 @@ impl TierContext {
         }
         let alignment = |piece: &Piece| medium(tiers.levels, piece).bytes().block();
         let pieces = sink.cut(pieces, alignment);
-        let mut sources = Vec::new();
+        let mut sources: SmallVec<[_; 1]> = SmallVec::new();
         for (link, piece) in by_link(tiers.levels, &pieces) {
             let from = PlacedPiece::on(tiers.levels, &piece);
             match from.lend_by(|span, all| span.lend(all)) {

@@ -21,6 +21,7 @@ use crate::plan::{
 };
 use crate::{Error, Result, Version};
 use hashbrown::HashMap;
+use smallvec::SmallVec;
 use std::sync::Arc;
 use tierflow_device::{Device, Stream};
 use tierflow_store::container::RegionInfo;
@@ -445,7 +446,7 @@ impl Shared {
         &self,
         copy: impl FnOnce(&mut TierContext) -> Result<T>,
     ) -> Result<T> {
-        let _first: Vec<_> = self
+        let _first: SmallVec<[_; 4]> = self
             .tiers
             .iter()
             .filter_map(|tier| tier.medium.gate())

@@ -4,6 +4,7 @@
 use super::medium::{Medium, TierState, medium};
 use crate::plan::{Piece, Place, TierId};
 use crate::{Error, Result};
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::thread::{Builder, scope};
 use tierflow_device::Stream;
@@ -65,13 +66,13 @@ impl Link {
 pub(super) fn over_links<T: Send>(
     own: &Stream,
     spare: &mut Vec<Stream>,
-    copies: Vec<(Link, T)>,
-    copy: impl Fn(Vec<T>, &Stream) -> Result<()> + Sync,
+    copies: SmallVec<[(Link, T); 1]>,
+    copy: impl Fn(SmallVec<[T; 1]>, &Stream) -> Result<()> + Sync,
 ) -> Result<()> {
     if copies.windows(2).all(|pair| pair[0].0 == pair[1].0) {
         return copy(copies.into_iter().map(|(_, one)| one).collect(), own);
     }
-    let mut links: BTreeMap<Link, Vec<T>> = BTreeMap::new();
+    let mut links: BTreeMap<Link, SmallVec<[T; 1]>> = BTreeMap::new();
     for (link, one) in copies {
         links.entry(link).or_default().push(one);
     }

@@ -2,6 +2,7 @@
 
 use crate::plan::{Piece, Place};
 use crate::{Error, Region, RegionMut, Result};
+use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::ops::Range;
 use tierflow_device::{Memory, Part, PartMut, ReadLoan, Stream, WriteLoan};
@@ -10,14 +11,14 @@ use tierflow_device::{Memory, Part, PartMut, ReadLoan, Stream, WriteLoan};
 pub(crate) struct SourceRegions<'r, 'a> {
     regions: &'r [Region<'a>],
     /// Offsets in the checkpoint at which the regions begin.
-    starts: Vec<u64>,
+    starts: Starts,
 }
 
 /// Regions to copy to: all of the checkpoint, or parts of it.
 pub(crate) struct TargetRegions<'r, 'a> {
     regions: &'r mut [RegionMut<'a>],
     /// Offsets in the checkpoint at which the regions begin, in ascending order. The regions do not overlap.
-    starts: Cow<'r, [u64]>,
+    starts: Starts,
     is_whole: bool,
 }
 
@@ -25,7 +26,10 @@ pub(crate) struct TargetRegions<'r, 'a> {
 pub(crate) type At<L> = (u64, L);
 
 /// Bytes to read, and where they go: each part by its offset among them.
-pub(super) type Run<'r> = (ReadLoan, Vec<(usize, PartMut<'r>)>);
+pub(super) type Run<'r> = (ReadLoan, SmallVec<[(usize, PartMut<'r>); 1]>);
+
+/// Offsets of regions: most checkpoints have few, which need no allocation.
+type Starts = SmallVec<[u64; 2]>;
 
 impl<'r, 'a> SourceRegions<'r, 'a> {
     /// The regions of the checkpoint, one after the other.
@@ -68,9 +72,10 @@ impl<'r, 'a> SourceRegions<'r, 'a> {
                 };
                 Ok((at, part))
             });
-            Ok((parts.collect::<Result<Vec<_>>>()?, target))
+            Ok((parts.collect::<Result<SmallVec<[_; 1]>>>()?, target))
         };
-        let mut runs = targets.into_iter().map(run).collect::<Result<Vec<_>>>()?;
+        let runs = targets.into_iter().map(run);
+        let mut runs = runs.collect::<Result<SmallVec<[_; 1]>>>()?;
         let runs = runs.iter_mut();
         Ok(stream.gather_all(runs.map(|(parts, target)| (std::mem::take(parts), target)))?)
     }
@@ -101,16 +106,16 @@ impl<'r, 'a> TargetRegions<'r, 'a> {
         let starts = starts(regions.iter().map(RegionMut::len));
         Self {
             regions,
-            starts: Cow::Owned(starts),
+            starts,
             is_whole: true,
         }
     }
 
     /// Parts of it, and where each begins, in ascending order.
-    pub(crate) fn parts(regions: &'r mut [RegionMut<'a>], starts: &'r [u64]) -> Self {
+    pub(crate) fn parts(regions: &'r mut [RegionMut<'a>], starts: &[u64]) -> Self {
         Self {
             regions,
-            starts: Cow::Borrowed(starts),
+            starts: starts.into(),
             is_whole: false,
         }
     }
@@ -222,10 +227,10 @@ impl<'r, 'a> TargetRegions<'r, 'a> {
     pub(super) fn runs<M>(
         &mut self,
         sources: impl IntoIterator<Item = (M, At<ReadLoan>)>,
-    ) -> Result<Vec<(M, Run<'_>)>> {
-        let lengths: Vec<usize> = self.regions.iter().map(RegionMut::len).collect();
-        let mut rooms: Vec<Room<'_>> = self.regions.iter_mut().map(Room::of).collect();
-        let mut runs = Vec::new();
+    ) -> Result<SmallVec<[(M, Run<'_>); 1]>> {
+        let lengths: SmallVec<[usize; 2]> = self.regions.iter().map(RegionMut::len).collect();
+        let mut rooms: SmallVec<[Room<'_>; 2]> = self.regions.iter_mut().map(Room::of).collect();
+        let mut runs = SmallVec::new();
         for (mark, (start, source)) in sources {
             let range = start..start + source.len() as u64;
             let parts = within(&self.starts, |index| lengths[index], range);
@@ -233,7 +238,7 @@ impl<'r, 'a> TargetRegions<'r, 'a> {
                 let at = (self.starts[index] + within.start as u64 - start) as usize;
                 Ok((at, rooms[index].take(within)?))
             });
-            let parts = parts.collect::<Result<Vec<_>>>()?;
+            let parts = parts.collect::<Result<_>>()?;
             runs.push((mark, (source, parts)));
         }
         Ok(runs)
@@ -241,7 +246,7 @@ impl<'r, 'a> TargetRegions<'r, 'a> {
 }
 
 /// Copies each source into its parts, all at once.
-pub(super) fn scatter(mut runs: Vec<Run<'_>>, stream: &Stream) -> Result<()> {
+pub(super) fn scatter(mut runs: SmallVec<[Run<'_>; 1]>, stream: &Stream) -> Result<()> {
     let runs = runs.iter_mut();
     Ok(stream.scatter_all(runs.map(|(source, parts)| (&*source, std::mem::take(parts))))?)
 }
@@ -286,7 +291,7 @@ const NOT_ASCENDING: Error = Error::Internal {
 };
 
 /// Returns the offsets at which runs of these lengths begin, one after the other.
-fn starts(lengths: impl ExactSizeIterator<Item = usize>) -> Vec<u64> {
+fn starts(lengths: impl ExactSizeIterator<Item = usize>) -> Starts {
     let begin = lengths.scan(0, |end, length| {
         let begin = *end;
         *end += length as u64;

@@ -17,6 +17,7 @@ use crate::command::{Coding, Command, Difference, Place};
 use crate::event::Stored;
 use crate::record::{Record, Replica, StoredForm, first_sound};
 use crate::{TierId, Version};
+use smallvec::SmallVec;
 use std::ops::Range;
 use tierflow_lifecycle::IllegalMove;
 
@@ -440,7 +441,7 @@ impl Ledger {
     /// Frees those replicas of a discarded version, and of the discarded versions that only it builds upon, that are not
     /// in use: the oldest version first. A loop, as chains are long.
     pub(crate) fn free_discarded(&mut self, version: Version) {
-        let mut discarded = Vec::new();
+        let mut discarded: SmallVec<[Version; 4]> = SmallVec::new();
         let mut next = Some(version);
         while let Some(version) = next
             && self.records.get(&version).is_some_and(|r| r.discarded)

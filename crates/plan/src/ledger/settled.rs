@@ -3,6 +3,7 @@
 
 use super::Ledger;
 use crate::{TierId, Version};
+use smallvec::{SmallVec, smallvec};
 
 impl Ledger {
     /// Returns a version and those that it builds upon on the lowest tier, nearest first.
@@ -64,11 +65,15 @@ impl Ledger {
     /// Updates the versions that tiers are owed: `version`, and those that build upon it. Called when it became whole
     /// on some tier or is not any more, was given up, or lost its dependents.
     pub(crate) fn settle_owed(&mut self, version: Version) {
-        let mut next = vec![version];
+        let mut next: SmallVec<[Version; 4]> = smallvec![version];
         while let Some(version) = next.pop() {
             if self.settle_owed_of(version) {
                 let record = self.records.get(&version);
-                next.extend(record.into_iter().flat_map(|record| &record.dependents));
+                next.extend(
+                    record
+                        .into_iter()
+                        .flat_map(|record| record.dependents.iter().copied()),
+                );
             }
         }
     }

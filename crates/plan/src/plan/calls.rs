@@ -4,6 +4,7 @@ use crate::event::{Misuse, Scope};
 use crate::ledger::Base;
 use crate::{Ticket, TierId, Version};
 use hashbrown::{HashMap, HashSet};
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, VecDeque};
 
 /// A checkpoint that waits for room.
@@ -34,8 +35,8 @@ pub(super) struct ReadCall {
 
 impl ReadCall {
     /// Returns the tiers that it reads, each once.
-    pub(super) fn tiers(&self) -> Vec<TierId> {
-        let mut tiers: Vec<_> = self.parts.iter().map(|&(_, tier)| tier).collect();
+    pub(super) fn tiers(&self) -> SmallVec<[TierId; 4]> {
+        let mut tiers: SmallVec<_> = self.parts.iter().map(|&(_, tier)| tier).collect();
         tiers.sort_unstable();
         tiers.dedup();
         tiers
