@@ -224,7 +224,10 @@ impl Plan {
         let tick = ledger.tick;
         ledger.change_record(version, |record, illegal| {
             record.is_taken_in = true;
-            record.written = tick;
+            // Without an event in between, the version has its place among the others already.
+            if record.written + 1 < tick {
+                record.written = tick;
+            }
             let first = record
                 .extents
                 .iter_mut()
