@@ -328,6 +328,14 @@ impl<'py> Argument<'_, 'py> {
     /// Refuses masked arrays of NumPy's and of its subclasses: their buffer has the data alone.
     fn no_mask(&self) -> Answer {
         let py = self.array.py();
+        // A mask is an attribute of the object, of which most arrays have none: a failed look costs more than the rest of the call.
+        let own_attributes = self
+            .array
+            .get_type()
+            .getattr(intern!(py, "__dictoffset__"))?;
+        if own_attributes.extract::<isize>()? == 0 {
+            return Ok(());
+        }
         match self.array.getattr_opt(intern!(py, "_mask"))? {
             None => Ok(()),
             Some(_) => Err(self.error(
