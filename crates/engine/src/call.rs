@@ -365,12 +365,13 @@ impl<'a> Call<'a> {
             version,
         })?;
         engine.wait_protected(&taken_in, deadline)?;
+        engine.shared.list_found();
         clock.done(0);
         Ok(())
     }
 
     /// Waits until `version`, and every version that it builds upon, lies on the lowest tier, as [`Call::wait`] does for
-    /// all.
+    /// all. After it on rank 0 of a group, readers of all ranks' pieces see the versions that the group found.
     ///
     /// # Errors
     /// [`Error::Unknown`] and [`Error::Discarded`], also if it is discarded meanwhile; [`Error::Stalled`] if it cannot
@@ -384,6 +385,7 @@ impl<'a> Call<'a> {
         };
         engine.ask(clock.last(), version, 0, deadline, wait)?;
         engine.wait_protected(&engine.to_protect(Some(version)), deadline)?;
+        engine.shared.list_found();
         clock.done(0);
         Ok(())
     }

@@ -10,6 +10,7 @@ use groups::{InMemory, Member, together};
 use history::restored;
 use home::{Home, home};
 use parking_lot::Mutex;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tierflow_device::{Choice, open};
@@ -90,6 +91,38 @@ fn a_number_of_the_run_that_is_used_again_mixes_nothing() {
     write(&second, 2, 3, &[6, 3]);
     drop(second);
     assert_eq!(latest(&group(&home, "a", 2, 1)), [Some(2); 2]);
+}
+
+/// The ranks of the second run find a version whose manifest was not written before a kill.
+#[test]
+fn a_version_that_is_waited_for_is_listed_for_readers_of_all_ranks_pieces() {
+    let home = home();
+    let group = |run| {
+        together(2, |rank| {
+            let builder = Engine::builder(&open(Choice::Host).unwrap()).host_cache(8 << 20);
+            let builder = builder.external(&home.far);
+            builder.group(Group::new(rank, 2, run)).build().unwrap()
+        })
+    };
+    // Long enough for a file of its own, so that segments have the manifest alone.
+    write(&group(1), 1, 4, &[5, 5]);
+    for rank in ["rank-0", "rank-1"] {
+        let files = std::fs::read_dir(home.far.join(rank)).unwrap();
+        let paths = files.map(|file| file.unwrap().path());
+        let is_segment = |path: &PathBuf| path.extension().is_some_and(|end| end == "tfs");
+        paths
+            .filter(is_segment)
+            .for_each(|path| std::fs::remove_file(path).unwrap());
+    }
+    let listed = || {
+        let reader = Repository::read_only(&home.far, Options::default()).unwrap();
+        let versions = reader.versions().unwrap().into_iter();
+        versions.map(|info| info.version).collect::<Vec<_>>()
+    };
+    let engines = group(2);
+    assert_eq!((latest(&engines), listed()), (vec![Some(4); 2], vec![]));
+    engines[0].call().wait_version(4).unwrap();
+    assert_eq!(listed(), [4]);
 }
 
 #[test]

@@ -21,6 +21,7 @@ pub(crate) struct FirstWrite {
     is_noted: AtomicBool,
     is_durable: AtomicBool,
     is_removed: AtomicBool,
+    is_listed: AtomicBool,
     /// Why external storage has no mark of this run, if the mark could not be left.
     unmarked: Mutex<Option<Error>>,
 }
@@ -102,9 +103,17 @@ impl FirstWrite {
         if let Some(node_local) = &self.node_local {
             let _by_a_later_run = node_local.remove_superseded();
         }
-        if let Some(shared) = &self.shared {
-            // Listing completes the versions whose last piece came just before the group met.
-            let _by_a_later_list = shared.versions();
+        self.list_found();
+    }
+
+    /// Lists, once, the versions whose last piece came just before the group met: readers of all ranks' pieces see them then.
+    pub(super) fn list_found(&self) {
+        if let Some(shared) = &self.shared
+            && !self.is_listed.swap(true, Ordering::AcqRel)
+        {
+            // Listing completes them. After a failure, the next one that asks lists.
+            let is_listed = shared.versions().is_ok();
+            self.is_listed.store(is_listed, Ordering::Release);
         }
     }
 

@@ -372,6 +372,11 @@ impl DurableTier {
         self.came.lock().1 = 0;
     }
 
+    /// Makes the versions that the group found visible to readers of all ranks' pieces.
+    pub(super) fn list_found(&self) {
+        self.settings.first.list_found();
+    }
+
     /// Removes what was given up, once it is worth it.
     pub(super) fn tidy(&self) {
         let is_unfit = self.settings.first.may_remove() && self.drop_all_unfit();

@@ -285,6 +285,7 @@ class StorageReader(storage.StorageReader):
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         self.version = self._choose()
+        self._list()
         rank = kwargs.get("rank") or 0
         with self._source(rank) as source:
             size = source.size()
@@ -350,21 +351,33 @@ class StorageReader(storage.StorageReader):
             )
         return _File(self._whole(version), version, rank)
 
+    def _list(self) -> None:
+        """Makes a version that the group found visible to the other ranks, which read this one's piece."""
+        engine, version = self._engine, self.version
+        if engine is None or self._directory is None or engine.group[1] == 1 or engine.group[0] != 0:
+            return
+        if version in engine.versions():
+            engine.wait_version(version, timeout=self._timeout)
+
     def _whole(self, version: int) -> Repository:
         """Waits until all ranks' pieces are there."""
         assert self._directory is not None
         begun = time.monotonic()
         if self._engine is not None and version in self._engine.versions():
             self._engine.wait_version(version, timeout=self._timeout)
-        repository = Repository(self._directory)
-        while version not in repository.versions():
+        while True:
+            try:
+                repository = Repository(self._directory)
+                if version in (there := repository.versions()):
+                    return repository
+                failed = StorageError(f"version {version} is not whole in {self._directory}: there are {there}")
+            except StorageError as error:
+                # A store that does not answer now may do so soon.
+                failed = error
             if self._engine is None or time.monotonic() - begun > self._timeout:
-                raise StorageError(
-                    f"version {version} is not whole in {self._directory}: there are {repository.versions()}"
-                )
+                raise failed
             # Other ranks are still writing.
             time.sleep(0.05)
-        return repository
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | PathLike[str]) -> bool:
