@@ -4,7 +4,8 @@
 //! that one call returns and the others are given. On a GPU that number is not read by each call, as the processor would have to wait
 //! for it: calls come in the order of the device's one stream, and a pass of a run is not interrupted by another's.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Weak};
 
@@ -13,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use tierflow_bind::Span;
 use tierflow_device::{Memory, Place, Stream};
-use tierflow_engine::Version;
+use tierflow_engine::{Error, Version};
 
 use crate::core::Core;
 use crate::engine::Engine;
@@ -98,10 +99,15 @@ impl Tape {
     /// Discards states that will not be loaded: of forward passes without a backward pass. Wait for those passes before.
     fn clear(&self, py: Python<'_>) -> Returned {
         let stacks = std::mem::take(&mut self.inner().runs.lock().stacks);
+        let mut outcome = Ok(());
         for version in stacks.into_values().flatten() {
-            py.detach(|| self.inner().core.engine.discard(version))?;
+            match py.detach(|| self.inner().core.engine.discard(version)) {
+                // It was given up before.
+                Err(Error::Unknown { .. } | Error::Discarded { .. }) => {}
+                discarded => outcome = outcome.and(discarded),
+            }
         }
-        Ok(())
+        Ok(outcome?)
     }
 
     /// The handlers, by name, of a platform of JAX's.
@@ -284,13 +290,10 @@ impl Inner {
             None => self.run_of(call.arguments.first(), way)?,
         };
         let version = {
-            let mut runs = self.runs.lock();
-            let stack = runs.stacks.get_mut(&run);
-            let version = stack.and_then(Vec::pop);
-            if runs.stacks.get(&run).is_some_and(Vec::is_empty) {
-                runs.stacks.remove(&run);
-            }
-            version.ok_or("more states are loaded than were saved")?
+            let runs = self.runs.lock();
+            let stack = runs.stacks.get(&run);
+            let last = stack.and_then(|stack| stack.last().copied());
+            last.ok_or("more states are loaded than were saved")?
         };
         let arrays = call.results.get(1..).unwrap_or_default();
         let (places, size) = laid_out(arrays);
@@ -312,6 +315,15 @@ impl Inner {
             Some(stream) => slot.finish_after(stream).map_err(said)?,
             None => drop(slot),
         }
+        // What failed to load stays on the tape, for `clear`.
+        let mut runs = self.runs.lock();
+        if let Entry::Occupied(mut stack) = runs.stacks.entry(run) {
+            stack.get_mut().pop_if(|state| *state == version);
+            if stack.get().is_empty() {
+                stack.remove();
+            }
+        }
+        drop(runs);
         // An engine may discard what was restored, too.
         let _gone = engine.discard(version);
         Ok(())

@@ -236,6 +236,18 @@ def test_it_says_what_it_is_not(engine: tierflow.Engine) -> None:
     tape.clear()
 
 
+def test_a_state_that_fails_to_load_stays_on_the_tape(engine: tierflow.Engine) -> None:
+    tape = tierflow.Tape(engine)
+    _, back = jax.vjp(lambda *given: misfit(taped(tape), *given), *arguments(steps=5))
+    engine.discard(engine.versions()[3])
+    with pytest.raises(Exception, match="version"):
+        jax.block_until_ready(back(jnp.float32(1)))
+    # The one behind it was loaded.
+    assert len(tape) == 4
+    tape.clear()
+    assert len(tape) == 0 and engine.versions() == []
+
+
 def test_a_while_loop_of_many_kinds(engine: tierflow.Engine) -> None:
     """Integers, truth values, a buffer that is filled, and numbers that it closes over."""
     tape = tierflow.Tape(engine)
