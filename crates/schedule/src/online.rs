@@ -5,21 +5,38 @@ use crate::binomial;
 use crate::machine::{Machine, Model};
 use crate::plan::Plan;
 use crate::stream::Writer;
-use std::collections::VecDeque;
 
-/// Each state enters a ring of slots on the device. The oldest state of a full ring goes down if the link is idle and the
-/// tier below has room. Otherwise the rule forgets the state whose loss repeats the fewest steps. The first state always
-/// stays.
+/// A stored state.
+#[derive(Clone, Copy, Debug)]
+struct State {
+    step: usize,
+    /// 0 on the device, else the number of the tier below.
+    level: usize,
+}
+
+/// A transfer down that began.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    /// The step whose state it carries.
+    step: usize,
+    /// The step that the sweep stood at.
+    at: usize,
+}
+
+/// Each state gets a slot on the device. If all are taken, a state goes down if the link is idle and the tier below has room: the
+/// one as far behind the last that went down as the sweep went since then, so that the states below are as far apart as the link
+/// has them. Otherwise the rule forgets the state whose loss repeats the fewest steps. The first state always stays.
 #[derive(Clone, Debug)]
 pub(crate) struct Online {
     slots: usize,
     rooms: Vec<usize>,
-    ring: VecDeque<usize>,
-    /// States on each tier below, in ascending order. Each tier's are older than those of the tier above.
-    tiers: Vec<Vec<usize>>,
+    /// In ascending order of their steps.
+    states: Vec<State>,
     at: usize,
     /// Steps whose states went down.
     sent: Vec<usize>,
+    /// By link down, the last transfer.
+    last: Vec<Option<Sent>>,
     /// Transfers begun on each link down.
     pub(crate) begun: Vec<usize>,
     writer: Writer,
@@ -33,10 +50,10 @@ impl Online {
         Self {
             slots: model.slots,
             rooms: hops.clone().map(|hop| model.room(hop) as usize).collect(),
-            ring: VecDeque::new(),
-            tiers: vec![Vec::new(); hops.len()],
+            states: Vec::new(),
             at: 0,
             sent: Vec::new(),
+            last: vec![None; hops.len()],
             begun: vec![0; hops.len()],
             writer: Writer::default(),
         }
@@ -47,105 +64,107 @@ impl Online {
     pub(crate) fn step(&mut self, link_free: &[bool]) -> Vec<Action> {
         let before = self.writer.actions.len();
         let is_free = |hop: usize| link_free.get(hop).copied().unwrap_or(false);
-        for hop in (1..self.tiers.len()).rev() {
-            if is_free(hop) && 2 * self.tiers[hop - 1].len() > self.rooms[hop - 1] {
-                let oldest = self.tiers[hop - 1].remove(0);
-                self.tiers[hop].push(oldest);
-                self.begun[hop] += 1;
-                self.thin(hop);
+        for hop in (1..self.rooms.len()).rev() {
+            if is_free(hop) && 2 * self.count(hop) > self.rooms[hop - 1] {
+                self.send(hop);
+                self.thin(hop + 1);
             }
         }
         // A state on its way down has its slot until it has arrived.
-        let is_leaving = !self.tiers.is_empty() && (!is_free(0) || self.ring.len() >= self.slots);
-        if self.ring.len() + usize::from(is_leaving) >= self.slots {
+        let is_leaving = !self.rooms.is_empty() && (!is_free(0) || self.count(0) >= self.slots);
+        if self.count(0) + usize::from(is_leaving) >= self.slots {
             self.shrink(is_free(0));
         }
-        if self.ring.len() < self.slots {
+        if self.count(0) < self.slots {
             self.writer.save(self.at, false);
-            self.ring.push_back(self.at);
+            self.states.push(State {
+                step: self.at,
+                level: 0,
+            });
         }
         self.writer.forward(self.at, self.at + 1);
         self.at += 1;
         self.writer.actions[before..].to_vec()
     }
 
-    /// Makes room in the ring.
+    fn count(&self, level: usize) -> usize {
+        let here = self.states.iter().filter(|state| state.level == level);
+        here.count()
+    }
+
+    /// Makes room on the device.
     fn shrink(&mut self, is_free: bool) {
-        let below: usize = self.tiers.iter().map(Vec::len).sum();
-        let end = below + self.ring.len();
-        let open = self.tiers.first().filter(|_| is_free).map(Vec::len);
-        let has_room = open.is_some_and(|states| states < self.rooms[0]);
+        let is_open = is_free && !self.rooms.is_empty();
+        let has_room = is_open && self.count(1) < self.rooms[0];
         if !has_room {
-            let first = below - open.unwrap_or(0);
-            match self.cheapest(first, end) {
-                Some(index) if index < below => self.forget(index),
-                Some(index) => return self.forget(index),
-                None => return,
+            match self.cheapest(|level| level == 0 || (is_open && level == 1)) {
+                Some(index) if self.forget(index) > 0 => {}
+                _ => return,
             }
         }
-        let oldest = self.ring.pop_front();
-        self.tiers[0].extend(oldest);
-        self.sent.extend(oldest);
-        self.begun[0] += 1;
+        let step = self.send(0);
+        self.sent.extend(step);
+    }
+
+    /// Sends a state from a level down. Returns its step.
+    fn send(&mut self, level: usize) -> Option<usize> {
+        let at = self.at;
+        let wanted = self.last[level].map_or(0, |last| last.step + (at - last.at));
+        let here = self.states.iter_mut().filter(|state| state.level == level);
+        let state = here.min_by_key(|state| state.step.abs_diff(wanted))?;
+        state.level += 1;
+        let step = state.step;
+        self.last[level] = Some(Sent { step, at });
+        self.begun[level] += 1;
+        Some(step)
     }
 
     /// Forgets a state of a tier that has more than its room.
-    fn thin(&mut self, tier: usize) {
-        let older: usize = self.tiers[tier + 1..].iter().map(Vec::len).sum();
-        let end = older + self.tiers[tier].len();
-        if end - older > self.rooms[tier]
-            && let Some(index) = self.cheapest(older, end)
+    fn thin(&mut self, level: usize) {
+        if self.count(level) > self.rooms[level - 1]
+            && let Some(index) = self.cheapest(|other| other == level)
         {
             self.forget(index);
         }
     }
 
-    /// All stored states in ascending order.
-    fn states(&self) -> Vec<usize> {
-        let below = self.tiers.iter().rev().flatten();
-        below.chain(&self.ring).copied().collect()
-    }
-
-    /// The index among all stored states, from `first` until `end`, of the state whose loss repeats the fewest steps; among
-    /// equals, on the device the oldest, below the one whose neighbours are nearest. The first state of all always stays.
-    fn cheapest(&self, first: usize, end: usize) -> Option<usize> {
-        let states = self.states();
-        let below = states.len() - self.ring.len();
-        let at = |index: usize| states.get(index).copied().unwrap_or(self.at);
+    /// The index of the state whose loss repeats the fewest steps, of those on some levels; among equals, on the device the oldest,
+    /// below the one whose neighbours are nearest. The first state of all always stays.
+    fn cheapest(&self, is_among: impl Fn(usize) -> bool) -> Option<usize> {
+        let at = |index: usize| self.states.get(index).map_or(self.at, |state| state.step);
+        // Slots that older states have while the gap behind a state is reversed.
+        let mut taken = Vec::with_capacity(self.states.len());
+        let mut older = 0;
+        for state in &self.states {
+            taken.push(older + usize::from(state.level > 0));
+            older += usize::from(state.level == 0);
+        }
         let repeated = |index: usize, steps: usize| {
-            let taken = if index < below { 1 } else { index - below };
-            binomial::forwards(steps as f64, self.slots.saturating_sub(taken))
+            binomial::forwards(steps as f64, self.slots.saturating_sub(taken[index]))
         };
         let loss = |index: usize| {
             let (before, here, after) = (at(index - 1), at(index), at(index + 1));
             let loss = repeated(index - 1, after - before)
                 - repeated(index - 1, here - before)
                 - repeated(index, after - here);
-            let distance = if index < below {
-                after - before
-            } else {
-                usize::MAX
+            let distance = match self.states[index].level {
+                0 => usize::MAX,
+                _ => after - before,
             };
             (loss, distance, index)
         };
-        let losses = (first.max(1)..end).map(loss);
-        let least = losses.min_by(|a, b| a.0.total_cmp(&b.0).then((a.1, a.2).cmp(&(b.1, b.2))));
+        let among = (1..self.states.len()).filter(|&index| is_among(self.states[index].level));
+        let least = among
+            .map(loss)
+            .min_by(|a, b| a.0.total_cmp(&b.0).then((a.1, a.2).cmp(&(b.1, b.2))));
         least.map(|(_, _, index)| index)
     }
 
-    /// Forgets the state of an index among all stored ones.
-    fn forget(&mut self, mut index: usize) {
-        for tier in self.tiers.iter_mut().rev() {
-            if index < tier.len() {
-                let step = tier.remove(index);
-                return self.writer.actions.push(Action::Forget { step });
-            }
-            index -= tier.len();
-        }
-        let step = self.ring.remove(index);
-        self.writer
-            .actions
-            .extend(step.map(|step| Action::Forget { step }));
+    /// Forgets a state. Returns the level that it was on.
+    fn forget(&mut self, index: usize) -> usize {
+        let State { step, level } = self.states.remove(index);
+        self.writer.actions.push(Action::Forget { step });
+        level
     }
 
     /// Ends the sweep at the step that it stands at, and plans the reversal on the machine, whose rates the sweep has measured.

@@ -42,15 +42,19 @@ pub(crate) fn ways<'a>(
         };
     }
     let slots = [(1, 0), (0, 0), (2, 0), (0, 2), (0, 6), (0, 20), (1, 3)];
-    // Of the slowest tier, all states, or the oldest ones.
+    // Of the slowest tier, all states, or the oldest ones, or none: the first state of all stays, on a faster tier then.
     let mut kept: Vec<usize> = (0..4).map(|part| slowest - slowest * part / 4).collect();
-    kept.push(slowest.min(1));
+    kept.extend([slowest.min(1), 0]);
     kept.dedup();
     let ways = kept.into_iter().flat_map(move |kept| {
+        let dropped = match kept {
+            0 if slowest > 0 => 1..slowest + 1,
+            kept => kept..slowest,
+        };
         slots.map(|(reserve, spill)| Reversal {
             reserve,
             spill,
-            dropped: kept..slowest,
+            dropped: dropped.clone(),
         })
     });
     ways.map(move |way| reversed(model, sweep, &states, way))
