@@ -8,7 +8,7 @@ use histories::{fast_home, save};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use tierflow_store::{Error, Faults, Identity, Options, Region, Repository, Snapshot};
+use tierflow_store::{Error, Faults, Identity, Options, Region, Repository, Retention, Snapshot};
 
 fn numbers(repository: &Repository) -> Vec<u64> {
     let versions = repository.versions().unwrap();
@@ -125,4 +125,85 @@ fn a_version_whose_base_was_written_anew_is_not_whole() {
     save(&second, 5, Some(4)).unwrap();
     assert_eq!(numbers(&second), [4, 5]);
     assert_eq!(second.latest(None).unwrap(), Some(5));
+}
+
+/// Large pieces, so that each has a file of its own.
+const LARGE: usize = 1_500_000;
+
+/// A piece is written over one that does not count, while those that do not count are removed.
+#[test]
+fn a_piece_that_is_being_written_is_not_removed_with_the_one_before_it() {
+    type Removal = fn(&Repository);
+    let removals: [Removal; 3] = [
+        |repository| repository.remove_superseded().unwrap(),
+        |repository| repository.remove(&[999].into()).unwrap(),
+        |repository| drop(repository.prune(&Retention::newest(1)).unwrap()),
+    ];
+    for remove in removals {
+        let home = fast_home();
+        let first = open(home.path());
+        (5..7).for_each(|version| save(&first, version, LARGE));
+        drop(first);
+        let faults = Arc::<Faults>::default();
+        let second = faults.during(|| open(home.path()));
+        second.supersede(&identities(&second, &[6])).unwrap();
+        let file = histories::path_of(home.path(), 6);
+        let length = || std::fs::metadata(&file).map_or(0, |of| of.len());
+        let before = length();
+        faults.hold(Some(home.path()));
+        std::thread::scope(|scope| {
+            let saving = scope.spawn(|| save(&second, 6, 2 * LARGE));
+            // It has its name, and the save has not returned.
+            while length() <= before {
+                std::thread::yield_now();
+            }
+            remove(&second);
+            faults.hold(None);
+            saving.join().unwrap();
+        });
+        drop(second);
+        histories::version_of(&open(home.path()), 6, 2 * LARGE);
+    }
+}
+
+#[test]
+fn a_note_stays_of_what_cannot_be_read_while_it_is_written_anew() {
+    let home = fast_home();
+    let first = open(home.path());
+    for (version, length) in [(3, 300), (4, LARGE), (5, 300)] {
+        save(&first, version, length);
+    }
+    first.supersede(&identities(&first, &[4])).unwrap();
+    drop(first);
+    let (file, away) = (histories::path_of(home.path(), 4), home.path().join("away"));
+    std::fs::rename(&file, &away).unwrap();
+    std::fs::create_dir(&file).unwrap();
+    let second = open(home.path());
+    second.supersede(&identities(&second, &[3])).unwrap();
+    drop(second);
+    std::fs::remove_dir(&file).unwrap();
+    std::fs::rename(&away, &file).unwrap();
+    assert_eq!(numbers(&open(home.path())), [5]);
+}
+
+#[test]
+fn a_copy_that_cannot_be_made_to_last_leaves_the_piece_that_it_was_to_replace() {
+    let (home, elsewhere) = (fast_home(), fast_home());
+    save(&open(home.path()), 7, LARGE);
+    // Of a later run.
+    save(&open(elsewhere.path()), 1, 300);
+    let newer = open(elsewhere.path());
+    save(&newer, 7, 2 * LARGE);
+    let faults = Arc::<Faults>::default();
+    let target = faults.during(|| open(home.path()));
+    // The run has left its mark.
+    save(&target, 9, 300);
+    faults.syncs_fail.store(true, Relaxed);
+    let piece = newer.piece(7).unwrap();
+    assert!(target.copy(&piece).is_err());
+    histories::version_of(&target, 7, LARGE);
+    faults.syncs_fail.store(false, Relaxed);
+    target.copy(&piece).unwrap();
+    drop(target);
+    histories::version_of(&open(home.path()), 7, 2 * LARGE);
 }

@@ -29,10 +29,15 @@ fn publish(directory: &Directory, unpublished: &str, name: Name, old: ReplacedFi
         // Another file was put aside before: one is kept of each version.
         directory.remove(&published)?;
     }
-    match old {
-        ReplacedFile::Known => directory.publish_over(unpublished, &published),
-        ReplacedFile::Nothing | ReplacedFile::Unknown => directory.publish(unpublished, &published),
+    if old == ReplacedFile::Known {
+        return directory.publish_over(unpublished, &published);
     }
+    directory.publish(unpublished, &published).inspect_err(|_| {
+        // The piece has its name and may not last: what failed is not there.
+        if matches!(directory.stamp(unpublished), Ok(None)) {
+            let _already_failed = directory.remove(&published);
+        }
+    })
 }
 
 /// Writes a piece under a temporary name, syncs it, and only then renames it.
@@ -52,17 +57,7 @@ pub(crate) fn write(
         .and_then(|()| ready())
         .and_then(|()| publish(directory, &unpublished, name, old));
     if let Err(error) = written {
-        // Whichever name it has by now: what failed is not there.
         let _already_failed = directory.remove(&unpublished);
-        if matches!(
-            error,
-            Error::File {
-                doing: "synchronising",
-                ..
-            }
-        ) {
-            let _already_failed = directory.remove(&name.published());
-        }
         return Err(error);
     }
     Ok(Record::new(name, 0, &layout.head))

@@ -38,7 +38,7 @@ impl Arrival {
 }
 
 /// Returns true if two pieces of one number are of one run and hold the same bytes.
-fn has_same_bytes(one: &Identity, other: &Identity) -> bool {
+pub(super) fn has_same_bytes(one: &Identity, other: &Identity) -> bool {
     let key = |of: &Identity| (of.epoch, of.run, of.content, of.base);
     key(one) == key(other)
 }

@@ -152,6 +152,13 @@ impl Catalog {
         Ok(())
     }
 
+    /// Looks at a published file whose change failed.
+    pub(super) fn look_anew(&mut self, name: Name) {
+        // What cannot be looked at stays as it is known.
+        let _as_before = self.look_at(name, true);
+        self.sort();
+    }
+
     /// Looks at what changed in the directory, again where files got their other name meanwhile.
     pub(crate) fn refresh(&mut self) -> Result<()> {
         /// Each further look is due to a file that was renamed or removed since the one before.

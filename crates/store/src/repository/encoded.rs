@@ -34,7 +34,11 @@ impl<'a> Encoded<'a> {
     /// # Errors
     /// [`Error::Argument`](crate::Error::Argument) for names and shapes that cannot be, and what pulling fails with.
     pub(crate) fn new(snapshot: &Snapshot<'a>, label: RecordLabel) -> Result<Self> {
-        let mut layout = Layout::new(snapshot, label, false)?;
+        Self::of(Layout::new(snapshot, label, false)?)
+    }
+
+    /// Computes the checksums of what is laid out.
+    pub(super) fn of(mut layout: Layout<'a>) -> Result<Self> {
         let (length, block) = (layout.head.payload_length, layout.head.block_bytes as usize);
         let mut memory = vec![0; length.min(STEP as u64) as usize];
         for at in (0..length).step_by(STEP) {

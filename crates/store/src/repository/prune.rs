@@ -57,7 +57,7 @@ impl Repository {
             None => {
                 let mut bytes = 0;
                 for (rank, owned) in &self.owned {
-                    bytes += prune_rank(&mut state, *rank, owned, &stays)?;
+                    bytes += prune_rank(&mut state, *rank, owned, &BTreeSet::new(), &stays)?;
                 }
                 bytes
             }
@@ -148,7 +148,7 @@ impl Repository {
             let _no_saving = self.stop_packing();
             let mut state = self.state();
             for (rank, owned) in &self.owned {
-                prune_rank(&mut state, *rank, owned, &stays)?;
+                prune_rank(&mut state, *rank, owned, &BTreeSet::new(), &stays)?;
             }
         }
         let mut state = self.state();
@@ -190,16 +190,31 @@ impl State {
     }
 }
 
-/// Gives up, of one rank, all but the `versions` that stay.
+/// Gives up, of one rank, all but the `versions` that stay. Nothing goes that lies under a number which is being saved, as the new
+/// piece may have the name of the old one already; but for the caller's `own` numbers.
 pub(super) fn prune_rank(
     state: &mut State,
     rank: u32,
     owned: &Owned,
+    own: &BTreeSet<u64>,
     versions: &dyn Fn(u64) -> bool,
 ) -> Result<u64> {
+    let others = state.saving.keys().filter(|version| !own.contains(version));
+    let others: BTreeSet<u64> = others.copied().collect();
     let Some(catalog) = state.catalogs.get_mut(&rank) else {
         return Ok(0);
     };
+    catalog.being_written = others;
+    let pruned = prune_catalog(catalog, owned, versions);
+    catalog.being_written.clear();
+    pruned
+}
+
+fn prune_catalog(
+    catalog: &mut Catalog,
+    owned: &Owned,
+    versions: &dyn Fn(u64) -> bool,
+) -> Result<u64> {
     let counts = |record: &Record, catalog: &Catalog| {
         let same = match record.manifest() {
             None => catalog.piece(record.version),

@@ -54,6 +54,7 @@ impl Directory {
             .and_then(|()| self.faults.remove())
             .and_then(|()| fs::renameat(&*self.descriptor, from, &*self.descriptor, to));
         renamed.map_err(|source| self.failed("renaming", from, source))?;
+        self.faults.wait(&self.path);
         self.sync()
     }
 }

@@ -3,8 +3,9 @@
 use super::alone;
 use super::alone::ReplacedFile;
 use super::batch::Batch;
+use super::blobs::has_same_bytes;
 use super::directory::Directory;
-use super::encoded::RecordLabel;
+use super::encoded::{Encoded, RecordLabel};
 use super::identity::{Identity, MARKS, Mark, Order};
 use super::record::{Detail, Name, Record, mark_name, sum_of};
 use super::snapshot::{Layout, Region, Snapshot};
@@ -56,6 +57,11 @@ impl Repository {
     ) -> Result<()> {
         let owned = self.writer()?;
         self.list_own()?;
+        if let [snapshot] = snapshots
+            && self.is_saved(owned, snapshot)?
+        {
+            return self.finish(snapshot.version);
+        }
         for (at, snapshot) in snapshots.iter().enumerate() {
             if let Err(error) = self.reserve(snapshot.version, snapshot.base, None) {
                 let reserved = snapshots[..at].iter();
@@ -63,23 +69,59 @@ impl Repository {
                 return Err(error);
             }
         }
-        let mut left = snapshots.iter().map(|snapshot| snapshot.version).collect();
+        let mut left: BTreeSet<u64> = snapshots.iter().map(|one| one.version).collect();
         let mut saved = self.save_reserved(owned, snapshots, ready, &mut left);
         let is_full = matches!(saved, Err(Error::Full { .. })) && left.len() == snapshots.len();
         if is_full && self.remove_given_up(&left) {
             saved = self.save_reserved(owned, snapshots, ready, &mut left);
+        }
+        if saved.is_err() {
+            // Pieces that are there are not being saved any more.
+            let State {
+                saving,
+                unconfirmed,
+                ..
+            } = &mut *self.state();
+            let versions = snapshots.iter().map(|snapshot| snapshot.version);
+            unconfirmed.extend(versions.filter(|version| !saving.contains_key(version)));
         }
         if !left.is_empty() {
             self.release(left);
         }
         saved?;
         self.remove_given_up(&BTreeSet::new());
-        snapshots
-            .iter()
-            .try_for_each(|snapshot| match self.blobs() {
-                Some(blobs) => self.finish_blob(blobs, snapshot.version),
-                None => self.complete(snapshot.version),
-            })
+        let mut versions = snapshots.iter().map(|snapshot| snapshot.version);
+        versions.try_for_each(|version| self.finish(version))
+    }
+
+    /// Completes a version whose piece is there. After an error, the same piece may be saved again.
+    fn finish(&self, version: u64) -> Result<()> {
+        let finished = match self.blobs() {
+            Some(blobs) => self.finish_blob(blobs, version),
+            None => self.complete(version),
+        };
+        let unconfirmed = &mut self.state().unconfirmed;
+        match finished {
+            Ok(()) => unconfirmed.remove(&version),
+            Err(_) => unconfirmed.insert(version),
+        };
+        finished
+    }
+
+    /// Returns true if a call that failed left this very piece in the rank's directory. Of blobs, the next put says so.
+    fn is_saved(&self, owned: &Owned, snapshot: &Snapshot<'_>) -> Result<bool> {
+        let there = {
+            let state = self.state();
+            let is_left = self.blobs().is_none() && state.unconfirmed.contains(&snapshot.version);
+            let there = state.piece(self.options.rank, snapshot.version);
+            there.filter(|_| is_left).map(|record| record.identity)
+        };
+        let Some(there) = there else {
+            return Ok(false);
+        };
+        let layout = self.layout(snapshot, self.label(owned, Kind::Piece)?)?;
+        let again = Encoded::of(layout)?;
+        Ok(has_same_bytes(&there, &Identity::of(again.head())))
     }
 
     /// Saves a piece that another repository holds, as it is: the same identity, regions and checksums, which are checked on
@@ -195,9 +237,8 @@ impl Repository {
                 continue;
             }
             let label = self.label(owned, Kind::Piece)?;
-            let mut layout = Layout::new(snapshot, label, false)?;
+            let mut layout = self.layout(snapshot, label)?;
             if layout.head.payload_length >= self.options.packed_below {
-                layout = Layout::new(snapshot, label, true)?;
                 let Some(directory) = self.directory(rank) else {
                     continue;
                 };
@@ -214,6 +255,15 @@ impl Repository {
             pack(&mut batch, left)?;
         }
         Ok(())
+    }
+
+    /// Lays a piece out for a directory: a large one for a file of its own.
+    fn layout<'s>(&self, snapshot: &Snapshot<'s>, label: RecordLabel) -> Result<Layout<'s>> {
+        let packed = Layout::new(snapshot, label, false)?;
+        match packed.head.payload_length >= self.options.packed_below {
+            true => Layout::new(snapshot, label, true),
+            false => Ok(packed),
+        }
     }
 
     pub(super) fn directory(&self, rank: u32) -> Option<Directory> {
@@ -334,7 +384,15 @@ impl Repository {
         let OwnedFiles {
             buffers, spares, ..
         } = owned.files()?;
-        let record = alone::write(directory, old, layout, buffers, spares, ready)?;
+        let record =
+            alone::write(directory, old, layout, buffers, spares, ready).inspect_err(|_| {
+                // The new piece may have taken the old one's place and not be there to stay.
+                if old == ReplacedFile::Known
+                    && let Some(catalog) = self.state().catalogs.get_mut(&rank)
+                {
+                    catalog.look_anew(name);
+                }
+            })?;
         self.keep(rank, [record]);
         self.check_place(owned)
     }

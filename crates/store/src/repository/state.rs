@@ -22,7 +22,8 @@ pub(super) struct State {
     pub(super) refused: BTreeMap<u32, Damage>,
     /// The list of blobs.
     pub(super) listing: Listing,
-    /// Versions in blobs whose writes failed, though they may have been executed.
+    /// Versions whose saving failed, though their pieces may be there: a write to a blob may have been executed, a later piece of the
+    /// same call or the list of the version may have failed.
     pub(super) unconfirmed: BTreeSet<u64>,
     /// Versions that are being removed from blobs.
     pub(super) removing: BTreeSet<u64>,

@@ -158,9 +158,12 @@ impl Repository {
         let new = pieces
             .iter()
             .map(|(version, identity)| Entry::of(*version, identity));
-        // Earlier ones whose copies were removed are of no use any more.
-        let known = catalog.superseded.entries.intersection(&there).copied();
-        let entries: BTreeSet<Entry> = known.chain(new).collect();
+        // Earlier ones whose copies were removed are of no use any more. Where a file could not be read, they may be in that one.
+        let mut files = catalog.files.values();
+        let all_are_read = files.all(|file| file.details().damage.is_empty());
+        let mut entries = catalog.superseded.entries.clone();
+        entries.retain(|entry| !all_are_read || there.contains(entry));
+        entries.extend(new);
         if entries == catalog.superseded.entries {
             return Ok(());
         }
@@ -188,7 +191,7 @@ impl Repository {
             return Ok(());
         }
         let _no_saving = self.stop_packing();
-        prune_rank(&mut self.state(), rank, owned, &|_| true)?;
+        prune_rank(&mut self.state(), rank, owned, &BTreeSet::new(), &|_| true)?;
         Ok(())
     }
 }

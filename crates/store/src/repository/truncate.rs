@@ -165,16 +165,11 @@ impl Repository {
         };
         let _no_saving = self.stop_packing();
         let mut state = self.state();
-        let others = state.saving.keys().filter(|version| !own.contains(version));
-        let others: BTreeSet<u64> = others.copied().collect();
+        let is_untidy = state.saving.keys().any(|version| !own.contains(version));
         if let Some(catalog) = state.catalogs.get_mut(&rank) {
-            catalog.is_untidy = !others.is_empty();
-            catalog.being_written = others;
+            catalog.is_untidy = is_untidy;
         }
-        let _freed_later = prune_rank(&mut state, rank, owned, &|_| true);
-        if let Some(catalog) = state.catalogs.get_mut(&rank) {
-            catalog.being_written.clear();
-        }
+        let _freed_later = prune_rank(&mut state, rank, owned, own, &|_| true);
         true
     }
 
