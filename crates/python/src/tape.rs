@@ -250,11 +250,19 @@ impl Inner {
             .call()
             .produce(version, size)
             .map_err(said)?;
-        for (span, at) in arrays.iter().zip(places) {
-            if span.bytes() > 0 {
-                let array = self.memory(*span, way)?;
-                copies::fill(way.by(), &slot, at, &array).map_err(said)?;
+        let copied = arrays.iter().zip(places).try_for_each(|(span, at)| {
+            if span.bytes() == 0 {
+                return Ok(());
             }
+            let array = self.memory(*span, way)?;
+            copies::fill(way.by(), &slot, at, &array).map_err(said)
+        });
+        if let Err(failed) = copied {
+            // Copies that were queued before still write there.
+            if let Some(stream) = way.ordered() {
+                slot.give_up_after(stream).map_err(said)?;
+            }
+            return Err(failed);
         }
         match way.ordered() {
             Some(stream) => slot.commit_after(stream).map_err(said)?,
@@ -299,17 +307,26 @@ impl Inner {
         let (places, size) = laid_out(arrays);
         let engine = &self.core.engine;
         let slot = engine.call().consume(version).map_err(said)?;
-        if slot.len() != size {
-            return Err(format!(
+        let copied = match slot.len() == size {
+            true => arrays.iter().zip(places).try_for_each(|(span, at)| {
+                if span.bytes() == 0 {
+                    return Ok(());
+                }
+                let array = self.memory(*span, way)?;
+                copies::read(way.by(), &slot, at, &array).map_err(said)
+            }),
+            false => Err(format!(
                 "a state of {} bytes is loaded as one of {size}",
                 slot.len()
-            ));
-        }
-        for (span, at) in arrays.iter().zip(places) {
-            if span.bytes() > 0 {
-                let array = self.memory(*span, way)?;
-                copies::read(way.by(), &slot, at, &array).map_err(said)?;
+            )),
+        };
+        if let Err(failed) = copied {
+            // Copies that were queued before still read there, and the state is not consumed.
+            match way.ordered() {
+                Some(stream) => slot.give_back_after(stream).map_err(said)?,
+                None => slot.give_back(),
             }
+            return Err(failed);
         }
         match way.ordered() {
             Some(stream) => slot.finish_after(stream).map_err(said)?,

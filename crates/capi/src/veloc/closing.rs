@@ -76,31 +76,42 @@ impl Client {
         let held: BTreeSet<u64> = core.engine.versions().into_iter().collect();
         // Versions that could not be read may be there nevertheless.
         let is_sound = core.engine.damage().is_empty();
+        // Those that a list did not show yet, or of which a piece lies on a node that is away, stay where nothing was written.
+        let has_begun = core.engine.metrics().checkpoint.count > 0;
         let closed = close(core);
         drop(group);
         waited.and(closed).and(is_complete)?;
         if !is_sound {
             return Ok(());
         }
+        let (state, history) = (self.state.into_inner(), self.history.lock());
+        let cleaned = state.cleaned.iter().flat_map(|name| history.versions(name));
+        let cleaned: BTreeSet<u64> = cleaned.flat_map(|head| head.numbers(true)).collect();
         let options = &self.config.options;
+        if !has_begun {
+            return match &options.node_local {
+                Some(scratch) if !cleaned.is_empty() => {
+                    remove_if(&writer(scratch, rank, ranks)?, |one| cleaned.contains(&one))
+                }
+                _ => Ok(()),
+            };
+        }
         let mut of_rank = options.clone();
         (of_rank.ranks.rank, of_rank.ranks.ranks) = (rank, ranks);
         match (of_rank.vault_of_agent()?, &options.external) {
-            (Some(agent), _) => remove_unlisted(&*agent, &held)?,
-            (None, Some(external)) => remove_unlisted(&writer(external, rank, ranks)?, &held)?,
+            (Some(agent), _) => remove_if(&*agent, |one| !held.contains(&one))?,
+            (None, Some(external)) => {
+                remove_if(&writer(external, rank, ranks)?, |one| !held.contains(&one))?;
+            }
             (None, None) => {}
         }
         if let (Some(scratch), Some(_)) = (&options.node_local, options.redundancy) {
             tierflow_redundancy::ParityStore::of_rank(scratch, rank)?.retain(&held)?;
         }
-        let (state, history) = (self.state.into_inner(), self.history.lock());
-        let cleaned = state.cleaned.iter().flat_map(|name| history.versions(name));
-        let cleaned: BTreeSet<u64> = cleaned.flat_map(|head| head.numbers(true)).collect();
         match &options.node_local {
-            Some(scratch) => {
-                let kept = held.difference(&cleaned).copied().collect();
-                remove_unlisted(&writer(scratch, rank, ranks)?, &kept)
-            }
+            Some(scratch) => remove_if(&writer(scratch, rank, ranks)?, |one| {
+                cleaned.contains(&one) || !held.contains(&one)
+            }),
             None => Ok(()),
         }
     }
@@ -110,10 +121,10 @@ fn writer(place: &Path, rank: u32, ranks: u32) -> Outcome<Repository> {
     Ok(tierflow_objects::History::writer(place, rank, ranks)?)
 }
 
-/// Removes this rank's pieces of all but these versions: `VELOC_Cleanup` removed the others, or ranks since killed discarded them.
-fn remove_unlisted(place: &dyn Vault, kept: &BTreeSet<u64>) -> Outcome {
+/// Removes this rank's pieces of versions that `VELOC_Cleanup` removed, or ranks since killed discarded.
+fn remove_if(place: &dyn Vault, goes: impl Fn(u64) -> bool) -> Outcome {
     let pieces = place.pieces()?.into_iter().map(|piece| piece.version);
-    let others: BTreeSet<u64> = pieces.filter(|version| !kept.contains(version)).collect();
+    let others: BTreeSet<u64> = pieces.filter(|version| goes(*version)).collect();
     match others.is_empty() {
         true => Ok(()),
         false => Ok(place.remove(&others)?),

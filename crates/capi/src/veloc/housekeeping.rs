@@ -30,6 +30,8 @@ struct Progress {
     pending: usize,
     settled: u64,
     failed: Option<Failure>,
+    /// Checkpoints that could not be made durable: the next wait but the one that says so tries again.
+    left: Vec<Accepted>,
 }
 
 /// The state that the thread and its client share.
@@ -71,16 +73,35 @@ impl Housekeeping {
         let gone = || Failure::argument("VELOC_Finalize was called");
         let jobs = self.jobs.as_ref().ok_or_else(gone)?;
         self.work.progress.lock().pending += 1;
-        jobs.send(accepted).map_err(|_| gone())
+        jobs.send(accepted).map_err(|_| {
+            self.work.progress.lock().pending -= 1;
+            gone()
+        })
     }
 
+    /// Returns true if all accepted checkpoints are durable.
     pub(super) fn is_idle(&self) -> bool {
-        self.work.progress.lock().pending == 0
+        let progress = self.work.progress.lock();
+        progress.pending == 0 && progress.left.is_empty()
+    }
+
+    /// Tries again what failed, once that was said.
+    fn try_again(&self) -> Outcome {
+        let left = {
+            let mut progress = self.work.progress.lock();
+            match progress.failed {
+                Some(_) => Vec::new(),
+                None => std::mem::take(&mut progress.left),
+            }
+        };
+        left.into_iter()
+            .try_for_each(|accepted| self.submit(accepted))
     }
 
     /// Waits until all accepted checkpoints are durable, for `patience` at most if there is one. The last failure since the
-    /// previous wait is returned once.
+    /// previous wait is returned once; the wait after that tries again.
     pub(super) fn wait(&self, patience: Option<Duration>) -> Outcome {
+        self.try_again()?;
         // A deadline beyond the clock's range is none.
         let end = patience.and_then(|patience| Instant::now().checked_add(patience));
         let changed = &self.work.changed;
@@ -154,6 +175,7 @@ impl Work {
             progress.settled += 1;
             if let Err(failure) = done {
                 progress.failed = Some(failure);
+                progress.left.push(accepted);
             }
             self.changed.notify_all();
         }

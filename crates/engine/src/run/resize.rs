@@ -14,7 +14,8 @@ impl Shared {
     /// Leaves a tier its first `bytes`, and gives the memory of the others back once they are empty; or more again. Returns the bytes
     /// that it may use now.
     pub(crate) fn resize(&self, tier: TierId, bytes: u64, patience: Duration) -> Result<u64> {
-        let deadline = Instant::now() + patience;
+        // An end beyond the clock's range means no limit.
+        let deadline = Instant::now().checked_add(patience);
         let mut resized = self.resized.lock();
         resized.is = true;
         let (capacity, before) = {
@@ -81,8 +82,12 @@ impl Shared {
 }
 
 /// Waits until the plan has said so of this very limit.
-fn is_released(released: &Receiver<u64>, limit: u64, deadline: Instant) -> bool {
-    while let Ok(bytes) = released.recv_deadline(deadline) {
+fn is_released(released: &Receiver<u64>, limit: u64, deadline: Option<Instant>) -> bool {
+    let next = || match deadline {
+        Some(deadline) => released.recv_deadline(deadline).ok(),
+        None => released.recv().ok(),
+    };
+    while let Some(bytes) = next() {
         if bytes == limit {
             return true;
         }
