@@ -332,7 +332,7 @@ impl Inner {
             Some(stream) => slot.finish_after(stream).map_err(said)?,
             None => drop(slot),
         }
-        // What failed to load stays on the tape, for `clear`.
+        // A state that failed to load stays on the tape, for `clear`.
         let mut runs = self.runs.lock();
         if let Entry::Occupied(mut stack) = runs.stacks.entry(run) {
             stack.get_mut().pop_if(|state| *state == version);

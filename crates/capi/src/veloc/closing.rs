@@ -76,7 +76,7 @@ impl Client {
         let held: BTreeSet<u64> = core.engine.versions().into_iter().collect();
         // Versions that could not be read may be there nevertheless.
         let is_sound = core.engine.damage().is_empty();
-        // Those that a list did not show yet, or of which a piece lies on a node that is away, stay where nothing was written.
+        // Versions that a list did not show yet, or of which a piece lies on a node that is away, stay where nothing was written.
         let has_begun = core.engine.metrics().checkpoint.count > 0;
         let closed = close(core);
         drop(group);

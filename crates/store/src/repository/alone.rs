@@ -33,7 +33,7 @@ fn publish(directory: &Directory, unpublished: &str, name: Name, old: ReplacedFi
         return directory.publish_over(unpublished, &published);
     }
     directory.publish(unpublished, &published).inspect_err(|_| {
-        // The piece has its name and may not last: what failed is not there.
+        // The piece has its name and may not last, so it goes: its save failed.
         if matches!(directory.stamp(unpublished), Ok(None)) {
             let _already_failed = directory.remove(&published);
         }

@@ -154,7 +154,7 @@ impl Catalog {
 
     /// Looks at a published file whose change failed.
     pub(super) fn look_anew(&mut self, name: Name) {
-        // What cannot be looked at stays as it is known.
+        // A file that cannot be looked at stays as it is known.
         let _as_before = self.look_at(name, true);
         self.sort();
     }

@@ -7,6 +7,7 @@ mod blob_names;
 mod blobs;
 mod catalog;
 mod compare;
+mod complete;
 mod damage;
 mod directory;
 mod encoded;

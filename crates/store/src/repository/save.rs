@@ -3,14 +3,13 @@
 use super::alone;
 use super::alone::ReplacedFile;
 use super::batch::Batch;
-use super::blobs::has_same_bytes;
 use super::directory::Directory;
-use super::encoded::{Encoded, RecordLabel};
+use super::encoded::RecordLabel;
 use super::identity::{Identity, MARKS, Mark, Order};
 use super::record::{Detail, Name, Record, mark_name, sum_of};
-use super::snapshot::{Layout, Region, Snapshot};
+use super::snapshot::{Layout, Snapshot};
 use super::{Heads, Owned, OwnedFiles, Piece, Repository, State, Top};
-use crate::container::{BLOCK_BYTES, Kind, ManifestRow, encode_rows};
+use crate::container::{BLOCK_BYTES, Kind, ManifestRow};
 use crate::file::BLOCK;
 use crate::{Error, Ready, Result};
 use std::collections::BTreeSet;
@@ -92,36 +91,6 @@ impl Repository {
         self.remove_given_up(&BTreeSet::new());
         let mut versions = snapshots.iter().map(|snapshot| snapshot.version);
         versions.try_for_each(|version| self.finish(version))
-    }
-
-    /// Completes a version whose piece is there. After an error, the same piece may be saved again.
-    fn finish(&self, version: u64) -> Result<()> {
-        let finished = match self.blobs() {
-            Some(blobs) => self.finish_blob(blobs, version),
-            None => self.complete(version),
-        };
-        let unconfirmed = &mut self.state().unconfirmed;
-        match finished {
-            Ok(()) => unconfirmed.remove(&version),
-            Err(_) => unconfirmed.insert(version),
-        };
-        finished
-    }
-
-    /// Returns true if a call that failed left this very piece in the rank's directory. Of blobs, the next put says so.
-    fn is_saved(&self, owned: &Owned, snapshot: &Snapshot<'_>) -> Result<bool> {
-        let there = {
-            let state = self.state();
-            let is_left = self.blobs().is_none() && state.unconfirmed.contains(&snapshot.version);
-            let there = state.piece(self.options.rank, snapshot.version);
-            there.filter(|_| is_left).map(|record| record.identity)
-        };
-        let Some(there) = there else {
-            return Ok(false);
-        };
-        let layout = self.layout(snapshot, self.label(owned, Kind::Piece)?)?;
-        let again = Encoded::of(layout)?;
-        Ok(has_same_bytes(&there, &Identity::of(again.head())))
     }
 
     /// Saves a piece that another repository holds, as it is: the same identity, regions and checksums, which are checked on
@@ -258,7 +227,11 @@ impl Repository {
     }
 
     /// Lays a piece out for a directory: a large one for a file of its own.
-    fn layout<'s>(&self, snapshot: &Snapshot<'s>, label: RecordLabel) -> Result<Layout<'s>> {
+    pub(super) fn layout<'s>(
+        &self,
+        snapshot: &Snapshot<'s>,
+        label: RecordLabel,
+    ) -> Result<Layout<'s>> {
         let packed = Layout::new(snapshot, label, false)?;
         match packed.head.payload_length >= self.options.packed_below {
             true => Layout::new(snapshot, label, true),
@@ -398,7 +371,12 @@ impl Repository {
     }
 
     /// Writes a batch of pieces, or a manifest of these rows, to a segment.
-    fn pack(&self, owned: &Owned, mut batch: Batch, rows: Option<&Vec<ManifestRow>>) -> Result<()> {
+    pub(super) fn pack(
+        &self,
+        owned: &Owned,
+        mut batch: Batch,
+        rows: Option<&Vec<ManifestRow>>,
+    ) -> Result<()> {
         let _no_rewriting = self.gate.read();
         for (_, _, record) in &mut batch.records {
             if let Some(rows) = rows {
@@ -470,81 +448,6 @@ impl Repository {
         let mut state = self.state();
         for version in versions {
             state.saving.remove(&version);
-        }
-    }
-
-    /// Writes the manifest of a version if all its pieces are there and no manifest is.
-    pub(super) fn complete(&self, version: u64) -> Result<()> {
-        let (rank, ranks) = (self.options.rank, self.options.ranks);
-        let Some(owned) = self.owned.get(&rank).filter(|_| ranks > 1) else {
-            return Ok(());
-        };
-        let mut state = self.state();
-        let (others, before) = match self.blobs() {
-            // A single list has the pieces of all.
-            Some(blobs) => {
-                state.list(blobs)?;
-                (0..0, 0..0)
-            }
-            None => (rank + 1..ranks, 0..rank),
-        };
-        // The next one first: of many ranks that are still missing, each of the others asks for another.
-        for other in others.chain(before) {
-            // Twice, as a directory that is read while a file in it is renamed may show neither of its names, and this
-            // version would not be looked for again.
-            let mut there = false;
-            for _ in 0..2 {
-                if !there && self.refresh_rank(&mut state, other)? {
-                    there = state.piece(other, version).is_some();
-                }
-            }
-            if !there {
-                return Ok(());
-            }
-        }
-        if state.has_all(version).is_some() {
-            return Ok(());
-        }
-        let Some(rows) = state.rows(version) else {
-            return Ok(());
-        };
-        drop(state);
-        if let Some(blobs) = self.blobs() {
-            return self.put_manifest(owned, blobs, version, &rows);
-        }
-        let list = encode_rows(rows.iter().copied());
-        let snapshot = Snapshot {
-            version,
-            base: None,
-            regions: &[Region::new("pieces", &list)],
-        };
-        let mut batch = Batch::default();
-        let label = self.label(owned, Kind::Manifest)?;
-        batch.encode(&mut Layout::new(&snapshot, label, false)?)?;
-        self.pack(owned, batch, Some(&rows))
-    }
-
-    /// Completes versions whose last rank crashed between its piece and the manifest.
-    pub(super) fn complete_all(&self) -> Result<()> {
-        if self.options.ranks == 1 || !self.owned.contains_key(&self.options.rank) {
-            return Ok(());
-        }
-        let mut state = self.state();
-        self.refresh(&mut state)?;
-        let own = state.catalogs.get(&self.options.rank);
-        let pieces = own.map(|catalog| catalog.pieces.keys());
-        let versions = pieces.into_iter().flatten().copied();
-        let incomplete: Vec<u64> = versions
-            .filter(|version| {
-                state.has_all(*version).is_none() && state.all_pieces(*version).is_some()
-            })
-            .collect();
-        drop(state);
-        let mut incomplete = incomplete.into_iter();
-        match incomplete.try_for_each(|version| self.complete(version)) {
-            // A list needs no space: the version is completed once there is some.
-            Err(Error::Full { .. }) => Ok(()),
-            completed => completed,
         }
     }
 }
