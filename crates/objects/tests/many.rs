@@ -185,3 +185,31 @@ fn opening_takes_few_requests_however_many_versions_there_are() {
     let piece = vault.piece(count / 2).unwrap();
     assert_eq!(piece.read("state").unwrap(), (count / 2).to_le_bytes());
 }
+
+/// Requests of a rank fail behind its piece, and the other rank completes the version: the next try of the same save succeeds.
+#[test]
+fn a_save_that_failed_behind_its_piece_succeeds_when_it_is_tried_again() {
+    let mut complete = 0;
+    for requests in 0..12 {
+        let faulty = Arc::new(Faulty::default());
+        let store: Arc<dyn ObjectStore> = Arc::clone(&faulty) as Arc<dyn ObjectStore>;
+        let rank = |rank| {
+            let settings = Settings::default().group(rank, 2, 1);
+            common::open(&store, "runs/7", settings)
+        };
+        let (first, second) = (rank(0), rank(1));
+        save(&first, 0).unwrap();
+        save(&second, 0).unwrap();
+        save(&second, 1).unwrap();
+        faulty.fail_after.store(requests, Relaxed);
+        let saved = save(&first, 1);
+        faulty.fail_after.store(u64::MAX, Relaxed);
+        complete += u32::from(saved.is_err() && numbers(&second) == [0, 1]);
+        if saved.is_err() {
+            save(&first, 1).unwrap();
+        }
+        assert!(matches!(save(&first, 1), Err(Error::Exists { .. })));
+        assert_eq!(numbers(&second), [0, 1]);
+    }
+    assert!(complete > 0);
+}
