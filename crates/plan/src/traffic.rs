@@ -481,8 +481,11 @@ impl Traffic {
         match why {
             TransferFailure::Cancelled => {}
             TransferFailure::Destination => self.ledger.tier_mut(to).closed = true,
-            // The next attempt reads other replicas.
-            TransferFailure::Source if read_damage && self.ledger.is_sound(version) => {}
+            // The next attempt reads other replicas, but on the way down of a difference.
+            TransferFailure::Source
+                if read_damage
+                    && self.ledger.is_sound(version)
+                    && !(flight.from() < to && self.ledger.lies_encoded(flight.from())) => {}
             // Not tried again by the plan itself: a restore still asks every tier that has it.
             TransferFailure::Source => self.ledger.set_unreadable(version, read_damage),
         }

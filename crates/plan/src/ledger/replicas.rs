@@ -113,7 +113,8 @@ impl Ledger {
     }
 
     /// Gives up a version's damaged replicas that keep a sound one of a faster tier from being written down again. Their tiers take
-    /// nothing more until the application acts: it may be damaged, too. A durable tier keeps its own: later runs may have no other.
+    /// nothing more until the application acts: it may be damaged, too. A durable tier keeps its own, as later runs may have no
+    /// other, and so does one where differences lie: others may build upon it.
     pub(crate) fn give_up_damaged(&mut self, version: Version) {
         let Some(record) = self.records.get(&version) else {
             return;
@@ -123,12 +124,11 @@ impl Ledger {
             let is_moving = extent.replicas.iter().any(|r| r.arriving.is_some());
             let damaged = extent.replicas.iter().filter(|replica| {
                 let tier = replica.tier;
-                let is_base = !record.dependents.is_empty() && self.lies_encoded(tier);
                 replica.damaged
                     && replica.is_idle()
                     && extent.is_sound_above(tier)
                     && !extent.is_sound_below(tier)
-                    && !is_base
+                    && !self.lies_encoded(tier)
                     && !self.tier(tier).config.whole
             });
             let damaged = damaged.filter(|_| !is_moving);

@@ -131,13 +131,19 @@ impl Traffic {
         Some(missing?.start)
     }
 
-    /// Returns a missing extent with the lowest tier that it can be read from; a damaged replica is read if there is no other.
+    /// Returns a missing extent with the tier that it is read from: the lowest whose replica is sound, but for a difference, which is
+    /// not made again.
     fn readable(&self, id: ExtentId) -> Option<(ExtentId, TierId)> {
         let record = self.ledger.records.get(&id.0)?;
         if record.unreadable {
             return None;
         }
-        let from = first_sound(self.ledger.extent(id)?.replicas.iter().rev())?.tier;
+        let above = self.ledger.extent(id)?.replicas.iter().rev();
+        let lowest = above.clone().find(|replica| replica.is_readable())?.tier;
+        let from = match self.ledger.lies_encoded(lowest) {
+            true => lowest,
+            false => first_sound(above)?.tier,
+        };
         Some((id, from))
     }
 
