@@ -47,6 +47,24 @@ fn a_piece_whose_list_failed_is_saved_by_the_next_try() {
     assert!(complete > 0, "{failed} failed");
 }
 
+/// A piece that was written to a directory which is elsewhere by now is not saved by a further try.
+#[test]
+fn a_piece_in_a_directory_that_was_moved_is_not_saved() {
+    let home = fast_home();
+    let (place, elsewhere) = (home.path().join("run"), home.path().join("gone"));
+    let repository = Repository::open(&place, Options::default()).unwrap();
+    for (version, length) in [(0, 300), (1, 1_500_000)] {
+        try_to_save(&repository, version, length).unwrap();
+    }
+    std::fs::rename(&place, &elsewhere).unwrap();
+    for (version, length) in [(2, 300), (3, 1_500_000)] {
+        for _ in 0..3 {
+            let saved = try_to_save(&repository, version, length);
+            assert!(matches!(saved, Err(Error::Vanished { .. })), "{saved:?}");
+        }
+    }
+}
+
 /// Of many pieces in one call, the first are there when a later one fails: each is saved by a try of its own.
 #[test]
 fn pieces_of_a_call_that_failed_are_saved_one_by_one() {

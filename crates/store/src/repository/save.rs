@@ -59,6 +59,7 @@ impl Repository {
         if let [snapshot] = snapshots
             && self.is_saved(owned, snapshot)?
         {
+            self.check_place(owned)?;
             return self.finish(snapshot.version);
         }
         for (at, snapshot) in snapshots.iter().enumerate() {
