@@ -245,7 +245,8 @@ def test_a_state_that_fails_to_load_stays_on_the_tape(engine: tierflow.Engine) -
     # The one behind it was loaded.
     assert len(tape) == 4
     tape.clear()
-    assert len(tape) == 0 and engine.versions() == []
+    assert len(tape) == 0
+    assert engine.versions() == []
 
 
 def test_a_while_loop_of_many_kinds(engine: tierflow.Engine) -> None:
