@@ -375,7 +375,9 @@ impl Inner {
     ) -> Answer {
         if slot.len() != size {
             let held = slot.len();
-            return Err(format!("a state of {held} bytes is loaded as one of {size}"));
+            return Err(format!(
+                "a state of {held} bytes is loaded as one of {size}"
+            ));
         }
         for (span, at) in arrays.iter().zip(places) {
             if span.bytes() > 0 {
