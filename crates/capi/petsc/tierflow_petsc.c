@@ -25,6 +25,9 @@ static const char *const Keys[] = {
 /* Without an option that says where versions go, they stay in so much host memory. */
 #define HOST_CACHE "1GiB"
 
+/* Host memory is touched so far ahead of its use: the steps run beside that, and memory that no step needs is not touched. */
+#define HOST_LEAD "16MiB"
+
 /* No version: of a step that was not set. */
 #define NONE UINT64_MAX
 
@@ -393,6 +396,7 @@ static PetscErrorCode TSTrajectoryCreate_Tierflow(TSTrajectory tj, TS ts)
     tj->data = own;
     TierflowCall(tf_options_new(&own->options));
     TierflowCall(tf_options_set(own->options, "device", "host"));
+    TierflowCall(tf_options_set(own->options, "host_lead", HOST_LEAD));
     tj->ops->set            = TSTrajectorySet_Tierflow;
     tj->ops->get            = TSTrajectoryGet_Tierflow;
     tj->ops->setfromoptions = TSTrajectorySetFromOptions_Tierflow;

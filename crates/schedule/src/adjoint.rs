@@ -162,7 +162,7 @@ fn beside<A: Adjoint>(
 }
 
 /// Runs a schedule: forward to the end, and back. The engine has to keep the versions that were restored
-/// ([`AfterRestore::Keep`](tierflow_engine::AfterRestore::Keep), which is its default).
+/// ([`AfterRestore::Keep`], which is its default).
 ///
 /// States get numbers that nobody else uses ([`Engine::reserve`]). The restores of the states that the sweep stores are hinted in
 /// their order before it, those of a sweep of unknown length at its end. When the reversal of a gap between two of them begins, the
