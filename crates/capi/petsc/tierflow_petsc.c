@@ -25,6 +25,9 @@ static const char *const Keys[] = {
 /* Without an option that says where versions go, they stay in so much host memory. */
 #define HOST_CACHE "1GiB"
 
+/* Host memory is touched so far ahead of its use: the steps run beside that, and memory that no step needs is not touched. */
+#define HOST_LEAD "16MiB"
+
 /* No version: of a step that was not set. */
 #define NONE UINT64_MAX
 
@@ -47,7 +50,7 @@ typedef struct {
     uint64_t    next, reserved; /* the numbers from `next` to before `reserved` are this trajectory's */
     PetscInt    hinted;         /* steps whose versions are hinted in reverse; 0 if none are */
     PetscBool   is_turned;      /* a step was read since the last one was written */
-    tf_region  *regions;
+    tf_region  *regions; /* of the head, and of the vectors of the step at hand */
     Vec        *vectors;
     PetscInt    regions_room;
 } Trajectory;
@@ -143,7 +146,10 @@ static PetscErrorCode Begin(Trajectory *own, TS ts)
     PetscFunctionReturn(0);
 }
 
-/* Lists the vectors of a step: the solution and, where its adjoint needs them, the stages. */
+/*
+ * Lists the vectors of a step: the solution and, where its adjoint needs them, the stages. No adjoint needs the solution beside them:
+ * as PETSc's own trajectory in memory does, one for adjoints leaves it out.
+ */
 static PetscErrorCode VectorsOf(TSTrajectory tj, TS ts, PetscInt step, Vec solution, PetscInt *count)
 {
     Trajectory *own = (Trajectory *)tj->data;
@@ -161,9 +167,9 @@ static PetscErrorCode VectorsOf(TSTrajectory tj, TS ts, PetscInt step, Vec solut
         own->regions_room = several + 2;
         PetscCall(PetscMalloc2(own->regions_room, &own->regions, own->regions_room, &own->vectors));
     }
-    own->vectors[0] = solution;
-    for (PetscInt i = 0; i < several; i++) own->vectors[i + 1] = stages[i];
-    *count = several + 1;
+    *count = 0;
+    if (!several || ts->stifflyaccurate || !tj->adjoint_solve_mode) own->vectors[(*count)++] = solution;
+    for (PetscInt i = 0; i < several; i++) own->vectors[(*count)++] = stages[i];
     PetscFunctionReturn(0);
 }
 
@@ -257,6 +263,8 @@ static PetscErrorCode TSTrajectoryGet_Tierflow(TSTrajectory tj, TS ts, PetscInt 
                "Step %" PetscInt_FMT " is not in the trajectory, which has %" PetscInt_FMT " steps", step, own->steps);
     PetscCheck(!tj->solution_only || !ts->adjointsetupcalled, comm, PETSC_ERR_SUP,
                "The adjoint needs the stages: turn -ts_trajectory_solution_only off");
+    PetscCheck(tj->solution_only || !tj->adjoint_solve_mode || ts->adjointsetupcalled, comm, PETSC_ERR_SUP,
+               "The trajectory has the stages of steps, for an adjoint: turn -ts_trajectory_adjointmode off for the solutions");
     if (!own->is_turned) PetscCall(Turn(tj, own, step));
     PetscCall(TSGetSolution(ts, &solution));
     PetscCall(VectorsOf(tj, ts, step, solution, &count));
@@ -388,6 +396,7 @@ static PetscErrorCode TSTrajectoryCreate_Tierflow(TSTrajectory tj, TS ts)
     tj->data = own;
     TierflowCall(tf_options_new(&own->options));
     TierflowCall(tf_options_set(own->options, "device", "host"));
+    TierflowCall(tf_options_set(own->options, "host_lead", HOST_LEAD));
     tj->ops->set            = TSTrajectorySet_Tierflow;
     tj->ops->get            = TSTrajectoryGet_Tierflow;
     tj->ops->setfromoptions = TSTrajectorySetFromOptions_Tierflow;

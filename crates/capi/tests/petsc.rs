@@ -69,7 +69,13 @@ impl Adjoint {
         let place = self.directory.path().display().to_string();
         let options = options.replace("DIRECTORY", &place);
         command.current_dir(self.directory.path());
-        command.args(options.split_whitespace()).output().unwrap()
+        command.args(
+            options
+                .split(' ')
+                .filter(|word| !word.is_empty())
+                .map(|word| word.replace('\u{a0}', " ")),
+        );
+        command.output().unwrap()
     }
 
     /// The gradients that it prints.
@@ -178,6 +184,79 @@ fn a_trajectory_that_cannot_be_held_or_read_is_an_error() {
     adjoint.fails(&format!("{TIERFLOW}host_cache lots"), "host_cache = lots");
     let only = format!("-ts_trajectory_solution_only {TIERFLOW}host_cache 1MiB");
     adjoint.fails(&only, "The adjoint needs the stages");
+}
+
+#[test]
+fn steps_that_are_rolled_back_are_replaced() {
+    let Some(adjoint) = Adjoint::built() else {
+        return;
+    };
+    // By an event, and by the application after the step was set: the file of a step is overwritten then.
+    for rolled_back in ["-event 1.53", "-again 20"] {
+        for method in ["-ts_type rk -ts_adapt_type none", "-ts_type cn"] {
+            let method = format!("{method} {rolled_back} -passes 2");
+            let basic = format!("{method} -ts_trajectory_type basic");
+            let expected = adjoint.gradients(1, &basic);
+            assert_eq!(expected.len(), 2);
+            let undisturbed = basic.replace(rolled_back, "");
+            assert_ne!(adjoint.gradients(1, &undisturbed), expected);
+            for place in PLACES {
+                let options = format!("{method} {TIERFLOW}{place}");
+                assert_eq!(adjoint.gradients(1, &options), expected, "{options}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_run_that_is_killed_does_not_hinder_the_next_one() {
+    let Some(adjoint) = Adjoint::built() else {
+        return;
+    };
+    let steps = "-ts_adapt_type none";
+    let expected = adjoint.gradients(1, &format!("{steps} -ts_trajectory_type memory"));
+    // A directory that outlives a group is for groups of that size.
+    let of_two = PLACES[2].replace("/kept", "/kept-by-two");
+    let places = PLACES.into_iter().map(|place| (1, place));
+    for (ranks, place) in places.chain([(2, of_two.as_str())]) {
+        let options = format!("{steps} {TIERFLOW}{place}");
+        let killed = adjoint.run(ranks, &format!("-kill 30 {options}"));
+        assert!(!killed.status.success(), "{}", told(&killed));
+        assert_eq!(adjoint.gradients(ranks, &options), expected, "{options}");
+    }
+}
+
+#[test]
+fn a_damaged_file_is_an_error_and_no_gradient() {
+    let Some(adjoint) = Adjoint::built() else {
+        return;
+    };
+    let script = adjoint.directory.path().join("damage");
+    let damage =
+        "for f in kept/rank-0/s*; do printf damaged | dd of=$f bs=1 seek=70000 conv=notrunc; done";
+    std::fs::write(&script, format!("set -e\n{damage}\n")).unwrap();
+    let between = "-ts_adapt_type none -between sh\u{a0}DIRECTORY/damage";
+    let options = format!("{between} {TIERFLOW}{}", PLACES[2]);
+    let output = adjoint.run(1, &options);
+    assert!(!output.status.success(), "{}", told(&output));
+    let said = told(&output);
+    assert!(said.contains("is damaged at byte"), "{said}");
+    assert!(!said.contains("gradient"), "{said}");
+}
+
+/// Four stages of 500 numbers for each of 80 steps are 1.22 MiB, and 1.53 MiB with the solutions.
+#[test]
+fn a_trajectory_for_adjoints_holds_what_adjoints_need() {
+    let Some(adjoint) = Adjoint::built() else {
+        return;
+    };
+    let method = "-ts_type rk -ts_rk_type 4 -ts_adapt_type none";
+    let expected = adjoint.gradients(1, &format!("{method} -ts_trajectory_type memory"));
+    let tight = format!("{method} {TIERFLOW}host_cache 1400KiB");
+    assert_eq!(adjoint.gradients(1, &tight), expected);
+    // One for solutions has them, too, and keeps them.
+    let whole = format!("-ts_trajectory_adjointmode 0 {tight}");
+    adjoint.fails(&whole, "no room for checkpoint");
 }
 
 #[test]

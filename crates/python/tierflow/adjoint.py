@@ -30,6 +30,7 @@ from checkpoint_schedules import (
 )
 
 from ._errors import ArgumentError, ClosedError, UnknownVersionError
+from ._refusals import check_keeps
 from ._tierflow import Machine, Schedule
 from ._tree import children, flatten, unflatten
 
@@ -262,6 +263,7 @@ class Storage:
     """
 
     def __init__(self, engine: Engine, schedule: CheckpointSchedule) -> None:
+        check_keeps(engine)
         self._engine = engine
         self._schedule = schedule
         self._places = _Places()
