@@ -259,6 +259,52 @@ fn a_trajectory_for_adjoints_holds_what_adjoints_need() {
     adjoint.fails(&whole, "no room for checkpoint");
 }
 
+/// Prints the table of the book: medians of the seconds of a forward and a backward pass, and of the processor time of all threads.
+#[test]
+#[ignore = "it measures: run it by name, with --release --nocapture, on a quiet machine"]
+fn times_beside_petscs_own_trajectories() {
+    let Some(adjoint) = Adjoint::built() else {
+        return;
+    };
+    let problem = "-ts_type rk -ts_rk_type 4 -ts_adapt_type none -cells 100000";
+    let memory = format!("{TIERFLOW}host_cache 1GiB");
+    let below = format!("{TIERFLOW}host_cache 64MiB -ts_trajectory_tierflow_scratch DIRECTORY");
+    let ways = [
+        ("`memory`", "-ts_trajectory_type memory"),
+        ("`tierflow`, host memory", &memory),
+        ("`tierflow`, 64 MiB and a file", &below),
+        ("`basic`", "-ts_trajectory_type basic"),
+    ];
+    let mut seconds = ways.map(|_| Vec::new());
+    for _ in 0..7 {
+        for ((_, way), seconds) in ways.iter().zip(&mut seconds) {
+            let output = adjoint.run(1, &format!("{problem} {way}"));
+            let text = String::from_utf8(output.stdout).unwrap();
+            let line = text.lines().find_map(|line| line.strip_prefix("seconds "));
+            let numbers = line
+                .unwrap()
+                .split(' ')
+                .map(|one| one.parse::<f64>().unwrap());
+            seconds.push(numbers.collect::<Vec<_>>());
+        }
+    }
+    let median = |values: &mut dyn Iterator<Item = f64>| {
+        let mut values: Vec<f64> = values.collect();
+        values.sort_by(f64::total_cmp);
+        values[values.len() / 2]
+    };
+    println!(
+        "| trajectory | forward | backward | over `memory` | processor time |\n|---|---|---|---|---|"
+    );
+    for ((name, _), times) in ways.iter().zip(&seconds) {
+        let of = |index: usize| median(&mut times.iter().map(|run| run[index]));
+        let runs = times.iter().zip(&seconds[0]);
+        let ratio = median(&mut runs.map(|(run, other)| (run[0] + run[1]) / (other[0] + other[1])));
+        let (forward, backward, processor) = (of(0), of(1), of(2));
+        println!("| {name} | {forward:.2} s | {backward:.2} s | {ratio:.2} | {processor:.2} s |");
+    }
+}
+
 #[test]
 fn every_option_of_an_engine_is_one_of_the_trajectory() {
     let source = std::fs::read_to_string(home().join("petsc/tierflow_petsc.c")).unwrap();

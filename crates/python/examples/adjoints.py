@@ -95,9 +95,7 @@ class Problem:
         tiers = [(self.steps * bytes_of, link, link)]
         machine = tierflow.Machine(forward=1e-3, backward=1e-3, state=bytes_of, device=8 * bytes_of, tiers=tiers)
         schedule = tierflow.adjoint.Tiered(self.steps, machine=machine)
-        tierflow.adjoint.run(
-            engine, schedule, state=state, forward=forward, end_forward=end_forward, reverse=reverse
-        )
+        tierflow.adjoint.run(engine, schedule, state=state, forward=forward, end_forward=end_forward, reverse=reverse)
         return adjoint, schedule.stored
 
     def order(self, gradient: np.ndarray) -> float:

@@ -337,7 +337,10 @@ fn an_engine_that_discards_what_was_restored_is_refused_before_the_first_step() 
     let first = heat.now.clone();
     let mut schedule = Schedule::from(Plan::every(&machine, 20, 6));
     let refused = run(&engine, &machine, &mut schedule, &mut heat).unwrap_err();
-    assert!(matches!(refused, tierflow_engine::Error::DiscardsRestored), "{refused}");
+    assert!(
+        matches!(refused, tierflow_engine::Error::DiscardsRestored),
+        "{refused}"
+    );
     assert_eq!(heat.now, first);
 }
 

@@ -12,6 +12,7 @@
 #include <petscdmda.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 typedef struct {
     DM        grid;
@@ -141,6 +142,7 @@ int main(int argc, char **argv)
     PetscInt       cells = 500, passes = 1, adjoints = 1, first, last;
     PetscBool      is_without = PETSC_FALSE, has_event, has_between;
     char           between[PETSC_MAX_PATH_LEN];
+    struct rusage  used;
     PetscLogDouble begun, forward = 0, backward = 0, ended;
 
     PetscCall(PetscInitialize(&argc, &argv, NULL, NULL));
@@ -205,7 +207,10 @@ int main(int argc, char **argv)
             PetscCall(Print(gradient));
         }
     }
-    PetscCall(PetscPrintf(PETSC_COMM_WORLD, "seconds %g %g\n", forward, backward));
+    getrusage(RUSAGE_SELF, &used);
+    PetscCall(PetscPrintf(PETSC_COMM_WORLD, "seconds %g %g %g\n", forward, backward,
+                          (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+                              1e-6 * (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec)));
     PetscCall(TSDestroy(&ts));
     PetscCall(VecDestroy(&state));
     PetscCall(VecDestroy(&gradient));
