@@ -259,14 +259,16 @@ fn a_trajectory_for_adjoints_holds_what_adjoints_need() {
     adjoint.fails(&whole, "no room for checkpoint");
 }
 
-/// Prints the table of the book: medians of the seconds of a forward and a backward pass, and of the processor time of all threads.
+/// Prints medians of the seconds of a forward and a backward pass, and of the processor time of all threads. With
+/// `TIERFLOW_PETSC_LONG`, in a release build, on a machine with two idle cores, they are for the book.
 #[test]
-#[ignore = "it measures: run it by name, with --release --nocapture, on a quiet machine"]
 fn times_beside_petscs_own_trajectories() {
     let Some(adjoint) = Adjoint::built() else {
         return;
     };
-    let problem = "-ts_type rk -ts_rk_type 4 -ts_adapt_type none -cells 100000";
+    let is_long = std::env::var_os("TIERFLOW_PETSC_LONG").is_some();
+    let (cells, count) = if is_long { (100_000, 7) } else { (500, 1) };
+    let problem = format!("-ts_type rk -ts_rk_type 4 -ts_adapt_type none -cells {cells}");
     let memory = format!("{TIERFLOW}host_cache 1GiB");
     let below = format!("{TIERFLOW}host_cache 64MiB -ts_trajectory_tierflow_scratch DIRECTORY");
     let ways = [
@@ -276,10 +278,12 @@ fn times_beside_petscs_own_trajectories() {
         ("`basic`", "-ts_trajectory_type basic"),
     ];
     let mut seconds = ways.map(|_| Vec::new());
-    for _ in 0..7 {
+    let mut gradients = std::collections::BTreeSet::new();
+    for _ in 0..count {
         for ((_, way), seconds) in ways.iter().zip(&mut seconds) {
             let output = adjoint.run(1, &format!("{problem} {way}"));
             let text = String::from_utf8(output.stdout).unwrap();
+            gradients.extend(text.lines().next().map(str::to_owned));
             let line = text.lines().find_map(|line| line.strip_prefix("seconds "));
             let numbers = line
                 .unwrap()
@@ -288,6 +292,7 @@ fn times_beside_petscs_own_trajectories() {
             seconds.push(numbers.collect::<Vec<_>>());
         }
     }
+    assert_eq!(gradients.len(), 1);
     let median = |values: &mut dyn Iterator<Item = f64>| {
         let mut values: Vec<f64> = values.collect();
         values.sort_by(f64::total_cmp);
