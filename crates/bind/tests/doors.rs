@@ -172,7 +172,7 @@ fn what_headers_and_modules_declare_is_in_the_table() {
             _ if line.starts_with("class ") => class = line.split_whitespace().nth(1).unwrap(),
             _ if line.starts_with("};") => class = "",
             None if line.ends_with("ic:") || line == "private:" => is_public = line != "private:",
-            None if line.starts_with("template <typename T> Region") => {
+            None if line.starts_with("template <") => {
                 cpp.insert(before_parenthesis(line).unwrap().to_owned());
             }
             Some(method)

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <map>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -347,6 +348,100 @@ private:
 
     tf_engine handle_ = 0;
 };
+
+// Which states of a reversed computation are stored, and which are computed again.
+class Schedule {
+public:
+    Schedule(const tf_machine &machine, std::uint64_t steps) { check(tf_schedule_new(&machine, steps, &handle_)); }
+    ~Schedule() { tf_schedule_free(handle_); }
+    Schedule(const Schedule &) = delete;
+    Schedule &operator=(const Schedule &) = delete;
+    // Seconds that it takes.
+    double expected() const
+    {
+        double seconds = 0;
+        check(tf_schedule_times(handle_, &seconds, nullptr));
+        return seconds;
+    }
+    // Seconds that no schedule beats.
+    double bound() const
+    {
+        double seconds = 0;
+        check(tf_schedule_times(handle_, nullptr, &seconds));
+        return seconds;
+    }
+    // All actions that are left, up to the last one.
+    std::vector<tf_action> actions()
+    {
+        std::vector<tf_action> all;
+        for (tf_action action; check(tf_schedule_next(handle_, &action)), action.kind != TF_ENDED;)
+            all.push_back(action);
+        return all;
+    }
+
+private:
+    tf_schedule handle_ = 0;
+};
+
+// Runs a schedule over an engine that keeps what was restored (`after_restore`, which is `keep` if nothing else is set): forward to the
+// end, and back. Of the computation:
+//   void advance(std::uint64_t step)    makes the state of `step` that of the next step, in place
+//   void end_forward()                  the state after the last step is there for the first time
+//   void reverse(std::uint64_t step)    reverses `step`, whose state is there
+//   Region state()                      the memory of the state
+// States have numbers that nobody else uses. Their restores are hinted in order as far as the sweep stores them. Nothing is left in the
+// engine, also if the computation throws. Returns how many states were stored.
+template <typename Computation> std::uint64_t run_adjoint(Engine &engine, Schedule &schedule, Computation &computation)
+{
+    struct Stored {
+        Engine &engine;
+        std::map<std::uint64_t, std::uint64_t> versions; // by their step
+        std::vector<std::uint64_t> hints;
+        ~Stored()
+        {
+            for (const auto &one : versions)
+                tf_discard(engine.handle(), one.second);
+            tf_forget_hints_of(engine.handle(), hints.data(), hints.size());
+        }
+    } stored{engine, {}, {}};
+    const std::vector<tf_action> actions = schedule.actions();
+    std::map<std::uint64_t, std::uint64_t> swept;
+    std::uint64_t count = 0, next;
+    for (const tf_action &action : actions)
+        count += action.kind == TF_SAVE;
+    next = engine.reserve(count);
+    bool is_sweep = true;
+    std::uint64_t number = next;
+    for (const tf_action &action : actions) {
+        is_sweep = is_sweep && action.kind != TF_END_FORWARD;
+        if (action.kind == TF_SAVE && is_sweep)
+            swept[action.step] = number++;
+        if (action.kind == TF_RESTART && swept.count(action.step) != 0)
+            stored.hints.push_back(swept[action.step]);
+        if (action.kind == TF_FORGET)
+            swept.erase(action.step);
+    }
+    engine.hint(stored.hints);
+    for (const tf_action &action : actions) {
+        switch (action.kind) {
+        case TF_FORWARD:
+            for (std::uint64_t step = action.step; step < action.to; step++)
+                computation.advance(step);
+            break;
+        case TF_SAVE:
+            engine.checkpoint(next, {computation.state()});
+            stored.versions[action.step] = next++;
+            break;
+        case TF_END_FORWARD: computation.end_forward(); break;
+        case TF_RESTART: engine.restore(stored.versions.at(action.step), {computation.state()}); break;
+        case TF_REVERSE: computation.reverse(action.step); break;
+        default:
+            engine.discard(stored.versions.at(action.step));
+            stored.versions.erase(action.step);
+        }
+    }
+    return count;
+}
 
 } // namespace tierflow
 

@@ -25,6 +25,9 @@ static const char *const Keys[] = {
 /* Without an option that says where versions go, they stay in so much host memory. */
 #define HOST_CACHE "1GiB"
 
+/* Host memory is touched so far ahead of its use: the steps run beside that, and memory that no step needs is not touched. */
+#define HOST_LEAD "16MiB"
+
 /* No version: of a step that was not set. */
 #define NONE UINT64_MAX
 
@@ -47,7 +50,7 @@ typedef struct {
     uint64_t    next, reserved; /* the numbers from `next` to before `reserved` are this trajectory's */
     PetscInt    hinted;         /* steps whose versions are hinted in reverse; 0 if none are */
     PetscBool   is_turned;      /* a step was read since the last one was written */
-    tf_region  *regions;
+    tf_region  *regions; /* of the head, and of the vectors of the step at hand */
     Vec        *vectors;
     PetscInt    regions_room;
 } Trajectory;
@@ -86,7 +89,7 @@ static PetscErrorCode Forget(Trajectory *own, PetscInt from)
     PetscFunctionReturn(0);
 }
 
-/* Hints that `count` steps will be read, the last one first. */
+/* Hints that `count` steps will be read, the last one first; if there are no versions of them yet, they will have the next numbers. */
 static PetscErrorCode Hint(Trajectory *own, const uint64_t *versions, PetscInt count)
 {
     uint64_t *reversed;
@@ -95,7 +98,8 @@ static PetscErrorCode Hint(Trajectory *own, const uint64_t *versions, PetscInt c
     PetscFunctionBegin;
     PetscCall(PetscMalloc1(count, &reversed));
     for (PetscInt step = count - 1; step >= 0; step--) {
-        if (versions[step] != NONE) reversed[length++] = versions[step];
+        reversed[length] = versions ? versions[step] : own->next + (uint64_t)step;
+        length += reversed[length] != NONE;
     }
     int status = tf_hint(own->engine, reversed, length);
     PetscCall(PetscFree(reversed));
@@ -133,18 +137,15 @@ static PetscErrorCode Begin(Trajectory *own, TS ts)
     if (!foreseen) PetscFunctionReturn(0);
     TierflowCall(tf_reserve(own->engine, (uint64_t)foreseen, &own->next));
     own->reserved = own->next + (uint64_t)foreseen;
-    if (ts->trajectory->adjoint_solve_mode) {
-        uint64_t *versions;
-        PetscCall(PetscMalloc1(foreseen, &versions));
-        for (PetscInt step = 0; step < foreseen; step++) versions[step] = own->next + (uint64_t)step;
-        PetscCall(Hint(own, versions, foreseen));
-        PetscCall(PetscFree(versions));
-    }
+    if (ts->trajectory->adjoint_solve_mode) PetscCall(Hint(own, NULL, foreseen));
     PetscFunctionReturn(0);
 }
 
-/* Lists the vectors of a step: the solution and, where its adjoint needs them, the stages. */
-static PetscErrorCode VectorsOf(TSTrajectory tj, TS ts, PetscInt step, Vec solution, PetscInt *count)
+/*
+ * Lists the regions of a step: the head, and the vectors without their addresses: the solution and, where its adjoint needs them, the
+ * stages. No adjoint needs the solution beside them: as PETSc's own trajectory in memory does, one for adjoints leaves it out.
+ */
+static PetscErrorCode RegionsOf(TSTrajectory tj, TS ts, PetscInt step, Vec solution, Head *head, PetscInt *count)
 {
     Trajectory *own = (Trajectory *)tj->data;
     Vec        *stages = NULL;
@@ -161,29 +162,16 @@ static PetscErrorCode VectorsOf(TSTrajectory tj, TS ts, PetscInt step, Vec solut
         own->regions_room = several + 2;
         PetscCall(PetscMalloc2(own->regions_room, &own->regions, own->regions_room, &own->vectors));
     }
-    own->vectors[0] = solution;
-    for (PetscInt i = 0; i < several; i++) own->vectors[i + 1] = stages[i];
-    *count = several + 1;
+    *count = 0;
+    if (!several || ts->stifflyaccurate || !tj->adjoint_solve_mode) own->vectors[(*count)++] = solution;
+    for (PetscInt i = 0; i < several; i++) own->vectors[(*count)++] = stages[i];
+    own->regions[0] = (tf_region){head, sizeof *head, TF_PLACE_HOST};
+    for (PetscInt i = 0; i < *count; i++) {
+        PetscInt length;
+        PetscCall(VecGetLocalSize(own->vectors[i], &length));
+        own->regions[i + 1] = (tf_region){NULL, (uint64_t)length * sizeof(PetscScalar), TF_PLACE_HOST};
+    }
     PetscFunctionReturn(0);
-}
-
-static PetscErrorCode SetRegion(tf_region *region, Vec vector, void *address)
-{
-    PetscInt length;
-
-    PetscFunctionBegin;
-    PetscCall(VecGetLocalSize(vector, &length));
-    region->address = address;
-    region->bytes   = (uint64_t)length * sizeof(PetscScalar);
-    region->place   = TF_PLACE_HOST;
-    PetscFunctionReturn(0);
-}
-
-static void SetHead(tf_region *region, Head *head)
-{
-    region->address = head;
-    region->bytes   = sizeof *head;
-    region->place   = TF_PLACE_HOST;
 }
 
 static PetscErrorCode TSTrajectorySet_Tierflow(TSTrajectory tj, TS ts, PetscInt step, PetscReal time, Vec solution)
@@ -201,18 +189,16 @@ static PetscErrorCode TSTrajectorySet_Tierflow(TSTrajectory tj, TS ts, PetscInt 
     PetscCall(PetscMemzero(&head, sizeof head));
     head.time = head.time_before = time;
     if (step) PetscCall(TSGetPrevTime(ts, &head.time_before));
-    PetscCall(VectorsOf(tj, ts, step, solution, &count));
+    PetscCall(RegionsOf(tj, ts, step, solution, &head, &count));
     head.vectors = count;
-    SetHead(&own->regions[0], &head);
     for (PetscInt i = 0; i < count; i++) {
         const PetscScalar *values;
         PetscCall(VecGetArrayRead(own->vectors[i], &values));
-        PetscCall(SetRegion(&own->regions[i + 1], own->vectors[i], (void *)values));
+        own->regions[i + 1].address = (void *)values;
     }
     if (own->next == own->reserved) {
-        uint64_t more = 1 << 10;
-        TierflowCall(tf_reserve(own->engine, more, &own->next));
-        own->reserved = own->next + more;
+        TierflowCall(tf_reserve(own->engine, 1 << 10, &own->next));
+        own->reserved = own->next + (1 << 10);
     }
     status = tf_checkpoint(own->engine, own->next, own->regions, (size_t)count + 1, NULL);
     for (PetscInt i = 0; i < count; i++) {
@@ -257,14 +243,15 @@ static PetscErrorCode TSTrajectoryGet_Tierflow(TSTrajectory tj, TS ts, PetscInt 
                "Step %" PetscInt_FMT " is not in the trajectory, which has %" PetscInt_FMT " steps", step, own->steps);
     PetscCheck(!tj->solution_only || !ts->adjointsetupcalled, comm, PETSC_ERR_SUP,
                "The adjoint needs the stages: turn -ts_trajectory_solution_only off");
+    PetscCheck(tj->solution_only || !tj->adjoint_solve_mode || ts->adjointsetupcalled, comm, PETSC_ERR_SUP,
+               "The trajectory has the stages of steps, for an adjoint: turn -ts_trajectory_adjointmode off for the solutions");
     if (!own->is_turned) PetscCall(Turn(tj, own, step));
     PetscCall(TSGetSolution(ts, &solution));
-    PetscCall(VectorsOf(tj, ts, step, solution, &count));
-    SetHead(&own->regions[0], &head);
+    PetscCall(RegionsOf(tj, ts, step, solution, &head, &count));
     for (PetscInt i = 0; i < count; i++) {
         PetscScalar *values;
         PetscCall(VecGetArrayWrite(own->vectors[i], &values));
-        PetscCall(SetRegion(&own->regions[i + 1], own->vectors[i], values));
+        own->regions[i + 1].address = values;
     }
     status = tf_restore(own->engine, own->versions[step], own->regions, (size_t)count + 1, NULL);
     for (PetscInt i = 0; i < count; i++) {
@@ -298,8 +285,7 @@ static PetscErrorCode TSTrajectorySetFromOptions_Tierflow(TSTrajectory tj, Petsc
         PetscCall(PetscStrInList(Keys[i], "node_local,external", ',', &outlives));
         own->has_place = (PetscBool)(own->has_place || is_place);
         own->outlives  = (PetscBool)(own->outlives || outlives);
-        PetscCall(PetscStrcmp(Keys[i], "after_restore", &is_set));
-        own->has_after = (PetscBool)(own->has_after || is_set);
+        if (!strcmp(Keys[i], "after_restore")) own->has_after = PETSC_TRUE;
     }
     PetscOptionsHeadEnd();
     PetscFunctionReturn(0);
@@ -310,7 +296,6 @@ static PetscErrorCode TSTrajectorySetUp_Tierflow(TSTrajectory tj, TS ts)
     Trajectory *own = (Trajectory *)tj->data;
     MPI_Comm    comm;
     PetscMPIInt ranks;
-    PetscBool   is_group;
     tf_group    group;
 
     PetscFunctionBegin;
@@ -322,9 +307,9 @@ static PetscErrorCode TSTrajectorySetUp_Tierflow(TSTrajectory tj, TS ts)
     PetscCall(PetscObjectGetComm((PetscObject)tj, &comm));
     PetscCallMPI(MPI_Comm_size(comm, &ranks));
     /* Ranks whose versions end with them need not agree. */
-    is_group = (PetscBool)(own->outlives && ranks > 1);
-    if (is_group) TierflowCall(tf_mpi_group(comm, &group));
-    TierflowCall(tf_open(own->options, is_group ? &group : NULL, &own->engine));
+    if (ranks == 1) own->outlives = PETSC_FALSE;
+    if (own->outlives) TierflowCall(tf_mpi_group(comm, &group));
+    TierflowCall(tf_open(own->options, own->outlives ? &group : NULL, &own->engine));
     own->is_open = PETSC_TRUE;
     PetscFunctionReturn(0);
 }
@@ -339,8 +324,7 @@ static PetscErrorCode TSTrajectoryReset_Tierflow(TSTrajectory tj)
     /* What is kept is waited for. */
     TierflowCall(tj->keepfiles ? tf_close(own->engine) : tf_end(own->engine));
     own->is_open = PETSC_FALSE;
-    own->steps   = 0;
-    own->hinted  = 0;
+    own->steps = own->hinted = 0;
     own->next = own->reserved = 0;
     PetscFunctionReturn(0);
 }
@@ -388,6 +372,7 @@ static PetscErrorCode TSTrajectoryCreate_Tierflow(TSTrajectory tj, TS ts)
     tj->data = own;
     TierflowCall(tf_options_new(&own->options));
     TierflowCall(tf_options_set(own->options, "device", "host"));
+    TierflowCall(tf_options_set(own->options, "host_lead", HOST_LEAD));
     tj->ops->set            = TSTrajectorySet_Tierflow;
     tj->ops->get            = TSTrajectoryGet_Tierflow;
     tj->ops->setfromoptions = TSTrajectorySetFromOptions_Tierflow;

@@ -115,6 +115,11 @@ fn velocs_api_over_an_object_store() {
 }
 
 #[test]
+fn the_gradients_of_a_wave_of_heat_and_of_lorenz_are_right() {
+    run("c++", "-std=c++17", "../../examples/adjoints.cpp");
+}
+
+#[test]
 fn the_classes_end_what_they_began() {
     run("c++", "-std=c++17", "classes.cpp");
 }

@@ -69,7 +69,13 @@ impl Adjoint {
         let place = self.directory.path().display().to_string();
         let options = options.replace("DIRECTORY", &place);
         command.current_dir(self.directory.path());
-        command.args(options.split_whitespace()).output().unwrap()
+        command.args(
+            options
+                .split(' ')
+                .filter(|word| !word.is_empty())
+                .map(|word| word.replace('\u{a0}', " ")),
+        );
+        command.output().unwrap()
     }
 
     /// The gradients that it prints.
@@ -178,6 +184,130 @@ fn a_trajectory_that_cannot_be_held_or_read_is_an_error() {
     adjoint.fails(&format!("{TIERFLOW}host_cache lots"), "host_cache = lots");
     let only = format!("-ts_trajectory_solution_only {TIERFLOW}host_cache 1MiB");
     adjoint.fails(&only, "The adjoint needs the stages");
+}
+
+#[test]
+fn steps_that_are_rolled_back_are_replaced() {
+    let Some(adjoint) = Adjoint::built() else {
+        return;
+    };
+    // By an event, and by the application after the step was set: the file of a step is overwritten then.
+    for rolled_back in ["-event 1.53", "-again 20"] {
+        for method in ["-ts_type rk -ts_adapt_type none", "-ts_type cn"] {
+            let method = format!("{method} {rolled_back} -passes 2");
+            let basic = format!("{method} -ts_trajectory_type basic");
+            let expected = adjoint.gradients(1, &basic);
+            assert_eq!(expected.len(), 2);
+            let undisturbed = basic.replace(rolled_back, "");
+            assert_ne!(adjoint.gradients(1, &undisturbed), expected);
+            for place in PLACES {
+                let options = format!("{method} {TIERFLOW}{place}");
+                assert_eq!(adjoint.gradients(1, &options), expected, "{options}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_run_that_is_killed_does_not_hinder_the_next_one() {
+    let Some(adjoint) = Adjoint::built() else {
+        return;
+    };
+    let steps = "-ts_adapt_type none";
+    let expected = adjoint.gradients(1, &format!("{steps} -ts_trajectory_type memory"));
+    // A directory that outlives a group is for groups of that size.
+    let of_two = PLACES[2].replace("/kept", "/kept-by-two");
+    let places = PLACES.into_iter().map(|place| (1, place));
+    for (ranks, place) in places.chain([(2, of_two.as_str())]) {
+        let options = format!("{steps} {TIERFLOW}{place}");
+        let killed = adjoint.run(ranks, &format!("-kill 30 {options}"));
+        assert!(!killed.status.success(), "{}", told(&killed));
+        assert_eq!(adjoint.gradients(ranks, &options), expected, "{options}");
+    }
+}
+
+#[test]
+fn a_damaged_file_is_an_error_and_no_gradient() {
+    let Some(adjoint) = Adjoint::built() else {
+        return;
+    };
+    let script = adjoint.directory.path().join("damage");
+    let damage =
+        "for f in kept/rank-0/s*; do printf damaged | dd of=$f bs=1 seek=70000 conv=notrunc; done";
+    std::fs::write(&script, format!("set -e\n{damage}\n")).unwrap();
+    let between = "-ts_adapt_type none -between sh\u{a0}DIRECTORY/damage";
+    let options = format!("{between} {TIERFLOW}{}", PLACES[2]);
+    let output = adjoint.run(1, &options);
+    assert!(!output.status.success(), "{}", told(&output));
+    let said = told(&output);
+    assert!(said.contains("is damaged at byte"), "{said}");
+    assert!(!said.contains("gradient"), "{said}");
+}
+
+/// Four stages of 500 numbers for each of 80 steps are 1.22 MiB, and 1.53 MiB with the solutions.
+#[test]
+fn a_trajectory_for_adjoints_holds_what_adjoints_need() {
+    let Some(adjoint) = Adjoint::built() else {
+        return;
+    };
+    let method = "-ts_type rk -ts_rk_type 4 -ts_adapt_type none";
+    let expected = adjoint.gradients(1, &format!("{method} -ts_trajectory_type memory"));
+    let tight = format!("{method} {TIERFLOW}host_cache 1400KiB");
+    assert_eq!(adjoint.gradients(1, &tight), expected);
+    // One for solutions has them, too, and keeps them.
+    let whole = format!("-ts_trajectory_adjointmode 0 {tight}");
+    adjoint.fails(&whole, "no room for checkpoint");
+}
+
+/// Prints medians of the seconds of a forward and a backward pass, and of the processor time of all threads. With
+/// `TIERFLOW_PETSC_LONG`, in a release build, on a machine with two idle cores, they are for the book.
+#[test]
+fn times_beside_petscs_own_trajectories() {
+    let Some(adjoint) = Adjoint::built() else {
+        return;
+    };
+    let is_long = std::env::var_os("TIERFLOW_PETSC_LONG").is_some();
+    let (cells, count) = if is_long { (100_000, 7) } else { (500, 1) };
+    let problem = format!("-ts_type rk -ts_rk_type 4 -ts_adapt_type none -cells {cells}");
+    let memory = format!("{TIERFLOW}host_cache 1GiB");
+    let below = format!("{TIERFLOW}host_cache 64MiB -ts_trajectory_tierflow_scratch DIRECTORY");
+    let ways = [
+        ("`memory`", "-ts_trajectory_type memory"),
+        ("`tierflow`, host memory", &memory),
+        ("`tierflow`, 64 MiB and a file", &below),
+        ("`basic`", "-ts_trajectory_type basic"),
+    ];
+    let mut seconds = ways.map(|_| Vec::new());
+    let mut gradients = std::collections::BTreeSet::new();
+    for _ in 0..count {
+        for ((_, way), seconds) in ways.iter().zip(&mut seconds) {
+            let output = adjoint.run(1, &format!("{problem} {way}"));
+            let text = String::from_utf8(output.stdout).unwrap();
+            gradients.extend(text.lines().next().map(str::to_owned));
+            let line = text.lines().find_map(|line| line.strip_prefix("seconds "));
+            let numbers = line
+                .unwrap()
+                .split(' ')
+                .map(|one| one.parse::<f64>().unwrap());
+            seconds.push(numbers.collect::<Vec<_>>());
+        }
+    }
+    assert_eq!(gradients.len(), 1);
+    let median = |values: &mut dyn Iterator<Item = f64>| {
+        let mut values: Vec<f64> = values.collect();
+        values.sort_by(f64::total_cmp);
+        values[values.len() / 2]
+    };
+    println!(
+        "| trajectory | forward | backward | over `memory` | processor time |\n|---|---|---|---|---|"
+    );
+    for ((name, _), times) in ways.iter().zip(&seconds) {
+        let of = |index: usize| median(&mut times.iter().map(|run| run[index]));
+        let runs = times.iter().zip(&seconds[0]);
+        let ratio = median(&mut runs.map(|(run, other)| (run[0] + run[1]) / (other[0] + other[1])));
+        let (forward, backward, processor) = (of(0), of(1), of(2));
+        println!("| {name} | {forward:.2} s | {backward:.2} s | {ratio:.2} | {processor:.2} s |");
+    }
 }
 
 #[test]

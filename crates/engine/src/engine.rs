@@ -7,7 +7,7 @@ use crate::kind::Kind;
 use crate::lasting::{Damage, ProtectionState};
 use crate::plan::{Event, Refusal, TierId};
 use crate::run::{Grant, Pool, Shared, TargetRegions, start_pool};
-use crate::{EngineBuilder, Error, Result, Version};
+use crate::{AfterRestore, EngineBuilder, Error, Result, Version};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -43,6 +43,7 @@ pub struct Engine {
     process: OwnerProcess,
     /// Versions and places that could not be used when the engine was built.
     pub(crate) damage: Vec<Damage>,
+    pub(crate) after_restore: AfterRestore,
     /// Parts of this node's versions that other ranks keep.
     pub(crate) nodes: ProtectionState,
     pub(crate) policy_panic: PolicyPanic,
@@ -83,6 +84,7 @@ impl Engine {
             process: OwnerProcess::current(),
             keeper: None,
             damage: Vec::new(),
+            after_restore: AfterRestore::default(),
             nodes: ProtectionState::default(),
             policy_panic: PolicyPanic::default(),
             taken: BTreeSet::new(),
@@ -137,6 +139,12 @@ impl Engine {
         self.at_home()?;
         let reserved = self.shared.reserve(count);
         reserved.ok_or(Error::NoNumbers { count })
+    }
+
+    /// Returns what becomes of versions once they are restored.
+    #[must_use]
+    pub fn after_restore(&self) -> AfterRestore {
+        self.after_restore
     }
 
     /// Lets prefetching begin. The first restore begins it, too: call this to begin earlier.

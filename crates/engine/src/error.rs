@@ -37,6 +37,12 @@ pub enum Error {
         /// The change that would help.
         why: &'static str,
     },
+    /// Versions are to be restored more than once, and the engine discards what was restored.
+    #[error(
+        "an adjoint restores states more than once, and this engine discards what was restored: build it with \
+         AfterRestore::Keep, which is the default"
+    )]
+    DiscardsRestored,
     /// The engine has no such cache, or a pool decides its size.
     #[error("the {cache} cache cannot be resized: {why}")]
     NotResizable {

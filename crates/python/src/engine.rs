@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use tierflow_bind::{Failure, Slot};
 use tierflow_device::{Kind, OwnerProcess};
-use tierflow_engine::{Cache, RegionMut, Version, read_regions};
+use tierflow_engine::{AfterRestore, Cache, RegionMut, Version, read_regions};
 use tierflow_store::{Gone, Place};
 
 use self::named::{Checkpointed, agree, parts};
@@ -413,6 +413,15 @@ impl Engine {
             Ok(Place::Url(url)) => PathOrUrl::Url(url),
             Ok(Place::Directory(path)) => PathOrUrl::Path(path),
             Err(_) => PathOrUrl::Path(directory.clone()),
+        })
+    }
+
+    /// "keep", or "discard" if a version is gone once it was restored.
+    #[getter]
+    fn after_restore(&self) -> Answer<&'static str> {
+        Ok(match self.core()?.engine.after_restore() {
+            AfterRestore::Keep => "keep",
+            AfterRestore::Discard => "discard",
         })
     }
 

@@ -4,8 +4,7 @@
 //! that one call returns and the others are given. On a GPU that number is not read by each call, as the processor would have to wait
 //! for it: calls come in the order of the device's one stream, and a pass of a run is not interrupted by another's.
 
-use std::collections::HashMap;
-use std::collections::btree_map::{BTreeMap, Entry};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Weak};
 
@@ -13,8 +12,8 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use tierflow_bind::Span;
-use tierflow_device::{Memory, Place, Stream};
-use tierflow_engine::{Error, Version};
+use tierflow_device::{Memory, Place, ReadLoan, Stream};
+use tierflow_engine::Version;
 
 use crate::core::Core;
 use crate::engine::Engine;
@@ -58,10 +57,21 @@ pub(crate) struct Inner {
 struct Runs {
     next: Version,
     last: u32,
-    stacks: BTreeMap<u32, Vec<Version>>,
+    runs: BTreeMap<u32, Run>,
     /// On a GPU: the run in its forward pass, and the one in its backward pass.
     forward: u32,
     back: u32,
+}
+
+/// The states of one forward pass.
+#[derive(Default)]
+struct Run {
+    /// Those that were not loaded yet, the oldest first.
+    states: Vec<Version>,
+    /// How many were loaded.
+    loaded: usize,
+    /// A load failed, so the program did not come to its end.
+    failed: bool,
 }
 
 #[pymethods]
@@ -93,21 +103,17 @@ impl Tape {
 
     /// States that were saved and not loaded yet.
     fn __len__(&self) -> usize {
-        self.inner().runs.lock().stacks.values().map(Vec::len).sum()
+        let runs = self.inner().runs.lock();
+        runs.runs.values().map(|run| run.states.len()).sum()
     }
 
     /// Discards states that will not be loaded: of forward passes without a backward pass. Wait for those passes before.
-    fn clear(&self, py: Python<'_>) -> Returned {
-        let stacks = std::mem::take(&mut self.inner().runs.lock().stacks);
-        let mut outcome = Ok(());
-        for version in stacks.into_values().flatten() {
-            match py.detach(|| self.inner().core.engine.discard(version)) {
-                // It was given up before.
-                Err(Error::Unknown { .. } | Error::Discarded { .. }) => {}
-                discarded => outcome = outcome.and(discarded),
-            }
-        }
-        Ok(outcome?)
+    fn clear(&self, py: Python<'_>) {
+        let inner = self.inner();
+        py.detach(|| {
+            let runs = std::mem::take(&mut inner.runs.lock().runs);
+            inner.discard(runs.into_values());
+        });
     }
 
     /// The handlers, by name, of a platform of JAX's.
@@ -204,16 +210,28 @@ impl Inner {
         Ok(u32::from_ne_bytes(bytes))
     }
 
-    /// A forward pass begins: returns the run's number.
+    /// Discards the states of runs whose backward pass will not come. A state that the engine has not got is gone already.
+    fn discard(&self, runs: impl IntoIterator<Item = Run>) {
+        for version in runs.into_iter().flat_map(|run| run.states) {
+            let _gone = self.core.engine.discard(version);
+        }
+    }
+
+    /// A forward pass begins: returns the run's number. Runs whose backward pass failed are dropped.
     pub(crate) fn begin(&self, call: &Call, way: &Way<'_>) -> Answer {
-        let run = {
+        let (run, failed) = {
             let mut runs = self.runs.lock();
             runs.last = runs.last.wrapping_add(1);
             let run = runs.last;
             runs.forward = run;
-            runs.stacks.insert(run, Vec::new());
-            run
+            let (failed, others) = std::mem::take(&mut runs.runs)
+                .into_iter()
+                .partition::<BTreeMap<_, _>, _>(|(_, run)| run.failed);
+            runs.runs = others;
+            runs.runs.insert(run, Run::default());
+            (run, failed)
         };
+        self.discard(failed.into_values());
         let span = *call
             .results
             .first()
@@ -236,6 +254,25 @@ impl Inner {
             Some(_) => self.runs.lock().forward,
             None => self.run_of(call.arguments.first(), way)?,
         };
+        let saved = self.save_state(call, way);
+        let version = match saved {
+            Ok(version) => version,
+            Err(error) => {
+                // The program ends here, and nobody learns the number of the run.
+                let run = self.runs.lock().runs.remove(&run);
+                self.discard(run);
+                return Err(error);
+            }
+        };
+        if let Some(run) = self.runs.lock().runs.get_mut(&run) {
+            run.states.push(version);
+            return Ok(());
+        }
+        let _gone = self.core.engine.discard(version);
+        Err("a state is saved in a run that was not begun, or that was cleared: wait for a program before the tape is cleared".to_owned())
+    }
+
+    fn save_state(&self, call: &Call, way: &Way<'_>) -> Result<Version, String> {
         let arrays = call.arguments.get(1..).unwrap_or_default();
         let (places, size) = laid_out(arrays);
         let version = {
@@ -268,12 +305,7 @@ impl Inner {
             Some(stream) => slot.commit_after(stream).map_err(said)?,
             None => slot.commit(),
         }
-        let mut runs = self.runs.lock();
-        let stack = runs.stacks.get_mut(&run);
-        stack
-            .ok_or("a state is saved in a run that was not begun")?
-            .push(version);
-        Ok(())
+        Ok(version)
     }
 
     /// A backward pass begins.
@@ -282,10 +314,14 @@ impl Inner {
         let hints = {
             let mut runs = self.runs.lock();
             runs.back = run;
-            let stack = runs.stacks.get(&run);
-            let stack = stack
+            let whole = runs.runs.get(&run).filter(|run| run.loaded == 0);
+            let whole = whole
                 .ok_or("a backward pass begins that already ran, or whose states were cleared: run the forward pass again")?;
-            stack.iter().rev().copied().collect::<Vec<_>>()
+            let hints: Vec<Version> = whole.states.iter().rev().copied().collect();
+            if hints.is_empty() {
+                runs.runs.remove(&run);
+            }
+            hints
         };
         self.core.engine.hint(hints);
         self.core.engine.prefetch_start();
@@ -299,50 +335,64 @@ impl Inner {
         };
         let version = {
             let runs = self.runs.lock();
-            let stack = runs.stacks.get(&run);
-            let last = stack.and_then(|stack| stack.last().copied());
-            last.ok_or("more states are loaded than were saved")?
+            let newest = runs.runs.get(&run).and_then(|run| run.states.last());
+            *newest.ok_or("more states are loaded than were saved")?
         };
+        let loaded = self.load_state(version, call, way);
+        {
+            let mut runs = self.runs.lock();
+            if let Some(its) = runs.runs.get_mut(&run) {
+                if loaded.is_ok() {
+                    its.states.pop();
+                    its.loaded += 1;
+                }
+                its.failed = loaded.is_err();
+                if its.states.is_empty() {
+                    runs.runs.remove(&run);
+                }
+            }
+        }
+        loaded?;
+        // An engine may discard what was restored, too.
+        let _gone = self.core.engine.discard(version);
+        Ok(())
+    }
+
+    /// Copies a state to the arrays. The version stays as it is if that fails.
+    fn load_state(&self, version: Version, call: &Call, way: &Way<'_>) -> Answer {
         let arrays = call.results.get(1..).unwrap_or_default();
         let (places, size) = laid_out(arrays);
-        let engine = &self.core.engine;
-        let slot = engine.call().consume(version).map_err(said)?;
-        let copied = match slot.len() == size {
-            true => arrays.iter().zip(places).try_for_each(|(span, at)| {
-                if span.bytes() == 0 {
-                    return Ok(());
-                }
-                let array = self.memory(*span, way)?;
-                copies::read(way.by(), &slot, at, &array).map_err(said)
-            }),
-            false => Err(format!(
-                "a state of {} bytes is loaded as one of {size}",
-                slot.len()
-            )),
-        };
-        if let Err(failed) = copied {
-            // Copies that were queued before still read there, and the state is not consumed.
-            match way.ordered() {
-                Some(stream) => slot.give_back_after(stream).map_err(said)?,
-                None => slot.give_back(),
-            }
-            return Err(failed);
-        }
+        let slot = self.core.engine.call().consume(version).map_err(said)?;
+        let copied = self.copied(&slot, arrays, &places, size, way);
         match way.ordered() {
-            Some(stream) => slot.finish_after(stream).map_err(said)?,
-            None => drop(slot),
+            Some(stream) if copied.is_ok() => slot.finish_after(stream).map_err(said)?,
+            Some(stream) => slot.give_back_after(stream).map_err(said)?,
+            None if copied.is_ok() => drop(slot),
+            None => slot.give_back(),
         }
-        // A state that failed to load stays on the tape, for `clear`.
-        let mut runs = self.runs.lock();
-        if let Entry::Occupied(mut stack) = runs.stacks.entry(run) {
-            stack.get_mut().pop_if(|state| *state == version);
-            if stack.get().is_empty() {
-                stack.remove();
+        copied
+    }
+
+    fn copied(
+        &self,
+        slot: &ReadLoan,
+        arrays: &[Span],
+        places: &[usize],
+        size: usize,
+        way: &Way<'_>,
+    ) -> Answer {
+        if slot.len() != size {
+            let held = slot.len();
+            return Err(format!(
+                "a state of {held} bytes is loaded as one of {size}"
+            ));
+        }
+        for (span, at) in arrays.iter().zip(places) {
+            if span.bytes() > 0 {
+                let array = self.memory(*span, way)?;
+                copies::read(way.by(), slot, *at, &array).map_err(said)?;
             }
         }
-        drop(runs);
-        // An engine may discard what was restored, too.
-        let _gone = engine.discard(version);
         Ok(())
     }
 }

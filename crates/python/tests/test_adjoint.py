@@ -253,6 +253,20 @@ def test_a_second_adjoint_of_the_same_data(engine: tierflow.Engine) -> None:
     assert seen == 2 * list(reversed(range(STEPS)))
 
 
+def test_an_engine_that_discards_what_was_restored_is_refused_before_the_first_step() -> None:
+    from tierflow import adjoint
+
+    with tierflow.Engine(device="host", host_cache="4MiB", after_restore="discard") as engine:
+        assert engine.after_restore == "discard"
+        model = Model(np.ones(10))
+        calls = {"forward": model.forward, "reverse": model.reverse}
+        with pytest.raises(tierflow.ArgumentError, match='after_restore="keep"'):
+            adjoint.run(engine, quiet(MAKE["revolve"]), state=[model.u], **calls)
+        assert (model.u == 1).all()
+        with pytest.raises(tierflow.ArgumentError, match='after_restore="keep"'):
+            adjoint.Storage(engine, quiet(MAKE["disk"]))
+
+
 def test_calls_that_do_not_fit(engine: tierflow.Engine) -> None:
     from tierflow import adjoint
 

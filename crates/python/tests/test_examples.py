@@ -37,6 +37,11 @@ def test_heat_adjoint(tmp_path: pathlib.Path) -> None:
     assert "file" in told
 
 
+def test_adjoints() -> None:
+    pytest.importorskip("checkpoint_schedules")
+    assert started("adjoints.py").count("Taylor") == 3
+
+
 def test_train_offload() -> None:
     pytest.importorskip("torch")
     told = started("train_offload.py", "--steps", "4", "--layers", "2")

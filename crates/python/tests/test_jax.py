@@ -161,6 +161,116 @@ def test_errors_are_those_of_the_program(python: Callable[[str], str], what: str
     assert what in told or (what == "gone" and "cleared" in told)
 
 
+def test_a_load_that_fails_loses_nothing(python: Callable[[str], str], tmp_path: object) -> None:
+    """Damaged files fail loads; then the bytes are mended. In a process of its own: JAX remembers errors to its end."""
+    told = python(
+        f"""
+        import os, pathlib, sys
+        os.environ["JAX_PLATFORMS"] = "cpu"
+        import jax, jax.numpy as jnp, tierflow
+
+        def total(start):
+            end, ys = tierflow.jax.scan(tape, lambda state, x: (jnp.sin(state) * 1.5, state.sum()), start, length=8)
+            return end.sum() + ys.sum()
+
+        def fails(pull):
+            try:
+                jax.block_until_ready(pull(jnp.float32(1)))
+            except Exception as error:
+                return str(error).replace(chr(10), " ")
+            return "no error"
+
+        def forward():
+            value, pull = jax.vjp(total, jnp.ones(4000))
+            value.block_until_ready()
+            engine.wait()
+            return pull
+
+        def damage(piece):
+            damaged = bytearray(piece)
+            for at in range(5000, len(damaged), 5000):
+                damaged[at] ^= 255
+            return damaged
+
+        place = pathlib.Path({str(tmp_path)!r})
+        # Memory for four states: the older four are in the file alone.
+        engine = tierflow.Engine(device="host", host_cache="64KiB", external=str(place))
+        tape = tierflow.Tape(engine)
+        pull = forward()
+        (file,) = place.glob("rank-0/*.open")
+        piece = file.read_bytes()
+        file.write_bytes(damage(piece))
+        print("first:", fails(pull))
+        print("left:", len(tape), len(engine.versions()))
+        # Others were loaded before: a gradient from here on would be of the wrong states.
+        print("again:", fails(pull))
+        tape.clear()
+        print("cleared:", len(tape), engine.versions())
+        # A forward pass drops what the failed one left, too.
+        file.write_bytes(piece)
+        pull = forward()
+        piece = file.read_bytes()
+        file.write_bytes(damage(piece))
+        print("second:", fails(pull))
+        file.write_bytes(piece)
+        pull = forward()
+        print("begun anew:", len(tape), len(engine.versions()))
+        (slope,) = pull(jnp.float32(1))
+        def plain(start):
+            end, ys = jax.lax.scan(lambda state, x: (jnp.sin(state) * 1.5, state.sum()), start, length=8)
+            return end.sum() + ys.sum()
+        # Where the first load failed, the backward pass can be run again.
+        pull, _other = forward(), forward()
+        piece = file.read_bytes()
+        file.write_bytes(damage(piece))
+        print("third:", fails(pull))
+        file.write_bytes(piece)
+        print("mended:", fails(pull), len(tape))
+        tape.clear()
+        print("equal:", bool(jnp.allclose(slope, jax.grad(plain)(jnp.ones(4000)))), engine.versions())
+        # JAX raises what it remembers when it ends.
+        sys.stdout.flush()
+        os._exit(0)
+        """
+    )
+    lines = dict(line.split(": ", 1) for line in told.splitlines())
+    assert "damaged" in lines["first"]
+    held, there = lines["left"].split()
+    # The state whose load failed is on the tape, as those below it are.
+    assert held == there != "0"
+    assert "run the forward pass again" in lines["again"]
+    assert lines["cleared"] == "0 []"
+    assert "damaged" in lines["second"]
+    assert lines["begun anew"] == "8 8"
+    assert "damaged" in lines["third"]
+    assert lines["mended"] == "no error 8"
+    assert lines["equal"] == "True []"
+
+
+def test_a_save_that_fails_leaves_nothing(python: Callable[[str], str]) -> None:
+    told = python(
+        """
+        import os
+        os.environ["JAX_PLATFORMS"] = "cpu"
+        import jax, jax.numpy as jnp, tierflow
+
+        def total(start):
+            end, _ = tierflow.jax.scan(tape, lambda state, x: (state * 1.5, None), start, length=100)
+            return end.sum()
+
+        with tierflow.Engine(device="host", host_cache="64KiB") as engine:
+            tape = tierflow.Tape(engine)
+            try:
+                jax.block_until_ready(jax.jit(jax.grad(total))(jnp.ones(4000)))
+            except Exception as error:
+                print("room" in str(error))
+            print(len(tape), engine.versions(), flush=True)
+        os._exit(0)
+        """
+    )
+    assert told.splitlines() == ["True", "0 []"]
+
+
 def test_a_state_of_many_kinds(engine: tierflow.Engine) -> None:
     tape = tierflow.Tape(engine)
 

@@ -258,6 +258,12 @@ def test_a_schedule_of_the_tape_s_own_memory_is_refused(engine: tierflow.Engine)
             store.schedule(schedules.SingleMemoryStorageSchedule())
 
 
+def test_an_engine_that_discards_what_was_restored_is_refused() -> None:
+    with tierflow.Engine(device="host", host_cache="4MiB", after_restore="discard") as engine:
+        with pyadjoint.set_working_tape(), pytest.raises(tierflow.ArgumentError, match='after_restore="keep"'):
+            tierflow.pyadjoint.keep_in(engine, {Field: split})
+
+
 def test_without_a_store_nothing_changes(engine: tierflow.Engine, expected: list[Any]) -> None:
     """The type was diverted, and a tape with another type's store, or none, has its checkpoints in memory."""
     keep = lambda tape: tierflow.pyadjoint.keep_in(engine, {}, tape)  # noqa: E731

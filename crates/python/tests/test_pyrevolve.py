@@ -98,6 +98,12 @@ def test_the_hints_are_the_loads() -> None:
     assert len(loaded) >= STEPS - 4
 
 
+def test_an_engine_that_discards_what_was_restored_is_refused() -> None:
+    with tierflow.Engine(device="host", host_cache="4MiB", after_restore="discard") as engine:
+        with pytest.raises(tierflow.ArgumentError, match='after_restore="keep"'):
+            tierflow.pyrevolve.Storage(engine, 10, 3, np.float32)
+
+
 def test_several_levels(engine: tierflow.Engine) -> None:
     """A schedule of pyrevolve's own over two storages, of which one is the engine."""
     state, reverse = State(), Reverse()

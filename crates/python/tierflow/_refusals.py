@@ -1,8 +1,15 @@
-"""What to pass instead of an array that will not do: the words of an `ArrayError` or a `TypeError`."""
+"""What to pass instead of an array or an engine that will not do: the words of an `ArrayError` or a `TypeError`."""
 
-from typing import Any
+from __future__ import annotations
 
-__all__ = ["no_array", "not_contiguous", "read_only", "scattered"]
+from typing import TYPE_CHECKING, Any
+
+from ._errors import ArgumentError
+
+if TYPE_CHECKING:
+    from ._tierflow import Engine
+
+__all__ = ["check_keeps", "no_array", "not_contiguous", "read_only", "scattered"]
 
 # Tensors of PyTorch's whose bytes do not lie in one place, by the attribute that says so.
 _SCATTERED = {
@@ -66,3 +73,12 @@ def read_only(array: Any) -> str:
             "jnp.asarray(engine.restore(version))"
         )
     return "it is read-only: restore to a copy that may be written, as of a.copy() or bytearray(a)"
+
+
+def check_keeps(engine: Engine) -> None:
+    """Raises `ArgumentError` if an engine discards what was restored: a schedule comes back for some states more than once."""
+    if engine.after_restore != "keep":
+        raise ArgumentError(
+            "a schedule restores states more than once, and this engine discards what was restored: "
+            'open it with after_restore="keep", which is the default'
+        )

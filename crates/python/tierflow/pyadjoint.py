@@ -32,6 +32,7 @@ from pyadjoint import OverloadedType, get_working_tape
 from pyadjoint.tape import TapePackageData
 
 from ._errors import ArgumentError
+from ._refusals import check_keeps
 from .adjoint import Kept
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def keep_in(engine: Engine, types: Mapping[type, _Split], tape: _Tape | None = N
     Variables of other types stay in memory, as numbers (`AdjFloat`) well may. The engine keeps what was restored
     (`after_restore="keep"`, which is the default).
     """
+    check_keeps(engine)
     tape = get_working_tape() if tape is None else tape
     store = Store(engine, types, tape)
     for kind in types:

@@ -20,6 +20,8 @@ from pyrevolve.pyrevolve import SingleLevelRevolver
 from pyrevolve.schedulers import Action
 from pyrevolve.storage import Storage as _Storage
 
+from ._refusals import check_keeps
+
 if TYPE_CHECKING:
     from ._tierflow import Engine
 
@@ -46,6 +48,7 @@ class Storage(_Storage):  # type: ignore[misc]
         rd: float = 0,
         name: str = "Tierflow",
     ) -> None:
+        check_keeps(engine)
         super().__init__(size_ckp, n_ckp, dtype, None, wd=wd, rd=rd, name=name)
         self._engine = engine
         self._versions: dict[int, int] = {}

@@ -14,7 +14,7 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::panic::resume_unwind;
 use std::time::{Duration, Instant};
-use tierflow_engine::{Engine, Metrics, Region, RegionMut};
+use tierflow_engine::{AfterRestore, Engine, Metrics, Region, RegionMut};
 
 /// Restores of later gaps that are hinted, for each second that the next gap's reversal takes. A hint that comes and goes takes some
 /// 2 µs, so hinting takes a 50th of the time at most.
@@ -162,7 +162,7 @@ fn beside<A: Adjoint>(
 }
 
 /// Runs a schedule: forward to the end, and back. The engine has to keep the versions that were restored
-/// ([`AfterRestore::Keep`](tierflow_engine::AfterRestore::Keep), which is its default).
+/// ([`AfterRestore::Keep`], which is its default).
 ///
 /// States get numbers that nobody else uses ([`Engine::reserve`]). The restores of the states that the sweep stores are hinted in
 /// their order before it, those of a sweep of unknown length at its end. When the reversal of a gap between two of them begins, the
@@ -172,13 +172,17 @@ fn beside<A: Adjoint>(
 /// engine.
 ///
 /// # Errors
-/// The errors of the computation and of the engine.
+/// [`Error::DiscardsRestored`](tierflow_engine::Error::DiscardsRestored), before the first step, if the engine discards what was
+/// restored; the errors of the computation and of the engine.
 pub fn run<A: Adjoint>(
     engine: &Engine,
     machine: &Machine,
     schedule: &mut Schedule,
     computation: &mut A,
 ) -> Result<RunTimes, A::Error> {
+    if engine.after_restore() == AfterRestore::Discard {
+        return Err(tierflow_engine::Error::DiscardsRestored.into());
+    }
     let before = engine.metrics();
     let mut run = Run {
         engine,

@@ -6,10 +6,13 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "../examples/adjoints.rs"]
+mod example;
+
 use std::sync::Arc;
 use std::time::Duration;
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Engine, Region, RegionMut, Tier};
+use tierflow_engine::{AfterRestore, Engine, Region, RegionMut, Tier};
 use tierflow_schedule::adjoint::{Adjoint, StepTimes, measure, run};
 use tierflow_schedule::{Machine, Plan, Schedule};
 use tierflow_store::{Scratch, Storage, Throttled};
@@ -319,6 +322,31 @@ impl Adjoint for Failing {
     fn state_mut(&mut self) -> Vec<RegionMut<'_>> {
         self.0.state_mut()
     }
+}
+
+#[test]
+fn an_engine_that_discards_what_was_restored_is_refused_before_the_first_step() {
+    let engine = Engine::builder(&open(Choice::Host).unwrap())
+        .host_cache(64 * BYTES)
+        .after_restore(AfterRestore::Discard)
+        .build()
+        .unwrap();
+    assert_eq!(engine.after_restore(), AfterRestore::Discard);
+    let machine = measured(&engine, Duration::ZERO);
+    let mut heat = Heat::new(20, Duration::ZERO);
+    let first = heat.now.clone();
+    let mut schedule = Schedule::from(Plan::every(&machine, 20, 6));
+    let refused = run(&engine, &machine, &mut schedule, &mut heat).unwrap_err();
+    assert!(
+        matches!(refused, tierflow_engine::Error::DiscardsRestored),
+        "{refused}"
+    );
+    assert_eq!(heat.now, first);
+}
+
+#[test]
+fn the_gradients_of_a_wave_of_heat_and_of_lorenz_are_right() {
+    example::main().unwrap();
 }
 
 #[test]

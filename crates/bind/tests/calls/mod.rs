@@ -46,10 +46,10 @@ calls! {
     "measures the machine of a reversed computation": "Machine::measured", "Machine Machine.measured", "tf_machine_measure",
         "tf_machine_measure", "— by `iso_c_binding`", "tf_machine_measure";
     "says what no schedule beats": "Machine::bound", "Machine.bound Schedule.bound", "tf_machine_bound tf_schedule_times",
-        "tf_machine_bound tf_schedule_times", "— by `iso_c_binding`", "tf_machine_bound";
+        "tf_machine_bound Schedule::bound Schedule::expected", "— by `iso_c_binding`", "tf_machine_bound";
     "chooses what is stored and what is computed again": "Schedule::new Schedule::next_action Schedule::end",
         "Schedule Schedule.end Schedule.expected Schedule.stored", "tf_schedule_new tf_schedule_next tf_schedule_free",
-        "tf_schedule_new tf_schedule_next tf_schedule_free", "— by `iso_c_binding`", "tf_schedule_new";
+        "Schedule::actions run_adjoint", "— by `iso_c_binding`", "tf_schedule_new";
     "makes a group of a communicator": "Group::collective", "— the keyword `group`", "tf_mpi_group", "tf_mpi_group", "tf_open_comm",
         "VELOC_Init";
     "opens an engine": "EngineBuilder::build", "Engine", "tf_open", "— the constructor of `Engine`", "tf_open tf_open_comm",
@@ -60,6 +60,8 @@ calls! {
     "ends the engine at once": "— `drop`, or `close` with a `closing_patience` of 0", "— `with` that an exception leaves", "tf_end",
         "Engine::end", "tf_end", "— the end of the process";
     "says where the engine is": "— the builder was told", "Engine.device Engine.group Engine.directory", "— the options were told",
+        "— the options were told", "— the options were told", "— the configuration says it";
+    "says what becomes of restored versions": "Engine::after_restore", "Engine.after_restore", "— the options were told",
         "— the options were told", "— the options were told", "— the configuration says it";
     "waits less, or behind a stream": "Engine::call Call::within Call::unless Call::on", "— the keywords `timeout` and `stream`; Ctrl-C",
         "— `tf_call`; the argument `seconds`", "— `tf_call`; the argument `seconds`", "— `tf_call`; the argument `seconds`",

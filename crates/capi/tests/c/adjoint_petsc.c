@@ -3,15 +3,21 @@
  * gradient in base 16, so that each bit of it can be compared.
  *
  * -cells N, -passes P: forward and backward passes; -adjoints A: backward passes after each forward pass; -without: the library that
- * -dll_append names makes the type known, and not this program.
+ * -dll_append names makes the type known, and not this program; -event T: an event at this time, before which steps are rolled back;
+ * -again S: step S is rolled back by the application, and taken in halves; -kill S: the process kills itself at step S; -between C: a
+ * command between the forward and the backward pass.
  */
 #include "tierflow_petsc.h"
 
 #include <petscdmda.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/resource.h>
 
 typedef struct {
     DM        grid;
-    PetscReal diffusion;
+    PetscReal diffusion, event;
+    PetscInt  again, kill;
 } Problem;
 
 /* u' = d u_xx + u - u^3 */
@@ -74,6 +80,33 @@ static PetscErrorCode Jacobian(TS ts, PetscReal time, Vec state, Mat matrix, Mat
     PetscFunctionReturn(0);
 }
 
+static PetscErrorCode Until(TS ts, PetscReal time, Vec state, PetscScalar values[], void *context)
+{
+    PetscFunctionBegin;
+    (void)ts;
+    (void)state;
+    values[0] = time - ((Problem *)context)->event;
+    PetscFunctionReturn(0);
+}
+
+static PetscErrorCode AfterStep(TS ts)
+{
+    Problem  *problem;
+    PetscReal length;
+    PetscInt  step;
+
+    PetscFunctionBegin;
+    PetscCall(TSGetApplicationContext(ts, &problem));
+    PetscCall(TSGetStepNumber(ts, &step));
+    if (step == problem->kill) raise(SIGKILL);
+    if (step != problem->again) PetscFunctionReturn(0);
+    problem->again = -1;
+    PetscCall(TSGetTimeStep(ts, &length));
+    PetscCall(TSRollBack(ts));
+    PetscCall(TSSetTimeStep(ts, length / 2));
+    PetscFunctionReturn(0);
+}
+
 static PetscErrorCode Print(Vec gradient)
 {
     Vec                whole;
@@ -102,12 +135,14 @@ static PetscErrorCode Print(Vec gradient)
 
 int main(int argc, char **argv)
 {
-    Problem        problem = {NULL, 0.2};
+    Problem        problem = {NULL, 0.2, 0, -1, -1};
     TS             ts;
     Vec            state, gradient;
     Mat            matrix;
     PetscInt       cells = 500, passes = 1, adjoints = 1, first, last;
-    PetscBool      is_without = PETSC_FALSE;
+    PetscBool      is_without = PETSC_FALSE, has_event, has_between;
+    char           between[PETSC_MAX_PATH_LEN];
+    struct rusage  used;
     PetscLogDouble begun, forward = 0, backward = 0, ended;
 
     PetscCall(PetscInitialize(&argc, &argv, NULL, NULL));
@@ -116,6 +151,10 @@ int main(int argc, char **argv)
     PetscCall(PetscOptionsGetInt(NULL, NULL, "-cells", &cells, NULL));
     PetscCall(PetscOptionsGetInt(NULL, NULL, "-passes", &passes, NULL));
     PetscCall(PetscOptionsGetInt(NULL, NULL, "-adjoints", &adjoints, NULL));
+    PetscCall(PetscOptionsGetInt(NULL, NULL, "-again", &problem.again, NULL));
+    PetscCall(PetscOptionsGetInt(NULL, NULL, "-kill", &problem.kill, NULL));
+    PetscCall(PetscOptionsGetReal(NULL, NULL, "-event", &problem.event, &has_event));
+    PetscCall(PetscOptionsGetString(NULL, NULL, "-between", between, sizeof between, &has_between));
     PetscCall(DMDACreate1d(PETSC_COMM_WORLD, DM_BOUNDARY_NONE, cells, 1, 1, NULL, &problem.grid));
     PetscCall(DMSetUp(problem.grid));
     PetscCall(DMCreateGlobalVector(problem.grid, &state));
@@ -129,6 +168,13 @@ int main(int argc, char **argv)
     PetscCall(TSSetTimeStep(ts, 0.05));
     PetscCall(TSSetMaxTime(ts, 4));
     PetscCall(TSSetExactFinalTime(ts, TS_EXACTFINALTIME_MATCHSTEP));
+    PetscCall(TSSetApplicationContext(ts, &problem));
+    PetscCall(TSSetPostStep(ts, AfterStep));
+    if (has_event) {
+        PetscInt  rising = 1;
+        PetscBool ends = PETSC_FALSE;
+        PetscCall(TSSetEventHandler(ts, 1, &rising, &ends, Until, NULL, &problem));
+    }
     PetscCall(TSSetSaveTrajectory(ts));
     PetscCall(TSSetCostGradients(ts, 1, &gradient, NULL));
     PetscCall(TSSetFromOptions(ts));
@@ -150,6 +196,7 @@ int main(int argc, char **argv)
         PetscCall(PetscTime(&ended));
         forward += ended - begun;
         PetscCall(TSGetStepNumber(ts, &steps));
+        PetscCheck(!has_between || !system(between), PETSC_COMM_SELF, PETSC_ERR_SYS, "%s failed", between);
         for (PetscInt adjoint = 0; adjoint < adjoints; adjoint++) {
             PetscCall(VecSet(gradient, 1));
             PetscCall(TSSetStepNumber(ts, steps));
@@ -160,7 +207,10 @@ int main(int argc, char **argv)
             PetscCall(Print(gradient));
         }
     }
-    PetscCall(PetscPrintf(PETSC_COMM_WORLD, "seconds %g %g\n", forward, backward));
+    getrusage(RUSAGE_SELF, &used);
+    PetscCall(PetscPrintf(PETSC_COMM_WORLD, "seconds %g %g %g\n", forward, backward,
+                          (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+                              1e-6 * (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec)));
     PetscCall(TSDestroy(&ts));
     PetscCall(VecDestroy(&state));
     PetscCall(VecDestroy(&gradient));

@@ -139,6 +139,7 @@ impl EngineBuilder {
         lasting::adopt(&shared, &opened, self.node_local_limit, ALIGNMENT)?;
         engine.policy_panic = policy_panic;
         engine.damage = opened.damage;
+        engine.after_restore = self.after_restore;
         engine.taken = opened.taken;
         engine.nodes = opened.nodes;
         Ok(engine)
