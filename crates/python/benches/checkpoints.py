@@ -111,6 +111,9 @@ def report(
         f"{name:<36} {plain:>8.1f} {len(times):>6} {len(blocked):>6} {statistics.median(blocked):>9.1f} {wall:>+8.1f} {max(times) / plain:>7.2f}",
         flush=True,
     )
+    slowest = sorted(range(len(times)), key=times.__getitem__)[-5:]
+    told = (f"{step}: {times[step]:.0f} ms{' (a save)' if step % every == 0 else ''}" for step in sorted(slowest))
+    print(f"    slowest steps {', '.join(told)}", flush=True)
 
 
 def copied(training: Training, tensors: list[torch.Tensor]) -> None:

@@ -13,6 +13,7 @@ use crate::container::{BLOCK_BYTES, Kind, ManifestRow};
 use crate::file::BLOCK;
 use crate::{Error, Ready, Result};
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -169,14 +170,19 @@ impl Repository {
     /// Returns the state with which this process writes as this rank.
     pub(super) fn writer(&self) -> Result<&Owned> {
         self.owned.get(&self.options.rank).ok_or_else(|| {
-            let place = match &self.top {
-                Top::Directory(directory) => directory.path().display().to_string(),
-                Top::Blobs(_) => "the repository".to_owned(),
-            };
             Error::Argument(format!(
-                "{place} was opened for reading alone: open it as a rank, once it can be written"
+                "{} was opened for reading alone: open it as a rank, once it can be written",
+                self.place().display()
             ))
         })
+    }
+
+    /// Returns the path of the directory, or words for a storage without one.
+    fn place(&self) -> PathBuf {
+        match &self.top {
+            Top::Directory(directory) => directory.path().to_path_buf(),
+            Top::Blobs(_) => PathBuf::from("the repository"),
+        }
     }
 
     /// Pieces that are kept are not `left`, nor being saved any more.
@@ -209,9 +215,9 @@ impl Repository {
             let label = self.label(owned, Kind::Piece)?;
             let mut layout = self.layout(snapshot, label)?;
             if layout.head.payload_length >= self.options.packed_below {
-                let Some(directory) = self.directory(rank) else {
-                    continue;
-                };
+                let directory = self.directory(rank).ok_or_else(|| Error::Vanished {
+                    directory: self.place(),
+                })?;
                 self.write_alone(owned, &directory, &mut layout, ready)?;
                 left.remove(&snapshot.version);
                 continue;

@@ -7,6 +7,7 @@ use super::record::{Name, Record};
 use super::seen::FileEntry;
 use crate::container::IndexRow;
 use crate::file::{BLOCK, File};
+use crate::panics::guarded;
 use crate::{Error, Result, Storage};
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -133,7 +134,8 @@ impl Packer {
         queue.waiting.push(batch);
         let group = Arc::clone(&queue.group);
         let is_taken = |queue: &Queue| !Arc::ptr_eq(&queue.group, &group);
-        // The first of a group writes it, or else the last of those that it waits for: who has just come need not be woken.
+        // The first caller of a group waits for the others and writes. The caller that makes the group as large as expected writes
+        // in its place: that caller runs already, and the first one would have to be woken.
         let is_first = queue.waiting.len() == 1;
         if is_first {
             queue = self.wait(queue, |queue| is_taken(queue) || !queue.is_led);
@@ -154,7 +156,8 @@ impl Packer {
         drop(queue);
 
         let begun = Instant::now();
-        let written = self.write(&mut writing, &mut batches);
+        // A panic ends the group, too: its callers and the next leader wait for an outcome.
+        let written = guarded("writing records", || self.write(&mut writing, &mut batches));
         if written.is_err() {
             // Bytes behind the end are unknown; bytes before it stay.
             if let Some(open) = writing.open.take() {
@@ -178,7 +181,7 @@ impl Packer {
             .iter_mut()
             .flat_map(|batch| std::mem::take(&mut batch.records));
         let records = records.map(|(_, _, record)| record);
-        let outcome = written.and_then(|()| keep(records.collect()));
+        let outcome = written.and_then(|()| guarded("noting records", || keep(records.collect())));
         group.outcome.get_or_init(|| outcome).clone()
     }
 
@@ -394,4 +397,37 @@ fn write_all<'a>(
         at += whole as u64;
     }
     Ok(at)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+mod tests {
+    use super::*;
+    use crate::injected::Injected;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn a_panic_of_the_leader_ends_its_group() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = Directory::open(place.path(), false, Injected::default()).unwrap();
+        let packer = Packer::new(directory, 0);
+        let (ended, end) = channel();
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                let (packer, ended) = (&packer, ended.clone());
+                scope.spawn(move || {
+                    let saved = packer.save(Batch::default(), |_| panic!("planted"));
+                    ended.send(saved).unwrap();
+                });
+            }
+            for _ in 0..2 {
+                let saved = end.recv_timeout(Duration::from_secs(20));
+                assert!(
+                    matches!(saved, Ok(Err(Error::Panicked { .. }))),
+                    "{saved:?}"
+                );
+            }
+        });
+        packer.save(Batch::default(), |_| Ok(())).unwrap();
+    }
 }
