@@ -10,7 +10,8 @@ use std::ops::Range;
 use std::time::Instant;
 
 impl Call<'_> {
-    /// Writes a checkpoint to storage, and reports it. `None` at the deadline: it is reported as not taken in once it is over.
+    /// Writes a checkpoint to storage, and reports the end to the plan. Returns `None` at the deadline: the write then goes on in
+    /// its thread, which reports at its end that the version was not taken in.
     pub(super) fn write_until(
         self,
         deadline: Instant,

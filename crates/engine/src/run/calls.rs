@@ -27,7 +27,8 @@ impl Shared {
         let _one_list = self.hinting.lock();
         for piece in versions.chunks(HINTS) {
             let versions = piece.to_vec();
-            // Reply under this thread's own lock: a list that was put down would be heard as a whole under another caller's.
+            // Each piece is handed to the plan under a lock of its own. Queued events are handed over all at once under one lock,
+            // so a long list would keep another caller waiting.
             let mut core = self.lock();
             self.handle(&mut core, Event::Hint { versions });
         }

@@ -65,7 +65,7 @@ trait Lender: Send + 'static {
     /// Takes back all beyond the first `kept` bytes, which are not in use. Returns the bytes that may be used from now on.
     ///
     /// # Errors
-    /// The memory is to be offered again.
+    /// The memory could not be given back, so the caller makes it usable again.
     fn take_back(&mut self, shared: &Shared, kept: u64) -> Result<u64>;
 }
 
