@@ -115,42 +115,53 @@ fn mb(bytes: u64) -> f64 {
     bytes as f64 / 1e6
 }
 
-/// Builds the packages and targets that `only` names, and lists the executables. Without a package among the names,
-/// cargo builds the named targets alone.
+/// Builds the packages and targets that `only` names, and lists the executables. Of a named package cargo builds all targets, of
+/// the others the named targets alone.
 fn build(workspace: &Metadata, only: &[String]) -> Result<Vec<(String, Item)>> {
-    let mut command = cargo();
-    command.args(["build", "--profile=dist", MESSAGES]);
-    let mut whole_packages = only.is_empty();
-    for package in workspace
-        .members()
-        .filter(|package| package.name != "xtask")
-    {
-        let is_named = is_wanted(only, &package.name);
-        let mut targets = package
-            .targets
-            .iter()
-            .filter(|target| is_wanted(only, &target.name))
-            .peekable();
-        if is_named || targets.peek().is_some() {
-            command.args(["--package", &package.name]);
+    let members = || {
+        workspace
+            .members()
+            .filter(|package| package.name != "xtask")
+    };
+    let start = || {
+        let mut command = cargo();
+        command.args(["build", "--profile=dist", MESSAGES]);
+        command
+    };
+    let (mut whole, mut parts) = (start(), start());
+    whole.arg("--all-targets");
+    let (mut any_whole, mut any_part) = (false, false);
+    for package in members() {
+        if is_wanted(only, &package.name) {
+            whole.args(["--package", &package.name]);
+            any_whole = true;
+            continue;
         }
-        whole_packages |= is_named;
-        for target in targets {
+        let targets = package.targets.iter();
+        for target in targets.filter(|target| is_wanted(only, &target.name)) {
             let kinds = ["test", "bench", "example", "bin"];
             if let Some(kind) = kinds.into_iter().find(|kind| target.is(kind)) {
-                command.args([format!("--{kind}"), target.name.clone()]);
+                parts.args(["--package", &package.name]);
+                parts.args([format!("--{kind}"), target.name.clone()]);
+                any_part = true;
             }
         }
     }
-    if command.get_args().all(|arg| arg != "--package") {
+    let commands = [(any_whole, whole), (any_part, parts)];
+    let commands: Vec<Command> = commands
+        .into_iter()
+        .filter_map(|(is_any, command)| is_any.then_some(command))
+        .collect();
+    if commands.is_empty() {
         bail!("no package or target is called any of {only:?}");
-    }
-    if whole_packages {
-        command.arg("--all-targets");
     }
     let packages = workspace.by_id();
     let mut items = Vec::new();
-    for built in executables(&mut command)? {
+    let mut built = Vec::new();
+    for mut command in commands {
+        built.extend(executables(&mut command)?);
+    }
+    for built in built {
         let Some(package) = packages.get(built.package_id.as_str()) else {
             continue;
         };

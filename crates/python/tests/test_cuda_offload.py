@@ -123,6 +123,32 @@ def test_a_state_is_saved_aside_and_loaded(tiers: dict[str, Any]) -> None:
         writer.close()
 
 
+@pytest.mark.parametrize(
+    "tiers", [{"host_cache": "2GiB"}, {"device_cache": "600MiB", "host_cache": "2GiB"}], ids=["host", "device"]
+)
+def test_memory_of_a_saved_tensor_is_not_used_again_before_its_copy(tiers: dict[str, Any]) -> None:
+    """The program drops the tensor at once, and the allocator would give its memory to the next one. Tensors of one address have the
+    same names in each save."""
+    from torch.distributed import checkpoint as dcp
+
+    count = 64 * MIB
+    with tierflow.Engine(device="cuda", after_restore="discard", **tiers) as engine:
+        writer = tierflow.torch.StorageWriter(engine)
+        for value in (1.0, 2.0, 3.0):
+            saved = {"temporary": torch.full((2, count), value, device="cuda")[:, 1:]}
+            response = dcp.async_save(saved, storage_writer=writer)
+            del saved
+            others = [torch.full((2, count), -1.0, device="cuda") for _ in range(2)]
+            response.upload_completion.result()
+            del others
+            loaded = {"temporary": torch.zeros((2, count - 1), device="cuda")}
+            dcp.load(loaded, storage_reader=tierflow.torch.StorageReader(engine))
+            assert bool((loaded["temporary"] == value).all())
+            assert writer.version is not None
+            engine.discard(writer.version)
+        writer.close()
+
+
 def test_slots_in_host_memory_are_ordered_after_kernels() -> None:
     """A commit behind the stream that still copies to the slot, and an end behind the one that still reads it."""
     size = 64 * MIB

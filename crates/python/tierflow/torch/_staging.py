@@ -27,6 +27,9 @@ __all__ = ["Staged", "Staging", "bytes_of"]
 
 _ALIGNMENT = 64
 
+# What tells a tensor's bytes from those of others: device, address, type of elements, size and strides.
+Key = tuple[torch.device, int, torch.dtype, torch.Size, tuple[int, ...]]
+
 # The kind of device in DLPack whose memory kernels of a stream write to.
 _CUDA = 2
 
@@ -39,6 +42,22 @@ def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
 
 
+class Names:
+    """Tensors without memory that stand for those at places in a slot. A later checkpoint of the same tensors uses them again: to make
+    them takes longer than all else for which a checkpoint keeps the program waiting."""
+
+    def __init__(self, tensors: dict[Key, tuple[torch.Tensor, int]]) -> None:
+        self.keys = list(tensors)
+        self.by_key: dict[Key, torch.Tensor] = {}
+        # By the address of its storage, each name's place. The storage is held, so that no other one gets its address.
+        self.places: dict[int, tuple[torch.UntypedStorage, int]] = {}
+        for key, (tensor, at) in tensors.items():
+            name = torch.empty(tensor.size(), dtype=tensor.dtype, device="meta")
+            storage = name.untyped_storage()
+            self.by_key[key] = name
+            self.places[storage._cdata] = (storage, at)
+
+
 class Staged:
     """A slot of the engine, with tensors in it, and room for what is known later."""
 
@@ -47,7 +66,9 @@ class Staged:
         self.size = size
         self._end = tensors
         self._limit = size - footer
-        self._places: dict[int, tuple[Any, int]] = {}
+        self.names = Names({})
+        # The memory from which the stream copies: nothing else may get it before the copies have ended.
+        self.sources: list[torch.Tensor] = []
         self._slot = engine.produce(version, size, "uint8")
         self._on_gpu = self._slot.__dlpack_device__()[0] == _CUDA
         # Where the copies run; the slot is a version behind them.
@@ -90,8 +111,7 @@ class Staged:
                 sources = [tensor for _, tensor in of_one]
                 places = [numbers.as_strided(one.size(), one.stride(), at // dtype.itemsize) for at, one in of_one]
                 torch._foreach_copy_(places, sources)
-                for source in sources:
-                    source.record_stream(stream)
+                self.sources += sources
 
     def keep(self, at: int, tensor: torch.Tensor) -> None:
         """Copies a tensor to its place."""
@@ -100,18 +120,11 @@ class Staged:
             self.put(at, bytes.cpu() if self.stream is None else bytes)
         elif bytes.nbytes:
             self._slot.write(bytes, at, stream=self.stream)
-            bytes.record_stream(self.stream)
-
-    def name(self, at: int, tensor: torch.Tensor) -> torch.Tensor:
-        """A tensor without memory that stands for the one at a place."""
-        name = torch.empty(tensor.size(), dtype=tensor.dtype, device="meta")
-        storage = name.untyped_storage()
-        self._places[storage._cdata] = (storage, at)
-        return name
+            self.sources.append(bytes)
 
     def place(self, name: torch.Tensor) -> int | None:
         """Where what stands for a tensor, or for a run of it, is to be found."""
-        storage, at = self._places.get(name.untyped_storage()._cdata, (None, 0))
+        storage, at = self.names.places.get(name.untyped_storage()._cdata, (None, 0))
         if storage is None or not name.is_contiguous():
             if name.is_meta:
                 raise ArgumentError(
@@ -134,6 +147,7 @@ class Staging:
         self._thread: ThreadPoolExecutor | None = None
         self._hook: RemovableHandle | None = None
         self._copied: torch.cuda.Event | None = None
+        self._names = Names({})
         self._updated = threading.Event()
         self._updated.set()
         self.current: Staged | None = None
@@ -143,7 +157,7 @@ class Staging:
         # An earlier one that came to nothing gives its room back.
         self.current = None
         leaves, structure = pytree.tree_flatten(state)
-        tensors: dict[tuple[Any, ...], tuple[torch.Tensor, int]] = {}
+        tensors: dict[Key, tuple[torch.Tensor, int]] = {}
         end, others = 0, 0
         for leaf in leaves:
             for tensor in _plain(leaf):
@@ -158,10 +172,18 @@ class Staging:
         if spare is None:
             spare = (1 << 20) + others + 2048 * ranks * len(leaves)
         staged = Staged(self._engine, version, end, end + spare, self._footer)
-        staged.keep_all((at, tensor.detach()) for tensor, at in tensors.values())
-        copied = None if staged.stream is None else staged.stream.record_event()
-        names = {key: staged.name(at, tensor) for key, (tensor, at) in tensors.items()}
-        stand_ins = [_named(leaf, names) for leaf in leaves]
+        try:
+            staged.keep_all((at, tensor.detach()) for tensor, at in tensors.values())
+            copied = None if staged.stream is None else staged.stream.record_event()
+            # The GPU copies meanwhile.
+            if self._names.keys != list(tensors):
+                self._names = Names(tensors)
+            stand_ins = [_named(leaf, self._names.by_key) for leaf in leaves]
+        except BaseException:
+            if staged.stream is not None:
+                staged.stream.synchronize()
+            raise
+        staged.names = self._names
         self.current = staged
         result = pytree.tree_unflatten(stand_ins, structure)
         if copied is None:
@@ -169,7 +191,8 @@ class Staging:
         self._before_an_update(copied)
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="tierflow-staging")
-        return self._thread.submit(_when, copied, result)
+        sources, staged.sources = staged.sources, []
+        return self._thread.submit(_when, copied, sources, result)
 
     def _before_an_update(self, copied: torch.cuda.Event) -> None:
         """The work of the next step of an optimizer comes after the copies."""
@@ -209,8 +232,10 @@ class Staging:
             self._thread = None
 
 
-def _when(copied: torch.cuda.Event, state: dict[str, Any]) -> dict[str, Any]:
+def _when(copied: torch.cuda.Event, sources: list[torch.Tensor], state: dict[str, Any]) -> dict[str, Any]:
     copied.synchronize()
+    # Their memory may be used for something else now.
+    sources.clear()
     return state
 
 
@@ -224,16 +249,13 @@ def _plain(leaf: Any) -> Iterator[torch.Tensor]:
         yield leaf
 
 
-def _key(tensor: torch.Tensor) -> tuple[Any, ...]:
+def _key(tensor: torch.Tensor) -> Key:
     """The same for tensors that have the same bytes, such as weights that are tied."""
-    return (
-        (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.size(), tensor.stride())
-        if tensor.nbytes
-        else (id(tensor),)
-    )
+    first = tensor.data_ptr() if tensor.nbytes else id(tensor)
+    return (tensor.device, first, tensor.dtype, tensor.size(), tensor.stride())
 
 
-def _named(leaf: Any, names: dict[tuple[Any, ...], torch.Tensor]) -> Any:
+def _named(leaf: Any, names: dict[Key, torch.Tensor]) -> Any:
     if is_traceable_wrapper_subclass(leaf):
         return transform_subclass(leaf, lambda _, inner: _named(inner, names))
     if isinstance(leaf, torch.Tensor):
