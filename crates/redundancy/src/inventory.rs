@@ -112,11 +112,7 @@ impl Inventory {
         for one in &self.protected {
             one.encode(&mut to);
         }
-        to.word(self.truncations.len() as u64);
-        for one in &self.truncations {
-            to.word(one.start);
-            to.word(one.from);
-        }
+        to.words(&Truncation::encode(&self.truncations));
         to.0
     }
 
@@ -127,11 +123,7 @@ impl Inventory {
         for _ in 0..from.word()? {
             protected.push(ProtectedBySet::decode(&mut from)?);
         }
-        let mut truncations = Vec::new();
-        for _ in 0..from.word()? {
-            let (start, from) = (from.word()?, from.word()?);
-            truncations.push(Truncation { start, from });
-        }
+        let truncations = Truncation::decode(&from.words()?)?;
         from.is_over().then_some(Self {
             node,
             elsewhere,
@@ -172,9 +164,24 @@ pub(crate) fn leave_out_given_up(all: &mut [Inventory], rank: u32) -> BTreeSet<u
     own
 }
 
+/// The versions that some rank discarded and not every rank has any more: no rank needs its piece of these.
+pub(crate) fn discarded_in_part(all: &[Inventory]) -> BTreeSet<u64> {
+    let truncations = all.iter().flat_map(|one| &one.truncations);
+    let truncations: BTreeSet<&Truncation> = truncations.collect();
+    let is_discarded = |version: &u64| truncations.iter().any(|one| one.has_discarded(*version));
+    let has = |rank: &Inventory, version: u64| {
+        rank.own.contains(&version) || rank.elsewhere.contains(&version)
+    };
+    let versions: BTreeSet<u64> = all.iter().flat_map(|one| one.own.iter().copied()).collect();
+    let discarded = versions.into_iter().filter(is_discarded);
+    let in_part = discarded.filter(|version| !all.iter().all(|rank| has(rank, *version)));
+    in_part.collect()
+}
+
 /// The versions to be rebuilt, each with a set that protected it, in the order in which all members do it.
 ///
-/// Not those that some member of the set protected anew in a later start, those that all its members have elsewhere, and those of sets
+/// A manifest of one member asks for that, unless it was [left out](leave_out_given_up). Not the versions that some member of the set
+/// protected anew in a later start, those that all its members have elsewhere, and those of sets
 /// with ranks that this group does not have.
 pub(crate) fn to_rebuild(all: &[Inventory]) -> Vec<(u64, Set)> {
     let mut sets: BTreeMap<_, (Set, BTreeSet<u64>)> = BTreeMap::new();
@@ -292,7 +299,7 @@ mod tests {
             &[by_set(1, &[0, 2], &[4, 5]), by_set(2, &[0, 1], &[6])],
             &[9],
         );
-        one.truncations = vec![Truncation { start: 2, from: 5 }];
+        one.truncations = vec![Truncation::behind(2, 5)];
         let bytes = one.encode();
         assert_eq!(Inventory::decode(&bytes), Some(one));
         for end in 0..bytes.len() {
@@ -325,11 +332,11 @@ mod tests {
             ),
             inventory(&[by_set(1, &[0, 1], &[4, 5, 6])], &[]),
         ];
-        all[1].truncations = vec![Truncation { start: 2, from: 5 }];
+        all[1].truncations = vec![Truncation::behind(2, 5)];
         assert_eq!(next_start(&all), 3);
         assert_eq!(leave_out_given_up(&mut all, 0), BTreeSet::from([5]));
         assert_eq!(wanted(&all), [(4, vec![0, 1]), (6, vec![0, 1])]);
-        all[0].truncations = vec![Truncation { start: 9, from: 0 }];
+        all[0].truncations = vec![Truncation::behind(9, 0)];
         assert_eq!(next_start(&all), 10);
     }
 }
