@@ -122,12 +122,12 @@ impl Protected {
         };
         let mut lost = set_losses(&all, &members, &store);
         store.put_nodes(members.iter().map(|member| member.node.as_str()))?;
-        for (version, set) in to_rebuild(&all) {
-            if set.place_of(member.rank).is_some() {
-                match worker.rebuild(version, set)? {
-                    Err(error) => lost.push((version, error)),
+        for one in to_rebuild(&all) {
+            if one.set.place_of(member.rank).is_some() {
+                match worker.rebuild(&one)? {
+                    Err(error) => lost.push((one.version, error)),
                     // The manifest is now that of a start that counts.
-                    Ok(_) => drop(given_up.remove(&version)),
+                    Ok(_) => drop(given_up.remove(&one.version)),
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! Truncations: protection that does not count any more. A run that goes on from an older version gives up what redundancy protects of
 //! newer ones, and a rank that discards versions what it protects of these: each by a file in the rank's parity store, named by the start
-//! and the versions. What one rank has noted counts for none.
+//! and the versions. A note of one rank counts for all.
 
 use crate::{Error, Result};
 use std::collections::BTreeSet;
@@ -129,9 +129,13 @@ fn rows(start: u64, old: &[Truncation], versions: &BTreeSet<u64>) -> BTreeSet<Tr
 pub(crate) struct Truncations {
     /// The truncations that count, some of which are on the disk.
     known: BTreeSet<Truncation>,
+    /// True if some lay in the rank's directory when it was opened: its node was not lost since.
+    were_noted: bool,
+    /// The truncations that lie in another directory of the rank, until this run begins to write a version of its own.
+    unmoved: BTreeSet<Truncation>,
     /// The truncation of this run, until it begins to write a version of its own.
     unwritten: Option<Truncation>,
-    /// Those whose versions may still be there.
+    /// The truncations whose versions may still be there.
     untidy: Vec<Truncation>,
 }
 
@@ -139,8 +143,10 @@ impl Truncations {
     /// Reads the truncations that are on the disk from their names.
     pub(crate) fn of(names: &[String]) -> Self {
         let known = names.iter().filter_map(|name| Truncation::parse(name));
+        let known: BTreeSet<Truncation> = known.collect();
         Self {
-            known: known.collect(),
+            were_noted: !known.is_empty(),
+            known,
             ..Self::default()
         }
     }
@@ -149,7 +155,22 @@ impl Truncations {
         &self.known
     }
 
-    /// Takes those that another directory has, which count as well.
+    pub(crate) fn were_noted(&self) -> bool {
+        self.were_noted
+    }
+
+    /// Takes those of another directory of the rank, which is removed once a version of this run is protected: the next save notes them
+    /// here.
+    pub(crate) fn take_over(&mut self, own: impl IntoIterator<Item = Truncation>) {
+        for one in own {
+            self.were_noted = true;
+            if self.known.insert(one) {
+                self.unmoved.insert(one);
+            }
+        }
+    }
+
+    /// Takes those of other ranks, which count as well.
     pub(crate) fn extend(&mut self, others: impl IntoIterator<Item = Truncation>) {
         self.known.extend(others);
     }
@@ -161,6 +182,8 @@ impl Truncations {
 
     /// Notes in a directory what was given up, before a version of this run is written.
     pub(crate) fn note(&mut self, directory: &Path) -> Result<()> {
+        make(directory, self.unmoved.iter().copied())?;
+        self.unmoved.clear();
         let Some(new) = self.unwritten else {
             return Ok(());
         };
@@ -245,12 +268,12 @@ impl Truncations {
         old.to_vec()
     }
 
-    /// What one hits may still be there, and is not needed by any rank.
+    /// Enters one whose versions may still be there, and are not needed by any rank.
     pub(crate) fn tidy_later(&mut self, truncation: Truncation) {
         self.untidy.push(truncation);
     }
 
-    /// Those whose versions may still be there. They are said once.
+    /// The truncations whose versions may still be there. They are said once.
     pub(crate) fn take_untidy(&mut self) -> Vec<Truncation> {
         std::mem::take(&mut self.untidy)
     }
@@ -323,6 +346,59 @@ mod tests {
         truncations.note(home.path()).unwrap();
         let there = Truncations::of(&names());
         assert_eq!(there.known(), truncations.known());
+        assert!(there.were_noted());
         assert_eq!(there.known(), &[Truncation::behind(3, 4)].into());
+    }
+
+    #[test]
+    fn rows_of_discarded_versions_grow_and_are_taken_apart() {
+        let home = tempfile::tempdir().unwrap();
+        let on_disk = || {
+            let entries = std::fs::read_dir(home.path()).unwrap();
+            let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+            Truncations::of(&names.collect::<Vec<_>>()).known
+        };
+        let row = |start, from, last| Truncation { start, from, last };
+        let mut truncations = Truncations::default();
+        let mut discard = |start, versions: &[u64]| {
+            let versions = versions.iter().copied().collect();
+            truncations.discard(home.path(), start, &versions).unwrap();
+            assert_eq!(truncations.known, on_disk());
+        };
+        discard(3, &[4, 5, 9]);
+        discard(3, &[6, 8]);
+        assert_eq!(on_disk(), [row(3, 4, 6), row(3, 8, 9)].into());
+        discard(3, &[7]);
+        discard(5, &[10]);
+        assert_eq!(on_disk(), [row(3, 4, 9), row(5, 10, 10)].into());
+        // A number is used again in a start that its row hits, and in one that it does not hit.
+        truncations.take_back(home.path(), 2, 6).unwrap();
+        truncations.take_back(home.path(), 5, 10).unwrap();
+        let expected = [row(3, 4, 5), row(3, 7, 9), row(5, 10, 10)].into();
+        assert_eq!(truncations.known, expected);
+        truncations.take_back(home.path(), 4, 10).unwrap();
+        let left = [row(3, 4, 5), row(3, 7, 9)];
+        assert_eq!(on_disk(), left.into());
+        assert!(left[0].hits(5, 2) && !left[0].hits(5, 3) && !left[0].hits(6, 2));
+        // A run that goes on from an older version covers them.
+        truncations.give_up(Truncation::behind(4, 5));
+        truncations.note(home.path()).unwrap();
+        assert_eq!(on_disk(), [row(3, 4, 5), Truncation::behind(4, 5)].into());
+        let many: BTreeSet<u64> = (0..2 * MOST_ROWS as u64 + 8).step_by(2).collect();
+        truncations.discard(home.path(), 9, &many).unwrap();
+        assert_eq!(on_disk().len(), MOST_ROWS + 1);
+        assert!(on_disk().contains(&Truncation::behind(4, 5)));
+    }
+
+    #[test]
+    fn what_another_directory_of_the_rank_has_is_noted_with_the_next_save() {
+        let home = tempfile::tempdir().unwrap();
+        let count = || std::fs::read_dir(home.path()).unwrap().count();
+        let mut truncations = Truncations::default();
+        truncations.take_over([Truncation::behind(2, 5)]);
+        assert_eq!(count(), 0);
+        truncations.note(home.path()).unwrap();
+        truncations.note(home.path()).unwrap();
+        assert_eq!(count(), 1);
     }
 }

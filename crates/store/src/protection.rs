@@ -83,8 +83,9 @@ pub trait Protect: Vault {
     /// write a version of its own. If none is, the next start finds what was there.
     fn forget_after(&self, after: Option<u64>);
 
-    /// Notes durably, before pieces of these versions are removed from the lowest tier, that they are discarded: what any rank keeps of
-    /// them does not count any more, and a start brings none of them back, though some ranks end before they have removed theirs.
+    /// Notes durably, before pieces of these versions are [removed](Vault::remove), that they are discarded: what any rank keeps of them does
+    /// not count any more, and a start brings none of them back, though some ranks end before they have removed theirs. Not for pieces
+    /// that lie elsewhere, too.
     ///
     /// # Errors
     /// [`Error::Full`](crate::Error::Full) if the disk has no room for the note; when it cannot be written.

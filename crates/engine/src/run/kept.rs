@@ -53,7 +53,7 @@ pub(crate) struct TierSettings {
     pub(crate) layouts: Arc<Layouts>,
     /// Noted before the first change on any of the tiers.
     pub(crate) first: Arc<FirstWrite>,
-    /// Hears of versions that are discarded, before they are removed from the lowest tier.
+    /// Hears of versions that are discarded, before they are removed, where versions lie on the nodes alone.
     pub(crate) protected: Option<Arc<dyn Protect>>,
 }
 
@@ -419,8 +419,6 @@ impl DurableTier {
         let dropped: BTreeSet<Version> = self.dropped.lock().keys().copied().collect();
         if !dropped.is_empty() {
             let protected = self.settings.protected.as_ref();
-            // A copy above the lowest tier goes though its version stays.
-            let protected = protected.filter(|_| self.below.is_none());
             let noted = self.settings.first.note();
             match noted.and_then(|()| protected.map_or(Ok(()), |it| it.discard(&dropped))) {
                 // Removals need no room.

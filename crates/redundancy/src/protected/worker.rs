@@ -2,6 +2,7 @@
 //! protect the oldest that is in all lists.
 
 use super::pending::PendingVersions;
+use crate::inventory::ToRebuild;
 use crate::{Error, Exchange, ParityStore, Pieces, Rebuilt, Result, Set, Transport};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -38,11 +39,12 @@ impl Worker {
     /// Rebuilds what the members of a set lost of a version that they protected. Returns the reason within if it cannot be rebuilt.
     pub(super) fn rebuild(
         &mut self,
-        version: u64,
-        set: Set,
+        one: &ToRebuild,
     ) -> Result<std::result::Result<Rebuilt, Error>> {
-        self.set = set;
-        match self.pieces()?.rebuild(version) {
+        self.set = one.set.clone();
+        let exchange = self.exchange()?.beside(&one.is_elsewhere);
+        let pieces = Pieces::new(&self.repository, exchange, &self.store);
+        match pieces.rebuild(one.version) {
             Ok(rebuilt) => Ok(Ok(rebuilt)),
             Err(error) if error.lost_version().is_some() || matches!(error, Error::Store(_)) => {
                 Ok(Err(error))
