@@ -171,6 +171,10 @@ impl Protect for SlowNodes {
     }
 
     fn forget_after(&self, _: Option<u64>) {}
+
+    fn discard(&self, _: &BTreeSet<u64>) -> Result<()> {
+        Ok(())
+    }
 }
 
 #[test]

@@ -27,6 +27,8 @@ pub struct Exchange<'a> {
     store: &'a ParityStore,
     patience: Duration,
     start: u64,
+    /// Of each member, true if its piece of the version that is rebuilt is on storage that outlives the nodes.
+    is_elsewhere: &'a [bool],
 }
 
 /// The result of [`Exchange::rebuild`].
@@ -69,6 +71,7 @@ impl<'a> Exchange<'a> {
             store,
             patience,
             start: 0,
+            is_elsewhere: &[],
         })
     }
 
@@ -77,6 +80,16 @@ impl<'a> Exchange<'a> {
     #[must_use]
     pub fn of_start(self, start: u64) -> Self {
         Self { start, ..self }
+    }
+
+    /// `is_elsewhere`: of each member, true if its part is on storage that outlives the nodes, too. A version of which each part lies
+    /// somewhere is not lost, whatever the nodes have.
+    #[must_use]
+    pub(crate) fn beside(self, is_elsewhere: &'a [bool]) -> Self {
+        Self {
+            is_elsewhere,
+            ..self
+        }
     }
 
     /// Protects a version, whose parts are durable on the members' nodes. When it returns, every member has its share of the
@@ -251,7 +264,17 @@ impl<'a> Exchange<'a> {
         // If a checksum turns out to be wrong, that part or parity is lost, too, and all members begin again.
         loop {
             let lost = lost(&manifest, &intact);
-            self.check(version, &layout, &intact, &lost)?;
+            if let Err(error) = self.check(version, &layout, &intact, &lost) {
+                // No piece is lost, though there is not enough to make parity of it again.
+                let has_piece = |(intact, elsewhere): (&Intact, Option<&bool>)| {
+                    intact.part || elsewhere.copied().unwrap_or_default()
+                };
+                let elsewhere = (0..).map(|member: usize| self.is_elsewhere.get(member));
+                match intact.iter().zip(elsewhere).all(has_piece) {
+                    true => return Ok(Rebuilt::default()),
+                    false => return Err(error),
+                }
+            }
             let mine = intact.get(self.me).copied().unwrap_or_default();
             let own = own.zip(mine);
             let own = own.map(|(own, is_intact)| own.filter(|_| is_intact));

@@ -19,6 +19,8 @@ pub(crate) struct Inventory {
     protected: Vec<ProtectedBySet>,
     /// Truncations of all runs, as far as the rank knows them.
     truncations: Vec<Truncation>,
+    /// True if the rank's directory has truncations: its node was not lost since, even if there is nothing else.
+    has_noted: bool,
 }
 
 /// Versions that one set protected in one start of the application.
@@ -94,12 +96,14 @@ impl Inventory {
             let one = sets.entry(one.key()).or_insert(one);
             one.versions.push(version);
         }
+        let truncations = store.truncations();
         Ok(Self {
             node,
             elsewhere: elsewhere.iter().copied().collect(),
             own,
             protected: sets.into_values().collect(),
-            truncations: store.truncations().known().iter().copied().collect(),
+            truncations: truncations.known().iter().copied().collect(),
+            has_noted: truncations.were_noted(),
         })
     }
 
@@ -112,11 +116,8 @@ impl Inventory {
         for one in &self.protected {
             one.encode(&mut to);
         }
-        to.word(self.truncations.len() as u64);
-        for one in &self.truncations {
-            to.word(one.start);
-            to.word(one.from);
-        }
+        to.words(&Truncation::encode(&self.truncations));
+        to.word(u64::from(self.has_noted));
         to.0
     }
 
@@ -127,17 +128,15 @@ impl Inventory {
         for _ in 0..from.word()? {
             protected.push(ProtectedBySet::decode(&mut from)?);
         }
-        let mut truncations = Vec::new();
-        for _ in 0..from.word()? {
-            let (start, from) = (from.word()?, from.word()?);
-            truncations.push(Truncation { start, from });
-        }
+        let truncations = Truncation::decode(&from.words()?)?;
+        let has_noted = from.word()? == 1;
         from.is_over().then_some(Self {
             node,
             elsewhere,
             own,
             protected,
             truncations,
+            has_noted,
         })
     }
 }
@@ -172,11 +171,36 @@ pub(crate) fn leave_out_given_up(all: &mut [Inventory], rank: u32) -> BTreeSet<u
     own
 }
 
+/// The versions that some rank discarded and not every rank has any more: no rank needs its piece of these.
+pub(crate) fn discarded_in_part(all: &[Inventory]) -> BTreeSet<u64> {
+    let truncations = all.iter().flat_map(|one| &one.truncations);
+    let truncations: BTreeSet<&Truncation> = truncations.collect();
+    let is_discarded = |version: &u64| truncations.iter().any(|one| one.has_discarded(*version));
+    let has = |rank: &Inventory, version: u64| {
+        rank.own.contains(&version) || rank.elsewhere.contains(&version)
+    };
+    let versions: BTreeSet<u64> = all.iter().flat_map(|one| one.own.iter().copied()).collect();
+    let discarded = versions.into_iter().filter(is_discarded);
+    let in_part = discarded.filter(|version| !all.iter().all(|rank| has(rank, *version)));
+    in_part.collect()
+}
+
+/// A version to be rebuilt.
+#[derive(Debug, Clone)]
+pub(crate) struct ToRebuild {
+    pub(crate) version: u64,
+    /// The set that protected it.
+    pub(crate) set: Set,
+    /// Of each member, true if its piece is on storage that outlives the nodes.
+    pub(crate) is_elsewhere: Vec<bool>,
+}
+
 /// The versions to be rebuilt, each with a set that protected it, in the order in which all members do it.
 ///
-/// Not those that some member of the set protected anew in a later start, those that all its members have elsewhere, and those of sets
+/// A manifest of one member asks for that, unless it was [left out](leave_out_given_up). Not the versions that some member of the set
+/// protected anew in a later start, those that all its members have elsewhere, and those of sets
 /// with ranks that this group does not have.
-pub(crate) fn to_rebuild(all: &[Inventory]) -> Vec<(u64, Set)> {
+pub(crate) fn to_rebuild(all: &[Inventory]) -> Vec<ToRebuild> {
     let mut sets: BTreeMap<_, (Set, BTreeSet<u64>)> = BTreeMap::new();
     for one in protected(all) {
         let fits = |member: &Member| (member.rank as usize) < all.len();
@@ -206,25 +230,29 @@ pub(crate) fn to_rebuild(all: &[Inventory]) -> Vec<(u64, Set)> {
     for ((start, ..), (set, versions)) in &sets {
         for &version in versions {
             let mut ranks = set.members.iter().map(|member| member.rank);
-            let is_old = ranks
-                .clone()
-                .any(|rank| latest.get(&(rank, version)) > Some(start));
-            let is_elsewhere = ranks.all(|rank| {
+            let is_elsewhere = ranks.clone().map(|rank| {
                 let versions = elsewhere.get(rank as usize);
                 versions.is_some_and(|versions| versions.contains(&version))
             });
-            if !is_old && !is_elsewhere {
-                wanted.push((version, set.clone()));
+            let one = ToRebuild {
+                version,
+                set: set.clone(),
+                is_elsewhere: is_elsewhere.collect(),
+            };
+            let is_old = ranks.any(|rank| latest.get(&(rank, version)) > Some(start));
+            if !is_old && !one.is_elsewhere.iter().all(|is_elsewhere| *is_elsewhere) {
+                wanted.push(one);
             }
         }
     }
     // Stable: sets are in the order of their ranks.
-    wanted.sort_by_key(|(version, _)| *version);
+    wanted.sort_by_key(|one| one.version);
     wanted
 }
 
 /// The versions that some set protected and that other sets lost with all of their members: each with the ranks of which there is
-/// neither a piece nor a manifest of their set. Ranks that have others never had it: they ended before they took it.
+/// neither a piece nor a manifest of their set. Ranks that have others, or have noted that they discarded theirs, never had it: they ended
+/// before they took it.
 pub(crate) fn lost_sets(all: &[Inventory]) -> BTreeMap<u64, Vec<u32>> {
     let mut traces: BTreeMap<u64, BTreeSet<u32>> = BTreeMap::new();
     for one in protected(all) {
@@ -241,7 +269,8 @@ pub(crate) fn lost_sets(all: &[Inventory]) -> BTreeMap<u64, Vec<u32>> {
         }
     }
     let bare = (0_u32..).zip(all);
-    let bare = bare.filter(|(_, one)| one.own.is_empty() && one.protected.is_empty());
+    let bare =
+        bare.filter(|(_, one)| one.own.is_empty() && one.protected.is_empty() && !one.has_noted);
     let bare: Vec<u32> = bare.map(|(rank, _)| rank).collect();
     let without = traces.into_iter().map(|(version, traces)| {
         let without = bare.iter().filter(|rank| !traces.contains(rank));
@@ -277,13 +306,14 @@ mod tests {
             own: Vec::new(),
             protected: protected.to_vec(),
             truncations: Vec::new(),
+            has_noted: false,
         }
     }
 
     fn wanted(all: &[Inventory]) -> Vec<(u64, Vec<u32>)> {
         let ranks = |set: Set| set.members.iter().map(|member| member.rank).collect();
         let wanted = to_rebuild(all).into_iter();
-        wanted.map(|(version, set)| (version, ranks(set))).collect()
+        wanted.map(|one| (one.version, ranks(one.set))).collect()
     }
 
     #[test]
@@ -292,7 +322,7 @@ mod tests {
             &[by_set(1, &[0, 2], &[4, 5]), by_set(2, &[0, 1], &[6])],
             &[9],
         );
-        one.truncations = vec![Truncation { start: 2, from: 5 }];
+        one.truncations = vec![Truncation::behind(2, 5)];
         let bytes = one.encode();
         assert_eq!(Inventory::decode(&bytes), Some(one));
         for end in 0..bytes.len() {
@@ -325,11 +355,11 @@ mod tests {
             ),
             inventory(&[by_set(1, &[0, 1], &[4, 5, 6])], &[]),
         ];
-        all[1].truncations = vec![Truncation { start: 2, from: 5 }];
+        all[1].truncations = vec![Truncation::behind(2, 5)];
         assert_eq!(next_start(&all), 3);
         assert_eq!(leave_out_given_up(&mut all, 0), BTreeSet::from([5]));
         assert_eq!(wanted(&all), [(4, vec![0, 1]), (6, vec![0, 1])]);
-        all[0].truncations = vec![Truncation { start: 9, from: 0 }];
+        all[0].truncations = vec![Truncation::behind(9, 0)];
         assert_eq!(next_start(&all), 10);
     }
 }

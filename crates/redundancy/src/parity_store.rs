@@ -169,17 +169,30 @@ impl ParityStore {
         self.truncations().note(&self.directory)
     }
 
-    /// Removes what this run gave up, once a version of its own is there to stay.
+    /// Notes, before anything of it is removed, that versions are discarded: what was protected of them before `start` does not count
+    /// for any rank from now on.
+    pub(crate) fn note_discarded(&self, versions: &BTreeSet<u64>, start: u64) -> Result<()> {
+        let mut truncations = self.truncations();
+        truncations.discard(&self.directory, start, versions)
+    }
+
+    /// Takes back that a version is discarded, before it is protected anew in `start`.
+    pub(crate) fn take_back(&self, version: u64, start: u64) -> Result<()> {
+        let mut truncations = self.truncations();
+        truncations.take_back(&self.directory, start, version)
+    }
+
+    /// Removes what this run, or another rank, gave up, once a version of this run is there to stay.
     pub(crate) fn remove_given_up(&self) {
-        let Some(truncation) = self.truncations().take_untidy() else {
+        let untidy = self.truncations().take_untidy();
+        if untidy.is_empty() {
             return;
-        };
-        let versions = self.versions().unwrap_or_default().into_iter();
-        for version in versions.filter(|version| *version >= truncation.from) {
+        }
+        for version in self.versions().unwrap_or_default() {
             // A manifest that is damaged is of no start.
             let start = self.manifest(version).ok().flatten();
             let start = start.map_or(0, |manifest| manifest.start);
-            if truncation.hits(version, start) {
+            if untidy.iter().any(|one| one.hits(version, start)) {
                 // The version does not count, and is overwritten where its number is used again.
                 let _takes_space = self.remove(version);
             }
@@ -213,14 +226,22 @@ impl ParityStore {
         Self::open(&node_local.join(HOME).join(rank.to_string()))
     }
 
-    /// Removes what is stored of all versions but these.
+    /// Removes what is stored of all versions but these, which are discarded: a file says so first, and counts for all ranks.
     ///
     /// # Errors
     /// As [`ParityStore::remove`].
     pub fn retain(&self, versions: &BTreeSet<u64>) -> Result<()> {
-        let stored = self.versions()?.into_iter();
-        let mut others = stored.filter(|version| !versions.contains(version));
-        others.try_for_each(|version| self.remove(version))
+        let mut others: BTreeSet<u64> = self.versions()?.into_iter().collect();
+        others.retain(|version| !versions.contains(version));
+        let mut start = 0;
+        for version in &others {
+            let manifest = self.manifest(*version)?;
+            start = start.max(manifest.map_or(0, |manifest| manifest.start));
+        }
+        if !others.is_empty() {
+            self.note_discarded(&others, start.saturating_add(1))?;
+        }
+        others.iter().try_for_each(|version| self.remove(*version))
     }
 
     fn names(&self) -> Result<Vec<String>> {
@@ -274,7 +295,7 @@ impl ParityStore {
         Ok(versions)
     }
 
-    /// Removes what is stored of a version, which is not protected any more then.
+    /// Removes what is stored of a version: this rank's parity protects it no more. Other ranks do not hear of it.
     ///
     /// # Errors
     /// [`Error::Io`] if it cannot be removed.

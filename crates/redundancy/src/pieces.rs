@@ -80,17 +80,17 @@ impl<'a> Pieces<'a> {
         self.protect_but(&self.store.versions()?, elsewhere)
     }
 
-    /// The same, where these are `protected`.
+    /// The same, where these are `protected`, and others `need_not` be.
     pub(crate) fn protect_but(
         &self,
         protected: &[u64],
-        elsewhere: &BTreeSet<u64>,
+        need_not: &BTreeSet<u64>,
     ) -> Result<Vec<u64>> {
         let own = self.repository.own_pieces()?.into_iter();
         let own = own.map(|piece| piece.version);
         let rest: Vec<u64> = own
             .filter(|version| protected.binary_search(version).is_err())
-            .filter(|version| !elsewhere.contains(version))
+            .filter(|version| !need_not.contains(version))
             .collect();
         let rest = self.exchange.common(&rest)?;
         for version in &rest {

@@ -4,7 +4,9 @@ mod offline;
 mod pending;
 mod worker;
 
-use crate::inventory::{Inventory, leave_out_given_up, lost_sets, next_start, to_rebuild};
+use crate::inventory::{
+    Inventory, discarded_in_part, leave_out_given_up, lost_sets, next_start, to_rebuild,
+};
 use crate::truncations::Truncation;
 use crate::wire::{Reader, Writer};
 use crate::{
@@ -13,6 +15,7 @@ use crate::{
 pub use offline::{NodeDirectories, RebuiltVersion};
 use pending::PendingVersions;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -119,17 +122,25 @@ impl Protected {
         };
         let mut lost = set_losses(&all, &members, &store);
         store.put_nodes(members.iter().map(|member| member.node.as_str()))?;
-        for (version, set) in to_rebuild(&all) {
-            if set.place_of(member.rank).is_some() {
-                match worker.rebuild(version, set)? {
-                    Err(error) => lost.push((version, error)),
+        for one in to_rebuild(&all) {
+            if one.set.place_of(member.rank).is_some() {
+                match worker.rebuild(&one)? {
+                    Err(error) => lost.push((one.version, error)),
                     // The manifest is now that of a start that counts.
-                    Ok(_) => drop(given_up.remove(&version)),
+                    Ok(_) => drop(given_up.remove(&one.version)),
                 }
             }
         }
         worker.set = set.clone();
-        worker.protect_rest(&given_up, elsewhere)?;
+        let need_not = elsewhere | &discarded_in_part(&all);
+        worker.protect_rest(&given_up, &need_not)?;
+        for version in given_up {
+            store.truncations().tidy_later(Truncation {
+                start,
+                from: version,
+                last: version,
+            });
+        }
         let gone = gone(&lost, member.rank, member.patience, collective)?;
         // Versions from before are protected under one number, and this run's under the next, as it may give up the former.
         let own_start = start.saturating_add(1);
@@ -236,8 +247,8 @@ impl Protected {
     pub fn forget_after(&self, after: Option<u64>) {
         let from = after.map_or(Some(0), |after| after.checked_add(1));
         if let Some(from) = from {
-            let start = self.start;
-            self.store.truncations().give_up(Truncation { start, from });
+            let truncation = Truncation::behind(self.start, from);
+            self.store.truncations().give_up(truncation);
         }
     }
 
@@ -344,6 +355,8 @@ impl Vault for Protected {
         Some(&self.collective)
     }
 
+    /// Removes this rank's parity and pieces of versions. Unless they are [discarded](Protect::discard) before, what other ranks have
+    /// of them counts, and the next start rebuilds what this rank removed.
     fn remove(&self, versions: &BTreeSet<u64>) -> tierflow_store::Result<()> {
         for version in versions {
             self.forget(*version).map_err(remote)?;
@@ -403,6 +416,26 @@ impl Protect for Protected {
 
     fn forget_after(&self, after: Option<u64>) {
         self.forget_after(after);
+    }
+
+    fn discard(&self, versions: &BTreeSet<u64>) -> tierflow_store::Result<()> {
+        // None of them is protected once the note is there.
+        for version in versions {
+            self.pending.discard(*version, self.patience);
+        }
+        let noted = self
+            .store
+            .note_discarded(versions, self.start.saturating_add(1));
+        noted.map_err(|error| match error {
+            Error::Io { path, source } if source.kind() == ErrorKind::StorageFull => {
+                tierflow_store::Error::Full {
+                    place: Some(path),
+                    offset: 0,
+                    bytes: 0,
+                }
+            }
+            error => remote(error),
+        })
     }
 }
 

@@ -90,9 +90,13 @@ impl Relocation<'_> {
             &Holding::encode_all(&holdings),
             Holding::decode_all,
         )?;
-        let truncations = holdings.iter().flatten();
-        let truncations = truncations.flat_map(|holding| holding.forgotten.iter().copied());
-        self.store.truncations().extend(truncations);
+        let forgotten = |is_own: bool| {
+            let of_rank = move |holding: &&Holding| (holding.rank == self.rank) == is_own;
+            let holdings = holdings.iter().flatten().filter(of_rank);
+            holdings.flat_map(|holding| holding.forgotten.iter().copied())
+        };
+        self.store.truncations().take_over(forgotten(true));
+        self.store.truncations().extend(forgotten(false));
         for holding in sources(&holdings, self.rank) {
             let truncations = holding.1.truncations.iter().copied();
             self.repository.take_over(truncations)?;

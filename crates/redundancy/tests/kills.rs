@@ -1,8 +1,10 @@
 //! The ranks of a group are processes, killed at random instants, and some of their nodes are lost with them: no version that a rank
-//! had been told to be durable is. `TIERFLOW_RESTARTS` sets the number of restarts, `TIERFLOW_SEED` what is drawn.
+//! had been told to be durable is, and none that they were discarding is called lost. `TIERFLOW_RESTARTS` sets the number of restarts,
+//! `TIERFLOW_SEED` what is drawn.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,6 +12,7 @@ use std::time::Duration;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Group, Region, RegionMut};
 use tierflow_redundancy::{Directory, Redundancy};
+use tierflow_store::{OnNode, Options, Protection, Repository, Snapshot};
 use tierflow_testing::{Process, this_test};
 
 const START: &str = "TIERFLOW_REDUNDANCY_START";
@@ -192,4 +195,121 @@ fn nothing_durable_is_lost_with_ranks_and_nodes() {
     }
     println!("{restarts} restarts, {nodes} nodes lost, up to version {newest}");
     assert!(restarts < 10 || (nodes > 0 && newest > 0));
+}
+
+/// A rank that saves versions and discards older ones at once, without an engine, which would remove many together. As a test of its
+/// own, it has nothing to do.
+#[test]
+fn discarding_rank() {
+    let Ok(run) = std::env::var(START) else {
+        return;
+    };
+    let run: u64 = run.parse().unwrap();
+    let rank: u32 = std::env::var(RANK).unwrap().parse().unwrap();
+    let home = PathBuf::from(std::env::var_os(HOME).unwrap());
+    let mut output = std::io::stdout();
+    let mut report = |text: String| {
+        writeln!(output, "rank: {text}").unwrap();
+        output.flush().unwrap();
+    };
+    let transport = Arc::new(Directory::open(&home.join("shared"), run, rank).unwrap());
+    let path = node(&home, rank);
+    let repository = Repository::open(&path, Options::default().rank(rank, RANKS)).unwrap();
+    let scheme = SCHEMES[0].over(transport);
+    let vault = scheme.failure_domain(format!("node{rank}")).open(OnNode {
+        path: &path,
+        repository: Arc::new(repository),
+        rank,
+        ranks: RANKS,
+        elsewhere: &BTreeSet::new(),
+        collective: None,
+        patience: PATIENCE,
+    });
+    let vault = vault.unwrap();
+    assert!(vault.gone().is_empty(), "{:?}", vault.gone());
+    let pieces = vault.pieces().unwrap().into_iter();
+    let held: BTreeSet<u64> = pieces.map(|piece| piece.version).collect();
+    for version in &held {
+        let read = vault.piece(*version).unwrap().read("state").unwrap();
+        assert!(read == content(rank, *version), "version {version}");
+    }
+    let mine: Vec<u8> = held
+        .iter()
+        .flat_map(|version| version.to_le_bytes())
+        .collect();
+    let all = vault
+        .collective()
+        .unwrap()
+        .all_gather(&mine, PATIENCE)
+        .unwrap();
+    let versions = |bytes: &Vec<u8>| -> BTreeSet<u64> {
+        let (words, _) = bytes.as_chunks();
+        words.iter().map(|word| u64::from_le_bytes(*word)).collect()
+    };
+    let common = all
+        .iter()
+        .map(versions)
+        .reduce(|common, next| &common & &next);
+    let newest = common.unwrap().last().copied();
+    vault.truncate(newest).unwrap();
+    report(format!("agreed {newest:?}"));
+    for version in newest.map_or(0, |newest| newest + 1).. {
+        let bytes = content(rank, version);
+        let regions = [tierflow_store::Region::new("state", &bytes)];
+        vault
+            .save(&Snapshot::new(version, &regions), &|| Ok(()))
+            .unwrap();
+        assert!(vault.wait(Some(version), PATIENCE).unwrap());
+        report(format!("durable {version}"));
+        if let Some(old) = version.checked_sub(1) {
+            vault.discard(&BTreeSet::from([old])).unwrap();
+            vault.remove(&BTreeSet::from([old])).unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_was_being_discarded_is_not_lost_with_ranks_and_nodes() {
+    let restarts = std::env::var("TIERFLOW_RESTARTS");
+    let restarts: u64 = restarts.map_or(12, |restarts| restarts.parse().unwrap());
+    let seed = std::env::var("TIERFLOW_SEED");
+    let mut draws = Draws(seed.map_or(1, |seed| seed.parse().unwrap()));
+    let home = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(home.path().join("shared")).unwrap();
+    let mut durable: Option<u64> = None;
+    let mut nodes = 0;
+    for run in 1..=restarts {
+        let start = |rank: u32| {
+            let mut child = this_test("discarding_rank");
+            let child = child.env(START, run.to_string());
+            let child = child.env(RANK, rank.to_string()).env(HOME, home.path());
+            Process::start(child, "rank: ")
+        };
+        let mut group: Vec<Process> = (0..RANKS).map(start).collect();
+        let mut reports: Vec<String> = Vec::new();
+        for rank in &group {
+            let agreed = rank.report();
+            assert!(agreed.starts_with("agreed"), "{agreed}");
+            assert!(number(&agreed) >= durable, "{agreed} after {durable:?}");
+        }
+        let ahead = draws.below(group.len() as u64) as usize;
+        for _ in 0..draws.below(8) {
+            reports.push(group[ahead].report());
+        }
+        draws.pause(20_000);
+        let mut order: Vec<usize> = (0..group.len()).collect();
+        while !order.is_empty() {
+            let next = order.swap_remove(draws.below(order.len() as u64) as usize);
+            reports.extend(group[next].kill());
+            draws.pause(5_000);
+        }
+        durable = durable.max(reports.iter().filter_map(|report| number(report)).max());
+        if draws.below(2) == 0 {
+            let lost = draws.below(u64::from(RANKS)) as u32;
+            std::fs::remove_dir_all(node(home.path(), lost)).unwrap();
+            nodes += 1;
+        }
+    }
+    println!("{restarts} restarts, {nodes} nodes lost, up to version {durable:?}");
+    assert!(restarts < 10 || (nodes > 0 && durable > Some(0)));
 }

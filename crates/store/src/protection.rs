@@ -82,4 +82,12 @@ pub trait Protect: Vault {
     /// Forgets the protection of versions of higher numbers than `after`, from which the group goes on: once this rank begins to
     /// write a version of its own. If none is, the next start finds what was there.
     fn forget_after(&self, after: Option<u64>);
+
+    /// Notes durably, before pieces of these versions are [removed](Vault::remove), that they are discarded: what any rank keeps of them does
+    /// not count any more, and a start brings none of them back, though some ranks end before they have removed theirs. Not for pieces
+    /// that lie elsewhere, too.
+    ///
+    /// # Errors
+    /// [`Error::Full`](crate::Error::Full) if the disk has no room for the note; when it cannot be written.
+    fn discard(&self, versions: &BTreeSet<u64>) -> Result<()>;
 }

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tierflow_store::container::{Element, RegionInfo};
 use tierflow_store::{
-    Error, Piece, PieceInfo, Region, Repository, Result, Retention, Snapshot, Vault,
+    Error, Piece, PieceInfo, Protect, Region, Repository, Result, Retention, Snapshot, Vault,
     last_restorable,
 };
 use tierflow_sync::model::{AtomicU64, Mutex, Ordering};
@@ -53,6 +53,8 @@ pub(crate) struct TierSettings {
     pub(crate) layouts: Arc<Layouts>,
     /// Noted before the first change on any of the tiers.
     pub(crate) first: Arc<FirstWrite>,
+    /// Hears of versions that are discarded, before they are removed, where versions lie on the nodes alone.
+    pub(crate) protected: Option<Arc<dyn Protect>>,
 }
 
 /// A vault as a tier.
@@ -416,7 +418,9 @@ impl DurableTier {
         let _one_at_a_time = self.removing.lock();
         let dropped: BTreeSet<Version> = self.dropped.lock().keys().copied().collect();
         if !dropped.is_empty() {
-            match self.settings.first.note() {
+            let protected = self.settings.protected.as_ref();
+            let noted = self.settings.first.note();
+            match noted.and_then(|()| protected.map_or(Ok(()), |it| it.discard(&dropped))) {
                 // Removals need no room.
                 Ok(()) | Err(Error::Full { .. }) => {}
                 failed => failed?,

@@ -2,7 +2,7 @@
 
 use super::pending::PendingVersions;
 use super::worker::Worker;
-use crate::inventory::{Inventory, leave_out_given_up, lost_sets, to_rebuild};
+use crate::inventory::{Inventory, ToRebuild, leave_out_given_up, lost_sets, to_rebuild};
 use crate::parity_store::{PIECES, ranks_in};
 use crate::{Error, Lost, ParityStore, Result, Set, Transport};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -156,10 +156,15 @@ impl NodeDirectories {
             });
             ended.collect::<Result<Vec<_>>>()
         })?;
-        for (at, (version, set)) in wanted.iter().enumerate() {
+        for (at, wanted) in wanted.iter().enumerate() {
             let mut one = RebuiltVersion {
-                version: *version,
-                ranks: set.members.iter().map(|member| member.rank).collect(),
+                version: wanted.version,
+                ranks: wanted
+                    .set
+                    .members
+                    .iter()
+                    .map(|member| member.rank)
+                    .collect(),
                 lost: Vec::new(),
                 error: None,
             };
@@ -196,11 +201,11 @@ fn set_lost(version: u64, ranks: Vec<u32>) -> RebuiltVersion {
 type OfRank = BTreeMap<usize, std::result::Result<Vec<Lost>, Error>>;
 
 /// Rebuilds as one rank the versions of its sets.
-fn rebuild_as(mut worker: Worker, wanted: &[(u64, Set)]) -> Result<OfRank> {
+fn rebuild_as(mut worker: Worker, wanted: &[ToRebuild]) -> Result<OfRank> {
     let mut results = BTreeMap::new();
-    for (at, (version, set)) in wanted.iter().enumerate() {
-        if set.place_of(worker.rank).is_some() {
-            let rebuilt = worker.rebuild(*version, set.clone())?;
+    for (at, one) in wanted.iter().enumerate() {
+        if one.set.place_of(worker.rank).is_some() {
+            let rebuilt = worker.rebuild(one)?;
             results.insert(at, rebuilt.map(|rebuilt| rebuilt.lost));
         }
     }

@@ -103,13 +103,16 @@ impl PendingVersions {
         self.changed.notify_all();
     }
 
-    /// Marks a version that is being protected from now on.
-    pub(crate) fn protecting(&self, version: u64) -> ProtectingVersion<'_> {
-        self.change(|state| state.protecting = Some(version));
-        ProtectingVersion {
-            versions: self,
-            version,
-        }
+    /// Marks a version that is being protected from now on, unless it was removed or discarded since it was saved.
+    pub(crate) fn protecting(&self, version: u64) -> Option<ProtectingVersion<'_>> {
+        let mut state = self.state();
+        state.pending.contains(&version).then(|| {
+            state.protecting = Some(version);
+            ProtectingVersion {
+                versions: self,
+                version,
+            }
+        })
     }
 
     pub(crate) fn end(&self) {

@@ -2,6 +2,7 @@
 //! protect the oldest that is in all lists.
 
 use super::pending::PendingVersions;
+use crate::inventory::ToRebuild;
 use crate::{Error, Exchange, ParityStore, Pieces, Rebuilt, Result, Set, Transport};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -38,11 +39,12 @@ impl Worker {
     /// Rebuilds what the members of a set lost of a version that they protected. Returns the reason within if it cannot be rebuilt.
     pub(super) fn rebuild(
         &mut self,
-        version: u64,
-        set: Set,
+        one: &ToRebuild,
     ) -> Result<std::result::Result<Rebuilt, Error>> {
-        self.set = set;
-        match self.pieces()?.rebuild(version) {
+        self.set = one.set.clone();
+        let exchange = self.exchange()?.beside(&one.is_elsewhere);
+        let pieces = Pieces::new(&self.repository, exchange, &self.store);
+        match pieces.rebuild(one.version) {
             Ok(rebuilt) => Ok(Ok(rebuilt)),
             Err(error) if error.lost_version().is_some() || matches!(error, Error::Store(_)) => {
                 Ok(Err(error))
@@ -52,16 +54,16 @@ impl Worker {
     }
 
     /// Protects the versions that all members have and that are not protected, as the members ended before they were, or as what
-    /// was protected under these numbers was `given_up`.
+    /// was protected under these numbers was `given_up`. Not those that this rank `need_not` protect.
     pub(super) fn protect_rest(
         &self,
         given_up: &BTreeSet<u64>,
-        elsewhere: &BTreeSet<u64>,
+        need_not: &BTreeSet<u64>,
     ) -> Result<()> {
         let protect = || {
             let mut protected = self.store.versions()?;
             protected.retain(|version| !given_up.contains(version));
-            self.pieces()?.protect_but(&protected, elsewhere)
+            self.pieces()?.protect_but(&protected, need_not)
         };
         if self.set.tolerates > 0
             && let Err(error) = protect()
@@ -126,15 +128,18 @@ impl Worker {
     fn protect(&self, version: u64) -> Result<()> {
         // Until it is done, a removal of the version waits.
         let protecting = self.pending.protecting(version);
-        let piece = match self.repository.own_piece(version) {
+        let own_piece = || self.repository.own_piece(version);
+        let piece = match protecting.as_ref().map(|_| own_piece()) {
             // The version was removed or given up since it was saved. A piece that is there and cannot be opened is an error of all
             // members.
-            Err(StoreError::NoVersion { .. } | StoreError::GivenUp { .. }) => None,
-            piece => Some(piece?),
+            None | Some(Err(StoreError::NoVersion { .. } | StoreError::GivenUp { .. })) => None,
+            Some(piece) => Some(piece?),
         };
         let is_on_all = self.exchange()?.all_have(version, piece.is_some())?;
         if is_on_all && let Some(piece) = piece {
             self.store.remove_given_up();
+            // No member has anything of an earlier version of this number any more.
+            self.store.take_back(version, self.start)?;
             let pending = Arc::clone(&self.pending);
             // The closure is asked between two blocks.
             let piece = piece.unless(move || {
@@ -144,7 +149,9 @@ impl Worker {
             self.pieces()?.protect_piece(version, &piece)?;
             self.store.remove_left();
         }
-        protecting.done();
+        if let Some(protecting) = protecting {
+            protecting.done();
+        }
         Ok(())
     }
 }

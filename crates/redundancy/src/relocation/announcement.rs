@@ -114,7 +114,6 @@ impl Holding {
         let pieces =
             pieces.flat_map(|(version, (epoch, sequence))| [*version, (*epoch).into(), *sequence]);
         let truncations = self.truncations.iter();
-        let forgotten = self.forgotten.iter();
         let manifests = self.manifests.iter();
         [
             pieces.collect(),
@@ -124,7 +123,7 @@ impl Holding {
             manifests
                 .flat_map(|(version, start)| [*version, *start])
                 .collect(),
-            forgotten.flat_map(|one| [one.start, one.from]).collect(),
+            Truncation::encode(&self.forgotten),
             self.elsewhere.clone(),
         ]
     }
@@ -164,14 +163,13 @@ impl Holding {
         };
         let truncations: Option<Vec<_>> = pairs(from)?.into_iter().map(truncation).collect();
         let manifests = pairs(from)?;
-        let forgotten = pairs(from)?.into_iter();
-        let forgotten = forgotten.map(|(start, from)| Truncation { start, from });
+        let forgotten = Truncation::decode(&from.words()?)?;
         Some(Self {
             rank,
             pieces: pieces?,
             truncations: truncations?,
             manifests,
-            forgotten: forgotten.collect(),
+            forgotten,
             elsewhere: from.words()?,
         })
     }
@@ -214,7 +212,7 @@ mod tests {
                 pieces: vec![(7, (1, 9)), (8, (2, 10))],
                 truncations: vec![tierflow_store::Truncation { epoch: 2, from: 8 }],
                 manifests: vec![(7, 1)],
-                forgotten: vec![Truncation { start: 2, from: 8 }],
+                forgotten: vec![Truncation::behind(2, 8)],
                 elsewhere: vec![4, 5],
             },
         ];

@@ -173,7 +173,8 @@ impl Group {
         self.threads(|rank, run| self.builder(rank, run).build().map(drop))
     }
 
-    fn threads<T: Send>(&self, body: impl Fn(u32, u64) -> T + Sync) -> Vec<T> {
+    /// Runs the application once, with a thread for each rank.
+    pub(crate) fn threads<T: Send>(&self, body: impl Fn(u32, u64) -> T + Sync) -> Vec<T> {
         let run = self.runs.fetch_add(1, Ordering::Relaxed);
         std::thread::scope(|scope| {
             let spawn = |rank: u32| {

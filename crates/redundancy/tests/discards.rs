@@ -1,0 +1,189 @@
+//! Ranks that end while they discard versions: the next start finds each version whole on all ranks or on none, and calls none lost.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod nodes;
+
+use nodes::{Group, RANKS, checkpoint, is_there};
+use std::path::PathBuf;
+use tierflow_redundancy::Redundancy;
+
+/// The files of a version beside its piece, any of which a rank may fail to remove.
+const KINDS: [&str; 3] = ["manifest", "parity", "piece"];
+
+/// Versions before any is discarded.
+const COUNT: u64 = 3;
+
+/// A prefix of the removals of all ranks.
+#[derive(Debug, Clone, Copy)]
+struct Prefix {
+    /// The ranks before this one have removed all.
+    rank: u32,
+    /// The file at which this rank stopped; `None` if it has removed nothing.
+    stops_at: Option<&'static str>,
+}
+
+impl Prefix {
+    fn discards(self, rank: u32) -> bool {
+        rank < self.rank || (rank == self.rank && self.stops_at.is_some())
+    }
+
+    fn all() -> impl Iterator<Item = Self> {
+        (0..=RANKS).flat_map(|rank| {
+            let at = KINDS.iter().copied().map(Some);
+            let at = at.filter(move |_| rank < RANKS);
+            let prefix = move |stops_at| Self { rank, stops_at };
+            std::iter::once(None).chain(at).map(prefix)
+        })
+    }
+}
+
+fn path(group: &Group, rank: u32, version: u64, kind: &str) -> PathBuf {
+    let store = group.node(rank).join(format!("redundancy/{rank}"));
+    store.join(format!("{version:020}.{kind}"))
+}
+
+/// Puts directories that are not empty in the place of files, which cannot be removed then.
+fn obstruct(path: &PathBuf) {
+    if path.exists() {
+        std::fs::rename(path, path.with_extension("away")).unwrap();
+    }
+    std::fs::create_dir_all(path.join("in the way")).unwrap();
+}
+
+fn clear(path: &PathBuf) {
+    std::fs::remove_dir_all(path).unwrap();
+    let away = path.with_extension("away");
+    if away.exists() {
+        std::fs::rename(away, path).unwrap();
+    }
+}
+
+/// A group whose ranks took `COUNT` versions, and ended within the removal of some of them.
+fn ended(scheme: Redundancy, discarded: &[u64], prefix: Prefix) -> Group {
+    let mut group = Group::new(scheme);
+    group.run(|rank, engine| {
+        (0..COUNT).for_each(|version| checkpoint(engine, rank, version));
+        engine.wait().unwrap();
+    });
+    let obstacles = discarded.iter().flat_map(|version| {
+        let kinds = prefix.stops_at.into_iter();
+        kinds.map(|kind| path(&group, prefix.rank, *version, kind))
+    });
+    let obstacles: Vec<PathBuf> = obstacles.collect();
+    group.run(|rank, engine| {
+        if rank == prefix.rank {
+            obstacles.iter().for_each(obstruct);
+        }
+        if prefix.discards(rank) {
+            let versions = discarded.iter();
+            versions.for_each(|version| engine.discard(*version).unwrap());
+        }
+    });
+    obstacles.iter().for_each(clear);
+    group.refuses = true;
+    group
+}
+
+/// The versions that all ranks offer, the same and whole.
+fn offered(group: &Group, case: &str) -> Vec<u64> {
+    let offered = group.threads(|rank, run| {
+        let built = group.builder(rank, run).build();
+        let engine = built.unwrap_or_else(|error| panic!("{case}: {error}"));
+        assert!(engine.damage().is_empty(), "{case}: {:?}", engine.damage());
+        let versions = engine.versions();
+        let is_whole = |version: &u64| is_there(&engine, rank, *version);
+        assert!(versions.iter().all(is_whole), "{case}: {versions:?}");
+        versions
+    });
+    for (rank, versions) in offered.iter().enumerate() {
+        assert_eq!(versions, &offered[0], "{case}: rank {rank}");
+    }
+    offered[0].clone()
+}
+
+#[test]
+fn a_version_whose_removal_was_cut_short_is_whole_or_gone_and_not_lost() {
+    let xor = Redundancy::Xor { set: 4 };
+    for (scheme, discarded) in [
+        (xor, &[1][..]),
+        (xor, &[0, 1, 2]),
+        (Redundancy::Partner, &[0, 2]),
+    ] {
+        for prefix in Prefix::all() {
+            let case = format!("{scheme:?}, {discarded:?} discarded, {prefix:?}");
+            let group = ended(scheme, discarded, prefix);
+            let there = offered(&group, &case);
+            let is_there = |version: &u64| there.contains(version);
+            let mut kept = (0..COUNT).filter(|version| !discarded.contains(version));
+            assert!(kept.all(|version| is_there(&version)), "{case}: {there:?}");
+            // All of what a rank discarded at a time, or nothing; nothing comes back of which a rank has removed its piece.
+            let left = discarded.iter().filter(|version| is_there(version)).count();
+            let may_be_left = prefix.rank == 0 && left == discarded.len();
+            assert!(left == 0 || may_be_left, "{case}: {there:?}");
+        }
+    }
+}
+
+#[test]
+fn a_version_whose_removal_was_cut_short_is_not_lost_with_a_node() {
+    for (at, prefix) in (0..).zip(Prefix::all()) {
+        let scheme = match at % 2 {
+            0 => Redundancy::Xor { set: 4 },
+            _ => Redundancy::Partner,
+        };
+        for lost in [prefix.rank, prefix.rank + 1].map(|rank| rank % RANKS) {
+            let case = format!("{scheme:?}, {prefix:?}, node {lost} lost");
+            let group = ended(scheme, &[1], prefix);
+            group.lose(lost);
+            let there = offered(&group, &case);
+            assert!(there == [0, 2] || there == [0, 1, 2], "{case}: {there:?}");
+        }
+    }
+}
+
+#[test]
+fn what_other_ranks_left_of_a_discarded_version_goes_with_the_next_one() {
+    for rank in 1..RANKS {
+        let case = format!("ranks before {rank} have discarded it");
+        let stops_at = None;
+        let group = ended(Redundancy::Xor { set: 4 }, &[1], Prefix { rank, stops_at });
+        assert_eq!(offered(&group, &case), [0, 2]);
+        let left = || {
+            let kinds = |rank| KINDS.map(|kind| path(&group, rank, 1, kind));
+            let left = (0..RANKS).flat_map(kinds).filter(|path| path.exists());
+            left.count()
+        };
+        assert!(left() > 0, "{case}: a start removed something");
+        group.run(|rank, engine| {
+            checkpoint(engine, rank, COUNT);
+            engine.wait().unwrap();
+        });
+        assert_eq!(left(), 0, "{case}");
+        assert_eq!(offered(&group, &case), [0, 2, COUNT]);
+    }
+}
+
+#[test]
+fn a_number_that_is_used_again_is_protected() {
+    let group = Group::new(Redundancy::Xor { set: 4 });
+    group.run(|rank, engine| {
+        (0..COUNT).for_each(|version| checkpoint(engine, rank, version));
+        engine.wait().unwrap();
+    });
+    group.run(|rank, engine| {
+        engine.discard(1).unwrap();
+        checkpoint(engine, rank, COUNT);
+        engine.wait().unwrap();
+    });
+    group.run(|rank, engine| {
+        checkpoint(engine, rank, 1);
+        engine.wait().unwrap();
+    });
+    group.lose(2);
+    assert_eq!(offered(&group, "used again"), [0, 1, 2, COUNT]);
+}

@@ -1,0 +1,150 @@
+//! Protected vaults of a group, without engines: numbers that are used again, pieces that lie elsewhere, ranks that have discarded all.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tierflow_redundancy::{Directory, Redundancy};
+use tierflow_store::{Gone, OnNode, Options, Protect, Protection, Region, Repository, Snapshot};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+const RANKS: u32 = 4;
+const XOR: Redundancy = Redundancy::Xor { set: 4 };
+
+struct Nodes {
+    home: tempfile::TempDir,
+    scheme: Redundancy,
+    starts: u64,
+}
+
+impl Nodes {
+    fn new(scheme: Redundancy) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        Self {
+            home,
+            scheme,
+            starts: 0,
+        }
+    }
+
+    fn node(&self, rank: u32) -> PathBuf {
+        self.home.path().join(format!("node{rank}"))
+    }
+
+    fn lose(&self, rank: u32) {
+        std::fs::remove_dir_all(self.node(rank)).unwrap();
+    }
+
+    /// Starts all ranks, of which these have version 0 elsewhere, and ends them.
+    fn start<T: Send>(
+        &mut self,
+        elsewhere: &[u32],
+        body: impl Fn(u32, &dyn Protect) -> T + Sync,
+    ) -> Vec<T> {
+        self.starts += 1;
+        let this = &*self;
+        std::thread::scope(|scope| {
+            let spawn = |rank: u32| {
+                let body = &body;
+                scope.spawn(move || {
+                    let shared = this.home.path().join("shared");
+                    let transport = Directory::open(&shared, this.starts, rank).unwrap();
+                    let name = format!("node{rank}");
+                    let scheme = this.scheme.over(Arc::new(transport)).failure_domain(name);
+                    let path = this.node(rank);
+                    let options = Options::default().rank(rank, RANKS);
+                    let elsewhere = elsewhere.iter().filter(|other| **other == rank);
+                    let node = OnNode {
+                        path: &path,
+                        repository: Arc::new(Repository::open(&path, options).unwrap()),
+                        rank,
+                        ranks: RANKS,
+                        elsewhere: &elsewhere.map(|_| 0).collect(),
+                        collective: None,
+                        patience: PATIENCE,
+                    };
+                    body(rank, &*scheme.open(node).unwrap())
+                })
+            };
+            let threads: Vec<_> = (0..RANKS).map(spawn).collect();
+            let ended = threads.into_iter().map(|thread| thread.join().unwrap());
+            ended.collect()
+        })
+    }
+
+    /// The versions that a start calls lost on every rank.
+    fn gone(&mut self, elsewhere: &[u32]) -> Vec<u64> {
+        let all = self.start(elsewhere, |_, vault| vault.gone());
+        assert!(all.iter().all(|gone| gone == &all[0]), "{all:?}");
+        let version = |gone: &Gone| gone.version;
+        all[0].iter().map(version).collect()
+    }
+}
+
+fn save(vault: &dyn Protect, version: u64, content: u8) {
+    let bytes = [content; 3000];
+    let regions = [Region::new("state", &bytes)];
+    let saved = vault.save(&Snapshot::new(version, &regions), &|| Ok(()));
+    saved.unwrap();
+    assert!(vault.wait(Some(version), PATIENCE).unwrap());
+}
+
+fn discard(vault: &dyn Protect, version: u64) {
+    vault.discard(&BTreeSet::from([version])).unwrap();
+    vault.remove(&BTreeSet::from([version])).unwrap();
+}
+
+#[test]
+fn a_number_that_is_used_again_in_the_same_run_is_protected() {
+    let mut nodes = Nodes::new(XOR);
+    nodes.start(&[], |_, vault| {
+        (0..5).for_each(|version| save(vault, version, 1));
+        (1..4).for_each(|version| discard(vault, version));
+        save(vault, 2, 7);
+    });
+    nodes.lose(1);
+    nodes.start(&[], |rank, vault| {
+        assert!(vault.gone().is_empty(), "{:?}", vault.gone());
+        let pieces = vault.pieces().unwrap().into_iter();
+        let pieces: Vec<u64> = pieces.map(|piece| piece.version).collect();
+        assert_eq!(pieces, [0, 2, 4], "rank {rank}");
+        let read = vault.piece(2).unwrap().read("state").unwrap();
+        assert_eq!(read, [7; 3000], "rank {rank}");
+    });
+}
+
+#[test]
+fn a_rank_that_discarded_all_that_it_had_lost_nothing() {
+    // Ranks 0 and 2 are a set, and 1 and 3 are.
+    let mut nodes = Nodes::new(Redundancy::Partner);
+    nodes.start(&[], |rank, vault| {
+        save(vault, 0, 1);
+        match rank % 2 {
+            0 => discard(vault, 0),
+            _ => save(vault, 1, 1),
+        }
+    });
+    assert_eq!(nodes.gone(&[]), [] as [u64; 0]);
+    // Now they cannot be told from ranks that had it.
+    nodes.lose(0);
+    nodes.lose(2);
+    assert_eq!(nodes.gone(&[]), [0, 1]);
+}
+
+#[test]
+fn a_version_is_not_lost_as_long_as_each_piece_lies_somewhere() {
+    let mut nodes = Nodes::new(XOR);
+    nodes.start(&[], |rank, vault| {
+        save(vault, 0, 1);
+        save(vault, 1, 1);
+        // More copies of version 0 go than the code tolerates: they lie elsewhere, too.
+        if rank < 2 {
+            vault.remove(&BTreeSet::from([0])).unwrap();
+        }
+    });
+    assert_eq!(nodes.gone(&[0, 1]), [] as [u64; 0]);
+    nodes.lose(2);
+    assert_eq!(nodes.gone(&[0, 1]), [0]);
+}
