@@ -375,7 +375,7 @@ impl<'a> Call<'a> {
     ///
     /// # Errors
     /// [`Error::Unknown`] and [`Error::Discarded`], also if it is discarded meanwhile; [`Error::Stalled`] if it cannot
-    /// get there. [`Error::TimedOut`], [`Error::Interrupted`]: the version is still on its way.
+    /// get there. [`Error::TimedOut`], [`Error::Interrupted`]: the version is still on its way, or the list is.
     pub fn wait_version(self, version: Version) -> Result<()> {
         let (engine, deadline) = (self.engine, self.deadline(Awaited::Durable(version)));
         let clock = engine.shared.blocked.begin(CallKind::Wait);

@@ -280,6 +280,37 @@ fn room_that_does_not_come() {
     assert!(restored(&engine, 3).unwrap() == [9; MIB]);
 }
 
+/// A call whose `unless` panics leaves no place in the queue behind, and no room that came at the last moment.
+#[test]
+fn an_interrupt_that_panics_ends_its_call() {
+    let (engine, vault, _kept) = engine(2 * MIB);
+    vault.hold(0..100);
+    (0..2).for_each(|version| checkpoint(&engine, version, MIB));
+    let bytes = content(2, MIB);
+    let regions = [Region::from(bytes.as_slice())];
+    let at_once = || -> bool { panic!("not today") };
+    let with_room = || -> bool {
+        vault.release_all();
+        engine.call().wait_version(0).unwrap();
+        engine.call().wait_version(1).unwrap();
+        panic!("not today")
+    };
+    let interrupts: [&(dyn Fn() -> bool + Sync); 2] = [&at_once, &with_room];
+    for interrupt in interrupts {
+        let call = engine.call().unless(interrupt);
+        let called = || call.checkpoint(2, &regions);
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(called));
+        assert!(panicked.is_err());
+    }
+    engine
+        .call()
+        .within(Duration::from_secs(60))
+        .checkpoint(2, &regions)
+        .unwrap();
+    engine.wait().unwrap();
+    assert!(restored(&engine, 2).unwrap() == bytes);
+}
+
 #[test]
 fn an_interruption_is_not_for_what_has_begun() {
     let (engine, vault, _kept) = engine(MIB);
