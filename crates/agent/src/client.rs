@@ -16,7 +16,7 @@ use tierflow_store::{
     Vault, VersionInfo,
 };
 
-/// The agent says something at least twice a second: silence for so long is a broken connection.
+/// An agent that works says so at least once a second: silence for so long is a broken connection.
 const SILENCE: Duration = Duration::from_secs(10);
 /// Time that a started agent may take until it answers.
 const STARTING: Duration = Duration::from_secs(10);
@@ -210,7 +210,7 @@ impl Way {
     ///
     /// # Errors
     /// [`Error::Refused`] if something of the agent's belongs to another user; [`Error::File`] if a path cannot be made
-    /// absolute; [`Error::Protocol`] if a path is not UTF-8, or another version of the agent answers.
+    /// absolute, or is not UTF-8; [`Error::Protocol`] if another version of the agent answers.
     pub fn open(self) -> Result<Arc<AgentVault>> {
         let route = Route {
             local: absolute(&self.local)?,
@@ -239,13 +239,18 @@ impl Way {
 }
 
 fn absolute(path: &Path) -> Result<String> {
-    let absolute = std::path::absolute(path).map_err(|source| Error::File {
+    let failed = |source| Error::File {
         doing: "finding",
         path: path.to_path_buf(),
         source,
-    })?;
+    };
+    let absolute = std::path::absolute(path).map_err(failed)?;
     let text = absolute.into_os_string().into_string();
-    text.map_err(|_| Error::Protocol("a path is not UTF-8"))
+    text.map_err(|_| {
+        failed(std::io::Error::other(
+            "it is not UTF-8: choose another path",
+        ))
+    })
 }
 
 impl AgentVault {

@@ -33,10 +33,12 @@ pub enum Error {
         why: &'static str,
     },
     /// The other side does not speak as expected: bring agent and application to the same version.
-    #[error("the other side does not speak this protocol: {0}")]
+    #[error(
+        "the other side does not speak this protocol: {0}; bring agent and application to the same version"
+    )]
     Protocol(&'static str),
     /// The connection broke, or nothing came for too long: connect again, or go on without.
-    #[error("the connection to the agent broke: {0}")]
+    #[error("the connection to the agent broke: {0}; connect again, or go on without an agent")]
     Connection(#[source] std::io::Error),
     /// The agent could not do it: its message says why.
     #[error("the agent failed: {0}")]
@@ -54,4 +56,24 @@ pub enum Error {
     /// Checkpoints could not be read or written.
     #[error(transparent)]
     Store(#[from] tierflow_store::Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_a_connection_say_what_to_do() {
+        let broken = Error::Connection(std::io::ErrorKind::BrokenPipe.into());
+        let text = broken.to_string();
+        assert!(
+            text.ends_with("connect again, or go on without an agent"),
+            "{text}"
+        );
+        let text = Error::Protocol("a frame is too long").to_string();
+        assert!(
+            text.ends_with("bring agent and application to the same version"),
+            "{text}"
+        );
+    }
 }

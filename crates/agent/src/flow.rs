@@ -79,14 +79,20 @@ impl Flow {
         let began_without_clients = {
             let mut state = self.state.lock();
             state.just_brought.clear();
+            state.just_removed.clear();
             state.clients == 0
         };
         let found = guarded("looking for pieces to bring", || self.new_pieces());
+        self.scanned(found, began_without_clients);
+    }
+
+    /// Takes the result of a scan.
+    fn scanned(&self, found: Result<(Vec<PieceInfo>, BTreeSet<u64>)>, began_without_clients: bool) {
         let mut state = self.state.lock();
         state.scanning = false;
         match found {
             Ok((pieces, there)) => {
-                state.removed.retain(|version| there.contains(version));
+                state.forget_removed(&there);
                 let left: BTreeSet<u64> = pieces.iter().map(|piece| piece.version).collect();
                 state.unreadable.retain(|version, _| left.contains(version));
                 let may_reread = state.rereading.is_over(Instant::now());
@@ -164,11 +170,14 @@ impl Flow {
         let mut state = self.state.lock();
         state.running.remove(&version);
         state.hanging.remove(&version);
+        let mut is_asked_anew = state.is_to_come(version);
         let (outcome, bytes) = match brought {
             Ok(_) if state.removed.contains(&version) => {
                 drop(state);
-                let removed = self.remove(BTreeSet::from([version]));
+                // A client may ask for the number again from now on: only this piece goes.
+                let removed = self.remove_from_end(&BTreeSet::from([version]));
                 state = self.state.lock();
+                is_asked_anew = state.is_to_come(version);
                 if let Err(error) = removed {
                     self.failed(&mut state, &error);
                 }
@@ -192,6 +201,8 @@ impl Flow {
                 if is_settled {
                     state.settled.extend(piece);
                     state.unreadable.remove(&version);
+                } else if state.removed.contains(&version) {
+                    // A removed version is not brought any more.
                 } else if is_unreadable {
                     state.unreadable(version, &error);
                 } else {
@@ -203,7 +214,9 @@ impl Flow {
                 (Err(Failure { source, message }), None)
             }
         };
-        state.tell(version, outcome);
+        if !is_asked_anew {
+            state.tell(version, outcome);
+        }
         bytes
     }
 
@@ -241,17 +254,14 @@ impl Flow {
     }
 
     /// Removes versions from external storage.
-    pub(crate) fn remove(&self, versions: BTreeSet<u64>) -> Result<()> {
-        {
-            let mut state = self.state.lock();
-            state.waiting.retain(|version| !versions.contains(version));
-            state
-                .unreadable
-                .retain(|version, _| !versions.contains(version));
-            state.removed.extend(&versions);
-        }
+    pub(crate) fn remove(&self, versions: &BTreeSet<u64>) -> Result<()> {
+        self.state.lock().remove(versions);
         // A version that is being copied is removed by the thread that copies it.
-        self.ends()?.external.remove(&versions)
+        self.remove_from_end(versions)
+    }
+
+    fn remove_from_end(&self, versions: &BTreeSet<u64>) -> Result<()> {
+        self.ends()?.external.remove(versions)
     }
 
     /// Pauses the route after a failure. Ends that vanished are opened anew.
@@ -294,6 +304,7 @@ mod tests {
     use super::state::{LONGEST_PAUSE, SHORTEST_PAUSE};
     use super::*;
     use std::time::Duration;
+    use tierflow_store::{Region, Snapshot};
 
     fn flow() -> Flow {
         Flow::new(Route {
@@ -302,6 +313,111 @@ mod tests {
             rank: 0,
             ranks: 1,
         })
+    }
+
+    /// A route between two directories, whose start has version 1 in a file of its own.
+    fn with_version() -> (tempfile::TempDir, Flow) {
+        let home = tempfile::tempdir().unwrap();
+        let path = |name: &str| home.path().join(name).to_str().unwrap().to_owned();
+        let flow = Flow::new(Route {
+            local: path("local"),
+            external: path("external"),
+            rank: 0,
+            ranks: 1,
+        });
+        save(&flow);
+        (home, flow)
+    }
+
+    fn save(flow: &Flow) {
+        let local = Repository::open(Path::new(&flow.route.local), Options::default()).unwrap();
+        let bytes = vec![7; 2 << 20];
+        let regions = [Region::new("state", &bytes)];
+        local.save(&Snapshot::new(1, &regions)).unwrap();
+    }
+
+    fn next(flow: &Flow) -> Option<u64> {
+        let mut state = flow.state.lock();
+        state.next(Instant::now(), Duration::from_secs(60))
+    }
+
+    fn remove(flow: &Flow) -> Result<()> {
+        flow.remove(&BTreeSet::from([1]))
+    }
+
+    fn is_brought(flow: &Flow) -> bool {
+        let ends = flow.ends().unwrap();
+        !ends.external.own_pieces().unwrap().is_empty()
+    }
+
+    /// A copy that has the piece open goes on though the piece leaves the node: here its file is away while the node is scanned.
+    #[test]
+    fn a_version_removed_while_it_is_copied_does_not_come_back() {
+        let (home, flow) = with_version();
+        flow.scan();
+        assert_eq!(next(&flow), Some(1));
+        remove(&flow).unwrap();
+        let file = Path::new(&flow.route.local).join("rank-0/v00000000000000000001.tfc");
+        let away = home.path().join("away");
+        std::fs::rename(&file, &away).unwrap();
+        flow.scan();
+        std::fs::rename(&away, &file).unwrap();
+        flow.bring(1);
+        assert!(!is_brought(&flow));
+        flow.scan();
+        assert_eq!(next(&flow), None);
+    }
+
+    /// The list of the node is older than the version.
+    #[test]
+    fn a_version_removed_during_a_scan_does_not_come_back() {
+        let (_home, flow) = with_version();
+        let found = Ok((Vec::new(), BTreeSet::new()));
+        flow.scan();
+        assert_eq!(next(&flow), Some(1));
+        flow.bring(1);
+        flow.state.lock().just_brought.clear();
+        remove(&flow).unwrap();
+        flow.scanned(found, true);
+        flow.scan();
+        assert_eq!(next(&flow), None);
+    }
+
+    #[test]
+    fn a_version_removed_while_its_copy_fails_is_not_tried_again() {
+        let flow = flow();
+        flow.state.lock().waiting.insert(1);
+        assert_eq!(next(&flow), Some(1));
+        assert!(remove(&flow).is_err());
+        flow.bring(1);
+        assert!(flow.state.lock().is_idle());
+    }
+
+    #[test]
+    fn who_waits_for_a_version_is_told_that_it_is_removed() {
+        let (_home, flow) = with_version();
+        flow.state.lock().watch(1);
+        remove(&flow).unwrap();
+        let outcome = flow.state.lock().outcome(1);
+        assert!(matches!(outcome, Some(Err(Failure { source: true, .. }))));
+    }
+
+    /// The copy under way is that of the removed piece.
+    #[test]
+    fn a_version_asked_for_anew_is_brought_after_the_copy_of_the_removed_one() {
+        let (_home, flow) = with_version();
+        flow.state.lock().watch(1);
+        assert_eq!(next(&flow), Some(1));
+        remove(&flow).unwrap();
+        flow.state.lock().unwatch(1);
+        flow.state.lock().watch(1);
+        assert_eq!(next(&flow), None);
+        flow.bring(1);
+        assert!(flow.state.lock().outcome(1).is_none());
+        assert_eq!(next(&flow), Some(1));
+        flow.bring(1);
+        assert!(matches!(flow.state.lock().outcome(1), Some(Ok(()))));
+        assert!(is_brought(&flow));
     }
 
     #[test]

@@ -66,7 +66,7 @@ pub enum Reply {
     },
     /// The request is done.
     Done,
-    /// The work goes on; another reply follows. Sent at least every second.
+    /// The work goes on; another reply follows. Sent at least once a second.
     Working,
     /// The request could not be done.
     Failed {

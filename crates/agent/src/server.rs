@@ -10,6 +10,7 @@ use crate::protocol::Route;
 use crate::{Error, Result};
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -80,27 +81,10 @@ pub fn serve(scratch: &Path, settings: Settings) -> Result<()> {
     let _lock = home.lock()?;
     let routes = home.routes()?;
     let listener = home.listen()?;
-    let flows = routes
-        .into_iter()
-        .map(|route| (route.clone(), Arc::new(Flow::new(route))));
-    let (waker, wakes) = event_loop::Waker::new()?;
-    let server = Arc::new(Server {
-        settings,
-        shared: Mutex::new(Shared {
-            flows: flows.collect(),
-            elastic: Elastic::new(settings.most_threads),
-            threads: 0,
-            hanging: 0,
-            connections: 0,
-            stopping: false,
-            idle_since: Instant::now(),
-            turn: 0,
-        }),
-        changed: Condvar::new(),
-        waker,
-        is_over: AtomicBool::new(false),
-        home,
-    });
+    let (server, wakes) = Server::new(home, settings)?;
+    let flows = routes.into_iter();
+    let flows = flows.map(|route| (route.clone(), Arc::new(Flow::new(route))));
+    server.shared.lock().flows.extend(flows);
     event_loop::start(&server, listener, wakes)?;
     server.supervise();
     server.is_over.store(true, Ordering::Release);
@@ -118,6 +102,30 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
 }
 
 impl Server {
+    /// Makes an agent without routes, and the stream that is readable once its event loop is to wake.
+    fn new(home: Home, settings: Settings) -> Result<(Arc<Self>, UnixStream)> {
+        let (waker, wakes) = event_loop::Waker::new()?;
+        let shared = Shared {
+            flows: BTreeMap::new(),
+            elastic: Elastic::new(settings.most_threads),
+            threads: 0,
+            hanging: 0,
+            connections: 0,
+            stopping: false,
+            idle_since: Instant::now(),
+            turn: 0,
+        };
+        let server = Arc::new(Self {
+            settings,
+            shared: Mutex::new(shared),
+            changed: Condvar::new(),
+            waker,
+            is_over: AtomicBool::new(false),
+            home,
+        });
+        Ok((server, wakes))
+    }
+
     /// Starts threads while there are tasks, reports what hangs, and ends routes that are done. Returns when the agent is
     /// to end.
     fn supervise(self: &Arc<Self>) {

@@ -261,7 +261,7 @@ impl<'a> Call<'a> {
         let clock = self.engine.shared.blocked.begin(CallKind::Restore);
         let deadline = self.deadline(Awaited::Restore(version));
         let given = region::total_mut(&*regions)?;
-        let expected = self.engine.restore_size(version)?;
+        let expected = self.engine.restore_size_until(deadline, version)?;
         if given != expected {
             return Err(Error::SizeMismatch {
                 version,
@@ -305,7 +305,7 @@ impl<'a> Call<'a> {
     ) -> Result<()> {
         let clock = self.engine.shared.blocked.begin(CallKind::Restore);
         let deadline = self.deadline(Awaited::Restore(version));
-        let layout = self.engine.regions(version)?;
+        let layout = self.engine.regions_until(deadline, version)?;
         let targets = region::by_name(version, &layout, regions)?;
         let (starts, mut regions): (Vec<u64>, Vec<_>) = targets.into_iter().unzip();
         if regions.is_empty() {
@@ -365,7 +365,7 @@ impl<'a> Call<'a> {
             version,
         })?;
         engine.wait_protected(&taken_in, deadline)?;
-        engine.shared.list_found();
+        engine.list_found(deadline)?;
         clock.done(0);
         Ok(())
     }
@@ -375,7 +375,7 @@ impl<'a> Call<'a> {
     ///
     /// # Errors
     /// [`Error::Unknown`] and [`Error::Discarded`], also if it is discarded meanwhile; [`Error::Stalled`] if it cannot
-    /// get there. [`Error::TimedOut`], [`Error::Interrupted`]: the version is still on its way.
+    /// get there. [`Error::TimedOut`], [`Error::Interrupted`]: the version is still on its way, or the list is.
     pub fn wait_version(self, version: Version) -> Result<()> {
         let (engine, deadline) = (self.engine, self.deadline(Awaited::Durable(version)));
         let clock = engine.shared.blocked.begin(CallKind::Wait);
@@ -385,7 +385,7 @@ impl<'a> Call<'a> {
         };
         engine.ask(clock.last(), version, 0, deadline, wait)?;
         engine.wait_protected(&engine.to_protect(Some(version)), deadline)?;
-        engine.shared.list_found();
+        engine.list_found(deadline)?;
         clock.done(0);
         Ok(())
     }

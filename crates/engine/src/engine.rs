@@ -173,6 +173,15 @@ impl Engine {
     /// [`Error::Unknown`] or [`Error::Discarded`]; [`Error::Storage`] with the damage that makes a version of an earlier
     /// run unreadable.
     pub fn restore_size(&self, version: Version) -> Result<u64> {
+        self.restore_size_until(Deadline::default(), version)
+    }
+
+    /// Returns the [size](Self::restore_size) of a version, or fails at the deadline.
+    pub(crate) fn restore_size_until(
+        &self,
+        deadline: Deadline<'_>,
+        version: Version,
+    ) -> Result<u64> {
         self.at_home()?;
         let size = {
             let core = self.shared.lock();
@@ -183,7 +192,7 @@ impl Engine {
             Ok(_) if self.shared.empties.has(version) => Ok(0),
             Ok(size) => Ok(size),
             Err(Refusal::Discarded) => Err(Error::Discarded { version }),
-            Err(_) => Err(match self.damage_of(version) {
+            Err(_) => Err(match self.damage_of(version, deadline)? {
                 Some(damage) => Error::Storage(damage),
                 None => Error::Unknown { version },
             }),

@@ -1,5 +1,6 @@
 //! The regions of a version.
 
+use crate::deadline::Deadline;
 use crate::region::UNNAMED;
 use crate::{Engine, Result, Version};
 use tierflow_store::container::{Element, RegionInfo};
@@ -11,18 +12,27 @@ impl Engine {
     /// # Errors
     /// As [`Engine::restore_size`].
     pub fn regions(&self, version: Version) -> Result<Vec<RegionInfo>> {
-        let size = self.restore_size(version)?;
+        self.regions_until(Deadline::default(), version)
+    }
+
+    /// Returns the [regions](Self::regions) of a version, or fails at the deadline.
+    pub(crate) fn regions_until(
+        &self,
+        deadline: Deadline<'_>,
+        version: Version,
+    ) -> Result<Vec<RegionInfo>> {
+        let size = self.restore_size_until(deadline, version)?;
         let layouts = &self.shared.layouts;
         if let Some(layout) = layouts.get(version) {
             return Ok(layout.to_vec());
         }
-        let kept = self
-            .shared
-            .tiers
-            .iter()
-            .filter_map(|tier| tier.medium.kept());
-        let mut kept = kept.filter(|_| layouts.may_be_adopted(version));
-        let found = kept.find_map(|kept| kept.layout(version));
+        let found = match layouts.may_be_adopted(version) {
+            true => self.look_until(deadline, move |shared| {
+                let mut kept = shared.tiers.iter().filter_map(|tier| tier.medium.kept());
+                Ok(kept.find_map(|kept| kept.layout(version)))
+            })?,
+            false => None,
+        };
         let is_all = |layout: &Vec<RegionInfo>| {
             layout.iter().map(|region| region.length).sum::<u64>() == size
         };

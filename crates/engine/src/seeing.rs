@@ -1,11 +1,12 @@
 //! Reports of an engine's state.
 
 use crate::blocked::CallKind;
+use crate::deadline::Deadline;
 use crate::lasting::Damage;
 use crate::metrics::{HopMetrics, Metrics, Reports, TierMetrics};
 use crate::plan::{Statistics, TierId};
 use crate::run::Medium;
-use crate::{Engine, Version};
+use crate::{Engine, Result, Version};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tierflow_plan::timeline::{Timeline, What};
@@ -205,8 +206,14 @@ impl Engine {
     }
 
     /// Returns the damage that makes a version that the engine does not hold unreadable.
-    pub(crate) fn damage_of(&self, version: Version) -> Option<tierflow_store::Error> {
-        let lost = self.nodes.lost(version);
-        lost.or_else(|| self.shared.damage_of(version))
+    pub(crate) fn damage_of(
+        &self,
+        version: Version,
+        deadline: Deadline<'_>,
+    ) -> Result<Option<tierflow_store::Error>> {
+        match self.nodes.lost(version) {
+            None => self.look_until(deadline, move |shared| Ok(shared.damage_of(version))),
+            lost => Ok(lost),
+        }
     }
 }

@@ -61,7 +61,7 @@ impl<'a> ConsumeSlot<'a> {
         let (engine, deadline) = (call.engine, call.deadline(Awaited::Loan(version)));
         let mut clock = engine.shared.blocked.begin(CallKind::Consume);
         lending(engine)?;
-        let size = engine.restore_size(version)?;
+        let size = engine.restore_size_until(deadline, version)?;
         if size == 0 {
             return Err(Error::Empty { version });
         }

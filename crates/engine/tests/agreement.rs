@@ -12,6 +12,7 @@ use home::{Home, home};
 use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{BuildError, Engine, EngineBuilder, Error, Group, Region, Tier};
@@ -93,15 +94,16 @@ fn a_number_of_the_run_that_is_used_again_mixes_nothing() {
     assert_eq!(latest(&group(&home, "a", 2, 1)), [Some(2); 2]);
 }
 
-/// The ranks of the second run find a version whose manifest was not written before a kill.
+/// The ranks of the second run find a version whose manifest was not written before a kill. Storage that hangs ends the wait, and the
+/// next wait lists the version.
 #[test]
 fn a_version_that_is_waited_for_is_listed_for_readers_of_all_ranks_pieces() {
-    let home = home();
+    let (home, faults) = (home(), Arc::<Faults>::default());
     let group = |run| {
         together(2, |rank| {
             let builder = Engine::builder(&open(Choice::Host).unwrap()).host_cache(8 << 20);
-            let builder = builder.external(&home.far);
-            builder.group(Group::new(rank, 2, run)).build().unwrap()
+            let builder = builder.external(&home.far).group(Group::new(rank, 2, run));
+            faults.during(|| builder.build()).unwrap()
         })
     };
     // Long enough for a file of its own, so that segments have the manifest alone.
@@ -121,6 +123,14 @@ fn a_version_that_is_waited_for_is_listed_for_readers_of_all_ranks_pieces() {
     };
     let engines = group(2);
     assert_eq!((latest(&engines), listed()), (vec![Some(4); 2], vec![]));
+    faults.reads_hang.store(true, Relaxed);
+    // The second wait begins while the list of the first one is held back.
+    for _ in 0..2 {
+        let soon = engines[0].call().within(Duration::from_millis(30));
+        assert_matches!(soon.wait_version(4), Err(Error::TimedOut { .. }));
+        assert_matches!(soon.wait(), Err(Error::TimedOut { .. }));
+    }
+    faults.reads_hang.store(false, Relaxed);
     engines[0].call().wait_version(4).unwrap();
     assert_eq!(listed(), [4]);
 }
@@ -324,9 +334,7 @@ fn what_cannot_be_read_now_is_not_given_up() {
                 .build()
         })
     };
-    faults
-        .reads_fail
-        .store(true, std::sync::atomic::Ordering::Relaxed);
+    faults.reads_fail.store(true, Relaxed);
     for failed in build() {
         assert_matches!(
             failed,
@@ -337,9 +345,7 @@ fn what_cannot_be_read_now_is_not_given_up() {
             }))
         );
     }
-    faults
-        .reads_fail
-        .store(false, std::sync::atomic::Ordering::Relaxed);
+    faults.reads_fail.store(false, Relaxed);
     let engines: Vec<Engine> = build().into_iter().map(Result::unwrap).collect();
     assert_eq!(latest(&engines), [Some(3); 2]);
 }

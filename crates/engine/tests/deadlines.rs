@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, EngineBuilder, Error, Region, RegionMut, Tier, Version};
-use tierflow_store::{Options, Repository, Result, Vault};
+use tierflow_store::{Options, Repository, Vault};
 use tierflow_testing::assert_matches;
 use vaults::{Call, Watch, Watched};
 
@@ -68,7 +68,7 @@ impl Hanging {
 }
 
 impl Watch for Hanging {
-    fn meet(&self, call: Call<'_>) -> Result<()> {
+    fn meet(&self, call: Call<'_>) -> tierflow_store::Result<()> {
         match call {
             Call::Open(version) | Call::Save(version) => self.pass(version),
             Call::Copy(piece) => self.pass(piece.version()),
@@ -152,6 +152,52 @@ fn a_restore_from_storage_that_hangs() {
 }
 
 #[test]
+fn a_version_that_is_not_held_is_looked_for_on_storage_that_hangs() {
+    let (engine, vault, _kept) = engine(MIB);
+    vault.hold([7]);
+    let restore = |patience| {
+        let mut byte = [0];
+        let regions = &mut [RegionMut::from(byte.as_mut_slice())];
+        engine.call().within(patience).restore(7, regions)
+    };
+    let restore_regions = |patience| {
+        let mut byte = [0];
+        let regions = &mut [("checkpoint", RegionMut::from(byte.as_mut_slice()))];
+        engine.call().within(patience).restore_regions(7, regions)
+    };
+    let consume = |patience| engine.call().within(patience).consume(7).map(drop);
+    let calls: [&dyn Fn(Duration) -> Result<(), Error>; 3] = [&restore, &restore_regions, &consume];
+    for call in calls {
+        assert_matches!(call(SHORT), Err(Error::TimedOut { .. }));
+    }
+    vault.release_all();
+    for call in calls {
+        assert_matches!(call(Duration::MAX), Err(Error::Unknown { version: 7 }));
+        let patience = Duration::from_secs(60);
+        assert_matches!(call(patience), Err(Error::Unknown { version: 7 }));
+    }
+}
+
+#[test]
+fn regions_of_a_version_of_an_earlier_engine_on_storage_that_hangs() {
+    let (engine, vault, _kept) = cold(2 * MIB, 1, MIB);
+    let mut bytes = vec![77; MIB];
+    let mut restore = |patience| {
+        let regions = &mut [("checkpoint", RegionMut::from(bytes.as_mut_slice()))];
+        let restored = engine.call().within(patience).restore_regions(0, regions);
+        (restored, bytes.clone())
+    };
+    vault.hold([0]);
+    let (late, bytes) = restore(SHORT);
+    assert_matches!(late, Err(Error::TimedOut { .. }));
+    assert!(bytes == [77; MIB], "they are as they were");
+    vault.release_all();
+    let (in_time, bytes) = restore(Duration::from_secs(60));
+    in_time.unwrap();
+    assert!(bytes == content(0, MIB));
+}
+
+#[test]
 fn a_checkpoint_that_goes_straight_to_storage_that_hangs() {
     let (engine, vault, kept) = engine(MIB);
     vault.hold([3]);
@@ -232,6 +278,37 @@ fn room_that_does_not_come() {
     engine.wait().unwrap();
     assert!(restored(&engine, 2).unwrap() == bytes);
     assert!(restored(&engine, 3).unwrap() == [9; MIB]);
+}
+
+/// A call whose `unless` panics leaves no place in the queue behind, and no room that came at the last moment.
+#[test]
+fn an_interrupt_that_panics_ends_its_call() {
+    let (engine, vault, _kept) = engine(2 * MIB);
+    vault.hold(0..100);
+    (0..2).for_each(|version| checkpoint(&engine, version, MIB));
+    let bytes = content(2, MIB);
+    let regions = [Region::from(bytes.as_slice())];
+    let at_once = || -> bool { panic!("not today") };
+    let with_room = || -> bool {
+        vault.release_all();
+        engine.call().wait_version(0).unwrap();
+        engine.call().wait_version(1).unwrap();
+        panic!("not today")
+    };
+    let interrupts: [&(dyn Fn() -> bool + Sync); 2] = [&at_once, &with_room];
+    for interrupt in interrupts {
+        let call = engine.call().unless(interrupt);
+        let called = || call.checkpoint(2, &regions);
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(called));
+        assert!(panicked.is_err());
+    }
+    engine
+        .call()
+        .within(Duration::from_secs(60))
+        .checkpoint(2, &regions)
+        .unwrap();
+    engine.wait().unwrap();
+    assert!(restored(&engine, 2).unwrap() == bytes);
 }
 
 #[test]

@@ -27,6 +27,8 @@ pub struct Faults {
     pub writes_fail: AtomicBool,
     /// Every read fails with an I/O error.
     pub reads_fail: AtomicBool,
+    /// Every read, of bytes, names or what is known of a file, waits until this is false.
+    pub reads_hang: AtomicBool,
     /// Every read finds that the process has no descriptor left.
     pub descriptors_lack: AtomicBool,
     /// Everything read from blocks has another first byte than was written.
@@ -191,6 +193,9 @@ impl Faults {
 
     /// Fails a look at names and files, or lets it pass.
     pub(crate) fn look(&self) -> std::result::Result<(), Errno> {
+        while self.reads_hang.load(Ordering::Relaxed) {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
         let less = |count: u64| count.checked_sub(1);
         let take = |counter: &AtomicU64| {
             counter

@@ -65,12 +65,14 @@ pub(crate) struct State {
     pub(crate) scanned_without_clients: bool,
     /// Versions brought since the scan began: its listing may still name them.
     pub(super) just_brought: BTreeSet<u64>,
+    /// Versions removed since the scan began: its listing may not name them yet.
+    pub(super) just_removed: BTreeSet<u64>,
     /// Pieces on the node that are not to be brought: external storage has a newer one, or gave it up.
     pub(super) settled: BTreeSet<PieceKey>,
     /// Versions whose pieces on the node cannot be read, and why. A scan finds them anew after a pause of `rereading`.
     pub(crate) unreadable: BTreeMap<u64, String>,
     pub(super) rereading: BackOff,
-    /// Versions that were removed from external storage, while they still lie on the node.
+    /// Versions that were removed from external storage, while they still lie on the node or are being copied.
     pub(super) removed: BTreeSet<u64>,
     /// By version: how many clients wait for its outcome.
     watchers: BTreeMap<u64, usize>,
@@ -99,6 +101,7 @@ impl State {
             scan_at: Instant::now(),
             scanned_without_clients: false,
             just_brought: BTreeSet::new(),
+            just_removed: BTreeSet::new(),
             settled: BTreeSet::new(),
             unreadable: BTreeMap::new(),
             rereading: BackOff::default(),
@@ -140,11 +143,39 @@ impl State {
     pub(crate) fn watch(&mut self, version: u64) {
         *self.watchers.entry(version).or_default() += 1;
         self.outcomes.remove(&version);
-        self.removed.remove(&version);
+        // The copy of a piece that was removed meanwhile is no copy of this one.
+        let was_removed = self.removed.remove(&version);
         self.settled.retain(|piece| piece.0 != version);
-        if !self.running.contains_key(&version) {
+        if was_removed || !self.running.contains_key(&version) {
             self.waiting.insert(version);
         }
+    }
+
+    /// Returns true if a version waits to be copied, or is being copied.
+    pub(super) fn is_to_come(&self, version: u64) -> bool {
+        self.waiting.contains(&version) || self.running.contains_key(&version)
+    }
+
+    /// Versions are removed, and those that wait are not brought. Clients that wait for these are told so.
+    pub(super) fn remove(&mut self, versions: &BTreeSet<u64>) {
+        for &version in versions {
+            self.unreadable.remove(&version);
+            if self.waiting.remove(&version) {
+                let message = format!("version {version} was removed before it was brought");
+                let source = true;
+                self.tell(version, Err(Failure { source, message }));
+            }
+        }
+        self.removed.extend(versions);
+        self.just_removed.extend(versions);
+    }
+
+    /// Forgets the removals of versions that can come back no more: a whole scan did not find them, and none is being copied.
+    pub(super) fn forget_removed(&mut self, there: &BTreeSet<u64>) {
+        let (running, lately) = (&self.running, &self.just_removed);
+        self.removed.retain(|version| {
+            there.contains(version) || running.contains_key(version) || lately.contains(version)
+        });
     }
 
     /// Returns true if a client waits for a version.
@@ -184,7 +215,10 @@ impl State {
             self.watchers.contains_key(version) && !self.outcomes.contains_key(version)
         };
         let mut waiting = self.waiting.iter();
-        let version = *waiting.find(|version| !is_paused || is_asked_for(version))?;
+        let version = *waiting.find(|version| {
+            let may_begin = !self.running.contains_key(version);
+            may_begin && (!is_paused || is_asked_for(version))
+        })?;
         self.waiting.remove(&version);
         self.running.insert(version, now + patience);
         Some(version)

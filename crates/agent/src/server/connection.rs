@@ -27,8 +27,8 @@ pub(super) struct Removal {
 /// An outcome that a client waits for.
 enum Waits {
     ForNothing,
-    /// A version to be published; when it was last told that the agent works.
-    For(u64, Instant),
+    /// A version to be published.
+    For(u64),
     /// A [`Removal`].
     ForRemoval,
 }
@@ -40,6 +40,8 @@ pub(super) struct Connection {
     flow: Option<Arc<Flow>>,
     is_greeted: bool,
     waits: Waits,
+    /// When its wait began, or it was last told that the agent works.
+    told: Instant,
     /// Bytes received that are no whole message yet, and bytes still to be sent.
     input: Vec<u8>,
     output: Vec<u8>,
@@ -61,6 +63,7 @@ impl Connection {
             flow: None,
             is_greeted: false,
             waits: Waits::ForNothing,
+            told: Instant::now(),
             input: Vec::new(),
             output: Vec::new(),
             last_progress: Instant::now(),
@@ -182,14 +185,14 @@ impl Connection {
                 Ok(flow) => {
                     flow.state.lock().watch(version);
                     self.server.changed.notify_all();
-                    self.waits = Waits::For(version, Instant::now());
+                    self.wait(Waits::For(version));
                     return Ok(None);
                 }
                 Err(error) => Err(error),
             },
             Request::Remove { versions } => match self.on_route() {
                 Ok(flow) => {
-                    self.waits = Waits::ForRemoval;
+                    self.wait(Waits::ForRemoval);
                     let versions = versions.into_iter().collect();
                     return Ok(Some(Removal { flow, versions }));
                 }
@@ -208,13 +211,18 @@ impl Connection {
         Ok(None)
     }
 
+    /// The client waits from now on.
+    fn wait(&mut self, waits: Waits) {
+        (self.waits, self.told) = (waits, Instant::now());
+    }
+
     /// Sends the client the outcome of what it waits for, or that the agent still works.
     fn tell(&mut self) -> Result<()> {
-        let (Waits::For(version, heard), Some(flow)) = (&self.waits, &self.flow) else {
-            return Ok(());
+        let outcome = match (&self.waits, &self.flow) {
+            (Waits::ForNothing, _) => return Ok(()),
+            (Waits::For(version), Some(flow)) => flow.state.lock().outcome(*version),
+            _ => None,
         };
-        let (version, is_due) = (*version, heard.elapsed() >= WORKING_EVERY);
-        let outcome = flow.state.lock().outcome(version);
         match outcome {
             Some(outcome) => {
                 self.waits = Waits::ForNothing;
@@ -226,8 +234,8 @@ impl Connection {
                     },
                 })
             }
-            None if is_due => {
-                self.waits = Waits::For(version, Instant::now());
+            None if self.told.elapsed() >= WORKING_EVERY => {
+                self.told = Instant::now();
                 self.say(&Reply::Working)
             }
             None => Ok(()),
@@ -266,9 +274,8 @@ impl Connection {
     fn take(&mut self, route: Route) -> Result<()> {
         let absolute = |path: &str| Path::new(path).is_absolute() && path.len() < 4096;
         if !absolute(&route.local) || !absolute(&route.external) || route.rank >= route.ranks {
-            return Err(Error::Protocol(
-                "a route needs two absolute paths and a rank of the group",
-            ));
+            let what = "a route needs two absolute paths and a rank of its group: name another one";
+            return Err(Error::Failed(what.to_owned()));
         }
         self.leave();
         let mut shared = self.server.shared.lock();
@@ -318,7 +325,7 @@ impl Connection {
             return;
         };
         let mut state = flow.state.lock();
-        if let Waits::For(version, _) = self.waits {
+        if let Waits::For(version) = self.waits {
             state.unwatch(version);
         }
         state.clients -= 1;
@@ -337,5 +344,47 @@ fn failed(error: &Error) -> Reply {
     Reply::Failed {
         source: false,
         message: error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::home::Home;
+    use crate::server::Settings;
+
+    /// Nobody carries the removal out before the client has heard of it.
+    #[test]
+    fn who_waits_for_a_removal_hears_that_the_agent_works() {
+        let home = tempfile::tempdir().unwrap();
+        let opened = Home::open(home.path(), true).unwrap();
+        let (server, _wakes) = Server::new(opened, Settings::default()).unwrap();
+        let (mut client, served) = UnixStream::pair().unwrap();
+        client.set_read_timeout(Some(IO_TIMEOUT)).unwrap();
+        let mut connection = Connection::new(&server, served).unwrap();
+        let route = Route {
+            local: "/local".to_owned(),
+            external: "/external".to_owned(),
+            rank: 0,
+            ranks: 1,
+        };
+        let requests = [
+            Request::Hello { protocol: PROTOCOL },
+            Request::Take { route },
+            Request::Remove { versions: vec![1] },
+        ];
+        for request in &requests {
+            send(&mut client, request).unwrap();
+        }
+        assert!(connection.go_on(true).unwrap().is_some());
+        let mut replies = || receive::<Reply>(&mut client).unwrap().unwrap();
+        assert_eq!(replies(), Reply::Hello { protocol: PROTOCOL });
+        assert_eq!(replies(), Reply::Done);
+        std::thread::sleep(WORKING_EVERY);
+        assert!(connection.go_on(false).unwrap().is_none());
+        assert_eq!(replies(), Reply::Working);
+        connection.removed(Ok(())).unwrap();
+        assert!(connection.go_on(false).unwrap().is_none());
+        assert_eq!(replies(), Reply::Done);
     }
 }

@@ -59,7 +59,7 @@ pub(super) fn start(server: &Arc<Server>, listener: UnixListener, wakes: UnixStr
 /// The thread that removes what clients ask for, as that may take as long as external storage takes.
 fn remove(asked: &Receiver<(u64, Removal)>, server: &Server, done: &Done) {
     while let Ok((client, removal)) = asked.recv() {
-        let result = removal.flow.remove(removal.versions).map_err(Error::from);
+        let result = removal.flow.remove(&removal.versions).map_err(Error::from);
         let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
         done.push((client, result));
         drop(done);

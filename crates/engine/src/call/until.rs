@@ -1,12 +1,14 @@
 //! Copies between a caller and storage that end at a deadline, even if storage hangs.
 
 use super::Call;
+use crate::deadline::Deadline;
 use crate::plan::{Event, Ticket};
 use crate::run::{
     At, Grant, Pieces, Shared, SourceRegions, TargetRegions, TierContext, work_until,
 };
 use crate::{Engine, Region, RegionMut, Result, Version};
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Instant;
 
 impl Call<'_> {
@@ -83,6 +85,38 @@ impl Call<'_> {
 }
 
 impl Engine {
+    /// Does `work`, which looks for something on storage, no longer than until the deadline. Without durable tiers there is nothing
+    /// that could hang.
+    pub(crate) fn look_until<T: Send + 'static>(
+        &self,
+        deadline: Deadline<'_>,
+        work: impl FnOnce(&Shared) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let shared = &self.shared;
+        let mut tiers = shared.tiers.iter();
+        match deadline.at() {
+            Some(at) if tiers.any(|tier| tier.medium.kept().is_some()) => {
+                let done = work_until(shared, at, |shared, _| work(shared), |_| ())?;
+                done.ok_or_else(|| deadline.passed())
+            }
+            _ => work(shared),
+        }
+    }
+
+    /// Makes the versions that a group found on the lowest tier visible to readers of all ranks' pieces.
+    pub(super) fn list_found(&self, deadline: Deadline<'_>) -> Result<()> {
+        let lowest = self.shared.tiers.last();
+        let kept = lowest.and_then(|tier| tier.medium.kept());
+        let Some(kept) = kept.filter(|kept| kept.first().has_unlisted()) else {
+            return Ok(());
+        };
+        let first = Arc::clone(kept.first());
+        self.look_until(deadline, move |_| {
+            first.list_found();
+            Ok(())
+        })
+    }
+
     /// Reads a version of `size` bytes from storage, or the `wanted` bytes of it. Returns each run of bytes with its offset. `None` at the
     /// deadline: it is reported as not read once it is over.
     pub(crate) fn fetch_until(

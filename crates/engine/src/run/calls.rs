@@ -1,6 +1,6 @@
 //! Calls to the plan that may have to wait: until they are answered, or no longer than their callers want.
 
-use super::call_table::{Answer, PendingAnswer, PlanState, Reply, Waiter};
+use super::call_table::{Answer, Grant, PendingAnswer, PlanState, Reply, Waiter};
 use super::core::Shared;
 use super::job::{Direction, Task};
 use super::lock::later;
@@ -120,7 +120,7 @@ impl Shared {
         // The sending end is there until it has sent: without it, no answer will come.
         let (told, until_ns) = loop {
             match later.answer.recv(deadline.next_look()) {
-                None if !later.answer.is_there() && deadline.goes_on() => {}
+                None if !later.answer.is_there() && self.goes_on(later, deadline) => {}
                 // The wait for the lock that giving up takes names itself.
                 None => {
                     let until_ns = self.now_ns();
@@ -143,6 +143,18 @@ impl Shared {
         spend(Cause::WakeUp, until_ns.saturating_sub(answered_ns));
         drop(told.others);
         Some(told.answer)
+    }
+
+    /// Returns true if a call waits on. Its interrupt is the application's: if that panics, the call leaves the plan first.
+    fn goes_on(&self, later: &PendingAnswer, deadline: Deadline<'_>) -> bool {
+        let mut leave = LeaveOnPanic {
+            shared: self,
+            later,
+            is_due: true,
+        };
+        let goes_on = deadline.goes_on();
+        leave.is_due = false;
+        goes_on
     }
 
     /// A call slept for the plan's answer.
@@ -189,6 +201,36 @@ impl Shared {
         let ticket = later.ticket;
         self.handle(&mut core, Event::Abandon { ticket });
         None
+    }
+}
+
+/// Takes a call out of the plan, while it `is_due`.
+struct LeaveOnPanic<'a> {
+    shared: &'a Shared,
+    later: &'a PendingAnswer,
+    is_due: bool,
+}
+
+impl Drop for LeaveOnPanic<'_> {
+    fn drop(&mut self) {
+        let told = self.is_due.then(|| self.shared.give_up(self.later));
+        let Some(Some(Reply {
+            answer: Answer::Copy(Grant { pieces, .. }),
+            ..
+        })) = told
+        else {
+            return;
+        };
+        // The plan had the place already, and hears that nothing is copied.
+        let ticket = self.later.ticket;
+        let ok = false;
+        match self.later.why.map(|why| (why.cause, why.version)) {
+            Some((Cause::Room, Some(version))) => {
+                self.shared.end_write(version, &pieces, true);
+                self.shared.tell(Event::Written { ticket, ok });
+            }
+            _ => self.shared.tell(Event::Read { ticket, ok }),
+        }
     }
 }
 

@@ -380,14 +380,6 @@ impl Shared {
             .find(|error| matches!(error, tierflow_store::Error::Damaged { .. }))
     }
 
-    /// Makes the versions that a group found on the lowest tier visible to readers of all ranks' pieces.
-    pub(crate) fn list_found(&self) {
-        let lowest = self.tiers.last();
-        if let Some(kept) = lowest.and_then(|tier| tier.medium.kept()) {
-            kept.list_found();
-        }
-    }
-
     /// The workers are gone, and what they had not begun with them: what is left to give up and to remove.
     pub(crate) fn clear_up(&self) {
         let ids: Vec<_> = self.lock().calls.carried.keys().copied().collect();

@@ -22,6 +22,8 @@ pub(crate) struct FirstWrite {
     is_durable: AtomicBool,
     is_removed: AtomicBool,
     is_listed: AtomicBool,
+    /// Held while the versions are listed: who needs the list waits for it.
+    listing: Mutex<(), { rank::FIRST_WRITE }>,
     /// Why external storage has no mark of this run, if the mark could not be left.
     unmarked: Mutex<Option<Error>>,
 }
@@ -106,11 +108,15 @@ impl FirstWrite {
         self.list_found();
     }
 
+    /// Returns true until the versions that the group found are listed, in the engine that lists them.
+    pub(crate) fn has_unlisted(&self) -> bool {
+        self.shared.is_some() && !self.is_listed.load(Ordering::Acquire)
+    }
+
     /// Lists, once, the versions whose last piece came just before the group met: readers of all ranks' pieces see them then.
-    pub(super) fn list_found(&self) {
-        if let Some(shared) = &self.shared
-            && !self.is_listed.swap(true, Ordering::AcqRel)
-        {
+    pub(crate) fn list_found(&self) {
+        let _one_lists = self.listing.lock();
+        if let Some(shared) = self.shared.as_ref().filter(|_| self.has_unlisted()) {
             // Listing completes them. After a failure, the next one that asks lists.
             let is_listed = shared.versions().is_ok();
             self.is_listed.store(is_listed, Ordering::Release);

@@ -374,9 +374,9 @@ impl DurableTier {
         self.came.lock().1 = 0;
     }
 
-    /// Makes the versions that the group found visible to readers of all ranks' pieces.
-    pub(super) fn list_found(&self) {
-        self.settings.first.list_found();
+    /// The notes and the lists that the run leaves once.
+    pub(crate) fn first(&self) -> &Arc<FirstWrite> {
+        &self.settings.first
     }
 
     /// Removes what was given up, once it is worth it.
