@@ -10,7 +10,7 @@
 struct Sum {
     /// The root mean square of the result.
     of: f64,
-    /// That of each snapshot's partner.
+    /// The root mean square of each snapshot's partner.
     partners: Vec<f64>,
 }
 
