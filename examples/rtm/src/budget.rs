@@ -75,6 +75,56 @@ fn root_mean_square(values: &[f32]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::{Args, Order};
+    use crate::history::{History, Tiers};
+    use crate::host::Host;
+    use crate::migration::{Migration, Usage};
+    use crate::survey::Survey;
+    use clap::Parser;
+    use std::time::Duration;
+    use tierflow_device::{Choice, open};
+    use tierflow_engine::AfterRestore;
+
+    #[test]
+    fn the_image_of_a_budget_differs_by_no_more() {
+        let line = "rtm --decimate 4 --steps 240 --every 3 --shots 3 --verify --error-budget 1e-3";
+        let args = Args::parse_from(line.split(' '));
+        let survey = Survey::new(&args).unwrap();
+        let device = open(Choice::Host).unwrap();
+        let propagator = Host::new(&device, survey.grid.clone()).unwrap();
+        let usage = Usage {
+            order: Order::Reverse,
+            hints: args.hints,
+            interval: Duration::ZERO,
+            recompute: None,
+            verify: args.verify,
+            within: true,
+            error_budget: args.error_budget,
+        };
+        let mut migration = Migration::new(&device, &propagator, &survey, usage).unwrap();
+        let scratch = tempfile::tempdir().unwrap();
+        // The device cache holds no more than a few snapshots, so nearly all come back within bounds.
+        let tiers = Tiers {
+            device_cache: 3 * migration.checkpoint_bytes(),
+            host_cache: args.host_cache,
+            scratch: scratch.path(),
+            scratch_limit: u64::MAX,
+            compress: crate::compress(&args),
+            after_restore: AfterRestore::Discard,
+        };
+        let mut history = None;
+        for shot in 0..args.shots {
+            let open = || History::open(&device, tiers);
+            migration.shot(shot, &mut history, open).unwrap();
+        }
+        let (_, norm) = migration.difference().unwrap().unwrap();
+        assert!((1e-5..=1e-3).contains(&norm), "{norm:e}");
+        let compression = history.unwrap().metrics().compression.unwrap();
+        assert!(
+            compression.stored < compression.compressed / 8,
+            "{compression:?}"
+        );
+    }
 
     #[test]
     fn errors_as_large_as_allowed_keep_the_results_within_their_share() {
