@@ -1,11 +1,15 @@
 //! Checks the promise of every kind of bound, of containers as they are stored: each value that comes back differs by no more
 //! than its bound, as `f64` compares it, or is the same bit for bit.
 //!
-//! `cargo run --release -p tierflow-codec --example bounds -- [--gpu] [--f32 STEP] [--f64 COUNT]`
+//! `cargo run --release -p tierflow-codec --example bounds -- [--gpu] [--f32 STEP] [--f64 COUNT] [--bound N]`
 //!
-//! `--f32` takes every STEP-th chunk of 2^20 of all 2^32 bit patterns, by default each. Half of the COUNT bit patterns of `f64`
-//! are random; the others are random with magnitudes near the bound, or near 1. With `--gpu`, kernels encode each chunk, too, and
-//! decode it: the container has to be the same, and the values.
+//! Two passes take every STEP-th chunk of 2^20 of all 2^32 bit patterns of `f32`, by default each. The first has neighbouring bit
+//! patterns in a chunk, so all values of a chunk are within one power of two. The second has both signs of 32 powers of two in a
+//! chunk, so a relative bound meets values far below the chunk's largest one. Half of the COUNT bit patterns of `f64` are random;
+//! the others are random with magnitudes near the bound, or near 1. `--bound` takes the N-th bound alone, from 0 on. With `--gpu`,
+//! kernels encode each chunk, too, and decode it: the container has to be the same, and the values.
+//!
+//! `cargo test -p tierflow-codec --example bounds` takes a sample of each pass and bound.
 #![allow(missing_docs, unreachable_pub, reason = "a program")]
 
 use std::error::Error;
@@ -38,6 +42,7 @@ const BOUNDS: [Bound; 12] = [
 
 fn main() -> Result<()> {
     let (mut on_gpu, mut step, mut count) = (None, 1, 1_000_000_000);
+    let mut bounds = &BOUNDS[..];
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         let mut number =
@@ -46,43 +51,101 @@ fn main() -> Result<()> {
             "--gpu" => on_gpu = Some(Gpu::new()?),
             "--f32" => step = number()?.max(1),
             "--f64" => count = number()?,
+            "--bound" => {
+                let one = BOUNDS.get(number()? as usize..).and_then(<[_]>::first);
+                bounds = std::slice::from_ref(one.ok_or("there are fewer bounds")?);
+            }
             other => return Err(format!("{other} is no option").into()),
         }
     }
-    let chunks: Vec<u64> = (0..1 << 12).step_by(step as usize).collect();
     println!(
-        "{:<32} {:<4} {:>16} {:>16} {:>10}",
-        "bound", "type", "values", "changed", "seconds"
+        "{:<32} {:<12} {:>16} {:>16} {:>10}",
+        "bound", "values", "checked", "changed", "seconds"
     );
-    for bound in BOUNDS {
-        let begun = Instant::now();
-        let of = |chunk: u64| (0..CHUNK).map(move |n| (chunk * CHUNK + n) as u32);
-        let checked = check(bound, Element::F32, &chunks, &mut on_gpu, |chunk| {
-            of(chunk).flat_map(u32::to_le_bytes).collect()
-        })?;
-        print(bound, "f32", checked, begun);
-        let begun = Instant::now();
-        let chunks: Vec<u64> = (0..count.div_ceil(CHUNK)).collect();
-        let checked = check(bound, Element::F64, &chunks, &mut on_gpu, |chunk| {
+    for bound in bounds {
+        for pass in PASSES {
+            let begun = Instant::now();
+            let checked = pass.check(*bound, step, count, &mut on_gpu)?;
+            print(*bound, pass.name, checked, begun);
+        }
+    }
+    Ok(())
+}
+
+/// A way to put bit patterns into chunks.
+struct Pass {
+    name: &'static str,
+    element: Element,
+    /// The bit pattern of a value of a chunk.
+    value: fn(Bound, chunk: u64, n: u64) -> u64,
+}
+
+const PASSES: [Pass; 3] = [
+    Pass {
+        name: "f32, near",
+        element: Element::F32,
+        value: |_, chunk, n| chunk * CHUNK + n,
+    },
+    Pass {
+        name: "f32, spread",
+        element: Element::F32,
+        value: |_, chunk, n| u64::from(spread(chunk as u32, n as u32)),
+    },
+    Pass {
+        name: "f64",
+        element: Element::F64,
+        value: |bound, chunk, n| {
             let near = match (chunk % 4, bound) {
                 (1, Bound::Absolute(bound)) => bound,
                 (3, Bound::Absolute(bound)) => 1e6 * bound,
                 (1 | 3, _) => 1.0,
                 _ => 0.0,
             };
-            (0..CHUNK)
-                .map(|n| pattern(mix(chunk * CHUNK + n), near))
-                .flat_map(u64::to_le_bytes)
-                .collect()
-        })?;
-        print(bound, "f64", checked, begun);
+            pattern(mix(chunk * CHUNK + n), near)
+        },
+    },
+];
+
+impl Pass {
+    /// Checks every `step`-th chunk of all `f32`, or `count` values of `f64`.
+    fn check(
+        &self,
+        bound: Bound,
+        step: u64,
+        count: u64,
+        on_gpu: &mut Option<Gpu>,
+    ) -> Result<Checked> {
+        let chunks: Vec<u64> = match self.element {
+            Element::F32 => (0..1 << 12).step_by(step as usize).collect(),
+            _ => (0..count.div_ceil(CHUNK)).collect(),
+        };
+        check(bound, self.element, &chunks, on_gpu, |chunk| {
+            let values = (0..CHUNK).map(|n| (self.value)(bound, chunk, n));
+            match self.element {
+                Element::F32 => values
+                    .flat_map(|bits| (bits as u32).to_le_bytes())
+                    .collect(),
+                _ => values.flat_map(u64::to_le_bytes).collect(),
+            }
+        })
     }
-    Ok(())
+}
+
+/// Value `n` of a chunk that mixes magnitudes: a permutation of all bit patterns of `f32`.
+///
+/// A chunk has both signs, and 32 powers of two from the largest down: its number gives the high 3 bits of the exponent. It gives
+/// 9 bits of the mantissa, too. Of these the high 4 are rotated by the exponent, so that the largest value of a chunk meets values of
+/// all mantissas in the powers of two below.
+const fn spread(chunk: u32, n: u32) -> u32 {
+    let (window, high, low) = (chunk >> 9, chunk >> 5 & 15, chunk & 31);
+    let (sign, power, middle) = (n & 1, n >> 1 & 31, n >> 6);
+    let high = (high + 5 * power) & 15;
+    sign << 31 | window << 28 | power << 23 | high << 19 | middle << 5 | low
 }
 
 fn print(bound: Bound, kind: &str, checked: Checked, begun: Instant) {
     println!(
-        "{:<32} {kind:<4} {:>16} {:>16} {:>10.1}",
+        "{:<32} {kind:<12} {:>16} {:>16} {:>10.1}",
         format!("{bound:?}"),
         checked.values,
         checked.changed,
@@ -252,5 +315,53 @@ impl Gpu {
             return Err("the values of the GPU are other ones".into());
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every so many chunks: coprime to the windows of exponents, so that all of them are met.
+    const STEP: u64 = 509;
+
+    #[test]
+    fn a_sample_keeps_every_bound() {
+        for bound in BOUNDS {
+            for pass in PASSES {
+                let checked = pass.check(bound, STEP, CHUNK, &mut None);
+                let checked = checked.unwrap_or_else(|error| panic!("{}: {error}", pass.name));
+                assert!(checked.values >= CHUNK, "{}", pass.name);
+            }
+        }
+    }
+
+    #[test]
+    fn the_spread_is_a_permutation_of_chunks_of_32_powers_of_two() {
+        let mut seen = vec![false; 1 << 20];
+        // The bits that are moved and not only copied: two bits stand for each copied field.
+        for chunk in (0..1 << 12).filter(|chunk| chunk & 0b11110 == 0) {
+            for n in (0..1 << 20).filter(|n| n >> 8 == 0) {
+                let bits = spread(chunk, n);
+                let middle = bits >> 5 & 0x3FFF;
+                assert!(middle < 4);
+                let key = bits >> 19 << 4 | middle << 1 | bits & 1;
+                assert!(!std::mem::replace(&mut seen[key as usize], true));
+            }
+        }
+        let magnitudes = (0..1 << 20).map(|n| spread(3 << 9, n) >> 23 & 0xFF);
+        let mut magnitudes: Vec<u32> = magnitudes.collect();
+        magnitudes.sort_unstable();
+        magnitudes.dedup();
+        assert_eq!(magnitudes, (96..128).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_value_beyond_its_bound_is_found() {
+        let of = |values: [f32; 2]| values.map(f32::to_le_bytes).concat();
+        let (before, after) = (of([1000.0, 1.0]), of([1000.0, 2.5]));
+        let compared = |bound| compare(bound, Element::F32, &before, &after);
+        assert!(compared(Bound::Relative(1e-3)).is_err());
+        assert!(compared(Bound::Relative(2e-3)).is_ok());
     }
 }

@@ -37,6 +37,7 @@ pub struct Call<'a> {
     stream: Option<&'a Stream>,
     pub(crate) patience: Option<Duration>,
     interrupt: Option<Interrupt<'a>>,
+    error: Option<f64>,
 }
 
 impl Engine {
@@ -48,6 +49,7 @@ impl Engine {
             stream: None,
             patience: None,
             interrupt: None,
+            error: None,
         }
     }
 
@@ -177,6 +179,38 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Lets the values of this checkpoint come back changed by at most `error`, in the unit of the values, in each region to which
+    /// [`Compression::within`](crate::Compression::within) gives a bound. The error takes the place of that bound. All other regions,
+    /// and all of an engine that compresses within no bound, come back as they were. Other calls than [`Call::checkpoint`] ignore it.
+    ///
+    /// A wave that a computation multiplies by large numbers may have a small error, and another version of it a larger one:
+    ///
+    /// ```
+    /// # fn main() -> tierflow_engine::Result<()> {
+    /// # use tierflow_engine::{Bound, Compression, Element, Engine, Region, Value};
+    /// # let device = tierflow_device::open(tierflow_device::Choice::Host)?;
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let how = Compression::lossless(Value::F32).within("wave", Bound::Relative(1e-6));
+    /// let engine = Engine::builder(&device)
+    ///     .host_cache(1 << 20)
+    ///     .scratch(directory.path())
+    ///     .compress(how)
+    ///     .build()?;
+    /// let wave = [0_u8; 4096];
+    /// let wave = Region::from(&wave[..]).array("wave", Element::F32, &[1024]);
+    /// engine.call().within_error(0.5).checkpoint(1, &[wave])?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Call::checkpoint`] is [`Error::NamedRegion`] for an error that is not a finite number above 0, if a region has a bound.
+    pub fn within_error(self, error: f64) -> Self {
+        Self {
+            error: Some(error),
+            ..self
+        }
+    }
+
     /// Returns the end of the call's waits, counted from now.
     pub(crate) fn deadline(&self, of: Awaited) -> Deadline<'a> {
         let deadline = self
@@ -201,7 +235,7 @@ impl<'a> Call<'a> {
         let size = region::total(regions)?;
         let layout = region::layout(version, regions)?;
         if let (Some(stage), Some(layout)) = (&shared.stage, &layout) {
-            stage.check(version, layout)?;
+            stage.check(version, layout, self.error)?;
         }
         let _span = tracing::debug_span!("checkpoint", version, size).entered();
         self.engine.is_free(version)?;
@@ -217,7 +251,7 @@ impl<'a> Call<'a> {
             .ask(clock.last(), version, size, deadline, asked)?;
         let Some(grant) = grant else { return Ok(()) };
         shared.empties.note(version, is_empty);
-        shared.note_layout(version, layout);
+        shared.note_layout(version, layout, self.error);
         clock.part(Cause::Plan);
         for piece in &grant.pieces {
             shared.pending.settle(&piece.place, Access::Write);

@@ -72,6 +72,81 @@ fn a_region_with_a_bound_comes_back_within_it_and_the_others_as_they_were() {
 }
 
 #[test]
+fn a_version_keeps_the_error_of_its_own_call() {
+    let directory = tempfile::tempdir().unwrap();
+    let how = Compression::lossless(Value::F32)
+        .within("wave", Bound::Absolute(1e-4))
+        .always();
+    let engine = tiers(&directory).compress(how).build().unwrap();
+    let errors = [None, Some(1e-2), Some(1e-6)];
+    let error_of = |version: u64| errors[version as usize % errors.len()];
+    let shape = [VALUES as u64];
+    for version in 0..12 {
+        let wave = field(version);
+        let regions = [
+            Region::from(wave.as_slice()).array("wave", Element::F32, &shape),
+            Region::from(wave.as_slice()).array("exact", Element::F32, &shape),
+        ];
+        let mut call = engine.call();
+        if let Some(error) = error_of(version) {
+            call = call.within_error(error);
+        }
+        call.checkpoint(version, &regions).unwrap();
+    }
+    engine.wait().unwrap();
+    let distance = |truth: &[u8], back: &[u8]| {
+        let value = |bytes: &[u8]| f64::from(f32::from_le_bytes(bytes.try_into().unwrap()));
+        let pairs = truth.chunks_exact(4).zip(back.chunks_exact(4));
+        let distances = pairs.map(|(truth, back)| (value(truth) - value(back)).abs());
+        distances.fold(0.0, f64::max)
+    };
+    let mut changed = 0;
+    for version in (0..12).rev() {
+        let truth = field(version);
+        let mut wave = vec![0; SIZE];
+        let region = ("wave", RegionMut::from(wave.as_mut_slice()));
+        engine
+            .call()
+            .restore_regions(version, &mut [region])
+            .unwrap();
+        let back = restored(&engine, version).unwrap();
+        assert!(back[..SIZE] == wave && back[SIZE..] == truth);
+        let (error, found) = (error_of(version).unwrap_or(1e-4), distance(&truth, &wave));
+        assert!(found <= error, "{version}: {found} of {error}");
+        // The newest ones lie in the fastest tier, as they were.
+        changed += u64::from(found > error / 4.0);
+    }
+    assert!(
+        changed > 8,
+        "{changed} versions were rounded by about their errors"
+    );
+}
+
+#[test]
+fn an_error_that_is_no_bound_is_refused_where_there_are_bounds() {
+    let directory = tempfile::tempdir().unwrap();
+    let wave = field(1);
+    let shape = [VALUES as u64];
+    let region = || [Region::from(wave.as_slice()).array("wave", Element::F32, &shape)];
+    let how = Compression::lossless(Value::F32).within("wave", Bound::Absolute(1e-4));
+    let engine = tiers(&directory).compress(how).build().unwrap();
+    for error in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        let refused = engine.call().within_error(error).checkpoint(1, &region());
+        assert_matches!(refused, Err(Error::NamedRegion { version: 1, .. }));
+    }
+    engine
+        .call()
+        .within_error(1.0)
+        .checkpoint(1, &region())
+        .unwrap();
+    // Elsewhere all comes back as it was.
+    let engine = tiers(&directory).build().unwrap();
+    let call = engine.call().within_error(f64::NAN);
+    call.checkpoint(1, &region()).unwrap();
+    assert_restores(&engine, 1, &wave);
+}
+
+#[test]
 fn a_bound_takes_values_that_can_be_rounded() {
     let directory = tempfile::tempdir().unwrap();
     let how = |bound| Compression::lossless(Value::I8).within("wave", bound);

@@ -84,7 +84,11 @@ impl Engine {
     ///
     /// `names`, one for each array, let `restore_regions` bring them back alone, and are found in files. Element types and shapes
     /// are kept with the arrays.
-    #[pyo3(signature = (version, *arrays, names = None, stream = None, timeout = None))]
+    ///
+    /// `within_error` lets the values of this version come back changed by at most so much, in the unit of the values, in place of the
+    /// bounds of `compress`. Arrays without a bound there come back as they were.
+    #[pyo3(signature = (version, *arrays, names = None, stream = None, timeout = None, within_error = None))]
+    #[expect(clippy::too_many_arguments, reason = "Python passes them by name")]
     fn checkpoint(
         &self,
         py: Python<'_>,
@@ -93,6 +97,7 @@ impl Engine {
         names: Option<&Bound<'_, PyAny>>,
         stream: Option<&Bound<'_, PyAny>>,
         timeout: Option<f64>,
+        within_error: Option<f64>,
     ) -> Answer {
         let patience = Patience::new(timeout)?;
         let core = self.core()?;
@@ -102,7 +107,10 @@ impl Engine {
         let regions = what.regions(given.regions());
         let stream = order.stream();
         patience.spend(py, |until| {
-            let call = until.of(&core.engine).on(stream);
+            let mut call = until.of(&core.engine).on(stream);
+            if let Some(error) = within_error {
+                call = call.within_error(error);
+            }
             call.checkpoint(version.0, &regions)
         })
     }

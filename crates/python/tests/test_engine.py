@@ -422,6 +422,18 @@ def test_compressed_versions_come_back_as_they_were_or_within_a_bound(tmp_path: 
             assert np.abs(back - field).max() <= 1e-3 * np.abs(field).max()
         figures = engine.metrics()["compression"]
         assert figures["stored"] < figures["compressed"] / 5
+    errors = [None, 1e-2, 1e-5]
+    with tierflow.Engine(**kinds, compress="f32, wave = absolute 1e-3, always") as engine:
+        for version in range(20):
+            engine.checkpoint(version, field, names=["wave"], within_error=errors[version % 3])
+        engine.wait()
+        for version in range(12):
+            back = np.zeros_like(field)
+            engine.restore(version, back)
+            error = errors[version % 3] or 1e-3
+            assert error / 4 < np.abs(back - field).max() <= error
+        with pytest.raises(tierflow.ArgumentError, match="above 0"):
+            engine.checkpoint(20, field, names=["wave"], within_error=0.0)
     with tierflow.Engine(**kinds, scratch=tmp_path, compress="f32, storage, always") as engine:
         for version in range(20):
             engine.checkpoint(version, field * version)

@@ -74,6 +74,10 @@ pub struct Args {
     /// to within so many times the largest value of each snapshot, as 1e-3.
     #[arg(long, value_name = "HOW")]
     pub compress: Option<Compress>,
+    /// Compress so that the image and the illumination come within this share of those of exact snapshots, in the root mean square:
+    /// the first shot finds how much each snapshot counts. `--verify` prints the error that came of it.
+    #[arg(long, value_name = "SHARE", conflicts_with_all = ["compress", "recompute"], value_parser = parse_share)]
+    pub error_budget: Option<f64>,
 
     /// In which order the history is read back: `reverse` for the image; `sequential` or
     /// `random:SEED` compute the source illumination instead.
@@ -229,6 +233,13 @@ fn parse_shape(text: &str) -> Result<Shape, String> {
         .map(|axis| axis.trim().parse().map_err(|e| format!("{axis:?}: {e}")))
         .collect::<Result<_, _>>()?;
     model_file::from_axes(&axes).map_err(|e| e.to_string())
+}
+
+fn parse_share(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(share) if share > 0.0 && share <= 1.0 => Ok(share),
+        _ => Err("give a share such as 1e-3".into()),
+    }
 }
 
 fn parse_volume(text: &str) -> Result<Shape, String> {

@@ -109,10 +109,18 @@ impl History {
         self.engine.hint(versions.iter().copied());
     }
 
-    /// Keeps both time levels of a wavefield.
-    pub fn checkpoint(&mut self, version: u64, field: &Wavefield) -> Result<()> {
-        self.engine
-            .checkpoint(version, &regions(field, &[cells(field)]))?;
+    /// Keeps both time levels of a wavefield, perhaps with an error of its own in place of the builder's bounds.
+    pub fn checkpoint(
+        &mut self,
+        version: u64,
+        field: &Wavefield,
+        error: Option<f64>,
+    ) -> Result<()> {
+        let mut call = self.engine.call();
+        if let Some(error) = error {
+            call = call.within_error(error);
+        }
+        call.checkpoint(version, &regions(field, &[cells(field)]))?;
         self.first_accepted
             .get_or_insert_with(|| self.opened.elapsed());
         Ok(())

@@ -3,7 +3,7 @@
 //! - `survey`, `model`, `model_file`, `wavelet`: what is shot where, from the command line
 //! - `grid`, `propagator` with `host` (`stencil`) and `cuda`: the wave equation
 //! - `migration`: the passes; `history`: their use of Tierflow; `recompute`: the passes by a schedule; `kept`: what `--verify` trusts
-//! - `image`, `picture`, `tally`, `report`: what comes out
+//! - `budget`: how exact each snapshot has to be; `image`, `picture`, `tally`, `report`: what comes out
 #![allow(
     missing_docs,
     unreachable_pub,
@@ -11,6 +11,7 @@
     reason = "a program"
 )]
 
+mod budget;
 mod cli;
 mod cuda;
 mod grid;
@@ -61,6 +62,10 @@ fn main() -> Result<()> {
         args.recompute.is_none() || args.order == Order::Reverse,
         "--recompute: schedules are for the reverse order"
     );
+    ensure!(
+        args.error_budget.is_none() || args.order == Order::Reverse,
+        "--error-budget: the image is computed in the reverse order"
+    );
     let scratch = directories(&args)?;
     let write = |name: &str| args.out.join(name);
     picture::write_colour(
@@ -79,7 +84,8 @@ fn main() -> Result<()> {
         interval: Duration::from_millis(args.interval_ms),
         recompute: args.recompute.map(Into::into),
         verify: args.verify,
-        within: matches!(args.compress, Some(Compress::Within(_))),
+        within: matches!(compress(&args), Some(Compress::Within(_))),
+        error_budget: args.error_budget,
     };
     let mut migration = Migration::new(&device, propagator.as_ref(), &survey, usage)?;
     let arrays = migration.array_bytes();
@@ -104,7 +110,7 @@ fn main() -> Result<()> {
     };
     summary.print();
     if let (Some(Compress::Within(_)), Some((most, norm))) =
-        (args.compress, migration.difference()?)
+        (compress(&args), migration.difference()?)
     {
         println!(
             "verify      the image differs from that of exact snapshots by {most:.1e} of its largest value at most, \
@@ -138,6 +144,15 @@ fn main() -> Result<()> {
         picture.display()
     );
     Ok(())
+}
+
+/// How snapshots are compressed, unless a shot before has found how exact each of them has to be.
+fn compress(args: &Args) -> Option<Compress> {
+    // A relative bound makes about twice as large an error of the image.
+    let pilot = args
+        .error_budget
+        .map(|within| Compress::Within(within / 2.0));
+    pilot.or(args.compress)
 }
 
 /// Makes the output directory. Returns the scratch directory: one that was named must be there.
@@ -184,7 +199,7 @@ fn run(
             host_cache: args.host_cache,
             scratch,
             scratch_limit: args.scratch_limit.unwrap_or(u64::MAX),
-            compress: args.compress,
+            compress: compress(args),
             after_restore: match args.recompute {
                 // A snapshot is read once.
                 None => AfterRestore::Discard,

@@ -16,8 +16,10 @@ use anyhow::{Result, ensure};
 use tierflow_device::{Device, Memory};
 use tierflow_schedule::Machine;
 
+use crate::budget::ErrorBudget;
 use crate::cli::{Hints, Order};
 use crate::history::History;
+use crate::image;
 use crate::kept::Kept;
 use crate::propagator::{self, Medium, Propagator, Traces, Wavefield};
 use crate::recompute::{self, Planner};
@@ -37,6 +39,8 @@ pub struct Usage {
     pub verify: bool,
     /// Snapshots come back within a bound only.
     pub within: bool,
+    /// The share of the results that errors of snapshots may take.
+    pub error_budget: Option<f64>,
 }
 
 /// The arrays of a run, and how far it is.
@@ -50,6 +54,7 @@ pub struct Migration<'a> {
     imaging: Option<Imaging>,
     pub(crate) reference: Option<Reference<'a>>,
     last: Option<Instant>,
+    budget: Option<ErrorBudget>,
     /// The machine as the last shot found it.
     pub(crate) machine: Option<Machine>,
     pub times: Times,
@@ -128,6 +133,9 @@ impl<'a> Migration<'a> {
             reference,
             survey,
             propagator,
+            budget: usage
+                .error_budget
+                .map(|within| ErrorBudget::new(within, survey.checkpoints())),
             usage,
             last: None,
             times: Times::default(),
@@ -211,6 +219,7 @@ impl<'a> Migration<'a> {
                 self.forward(shot, history)?;
                 if self.imaging.is_some() {
                     self.backward(shot, history)?;
+                    self.end_pilot(shot)?;
                 } else {
                     self.illuminate(shot, history)?;
                 }
@@ -250,9 +259,14 @@ impl<'a> Migration<'a> {
             if n % self.survey.every == 0 {
                 self.propagator.finish()?;
                 self.pace();
-                let version = self.survey.version(shot, (n / self.survey.every) as u64);
+                let checkpoint = n / self.survey.every;
+                let version = self.survey.version(shot, checkpoint as u64);
+                let budget = self.budget.as_ref();
+                let error = budget.and_then(|budget| budget.error(checkpoint));
                 let mut blocked = Duration::ZERO;
-                timed(&mut blocked, || history.checkpoint(version, &self.source))?;
+                timed(&mut blocked, || {
+                    history.checkpoint(version, &self.source, error)
+                })?;
                 self.times.checkpoints.push(blocked);
                 self.keep(version)?;
             }
@@ -273,8 +287,31 @@ impl<'a> Migration<'a> {
                     .checked_sub(1)
                     .map(|c| self.survey.version(shot, c));
                 self.read(history, version, next)?;
+                if shot == 0 {
+                    self.note_partners(n / self.survey.every)?;
+                }
             }
             (self.progress)("backward");
+        }
+        Ok(())
+    }
+
+    /// Tells the budget how much the error of a checkpoint of the pilot counts.
+    fn note_partners(&mut self, checkpoint: usize) -> Result<()> {
+        if let (Some(budget), Some(imaging)) = (&mut self.budget, &self.imaging) {
+            let read = |memory: &Memory| propagator::read::<f32>(self.propagator, memory);
+            let (source, receivers) = (read(&self.source.now)?, read(&imaging.receiver.now)?);
+            budget.partners(checkpoint, &source, &receivers);
+        }
+        Ok(())
+    }
+
+    /// Tells the budget the results of the first shot.
+    fn end_pilot(&mut self, shot: usize) -> Result<()> {
+        if let Some(budget) = self.budget.as_mut().filter(|_| shot == 0) {
+            let map: Vec<i64> = propagator::read(self.propagator, &self.maps.illumination)?;
+            let image: Vec<f32> = propagator::read(self.propagator, &self.maps.image)?;
+            budget.results(&image, &image::illumination(&map));
         }
         Ok(())
     }

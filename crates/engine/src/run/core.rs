@@ -250,9 +250,14 @@ impl Shared {
         }
     }
 
-    /// A version is there anew, and its regions are called so.
-    pub(crate) fn note_layout(&self, version: Version, layout: Option<Vec<RegionInfo>>) {
-        let some = self.layouts.note(version, layout);
+    /// A version is there anew, its regions are called so, and its call allows this error.
+    pub(crate) fn note_layout(
+        &self,
+        version: Version,
+        layout: Option<Vec<RegionInfo>>,
+        error: Option<f64>,
+    ) {
+        let some = self.layouts.note(version, layout, error);
         if !some.is_empty() {
             let core = self.lock();
             let plan = core.plan();

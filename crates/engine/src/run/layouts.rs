@@ -19,9 +19,17 @@ const AT_ONCE: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct Layouts(Mutex<Known>);
 
+/// The layout of a version.
+#[derive(Debug, Clone)]
+struct Noted {
+    layout: Layout,
+    /// The error that its call allows.
+    error: Option<f64>,
+}
+
 #[derive(Debug, Default)]
 struct Known {
-    versions: HashMap<Version, Layout>,
+    versions: HashMap<Version, Noted>,
     /// The one noted last: the next one mostly is the same.
     last: Option<Layout>,
     /// With so many, those that are gone are looked for.
@@ -35,7 +43,12 @@ struct Known {
 impl Layouts {
     /// A version is there anew. Returns versions of which those that are gone should be [forgotten](Self::retain): no more than
     /// [`AT_ONCE`], so that no call pays for all of a long history.
-    pub(crate) fn note(&self, version: Version, layout: Option<Vec<RegionInfo>>) -> Vec<Version> {
+    pub(crate) fn note(
+        &self,
+        version: Version,
+        layout: Option<Vec<RegionInfo>>,
+        error: Option<f64>,
+    ) -> Vec<Version> {
         let mut known = self.0.lock();
         let Some(layout) = layout else {
             known.versions.remove(&version);
@@ -46,7 +59,7 @@ impl Layouts {
             _ => Arc::from(layout),
         };
         known.last = Some(Arc::clone(&layout));
-        known.versions.insert(version, layout);
+        known.versions.insert(version, Noted { layout, error });
         known.some()
     }
 
@@ -61,7 +74,14 @@ impl Layouts {
     }
 
     pub(crate) fn get(&self, version: Version) -> Option<Layout> {
-        self.0.lock().versions.get(&version).cloned()
+        let known = self.0.lock();
+        let noted = known.versions.get(&version)?;
+        Some(Arc::clone(&noted.layout))
+    }
+
+    /// Returns the error that the call allowed which took a version in, if it named one.
+    pub(crate) fn error(&self, version: Version) -> Option<f64> {
+        self.0.lock().versions.get(&version)?.error
     }
 
     /// A version of an earlier engine is there.
@@ -110,19 +130,19 @@ mod tests {
     fn equal_ones_are_one_and_those_gone_are_forgotten() {
         let layouts = Layouts::default();
         for version in 0..LEAST as u64 - 1 {
-            assert!(layouts.note(version, Some(layout("a"))).is_empty());
+            assert!(layouts.note(version, Some(layout("a")), None).is_empty());
         }
         let (first, second) = (layouts.get(0).unwrap(), layouts.get(1).unwrap());
         assert!(Arc::ptr_eq(&first, &second));
-        layouts.note(1, Some(layout("b")));
+        layouts.note(1, Some(layout("b")), None);
         assert_eq!(layouts.get(1).unwrap()[0].name, "b");
-        layouts.note(1, None);
+        layouts.note(1, None, None);
         assert_eq!(layouts.get(1), None);
         // From now on, some are looked at with each, until all are.
         let is_held = |version: Version| version >= 600;
         let mut looks = Vec::new();
         for version in LEAST as u64..4 * LEAST as u64 {
-            let some = layouts.note(version, Some(layout("a")));
+            let some = layouts.note(version, Some(layout("a")), None);
             layouts.retain(&some, is_held);
             looks.push(some.len());
         }

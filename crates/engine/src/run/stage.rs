@@ -30,6 +30,8 @@ pub(crate) struct Descent<'a> {
     pub(super) turn: u64,
     /// The names of its regions.
     pub(super) layout: &'a dyn Fn() -> Option<Layout>,
+    /// The largest error of its values, if its call named one.
+    pub(super) error: Option<f64>,
     /// Bytes/s of the slowest way between the tiers below, of those that were used.
     pub(super) below: &'a dyn Fn() -> Option<f64>,
     /// Hears what was made, or that it goes as it is, and says where that is to lie: as close to others as there is room by then.
@@ -59,8 +61,8 @@ pub(crate) trait Stage: std::fmt::Debug + Send + Sync {
     /// Versions in a chain, at most.
     fn longest_chain(&self) -> u32;
 
-    /// Checks that the regions of a checkpoint can be stored in the chosen way.
-    fn check(&self, version: Version, layout: &[RegionInfo]) -> Result<()>;
+    /// Checks that the regions of a checkpoint can be stored in the chosen way, with the error that its call allows.
+    fn check(&self, version: Version, layout: &[RegionInfo], error: Option<f64>) -> Result<()>;
 
     fn metrics(&self) -> Option<CompressionMetrics>;
 

@@ -168,6 +168,7 @@ fn carry(shared: &Shared, context: &mut TierContext, job: &Job, row: Option<Time
                         base: *base,
                         turn: *turn,
                         layout: &|| shared.layouts.get(*version),
+                        error: shared.layouts.error(*version),
                         below: &|| shared.slowest_below(target.place.tier),
                         encoded: &|stored| shared.encoded(*id, *version, target.place.tier, stored),
                     };

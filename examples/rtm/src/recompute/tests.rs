@@ -34,6 +34,7 @@ fn migrate(
         recompute,
         verify: args.verify,
         within: false,
+        error_budget: None,
     };
     let mut migration = Migration::new(&device, &propagator, &survey, usage).unwrap();
     migration.say = Box::new(|line| println!("{line}"));

@@ -137,6 +137,7 @@ impl Compression {
 
     /// The values of the regions of this name, `f32` or `f64`, may come back changed, each by no more than the bound; a relative
     /// one is a share of the largest value of the region, a pointwise one of each value. Those that are not finite come back as they were.
+    /// [`Call::within_error`](crate::Call::within_error) gives one version another bound.
     #[must_use]
     pub fn within(mut self, region: impl Into<String>, bound: Bound) -> Self {
         self.bounds.insert(region.into(), bound);
@@ -202,21 +203,34 @@ impl Compression {
         Ok(())
     }
 
-    /// Checks that the regions with bounds have values that can be rounded.
-    pub(crate) fn check_regions(&self, version: Version, layout: &[RegionInfo]) -> Result<()> {
-        let refused = |region: &&RegionInfo| {
-            self.bounds.contains_key(&region.name) && self.of(region).1.is_none()
-        };
-        match layout.iter().find(refused) {
-            None => Ok(()),
-            Some(region) => Err(Error::NamedRegion {
+    /// Checks that the regions with bounds have values that can be rounded, and that the error which the call allows can be a bound.
+    pub(crate) fn check_regions(
+        &self,
+        version: Version,
+        layout: &[RegionInfo],
+        error: Option<f64>,
+    ) -> Result<()> {
+        let error = error.map(|error| Bounded::new(Bound::Absolute(error)));
+        let is_wrong = error.is_some_and(|bounded| bounded.is_err());
+        for region in layout {
+            let why = match self.of(region).1 {
+                _ if !self.bounds.contains_key(&region.name) => continue,
+                None => {
+                    "it is to be compressed within a bound, and that takes values that are known to be f32 or f64: give it no \
+                     bound, or such values"
+                }
+                Some(_) if is_wrong => {
+                    "the call allows its values an error that is no bound: give a finite number above 0"
+                }
+                Some(_) => continue,
+            };
+            return Err(Error::NamedRegion {
                 version,
                 name: region.name.clone(),
-                why: "it is to be compressed within a bound, and that takes values that are known to be f32 or f64: \
-                      give it no bound, or such values"
-                    .to_owned(),
-            }),
+                why: why.to_owned(),
+            });
         }
+        Ok(())
     }
 
     /// Returns the type of bytes without one.

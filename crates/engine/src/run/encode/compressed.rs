@@ -44,7 +44,8 @@ impl Compressed {
         if !self.coder.is_worth_it(size) {
             return None;
         }
-        let runs = runs::of(self.coder.how(), (descent.layout)().as_deref(), size);
+        let layout = (descent.layout)();
+        let runs = runs::of(self.coder.how(), layout.as_deref(), size, descent.error);
         let input = Input::From {
             origin: &from.span(),
             on_device: matches!(from.medium, Medium::Device(_)),
@@ -68,8 +69,8 @@ impl Stage for Compressed {
         Some(self.coder.metrics())
     }
 
-    fn check(&self, version: Version, layout: &[RegionInfo]) -> Result<()> {
-        self.coder.how().check_regions(version, layout)
+    fn check(&self, version: Version, layout: &[RegionInfo], error: Option<f64>) -> Result<()> {
+        self.coder.how().check_regions(version, layout, error)
     }
 
     fn down(

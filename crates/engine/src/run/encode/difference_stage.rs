@@ -385,7 +385,7 @@ impl Stage for DifferenceStage {
         LONGEST_CHAIN
     }
 
-    fn check(&self, _: Version, _: &[RegionInfo]) -> Result<()> {
+    fn check(&self, _: Version, _: &[RegionInfo], _: Option<f64>) -> Result<()> {
         Ok(())
     }
 

@@ -55,11 +55,12 @@ impl Run {
 }
 
 /// The runs of a checkpoint of `size` bytes, whose regions are these, if they have names. Of more than there may be, those with
-/// bounds are lossless, too: nothing is lost by that but bytes.
+/// bounds are lossless, too: nothing is lost by that but bytes. An `error` takes the place of the bounds.
 pub(in super::super) fn of(
     how: &Compression,
     layout: Option<&[RegionInfo]>,
     size: u64,
+    error: Option<f64>,
 ) -> Vec<Run> {
     let whole = || {
         vec![Run {
@@ -75,6 +76,7 @@ pub(in super::super) fn of(
     let mut runs: Vec<Run> = Vec::new();
     for region in layout.iter().filter(|region| region.length > 0) {
         let (value, bound) = how.of(region);
+        let bound = bound.map(|bound| error.map_or(bound, Bound::Absolute));
         let range = region.offset..region.offset + region.length;
         match runs.last_mut() {
             Some(last) if (last.value, last.bound, bound) == (value, None, None) => {
@@ -154,7 +156,7 @@ mod tests {
             (0, Element::F64),
             (3, Element::Bytes),
         ]);
-        let runs = of(&how, Some(&layout), 64);
+        let runs = of(&how, Some(&layout), 64, None);
         let found: Vec<_> = runs
             .iter()
             .map(|run| (run.range.clone(), run.value, run.bound.is_some()))
@@ -167,9 +169,15 @@ mod tests {
             (61..64, Value::Bf16, false),
         ];
         assert_eq!(found, expected);
-        assert_eq!(of(&how, None, 64).len(), 1);
+        // The call's error takes the place of bounds, and makes none where there is none.
+        let bounds = of(&how, Some(&layout), 64, Some(2.0))
+            .into_iter()
+            .map(|run| run.bound);
+        let own = Some(Bound::Absolute(2.0));
+        assert_eq!(bounds.collect::<Vec<_>>(), [None, own, own, None, None]);
+        assert_eq!(of(&how, None, 64, None).len(), 1);
         assert_eq!(
-            of(&how, Some(&layout), 65).len(),
+            of(&how, Some(&layout), 65, None).len(),
             1,
             "of another checkpoint"
         );
@@ -186,7 +194,13 @@ mod tests {
             })
             .collect();
         assert_eq!(
-            of(&how, Some(&self::layout(&many)), 8 * many.len() as u64).len(),
+            of(
+                &how,
+                Some(&self::layout(&many)),
+                8 * many.len() as u64,
+                None
+            )
+            .len(),
             1
         );
     }
@@ -209,7 +223,7 @@ mod tests {
             }
             let regions: Vec<_> = lengths.iter().map(|(length, element, _)| (*length, elements[*element])).collect();
             let size = regions.iter().map(|(length, _)| length).sum();
-            let runs = of(&how, Some(&layout(&regions)), size);
+            let runs = of(&how, Some(&layout(&regions)), size, None);
             let parts = runs.iter().flat_map(|run| run.cut(part << 20));
             let most: u64 = parts.map(|part| part.most().unwrap()).sum();
             prop_assert!(most <= overhead().unwrap().most(size), "{most} bytes of {size}");
