@@ -12,6 +12,7 @@ mod install;
 mod kernels;
 mod python;
 mod release;
+mod site;
 mod tidy;
 mod toolchain;
 mod words;
@@ -71,6 +72,8 @@ enum Chore {
         #[arg(last = true)]
         pytest: Vec<String>,
     },
+    /// Build the book, the reference of all crates and that of the Python package as one site under target/site, and check its links
+    Site,
     /// Make the files of a release, under target/publish: sources with all dependencies, wheels, libraries and programs
     Release(release::ReleaseArguments),
     /// Install the library for C, C++ and Fortran, the command and the agent, with their manual pages and completions
@@ -106,6 +109,7 @@ fn main() -> Result<()> {
         Chore::Bench { quick, names } => bench::run(quick, &names),
         Chore::Tables => bench::tables(),
         Chore::Python { wheel, pytest } => python::run(wheel, &pytest),
+        Chore::Site => site::run(),
         Chore::Release(arguments) => release::run(&arguments),
         Chore::Install {
             destination,

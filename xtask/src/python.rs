@@ -19,14 +19,7 @@ pub(crate) const MOST_BYTES: u64 = 8_000_000;
 
 pub(crate) fn run(only_wheel: bool, pytest: &[String]) -> Result<()> {
     let workspace = Metadata::read()?;
-    let package = workspace.member(PACKAGE)?;
-    let chore = PythonChore {
-        source: package.folder(),
-        folder: workspace.target_directory.join("python"),
-        target: &workspace.target_directory,
-    };
-    let list = chore.source.join("tests/requirements.txt");
-    environment(&chore.folder, &list)?;
+    let chore = PythonChore::new(&workspace)?;
     let wheel = chore.wheel()?;
     if only_wheel {
         return Ok(());
@@ -36,13 +29,7 @@ pub(crate) fn run(only_wheel: bool, pytest: &[String]) -> Result<()> {
         .context("`ruff format crates/python` puts that right")?;
     let check = ["check", "--quiet", "--no-cache"];
     stream(chore.tool("ruff").args(check).arg(chore.source))?;
-    stream(
-        chore
-            .tool("python")
-            .args(PIP_INSTALL)
-            .args(["--force-reinstall", "--no-deps"])
-            .arg(&wheel),
-    )?;
+    chore.install(&wheel)?;
     let settings = chore.source.join("pyproject.toml");
     stream(
         chore
@@ -67,6 +54,29 @@ pub(crate) fn run(only_wheel: bool, pytest: &[String]) -> Result<()> {
     )
 }
 
+/// Writes pages about all modules and their keywords, from what they say of themselves, into the folder `to`.
+pub(crate) fn reference(workspace: &Metadata, to: &Path) -> Result<()> {
+    let chore = PythonChore::new(workspace)?;
+    chore.install(&chore.wheel()?)?;
+    let mut modules = vec!["tierflow".to_owned()];
+    for module in std::fs::read_dir(chore.source.join("tierflow"))? {
+        let path = module?.path();
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        let is_module = path.is_dir() || path.extension().is_some_and(|kind| kind == "py");
+        if is_module && !name.starts_with('_') {
+            modules.push(format!("tierflow.{name}"));
+        }
+    }
+    modules.sort();
+    stream(
+        chore
+            .tool("python")
+            .args(["-m", "pdoc", "--output-directory"])
+            .arg(to)
+            .args(modules),
+    )
+}
+
 struct PythonChore<'a> {
     /// The crate's folder.
     source: &'a Path,
@@ -76,7 +86,25 @@ struct PythonChore<'a> {
     target: &'a Path,
 }
 
-impl PythonChore<'_> {
+impl<'a> PythonChore<'a> {
+    /// The chore in its virtual environment, which is made where it is missing.
+    fn new(workspace: &'a Metadata) -> Result<Self> {
+        let chore = Self {
+            source: workspace.member(PACKAGE)?.folder(),
+            folder: workspace.target_directory.join("python"),
+            target: &workspace.target_directory,
+        };
+        environment(&chore.folder, &chore.source.join("tests/requirements.txt"))?;
+        Ok(chore)
+    }
+
+    /// Installs a wheel into the environment, in the place of an older one.
+    fn install(&self, wheel: &Path) -> Result<()> {
+        let mut install = self.tool("python");
+        let install = install.args(PIP_INSTALL);
+        stream(install.args(["--force-reinstall", "--no-deps"]).arg(wheel))
+    }
+
     /// A program of the virtual environment, in a folder from which nothing is imported by mistake.
     fn tool(&self, name: &str) -> Command {
         let mut command = Command::new(self.folder.join("venv/bin").join(name));
