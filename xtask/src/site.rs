@@ -4,29 +4,20 @@ mod links;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::cargo::{Metadata, cargo, output, stream};
+use crate::cargo::{Metadata, cargo, stream};
 use crate::install::copy;
-use crate::python;
+use crate::python::PythonChore;
 use crate::tidy::links::resolved;
-
-/// The mdBook that makes the site.
-const MDBOOK: &str = "mdbook v0.5.4";
 
 /// The book, from the root of the tree.
 const BOOK: &str = "docs/src";
 
 pub(crate) fn run() -> Result<()> {
-    let found = output(Command::new("mdbook").arg("--version")).unwrap_or_default();
-    ensure!(
-        found.trim() == MDBOOK,
-        "the site needs {MDBOOK}: cargo install --locked --version {} --no-default-features --features search mdbook",
-        MDBOOK.trim_start_matches("mdbook v")
-    );
     let workspace = Metadata::read()?;
+    let python = PythonChore::new(&workspace)?;
     let site = Site {
         pages: workspace.target_directory.join("site"),
         sources: workspace.target_directory.join("book"),
@@ -37,9 +28,9 @@ pub(crate) fn run() -> Result<()> {
             fs::remove_dir_all(folder).with_context(|| format!("{}", folder.display()))?;
         }
     }
-    site.book()?;
+    site.book(&python)?;
     site.rust()?;
-    python::reference(&workspace, &site.pages.join("python"))?;
+    python.reference(&site.pages.join("python"))?;
     let dead = links::dead(&site.pages)?;
     for link in &dead {
         println!("{link}");
@@ -59,7 +50,7 @@ struct Site<'a> {
 
 impl Site<'_> {
     /// Builds the book. Files of the tree that it links to come along.
-    fn book(&self) -> Result<()> {
+    fn book(&self, python: &PythonChore<'_>) -> Result<()> {
         let root = &self.workspace.workspace_root;
         let book = root.join(BOOK);
         fs::create_dir_all(self.sources.join(BOOK))?;
@@ -83,7 +74,8 @@ impl Site<'_> {
             &self.sources.join("docs/book.toml"),
         )?;
         stream(
-            Command::new("mdbook")
+            python
+                .tool("mdbook")
                 .args(["build", "--dest-dir"])
                 .arg(&self.pages)
                 .arg(self.sources.join("docs")),
@@ -158,9 +150,10 @@ impl Site<'_> {
     }
 }
 
-/// The name that a file of the tree has in the site: with `.txt` behind it, browsers show each as text.
+/// The name that a file of the tree has in the site: with `.txt` behind it, browsers show each as text. mdBook takes any `.md` for a page of
+/// the book.
 fn name_of(file: &Path) -> String {
-    format!("files/{}.txt", file.display())
+    format!("files/{}.txt", file.display()).replace(".md.", ".markdown.")
 }
 
 /// Copies a folder of pages without the descriptions for programs that lie there, too.
