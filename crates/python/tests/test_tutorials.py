@@ -1,0 +1,28 @@
+"""The pages of fifteen minutes: each block of code is the file that its first line names, and each command is run."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+PAGES = sorted((pathlib.Path(__file__).parents[3] / "docs" / "src" / "tutorials").glob("*.md"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_command_of_a_page_runs(page: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    blocks = re.findall(r"^```(\w+)\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    environment = {**os.environ, "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"}
+    commands = 0
+    for language, text in blocks:
+        if language == "python":
+            (tmp_path / text.partition("\n")[0].removeprefix("# ")).write_text(text)
+            continue
+        assert language == "sh"
+        command = ["bash", "-euo", "pipefail", "-c", text]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=110, check=False)
+        assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+        commands += 1
+    assert commands
