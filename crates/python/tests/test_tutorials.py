@@ -8,7 +8,9 @@ import sys
 
 import pytest
 
-PAGES = sorted((pathlib.Path(__file__).parents[3] / "docs" / "src" / "tutorials").glob("*.md"))
+TUTORIALS = pathlib.Path(__file__).parents[3] / "docs" / "src" / "tutorials"
+# The library's own test runs the page about C.
+PAGES = sorted(page for page in TUTORIALS.glob("*.md") if "```python\n" in page.read_text())
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -22,7 +24,9 @@ def test_every_command_of_a_page_runs(page: pathlib.Path, tmp_path: pathlib.Path
             continue
         assert language == "sh"
         command = ["bash", "-euo", "pipefail", "-c", text]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=110, check=False)
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=110, check=False
+        )
         assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
         commands += 1
     assert commands
