@@ -11,6 +11,7 @@ mod features;
 mod install;
 mod kernels;
 mod python;
+mod recipes;
 mod release;
 mod site;
 mod tidy;
@@ -74,6 +75,8 @@ enum Chore {
     },
     /// Build the book, the reference of all crates and that of the Python package as one site under target/site, and check its links
     Site,
+    /// Read the recipes and scripts of packaging/ by the programs that they are for
+    Recipes,
     /// Make the files of a release, under target/publish: sources with all dependencies, wheels, libraries and programs
     Release(release::ReleaseArguments),
     /// Install the library for C, C++ and Fortran, the command and the agent, with their manual pages and completions
@@ -110,6 +113,7 @@ fn main() -> Result<()> {
         Chore::Tables => bench::tables(),
         Chore::Python { wheel, pytest } => python::run(wheel, &pytest),
         Chore::Site => site::run(),
+        Chore::Recipes => recipes::run(),
         Chore::Release(arguments) => release::run(&arguments),
         Chore::Install {
             destination,

@@ -19,7 +19,9 @@ pub(crate) const MOST_BYTES: u64 = 8_000_000;
 
 /// Writes pages about modules with pdoc. A class has what it has from our own classes, private ones among them, and nothing of others'.
 const REFERENCE: &str = r#"
-import functools, pathlib, pdoc, pdoc.doc, sys
+import functools, pathlib, pdoc, pdoc.doc, sys, warnings
+# pdoc warns of annotations of classes that are shown as another module's.
+warnings.filterwarnings("ignore", module="pdoc")
 found = pdoc.doc.Class.members.func
 ours = lambda cls: {name: member for name, member in found(cls).items() if member.taken_from[0].startswith("tierflow")}
 pdoc.doc.Class.members = property(functools.cache(ours))

@@ -2,6 +2,7 @@
 
 mod links;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -52,18 +53,16 @@ impl Site<'_> {
     /// Builds the book. Files of the tree that it links to come along.
     fn book(&self, python: &PythonChore<'_>) -> Result<()> {
         let root = &self.workspace.workspace_root;
-        let book = root.join(BOOK);
-        fs::create_dir_all(self.sources.join(BOOK))?;
-        let mut pages = vec![PathBuf::from("docs/measurements.md")];
-        for page in fs::read_dir(&book).with_context(|| format!("{}", book.display()))? {
-            pages.push(Path::new(BOOK).join(page?.file_name()));
-        }
+        let mut pages = BTreeSet::from([root.join("docs/measurements.md")]);
+        links::list(&root.join(BOOK), &mut pages)?;
         let mut linked = Vec::new();
-        for page in pages {
-            let text = fs::read_to_string(root.join(&page))
-                .with_context(|| format!("{}", page.display()))?;
-            let text = self.linked_within(&page, &text, &mut linked)?;
-            fs::write(self.sources.join(page), text)?;
+        for full in pages {
+            let text = fs::read_to_string(&full).with_context(|| format!("{}", full.display()))?;
+            let page = full.strip_prefix(root)?;
+            let text = self.linked_within(page, &text, &mut linked)?;
+            let to = self.sources.join(page);
+            fs::create_dir_all(to.parent().unwrap_or(&to))?;
+            fs::write(to, text)?;
         }
         // Pages include files by their paths in the tree.
         for folder in ["crates", "packaging"] {
@@ -88,6 +87,8 @@ impl Site<'_> {
 
     /// Returns the text of a page with its links to the tree turned into links within the site. Adds the files that have to come along.
     fn linked_within(&self, page: &Path, text: &str, linked: &mut Vec<PathBuf>) -> Result<String> {
+        let folder = page.strip_prefix(BOOK).ok().and_then(Path::parent);
+        let up = "../".repeat(folder.map_or(0, |folder| folder.components().count()));
         let mut parts = text.split("](");
         let mut turned = parts.next().unwrap_or_default().to_owned();
         for part in parts {
@@ -99,13 +100,13 @@ impl Site<'_> {
             if path.is_empty() || path.contains(':') {
                 turned.push_str(link);
             } else if let Ok(other) = to.strip_prefix(BOOK) {
-                turned.push_str(&other.to_string_lossy());
+                turned.push_str(&format!("{up}{}", other.display()));
             } else if let Some(documented) = self.documented(&to) {
-                turned.push_str(&documented);
+                turned.push_str(&format!("{up}{documented}"));
             } else {
                 let is_file = self.workspace.workspace_root.join(&to).is_file();
                 ensure!(is_file, "{}: {link} is no file of the tree", page.display());
-                turned.push_str(&name_of(&to));
+                turned.push_str(&format!("{up}{}", name_of(&to)));
                 linked.push(to);
             }
             if !path.is_empty() && !heading.is_empty() {

@@ -7,7 +7,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 /// Pages that have others' text, with links that hold there alone.
-const NOT_LOOKED_AT: &[&str] = &["print.html", "404.html", "toc.html", "help.html", "settings.html"];
+const NOT_LOOKED_AT: &[&str] = &[
+    "print.html",
+    "404.html",
+    "toc.html",
+    "help.html",
+    "settings.html",
+];
 
 /// Links in texts of other crates, of tracing, log and the standard library: they hold in those crates' own references alone.
 const OF_OTHERS: &[&str] = &[
@@ -24,6 +30,8 @@ const OF_OTHERS: &[&str] = &[
 /// A page: its anchors, and its links.
 #[derive(Default)]
 struct Page {
+    /// The page leads to another one, and has no places of its own.
+    leads_on: bool,
     anchors: BTreeSet<String>,
     links: Vec<String>,
 }
@@ -72,12 +80,12 @@ impl Page {
     fn has(&self, anchor: &str) -> bool {
         let line = anchor.split_once('-').map_or(anchor, |(first, _)| first);
         let is_range = anchor.bytes().all(|b| b.is_ascii_digit() || b == b'-');
-        self.anchors.contains(anchor) || is_range && self.anchors.contains(line)
+        self.leads_on || self.anchors.contains(anchor) || is_range && self.anchors.contains(line)
     }
 }
 
 /// Adds all files below a folder.
-fn list(folder: &Path, files: &mut BTreeSet<PathBuf>) -> Result<()> {
+pub(super) fn list(folder: &Path, files: &mut BTreeSet<PathBuf>) -> Result<()> {
     for entry in fs::read_dir(folder).with_context(|| format!("{}", folder.display()))? {
         let entry = entry?;
         match entry.file_type()?.is_dir() {
@@ -109,7 +117,10 @@ fn target(from: &Path, link: &str) -> PathBuf {
 
 /// Reads the attributes of a page's tags. Text within scripts has none.
 fn page(text: &str) -> Page {
-    let mut page = Page::default();
+    let mut page = Page {
+        leads_on: text.contains("http-equiv=\"refresh\""),
+        ..Page::default()
+    };
     let mut rest = text;
     while let Some(start) = rest.find('<') {
         rest = &rest[start + 1..];
@@ -204,7 +215,11 @@ mod tests {
                     <script>let x = '<a href=\"gone\">';</script><!-- <a href=\"gone\"> --><a id=\"impl-A%3CB%3E\" href=\"#impl-A&lt;B&gt;\">";
         write("index.html", good)?;
         write("a b.txt", "<a href=\"gone\">")?;
-        write("below/index.html", "<a href=../index.html?x#7>")?;
+        write("moved.html", "<meta http-equiv=\"refresh\" content=\"0\">")?;
+        write(
+            "below/index.html",
+            "<a href=../index.html?x#7><a href=../moved.html#7>",
+        )?;
         assert_eq!(dead(folder.path())?, [""; 0]);
         write(
             "below/index.html",
