@@ -16,7 +16,8 @@ PAGES = sorted(page for page in TUTORIALS.glob("*.md") if "```python\n" in page.
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_command_of_a_page_runs(page: pathlib.Path, tmp_path: pathlib.Path) -> None:
     blocks = re.findall(r"^```(\w+)\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
-    environment = {**os.environ, "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"}
+    path = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1"}
     commands = 0
     for language, text in blocks:
         if language == "python":
