@@ -1,30 +1,33 @@
 #!/bin/bash
-# Slurm's Epilog, as root on each node: waits until the agents of the job, if there are some, have brought what lies on the node to external
-# storage, then removes the job's directory. What cannot be brought in time stays, and is named in the log.
+# Slurm's Epilog, as root on each node: has the agent of the job, or a new one where Slurm has ended it with the job, bring what it has noted to
+# external storage, then removes the job's directory. The directory stays, and the log names it, where that takes too long, and where there
+# are versions of which no agent knows.
 set -uo pipefail
 
+# Slurm starts this script without variables of the node: a centre names its own places here.
 home=${TIERFLOW_LOCAL:-/local/tierflow}
-user=${SLURM_JOB_USER:?Slurm sets it}
-job=${SLURM_JOB_ID:?Slurm sets it}
+programs=${TIERFLOW_PROGRAMS:-/opt/tierflow/0.1.0/bin}
 # Slurm waits for this script: less than its PrologEpilogTimeout.
 patience=${TIERFLOW_DRAIN_SECONDS:-600}
+user=${SLURM_JOB_USER:?Slurm sets it}
+job=${SLURM_JOB_ID:?Slurm sets it}
 directory=$home/$user/$job
+
+keep() {
+    logger -t tierflow "job $job of $user: $directory is kept, $1"
+    # An epilog that fails drains the node.
+    exit 0
+}
 
 [ -d "$directory" ] || exit 0
 
-drained=true
-# The directories that were named as `agent` have the agent's socket.
-while IFS= read -r -d '' socket; do
-    # By the user: an agent serves no other, and root follows nothing that a user has put there.
-    if ! runuser -u "$user" -- timeout "$patience" tierflow agent --stop "$(dirname "$(dirname "$socket")")"; then
-        drained=false
-    fi
-done < <(find "$directory" -xdev -maxdepth 4 -type s -print0)
-
-if $drained; then
-    rm -rf --one-file-system -- "$directory"
-else
-    logger -t tierflow "job $job of $user: $directory is kept, as its agent did not bring all of it in $patience seconds"
+if [ -d "$directory/agent/.tierflow-agent" ]; then
+    # By the user: root follows nothing that a user has put there.
+    # shellcheck disable=SC2016
+    drain='"$0/tierflow" agent --stop "$1" || exec "$0/tierflow-agent" --exit-when-idle 1 "$1"'
+    runuser -u "$user" -- timeout "$patience" sh -c "$drain" "$programs" "$directory/agent" ||
+        keep "as its agent did not bring all of it in $patience seconds"
+elif [ -n "$(find "$directory" -xdev -name '*.tfc' -print -quit)" ]; then
+    keep "as no agent knows where its versions belong"
 fi
-# An epilog that fails drains the node.
-exit 0
+rm -rf --one-file-system -- "$directory"

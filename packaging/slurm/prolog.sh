@@ -1,10 +1,12 @@
 #!/bin/bash
-# Slurm's Prolog, as root on each node: a directory for the job on the node's disk, which its user alone can enter.
+# Slurm's Prolog, as root on each node: a directory for the job on the node's disk, which its user alone can enter, with one for the agent.
 set -euo pipefail
 
+# Slurm starts this script without variables of the node: a centre names its own place here, in the epilog, and in tierflow.conf.
 home=${TIERFLOW_LOCAL:-/local/tierflow}
 user=${SLURM_JOB_USER:?Slurm sets it}
 job=${SLURM_JOB_ID:?Slurm sets it}
 
-install -d -m 755 "$home"
-install -d -m 700 -o "$user" -g "$(id -gn "$user")" "$home/$user" "$home/$user/$job"
+# Root's, all above the job's own: where a user can put links, root would give away what they lead to.
+install -d -m 755 -o root -g root "$home" "$home/$user"
+install -d -m 700 -o "$user" -g "$(id -gn "$user")" "$home/$user/$job" "$home/$user/$job/agent"

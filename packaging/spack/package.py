@@ -1,5 +1,7 @@
 import os
 
+from spack_repo.builtin.build_systems.generic import Package
+
 from spack.package import *
 
 

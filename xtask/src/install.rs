@@ -210,7 +210,7 @@ pub(crate) fn install(destination: &InstallFolders, mut build: Build<'_>) -> Res
     Ok(())
 }
 
-fn copy(from: &Path, to: &Path) -> Result<()> {
+pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
     if let Some(folder) = to.parent() {
         fs::create_dir_all(folder)?;
     }

@@ -11,7 +11,9 @@ mod features;
 mod install;
 mod kernels;
 mod python;
+mod recipes;
 mod release;
+mod site;
 mod tidy;
 mod toolchain;
 mod words;
@@ -71,6 +73,10 @@ enum Chore {
         #[arg(last = true)]
         pytest: Vec<String>,
     },
+    /// Build the book, the reference of all crates and that of the Python package as one site under target/site, and check its links
+    Site,
+    /// Read the recipes and scripts of packaging/ by the programs that they are for
+    Recipes,
     /// Make the files of a release, under target/publish: sources with all dependencies, wheels, libraries and programs
     Release(release::ReleaseArguments),
     /// Install the library for C, C++ and Fortran, the command and the agent, with their manual pages and completions
@@ -106,6 +112,8 @@ fn main() -> Result<()> {
         Chore::Bench { quick, names } => bench::run(quick, &names),
         Chore::Tables => bench::tables(),
         Chore::Python { wheel, pytest } => python::run(wheel, &pytest),
+        Chore::Site => site::run(),
+        Chore::Recipes => recipes::run(),
         Chore::Release(arguments) => release::run(&arguments),
         Chore::Install {
             destination,

@@ -17,16 +17,22 @@ const OLDEST: (u32, u32) = (3, 11);
 /// Bytes of a wheel: what is larger is no longer a small dependency.
 pub(crate) const MOST_BYTES: u64 = 8_000_000;
 
+/// Writes pages about modules with pdoc. A class has what it has from our own classes, private ones among them, and nothing of others'.
+const REFERENCE: &str = r#"
+import functools, pathlib, pdoc, pdoc.doc, sys, warnings
+# pdoc warns of annotations of classes that are shown as another module's.
+warnings.filterwarnings("ignore", module="pdoc")
+found = pdoc.doc.Class.members.func
+ours = lambda cls: {name: member for name, member in found(cls).items() if member.taken_from[0].startswith("tierflow")}
+pdoc.doc.Class.members = property(functools.cache(ours))
+pdoc.doc.Class.own_members = property(lambda cls: list(cls.members.values()))
+pdoc.doc.Class.inherited_members = {}
+pdoc.pdoc(*sys.argv[2:], output_directory=pathlib.Path(sys.argv[1]))
+"#;
+
 pub(crate) fn run(only_wheel: bool, pytest: &[String]) -> Result<()> {
     let workspace = Metadata::read()?;
-    let package = workspace.member(PACKAGE)?;
-    let chore = PythonChore {
-        source: package.folder(),
-        folder: workspace.target_directory.join("python"),
-        target: &workspace.target_directory,
-    };
-    let list = chore.source.join("tests/requirements.txt");
-    environment(&chore.folder, &list)?;
+    let chore = PythonChore::new(&workspace)?;
     let wheel = chore.wheel()?;
     if only_wheel {
         return Ok(());
@@ -36,13 +42,7 @@ pub(crate) fn run(only_wheel: bool, pytest: &[String]) -> Result<()> {
         .context("`ruff format crates/python` puts that right")?;
     let check = ["check", "--quiet", "--no-cache"];
     stream(chore.tool("ruff").args(check).arg(chore.source))?;
-    stream(
-        chore
-            .tool("python")
-            .args(PIP_INSTALL)
-            .args(["--force-reinstall", "--no-deps"])
-            .arg(&wheel),
-    )?;
+    chore.install(&wheel)?;
     let settings = chore.source.join("pyproject.toml");
     stream(
         chore
@@ -67,7 +67,7 @@ pub(crate) fn run(only_wheel: bool, pytest: &[String]) -> Result<()> {
     )
 }
 
-struct PythonChore<'a> {
+pub(crate) struct PythonChore<'a> {
     /// The crate's folder.
     source: &'a Path,
     /// The folder of the chore's files.
@@ -76,9 +76,44 @@ struct PythonChore<'a> {
     target: &'a Path,
 }
 
-impl PythonChore<'_> {
+impl<'a> PythonChore<'a> {
+    /// The chore in its virtual environment, which is made where it is missing.
+    pub(crate) fn new(workspace: &'a Metadata) -> Result<Self> {
+        let chore = Self {
+            source: workspace.member(PACKAGE)?.folder(),
+            folder: workspace.target_directory.join("python"),
+            target: &workspace.target_directory,
+        };
+        environment(&chore.folder, &chore.source.join("tests/requirements.txt"))?;
+        Ok(chore)
+    }
+
+    /// Writes pages about all modules and their keywords, from what they say of themselves, into the folder `to`.
+    pub(crate) fn reference(&self, to: &Path) -> Result<()> {
+        self.install(&self.wheel()?)?;
+        let mut modules = vec!["tierflow".to_owned()];
+        for module in std::fs::read_dir(self.source.join("tierflow"))? {
+            let path = module?.path();
+            let name = path.file_stem().unwrap_or_default().to_string_lossy();
+            let is_module = path.is_dir() || path.extension().is_some_and(|kind| kind == "py");
+            if is_module && !name.starts_with('_') {
+                modules.push(format!("tierflow.{name}"));
+            }
+        }
+        modules.sort();
+        let mut python = self.tool("python");
+        stream(python.args(["-c", REFERENCE]).arg(to).args(modules))
+    }
+
+    /// Installs a wheel into the environment, in the place of an older one.
+    fn install(&self, wheel: &Path) -> Result<()> {
+        let mut install = self.tool("python");
+        let install = install.args(PIP_INSTALL);
+        stream(install.args(["--force-reinstall", "--no-deps"]).arg(wheel))
+    }
+
     /// A program of the virtual environment, in a folder from which nothing is imported by mistake.
-    fn tool(&self, name: &str) -> Command {
+    pub(crate) fn tool(&self, name: &str) -> Command {
         let mut command = Command::new(self.folder.join("venv/bin").join(name));
         command
             .current_dir(&self.folder)

@@ -277,18 +277,12 @@ impl Release {
         let sum = output(Command::new("sha256sum").arg(self.files.join(sources)))?;
         let sum = sum.split(' ').next().unwrap_or_default();
         let name = format!("{}-packaging", self.name);
-        let folder = self.work.join(&name);
-        install::copy_all(&self.unpacked().join("packaging"), &folder)?;
-        for recipe in ["spack/package.py", "conda/recipe.yaml", &self.easyconfig()] {
-            let path = folder.join(recipe);
-            let text = fs::read_to_string(&path).with_context(|| format!("{}", path.display()))?;
-            fs::write(path, text.replace("@SHA256@", sum))?;
-        }
+        write_recipes(
+            &self.unpacked().join("packaging"),
+            &self.work.join(&name),
+            sum,
+        )?;
         self.pack(&name)
-    }
-
-    fn easyconfig(&self) -> String {
-        format!("easybuild/{}.eb", self.name)
     }
 
     fn sums(&self) -> Result<()> {
@@ -301,6 +295,26 @@ impl Release {
         let sums = output(sums.current_dir(&self.files).arg("--").args(names))?;
         Ok(fs::write(self.files.join("SHA256SUMS"), sums)?)
     }
+}
+
+/// Copies the folder of recipes, with the sum of the sources in them.
+pub(crate) fn write_recipes(from: &Path, to: &Path, sum: &str) -> Result<()> {
+    install::copy_all(from, to)?;
+    let easyconfigs = fs::read_dir(to.join("easybuild"))?.map(|file| Ok(file?.path()));
+    let easyconfigs = easyconfigs.collect::<Result<Vec<_>>>()?;
+    for recipe in [to.join("spack/package.py"), to.join("conda/recipe.yaml")]
+        .iter()
+        .chain(&easyconfigs)
+    {
+        let text = fs::read_to_string(recipe).with_context(|| format!("{}", recipe.display()))?;
+        ensure!(
+            text.contains("@SHA256@"),
+            "{} has no place for the sum",
+            recipe.display()
+        );
+        fs::write(recipe, text.replace("@SHA256@", sum))?;
+    }
+    Ok(())
 }
 
 /// The newest version of the C library whose symbols a file names. The names of versions stand in it as they are.

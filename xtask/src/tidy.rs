@@ -1,7 +1,7 @@
 //! `cargo xtask tidy`: what neither rustc nor clippy checks.
 
 pub(crate) mod files;
-mod links;
+pub(crate) mod links;
 mod packaging;
 mod rooms;
 mod tree;

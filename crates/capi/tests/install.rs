@@ -114,6 +114,32 @@ fn by_pkg_config(prefix: &Path, directory: &Path) {
     }
 }
 
+/// Runs the commands of a page of fifteen minutes, with what is installed in the places that the environment module names.
+fn by_the_book(page: &str, prefix: &Path, directory: &Path) {
+    let page = home().join("../../docs/src/tutorials").join(page);
+    let page = std::fs::read_to_string(page).unwrap();
+    let libraries = prefix.join(libraries());
+    let path = std::env::var("PATH").unwrap();
+    let mut commands = 0;
+    for block in page.split("```").skip(1).step_by(2) {
+        let (language, text) = block.split_once('\n').unwrap();
+        if language == "c" {
+            let name = text.split(' ').nth(1).unwrap();
+            std::fs::write(directory.join(name), text).unwrap();
+            continue;
+        }
+        assert_eq!(language, "sh");
+        let mut bash = Command::new("bash");
+        bash.current_dir(directory)
+            .args(["-euo", "pipefail", "-c", text]);
+        bash.env("PATH", format!("{}:{path}", prefix.join("bin").display()));
+        bash.env("PKG_CONFIG_PATH", libraries.join("pkgconfig"));
+        must(bash.env("LD_LIBRARY_PATH", &libraries));
+        commands += 1;
+    }
+    assert!(commands > 2, "the page has {commands} commands");
+}
+
 fn by_cmake(prefix: &Path, directory: &Path) {
     let build = directory.join("build");
     let mut configure = Command::new("cmake");
@@ -183,6 +209,9 @@ fn pkg_config_and_cmake_find_it() {
     std::fs::write(directory.path().join("CMakeLists.txt"), BY_CMAKE).unwrap();
     if has("pkg-config") {
         by_pkg_config(&prefix, directory.path());
+        for page in ["c.md", "operator.md"] {
+            by_the_book(page, &prefix, directory.path());
+        }
     }
     if has("cmake") {
         by_cmake(&prefix, directory.path());

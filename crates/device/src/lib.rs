@@ -31,6 +31,9 @@
 // Only the CUDA back end uses some of the items.
 #![cfg_attr(not(feature = "cuda"), allow(dead_code))]
 
+#[cfg(not(target_os = "linux"))]
+compile_error!("tierflow-device, and all that depends on it, builds for Linux alone");
+
 mod advice;
 mod backend;
 #[cfg(feature = "testing")]

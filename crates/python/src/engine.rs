@@ -138,7 +138,7 @@ impl Engine {
         Ok(None)
     }
 
-    /// Lends room in the fastest tier for an array of this shape and element type, to be written and committed: see
+    /// Lends room in the fastest tier for an array of this `shape` and element type `dtype`, to be written and committed as `version`: see
     /// `ProduceSlot`. `TimedOutError` if there is none for `timeout` seconds.
     #[pyo3(signature = (version, shape, dtype, timeout = None))]
     fn produce(
@@ -157,7 +157,8 @@ impl Engine {
         Ok(ProduceSlot::new(slot?, layout, version))
     }
 
-    /// Lends the cached copy of `version` as a read-only array: see `ConsumeSlot`. Without a shape it is flat. `TimedOutError` if
+    /// Lends the cached copy of `version` as a read-only array: see `ConsumeSlot`. Without a `shape` it is flat, and without a
+    /// `dtype` it has the element type that was checkpointed. `TimedOutError` if
     /// it takes longer than `timeout` seconds.
     #[pyo3(signature = (version, shape = None, dtype = None, timeout = None))]
     fn consume(
@@ -236,7 +237,7 @@ impl Engine {
     }
 
     /// Brings these regions of `version` back, by a mapping of names to arrays, which have the types and shapes that were checkpointed,
-    /// or are flat bytes. The version stays as it is: held, and not consumed.
+    /// or are flat bytes. The version stays as it is: held, and not consumed. `stream` and `timeout` are those of `restore`.
     #[pyo3(signature = (version, regions, *, stream = None, timeout = None))]
     fn restore_regions(
         &self,
@@ -296,7 +297,7 @@ impl Engine {
         self.tried(py, tierflow_engine::Engine::protect)
     }
 
-    /// Waits until `version` lies on the lowest tier, as `wait` does for all.
+    /// Waits until `version` lies on the lowest tier, as `wait` does for all, for `timeout` seconds at most.
     #[pyo3(signature = (version, timeout = None))]
     fn wait_version(&self, py: Python<'_>, version: Number, timeout: Option<f64>) -> Answer {
         let (patience, core) = (Patience::new(timeout)?, self.core()?);
@@ -358,7 +359,7 @@ impl Engine {
         self.resize(py, Cache::Device, &bytes, timeout)
     }
 
-    /// `resize_device_cache`, of the host cache.
+    /// Does for the host cache what `resize_device_cache` does for the device cache, with the same `bytes` and `timeout`.
     #[pyo3(signature = (bytes, timeout = 60.0))]
     fn resize_host_cache(&self, py: Python<'_>, bytes: Bytes, timeout: f64) -> Answer<u64> {
         self.resize(py, Cache::Host, &bytes, timeout)
@@ -380,7 +381,7 @@ impl Engine {
         self.detached(py, |engine| engine.metrics().open_metrics())
     }
 
-    /// Writes the time line that `timeline=` asked for, in the Chrome trace format, which Perfetto opens.
+    /// Writes the time line that `timeline=` asked for into the file `path`, in the Chrome trace format, which Perfetto opens.
     fn write_timeline(&self, py: Python<'_>, path: PathBuf) -> Answer {
         let failed = |error| Failure::file(&path, &error);
         self.tried(py, |engine| engine.write_timeline(&path).map_err(failed))

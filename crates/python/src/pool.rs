@@ -9,8 +9,8 @@ use tierflow_tier_alloc::{HostPool as Pool, PoolOptions};
 use crate::errors::Answer;
 use crate::options::Bytes;
 
-/// A budget of host memory for several engines: each has an equal part when it wants it, borrows what the others leave idle,
-/// and gives it back when they want it.
+/// A budget of so many `bytes` of host memory for several engines: each has an equal part when it wants it, borrows what the others leave idle,
+/// and gives it back when they want it, in pieces of `slab` bytes.
 ///
 /// Of this process, or with `node=True` or a `directory`, of all processes of this user on this machine that name the same.
 #[pyclass(frozen, from_py_object, module = "tierflow")]

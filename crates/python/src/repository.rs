@@ -67,12 +67,12 @@ impl Repository {
         Ok(ranks)
     }
 
-    /// Bytes of a rank's piece.
+    /// Bytes of the piece that `rank` has of `version`.
     fn size(&self, py: Python<'_>, version: Number, rank: u32) -> Answer<u64> {
         Ok(self.piece(py, version, rank)?.info().bytes)
     }
 
-    /// The names of the regions of a rank's piece, and their bytes, in their order.
+    /// The names of the regions of the piece that `rank` has of `version`, and their bytes, in their order.
     fn regions(&self, py: Python<'_>, version: Number, rank: u32) -> Answer<Vec<(String, u64)>> {
         let piece = self.piece(py, version, rank)?;
         let regions = piece.layout().iter();
@@ -81,13 +81,14 @@ impl Repository {
             .collect())
     }
 
-    /// The regions of a rank's piece in their order: name, element type, shape and bytes of each. The type is `None` for bytes.
+    /// The regions of the piece that `rank` has of `version`, in their order: name, element type, shape and bytes of each. The type is `None` for bytes.
     fn layout(&self, py: Python<'_>, version: Number, rank: u32) -> Answer<Vec<Described>> {
         Ok(described(self.piece(py, version, rank)?.layout()))
     }
 
-    /// The regions of a rank's piece that differ from those of `theirs`, a version of another repository, and the names of those
-    /// that only one of the two has, or that have another type or shape. `tierflow.compare` makes it a list.
+    /// The regions of the piece that `rank` has of `version` which differ from those of `theirs`, a version of the repository `other`, and the names of those
+    /// that only one of the two has, or that have another type or shape. `tierflow.compare` makes it a list,
+    /// and says what `region` and `within` are.
     #[pyo3(signature = (version, rank, other, theirs, region = None, within = None))]
     #[expect(clippy::too_many_arguments, reason = "Python passes them by name")]
     fn differences(
@@ -121,7 +122,7 @@ impl Repository {
         Ok((rows.collect(), found.unlike))
     }
 
-    /// Fills `arrays`, in main memory, with parts of a rank's piece, each from its own offset in bytes. The parts do not overlap.
+    /// Fills `arrays`, in main memory, with parts of the piece that `rank` has of `version`, each from its own place of `offsets`, in bytes. The parts do not overlap.
     /// Every block that is read is checked.
     #[pyo3(signature = (version, rank, offsets, *arrays))]
     fn read(

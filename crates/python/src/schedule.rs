@@ -17,8 +17,9 @@ fn duration(seconds: f64) -> Answer<Duration> {
     Ok(Duration::try_from_secs_f64(seconds).map_err(wrong)?)
 }
 
-/// A computation and the memories that its states can lie in: seconds of a step forward and of a reversed one, bytes of a state,
-/// bytes of the fastest tier for states, and of each tier below it the bytes for states and the bytes per second down and up. `copy` is
+/// A computation and the memories that its states can lie in: seconds of a step `forward` and of a reversed one, `backward`;
+/// bytes of a `state`; bytes of the fastest tier, the `device`, for states; and of each of the `tiers` below it the bytes for states and the
+/// bytes per second down and up. `copy` is
 /// the rate of a copy to or from the fastest tier, if it counts.
 #[pyclass(frozen, from_py_object, module = "tierflow")]
 #[derive(Clone, Debug)]
@@ -56,7 +57,8 @@ impl Machine {
         Ok(Self { machine })
     }
 
-    /// The tiers of `engine`, with the rates that its transfers had so far. `state` is an array, or a number of bytes.
+    /// The tiers of `engine`, with the rates that its transfers had so far. `forward` and `backward` are the seconds of a step and of a
+    /// reversed one, and `state` is an array, or a number of bytes.
     #[staticmethod]
     #[pyo3(signature = (engine, *, forward, backward, state))]
     fn measured(

@@ -65,7 +65,7 @@ fn shown<T: ToString>(value: Option<T>) -> String {
     value.map_or_else(|| "None".to_owned(), |value| value.to_string())
 }
 
-/// The notice of a preemption: given by a signal of the batch system, which leaves the job `grace` seconds, or by `give`.
+/// The notice of a preemption: given by one of the `signals` of the batch system, which leaves the job `grace` seconds, or by `give`.
 #[pyclass(frozen, module = "tierflow")]
 pub(crate) struct Notice(OfJob);
 

@@ -116,7 +116,7 @@ impl Tape {
         });
     }
 
-    /// The handlers, by name, of a platform of JAX's.
+    /// The handlers, by name, of a platform of JAX's: its GPUs if `on_gpu`, else the processor.
     #[staticmethod]
     fn handlers<'py>(py: Python<'py>, on_gpu: bool) -> PyResult<Bound<'py, PyDict>> {
         let handlers = PyDict::new(py);

@@ -44,7 +44,7 @@ def compare(
     region: str | None = None,
     first: bool = False,
 ) -> list[Difference]:
-    """Returns where the versions that two histories have in common differ, in the order of versions, ranks and regions.
+    """Returns where the versions that two histories, `left` and `right`, have in common differ, in the order of versions, ranks and regions.
 
     Values differ if their bits do; with `within`, if they are further apart than that, where any two NaN are equal. With
     `region`, only that region is compared. With `first`, the comparison ends after the first version that differs. Parts

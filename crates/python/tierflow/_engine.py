@@ -42,7 +42,8 @@ class Versions:
     ) -> tuple[int, Any] | None:
         """Returns the newest version that can be loaded and its tree, as `load` with these options does; `None` if there is no version.
 
-        A version that is damaged is logged and the next older one tried. If all are, the error of the newest is raised.
+        With `before`, only versions of smaller numbers count; `into` is filled as by `load`. A version that is damaged is logged and the next
+        older one tried. If all are, the error of the newest is raised.
         """
         first: DamagedError | None = None
         version = self.latest(before)
@@ -86,7 +87,8 @@ class Engine(Versions, _tierflow.Engine):
         and None, bools, numbers, texts and bytes. An array becomes a region of its own, named after its place, such as
         "model/layers.0.weight"; all else is JSON in one more region.
 
-        `pickle` has any other value pickled. Without it, such a value raises `ArgumentError`, and nothing is saved.
+        `pickle` has any other value pickled. Without it, such a value raises `ArgumentError`, and nothing is saved. `stream` and `timeout`
+        are those of `checkpoint`.
         """
         arrays, structure = flatten(tree, pickle=pickle)
         text = json.dumps({"tree": 1, "root": structure}, separators=(",", ":"), allow_nan=False).encode()
@@ -116,18 +118,21 @@ class Engine(Versions, _tierflow.Engine):
 
         Dataclasses and named tuples are made of the classes of `into`, or of loaded modules; no `__init__` runs. `plain` returns
         dicts in their place, and arrays of NumPy. What was pickled is unpickled only with `pickle`: pass it if you trust whoever wrote the
-        version. Versions of `checkpoint` are dicts of their regions.
+        version. Versions of `checkpoint` are dicts of their regions. `TimedOutError` if it takes longer than `timeout` seconds.
         """
         return _OfEngine(self, int(version), timeout).load(into, select, plain, pickle)
 
     def array(
         self, version: SupportsIndex, way: str, *, plain: bool = False, timeout: float | None = None
     ) -> StoredArray:
-        """Returns an array of a version that is read by parts, as they are indexed."""
+        """Returns the array that lies at `way` in the tree of `version`, and is read by parts, as they are indexed: arrays of the framework that it
+        was saved from, or with `plain` of NumPy. Reading a part waits for `timeout` seconds at most.
+        """
         return StoredArray(_OfEngine(self, int(version), timeout), way, plain)
 
     def flushes(self, timeout: float | None = None) -> Flushes:
-        """Returns the versions that are not durable yet. Iterating over them, oldest first, waits for each, as `wait_version` does:
+        """Returns the versions that are not durable yet. Iterating over them, oldest first, waits for each, as `wait_version` does, for
+        `timeout` seconds at most:
 
         for version in tqdm(engine.flushes()): ...
         """
@@ -181,11 +186,15 @@ class Repository(Versions, _tierflow.Repository, Mapping[int, Any]):
         plain: bool = False,
         pickle: bool = False,
     ) -> Any:
-        """Returns the tree of a rank's piece of `version`, as `Engine.load` does. Of a selected part, nothing else is read."""
+        """Returns the tree of `rank`'s piece of `version`. `into`, `select`, `plain` and `pickle` are those of `Engine.load`. Of a selected part,
+        nothing else is read.
+        """
         return _OfRepository(self, int(version), int(rank)).load(into, select, plain, pickle)
 
     def array(self, version: SupportsIndex, way: str, *, rank: SupportsIndex = 0, plain: bool = False) -> StoredArray:
-        """Returns an array of a rank's piece of a version that is read by parts, as they are indexed."""
+        """Returns the array that lies at `way` in the tree of `rank`'s piece of `version`, and is read by parts, as they are indexed: arrays of the
+        framework that it was saved from, or with `plain` of NumPy.
+        """
         return StoredArray(_OfRepository(self, int(version), int(rank)), way, plain)
 
     def __getitem__(self, version: int) -> Any:
@@ -216,7 +225,9 @@ class Flushes:
 
 class StoredArray:
     """An array of a version, of which an index of ints and slices reads the rows that have it: for `dask.array.from_array`, `numpy.asarray`,
-    and an array of Zarr that it is assigned to."""
+    and an array of Zarr that it is assigned to. `Engine.array` and `Repository.array` make it, of the `piece` that they read, for the `way` and
+    the `plain` that they are called with.
+    """
 
     def __init__(self, piece: _Piece, way: str, plain: bool) -> None:
         node = subtree(piece.structure, way)

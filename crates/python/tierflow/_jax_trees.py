@@ -18,16 +18,16 @@ __all__ = ["AsyncCheckpointer", "load", "save"]
 
 
 def save(engine: Engine, version: int, tree: Any, *, timeout: float | None = None) -> None:
-    """Saves a pytree of any registered kind as `version`: Equinox's modules, Flax's and Optax's states, and plain containers.
+    """Saves a pytree `tree` of any registered kind in `engine` as `version`: Equinox's modules, Flax's and Optax's states, and plain containers.
 
     Its leaves are those of `Engine.save`, and keys of random generators; each is a region named after its path, such as "['layers'][0].weight". An array
-    with parts on several devices of this process is saved whole.
+    with parts on several devices of this process is saved whole. `TimedOutError` if there is no room for `timeout` seconds.
     """
     engine.save(version, _named(tree), timeout=timeout)
 
 
 def load(source: Engine | Repository, version: int, like: Any) -> Any:
-    """Returns the pytree of a version with the structure of `like`, whose arrays may be `jax.ShapeDtypeStruct`s.
+    """Returns the pytree of a `version` of `source` with the structure of `like`, whose arrays may be `jax.ShapeDtypeStruct`s.
 
     An array is laid out as the one of `like` is: on another mesh, say, or where `like` says nothing, on the default device.
     """

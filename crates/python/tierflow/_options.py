@@ -14,7 +14,7 @@ __all__ = ["Redundancy", "Retention"]
 
 @dataclass(frozen=True, repr=False)
 class Retention:
-    """Which versions stay, of those that outlive the engine: the newest so many, every so many-th, and those younger than so many
+    """Which versions stay, of those that outlive the engine: the `newest` so many, `every` so many-th, and those that are `younger_than` so many
     seconds.
     """
 
@@ -33,7 +33,7 @@ class Retention:
 
 @dataclass(frozen=True, repr=False)
 class Redundancy:
-    """What other ranks of the group keep of `node_local`, so that it outlives nodes: "partner", "xor:8" or "rs:8+2".
+    """What other ranks of the group keep of `node_local`, so that it outlives nodes: `scheme` is "partner", "xor:8" or "rs:8+2".
 
     `failure_domain` is what this rank fails together with, such as its rack: the host, unless it is given. `exchange` is a directory
     that all nodes see, by which the ranks send each other bytes if not by the `group` of the engine.

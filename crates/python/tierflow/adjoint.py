@@ -211,11 +211,13 @@ class Storage:
         return True
 
     def restart(self, into: Any = None) -> Any:
-        """In a `Copy` or `Move`: brings back the state that the forward goes on from, if that is what it is for; else `None`."""
+        """In a `Copy` or `Move`: brings back the state that the forward goes on from, if that is what it is for; else `None`.
+        With `into`, a state like it, its arrays are filled in place.
+        """
         return None if self._restart is None else self._restart.restored(into)
 
     def load(self, step: int, into: Any = None) -> Any:
-        """In a `Reverse`: brings back the state at the start of `step`."""
+        """In a `Reverse`: brings back the state at the start of `step`. With `into`, a state like it, its arrays are filled in place."""
         if not isinstance(self._action, Reverse):
             raise RuntimeError(f"{self._action!r} loads nothing: call load in a Reverse")
         if step in self._there:
@@ -304,7 +306,7 @@ def run(
     end_forward: Callable[[], object] | None = None,
     steps: int | None = None,
 ) -> Storage:
-    """Runs a schedule: forward to the end, and back.
+    """Runs a schedule: forward to the end, and back. What it wants kept is kept in `engine`.
 
     `state` is an array or a tree of arrays that hold the state at the start of a step. `forward(step)` makes it the state at the
     start of the next one, in place. `reverse(step)` is the adjoint of a step; `state` is then what it was at the start of that step.

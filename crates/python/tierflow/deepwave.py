@@ -95,6 +95,7 @@ class history:
             _entered_anywhere -= 1
 
     def add(self, storage: _ChunkedStorage) -> None:
+        """Counts `storage` among those whose chunks are hinted, as long as it lives. Deepwave's propagators do so."""
         self._live.append(weakref.ref(storage))
 
     def hint(self) -> None:

@@ -67,7 +67,9 @@ class History:
         self.next_version = first
 
     def forward(self, operator: _Operator, *, time_m: int | None = None, time_M: int, **arguments: Any) -> None:
-        """Applies an operator that goes forward, from `time_m`, which is the first step that it can, to `time_M`, and keeps all."""
+        """Applies an operator that goes forward, from `time_m`, which is the first step that it can, to `time_M`, and keeps all.
+        `arguments` are those of the operator.
+        """
         start = self._order - 1 if time_m is None else time_m
         self._times = range(start - self._order + 1, time_M + 2)
         self.next_version = self._first + self._times.stop
@@ -88,7 +90,8 @@ class History:
         self, operator: _Operator, *, time_m: int | None = None, time_M: int | None = None, **arguments: Any
     ) -> None:
         """Applies an operator that goes back, from `time_M` to `time_m`, and uses the history. Without them, as far as `forward`
-        went."""
+        went. `arguments` are those of the operator.
+        """
         start = self._times.start + self._order - 1 if time_m is None else time_m
         end = self._times.stop - 2 if time_M is None else time_M
         blocks = list(_blocks(start, end, self._block))[::-1]

@@ -43,7 +43,9 @@ class Group:
         self.patience = patience
 
     def all_gather(self, mine: bytes, seconds: float) -> list[bytes]:
-        """What every rank gave, in the order of the ranks. `TimeoutError` if some rank does not call it for so long."""
+        """Gives `mine`, and returns what every rank gave, in the order of the ranks. `TimeoutError` if some rank does not call it for so many
+        `seconds`.
+        """
         end = time.monotonic() + seconds
         lengths = bytearray(8 * self.ranks)
         self._gather(len(mine).to_bytes(8, "little"), lengths, end)
@@ -56,7 +58,9 @@ class Group:
         return [bytes(everything[longest * rank :][:size]) for rank, size in enumerate(sizes)]
 
     def send(self, to: int, message: bytes, seconds: float) -> bool:
-        """Sends a message, which may wait until earlier ones are received: whether it was sent within so long."""
+        """Sends a `message` to the rank `to`, which may wait until earlier ones are received. Returns whether it was sent within so many
+        `seconds`.
+        """
         self._is_there()
         if not self._waits_until(lambda: self._under_way(to) < _WINDOW, seconds):
             return False
@@ -66,7 +70,7 @@ class Group:
         return True
 
     def receive(self, source: int, seconds: float) -> bytes | None:
-        """The next message of a rank, if one comes within so long."""
+        """Returns the next message of the rank `source`, if one comes within so many `seconds`."""
         self._is_there()
         status = self._mpi.Status()
 
@@ -81,7 +85,7 @@ class Group:
         return bytes(message)
 
     def flush(self, seconds: float) -> bool:
-        """Whether all that was sent needs no more calls of this rank to arrive, within so long."""
+        """Returns whether all that was sent needs no more calls of this rank to arrive, within so many `seconds`."""
         self._is_there()
         return self._waits_until(lambda: self._under_way(None) == 0, seconds)
 

@@ -60,6 +60,6 @@ class Handler(AsyncCheckpointHandler):  # type: ignore[misc]
 @args.register_with_handler(Handler, for_save=True, for_restore=True)
 @dataclass
 class State(args.CheckpointArgs):  # type: ignore[misc]
-    """The pytree that is saved, or one that is like the saved one, whose arrays may be `jax.ShapeDtypeStruct`s."""
+    """The pytree `item` that is saved, or one that is like the saved one, whose arrays may be `jax.ShapeDtypeStruct`s."""
 
     item: Any

@@ -71,7 +71,9 @@ def _nothing() -> None:
 
 
 class Stored(OverloadedType):  # type: ignore[misc]
-    """What a tape has in place of a variable that is in an engine."""
+    """What a tape has in place of a variable that is in an engine. A `store` makes it, of the `kept` arrays and of what can `make` a variable of
+    them.
+    """
 
     def __init__(self, store: Store, kept: Kept, make: Callable[..., Any]) -> None:
         super().__init__()
@@ -105,7 +107,9 @@ class Stored(OverloadedType):  # type: ignore[misc]
 
 
 class Store(TapePackageData):  # type: ignore[misc]
-    """The package data `tierflow` of a tape: what the tape asks when it keeps variables, and goes back for them."""
+    """The package data `tierflow` of a tape: what the tape asks when it keeps variables, and goes back for them. `keep_in` makes it, of its own
+    `engine`, `types` and `tape`.
+    """
 
     def __init__(self, engine: Engine, types: Mapping[type, _Split], tape: _Tape) -> None:
         self._engine = engine

@@ -33,7 +33,8 @@ class Storage(_Storage):  # type: ignore[misc]
 
     The engine keeps versions that were restored (`after_restore="keep"`), as a revolver comes back for some more than once; what
     another snapshot takes the place of is discarded. A version takes the next free number from `first` on; `next_version` is
-    where another storage in the same engine may begin. `wd` and `rd` are what a write and a read cost, for schedules that ask.
+    where another storage in the same engine may begin. `wd` and `rd` are what a write and a read cost, for schedules that ask; `name` is what
+    pyrevolve's reports call it.
     """
 
     def __init__(
@@ -88,7 +89,11 @@ class Storage(_Storage):  # type: ignore[misc]
 
 
 class Revolver(SingleLevelRevolver):  # type: ignore[misc]
-    """pyrevolve's revolver of one level, whose snapshots are versions of `engine`, with what it will load as hints."""
+    """pyrevolve's revolver of one level, whose snapshots are versions of `engine`, with what it will load as hints.
+
+    Versions are numbered from `first` on. `checkpoint`, `fwd_operator`, `rev_operator`, `n_checkpoints`, `n_timesteps` and `options` are those of
+    pyrevolve's own `SingleLevelRevolver`.
+    """
 
     def __init__(
         self,

@@ -1,6 +1,9 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+#[cfg(not(target_os = "linux"))]
+compile_error!("tierflow-store, and all that depends on it, builds for Linux alone");
+
 mod blobs;
 mod collective;
 mod compare;

@@ -78,7 +78,7 @@ const BRIEF: Effort = Effort {
 };
 
 /// A flat range of bytes over several local stores, as large as they are together: each chunk lies on the store on which a
-/// [policy](StorePolicy) had it written, [`ShortestWait`] for one (IPDPS'19, §IV; without flushes, as nothing leaves a storage).
+/// [policy](tierflow_placement::stores::StorePolicy) had it written, [`ShortestWait`] for one (IPDPS'19, §IV; without flushes, as nothing leaves a storage).
 ///
 /// A store that fails is not written to for a while, and what was on its way there goes to another one; what lies there already cannot be
 /// read, or written in part, as long as it fails.

@@ -42,13 +42,12 @@ pub(super) fn complaints(files: &[File]) -> Vec<String> {
 }
 
 /// The path of a link from the root of the tree.
-fn resolved(page: &str, link: &str) -> PathBuf {
+pub(crate) fn resolved(page: impl AsRef<Path>, link: &str) -> PathBuf {
+    let page = page.as_ref();
     if link.is_empty() {
         return page.into();
     }
-    let mut to = Path::new(page)
-        .parent()
-        .map_or_else(PathBuf::new, Path::to_path_buf);
+    let mut to = page.parent().map_or_else(PathBuf::new, Path::to_path_buf);
     for part in Path::new(link).components() {
         match part {
             Component::ParentDir => {

@@ -1,6 +1,6 @@
 //! The buffer protocol: views of other objects' memory.
 
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, c_char, c_int};
 use std::pin::Pin;
 use std::ptr;
 
@@ -71,7 +71,9 @@ impl View {
 
     pub(crate) fn is_fortran(&self) -> bool {
         // SAFETY: a view that was filled.
-        unsafe { ffi::PyBuffer_IsContiguous(&raw const *self.raw, b'F'.cast_signed()) != 0 }
+        unsafe {
+            ffi::PyBuffer_IsContiguous(&raw const *self.raw, c_char::from_ne_bytes([b'F'])) != 0
+        }
     }
 
     /// What an element is, in the words of the module `struct`, if it was asked for.

@@ -265,7 +265,7 @@ class StorageReader(storage.StorageReader):
 
     `source` is the engine, or the directory that was its `external=` or `node_local=`. `version` is the number, or `checkpoint_id=`
     says it; without either it is the newest. Of an engine, what it holds itself is read from its tiers; pieces of other ranks are
-    read from where they are there to stay, for which it waits so many seconds at most.
+    read from where they are there to stay, for which it waits for `timeout` seconds at most.
     """
 
     def __init__(

@@ -23,7 +23,7 @@ def load_latest(
     """Loads the newest version into `state`, as `dcp.load` does, and returns its number; `None` if there is none yet. All ranks call it.
 
     The ranks agree on the version. One that is damaged on any rank is logged and the next older one tried on all; if all are, `DamagedError`
-    is raised. `source` is what `StorageReader` takes.
+    is raised. `source` is what `StorageReader` takes, and `process_group` has the ranks: all of them, unless it is given.
     """
     found = _OfAllRanks(source, process_group).load_latest(state)
     return None if found is None else found[0]

@@ -371,6 +371,7 @@ class offload:
                 self.engine.discard(self.discarded.popleft())
 
     def refused(self, error: TierflowError) -> None:
+        """Warns once that tensors stay where they are, as the engine refused one with `error`."""
         if not self._warned:
             self._warned = True
             warnings.warn(

@@ -44,7 +44,7 @@ class AsyncCheckpointer(PeriodicAttempts):
             ...
             checkpointer.step(step)
 
-    What is named has `state_dict` and `load_state_dict`. The states of the random generators of Python, NumPy and PyTorch are saved,
+    Each of `parts`, which are named by their keywords, has `state_dict` and `load_state_dict`. The states of the random generators of Python, NumPy and PyTorch are saved,
     too. `step` returns when the engine has copied the state; it becomes durable beside the next steps, and `engine.wait()`, or the end of
     the engine, waits for that.
 

@@ -1,0 +1,173 @@
+//! `cargo xtask recipes`: the recipes and scripts of packaging/, read by the programs that they are for, as far as PyPI and Debian have them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::cargo::{Metadata, output, stream};
+use crate::{python, release};
+
+/// The checks, each with its program of the environment. Spack's are those of its own repository of packages.
+const CHECKS: &[&[&str]] = &[
+    &[
+        "shellcheck",
+        "slurm/prolog.sh",
+        "slurm/epilog.sh",
+        "slurm/job.sbatch",
+    ],
+    &[
+        "yamllint",
+        "--strict",
+        "-d",
+        "{extends: default, rules: {line-length: {max: 150}, document-start: disable}}",
+        ".",
+    ],
+    &[
+        "kubernetes-validate",
+        "--strict",
+        "--quiet",
+        "kubernetes/agent.yaml",
+        "kubernetes/job.yaml",
+    ],
+    &[
+        "ruff",
+        "check",
+        "--isolated",
+        "--line-length=99",
+        "--extend-select=E,I,W",
+        "--ignore=F403,F405",
+        "spack",
+    ],
+    &[
+        "ruff",
+        "format",
+        "--isolated",
+        "--line-length=99",
+        "--check",
+        "spack",
+    ],
+    &["python", "-c", CONDA],
+];
+
+/// Reads conda's recipe as rattler-build does, and fills in its expressions.
+const CONDA: &str =
+    "import rattler_build as r; [variant] = r.Stage0Recipe.from_file('conda/recipe.yaml').render()";
+
+/// The program that Debian's package `lmod` installs, unless `LMOD_CMD` names another one.
+const LMOD: &str = "/usr/share/lmod/lmod/libexec/lmod";
+
+pub(crate) fn run() -> Result<()> {
+    let workspace = Metadata::read()?;
+    let source = workspace.workspace_root.join("packaging");
+    let folder = workspace.target_directory.join("recipes");
+    python::environment(&folder, &source.join("requirements.txt"))?;
+    let files = folder.join("packaging");
+    if files.exists() {
+        fs::remove_dir_all(&files).with_context(|| format!("{}", files.display()))?;
+    }
+    // No file has this sum: the checks fetch nothing.
+    release::write_recipes(&source, &files, &"0".repeat(64))?;
+    let tool = |name: &str| {
+        let mut tool = Command::new(folder.join("venv/bin").join(name));
+        tool.current_dir(&files).env_remove("PYTHONPATH");
+        tool
+    };
+    for check in CHECKS {
+        if let [program, arguments @ ..] = check {
+            stream(tool(program).args(arguments))?;
+        }
+    }
+    let lmod = std::env::var_os("LMOD_CMD").map_or_else(|| LMOD.into(), PathBuf::from);
+    if !lmod.exists() {
+        println!("NOT RUN: EasyBuild's recipe and the module; install Lmod");
+        return Ok(());
+    }
+    let easyconfig = fs::read_dir(files.join("easybuild"))?
+        .next()
+        .context("EasyBuild's recipe is gone")??;
+    stream(
+        tool("eb")
+            .env("LMOD_CMD", &lmod)
+            .env("EB_PYTHON", folder.join("venv/bin/python"))
+            .env("EASYBUILD_PREFIX", folder.join("easybuild"))
+            .args([
+                "--check-contrib",
+                "--allow-use-as-root-and-accept-consequences",
+            ])
+            .arg(easyconfig.path()),
+    )?;
+    module(&lmod, &files)
+}
+
+/// Loads the module by Lmod. All that it names is in the folder that `cargo xtask install` filled.
+fn module(lmod: &Path, files: &Path) -> Result<()> {
+    let mut load = Command::new(lmod);
+    let load = load.args(["bash", "load", "tierflow"]);
+    let prefix = "/prefix";
+    let shell = output(
+        load.env("MODULEPATH", files.join("modules"))
+            .env("TIERFLOW_PREFIX", prefix),
+    )?;
+    for (variable, below) in [
+        ("PATH", "bin"),
+        ("LD_LIBRARY_PATH", "lib"),
+        ("CPATH", "include"),
+        ("PKG_CONFIG_PATH", "lib/pkgconfig"),
+    ] {
+        let wanted = format!("\n{variable}={prefix}/{below}");
+        ensure!(
+            shell.contains(&wanted),
+            "the module does not set {variable} to {prefix}/{below}:\n{shell}"
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    use super::*;
+
+    fn script(name: &str, home: &Path) -> bool {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/slurm");
+        let mut script = Command::new("bash");
+        script.arg(folder.join(name)).env("TIERFLOW_LOCAL", home);
+        script
+            .env("SLURM_JOB_USER", "nobody")
+            .env("SLURM_JOB_ID", "7");
+        script.status().unwrap().success()
+    }
+
+    /// Only root can give directories away.
+    #[test]
+    fn a_job_has_its_own_directory_until_it_is_drained() {
+        let home = tempfile::tempdir().unwrap();
+        if fs::metadata(home.path()).unwrap().uid() != 0 {
+            println!("NOT RUN: the scripts of Slurm, which are root's");
+            return;
+        }
+        let user = home.path().join("nobody");
+        let job = user.join("7");
+        assert!(script("prolog.sh", home.path()));
+        let (above, own) = (fs::metadata(&user).unwrap(), fs::metadata(&job).unwrap());
+        assert_eq!(
+            (above.uid(), above.mode() & 0o777),
+            (0, 0o755),
+            "no user can put links there"
+        );
+        assert!(own.uid() != 0 && own.mode() & 0o777 == 0o700);
+
+        fs::write(job.join("v1.tfc"), "").unwrap();
+        assert!(
+            script("epilog.sh", home.path()) && job.exists(),
+            "no agent knows of the version"
+        );
+        fs::remove_file(job.join("v1.tfc")).unwrap();
+        let others = tempfile::tempdir().unwrap();
+        symlink(others.path(), job.join("others")).unwrap();
+        assert!(script("epilog.sh", home.path()) && !job.exists() && others.path().exists());
+    }
+}

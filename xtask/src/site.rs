@@ -1,0 +1,172 @@
+//! `cargo xtask site`: the book, the reference of all crates, and that of the Python package, as one site under target/site.
+
+mod links;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::cargo::{Metadata, cargo, stream};
+use crate::install::copy;
+use crate::python::PythonChore;
+use crate::tidy::links::resolved;
+
+/// The book, from the root of the tree.
+const BOOK: &str = "docs/src";
+
+pub(crate) fn run() -> Result<()> {
+    let workspace = Metadata::read()?;
+    let python = PythonChore::new(&workspace)?;
+    let site = Site {
+        pages: workspace.target_directory.join("site"),
+        sources: workspace.target_directory.join("book"),
+        workspace: &workspace,
+    };
+    for folder in [&site.pages, &site.sources] {
+        if folder.exists() {
+            fs::remove_dir_all(folder).with_context(|| format!("{}", folder.display()))?;
+        }
+    }
+    site.book(&python)?;
+    site.rust()?;
+    python.reference(&site.pages.join("python"))?;
+    let dead = links::dead(&site.pages)?;
+    for link in &dead {
+        println!("{link}");
+    }
+    ensure!(dead.is_empty(), "{} links lead nowhere", dead.len());
+    println!("{}", site.pages.join("index.html").display());
+    Ok(())
+}
+
+struct Site<'a> {
+    workspace: &'a Metadata,
+    /// The site.
+    pages: PathBuf,
+    /// The sources of the book, with links that hold within the site.
+    sources: PathBuf,
+}
+
+impl Site<'_> {
+    /// Builds the book. Files of the tree that it links to come along.
+    fn book(&self, python: &PythonChore<'_>) -> Result<()> {
+        let root = &self.workspace.workspace_root;
+        let mut pages = BTreeSet::from([root.join("docs/measurements.md")]);
+        links::list(&root.join(BOOK), &mut pages)?;
+        let mut linked = Vec::new();
+        for full in pages {
+            let text = fs::read_to_string(&full).with_context(|| format!("{}", full.display()))?;
+            let page = full.strip_prefix(root)?;
+            let text = self.linked_within(page, &text, &mut linked)?;
+            let to = self.sources.join(page);
+            fs::create_dir_all(to.parent().unwrap_or(&to))?;
+            fs::write(to, text)?;
+        }
+        // Pages include files by their paths in the tree.
+        for folder in ["crates", "packaging"] {
+            std::os::unix::fs::symlink(root.join(folder), self.sources.join(folder))?;
+        }
+        copy(
+            &root.join("docs/book.toml"),
+            &self.sources.join("docs/book.toml"),
+        )?;
+        stream(
+            python
+                .tool("mdbook")
+                .args(["build", "--dest-dir"])
+                .arg(&self.pages)
+                .arg(self.sources.join("docs")),
+        )?;
+        for file in linked {
+            copy(&root.join(&file), &self.pages.join(name_of(&file)))?;
+        }
+        Ok(())
+    }
+
+    /// Returns the text of a page with its links to the tree turned into links within the site. Adds the files that have to come along.
+    fn linked_within(&self, page: &Path, text: &str, linked: &mut Vec<PathBuf>) -> Result<String> {
+        let folder = page.strip_prefix(BOOK).ok().and_then(Path::parent);
+        let up = "../".repeat(folder.map_or(0, |folder| folder.components().count()));
+        let mut parts = text.split("](");
+        let mut turned = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            turned.push_str("](");
+            let end = part.find([')', ' ', '\n']).unwrap_or(part.len());
+            let (link, rest) = part.split_at(end);
+            let (path, heading) = link.split_once('#').unwrap_or((link, ""));
+            let to = resolved(page, path);
+            if path.is_empty() || path.contains(':') {
+                turned.push_str(link);
+            } else if let Ok(other) = to.strip_prefix(BOOK) {
+                turned.push_str(&format!("{up}{}", other.display()));
+            } else if let Some(documented) = self.documented(&to) {
+                turned.push_str(&format!("{up}{documented}"));
+            } else {
+                let is_file = self.workspace.workspace_root.join(&to).is_file();
+                ensure!(is_file, "{}: {link} is no file of the tree", page.display());
+                turned.push_str(&format!("{up}{}", name_of(&to)));
+                linked.push(to);
+            }
+            if !path.is_empty() && !heading.is_empty() {
+                turned.push('#');
+                turned.push_str(heading);
+            }
+            turned.push_str(rest);
+        }
+        Ok(turned)
+    }
+
+    /// The page that the references of Rust and Python have for a folder or a file of a crate.
+    fn documented(&self, to: &Path) -> Option<String> {
+        let full = self.workspace.workspace_root.join(to);
+        if to == Path::new("crates/python") {
+            return Some("python/index.html".into());
+        }
+        self.workspace.members().find_map(|package| {
+            let within = full.strip_prefix(package.folder()).ok()?;
+            let target = package.targets.iter().find(|target| target.is("lib"));
+            let name = target.or(package.targets.first())?.name.replace('-', "_");
+            if within.as_os_str().is_empty() {
+                return Some(format!("rust/{name}/index.html"));
+            }
+            let source = within.strip_prefix("src").ok()?.to_str()?;
+            source
+                .ends_with(".rs")
+                .then(|| format!("rust/src/{name}/{source}.html"))
+        })
+    }
+
+    /// Builds the reference of all crates.
+    fn rust(&self) -> Result<()> {
+        let mut doc = cargo();
+        doc.args(["doc", "--no-deps", "--workspace"])
+            .env("RUSTDOCFLAGS", "-D warnings");
+        stream(&mut doc)?;
+        copy_pages(
+            &self.workspace.target_directory.join("doc"),
+            &self.pages.join("rust"),
+        )
+    }
+}
+
+/// The name that a file of the tree has in the site: with `.txt` behind it, browsers show each as text. mdBook takes any `.md` for a page of
+/// the book.
+fn name_of(file: &Path) -> String {
+    format!("files/{}.txt", file.display()).replace(".md.", ".markdown.")
+}
+
+/// Copies a folder of pages without the descriptions for programs that lie there, too.
+fn copy_pages(from: &Path, to: &Path) -> Result<()> {
+    for entry in fs::read_dir(from).with_context(|| format!("{}", from.display()))? {
+        let entry = entry?;
+        let (path, target) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type()?.is_dir() {
+            copy_pages(&path, &target)?;
+        } else if path.extension().is_none_or(|kind| kind != "json") {
+            copy(&path, &target)?;
+        }
+    }
+    Ok(())
+}
