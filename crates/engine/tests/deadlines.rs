@@ -155,16 +155,8 @@ fn a_restore_from_storage_that_hangs() {
 fn a_version_that_is_not_held_is_looked_for_on_storage_that_hangs() {
     let (engine, vault, _kept) = engine(MIB);
     vault.hold([7]);
-    let restore = |patience| {
-        let mut byte = [0];
-        let regions = &mut [RegionMut::from(byte.as_mut_slice())];
-        engine.call().within(patience).restore(7, regions)
-    };
-    let restore_regions = |patience| {
-        let mut byte = [0];
-        let regions = &mut [("checkpoint", RegionMut::from(byte.as_mut_slice()))];
-        engine.call().within(patience).restore_regions(7, regions)
-    };
+    let restore = |patience| engine.call().within(patience).restore(7, &mut []);
+    let restore_regions = |patience| engine.call().within(patience).restore_regions(7, &mut []);
     let consume = |patience| engine.call().within(patience).consume(7).map(drop);
     let calls: [&dyn Fn(Duration) -> Result<(), Error>; 3] = [&restore, &restore_regions, &consume];
     for call in calls {
@@ -302,11 +294,8 @@ fn an_interrupt_that_panics_ends_its_call() {
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(called));
         assert!(panicked.is_err());
     }
-    engine
-        .call()
-        .within(Duration::from_secs(60))
-        .checkpoint(2, &regions)
-        .unwrap();
+    let call = engine.call().within(Duration::from_secs(60));
+    call.checkpoint(2, &regions).unwrap();
     engine.wait().unwrap();
     assert!(restored(&engine, 2).unwrap() == bytes);
 }
