@@ -66,6 +66,10 @@ fn describe(what: &str, ours: &[u8], theirs: &[u8]) -> String {
     )
 }
 
+fn resident(gpu: &Gpu, chain: &Chain<Vec<u8>>) -> gpu::Resident {
+    gpu::Resident::load_beside(&gpu.kernels, &gpu.stream, chain, |_| None).unwrap()
+}
+
 /// Encodes a history on both sides, to host and device memory by turns, and compares every byte. Restores every version
 /// on the GPU.
 fn compare(gpu: &Gpu, config: Config, history: &[Vec<u8>], what: &str) {
@@ -117,7 +121,7 @@ fn compare(gpu: &Gpu, config: Config, history: &[Vec<u8>], what: &str) {
         chain.push(bytes.to_vec()).unwrap();
     }
 
-    let mut resident = gpu::Resident::new(&gpu.kernels, &chain).unwrap();
+    let mut resident = resident(gpu, &chain);
     for (at, checkpoint) in history.iter().enumerate().rev() {
         let version = at as u64 + 1;
         let out = data.lend_mut(0..len).unwrap();
@@ -411,7 +415,7 @@ fn a_damaged_payload_is_found_by_a_restore() {
         chain.push(bytes).unwrap();
     }
     let data = gpu.device.alloc(100_000).unwrap();
-    let mut resident = gpu::Resident::new(&gpu.kernels, &chain).unwrap();
+    let mut resident = resident(&gpu, &chain);
     let mut restore = |version| {
         let out = data.lend_mut(0..100_000).unwrap();
         resident.restore(&gpu.stream, version, out).wait().result

@@ -30,9 +30,9 @@ pub enum PartMut<'b> {
 }
 
 impl Stream {
-    /// Copies each part to its offset in one range of memory, and waits once for all. The fastest way to copy a
-    /// checkpoint of many regions: on CUDA, one kernel makes the short copies within the device's reach, and one call
-    /// of the driver those across the bus.
+    /// Copies parts to their offsets in ranges of memory, and waits once for all. The fastest way to copy a checkpoint of
+    /// many regions: on CUDA, one kernel makes the short copies within the device's reach, and one call of the driver
+    /// those across the bus.
     ///
     /// If parts overlap in the target, either one's bytes may stay.
     ///
@@ -40,19 +40,6 @@ impl Stream {
     ///
     /// [`Invalid::OutOfBounds`] for a part that does not fit, [`Invalid::OtherDevice`], or the device's failure. After
     /// an error the target may hold some of the bytes.
-    pub fn gather<'b>(
-        &self,
-        parts: impl IntoIterator<Item = (usize, Part<'b>)>,
-        into: &mut WriteLoan,
-    ) -> Result<()> {
-        self.gather_all([(parts, into)])
-    }
-
-    /// Gathers into several ranges, each with its own parts, and waits once for all.
-    ///
-    /// # Errors
-    ///
-    /// As for [`gather`](Self::gather).
     pub fn gather_all<'b, 'l, P>(
         &self,
         runs: impl IntoIterator<Item = (P, &'l mut WriteLoan)>,
@@ -93,24 +80,11 @@ impl Stream {
         copied
     }
 
-    /// Copies each part from its offset in one range of memory, and waits once for all: see [`gather`](Self::gather).
+    /// Copies parts from their offsets in ranges of memory, and waits once for all: see [`gather_all`](Self::gather_all).
     ///
     /// # Errors
     ///
-    /// As for [`gather`](Self::gather); after an error the parts may hold some of the bytes.
-    pub fn scatter<'b>(
-        &self,
-        from: &ReadLoan,
-        parts: impl IntoIterator<Item = (usize, PartMut<'b>)>,
-    ) -> Result<()> {
-        self.scatter_all([(from, parts)])
-    }
-
-    /// Scatters several ranges, each with its own parts, and waits once for all.
-    ///
-    /// # Errors
-    ///
-    /// As for [`scatter`](Self::scatter).
+    /// As for [`gather_all`](Self::gather_all); after an error the parts may hold some of the bytes.
     pub fn scatter_all<'b, 'l, P>(
         &self,
         runs: impl IntoIterator<Item = (&'l ReadLoan, P)>,

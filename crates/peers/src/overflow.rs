@@ -170,11 +170,6 @@ impl Overflow {
         self.copy(doing, remainders, Vec::new(), patience, true)
     }
 
-    /// The targets, in the order of the schedule's transfers.
-    pub fn targets(&self) -> impl Iterator<Item = &TransferTarget> {
-        self.pieces.iter().map(|piece| &piece.target)
-    }
-
     fn copy(
         &self,
         doing: &str,

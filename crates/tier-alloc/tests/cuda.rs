@@ -204,9 +204,8 @@ fn arenas_give_memory_back_and_take_it_again() {
         .fill(&mut fast.lend_mut(0..4 * GIB).unwrap(), 3)
         .unwrap();
     large.wait_grown();
-    large
-        .copy_in(&stream, fast.lend(0..GIB).unwrap(), 0)
-        .unwrap();
+    let source = fast.lend(0..GIB).unwrap();
+    suite::wait(large.begin_copy_in(&stream, source, 0).unwrap());
     assert!(fast.resize(GIB).unwrap() <= 2 * GIB);
     assert!(before - device.free_bytes().unwrap() < 3 * GIB as u64);
     assert_eq!(large.resize(GIB).unwrap(), GIB);
@@ -219,11 +218,10 @@ fn arenas_give_memory_back_and_take_it_again() {
     println!("3 GiB pinned again after {:?}", start.elapsed());
     assert_eq!(large.pinned(), 4 * GIB);
     // Across the border of what stayed and what is new, both ways.
-    large
-        .copy_out(&stream, 0, fast.lend_mut(3 * GIB..4 * GIB).unwrap())
-        .unwrap();
+    let target = fast.lend_mut(3 * GIB..4 * GIB).unwrap();
+    suite::wait(large.begin_copy_out(&stream, 0, target).unwrap());
     let source = fast.lend(3 * GIB..4 * GIB).unwrap();
-    large.copy_in(&stream, source, GIB / 2).unwrap();
+    suite::wait(large.begin_copy_in(&stream, source, GIB / 2).unwrap());
     let seen = large.lend(0..GIB + GIB / 2).unwrap();
     assert!(seen.bytes().unwrap().iter().all(|&byte| byte == 3));
 }

@@ -198,13 +198,9 @@ fn as_needed_it_grows_ahead_of_what_is_used_and_no_farther() {
         arena.touched()
     );
     let source = device.alloc(MIB).unwrap();
-    arena
-        .copy_in(
-            &device.stream().unwrap(),
-            source.lend(0..MIB).unwrap(),
-            31 * MIB,
-        )
-        .unwrap();
+    let (stream, loan) = (device.stream().unwrap(), source.lend(0..MIB).unwrap());
+    let begun = arena.begin_copy_in(&stream, loan, 31 * MIB).unwrap();
+    begun.map_or(Ok(()), |copy| copy.wait().result).unwrap();
     reaches(40 * MIB);
     thread::sleep(Duration::from_millis(50));
     assert!(

@@ -1,7 +1,6 @@
 //! Checkpoints that the GPU is encoding.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tierflow_device::{ReadLoan, Stream};
 
@@ -40,10 +39,6 @@ pub struct Encoded {
     pub out: Landing,
     /// Sizes and form of the difference.
     pub result: Result<Summary>,
-    /// Chunks that differ from the checkpoint before.
-    pub changed_chunks: u64,
-    /// Duration of each kernel, if [`profile`](super::GpuLineage::profile) is on.
-    pub kernels: Vec<(&'static str, Duration)>,
 }
 
 impl Encoding {
@@ -56,33 +51,18 @@ impl Encoding {
         Self(Pending::new((data, out), enqueued))
     }
 
-    /// Returns true if the kernels have ended, also by an error, so that [`wait`](Self::wait) returns soon.
-    pub fn is_done(&self) -> bool {
-        self.0.is_done()
-    }
-
     /// Waits for the kernels, writes the header, and returns the loans, also after an error.
     pub fn wait(self) -> Encoded {
-        let ((data, out), finished) = self
+        let ((data, out), result) = self
             .0
             .wait(|difference, report, (_, out)| difference.finish(report, out));
-        let (result, changed_chunks, kernels) = match finished {
-            Ok(((summary, changed), kernels)) => (Ok(summary), changed, kernels),
-            Err(error) => (Err(error), 0, Vec::new()),
-        };
-        Encoded {
-            data,
-            out,
-            result,
-            changed_chunks,
-            kernels,
-        }
+        Encoded { data, out, result }
     }
 }
 
 impl HeaderParts {
-    /// Writes the header. Returns the summary and the number of changed chunks.
-    fn finish(&self, report: &[u8], out: &mut Landing) -> Result<(Summary, u64)> {
+    /// Writes the header. Returns the summary.
+    fn finish(&self, report: &[u8], out: &mut Landing) -> Result<Summary> {
         let mut words = [0; RESULT_BYTES];
         words.copy_from_slice(report);
         let report = Report::read(&words);
@@ -96,6 +76,6 @@ impl HeaderParts {
         } else {
             out.head.bytes_mut()?.copy_from_slice(&bytes);
         }
-        Ok((Summary::new(&header, report.collisions), report.changed))
+        Ok(Summary::new(&header, report.collisions))
     }
 }

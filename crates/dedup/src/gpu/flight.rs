@@ -2,21 +2,15 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tierflow_device::{Event, WriteLoan};
 
 use crate::error::Result;
 
-/// Duration of each kernel.
-pub(super) type Times = Vec<(&'static str, Duration)>;
-
 /// Launched kernels, and all memory that they use besides the caller's loans.
 #[derive(Debug)]
 pub(super) struct Flight<U> {
     pub(super) done: Arc<Event>,
-    /// An event at the start, and one at the end of each timed kernel.
-    pub(super) marks: Vec<(&'static str, Event)>,
     pub(super) report: WriteLoan,
     /// Kept alive for as long as kernels may use it.
     pub(super) _used: Arc<U>,
@@ -40,27 +34,18 @@ impl<L, U, T> Pending<L, U, T> {
         }
     }
 
-    /// Returns true if the kernels have ended, also by an error.
-    pub(super) fn is_done(&self) -> bool {
-        // A device that cannot be asked is lost, and runs nothing any more.
-        self.enqueued
-            .as_ref()
-            .map_or(true, |(flight, _)| flight.done.is_done().unwrap_or(true))
-    }
-
     /// Waits for the kernels, calls `finish` with their report, and returns the loans, also after an error.
     pub(super) fn wait<R>(
         mut self,
         finish: impl FnOnce(&T, &[u8], &mut L) -> Result<R>,
-    ) -> (L, Result<(R, Times)>) {
+    ) -> (L, Result<R>) {
         let Some(mut loans) = self.loans.take() else {
             unreachable!("only `wait` takes the loans, and it consumes this")
         };
         let finished = match &self.enqueued {
-            Ok((flight, purpose)) => flight.wait().and_then(|report| {
-                let result = finish(purpose, report, &mut loans)?;
-                Ok((result, flight.times()?))
-            }),
+            Ok((flight, purpose)) => flight
+                .wait()
+                .and_then(|report| finish(purpose, report, &mut loans)),
             Err(error) => Err(error.clone()),
         };
         (loans, finished)
@@ -83,15 +68,5 @@ impl<U> Flight<U> {
     fn wait(&self) -> Result<&[u8]> {
         self.done.synchronize()?;
         Ok(self.report.bytes()?)
-    }
-
-    fn times(&self) -> Result<Times> {
-        let mut times = Vec::new();
-        for pair in self.marks.windows(2) {
-            if let [(_, before), (name, after)] = pair {
-                times.push((*name, after.elapsed_since(before)?));
-            }
-        }
-        Ok(times)
     }
 }

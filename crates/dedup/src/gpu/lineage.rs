@@ -41,7 +41,6 @@ pub struct GpuLineage {
     done: Option<Arc<Event>>,
     /// True if a launch failed, so that the arena's content is undefined.
     is_broken: bool,
-    profile: bool,
 }
 
 impl GpuLineage {
@@ -111,7 +110,6 @@ impl GpuLineage {
             next_ordinal: past.map_or(0, |past| past.rebuilt.last.ordinal + 1),
             done: None,
             is_broken: false,
-            profile: false,
         })
     }
 
@@ -123,17 +121,6 @@ impl GpuLineage {
     /// Bytes of a [`Landing`] for the longest difference.
     pub fn most_stored_bytes(&self) -> usize {
         crate::most_stored_bytes(self.plan.layout.len) as usize
-    }
-
-    /// Bytes of device memory that the lineage holds.
-    pub fn device_bytes(&self) -> u64 {
-        self.plan.total_bytes()
-    }
-
-    /// Turns timing of kernels on or off; [`Encoded::kernels`](super::Encoded::kernels) has the times. Costs a few
-    /// microseconds per kernel.
-    pub fn profile(&mut self, profile: bool) {
-        self.profile = profile;
     }
 
     /// Encodes the next checkpoint: `data`, in device memory that starts at a multiple of 16 bytes, to `out`, of at
@@ -194,9 +181,8 @@ impl GpuLineage {
                 BLOCKS_ACROSS_THE_BUS
             },
         };
-        let mut marks = Vec::new();
-        let launched = self.launch(stream, &pass, &mut marks);
-        let done = launched.and_then(|()| Ok(Arc::new(stream.record_timed()?)));
+        let launched = self.launch(stream, &pass);
+        let done = launched.and_then(|()| Ok(Arc::new(stream.record()?)));
         let done = match done {
             Ok(done) => done,
             Err(error) => {
@@ -218,7 +204,6 @@ impl GpuLineage {
         self.next_ordinal = ordinal + 1;
         let flight = Flight {
             done,
-            marks,
             report,
             _used: Arc::clone(&self.arena),
         };
@@ -236,57 +221,46 @@ impl GpuLineage {
         unsafe_code,
         reason = "what the kernels reach is held here, for as long as they may reach it"
     )]
-    fn launch(
-        &self,
-        stream: &Stream,
-        pass: &KernelPass,
-        marks: &mut Vec<(&'static str, Event)>,
-    ) -> Result<()> {
+    fn launch(&self, stream: &Stream, pass: &KernelPass) -> Result<()> {
         type Wrapper = unsafe fn(&Kernels, &Stream, &KernelPass) -> Result<()>;
-        let mut steps: Vec<(&'static str, Wrapper)> = Vec::with_capacity(13);
+        let mut steps: Vec<Wrapper> = Vec::with_capacity(13);
         if self.config.method == Method::Auto && !pass.is_first {
-            steps.push(("sample", Kernels::sample));
+            steps.push(Kernels::sample);
         }
-        steps.push(("leaves", Kernels::leaves));
+        steps.push(Kernels::leaves);
         let looks_up = matches!(
             self.config.method,
             Method::List | Method::Tree | Method::Auto
         );
         let verifies = self.config.verify;
         if looks_up {
-            steps.push(("find", Kernels::find));
+            steps.push(Kernels::find);
         }
         if verifies {
-            steps.push(("verify", Kernels::verify));
+            steps.push(Kernels::verify);
         }
         if looks_up {
-            steps.push(("forget", Kernels::forget));
-            steps.push(("sweep", Kernels::sweep));
-            steps.push(("enter", Kernels::enter));
+            steps.push(Kernels::forget);
+            steps.push(Kernels::sweep);
+            steps.push(Kernels::enter);
             if verifies {
-                steps.push(("verify own", Kernels::verify_own));
+                steps.push(Kernels::verify_own);
             }
         }
         if self.config.method != Method::Full {
-            steps.push(("resolve", Kernels::resolve));
-            steps.push(("heads", Kernels::heads));
-            steps.push(("emit", Kernels::emit));
+            steps.push(Kernels::resolve);
+            steps.push(Kernels::heads);
+            steps.push(Kernels::emit);
         }
-        steps.push(("gather", Kernels::gather));
+        steps.push(Kernels::gather);
         if verifies {
-            steps.push(("keep", Kernels::keep));
+            steps.push(Kernels::keep);
         }
-        if self.profile {
-            marks.push(("start", stream.record_timed()?));
-        }
-        for (name, step) in steps {
+        for step in steps {
             // SAFETY: the arena is this lineage's, and `check_memory` checked the loans of `data` and `out`. The
             // `Encoding` holds these and the report's until it has waited for the event behind the launches; `enqueue`
             // holds them until the stream is synchronised.
             unsafe { step(&self.kernels, stream, pass) }?;
-            if self.profile {
-                marks.push((name, stream.record_timed()?));
-            }
         }
         Ok(())
     }

@@ -48,8 +48,6 @@ pub(super) struct Report {
     payload: Sum,
     metadata: u64,
     payload_bytes: u64,
-    /// Number of chunks that changed.
-    pub(super) changed: u64,
     /// Number of chunks whose digest equals that of other bytes.
     pub(super) collisions: u64,
     stored: Stored,
@@ -76,7 +74,6 @@ impl Report {
             payload: sum(4),
             metadata: word(6),
             payload_bytes: word(7),
-            changed: word(8),
             collisions: word(12),
             stored: forms
                 .into_iter()

@@ -1,7 +1,6 @@
 //! Restores from differences in device memory.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use rayon::prelude::*;
 
@@ -65,37 +64,16 @@ struct ResidentLink {
 }
 
 impl Resident {
-    /// Copies a chain to the device, and waits. Checks its entries now; a restore checks payloads.
+    /// Copies a chain to the device on the caller's stream, and waits. Checks its entries now; a restore checks payloads.
+    /// `on_device(n)` lends difference `n`, 0 being the oldest, or at least its last bytes, which are its payload, if it
+    /// is in device memory already, and returns `None` otherwise. The chain's own payload of such a difference is not
+    /// read, and may be anything.
     ///
     /// # Errors
     ///
     /// [`Invalid::Empty`] for a chain without differences; [`Error::Corrupt`] or [`Error::Missing`] if an entry's
-    /// source is not stored at its place; errors of allocating.
-    pub fn new<B: AsRef<[u8]> + Sync>(kernels: &Kernels, chain: &Chain<B>) -> Result<Self> {
-        Self::load(kernels, &kernels.device().stream()?, chain)
-    }
-
-    /// As [`new`](Self::new), on the caller's stream.
-    ///
-    /// # Errors
-    ///
-    /// As for [`new`](Self::new).
-    pub fn load<B: AsRef<[u8]> + Sync>(
-        kernels: &Kernels,
-        side: &Stream,
-        chain: &Chain<B>,
-    ) -> Result<Self> {
-        Self::load_beside(kernels, side, chain, |_| None)
-    }
-
-    /// As [`load`](Self::load), for a chain of which some differences are in device memory already. `on_device(n)`
-    /// lends difference `n`, 0 being the oldest, or at least its last bytes, which are its payload; `None` if it is not
-    /// there. The chain's own payload of such a difference is not read, and may be anything.
-    ///
-    /// # Errors
-    ///
-    /// As for [`new`](Self::new), and [`tierflow_device::Invalid::LengthMismatch`] if a loan is shorter than the
-    /// payload.
+    /// source is not stored at its place; [`tierflow_device::Invalid::LengthMismatch`] if a loan is shorter than the
+    /// payload; errors of allocating.
     pub fn load_beside<B: AsRef<[u8]> + Sync>(
         kernels: &Kernels,
         side: &Stream,
@@ -201,11 +179,6 @@ impl Resident {
         self.links.iter().map(|link| link.version)
     }
 
-    /// Bytes of every checkpoint.
-    pub fn checkpoint_bytes(&self) -> u64 {
-        self.layout.len
-    }
-
     /// Restores a version into `out`, device memory as long as the checkpoint that starts at a multiple of 16 bytes,
     /// and computes its sum. Starts after the stream's work so far, and after the restore before. Returns when the work
     /// is enqueued.
@@ -256,15 +229,14 @@ impl Resident {
             gather_blocks: 0,
         };
         let launched = self.launch(stream, &path, &pass);
-        let enqueued = launched.and_then(|marks| Ok((marks, Arc::new(stream.record_timed()?))));
-        let (marks, done) = enqueued.inspect_err(|_| {
+        let enqueued = launched.and_then(|()| Ok(Arc::new(stream.record()?)));
+        let done = enqueued.inspect_err(|_| {
             // Launched kernels use the loans until they end.
             let _ = stream.synchronize();
         })?;
         self.done = Some(Arc::clone(&done));
         let flight = Flight {
             done,
-            marks,
             report,
             _used: Arc::clone(&self.memory),
         };
@@ -276,15 +248,9 @@ impl Resident {
         unsafe_code,
         reason = "what the kernels reach is held here, for as long as they may reach it"
     )]
-    fn launch(
-        &self,
-        stream: &Stream,
-        path: &[usize],
-        pass: &KernelPass,
-    ) -> Result<Vec<(&'static str, Event)>> {
+    fn launch(&self, stream: &Stream, path: &[usize], pass: &KernelPass) -> Result<()> {
         let ResidentMemory { moves, owners, .. } = self.memory.as_ref();
         let chunk = self.layout.chunk;
-        let mut marks = vec![("start", stream.record_timed()?)];
         for &at in path.iter().rev() {
             let link = &self.links[at];
             if link.moves > 0 {
@@ -299,17 +265,13 @@ impl Resident {
                 unsafe { self.kernels.own(stream, list, chunk, owners.address()) }?;
             }
         }
-        marks.push(("own", stream.record_timed()?));
         let (owners, len) = (owners.address(), self.layout.len);
         // SAFETY: as above, and so is the loan of `out`; the oldest difference of a path gives every chunk an owner.
         unsafe { self.kernels.scatter(stream, owners, pass.data, len, chunk) }?;
-        marks.push(("scatter", stream.record_timed()?));
         // SAFETY: as above, and so are the arena of sums and the report.
         unsafe { self.kernels.leaves(stream, pass) }?;
         // SAFETY: as above.
-        unsafe { self.kernels.summed(stream, pass) }?;
-        marks.push(("sum", stream.record_timed()?));
-        Ok(marks)
+        unsafe { self.kernels.summed(stream, pass) }
     }
 }
 
@@ -348,28 +310,13 @@ pub struct Restored {
     pub out: WriteLoan,
     /// `Ok` if the bytes are the checkpoint's.
     pub result: Result<()>,
-    /// Durations of the steps: finding the owners, copying, and summing.
-    pub kernels: Vec<(&'static str, Duration)>,
 }
 
 impl Restoring {
-    /// Returns true if the kernels have ended, also by an error.
-    pub fn is_done(&self) -> bool {
-        self.0.is_done()
-    }
-
     /// Waits for the kernels, compares the sum with the difference's, and returns the loan.
     pub fn wait(self) -> Restored {
-        let (out, finished) = self.0.wait(|expected, report, _| expected.compare(report));
-        let (result, kernels) = match finished {
-            Ok(((), kernels)) => (Ok(()), kernels),
-            Err(error) => (Err(error), Vec::new()),
-        };
-        Restored {
-            out,
-            result,
-            kernels,
-        }
+        let (out, result) = self.0.wait(|expected, report, _| expected.compare(report));
+        Restored { out, result }
     }
 }
 

@@ -91,7 +91,9 @@ pub(super) fn gather_and_scatter(device: &Device) -> CaseResult {
             Ok((at - length, part))
         });
         let gathered: Vec<_> = gathered.collect::<Result<_, String>>()?;
-        stream.gather(gathered, &mut into).expect_ok("gathering")?;
+        stream
+            .gather_all([(gathered, &mut into)])
+            .expect_ok("gathering")?;
         drop(into);
         require!(
             near.live_loans() + far.memory().live_loans() == 0,
@@ -104,7 +106,7 @@ pub(super) fn gather_and_scatter(device: &Device) -> CaseResult {
     }
     let mut none = near.lend_mut(0..0).expect_ok("lending nothing")?;
     stream
-        .gather([], &mut none)
+        .gather_all([([], &mut none)])
         .expect_ok("gathering nothing")?;
     runs(device, &near, &first, &own)
 }
@@ -217,7 +219,9 @@ fn scattered(
         at += length;
     }
     let from = run.lend(1..gathered.len() + 1).expect_ok("lending")?;
-    stream.scatter(&from, targets).expect_ok("scattering")?;
+    stream
+        .scatter_all([(&from, targets)])
+        .expect_ok("scattering")?;
     holds(&stream, &near, 0, &expected[0])?;
     holds(&stream, far.memory(), 0, &expected[1])?;
     require!(own == expected[2], "the caller's bytes are others");
@@ -229,16 +233,16 @@ pub(super) fn refuses(device: &Device) -> CaseResult {
     let memory = device.alloc(100).expect_ok("allocating")?;
     let mut into = memory.lend_mut(0..10).expect_ok("lending")?;
     let out = |range| Err(Error::Invalid(Invalid::OutOfBounds { range, len: 10 }));
-    let refused = stream.gather([(8, Part::Bytes(&[1, 2, 3]))], &mut into);
+    let refused = stream.gather_all([([(8, Part::Bytes(&[1, 2, 3]))], &mut into)]);
     require!(refused == out(8..11), "a part beyond the end was gathered");
     let loan = memory.lend(20..31).expect_ok("lending")?;
-    let refused = stream.gather([(0, Part::Loan(loan))], &mut into);
+    let refused = stream.gather_all([([(0, Part::Loan(loan))], &mut into)]);
     require!(
         refused == out(0..11),
         "a part that is too long was gathered"
     );
     let from = into.into_read();
-    let refused = stream.scatter(&from, [(usize::MAX, PartMut::Bytes(&mut [0]))]);
+    let refused = stream.scatter_all([(&from, [(usize::MAX, PartMut::Bytes(&mut [0]))])]);
     require!(
         refused == out(usize::MAX..usize::MAX),
         "a part from beyond the end was scattered"

@@ -36,9 +36,9 @@ impl HostArena {
         }
     }
 
-    /// Copies bytes into the arena, from byte `at` on, and waits: by the device where the arena is
-    /// pinned, through its [`Ring`](crate::Ring) where it is not, if it has one. Where pinning is
-    /// about to come by, it waits for that first.
+    /// Starts to copy bytes into the arena, from byte `at` on: by the device where the arena is pinned, through its
+    /// [`Ring`](crate::Ring) where it is not, if it has one. Where pinning is about to come by, it waits for that first.
+    /// The device copies the bytes of the transfer that this returns alone; the other bytes are there.
     ///
     /// With a ring, memory that is not pinned is never handed to the driver: that would be
     /// not only slow, the driver makes every other copy wait for it.
@@ -46,26 +46,6 @@ impl HostArena {
     /// # Errors
     ///
     /// The errors of [`lend_mut`](Self::lend_mut) and of the copy.
-    pub fn copy_in(&self, stream: &Stream, src: ReadLoan, at: usize) -> Result<()> {
-        wait(self.begin_copy_in(stream, src, at)?)
-    }
-
-    /// Copies bytes out of the arena, from byte `at` on, and waits; as
-    /// [`copy_in`](Self::copy_in).
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`lend`](Self::lend) and of the copy.
-    pub fn copy_out(&self, stream: &Stream, at: usize, dst: WriteLoan) -> Result<()> {
-        wait(self.begin_copy_out(stream, at, dst)?)
-    }
-
-    /// Starts [`copy_in`](Self::copy_in). What the device copies alone is the transfer that this returns; the other bytes are
-    /// there.
-    ///
-    /// # Errors
-    ///
-    /// As [`copy_in`](Self::copy_in).
     pub fn begin_copy_in(
         &self,
         stream: &Stream,
@@ -77,11 +57,11 @@ impl HostArena {
         self.begin(stream, direct, src, self.lend_mut(range)?)
     }
 
-    /// Starts [`copy_out`](Self::copy_out), as [`begin_copy_in`](Self::begin_copy_in).
+    /// Starts to copy bytes out of the arena, as [`begin_copy_in`](Self::begin_copy_in).
     ///
     /// # Errors
     ///
-    /// As [`copy_out`](Self::copy_out).
+    /// The errors of [`lend`](Self::lend) and of the copy.
     pub fn begin_copy_out(
         &self,
         stream: &Stream,
@@ -136,8 +116,4 @@ impl HostArena {
         }
         pinned.level().clamp(range.start, range.end) - range.start
     }
-}
-
-fn wait(transfer: Option<Transfer>) -> Result<()> {
-    transfer.map_or(Ok(()), |transfer| Ok(transfer.wait().result?))
 }

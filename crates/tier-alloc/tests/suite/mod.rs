@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use tierflow_device::{Device, Kind, Memory};
+use tierflow_device::{Device, Kind, Memory, Transfer};
 use tierflow_testing::noise;
 use tierflow_tier_alloc::{
     Baseline, DeviceArena, DeviceGrowth, Error, HostArena, HostGrowth, Ring,
@@ -22,6 +22,12 @@ fn get(device: &Device, memory: &Memory, len: usize) -> Vec<u8> {
     let loan = memory.lend(0..len).unwrap();
     device.stream().unwrap().read(&loan, &mut bytes).unwrap();
     bytes
+}
+
+pub(crate) fn wait(transfer: Option<Transfer>) {
+    transfer
+        .map_or(Ok(()), |transfer| transfer.wait().result)
+        .unwrap();
 }
 
 /// Every host strategy: bytes go in while it grows, and come out during and after.
@@ -64,14 +70,14 @@ fn carries(device: &Device, arena: &HostArena) {
         let at = slot * step + 1 + slot;
         let flush = arena.transferring(at..at + len);
         let src = source.lend(0..len).unwrap();
-        arena.copy_in(&stream, src, at).unwrap();
+        wait(arena.begin_copy_in(&stream, src, at).unwrap());
         drop(flush);
     }
     for slot in 0..slots {
         let at = slot * step + 1 + slot;
         let _fetch = arena.gate().enter_transfer();
         let dst = target.lend_mut(0..len).unwrap();
-        arena.copy_out(&stream, at, dst).unwrap();
+        wait(arena.begin_copy_out(&stream, at, dst).unwrap());
         let seen = get(device, &target, len);
         assert!(seen == noise(slot as u64, len), "slot {slot}");
         let loan = arena.lend(at..at + len).unwrap();
