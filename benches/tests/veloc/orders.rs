@@ -1,7 +1,6 @@
 //! The placement of chunks: what must hold in whatever order things happen.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::num::NonZeroUsize;
 
 use crate::store::{CHUNK, after, flat};
 use proptest::prelude::*;
@@ -37,7 +36,7 @@ impl Run {
     }
 
     /// What could happen now.
-    fn possible(&self, with_failures: bool) -> Vec<Event> {
+    fn possible(&self, with_announcements: bool) -> Vec<Event> {
         let busy = self.busy();
         let idle =
             self.chunks.iter().enumerate().filter(|(producer, chunks)| {
@@ -50,18 +49,10 @@ impl Run {
             })
             .collect();
         let writing = self.writing.keys().copied();
-        events.extend(writing.clone().map(|chunk| Event::ChunkWritten { chunk }));
+        events.extend(writing.map(|chunk| Event::ChunkWritten { chunk }));
         let flushing = self.flushing.iter().copied();
-        events.extend(flushing.clone().map(|chunk| Event::ChunkFlushed { chunk }));
-        if with_failures {
-            events.extend(writing.map(|chunk| Event::WriteFailed { chunk }));
-            events.extend(flushing.map(|chunk| Event::FlushFailed { chunk }));
-            events.extend([0, 1].map(|store| Event::StoreBack {
-                store: StoreId(store),
-            }));
-            events.extend(self.asked.iter().map(|&(producer, _)| Event::AskWithdrawn {
-                producer: ProducerId(producer),
-            }));
+        events.extend(flushing.map(|chunk| Event::ChunkFlushed { chunk }));
+        if with_announcements {
             // Not all keep what they say.
             let all = self.chunks.iter().enumerate();
             events.extend(all.map(|(producer, chunks)| Event::Announced {
@@ -79,23 +70,15 @@ impl Run {
                 self.chunks[producer.0 as usize].pop_front();
                 self.asked.push_back((producer.0, bytes));
             }
-            Event::AskWithdrawn { producer } => self.asked.retain(|asked| asked.0 != producer.0),
             Event::ChunkWritten { chunk } => {
                 let (_, store, bytes) = self.writing.remove(&chunk).unwrap();
                 self.written.insert(chunk, (store, bytes));
-            }
-            Event::WriteFailed { chunk } => {
-                let (producer, _, bytes) = self.writing.remove(&chunk).unwrap();
-                self.asked.push_front((producer, bytes));
             }
             Event::ChunkFlushed { chunk } => {
                 self.flushing.remove(&chunk);
                 self.bytes_flushed += self.written.remove(&chunk).unwrap().1;
             }
-            Event::FlushFailed { chunk } => {
-                self.flushing.remove(&chunk);
-            }
-            Event::StoreBack { .. } | Event::Announced { .. } => {}
+            Event::Announced { .. } => {}
         }
         for command in after(&mut self.backend, self.now, event) {
             self.obey(command);
@@ -113,10 +96,6 @@ impl Run {
                 let (first, bytes) = self.asked.pop_front().expect("a producer waits");
                 assert_eq!(first, producer.0, "first come, first served");
                 self.writing.insert(chunk, (first, store, bytes));
-            }
-            Command::Bypass { producer, bytes } => {
-                let first = self.asked.pop_front();
-                assert_eq!(first, Some((producer.0, bytes)));
             }
             Command::Flush {
                 chunk,
@@ -144,12 +123,7 @@ impl Run {
         let written: u64 = self.written.values().map(|chunk| chunk.1).sum();
         assert_eq!(
             statistics.asked_bytes,
-            statistics.withdrawn_bytes
-                + statistics.bypassed_bytes
-                + statistics.flushed_bytes
-                + waiting
-                + writing
-                + written
+            statistics.flushed_bytes + waiting + writing + written
         );
         assert_eq!(statistics.flushed_bytes, self.bytes_flushed);
         let on_stores: u64 = statistics.written_bytes.iter().sum();
@@ -182,9 +156,8 @@ proptest! {
         let policy = policies.into_iter().nth(policy).unwrap();
         let stores = [0, 1].map(|at| Store::new(flat(speeds[at]), capacities[at]));
         let backend = ChunkPlacement::new(CHUNK, stores.into(), policy).unwrap();
-        let most = NonZeroUsize::new(most_flushes).unwrap();
         let mut run = Run {
-            backend: backend.with_most_flushes(most),
+            backend: backend.with_most_flushes(most_flushes),
             capacities,
             chunks: chunks.into_iter().map(VecDeque::from).collect(),
             asked: VecDeque::new(),
@@ -199,16 +172,13 @@ proptest! {
             run.happens(*choice.get(&events));
             prop_assert!(run.backend.flushing() <= most_flushes);
         }
-        // From here on nothing fails, so everything gets where it is to be.
+        // Everything gets where it is to be.
         while let Some(event) = rest.try_select(run.possible(false)) {
             run.happens(event);
         }
         prop_assert!(run.chunks.iter().all(VecDeque::is_empty));
         prop_assert_eq!(run.backend.waiting(), 0);
         let statistics = run.backend.statistics();
-        prop_assert_eq!(
-            statistics.asked_bytes,
-            statistics.withdrawn_bytes + statistics.bypassed_bytes + statistics.flushed_bytes
-        );
+        prop_assert_eq!(statistics.asked_bytes, statistics.flushed_bytes);
     }
 }

@@ -1,13 +1,11 @@
 //! The placement of chunks: what it decides.
 
-use std::num::NonZeroUsize;
-
 use crate::store::{CHUNK, after, flat};
 use tierflow_benches::papers::veloc::{
     CacheOnly, ChunkId, ChunkPlacement, Command, Event, HybridNaive, HybridOpt, HybridRoom,
     PlacementError, ProducerId, SsdOnly,
 };
-use tierflow_placement::stores::{ShortestWait, Store, StoreId, StorePolicy};
+use tierflow_placement::stores::{ShortestWait, Store, StorePolicy};
 
 /// A cache of one chunk at 10 GB/s and an SSD of 100 at 0.5 GB/s.
 fn backend(policy: impl StorePolicy + 'static) -> ChunkPlacement {
@@ -84,28 +82,6 @@ fn hybrid_opt_counts_all_flushes_and_hybrid_room_those_that_make_room() {
     assert_eq!(third(HybridRoom), []);
 }
 
-/// A cache that has failed makes no room, however fast its flushes were.
-#[test]
-fn hybrid_room_does_not_wait_for_a_store_that_has_failed() {
-    fn others(policy: impl StorePolicy + 'static) -> Vec<(u64, usize)> {
-        let mut backend = backend(policy);
-        after(&mut backend, 0, ask(1));
-        after(&mut backend, 0, Event::ChunkWritten { chunk: ChunkId(0) });
-        let freed = Event::ChunkFlushed { chunk: ChunkId(0) };
-        after(&mut backend, 64_000_000, freed);
-        after(&mut backend, 64_000_000, ask(2));
-        let failed = Event::WriteFailed { chunk: ChunkId(1) };
-        assert_eq!(writes(&after(&mut backend, 65_000_000, failed)), [(2, 1)]);
-        let mut commands = after(&mut backend, 65_000_000, ask(3));
-        commands.extend(after(&mut backend, 65_000_000, ask(4)));
-        writes(&commands)
-    }
-    assert_eq!(others(HybridRoom), [(3, 1), (4, 1)]);
-    assert_eq!(others(ShortestWait), [(3, 1), (4, 1)]);
-    // The paper has no stores that fail: Algorithm 2 waits for the one chunk there is.
-    assert_eq!(others(HybridOpt), []);
-}
-
 #[test]
 fn the_others_do_not_care_how_fast_flushes_are() {
     for flush_ns in [64_000_000, 640_000_000] {
@@ -158,25 +134,13 @@ fn the_flush_bandwidth_is_that_of_all_flushes_together() {
 
 #[test]
 fn no_more_flushes_than_allowed() {
-    let mut backend = backend(SsdOnly).with_most_flushes(NonZeroUsize::MIN);
+    let mut backend = backend(SsdOnly).with_most_flushes(1);
     for producer in 0..3 {
         after(&mut backend, 0, ask(producer));
         let chunk = ChunkId(producer);
         after(&mut backend, 0, Event::ChunkWritten { chunk });
         assert_eq!(backend.flushing(), 1);
     }
-    // One that failed waits for the others.
-    let commands = after(&mut backend, 9, Event::FlushFailed { chunk: ChunkId(0) });
-    assert!(
-        matches!(
-            commands[..],
-            [Command::Flush {
-                chunk: ChunkId(1),
-                ..
-            }]
-        ),
-        "{commands:?}"
-    );
 }
 
 /// Flushed chunks, in the order in which that was begun.
@@ -245,23 +209,6 @@ fn no_producer_waits_for_a_flush_that_cannot_come() {
 }
 
 #[test]
-fn a_store_that_fails_is_left_alone_until_it_is_back() {
-    let mut backend = backend(HybridNaive);
-    after(&mut backend, 0, ask(1));
-    let failed = Event::WriteFailed { chunk: ChunkId(0) };
-    assert_eq!(writes(&after(&mut backend, 1, failed)), [(1, 1)]);
-    let failed = Event::WriteFailed { chunk: ChunkId(1) };
-    let commands = after(&mut backend, 2, failed);
-    let past = Command::Bypass {
-        producer: ProducerId(1),
-        bytes: CHUNK,
-    };
-    assert_eq!(commands, [past]);
-    after(&mut backend, 3, Event::StoreBack { store: StoreId(0) });
-    assert_eq!(writes(&after(&mut backend, 4, ask(1))), [(1, 0)]);
-}
-
-#[test]
 fn events_that_cannot_have_happened_change_nothing() {
     let mut backend = backend(HybridNaive);
     after(&mut backend, 0, ask(1));
@@ -271,28 +218,12 @@ fn events_that_cannot_have_happened_change_nothing() {
     for (event, wanted) in [
         (ask(1), PlacementError::Busy(producer)),
         (
-            Event::AskWithdrawn { producer },
-            PlacementError::DoesNotWait(producer),
-        ),
-        (
             Event::ChunkWritten { chunk: none },
-            PlacementError::NotWriting(none),
-        ),
-        (
-            Event::WriteFailed { chunk: none },
             PlacementError::NotWriting(none),
         ),
         (
             Event::ChunkFlushed { chunk },
             PlacementError::NotFlushing(chunk),
-        ),
-        (
-            Event::FlushFailed { chunk },
-            PlacementError::NotFlushing(chunk),
-        ),
-        (
-            Event::StoreBack { store: StoreId(2) },
-            PlacementError::NoSuchStore(StoreId(2)),
         ),
     ] {
         let mut commands = Vec::new();

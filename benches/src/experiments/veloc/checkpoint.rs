@@ -14,8 +14,6 @@ use super::stores::StoreMachine;
 use crate::random::fill;
 use crate::threads::on_threads;
 
-const PATIENCE: Duration = Duration::from_secs(120);
-
 /// A policy with stores of its own.
 pub(super) struct Rival {
     backend: Backend,
@@ -75,15 +73,15 @@ impl Rival {
         let began = Instant::now();
         on_threads(data.chunks(share).enumerate(), |(writer, bytes)| {
             let mut producer = self.backend.producer();
-            Ok(producer.checkpoint(bytes, (writer * share) as u64, PATIENCE)?)
+            Ok(producer.checkpoint(bytes, (writer * share) as u64)?)
         })?;
         let local = began.elapsed();
-        self.backend.wait(PATIENCE)?;
+        self.backend.wait()?;
         let whole = began.elapsed();
         let after = self.backend.statistics();
         let flushed = after.flushed_bytes - before.flushed_bytes;
         ensure!(
-            flushed == data.len() as u64 && after.bypassed_bytes == 0 && after.withdrawn_bytes == 0,
+            flushed == data.len() as u64,
             "{flushed} of {} bytes were flushed",
             data.len()
         );

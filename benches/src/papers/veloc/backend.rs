@@ -1,16 +1,15 @@
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use tierflow_placement::stores::{Store, StoreId, StorePolicy};
+use tierflow_placement::stores::{Store, StorePolicy};
 use tierflow_store::Storage;
 use tierflow_transfer::volume::LocalStore;
 
 use super::buffer::is_aligned;
-use super::state::{Answer, BackendState};
+use super::state::{Assignment, BackendState};
 use super::{Buffer, ChunkPlacement, Error, Event, ProducerId, Result, Statistics, flush};
 
 /// How a [`Backend`] behaves.
@@ -20,23 +19,17 @@ pub struct Options {
     /// Bytes of a chunk: 64 MiB unless you say otherwise, as in the paper.
     pub chunk_size: usize,
     /// Flush threads, at most: 16 unless you say otherwise.
-    pub most_flushes: NonZeroUsize,
+    pub most_flushes: usize,
     /// How long a flush thread without work stays: 100 ms unless you say otherwise.
     pub idle: Duration,
-    /// How long the external storage is left alone after it failed: 100 ms unless you say otherwise.
-    pub pause: Duration,
-    /// Bytes per second at which flushes are taken to run until the first one has ended, if that is known.
-    pub flush_bandwidth: Option<u64>,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
             chunk_size: 64 << 20,
-            most_flushes: NonZeroUsize::MIN.saturating_add(15),
+            most_flushes: 16,
             idle: Duration::from_millis(100),
-            pause: Duration::from_millis(100),
-            flush_bandwidth: None,
         }
     }
 }
@@ -46,20 +39,6 @@ impl Options {
     #[must_use]
     pub fn chunk_size(mut self, bytes: usize) -> Self {
         self.chunk_size = bytes;
-        self
-    }
-
-    /// The same with so many flush threads at most.
-    #[must_use]
-    pub fn most_flushes(mut self, most: NonZeroUsize) -> Self {
-        self.most_flushes = most;
-        self
-    }
-
-    /// The same with flushes taken to run at so many bytes per second at first.
-    #[must_use]
-    pub fn flush_bandwidth(mut self, bytes_per_second: u64) -> Self {
-        self.flush_bandwidth = Some(bytes_per_second);
         self
     }
 }
@@ -119,11 +98,8 @@ impl Backend {
         }
         let described = stores.iter();
         let described = described.map(|store| Store::new(store.calibration.clone(), store.chunks));
-        let mut plan = ChunkPlacement::new(chunk_size as u64, described.collect(), policy)?
+        let plan = ChunkPlacement::new(chunk_size as u64, described.collect(), policy)?
             .with_most_flushes(options.most_flushes);
-        if let Some(bandwidth) = options.flush_bandwidth {
-            plan = plan.with_flush_bandwidth(bandwidth as f64)?;
-        }
         let shared = BackendShared {
             stores: stores.into_iter().map(|store| store.storage).collect(),
             external,
@@ -151,39 +127,19 @@ impl Backend {
     /// Waits until everything that was written is on the external storage.
     ///
     /// # Errors
-    /// [`Error::TimedOut`] with the reason of the last failure, if there was one.
-    pub fn wait(&self, patience: Duration) -> Result<()> {
-        let deadline = Instant::now() + patience;
+    /// [`Error::Store`] if a flush failed.
+    pub fn wait(&self) -> Result<()> {
         let mut state = self.shared.state.lock();
         while state.plan.stores().iter().any(|store| store.chunks() > 0) {
-            let late = self.shared.answered.wait_until(&mut state, deadline);
-            if late.timed_out() && Instant::now() >= deadline {
-                let chunks: usize = state.plan.stores().iter().map(Store::chunks).sum();
-                return Err(timed_out("flushing", patience, &state, chunks));
-            }
+            state.check()?;
+            self.shared.answered.wait(&mut state);
         }
         Ok(())
-    }
-
-    /// A store that failed works again, and is used from now on. They are counted from 0, the fastest first.
-    ///
-    /// # Errors
-    /// [`Error::Placement`] if there is no such store.
-    pub fn store_back(&self, store: usize) -> Result<()> {
-        let mut state = self.shared.state.lock();
-        let store = StoreId(store);
-        state.handle(Event::StoreBack { store })?;
-        self.shared.notify(&mut state)
     }
 
     /// Returns the statistics so far.
     pub fn statistics(&self) -> Statistics {
         self.shared.state.lock().plan.statistics().clone()
-    }
-
-    /// How fast flushes have been lately, all together, in bytes per second.
-    pub fn flush_bandwidth(&self) -> Option<f64> {
-        self.shared.state.lock().plan.flush_bandwidth().get()
     }
 
     /// Flush threads that there are now.
@@ -212,40 +168,28 @@ impl Producer<'_> {
     /// copied first.
     ///
     /// # Errors
-    /// [`Error::TimedOut`] if some chunk found no place, and chunks before it are kept;
-    /// [`Error::Store`] if no local store works and the external one refuses, too.
-    pub fn checkpoint(&mut self, bytes: &[u8], target: u64, patience: Duration) -> Result<()> {
-        let deadline = Instant::now() + patience;
-        self.announce(bytes.len() as u64)?;
+    /// [`Error::Store`] if a store or the external storage failed, for this producer or another one.
+    pub fn checkpoint(&mut self, bytes: &[u8], target: u64) -> Result<()> {
+        self.tell(Event::Announced {
+            producer: self.id,
+            bytes: bytes.len() as u64,
+        })?;
         let mut at = target;
-        let mut written = Ok(());
         for chunk in bytes.chunks(self.shared.options.chunk_size) {
-            written = self.write(chunk, at, deadline, patience);
-            if written.is_err() {
-                // The chunks behind it will not be asked for.
-                self.announce(0)?;
-                break;
-            }
+            self.write(chunk, at)?;
             at += chunk.len() as u64;
         }
-        written
+        Ok(())
     }
 
-    fn announce(&self, bytes: u64) -> Result<()> {
+    fn tell(&self, event: Event) -> Result<()> {
         let mut state = self.shared.state.lock();
-        let producer = self.id;
-        state.handle(Event::Announced { producer, bytes })?;
+        state.handle(event)?;
         self.shared.notify(&mut state)
     }
 
     /// Algorithm 1, one chunk.
-    fn write(
-        &self,
-        bytes: &[u8],
-        target: u64,
-        deadline: Instant,
-        patience: Duration,
-    ) -> Result<()> {
+    fn write(&self, bytes: &[u8], target: u64) -> Result<()> {
         let alignment = self.shared.alignment;
         let copy;
         let aligned = if is_aligned(bytes, alignment) {
@@ -259,58 +203,33 @@ impl Producer<'_> {
         let mut state = self.shared.state.lock();
         state.ask(self.id, bytes.len() as u64, target)?;
         self.shared.notify(&mut state)?;
-        loop {
-            let answer = self.answer(&mut state, deadline, patience)?;
-            let Answer::Write { chunk, store, slot } = answer else {
-                drop(state);
-                self.shared.external.write_at(target, aligned)?;
-                return Ok(());
-            };
-            let offset = slot as u64 * self.shared.options.chunk_size as u64;
-            let written = MutexGuard::unlocked(&mut state, || {
-                self.shared.stores[store.0].write_at(offset, aligned)
-            });
-            match written {
-                Ok(()) => {
-                    state.handle(Event::ChunkWritten { chunk })?;
-                    return self.shared.notify(&mut state);
-                }
-                Err(error) => {
-                    state.last_failure = Some(error.to_string());
-                    state.write_failed(self.id, chunk)?;
-                    self.shared.notify(&mut state)?;
-                }
+        let Assignment { chunk, store, slot } = loop {
+            state.check()?;
+            if let Some(assignment) = state.assignment(self.id) {
+                break assignment;
             }
+            self.shared.answered.wait(&mut state);
+        };
+        drop(state);
+        let offset = slot as u64 * self.shared.options.chunk_size as u64;
+        let written = self.shared.stores[store.0].write_at(offset, aligned);
+        if let Err(error) = written {
+            self.shared.fail(error.clone());
+            return Err(error.into());
         }
-    }
-
-    fn answer(
-        &self,
-        state: &mut MutexGuard<'_, BackendState>,
-        deadline: Instant,
-        patience: Duration,
-    ) -> Result<Answer> {
-        loop {
-            if let Some(answer) = state.answer(self.id) {
-                return Ok(answer);
-            }
-            let late = self.shared.answered.wait_until(state, deadline);
-            if late.timed_out() && Instant::now() >= deadline {
-                // The answer may have come just before the deadline.
-                if let Some(answer) = state.answer(self.id) {
-                    return Ok(answer);
-                }
-                state.handle(Event::AskWithdrawn { producer: self.id })?;
-                let waiting = state.plan.waiting();
-                return Err(timed_out("room on a local store", patience, state, waiting));
-            }
-        }
+        self.tell(Event::ChunkWritten { chunk })
     }
 }
 
 impl BackendShared {
     pub(crate) fn lock(&self) -> MutexGuard<'_, BackendState> {
         self.state.lock()
+    }
+
+    /// Notes that a store failed: everybody who waits gets this error.
+    pub(crate) fn fail(&self, error: tierflow_store::Error) {
+        self.state.lock().failure = Some(error);
+        self.answered.notify_all();
     }
 
     /// After the plan has handled an event: wakes the threads that wait, and starts as many flush threads as there is work
@@ -321,7 +240,7 @@ impl BackendShared {
             self.to_flush.notify_one();
         }
         while !state.stopping
-            && state.flushers < self.options.most_flushes.get()
+            && state.flushers < self.options.most_flushes
             && state.to_flush.len() > state.idle + state.coming
         {
             let flusher = flush::spawn(self).map_err(Error::Thread)?;
@@ -333,17 +252,5 @@ impl BackendShared {
             flushers.push(flusher);
         }
         Ok(())
-    }
-}
-
-fn timed_out(doing: &'static str, patience: Duration, state: &BackendState, left: usize) -> Error {
-    let why = match &state.last_failure {
-        Some(failure) => failure.clone(),
-        None => "no store has failed".to_owned(),
-    };
-    Error::TimedOut {
-        doing,
-        patience,
-        why: format!("{left} left; {why}"),
     }
 }

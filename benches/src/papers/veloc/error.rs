@@ -1,7 +1,3 @@
-use std::time::Duration;
-
-use tierflow_placement::stores::StoreId;
-
 use super::{ChunkId, ProducerId};
 
 /// The result of the module's functions.
@@ -14,7 +10,7 @@ pub enum Error {
     /// The stores, the policy or the sizes do not go together: see there.
     #[error(transparent)]
     Placement(#[from] PlacementError),
-    /// A store refused, and there is nothing left to write to: see there.
+    /// A local store or the external storage failed: see there. The checkpoints of this backend are lost.
     #[error(transparent)]
     Store(#[from] tierflow_store::Error),
     /// The chunk size is not a multiple of the alignment of a store: choose one that is.
@@ -27,16 +23,6 @@ pub enum Error {
         /// The store's alignment in bytes.
         alignment: usize,
     },
-    /// The work took longer than the caller would wait: wait again, or give up.
-    #[error("{doing} was not done after {patience:?}: {why}")]
-    TimedOut {
-        /// The work that was waited for.
-        doing: &'static str,
-        /// The time that was waited.
-        patience: Duration,
-        /// The reason, as far as it is known.
-        why: String,
-    },
     /// The system gives no thread.
     #[error("a thread cannot be started: {0}")]
     Thread(std::io::Error),
@@ -48,11 +34,6 @@ pub enum PlacementError {
     /// Chunks of no bytes.
     #[error("chunks of 0 bytes hold nothing: give them a size")]
     NoChunkSize,
-    /// A flush bandwidth that is zero, negative, infinite or not a number.
-    #[error(
-        "a flush bandwidth of {0} bytes/s is not valid: give what an earlier run measured, or nothing"
-    )]
-    BadBandwidth(f64),
     /// The policy has no store that it may use and that holds a chunk.
     #[error("the policy {policy} has no store with room for one chunk: give it one")]
     NoStore {
@@ -72,16 +53,10 @@ pub enum PlacementError {
     /// The producer waits for a store or writes to one: it asks again when its chunk is written.
     #[error("{0} has asked already: it asks again when its chunk is written")]
     Busy(ProducerId),
-    /// The producer does not wait.
-    #[error("{0} does not wait for a store")]
-    DoesNotWait(ProducerId),
     /// The chunk is not being written.
     #[error("{0} is not being written")]
     NotWriting(ChunkId),
     /// The chunk is not being flushed.
     #[error("{0} is not being flushed")]
     NotFlushing(ChunkId),
-    /// There is no such store.
-    #[error("there is no {0}")]
-    NoSuchStore(StoreId),
 }

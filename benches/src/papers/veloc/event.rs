@@ -42,35 +42,13 @@ pub enum Event {
         /// How many bytes; the last chunk of a checkpoint may be smaller than the others.
         bytes: u64,
     },
-    /// A producer withdraws its request, and what it has announced.
-    AskWithdrawn {
-        /// The producer.
-        producer: ProducerId,
-    },
     /// A chunk is on its local store (Algorithm 1, lines 9 and 10).
     ChunkWritten {
         /// The chunk.
         chunk: ChunkId,
     },
-    /// A chunk could not be written. Its store is taken out of use until it is
-    /// [`StoreBack`](Event::StoreBack), and its producer waits again, before all others.
-    WriteFailed {
-        /// The chunk.
-        chunk: ChunkId,
-    },
-    /// A store can be written to again.
-    StoreBack {
-        /// The store.
-        store: StoreId,
-    },
     /// A chunk is on the external storage, and its local store was freed of it (Algorithm 3).
     ChunkFlushed {
-        /// The chunk.
-        chunk: ChunkId,
-    },
-    /// A chunk could not be flushed. It stays where it is and is flushed again, after those that wait
-    /// for their first time. Report it after the pause that the external storage shall have.
-    FlushFailed {
         /// The chunk.
         chunk: ChunkId,
     },
@@ -79,8 +57,7 @@ pub enum Event {
 /// A command of the backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// A producer is to write its chunk to a store, and report
-    /// [`ChunkWritten`](Event::ChunkWritten) or [`WriteFailed`](Event::WriteFailed).
+    /// A producer is to write its chunk to a store, and report [`ChunkWritten`](Event::ChunkWritten).
     Write {
         /// The producer.
         producer: ProducerId,
@@ -89,16 +66,7 @@ pub enum Command {
         /// The store that it is written to.
         store: StoreId,
     },
-    /// No store that the policy may use works: a producer is to write its chunk to the external
-    /// storage itself. The producer reports no event for it.
-    Bypass {
-        /// The producer.
-        producer: ProducerId,
-        /// How many bytes.
-        bytes: u64,
-    },
-    /// A chunk is to be flushed, and [`ChunkFlushed`](Event::ChunkFlushed) or
-    /// [`FlushFailed`](Event::FlushFailed) reported.
+    /// A chunk is to be flushed, and [`ChunkFlushed`](Event::ChunkFlushed) reported.
     Flush {
         /// The chunk.
         chunk: ChunkId,

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use super::Buffer;
 use super::backend::BackendShared;
 use super::state::Chunk;
-use super::{Buffer, ChunkId, Event};
 
 pub(crate) fn spawn(shared: &Arc<BackendShared>) -> std::io::Result<JoinHandle<()>> {
     let shared = Arc::clone(shared);
@@ -29,11 +29,16 @@ fn run(shared: &Arc<BackendShared>) {
             };
             drop(state);
             let flushed = flush(shared, chunk, &mut buffer);
-            if flushed.is_err() {
-                std::thread::sleep(shared.options.pause);
+            if let Err(error) = flushed {
+                shared.fail(error);
+                state = shared.lock();
+                break;
             }
             state = shared.lock();
-            report(shared, &mut state, id, flushed);
+            let told = state.flushed(id);
+            debug_assert!(told.is_ok(), "{told:?}");
+            // Without another thread, this one goes on.
+            let _ = shared.notify(&mut state);
             continue;
         }
         state.idle += 1;
@@ -52,22 +57,4 @@ fn flush(shared: &BackendShared, chunk: Chunk, buffer: &mut Buffer) -> tierflow_
     let offset = chunk.slot as u64 * shared.options.chunk_size as u64;
     shared.stores[chunk.store.0].read_at(offset, bytes)?;
     shared.external.write_at(chunk.target, bytes)
-}
-
-fn report(
-    shared: &Arc<BackendShared>,
-    state: &mut super::state::BackendState,
-    id: ChunkId,
-    flushed: tierflow_store::Result<()>,
-) {
-    let told = match flushed {
-        Ok(()) => state.flushed(id),
-        Err(error) => {
-            state.last_failure = Some(error.to_string());
-            state.handle(Event::FlushFailed { chunk: id })
-        }
-    };
-    debug_assert!(told.is_ok(), "{told:?}");
-    // Without another thread, this one goes on.
-    let _ = shared.notify(state);
 }

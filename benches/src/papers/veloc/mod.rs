@@ -2,8 +2,8 @@
 //! an external storage. Experiment `veloc` compares its policies with ours.
 //!
 //! Producers ask [`ChunkPlacement`] for a store before each chunk. It is a state machine: [`Event`]s come in with a time, [`Command`]s
-//! go out. [`Backend`] has the threads. A store that fails is left alone, and its chunks go to another; a flush that fails is repeated after
-//! a pause. Chunks that are not flushed when the backend is dropped are lost: [`Backend::wait`] first.
+//! go out. [`Backend`] has the threads. A storage that fails ends the run, as the paper has none that do. Chunks that
+//! are not flushed when the backend is dropped are lost: [`Backend::wait`] first.
 
 mod backend;
 mod buffer;

@@ -1,5 +1,4 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::num::NonZeroUsize;
 
 use tierflow_placement::stores::{FlushBandwidth, Store, StoreId, StorePolicy, StoreWrite};
 
@@ -113,24 +112,11 @@ impl ChunkPlacement {
         })
     }
 
-    /// Flushes no more than `most` chunks at once.
+    /// Flushes no more than `most` chunks at once, but at least one.
     #[must_use]
-    pub fn with_most_flushes(mut self, most: NonZeroUsize) -> Self {
-        self.most_flushes = most.get();
+    pub fn with_most_flushes(mut self, most: usize) -> Self {
+        self.most_flushes = most.max(1);
         self
-    }
-
-    /// Flushes count as this fast, in bytes per second, until the first has finished. Without it nothing is
-    /// known then, and the first chunks may go to stores that are slower than waiting.
-    ///
-    /// # Errors
-    /// [`BadBandwidth`](PlacementError::BadBandwidth) if it is not above zero and finite.
-    pub fn with_flush_bandwidth(mut self, bandwidth: f64) -> Result<Self, PlacementError> {
-        if !(bandwidth > 0.0 && bandwidth.is_finite()) {
-            return Err(PlacementError::BadBandwidth(bandwidth));
-        }
-        self.bandwidth.set_before(bandwidth);
-        Ok(self)
     }
 
     /// Takes an event that happened `now_ns` nanoseconds after some fixed time, and appends what is to
@@ -147,17 +133,8 @@ impl ChunkPlacement {
         match event {
             Event::Announced { producer, bytes } => self.announce(producer, bytes),
             Event::ChunkAsked { producer, bytes } => self.ask(now_ns, producer, bytes)?,
-            Event::AskWithdrawn { producer } => self.withdraw(producer)?,
             Event::ChunkWritten { chunk } => self.written(now_ns, chunk)?,
-            Event::WriteFailed { chunk } => self.write_failed(now_ns, chunk)?,
-            Event::StoreBack { store } => {
-                let known = self.stores.get_mut(store.0);
-                known
-                    .ok_or(PlacementError::NoSuchStore(store))?
-                    .set_out_of_use(false);
-            }
             Event::ChunkFlushed { chunk } => self.flushed(now_ns, chunk)?,
-            Event::FlushFailed { chunk } => self.flush_failed(now_ns, chunk)?,
         }
         self.assign(now_ns, commands);
         self.flush(now_ns, commands);
@@ -187,11 +164,6 @@ impl ChunkPlacement {
     /// Returns the statistics so far.
     pub fn statistics(&self) -> &Statistics {
         &self.statistics
-    }
-
-    /// The policy's name.
-    pub fn policy(&self) -> &'static str {
-        self.policy.name()
     }
 
     /// Replaces what a producer has announced.
@@ -228,18 +200,6 @@ impl ChunkPlacement {
         Ok(())
     }
 
-    fn withdraw(&mut self, producer: ProducerId) -> Result<(), PlacementError> {
-        let mut queue = self.queue.iter();
-        let at = queue.position(|waiting| waiting.producer == producer);
-        let waiting = at.and_then(|at| self.queue.remove(at));
-        let waiting = waiting.ok_or(PlacementError::DoesNotWait(producer))?;
-        self.busy.remove(&producer);
-        self.statistics.withdrawn_bytes += waiting.bytes;
-        self.announce(producer, 0);
-        self.to_write = self.to_write.saturating_sub(waiting.bytes);
-        Ok(())
-    }
-
     fn announced(&self, producer: ProducerId) -> u64 {
         let announced = self.announced.get(&producer);
         announced.copied().unwrap_or_default()
@@ -257,38 +217,19 @@ impl ChunkPlacement {
         Ok(())
     }
 
-    fn write_failed(&mut self, now: u64, id: ChunkId) -> Result<(), PlacementError> {
-        let (chunk, write) = self.being_written(id)?;
-        self.chunks.remove(&id);
-        self.to_write = self.to_write.saturating_add(chunk.bytes);
-        let store = &mut self.stores[chunk.store.0];
-        store.end_write(now, write, None);
-        store.remove_chunk();
-        store.set_out_of_use(true);
-        self.queue.push_front(Waiting {
-            producer: chunk.producer,
-            bytes: chunk.bytes,
-            since_ns: now,
-        });
-        Ok(())
-    }
-
     fn flushed(&mut self, now: u64, id: ChunkId) -> Result<(), PlacementError> {
         let (chunk, started) = self.being_flushed(id)?;
         self.chunks.remove(&id);
         self.stores[chunk.store.0].remove_chunk();
         self.statistics.flushed_bytes += chunk.bytes;
-        self.flush_ended(now, chunk.store, started, Some(chunk.bytes));
-        Ok(())
-    }
-
-    fn flush_failed(&mut self, now: u64, id: ChunkId) -> Result<(), PlacementError> {
-        let (Assigned { store, .. }, started) = self.being_flushed(id)?;
-        if let Some(chunk) = self.chunks.get_mut(&id) {
-            chunk.phase = Phase::Written;
+        let bandwidths = [
+            &mut self.bandwidth,
+            self.stores[chunk.store.0].flushes_mut(),
+        ];
+        for (bandwidth, started) in bandwidths.into_iter().zip(started) {
+            bandwidth.ended(now, started, chunk.bytes);
         }
-        self.flush_ended(now, store, started, None);
-        self.is_to_flush(id, store);
+        self.flushes -= 1;
         Ok(())
     }
 

@@ -25,8 +25,8 @@ pub struct HybridOpt;
 ///
 /// The paper has one average for the flushes from all stores. Where a slow store's chunks are flushed no faster than
 /// they are read, that average falls as soon as the store is used, and so it is used on and on. What counts here are
-/// the flushes that make room on the stores that are full, as far as there were any; and where none is, as those that
-/// have failed make no room, there is nothing to wait for.
+/// the flushes that make room on the stores that are full, as far as there were any; and where none is, there is nothing
+/// to wait for.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HybridRoom;
 
@@ -92,7 +92,7 @@ impl StorePolicy for HybridRoom {
     }
 
     fn choose(&self, stores: &[StoreState<'_>], backlog: Backlog) -> Option<usize> {
-        let full = || stores.iter().filter(|s| !s.has_room && !s.is_out_of_use);
+        let full = || stores.iter().filter(|store| !store.has_room);
         let flushes = full().filter_map(|store| store.flush_bandwidth);
         let flushes = match flushes.reduce(f64::max) {
             Some(flushes) => flushes,

@@ -7,16 +7,12 @@ use tierflow_placement::stores::StoreId;
 
 use super::{ChunkId, ChunkPlacement, Command, Event, PlacementError, ProducerId};
 
-/// The plan's answer to a producer.
+/// The place that the plan gave to a producer's chunk.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Answer {
-    Write {
-        chunk: ChunkId,
-        store: StoreId,
-        slot: usize,
-    },
-    /// To the external storage itself.
-    Bypass,
+pub(crate) struct Assignment {
+    pub(crate) chunk: ChunkId,
+    pub(crate) store: StoreId,
+    pub(crate) slot: usize,
 }
 
 /// The place of a chunk, and its place in the external storage.
@@ -36,7 +32,7 @@ pub(crate) struct BackendState {
     commands: Vec<Command>,
     /// Producers that wait, and where their chunk goes in the external storage.
     targets: HashMap<ProducerId, (u64, u64)>,
-    answers: HashMap<ProducerId, Answer>,
+    assignments: HashMap<ProducerId, Assignment>,
     chunks: HashMap<ChunkId, Chunk>,
     /// Places that are free, for each store.
     free: Vec<Vec<usize>>,
@@ -46,8 +42,8 @@ pub(crate) struct BackendState {
     /// Flush threads that were started and have not looked for work yet.
     pub(crate) coming: usize,
     pub(crate) stopping: bool,
-    /// Why a store or the external storage refused last.
-    pub(crate) last_failure: Option<String>,
+    /// The error of the store or the external storage that failed last.
+    pub(crate) failure: Option<tierflow_store::Error>,
 }
 
 impl BackendState {
@@ -60,14 +56,14 @@ impl BackendState {
             start: Instant::now(),
             commands: Vec::new(),
             targets: HashMap::new(),
-            answers: HashMap::new(),
+            assignments: HashMap::new(),
             chunks: HashMap::new(),
             to_flush: VecDeque::new(),
             flushers: 0,
             idle: 0,
             coming: 0,
             stopping: false,
-            last_failure: None,
+            failure: None,
         }
     }
 
@@ -81,37 +77,26 @@ impl BackendState {
         self.handle(Event::ChunkAsked { producer, bytes })
     }
 
-    /// Takes the plan's answer to this producer, if there is one.
-    pub(crate) fn answer(&mut self, producer: ProducerId) -> Option<Answer> {
-        self.answers.remove(&producer)
+    /// Takes the place for this producer's chunk, if there is one.
+    pub(crate) fn assignment(&mut self, producer: ProducerId) -> Option<Assignment> {
+        self.assignments.remove(&producer)
+    }
+
+    /// Returns the error of a store that failed.
+    pub(crate) fn check(&self) -> Result<(), tierflow_store::Error> {
+        self.failure.clone().map_or(Ok(()), Err)
     }
 
     pub(crate) fn chunk(&self, chunk: ChunkId) -> Option<Chunk> {
         self.chunks.get(&chunk).copied()
     }
 
-    /// A chunk could not be written: its producer waits again, for another store.
-    pub(crate) fn write_failed(
-        &mut self,
-        producer: ProducerId,
-        id: ChunkId,
-    ) -> Result<(), PlacementError> {
-        if let Some(chunk) = self.remove(id) {
-            self.targets.insert(producer, (chunk.bytes, chunk.target));
-        }
-        self.handle(Event::WriteFailed { chunk: id })
-    }
-
     /// A chunk is on the external storage: its place is free.
     pub(crate) fn flushed(&mut self, id: ChunkId) -> Result<(), PlacementError> {
-        self.remove(id);
+        if let Some(chunk) = self.chunks.remove(&id) {
+            self.free[chunk.store.0].push(chunk.slot);
+        }
         self.handle(Event::ChunkFlushed { chunk: id })
-    }
-
-    fn remove(&mut self, id: ChunkId) -> Option<Chunk> {
-        let chunk = self.chunks.remove(&id)?;
-        self.free[chunk.store.0].push(chunk.slot);
-        Some(chunk)
     }
 
     /// Passes an event to the plan, and keeps its commands for the producers and flush threads that they are for.
@@ -126,10 +111,6 @@ impl BackendState {
                     chunk,
                     store,
                 } => self.assign(producer, chunk, store),
-                Command::Bypass { producer, .. } => {
-                    self.targets.remove(&producer);
-                    self.answers.insert(producer, Answer::Bypass);
-                }
                 Command::Flush { chunk, .. } => self.to_flush.push_back(chunk),
             }
         }
@@ -152,8 +133,8 @@ impl BackendState {
                     target,
                 },
             );
-            self.answers
-                .insert(producer, Answer::Write { chunk, store, slot });
+            self.assignments
+                .insert(producer, Assignment { chunk, store, slot });
         }
     }
 }

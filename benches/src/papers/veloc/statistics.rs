@@ -1,13 +1,8 @@
-/// Counts of a backend. Bytes that were asked for are withdrawn, bypassed, flushed, on a store, or
-/// still waiting.
+/// Counts of a backend. Bytes that were asked for are flushed, on a store, or still waiting.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Bytes asked for.
     pub asked_bytes: u64,
-    /// Bytes asked for and withdrawn.
-    pub withdrawn_bytes: u64,
-    /// Bytes sent past the local stores.
-    pub bypassed_bytes: u64,
     /// Bytes written to each local store.
     pub written_bytes: Vec<u64>,
     /// Bytes that reached the external storage by a flush.

@@ -10,8 +10,6 @@ use super::clock::{Ratio, Shares};
 pub struct FlushBandwidth {
     /// Bytes over seconds.
     samples: Ratio,
-    /// The bandwidth that counts before there is a sample.
-    before: Option<f64>,
     /// Seconds of each.
     shares: Shares,
 }
@@ -22,19 +20,13 @@ impl FlushBandwidth {
     pub fn new(window: usize) -> Self {
         Self {
             samples: Ratio::over(window),
-            before: None,
             shares: Shares::default(),
         }
     }
 
-    /// Sets the bandwidth, in bytes per second, that counts until the first flush has ended.
-    pub fn set_before(&mut self, bandwidth: f64) {
-        self.before = Some(bandwidth);
-    }
-
-    /// In bytes per second; before the first flush has finished, what was known at the start.
+    /// In bytes per second; `None` before the first flush has finished.
     pub fn get(&self) -> Option<f64> {
-        self.samples.get().or(self.before)
+        self.samples.get()
     }
 
     /// Begins a flush. The result is an argument of [`ended`](Self::ended).
@@ -43,12 +35,10 @@ impl FlushBandwidth {
         self.shares.started()
     }
 
-    /// Ends a flush; one that failed shows no throughput.
-    pub fn ended(&mut self, now_ns: u64, started: f64, flushed: Option<u64>) {
+    /// Ends a flush of so many bytes.
+    pub fn ended(&mut self, now_ns: u64, started: f64, flushed: u64) {
         self.shares.advance(now_ns, |_| 1.0);
         let took = self.shares.ended(started);
-        if let Some(bytes) = flushed {
-            self.samples.push(bytes as f64, took);
-        }
+        self.samples.push(flushed as f64, took);
     }
 }

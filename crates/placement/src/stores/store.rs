@@ -41,7 +41,6 @@ pub struct Store {
     chunks: usize,
     /// Chunks being written (S_w).
     writers: u32,
-    is_out_of_use: bool,
     /// Bytes that its current writers have announced beyond the chunks that they write.
     announced: u64,
     /// The bandwidth of the flushes of its own chunks.
@@ -60,7 +59,6 @@ impl Store {
             capacity,
             chunks: 0,
             writers: 0,
-            is_out_of_use: false,
             announced: 0,
             flushes: FlushBandwidth::new(FLUSHES),
             shares: Shares::default(),
@@ -99,7 +97,7 @@ impl Store {
         let correction = correction.unwrap_or(1.0);
         StoreState {
             has_room: self.has_room(),
-            is_out_of_use: self.is_out_of_use,
+            is_out_of_use: false,
             chunks: self.chunks,
             writers: self.writers,
             announced: self.announced,
@@ -109,9 +107,9 @@ impl Store {
         }
     }
 
-    /// Returns true if it works and has room for a chunk.
+    /// Returns true if it has room for a chunk.
     pub fn has_room(&self) -> bool {
-        self.chunks < self.capacity && !self.is_out_of_use
+        self.chunks < self.capacity
     }
 
     /// Chunks on it, those being written included.
@@ -137,16 +135,6 @@ impl Store {
     /// Counts a chunk that left it.
     pub fn remove_chunk(&mut self) {
         self.chunks = self.chunks.saturating_sub(1);
-    }
-
-    /// Returns true if a write to it failed and it is not back.
-    pub fn is_out_of_use(&self) -> bool {
-        self.is_out_of_use
-    }
-
-    /// Takes it out of use, or back.
-    pub fn set_out_of_use(&mut self, is_out_of_use: bool) {
-        self.is_out_of_use = is_out_of_use;
     }
 
     /// The bandwidth of the flushes of its own chunks.

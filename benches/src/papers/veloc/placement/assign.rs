@@ -12,44 +12,30 @@ impl ChunkPlacement {
             let Waiting {
                 producer, bytes, ..
             } = waiting;
-            let command = if let Some(store) = self.store_for_next() {
-                let chunk = ChunkId(self.next);
-                self.next += 1;
-                self.stores[store.0].add_chunks(1);
-                let announced = self.announced(producer);
-                let phase = Phase::Writing(self.stores[store.0].begin_write(now, announced));
-                self.chunks.insert(
-                    chunk,
-                    Assigned {
-                        producer,
-                        store,
-                        bytes,
-                        phase,
-                    },
-                );
-                Command::Write {
-                    producer,
-                    chunk,
-                    store,
-                }
-            } else if self.usable().all(Store::is_out_of_use) {
-                self.busy.remove(&producer);
-                self.statistics.bypassed_bytes += bytes;
-                Command::Bypass { producer, bytes }
-            } else {
+            let Some(store) = self.store_for_next() else {
                 return;
             };
+            let chunk = ChunkId(self.next);
+            self.next += 1;
+            self.stores[store.0].add_chunks(1);
+            let announced = self.announced(producer);
+            let phase = Phase::Writing(self.stores[store.0].begin_write(now, announced));
+            let assigned = Assigned {
+                producer,
+                store,
+                bytes,
+                phase,
+            };
+            self.chunks.insert(chunk, assigned);
             self.queue.pop_front();
             self.to_write = self.to_write.saturating_sub(bytes);
             self.statistics.waited_ns += u128::from(now.saturating_sub(waiting.since_ns));
-            commands.push(command);
+            commands.push(Command::Write {
+                producer,
+                chunk,
+                store,
+            });
         }
-    }
-
-    fn usable(&self) -> impl Iterator<Item = &Store> {
-        let usable = self.policy.usable(self.stores.len());
-        let stores = self.stores[usable].iter();
-        stores.filter(|store| store.capacity() > 0)
     }
 
     fn store_for_next(&mut self) -> Option<StoreId> {

@@ -6,7 +6,7 @@ use super::super::Command;
 use super::{ChunkId, ChunkPlacement, Phase};
 
 impl ChunkPlacement {
-    /// A chunk is written, or was not flushed and is to be flushed again.
+    /// A chunk is written.
     pub(super) fn is_to_flush(&mut self, id: ChunkId, store: StoreId) {
         self.to_flush[store.0].push_back((self.came, id));
         self.came += 1;
@@ -37,7 +37,7 @@ impl ChunkPlacement {
         let is_writing = self.to_write > 0 || self.stores.iter().any(|store| store.writers() > 0);
         let last = match self.policy.flush_order() {
             FlushOrder::FastestStore if is_writing => {
-                let holds = |store: &Store| store.chunks() > 0 && !store.is_out_of_use();
+                let holds = |store: &Store| store.chunks() > 0;
                 self.stores.iter().position(holds)
             }
             _ => None,
@@ -49,19 +49,5 @@ impl ChunkPlacement {
             .filter_map(|(at, chunks)| Some((chunks.front()?.0, at)))
             .min()
             .map(|(_, at)| at)
-    }
-
-    pub(super) fn flush_ended(
-        &mut self,
-        now: u64,
-        store: StoreId,
-        started: [f64; 2],
-        flushed: Option<u64>,
-    ) {
-        self.flushes -= 1;
-        let bandwidths = [&mut self.bandwidth, self.stores[store.0].flushes_mut()];
-        for (bandwidth, started) in bandwidths.into_iter().zip(started) {
-            bandwidth.ended(now, started, flushed);
-        }
     }
 }
