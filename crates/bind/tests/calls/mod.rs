@@ -74,6 +74,8 @@ calls! {
         "VELOC_Checkpoint VELOC_Checkpoint_begin VELOC_Checkpoint_mem VELOC_Checkpoint_selective VELOC_Checkpoint_end";
     "the same by names": "Region::named Region::array", "Engine.checkpoint", "tf_checkpoint_named", "Engine::checkpoint_named",
         "tf_name tf_checkpoint_named", "VELOC_Checkpoint_selective";
+    "bounds the error of one checkpoint's values": "Call::within_error", "— the keyword `within_error`", "— no call; the option `compress` bounds all",
+        "— no call; the option `compress` bounds all", "— no call; the option `compress` bounds all", "— no call; the option `compress` bounds all";
     "takes a file in": "— files are read by the application", "— files are read by the application", "— files are read by the application",
         "— files are read by the application", "— files are read by the application", "VELOC_Route_file";
     "tells when a checkpoint was taken": "— the call returns", "— the call returns", "— the call returns", "— the call returns",
