@@ -66,6 +66,7 @@ calls! {
     "waits less, or behind a stream": "Engine::call Call::within Call::unless Call::on", "— the keywords `timeout` and `stream`; Ctrl-C",
         "— `tf_call`; the argument `seconds`", "— `tf_call`; the argument `seconds`", "— `tf_call`; the argument `seconds`",
         "— the key `wait_patience`";
+    "says how far a version's values may change": "Call::within_error", "— the keyword `within_error`", "— by `compress`", "— by `compress`", "— by `compress`", "— the key `compress`";
     "says which memory to take in": "— an argument of each call", "— an argument of each call", "— an argument of each call",
         "bytes elements", "tf_region_of",
         "VELOC_Mem_protect VELOC_Mem_unprotect VELOC_Mem_clear VELOC_Region_protect VELOC_Region_unprotect VELOC_Region_clear";
@@ -74,8 +75,6 @@ calls! {
         "VELOC_Checkpoint VELOC_Checkpoint_begin VELOC_Checkpoint_mem VELOC_Checkpoint_selective VELOC_Checkpoint_end";
     "the same by names": "Region::named Region::array", "Engine.checkpoint", "tf_checkpoint_named", "Engine::checkpoint_named",
         "tf_name tf_checkpoint_named", "VELOC_Checkpoint_selective";
-    "bounds the error of one checkpoint's values": "Call::within_error", "— the keyword `within_error`", "— no call; the option `compress` bounds all",
-        "— no call; the option `compress` bounds all", "— no call; the option `compress` bounds all", "— no call; the option `compress` bounds all";
     "takes a file in": "— files are read by the application", "— files are read by the application", "— files are read by the application",
         "— files are read by the application", "— files are read by the application", "VELOC_Route_file";
     "tells when a checkpoint was taken": "— the call returns", "— the call returns", "— the call returns", "— the call returns",
