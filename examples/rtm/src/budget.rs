@@ -3,8 +3,8 @@
 //! The image is the sum over the snapshots `n` of the source's field `s(n)` times the receivers' field `r(n)`, its partner. An error
 //! of at most `b(n)` that is spread evenly and independently adds `b(n)² / 3 · rms(r(n))²` to the image's mean square error. With
 //! `b(n) = within · rms(image) · sqrt(3 / N) / rms(r(n))`, each of `N` snapshots has an equal share, and all of them together keep
-//! the image's root mean square error within its share of the image. The illumination, the sum of `s(n)²`, has the partner `2 s(n)`. The squares of the errors make it larger
-//! besides, by `b(n)² / 3` each: all of them together may take a quarter of its share.
+//! the image's root mean square error within its share of the image. The illumination, the sum of `s(n)²`, has the partner `2 s(n)`.
+//! The squares of the errors make it larger besides, by `b(n)² / 3` each: all of them together may take a quarter of its share.
 
 /// A result that is summed over the snapshots of a shot.
 #[derive(Clone, Debug, Default)]
