@@ -133,11 +133,13 @@ def main() -> int:
             home.mkdir()
             histories.append(History(place, size, home, server if place == "s3" else None))
         number = 0
-        while (
-            sum(counted[outcome] for counted in counts.values() for outcome in COUNTED) < flips and len(findings) < 40
-        ):
+        while (done := sum(found[outcome] for found in counts.values() for outcome in COUNTED)) < flips:
+            if len(findings) >= 40:
+                break
             history = histories[number % len(histories)]
             number += 1
+            if number % 500 == 0:
+                print(f"{done} of {flips} bits, {len(findings)} findings", file=sys.stderr, flush=True)
             file = draw.choice(sorted(history.carriers()))
             bit = draw.randrange(8 * file.stat().st_size)
             with flipped(file, bit):
