@@ -238,7 +238,8 @@ impl Flow {
             if !is_same && !ends.is_wanted(identity, there.as_ref(), asked_for)? {
                 return Err(Error::Exists { version });
             }
-            // A leftover leaves no mark where another node's run went on: the mark says whose copies count.
+            // The mark of a run says whose copies count. So a piece that an earlier run left is copied without its mark if a run on
+            // another node went on meanwhile.
             let goes_on_here = || {
                 let last = ends.external.last_run()?;
                 Ok::<_, Error>(last.epoch == 0 || ends.local.was_written_by(&last)?)

@@ -25,7 +25,7 @@ const FIRST_PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) fn open(url: &str, patience: Duration) -> Result<ObjectBlobs> {
     let (scheme, path, url) = parsed(url)?;
     let store = store(&scheme, &url, patience)?;
-    // By itself, so that the thousandth retry of a request that cannot succeed is not waited for.
+    // The first request has a shorter limit of its own, so that a misspelt address is told soon.
     let first = Remote::new(Arc::clone(&store), patience.min(FIRST_PATIENCE))?;
     match first.probe(&path) {
         Ok(Ok(())) => ObjectBlobs::new(store, path, patience),

@@ -124,7 +124,8 @@ impl CopySelection {
         };
         let has_met = group.ranks == 1 || agreed.is_some();
         if let Some(kept) = node_local.filter(|_| external.is_some() && !has_met) {
-            // A version counts once it is whole on external storage. Other ranks' pieces are on other nodes.
+            // The group has not met, and other ranks' pieces on their nodes cannot be seen from here. So a piece on this node counts
+            // only if its version is whole on external storage.
             let pieces = kept.vault().pieces()?.into_iter();
             let known = pieces.filter(|piece| below.contains_key(&piece.version));
             here.extend(known.map(|piece| (piece.version, FoundCopy::new(&piece))));

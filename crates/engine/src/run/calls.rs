@@ -100,7 +100,7 @@ impl Shared {
             return Ok(answer);
         }
         let (later, answering) = later(ticket, why, since_ns);
-        // Turns are counted from 1: whenever it comes, it is not at once.
+        // Turns are counted from 1, so no answer counts as one that was given in the caller's own turn.
         let caller = Waiter {
             answering,
             why,
@@ -190,11 +190,11 @@ impl Shared {
         std::mem::take(&mut self.detached.lock())
     }
 
-    /// The caller waits no longer: its answer, if it came at the last moment.
+    /// Ends the caller's wait. Returns the answer if one came at the last moment.
     fn give_up(&self, later: &PendingAnswer) -> Option<Reply> {
         let mut core = self.lock();
         if core.calls.sleeping.remove(&later.ticket).is_none() {
-            // It is on its way, and takes no longer than it takes to wake those before.
+            // The answer was sent already, and arrives once the callers that were answered before are woken.
             drop(core);
             return later.answer.recv(None);
         }

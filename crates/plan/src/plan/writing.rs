@@ -123,7 +123,7 @@ impl Plan {
             let run = ledger.make_run(tier, bytes, request, outlook)?;
             return Some(vec![(tier, run)]);
         }
-        // A replica that one tier gives up must stay on the others that give up some.
+        // Several tiers make room for one checkpoint. A replica that one of them evicts has to stay on another one.
         let shared = RoomRequest {
             keep: KeepReason::Superseded,
             ..request
@@ -224,7 +224,7 @@ impl Plan {
         let tick = ledger.tick;
         ledger.change_record(version, |record, illegal| {
             record.is_taken_in = true;
-            // Without an event in between, the version has its place among the others already.
+            // If no event came since the version was begun, its place in the order is right already.
             if record.written + 1 < tick {
                 record.written = tick;
             }

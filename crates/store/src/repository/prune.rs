@@ -161,7 +161,7 @@ impl Repository {
     /// Waits until no batch is between the disk and the catalog, and lets none get there.
     pub(super) fn stop_packing(&self) -> RwLockWriteGuard<'_, (), { rank::GATE }> {
         for (rank, owned) in &self.owned {
-            // Files that a crash left are read as they are otherwise.
+            // If this fails, the files that a crash left stay readable as they are.
             let _settled_later = self.settle(*rank, owned);
         }
         self.gate.write()

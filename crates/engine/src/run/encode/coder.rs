@@ -283,7 +283,7 @@ impl Coder {
         }
     }
 
-    /// Sends `bytes` that stand for `raw`, encoded or as they are, to where ways of `below` bytes/s begin, if any was used.
+    /// Sends `bytes` that stand for `raw`, encoded or as they are, to a tier whose own way down carries `below` bytes/s, if that was measured.
     pub(super) fn send<T, E>(
         &self,
         raw: u64,
