@@ -162,7 +162,7 @@ fn refused(scheme: &ObjectStoreScheme, url: &Url, error: &StoreError) -> Error {
 }
 
 /// The answers of stores if there is no such bucket, ...
-const NO_BUCKET: &[&str] = &["NoSuchBucket", "ContainerNotFound", "404 Not Content"];
+const NO_BUCKET: &[&str] = &["NoSuchBucket", "ContainerNotFound", "404 Not Found"];
 /// ... if they do not know the credentials, ...
 const NO_LOGIN: &[&str] = &[
     "InvalidAccessKeyId",
