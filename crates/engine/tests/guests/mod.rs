@@ -70,11 +70,10 @@ pub(crate) fn overflow_and_recall(devices: &[Device], length: usize) {
     for version in 0..count {
         checkpoint(&engine, version, length).unwrap();
     }
-    assert!(
-        hops(&engine, "device", "peers") > 0,
-        "{:?}",
-        engine.metrics()
-    );
+    // A transfer counts at its end, and the first ones may still be under way.
+    eventually("no version goes to the peers", || {
+        hops(&engine, "device", "peers") > 0
+    });
     for version in (0..count).rev() {
         assert_restores(&engine, version, length);
     }
