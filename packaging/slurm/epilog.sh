@@ -1,7 +1,7 @@
 #!/bin/bash
 # Slurm's Epilog, as root on each node: has the agent of the job, or a new one where Slurm has ended it with the job, bring what it has noted to
 # external storage, then removes the job's directory. The directory stays, and the log names it, where that takes too long, and where there
-# are versions of which no agent knows.
+# are versions and no agent was ever there.
 set -uo pipefail
 
 # Slurm starts this script without variables of the node: a centre names its own places here.
@@ -24,10 +24,11 @@ keep() {
 if [ -d "$directory/agent/.tierflow-agent" ]; then
     # By the user: root follows nothing that a user has put there.
     # shellcheck disable=SC2016
-    drain='"$0/tierflow" agent --stop "$1" || exec "$0/tierflow-agent" --exit-when-idle 1 "$1"'
-    runuser -u "$user" -- timeout "$patience" sh -c "$drain" "$programs" "$directory/agent" ||
-        keep "as its agent did not bring all of it in $patience seconds"
-elif [ -n "$(find "$directory" -xdev -name '*.tfc' -print -quit)" ]; then
+    # The agent of the job goes on for a while after it is told to stop, and a new one cannot begin before it has ended.
+    drain='"$0/tierflow" agent --stop "$1"; until "$0/tierflow-agent" --exit-when-idle 1 "$1"; do sleep 1; done'
+    runuser -u "$user" -- timeout -k 10 "$patience" sh -c "$drain" "$programs" "$directory/agent" >/dev/null ||
+        keep "as no agent brought all of it in $patience seconds; $programs/tierflow-agent $directory/agent, as $user, goes on with it"
+elif [ -n "$(find "$directory" -xdev \( -name '*.tfc' -o -name '*.tfs' -o -name '*.open' \) -print -quit)" ]; then
     keep "as no agent knows where its versions belong"
 fi
 rm -rf --one-file-system -- "$directory"

@@ -9,4 +9,10 @@ job=${SLURM_JOB_ID:?Slurm sets it}
 
 # Root's, all above the job's own: where a user can put links, root would give away what they lead to.
 install -d -m 755 -o root -g root "$home" "$home/$user"
-install -d -m 700 -o "$user" -g "$(id -gn "$user")" "$home/$user/$job" "$home/$user/$job/agent"
+if [ -L "$home/$user/$job" ]; then
+    logger -t tierflow "job $job of $user: $home/$user/$job is a link, and is not used; remove it"
+    exit 1
+fi
+install -d -m 700 -o "$user" -g "$(id -gn "$user")" "$home/$user/$job"
+# By the user: root follows nothing that a user has put there, in an earlier run of the job.
+runuser -u "$user" -- mkdir -p -m 700 "$home/$user/$job/agent"

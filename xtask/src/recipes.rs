@@ -160,13 +160,20 @@ mod tests {
         );
         assert!(own.uid() != 0 && own.mode() & 0o777 == 0o700);
 
-        fs::write(job.join("v1.tfc"), "").unwrap();
-        assert!(
-            script("epilog.sh", home.path()) && job.exists(),
-            "no agent knows of the version"
-        );
-        fs::remove_file(job.join("v1.tfc")).unwrap();
         let others = tempfile::tempdir().unwrap();
+        fs::remove_dir(job.join("agent")).unwrap();
+        symlink(others.path(), job.join("agent")).unwrap();
+        script("prolog.sh", home.path());
+        let given = fs::metadata(others.path()).unwrap();
+        assert_eq!(given.uid(), 0, "the link of an earlier run is followed");
+        for file in ["v1.tfc", "s1.tfs", "s1.open"] {
+            fs::write(job.join(file), "").unwrap();
+            assert!(
+                script("epilog.sh", home.path()) && job.exists(),
+                "no agent knows of the version"
+            );
+            fs::remove_file(job.join(file)).unwrap();
+        }
         symlink(others.path(), job.join("others")).unwrap();
         assert!(script("epilog.sh", home.path()) && !job.exists() && others.path().exists());
     }

@@ -168,21 +168,22 @@ impl Flow {
     pub(crate) fn bring(&self, version: u64) -> Option<u64> {
         let brought = self.bring_piece(version);
         let mut state = self.state.lock();
+        let is_removed = brought.is_ok() && state.removed.contains(&version);
+        if is_removed {
+            drop(state);
+            // The version counts as running until the old piece is gone: a new one of its number, which a client may ask for
+            // meanwhile, would go with it.
+            let removed = self.remove_from_end(&BTreeSet::from([version]));
+            state = self.state.lock();
+            if let Err(error) = removed {
+                self.failed(&mut state, &error);
+            }
+        }
         state.running.remove(&version);
         state.hanging.remove(&version);
-        let mut is_asked_anew = state.is_to_come(version);
+        let is_asked_anew = state.is_to_come(version);
         let (outcome, bytes) = match brought {
-            Ok(_) if state.removed.contains(&version) => {
-                drop(state);
-                // A client may ask for the number again from now on: only this piece goes.
-                let removed = self.remove_from_end(&BTreeSet::from([version]));
-                state = self.state.lock();
-                is_asked_anew = state.is_to_come(version);
-                if let Err(error) = removed {
-                    self.failed(&mut state, &error);
-                }
-                (Ok(()), None)
-            }
+            Ok(_) if is_removed => (Ok(()), None),
             Ok(bytes) => {
                 state.brought(version);
                 (Ok(()), Some(bytes))

@@ -162,6 +162,17 @@ def test_a_disk_that_fails_is_the_waits_error(tmp_path: pathlib.Path) -> None:
             engine.wait(timeout=60)
 
 
+def test_a_tensor_and_its_conjugate_are_two(engine: tierflow.Engine) -> None:
+    tensor = torch.complex(torch.arange(4.0), torch.ones(4))
+    writer = tierflow.torch.StorageWriter(engine)
+    dcp.async_save({"a": tensor, "b": tensor.conj()}, storage_writer=writer).upload_completion.result()
+    loaded = {"a": torch.zeros_like(tensor), "b": torch.zeros_like(tensor)}
+    dcp.load(loaded, storage_reader=tierflow.torch.StorageReader(engine))
+    assert torch.equal(loaded["a"], tensor)
+    assert torch.equal(loaded["b"], tensor.conj().resolve_conj())
+    writer.close()
+
+
 def test_calls_to_be_mended(engine: tierflow.Engine, tmp_path: pathlib.Path) -> None:
     with pytest.raises(dcp.api.CheckpointException, match="no checkpoint yet"):
         dcp.load({}, storage_reader=tierflow.torch.StorageReader(engine))

@@ -337,6 +337,9 @@ impl Vault for Protected {
         // First what could bring back the pieces that the repository gives up.
         self.store.note_truncation().map_err(remote)?;
         if self.set.tolerates == 0 {
+            // A rank alone in its set protects nothing, so no later step takes its note back, which counts for all ranks.
+            let (version, start) = (snapshot.version, self.start);
+            self.store.take_back(version, start).map_err(remote)?;
             return Vault::save(&*self.repository, snapshot, ready);
         }
         // The version is pending before it is in the repository: it must not count as protected in between.

@@ -163,14 +163,15 @@ fn attributes<'a>(text: &'a str, page: &mut Page) -> (&'a str, usize) {
         };
         let length = value[skip..].find(ends).unwrap_or(value.len() - skip);
         let value = &value[skip..skip + length];
-        at += length + 2 * skip;
+        // A quote that is not closed ends with the text.
+        at = (at + length + 2 * skip).min(text.len());
         match name {
             "id" | "name" => _ = page.anchors.insert(unescaped(value)),
             "href" | "src" if !is_elsewhere(value) => page.links.push(unescaped(value)),
             _ => {}
         }
     }
-    (tag, at.min(text.len()))
+    (tag, at)
 }
 
 /// Returns true for links that have a scheme, or lead to another host.
@@ -221,6 +222,9 @@ mod tests {
             "<a href=../index.html?x#7><a href=../moved.html#7>",
         )?;
         assert_eq!(dead(folder.path())?, [""; 0]);
+        write("moved.html", "<a href=\"x")?;
+        assert!(!dead(folder.path())?.is_empty(), "a quote may lack its end");
+        write("moved.html", "<meta http-equiv=\"refresh\" content=\"0\">")?;
         write(
             "below/index.html",
             "<a href=\"../gone.html\"><a href=\"../index.html#8\">",

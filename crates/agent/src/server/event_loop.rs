@@ -10,6 +10,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use tierflow_store::guarded;
 
 /// The most clients at a time: a process has 1 024 descriptors, as a rule. Beyond that, clients that did not greet are
 /// closed, the oldest first, and without such new ones wait until one leaves.
@@ -59,7 +60,8 @@ pub(super) fn start(server: &Arc<Server>, listener: UnixListener, wakes: UnixStr
 /// The thread that removes what clients ask for, as that may take as long as external storage takes.
 fn remove(asked: &Receiver<(u64, Removal)>, server: &Server, done: &Done) {
     while let Ok((client, removal)) = asked.recv() {
-        let result = removal.flow.remove(&removal.versions).map_err(Error::from);
+        let removed = || removal.flow.remove(&removal.versions);
+        let result = guarded("removing versions", removed).map_err(Error::from);
         let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
         done.push((client, result));
         drop(done);

@@ -27,8 +27,9 @@ __all__ = ["Staged", "Staging", "bytes_of"]
 
 _ALIGNMENT = 64
 
-# What tells a tensor's bytes from those of others: device, address, type of elements, size and strides.
-Key = tuple[torch.device, int, torch.dtype, torch.Size, tuple[int, ...]]
+# What tells a tensor's bytes from those of others: device, address, type of elements, size, strides, and whether its values are the
+# conjugate or the negative of those in memory.
+Key = tuple[torch.device, int, torch.dtype, torch.Size, tuple[int, ...], tuple[bool, bool]]
 
 # The kind of device in DLPack whose memory kernels of a stream write to.
 _CUDA = 2
@@ -67,8 +68,6 @@ class Staged:
         self._end = tensors
         self._limit = size - footer
         self.names = Names({})
-        # The memory from which the stream copies: nothing else may get it before the copies have ended.
-        self.sources: list[torch.Tensor] = []
         self._slot = engine.produce(version, size, "uint8")
         self._on_gpu = self._slot.__dlpack_device__()[0] == _CUDA
         # Where the copies run; the slot is a version behind them.
@@ -111,7 +110,8 @@ class Staged:
                 sources = [tensor for _, tensor in of_one]
                 places = [numbers.as_strided(one.size(), one.stride(), at // dtype.itemsize) for at, one in of_one]
                 torch._foreach_copy_(places, sources)
-                self.sources += sources
+                for source in sources:
+                    source.record_stream(stream)
 
     def keep(self, at: int, tensor: torch.Tensor) -> None:
         """Copies a tensor to its place."""
@@ -120,7 +120,7 @@ class Staged:
             self.put(at, bytes.cpu() if self.stream is None else bytes)
         elif bytes.nbytes:
             self._slot.write(bytes, at, stream=self.stream)
-            self.sources.append(bytes)
+            bytes.record_stream(self.stream)
 
     def place(self, name: torch.Tensor) -> int | None:
         """Where what stands for a tensor, or for a run of it, is to be found."""
@@ -172,18 +172,13 @@ class Staging:
         if spare is None:
             spare = (1 << 20) + others + 2048 * ranks * len(leaves)
         staged = Staged(self._engine, version, end, end + spare, self._footer)
-        try:
-            staged.keep_all((at, tensor.detach()) for tensor, at in tensors.values())
-            copied = None if staged.stream is None else staged.stream.record_event()
-            # The GPU copies meanwhile.
-            if self._names.keys != list(tensors):
-                self._names = Names(tensors)
-            stand_ins = [_named(leaf, self._names.by_key) for leaf in leaves]
-        except BaseException:
-            if staged.stream is not None:
-                staged.stream.synchronize()
-            raise
+        staged.keep_all((at, tensor.detach()) for tensor, at in tensors.values())
+        copied = None if staged.stream is None else staged.stream.record_event()
+        # The GPU copies meanwhile.
+        if self._names.keys != list(tensors):
+            self._names = Names(tensors)
         staged.names = self._names
+        stand_ins = [_named(leaf, self._names.by_key) for leaf in leaves]
         self.current = staged
         result = pytree.tree_unflatten(stand_ins, structure)
         if copied is None:
@@ -191,8 +186,7 @@ class Staging:
         self._before_an_update(copied)
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="tierflow-staging")
-        sources, staged.sources = staged.sources, []
-        return self._thread.submit(_when, copied, sources, result)
+        return self._thread.submit(_when, copied, result)
 
     def _before_an_update(self, copied: torch.cuda.Event) -> None:
         """The work of the next step of an optimizer comes after the copies."""
@@ -232,10 +226,8 @@ class Staging:
             self._thread = None
 
 
-def _when(copied: torch.cuda.Event, sources: list[torch.Tensor], state: dict[str, Any]) -> dict[str, Any]:
+def _when(copied: torch.cuda.Event, state: dict[str, Any]) -> dict[str, Any]:
     copied.synchronize()
-    # Their memory may be used for something else now.
-    sources.clear()
     return state
 
 
@@ -252,7 +244,8 @@ def _plain(leaf: Any) -> Iterator[torch.Tensor]:
 def _key(tensor: torch.Tensor) -> Key:
     """The same for tensors that have the same bytes, such as weights that are tied."""
     first = tensor.data_ptr() if tensor.nbytes else id(tensor)
-    return (tensor.device, first, tensor.dtype, tensor.size(), tensor.stride())
+    lazy = (tensor.is_conj(), tensor.is_neg())
+    return (tensor.device, first, tensor.dtype, tensor.size(), tensor.stride(), lazy)
 
 
 def _named(leaf: Any, names: dict[Key, torch.Tensor]) -> Any:
