@@ -8,7 +8,7 @@ use crate::plan::{Statistics, TierId};
 use crate::run::Medium;
 use crate::{Engine, Result, Version};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tierflow_plan::timeline::{Timeline, What};
 use tierflow_sync::model::Ordering;
 
@@ -205,13 +205,14 @@ impl Engine {
         all
     }
 
-    /// Returns the damage that makes a version that the engine does not hold unreadable.
+    /// Returns the damage that makes a version that the engine does not hold unreadable; `None` if no time is left to look for it.
     pub(crate) fn damage_of(
         &self,
         version: Version,
         deadline: Deadline<'_>,
     ) -> Result<Option<tierflow_store::Error>> {
         match self.nodes.lost(version) {
+            None if deadline.at().is_some_and(|at| at <= Instant::now()) => Ok(None),
             None => self.look_until(deadline, move |shared| Ok(shared.damage_of(version))),
             lost => Ok(lost),
         }

@@ -161,12 +161,14 @@ fn a_version_that_is_not_held_is_looked_for_on_storage_that_hangs() {
     let calls: [&dyn Fn(Duration) -> Result<(), Error>; 3] = [&restore, &restore_regions, &consume];
     for call in calls {
         assert_matches!(call(SHORT), Err(Error::TimedOut { .. }));
+        // Without any time, nothing is looked for.
+        assert_matches!(call(Duration::ZERO), Err(Error::Unknown { version: 7 }));
     }
     vault.release_all();
     for call in calls {
-        assert_matches!(call(Duration::MAX), Err(Error::Unknown { version: 7 }));
-        let patience = Duration::from_secs(60);
-        assert_matches!(call(patience), Err(Error::Unknown { version: 7 }));
+        for patience in [Duration::MAX, Duration::from_secs(60)] {
+            assert_matches!(call(patience), Err(Error::Unknown { version: 7 }));
+        }
     }
 }
 
