@@ -105,7 +105,10 @@ impl FirstWrite {
         if let Some(node_local) = &self.node_local {
             let _by_a_later_run = node_local.remove_superseded();
         }
-        self.list_found();
+        // A worker does not wait for a call that lists, as that may take as long as storage does.
+        if let Some(_one_lists) = self.listing.try_lock() {
+            self.list();
+        }
     }
 
     /// Returns true until the versions that the group found are listed, in the engine that lists them.
@@ -116,6 +119,10 @@ impl FirstWrite {
     /// Lists, once, the versions whose last piece came just before the group met: readers of all ranks' pieces see them then.
     pub(crate) fn list_found(&self) {
         let _one_lists = self.listing.lock();
+        self.list();
+    }
+
+    fn list(&self) {
         if let Some(shared) = self.shared.as_ref().filter(|_| self.has_unlisted()) {
             // Listing completes them. After a failure, the next one that asks lists.
             let is_listed = shared.versions().is_ok();
