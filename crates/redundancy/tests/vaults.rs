@@ -16,6 +16,8 @@ const XOR: Redundancy = Redundancy::Xor { set: 4 };
 struct Nodes {
     home: tempfile::TempDir,
     scheme: Redundancy,
+    /// The failure domain of each rank.
+    domains: [&'static str; RANKS as usize],
     starts: u64,
 }
 
@@ -25,6 +27,7 @@ impl Nodes {
         Self {
             home,
             scheme,
+            domains: ["0", "1", "2", "3"],
             starts: 0,
         }
     }
@@ -51,8 +54,8 @@ impl Nodes {
                 scope.spawn(move || {
                     let shared = this.home.path().join("shared");
                     let transport = Directory::open(&shared, this.starts, rank).unwrap();
-                    let name = format!("node{rank}");
-                    let scheme = this.scheme.over(Arc::new(transport)).failure_domain(name);
+                    let domain = this.domains[rank as usize];
+                    let scheme = this.scheme.over(Arc::new(transport)).failure_domain(domain);
                     let path = this.node(rank);
                     let options = Options::default().rank(rank, RANKS);
                     let elsewhere = elsewhere.iter().filter(|other| **other == rank);
@@ -147,4 +150,22 @@ fn a_version_is_not_lost_as_long_as_each_piece_lies_somewhere() {
     assert_eq!(nodes.gone(&[0, 1]), [] as [u64; 0]);
     nodes.lose(2);
     assert_eq!(nodes.gone(&[0, 1]), [0]);
+}
+
+#[test]
+fn a_rank_alone_in_its_set_hides_no_number_that_is_used_again() {
+    let mut nodes = Nodes::new(Redundancy::Partner);
+    nodes.domains = ["a", "a", "a", "b"];
+    nodes.start(&[], |_, vault| {
+        save(vault, 0, 1);
+        save(vault, 1, 1);
+        discard(vault, 1);
+        save(vault, 1, 7);
+    });
+    nodes.lose(3);
+    nodes.start(&[], |rank, vault| {
+        assert!(vault.gone().is_empty(), "{:?}", vault.gone());
+        let read = vault.piece(1).unwrap().read("state").unwrap();
+        assert_eq!(read, [7; 3000], "rank {rank}");
+    });
 }
