@@ -171,7 +171,8 @@ pub(crate) fn leave_out_given_up(all: &mut [Inventory], rank: u32) -> BTreeSet<u
     own
 }
 
-/// The versions that some rank discarded and not every rank has any more: no rank needs its piece of these.
+/// The versions that some rank discarded and not every rank has any more: no rank needs its piece of these. Not those that a set still
+/// protects once what was given up is [left out](leave_out_given_up): their numbers were used again.
 pub(crate) fn discarded_in_part(all: &[Inventory]) -> BTreeSet<u64> {
     let truncations = all.iter().flat_map(|one| &one.truncations);
     let truncations: BTreeSet<&Truncation> = truncations.collect();
@@ -180,7 +181,10 @@ pub(crate) fn discarded_in_part(all: &[Inventory]) -> BTreeSet<u64> {
         rank.own.contains(&version) || rank.elsewhere.contains(&version)
     };
     let versions: BTreeSet<u64> = all.iter().flat_map(|one| one.own.iter().copied()).collect();
-    let discarded = versions.into_iter().filter(is_discarded);
+    let counting = protected(all).flat_map(|one| one.versions.iter().copied());
+    let counting: BTreeSet<u64> = counting.collect();
+    let versions = versions.difference(&counting).copied();
+    let discarded = versions.filter(is_discarded);
     let in_part = discarded.filter(|version| !all.iter().all(|rank| has(rank, *version)));
     in_part.collect()
 }
@@ -361,5 +365,25 @@ mod tests {
         assert_eq!(wanted(&all), [(4, vec![0, 1]), (6, vec![0, 1])]);
         all[0].truncations = vec![Truncation::behind(9, 0)];
         assert_eq!(next_start(&all), 10);
+    }
+
+    #[test]
+    fn a_discarded_number_that_was_used_again_is_needed() {
+        let mut all = [
+            inventory(&[], &[]),
+            inventory(&[by_set(3, &[1, 2], &[1])], &[]),
+            inventory(&[], &[]),
+        ];
+        let discarded = Truncation {
+            start: 2,
+            from: 1,
+            last: 2,
+        };
+        for rank in &mut all[..2] {
+            rank.own = vec![1, 2];
+            rank.truncations = vec![discarded];
+        }
+        assert_eq!(leave_out_given_up(&mut all, 0), BTreeSet::new());
+        assert_eq!(discarded_in_part(&all), BTreeSet::from([2]));
     }
 }
