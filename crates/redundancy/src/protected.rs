@@ -306,8 +306,18 @@ fn gone(
     Ok(gone.collect())
 }
 
+/// Returns a full disk as such: the engine makes room then, and tries again.
 fn remote(error: Error) -> tierflow_store::Error {
-    tierflow_store::Error::Remote(error.to_string())
+    match error {
+        Error::Io { path, source } if source.kind() == ErrorKind::StorageFull => {
+            tierflow_store::Error::Full {
+                place: Some(path),
+                offset: 0,
+                bytes: 0,
+            }
+        }
+        error => tierflow_store::Error::Remote(error.to_string()),
+    }
 }
 
 // A method that is not forwarded is that of a vault that does nothing.
@@ -429,16 +439,7 @@ impl Protect for Protected {
         let noted = self
             .store
             .note_discarded(versions, self.start.saturating_add(1));
-        noted.map_err(|error| match error {
-            Error::Io { path, source } if source.kind() == ErrorKind::StorageFull => {
-                tierflow_store::Error::Full {
-                    place: Some(path),
-                    offset: 0,
-                    bytes: 0,
-                }
-            }
-            error => remote(error),
-        })
+        noted.map_err(remote)
     }
 }
 
