@@ -390,7 +390,8 @@ private:
 //   void reverse(std::uint64_t step)    reverses `step`, whose state is there
 //   Region state()                      the memory of the state
 // States have numbers that nobody else uses. Their restores are hinted in order as far as the sweep stores them. Nothing is left in the
-// engine, also if the computation throws. Returns how many states were stored.
+// engine, also if the computation throws. Returns how many states were stored. A schedule serves one run: a second one throws
+// std::invalid_argument.
 template <typename Computation> std::uint64_t run_adjoint(Engine &engine, Schedule &schedule, Computation &computation)
 {
     struct Stored {
@@ -405,6 +406,8 @@ template <typename Computation> std::uint64_t run_adjoint(Engine &engine, Schedu
         }
     } stored{engine, {}, {}};
     const std::vector<tf_action> actions = schedule.actions();
+    if (actions.empty())
+        throw std::invalid_argument("the schedule was used up: make a new one for each run");
     std::map<std::uint64_t, std::uint64_t> swept;
     std::uint64_t count = 0, next;
     for (const tf_action &action : actions)

@@ -195,6 +195,33 @@ static void client(const std::string &config)
     delete client;
 }
 
+struct Still {
+    double number = 1;
+    void advance(std::uint64_t) {}
+    void end_forward() {}
+    void reverse(std::uint64_t) {}
+    tierflow::Region state() { return tierflow::bytes(number); }
+};
+
+static void schedule_that_is_used_up()
+{
+    tierflow::Engine engine(tierflow::Options().set("device", "host").set("host_cache", "1MiB"));
+    tf_machine machine = {};
+    machine.forward = machine.backward = 1e-3;
+    machine.state = sizeof(double);
+    machine.device = 8 * machine.state;
+    tierflow::Schedule schedule(machine, 5);
+    Still still;
+    tierflow::run_adjoint(engine, schedule, still);
+    bool is_refused = false;
+    try {
+        tierflow::run_adjoint(engine, schedule, still);
+    } catch (const std::invalid_argument &) {
+        is_refused = true;
+    }
+    CHECK(is_refused);
+}
+
 int main(int argc, char **argv)
 {
     CHECK(argc == 2);
@@ -202,6 +229,7 @@ int main(int argc, char **argv)
     CHECK(std::system(("mkdir " + directory + "/node").c_str()) == 0);
     engine(directory + "/node");
     pool(directory);
+    schedule_that_is_used_up();
     full_disk(directory + "/full");
     std::ofstream(config) << "scratch = " << directory << "/s\nhost_cache = 1MiB\n";
     client(config);
