@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use tierflow_bind::Span;
 use tierflow_device::{Memory, Place, ReadLoan, Stream};
-use tierflow_engine::Version;
+use tierflow_engine::{Error, Version};
 
 use crate::core::Core;
 use crate::engine::Engine;
@@ -66,7 +66,7 @@ struct Runs {
 /// The states of one forward pass.
 #[derive(Default)]
 struct Run {
-    /// Those that were not loaded yet, the oldest first.
+    /// The states that were not loaded yet, the oldest first.
     states: Vec<Version>,
     /// How many were loaded.
     loaded: usize,
@@ -108,12 +108,12 @@ impl Tape {
     }
 
     /// Discards states that will not be loaded: of forward passes without a backward pass. Wait for those passes before.
-    fn clear(&self, py: Python<'_>) {
+    fn clear(&self, py: Python<'_>) -> Returned {
         let inner = self.inner();
-        py.detach(|| {
+        Ok(py.detach(|| {
             let runs = std::mem::take(&mut inner.runs.lock().runs);
-            inner.discard(runs.into_values());
-        });
+            inner.discard(runs.into_values())
+        })?)
     }
 
     /// The handlers, by name, of a platform of JAX's: its GPUs if `on_gpu`, else the processor.
@@ -210,11 +210,17 @@ impl Inner {
         Ok(u32::from_ne_bytes(bytes))
     }
 
-    /// Discards the states of runs whose backward pass will not come. A state that the engine has not got is gone already.
-    fn discard(&self, runs: impl IntoIterator<Item = Run>) {
+    /// Discards the states of runs whose backward pass will not come, all of them whatever fails, and returns the first error. A state
+    /// that the engine has not got is gone already.
+    fn discard(&self, runs: impl IntoIterator<Item = Run>) -> tierflow_engine::Result<()> {
+        let mut outcome = Ok(());
         for version in runs.into_iter().flat_map(|run| run.states) {
-            let _gone = self.core.engine.discard(version);
+            match self.core.engine.discard(version) {
+                Err(Error::Unknown { .. } | Error::Discarded { .. }) => {}
+                discarded => outcome = outcome.and(discarded),
+            }
         }
+        outcome
     }
 
     /// A forward pass begins: returns the run's number. Runs whose backward pass failed are dropped.
@@ -231,7 +237,8 @@ impl Inner {
             runs.runs.insert(run, Run::default());
             (run, failed)
         };
-        self.discard(failed.into_values());
+        // Their program has told its error already.
+        let _reported = self.discard(failed.into_values());
         let span = *call
             .results
             .first()
@@ -260,7 +267,7 @@ impl Inner {
             Err(error) => {
                 // The program ends here, and nobody learns the number of the run.
                 let run = self.runs.lock().runs.remove(&run);
-                self.discard(run);
+                let _the_save_failed_first = self.discard(run);
                 return Err(error);
             }
         };

@@ -27,7 +27,7 @@ __all__ = ["Staged", "Staging", "bytes_of"]
 
 _ALIGNMENT = 64
 
-# What tells a tensor's bytes from those of others: device, address, type of elements, size, strides, and whether its values are the
+# A key tells a tensor's bytes from those of others: device, address, type of elements, size, strides, and whether its values are the
 # conjugate or the negative of those in memory.
 Key = tuple[torch.device, int, torch.dtype, torch.Size, tuple[int, ...], tuple[bool, bool]]
 
