@@ -42,7 +42,8 @@ fn links_and_names(row: &str) -> (Vec<String>, Vec<&str>) {
 }
 
 fn is_defined(text: &str, name: &str) -> bool {
-    let kinds = ["fn", "struct", "enum", "trait", "const"];
+    // The last two are Python's.
+    let kinds = ["fn", "struct", "enum", "trait", "const", "def", "class"];
     kinds.iter().any(|kind| {
         let follows = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_');
         let definition = format!("{kind} {name}");
@@ -66,5 +67,6 @@ mod tests {
         let complaints = complaints(&files);
         assert_eq!(complaints.len(), 4, "{complaints:?}");
         assert!(complaints[0].contains("b.rs is missing") && complaints[3].contains("s.md: Gone"));
+        assert!(is_defined("class offload:\n    def leave(self):", "leave"));
     }
 }
