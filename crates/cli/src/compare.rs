@@ -77,6 +77,7 @@ struct Unlike {
     region: String,
 }
 
+/// Compares two histories. Exit code 1 if a version differs, or only one of them has a region of it.
 pub(crate) fn compare(arguments: &CompareArguments, output: Output) -> Result<ExitCode> {
     let also = arguments.also.as_deref();
     let left = Versions::open(&arguments.left, also, output)?;

@@ -222,7 +222,7 @@ fn make_way(path: &Path, force: bool) -> Result<()> {
     std::fs::remove_dir_all(path).with_context(|| format!("cannot remove {}", path.display()))
 }
 
-/// A new file, or one written over.
+/// A new file, or with `force` one written over. Without, a file that is there is an error, and stays.
 fn created(path: &Path, force: bool) -> Result<File> {
     let mut options = OpenOptions::new();
     options.write(true);

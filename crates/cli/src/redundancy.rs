@@ -369,6 +369,7 @@ fn rows_by_name(mut rows: Vec<RebuiltRow>, nodes: &[&PathBuf]) -> Result<Vec<Reb
     Ok(named.into_values().chain(rows).collect())
 }
 
+/// Rebuilds what the named nodes can give. Exit code 1 if some version cannot be rebuilt; what is sound stays as it is.
 pub(crate) fn rebuild(arguments: &RebuildArguments, output: Output) -> Result<ExitCode> {
     let nodes: Vec<PathBuf> = arguments
         .nodes

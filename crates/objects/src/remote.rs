@@ -175,7 +175,8 @@ impl Remote {
 
     /// Makes an object of a record, atomically and no sooner than `ready` returns; the parts of a large one are sent before. `None` if
     /// there is one already and it is not to be replaced. Uploads in parts, and some stores, have no such condition: the store is
-    /// asked for the object before. Else the entity tag, if the store has it.
+    /// asked for the object before, and of two processes that write one name meanwhile the last one wins. Else the entity tag, if the
+    /// store has it.
     pub(crate) fn put(
         &self,
         path: &Path,

@@ -66,7 +66,8 @@ pub struct Borrowed {
 }
 
 impl Lender {
-    /// Listens at `path`. The lender lends up to `spare` bytes of the device, to processes of this user.
+    /// Listens at `path`. The lender lends up to `spare` bytes of the device, to processes of this user. A lender that was killed leaves the
+    /// path, which has to be removed before.
     ///
     /// # Errors
     /// [`Error::System`] if no socket can be made at the path.

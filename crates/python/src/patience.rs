@@ -52,7 +52,7 @@ impl Patience {
         Ok(Self(parse::patience(seconds).map_err(Failure::argument)?))
     }
 
-    /// Makes a call without the interpreter that waits so long, and looks for Ctrl-C meanwhile.
+    /// Makes a call without the interpreter, whose other threads run meanwhile, that waits so long and looks for Ctrl-C.
     ///
     /// # Errors
     /// `TimedOutError`, those of the call, and what a signal raises.

@@ -267,7 +267,7 @@ impl ParityStore {
         self.path(version, "piece")
     }
 
-    /// The manifest of a version; `None` if there is none, or it is damaged.
+    /// The manifest of a version; `None` if there is none, or it is damaged: the next start makes it again from other members'.
     ///
     /// # Errors
     /// [`Error::Io`] if it cannot be read.

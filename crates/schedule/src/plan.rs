@@ -153,7 +153,8 @@ impl Plan {
         self.actions.iter().copied()
     }
 
-    /// The time that the plan takes in the replay by which it was chosen. `None` for a plan that was not replayed.
+    /// The time that the plan takes in the replay by which it was chosen. `None` for a plan that was not replayed, or
+    /// whose states do not fit the tiers.
     #[must_use]
     pub fn expected(&self) -> Option<Duration> {
         Duration::try_from_secs_f64(self.times?.total).ok()

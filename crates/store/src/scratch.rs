@@ -27,7 +27,8 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Makes the file in `directory`. Nothing is written there yet.
+    /// Makes the file in `directory`. Nothing is written there yet. Where the file system has no direct I/O, bytes go through the page
+    /// cache.
     ///
     /// # Errors
     /// [`Error::Open`] if the directory is missing, read-only or refuses files.

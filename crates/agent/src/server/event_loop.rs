@@ -142,7 +142,7 @@ impl EventLoop {
         ungreeted.map(|(client, _)| *client)
     }
 
-    /// Accepts waiting clients. Returns whether there is a new one.
+    /// Accepts waiting clients, [`MAX_CLIENTS`] at a time: one that did not greet makes way. Returns whether there is a new one.
     fn accept(&mut self, listener: &UnixListener) -> bool {
         let mut is_new = false;
         while self.clients.len() < MAX_CLIENTS || self.ungreeted().is_some() {

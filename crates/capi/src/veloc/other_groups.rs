@@ -29,7 +29,8 @@ fn ranks_of(place: &Path) -> Option<u32> {
     name.strip_prefix(GROUP)?.parse().ok()
 }
 
-/// Returns a line about the newest checkpoint beside `own` of a group of another size, if it is newer than those in `own`.
+/// Returns a line about the newest checkpoint beside `own` of a group of another size, if it is newer than those in `own`. Nothing of
+/// it is used or removed.
 pub(super) fn unused(own: &Path) -> Option<String> {
     let others = groups_below(own.parent()?).unwrap_or_default();
     let others = others.iter().filter(|place| place.as_path() != own);

@@ -198,6 +198,8 @@ impl Client {
         Ok(())
     }
 
+    /// Brings the chosen regions of one part back. A region that is not protected, or smaller than what was saved of it, is an error before
+    /// anything of this part is read; those of earlier parts are filled by then.
     fn recover_part(
         &self,
         state: &State,

@@ -43,6 +43,7 @@ pub(crate) struct Hop {
 }
 
 impl Run {
+    /// Reads a time line or OpenMetrics text. A file of another kind, or one that was cut off before the metrics, is an error.
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let name = path.display().to_string();
         let text =

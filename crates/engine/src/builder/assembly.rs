@@ -145,7 +145,7 @@ impl EngineBuilder {
         Ok(engine)
     }
 
-    /// Checks the sizes and the options of durable storage.
+    /// Checks the sizes and the options of durable storage, before any storage is opened.
     fn check(&self) -> Result<()> {
         if let Some(option) = self.refused {
             return Err(BuildError::Option { option }.into());

@@ -72,7 +72,8 @@ impl Pressure {
 }
 
 impl Traffic {
-    /// Starts all transfers that may start now.
+    /// Starts all transfers that may start now: those down first, and those up only while no checkpoint waits for room. The executor carries
+    /// those of a link in the order in which they start.
     pub(crate) fn run(&mut self, outlook: &Outlook, pressure: Pressure) {
         if let Some(suspension) = self.suspension {
             return self.run_suspended(suspension, outlook);

@@ -121,7 +121,8 @@ impl Repository {
         Self::with(top, options, ranks)
     }
 
-    /// Opens an existing `directory` for reading, whether or not it is written meanwhile.
+    /// Opens an existing `directory` for reading, whether or not it is written meanwhile, without a lock and without a change. A version
+    /// that is removed later is [`Error::NoVersion`]; a piece that is open keeps its bytes.
     ///
     /// # Errors
     /// [`Error::Open`], [`Error::File`], and [`Error::Refused`].

@@ -12,6 +12,8 @@ impl Directory {
         renamed.and_then(|()| self.rename_to_free(from, to)).is_ok()
     }
 
+    /// Renames without replacing. Where the file system cannot do both in one step, another process could take the name between the look
+    /// and the rename: the lock of the rank keeps others away.
     fn rename_to_free(&self, from: &str, to: &str) -> rustix::io::Result<()> {
         let (old, new) = (&*self.descriptor, &*self.descriptor);
         match fs::renameat_with(old, from, new, to, RenameFlags::NOREPLACE) {

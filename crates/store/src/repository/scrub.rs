@@ -23,7 +23,7 @@ pub struct Scrubbed {
 
 impl Repository {
     /// Reads all pieces of all ranks (of one `version` only, if it is named) and checks every checksum. `progress` is
-    /// called, by several threads, with how many bytes of how many are done.
+    /// called, by several threads, with how many bytes of how many are done. Nothing is changed, and nothing is mended.
     ///
     /// # Errors
     /// When a directory cannot be read; what is wrong with a file is in the outcome.

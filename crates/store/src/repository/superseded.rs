@@ -82,7 +82,8 @@ impl Superseded {
         !self.entries.is_empty() && self.entries.contains(&Entry::of(version, identity))
     }
 
-    /// Reads the note if it changed. Returns true if it says something else than before.
+    /// Reads the note if it changed. Returns true if it says something else than before. A damaged line is named as damage, and its copy
+    /// may count again.
     ///
     /// # Errors
     /// When the note cannot be read: which copies count is not known then.

@@ -257,7 +257,8 @@ impl DifferenceStage {
         Ok(begun)
     }
 
-    /// Looks at what was made, and makes it now, or anew, where that serves. All that were asked for before were looked at.
+    /// Looks at what was made, and makes it now, or anew, where that serves. All that were asked for before were looked at. After an error
+    /// the next difference builds upon nothing.
     fn end<'k>(
         &'k self,
         context: &mut TierContext,

@@ -15,6 +15,10 @@ pub(super) struct Nvcomp {
 pub(super) type NvcompWorking = Option<gpu::NvcompCoder>;
 
 impl Nvcomp {
+    /// Loads the library if a codec of nvCOMP is asked for.
+    ///
+    /// # Errors
+    /// [`BuildError::Reduction`] if the library is missing: the engine is not built, as no other codec takes its place.
     pub(super) fn load(how: &Compression, device: &Device) -> Result<Option<Self>> {
         let load = |codec| match gpu::Nvcomp::load(device) {
             Ok(library) => Ok(Self { codec, library }),
