@@ -155,18 +155,16 @@ class StorageWriter(storage.StorageWriter, AsyncStager):
         self._piece: _Piece | _StagedPiece | None = None
         self._stored: list[WriteResult] = []
         self._staging = Staging(engine, spare, footer=_FOOTER.size)
-        self._failure: TierflowError | None = None
 
     # Staging.
 
     def stage(self, state_dict: dict[str, Any]) -> concurrent.futures.Future[dict[str, Any]]:
         """Copies tensors to the engine. What it fails with is raised by the save, on all ranks, and not here."""
-        self._failure = None
         version = self._next() if self._named is None else self._named
         try:
             return self._staging.begin(version, state_dict)
         except TierflowError as error:
-            self._failure = error
+            self._staging.failure = error
             return self._staging.over(state_dict)
 
     def close(self) -> None:
@@ -181,8 +179,6 @@ class StorageWriter(storage.StorageWriter, AsyncStager):
         self._piece = None
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        if self._staging.current is not None:
-            self._staging.settle()
         rank, ranks = self._engine.group
         own = (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
         if (rank, ranks) != own and ranks != 1:
@@ -197,8 +193,8 @@ class StorageWriter(storage.StorageWriter, AsyncStager):
         self._finishes = is_coordinator or not kwargs.get("use_collectives", True)
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
+        failure, self._staging.failure = self._staging.failure, None
+        if failure is not None:
             raise failure
         staged = self._staging.current
         if staged is not None:
@@ -253,6 +249,9 @@ class StorageWriter(storage.StorageWriter, AsyncStager):
         return number
 
     def storage_meta(self) -> StorageMeta:
+        # DCP asks for this before it looks at the state.
+        if self._staging.current is not None:
+            self._staging.settle()
         return StorageMeta(checkpoint_id=None if self.version is None else str(self.version))
 
     @classmethod
