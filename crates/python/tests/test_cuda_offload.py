@@ -101,16 +101,22 @@ def test_what_is_being_copied_is_not_reused(deterministic: Any, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    "tiers", [{"host_cache": "1GiB"}, {"device_cache": "64MiB", "host_cache": "1GiB"}], ids=["host", "device"]
+    ("tiers", "buffer"),
+    [
+        ({"host_cache": "1GiB"}, 0),
+        ({"host_cache": "1GiB"}, 8 * MIB),
+        ({"device_cache": "64MiB", "host_cache": "1GiB"}, 0),
+    ],
+    ids=["host", "buffer", "device"],
 )
-def test_a_state_is_saved_aside_and_loaded(tiers: dict[str, Any]) -> None:
+def test_a_state_is_saved_aside_and_loaded(tiers: dict[str, Any], buffer: int) -> None:
     from torch.distributed import checkpoint as dcp
 
     def state(value: float) -> dict[str, Any]:
         return {"weights": torch.full((1 << 20,), value, device="cuda"), "steps": torch.tensor(value), "name": "a"}
 
     with tierflow.Engine(device="cuda", **tiers) as engine:
-        writer = tierflow.torch.StorageWriter(engine)
+        writer = tierflow.torch.StorageWriter(engine, staging_buffer=buffer)
         saved = state(3.0)
         response = dcp.async_save(saved, storage_writer=writer)
         response.staging_completion.result()
@@ -123,17 +129,56 @@ def test_a_state_is_saved_aside_and_loaded(tiers: dict[str, Any]) -> None:
         writer.close()
 
 
+@pytest.mark.parametrize("buffer", [0, 33 * MIB, 70 * MIB, 1 << 30])
+def test_an_update_changes_nothing_that_leaves_behind_it(buffer: int) -> None:
+    """What passes through the buffer is on its way to the host when the update runs. The buffer has room for none, some or all tensors."""
+    from torch.distributed import checkpoint as dcp
+
+    dtypes = [torch.float32, torch.bfloat16, torch.float32, torch.float64, torch.float32, torch.float16]
+    weights = [torch.nn.Parameter(torch.zeros(1024, 4096, dtype=dtype, device="cuda")) for dtype in dtypes]
+    weights.append(torch.nn.Parameter(torch.zeros(4096, 1024, device="cuda").t()))
+    optimizer = torch.optim.SGD(weights, lr=1.0)
+
+    def state() -> dict[str, Any]:
+        return {"weights": {str(n): weight.detach() for n, weight in enumerate(weights)}, "step": torch.tensor(1.0)}
+
+    with tierflow.Engine(device="cuda", host_cache="1GiB", after_restore="discard") as engine:
+        writer = tierflow.torch.StorageWriter(engine, staging_buffer=buffer)
+        for value in range(1, 7):
+            for weight in weights:
+                weight.grad = torch.full_like(weight, -1.0)
+            optimizer.step()
+            response = dcp.async_save(state(), storage_writer=writer)
+            optimizer.step()
+            response.upload_completion.result()
+            loaded = {
+                "weights": {str(n): torch.zeros_like(weight) for n, weight in enumerate(weights)},
+                "step": torch.tensor(0.0),
+            }
+            dcp.load(loaded, storage_reader=tierflow.torch.StorageReader(engine))
+            assert all(bool((weight == 2 * value - 1).all()) for weight in loaded["weights"].values()), value
+            assert writer.version is not None
+            engine.discard(writer.version)
+        writer.close()
+
+
 @pytest.mark.parametrize(
-    "tiers", [{"host_cache": "2GiB"}, {"device_cache": "600MiB", "host_cache": "2GiB"}], ids=["host", "device"]
+    ("tiers", "buffer"),
+    [
+        ({"host_cache": "2GiB"}, 0),
+        ({"host_cache": "2GiB"}, 600 * MIB),
+        ({"device_cache": "600MiB", "host_cache": "2GiB"}, 0),
+    ],
+    ids=["host", "buffer", "device"],
 )
-def test_memory_of_a_saved_tensor_is_not_used_again_before_its_copy(tiers: dict[str, Any]) -> None:
+def test_memory_of_a_saved_tensor_is_not_used_again_before_its_copy(tiers: dict[str, Any], buffer: int) -> None:
     """The program drops the tensor at once, and the allocator would give its memory to the next one. Tensors of one address have the
     same names in each save."""
     from torch.distributed import checkpoint as dcp
 
     count = 64 * MIB
     with tierflow.Engine(device="cuda", after_restore="discard", **tiers) as engine:
-        writer = tierflow.torch.StorageWriter(engine)
+        writer = tierflow.torch.StorageWriter(engine, staging_buffer=buffer)
         for value in (1.0, 2.0, 3.0):
             saved = {"temporary": torch.full((2, count), value, device="cuda")[:, 1:]}
             response = dcp.async_save(saved, storage_writer=writer)

@@ -239,6 +239,26 @@ def test_what_stays_is_laid_out_once(engine: tierflow.Engine) -> None:
     writer.close()
 
 
+def test_the_last_tensors_go_through_a_buffer() -> None:
+    sizes = [_SMALL + 4 * n for n in (1, 500, 3, 900)]
+    tensors = [torch.randint(256, (size,), dtype=torch.uint8) for size in (8, *sizes[:2], 12, *sizes[2:])]
+    tensors[2] = tensors[2].view(torch.float32)
+    layout = Layout(tensors)
+    slot = torch.zeros(layout.end, dtype=torch.uint8)
+    layout.in_slot(slot, tensors).copy(tensors)
+    runs = set()
+    for room in range(0, layout.end + 8192, 1024):
+        buffer = torch.zeros(room, dtype=torch.uint8)
+        where, places = layout.in_buffer(buffer, tensors)
+        assert len(places.copy(tensors)) == sum(at in where for at in set(layout.offsets))
+        assert torch.equal(buffer[: len(where)], slot[where.start : where.stop])
+        runs.add(len(where))
+        # The small ones lie behind it.
+        assert where.stop == min(layout.offsets[0], layout.offsets[3])
+        assert not any(where.stop - room <= at < where.start for at in layout.offsets)
+    assert len(runs) == 1 + len(sizes)
+
+
 @dataclasses.dataclass
 class Moments:
     first: torch.Tensor

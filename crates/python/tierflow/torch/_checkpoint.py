@@ -138,6 +138,10 @@ class StorageWriter(storage.StorageWriter, AsyncStager):
 
     The engine has the same `rank` and `ranks` as the process group. `spare` is room for what is known only after staging: more than
     enough, unless an error says otherwise.
+
+    A state that goes to host memory leaves by the bus, and the next update waits for that. `staging_buffer` bytes of the GPU's memory shorten the wait: the
+    last tensors of the state, as many as there is room for, are copied to them within the GPU, and leave behind the update. The writer has
+    that memory from its first checkpoint on until `close`.
     """
 
     def __init__(
@@ -146,6 +150,7 @@ class StorageWriter(storage.StorageWriter, AsyncStager):
         version: int | None = None,
         *,
         spare: int | None = None,
+        staging_buffer: int = 0,
     ) -> None:
         super().__init__()
         self.version = version
@@ -154,7 +159,7 @@ class StorageWriter(storage.StorageWriter, AsyncStager):
         self._finishes = True
         self._piece: _Piece | _StagedPiece | None = None
         self._stored: list[WriteResult] = []
-        self._staging = Staging(engine, spare, footer=_FOOTER.size)
+        self._staging = Staging(engine, spare, staging_buffer, footer=_FOOTER.size)
 
     # Staging.
 

@@ -8,7 +8,7 @@ import pickle
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import nullcontext
 from functools import cached_property
 from operator import attrgetter, eq
@@ -87,7 +87,9 @@ class Layout:
                     self._distinct.append(index)
             self.offsets[index] = places[key]
         self._small = [index for index in self._distinct if is_small[index]]
+        self._large = [index for index in self._distinct if not is_small[index]]
         self._in_slots: dict[int, _InSlot] = {}
+        self._in_buffer: tuple[torch.Tensor, range, _InSlot] | None = None
 
     def is_of(self, tensors: list[torch.Tensor]) -> bool:
         """Whether the tensors have the keys that it was made of."""
@@ -119,6 +121,19 @@ class Layout:
             self._in_slots[address] = _InSlot(self, self._distinct, tensors, memory)
         return self._in_slots[address]
 
+    def in_buffer(self, buffer: torch.Tensor, tensors: list[torch.Tensor]) -> tuple[range, _InSlot]:
+        """The last tensors on the buffer's GPU, as many as it has room for: which bytes of a slot they are, and their places in the buffer."""
+        if self._in_buffer is None or self._in_buffer[0] is not buffer:
+            end = self.offsets[self._small[0]] if self._small else self.end
+            first, count = end, 0
+            for index in reversed(self._large):
+                if tensors[index].device != buffer.device or end - self.offsets[index] > buffer.nbytes:
+                    break
+                first, count = self.offsets[index], count + 1
+            last = self._large[len(self._large) - count :]
+            self._in_buffer = buffer, range(first, end), _InSlot(self, last, tensors, buffer, first)
+        return self._in_buffer[1:]
+
     def gathered(self, tensors: list[torch.Tensor]) -> tuple[int, torch.Tensor]:
         """Where the small tensors begin, and their bytes, which are good until the next call."""
         first, bytes, views = self._gathered
@@ -144,14 +159,16 @@ class _InSlot:
     They do not own the memory. They are used with a slot that lies there, and stay when it is gone.
     """
 
-    def __init__(self, layout: Layout, distinct: list[int], tensors: list[torch.Tensor], memory: torch.Tensor) -> None:
+    def __init__(
+        self, layout: Layout, distinct: list[int], tensors: list[torch.Tensor], memory: torch.Tensor, first: int = 0
+    ) -> None:
         # Those of one type of elements and in C order, which one call copies; others; and those elsewhere.
         self.dense: dict[torch.dtype, tuple[list[int], list[torch.Tensor]]] = defaultdict(lambda: ([], []))
         self.strided: list[tuple[int, torch.Tensor]] = []
         self.elsewhere: list[int] = []
         self.small: list[int] = []
         for index in distinct:
-            tensor, at = tensors[index], layout.offsets[index]
+            tensor, at = tensors[index], layout.offsets[index] - first
             if tensor.device != memory.device:
                 is_small = tensor.device.type == "cpu" and tensor.nbytes <= _SMALL
                 (self.small if is_small else self.elsewhere).append(index)
@@ -163,6 +180,18 @@ class _InSlot:
                 views.append(numbers.as_strided(tensor.size(), tensor.stride()))
             else:
                 self.strided.append((index, numbers.view(tensor.size())))
+
+    def copy(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Copies those that are on the memory's device, and returns them."""
+        read = []
+        for indices, views in self.dense.values():
+            sources = [tensors[index] for index in indices]
+            _copy(views, sources)
+            read += sources
+        for index, view in self.strided:
+            _copy([view], [tensors[index]])
+            read.append(tensors[index])
+        return read
 
 
 class Staged:
@@ -185,6 +214,7 @@ class Staged:
         self._slot = engine.produce(version, self.size, "uint8")
         # Where the copies run; the slot is a version behind them.
         self._stream = stream
+        self._buffered = range(0)
         if stream is not None:
             stream.wait_stream(torch.cuda.current_stream(engine.device))
 
@@ -203,25 +233,28 @@ class Staged:
         self._end = at + bytes.nbytes
         return at
 
-    def keep_all(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Copies the tensors to their places, those of the slot's own device by few calls. Returns tensors over the GPU's memory that is
-        being read."""
+    def keep_all(self, tensors: list[torch.Tensor], buffer: torch.Tensor | None) -> list[torch.Tensor]:
+        """Copies the tensors to their places, those of the slot's own device by few calls, and those for which `buffer` has room to it.
+        Returns tensors over the GPU's memory that is being read."""
         stream, layout = self._stream, self._layout
         # A slot is committed without other users of its bytes: what this makes of it is dropped here.
         places = layout.in_slot(from_dlpack(self._slot), tensors)
-        read = []
+        elsewhere = places.elsewhere
         with nullcontext() if stream is None else torch.cuda.stream(stream):
-            for indices, views in places.dense.values():
-                sources = [tensors[index] for index in indices]
-                _copy(views, sources)
-                read += sources
-            for index, view in places.strided:
-                _copy([view], [tensors[index]])
-                read.append(tensors[index])
+            read = places.copy(tensors)
+            if elsewhere and buffer is not None:
+                self._buffered, in_buffer = layout.in_buffer(buffer, tensors)
+                read += in_buffer.copy(tensors)
+                elsewhere = [index for index in elsewhere if layout.offsets[index] not in self._buffered]
         if places.small:
             self.put(*layout.gathered(tensors))
-        read += [self._keep(layout.offsets[index], tensors[index]) for index in places.elsewhere]
+        read += [self._keep(layout.offsets[index], tensors[index]) for index in elsewhere]
         return [] if stream is None else [tensor for tensor in read if tensor.is_cuda]
+
+    def keep_buffered(self, buffer: torch.Tensor | None) -> None:
+        """Copies to their places what `keep_all` copied to the buffer."""
+        if self._buffered and buffer is not None:
+            self._slot.write(buffer[: len(self._buffered)], self._buffered.start, stream=self._stream)
 
     def _keep(self, at: int, tensor: torch.Tensor) -> torch.Tensor:
         bytes = bytes_of(tensor)
@@ -283,15 +316,35 @@ def _marks(storages: list[torch.UntypedStorage]) -> list[tuple[int, int, int]]:
     return [(storage._cdata, storage.data_ptr(), storage.nbytes()) for storage in storages]
 
 
+class _Copies(Future[dict[str, Any]]):
+    """The state, once somebody asked for it and has waited for the copies. DCP's thread does, so it takes no other one."""
+
+    def __init__(self, wait: Callable[[], dict[str, Any]]) -> None:
+        super().__init__()
+        self._wait = wait
+        # What the result is told to asks for it.
+        self._one_waits = threading.RLock()
+
+    def result(self, timeout: float | None = None) -> dict[str, Any]:
+        with self._one_waits:
+            if not self.done():
+                try:
+                    self.set_result(self._wait())
+                except BaseException as error:
+                    self.set_exception(error)
+        return super().result(timeout)
+
+
 class Staging:
     """Takes state in, one checkpoint at a time."""
 
-    def __init__(self, engine: Engine, spare: int | None, *, footer: int) -> None:
+    def __init__(self, engine: Engine, spare: int | None, buffer: int, *, footer: int) -> None:
         self._engine = engine
         self._spare = spare
+        self._buffer_bytes = buffer
+        self._buffer: torch.Tensor | None = None
         self._footer = footer
         self._stream: torch.cuda.Stream | None = None
-        self._thread: ThreadPoolExecutor | None = None
         self._hook: RemovableHandle | None = None
         self._copied: torch.cuda.Event | None = None
         self._layout = Layout([])
@@ -320,7 +373,11 @@ class Staging:
             self._stream = torch.cuda.Stream(self._engine.device)
         stream = self._stream
         staged = Staged(self._engine, version, self._layout, spare, self._footer, stream)
-        read = staged.keep_all(tensors)
+        if stream is not None and self._buffer_bytes and self._buffer is None:
+            with torch.cuda.stream(stream):
+                # Gaps between tensors are stored, too.
+                self._buffer = torch.zeros(self._buffer_bytes, dtype=torch.uint8, device=stream.device)
+        read = staged.keep_all(tensors, self._buffer)
         # The GPU copies meanwhile.
         is_there = None if stream is None else self._guard.hold(read, stream)
         names = iter(self._layout.names)
@@ -331,19 +388,19 @@ class Staging:
         # Copies of what DCP pickles as a whole are the program's stream's.
         stream.wait_stream(torch.cuda.current_stream(self._engine.device))
         copied = stream.record_event()
+        staged.keep_buffered(self._buffer)
         self._before_an_update(copied)
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, thread_name_prefix="tierflow-staging")
-        return self._thread.submit(self._when, copied, is_there, result)
 
-    def _when(self, copied: torch.cuda.Event, is_there: Callable[[], bool], state: dict[str, Any]) -> dict[str, Any]:
-        copied.synchronize()
-        if not is_there():
-            self.failure = ArgumentError(
-                "memory of a tensor was given up by resize_ while it was copied, and the copy may have other bytes: wait for "
-                "staging_completion before that"
-            )
-        return state
+        def wait() -> dict[str, Any]:
+            copied.synchronize()
+            if not is_there():
+                self.failure = ArgumentError(
+                    "memory of a tensor was given up by resize_ while it was copied, and the copy may have other bytes: wait for "
+                    "staging_completion before that"
+                )
+            return result
+
+        return _Copies(wait)
 
     def _before_an_update(self, copied: torch.cuda.Event) -> None:
         """The work of the next step of an optimizer comes after the copies."""
@@ -373,14 +430,11 @@ class Staging:
         return staged
 
     def close(self) -> None:
-        self.current = None
+        self.current = self._buffer = None
         self._updated.set()
         if self._hook is not None:
             self._hook.remove()
             self._hook = None
-        if self._thread is not None:
-            self._thread.shutdown()
-            self._thread = None
 
 
 def _copy(to: list[torch.Tensor], tensors: list[torch.Tensor]) -> None:
