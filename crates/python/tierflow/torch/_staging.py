@@ -8,7 +8,7 @@ import pickle
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import nullcontext
 from functools import cached_property
 from operator import attrgetter, eq
@@ -283,6 +283,25 @@ def _marks(storages: list[torch.UntypedStorage]) -> list[tuple[int, int, int]]:
     return [(storage._cdata, storage.data_ptr(), storage.nbytes()) for storage in storages]
 
 
+class _Copies(Future[dict[str, Any]]):
+    """The state, once somebody asked for it and has waited for the copies. DCP's thread does, so it takes no other one."""
+
+    def __init__(self, wait: Callable[[], dict[str, Any]]) -> None:
+        super().__init__()
+        self._wait = wait
+        # What the result is told to asks for it.
+        self._one_waits = threading.RLock()
+
+    def result(self, timeout: float | None = None) -> dict[str, Any]:
+        with self._one_waits:
+            if not self.done():
+                try:
+                    self.set_result(self._wait())
+                except BaseException as error:
+                    self.set_exception(error)
+        return super().result(timeout)
+
+
 class Staging:
     """Takes state in, one checkpoint at a time."""
 
@@ -291,7 +310,6 @@ class Staging:
         self._spare = spare
         self._footer = footer
         self._stream: torch.cuda.Stream | None = None
-        self._thread: ThreadPoolExecutor | None = None
         self._hook: RemovableHandle | None = None
         self._copied: torch.cuda.Event | None = None
         self._layout = Layout([])
@@ -332,18 +350,17 @@ class Staging:
         stream.wait_stream(torch.cuda.current_stream(self._engine.device))
         copied = stream.record_event()
         self._before_an_update(copied)
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, thread_name_prefix="tierflow-staging")
-        return self._thread.submit(self._when, copied, is_there, result)
 
-    def _when(self, copied: torch.cuda.Event, is_there: Callable[[], bool], state: dict[str, Any]) -> dict[str, Any]:
-        copied.synchronize()
-        if not is_there():
-            self.failure = ArgumentError(
-                "memory of a tensor was given up by resize_ while it was copied, and the copy may have other bytes: wait for "
-                "staging_completion before that"
-            )
-        return state
+        def wait() -> dict[str, Any]:
+            copied.synchronize()
+            if not is_there():
+                self.failure = ArgumentError(
+                    "memory of a tensor was given up by resize_ while it was copied, and the copy may have other bytes: wait for "
+                    "staging_completion before that"
+                )
+            return result
+
+        return _Copies(wait)
 
     def _before_an_update(self, copied: torch.cuda.Event) -> None:
         """The work of the next step of an optimizer comes after the copies."""
@@ -378,9 +395,6 @@ class Staging:
         if self._hook is not None:
             self._hook.remove()
             self._hook = None
-        if self._thread is not None:
-            self._thread.shutdown()
-            self._thread = None
 
 
 def _copy(to: list[torch.Tensor], tensors: list[torch.Tensor]) -> None:
