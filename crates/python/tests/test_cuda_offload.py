@@ -194,6 +194,77 @@ def test_memory_of_a_saved_tensor_is_not_used_again_before_its_copy(tiers: dict[
         writer.close()
 
 
+@pytest.mark.parametrize(
+    "tiers", [{"host_cache": "2GiB"}, {"device_cache": "600MiB", "host_cache": "2GiB"}], ids=["host", "device"]
+)
+def test_memory_that_resize_gives_up_is_not_used_again_before_its_copy(tiers: dict[str, Any]) -> None:
+    """The program resizes the storage of a saved tensor while the copy waits behind its work, and gets the same memory again for the next
+    checkpoint. A checkpoint that cannot tell what it copied fails, once at most; all others have the values of their calls."""
+    from torch.distributed import checkpoint as dcp
+
+    weight = torch.empty(64 * MIB, device="cuda")
+    size = weight.untyped_storage().nbytes()
+    failures = 0
+    with tierflow.Engine(device="cuda", after_restore="discard", **tiers) as engine:
+        writer = tierflow.torch.StorageWriter(engine)
+        for value in range(6):
+            weight.untyped_storage().resize_(size)
+            weight.fill_(value)
+            torch.cuda._sleep(50_000_000)
+            response = dcp.async_save({"weight": weight}, storage_writer=writer)
+            weight.untyped_storage().resize_(0)
+            other = torch.full((64 * MIB,), -1.0, device="cuda")
+            del other
+            try:
+                response.upload_completion.result()
+            except dcp.api.CheckpointException as failed:
+                assert "given up by resize_" in str(failed)  # noqa: PT017
+                failures += 1
+                continue
+            loaded = {"weight": torch.zeros(64 * MIB, device="cuda")}
+            dcp.load(loaded, storage_reader=tierflow.torch.StorageReader(engine))
+            assert bool((loaded["weight"] == value).all())
+            del loaded
+            assert writer.version is not None
+            engine.discard(writer.version)
+        assert failures <= 1
+        writer.close()
+
+
+@pytest.mark.parametrize("is_strided", [False, True])
+def test_each_checkpoint_of_the_same_tensors_has_the_values_of_its_call(is_strided: bool) -> None:
+    """Many tensors, with an optimizer's steps in main memory, saved again and again beside updates."""
+    from torch.distributed import checkpoint as dcp
+
+    weights = [torch.zeros(300, n + 1, device="cuda") for n in range(100)]
+    if is_strided:
+        weights[::3] = [weight.T for weight in weights[::3]]
+        weights.append(torch.zeros(7, dtype=torch.complex64, device="cuda").conj())
+    steps = [torch.tensor(0.0) for _ in weights]
+    parameter = torch.nn.Parameter(torch.zeros(3, device="cuda"))
+    optimizer = torch.optim.SGD([parameter])
+    with tierflow.Engine(device="cuda", device_cache="64MiB", host_cache="1GiB") as engine:
+        writer = tierflow.torch.StorageWriter(engine)
+        for value in range(5):
+            state = {"weights": [weight.detach() for weight in weights], "steps": steps, "value": value}
+            response = dcp.async_save(state, storage_writer=writer)
+            # The work of an update comes after the copies.
+            optimizer.step()
+            for weight, step in zip(weights, steps, strict=True):
+                weight.add_(1)
+                step.add_(1)
+            response.upload_completion.result()
+            loaded = {
+                "weights": [torch.full(weight.shape, -1, dtype=weight.dtype, device="cuda") for weight in weights],
+                "steps": [torch.tensor(-1.0) for _ in steps],
+                "value": None,
+            }
+            dcp.load(loaded, storage_reader=tierflow.torch.StorageReader(engine))
+            assert all(bool((one == value).all()) for one in [*loaded["weights"], *loaded["steps"]])
+            assert loaded["value"] == value
+        writer.close()
+
+
 def test_slots_in_host_memory_are_ordered_after_kernels() -> None:
     """A commit behind the stream that still copies to the slot, and an end behind the one that still reads it."""
     size = 64 * MIB

@@ -131,7 +131,8 @@ class StorageWriter(storage.StorageWriter, AsyncStager):
     there to stay, and raises what kept them from it.
 
     It is the stager of `dcp.async_save`, too: tensors are copied to the engine beside the work that follows, and the next step of
-    any optimizer comes after that. For what else changes them, wait for the `staging_completion` that `async_save` returns.
+    any optimizer comes after that. For what else changes them, or gives up their memory by `resize_`, wait for the `staging_completion` that
+    `async_save` returns.
 
     A step that is shorter than the copies waits for them at its end. DCP plans and writes in a thread beside the step, once an optimizer
     updates or a quarter of a second is over: earlier, it would keep the step's kernels from being launched.

@@ -381,7 +381,7 @@ class Staging:
         # The GPU copies meanwhile.
         is_there = None if stream is None else self._guard.hold(read, stream)
         names = iter(self._layout.names)
-        result = _mapped(state, lambda leaf: _named(leaf, names), copy.deepcopy)
+        result: dict[str, Any] = _mapped(state, lambda leaf: _named(leaf, names), copy.deepcopy)
         self.current = staged
         if stream is None or is_there is None:
             return self.over(result)
