@@ -6,6 +6,7 @@ import copy
 import ctypes
 import pickle
 import threading
+import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from concurrent.futures import Future
@@ -41,6 +42,9 @@ _SLOTS = 4
 
 # Seconds that what follows the copies waits for the next update at most.
 _PATIENCE = 0.25
+
+# Bytes that a GPU copies to host memory in about half a millisecond.
+_PIECE = 32 << 20
 
 # Types of tensors that consist of no others, and of values of a known size.
 _SIMPLE = frozenset((torch.Tensor, torch.nn.Parameter))
@@ -214,7 +218,10 @@ class Staged:
         self._slot = engine.produce(version, self.size, "uint8")
         # Where the copies run; the slot is a version behind them.
         self._stream = stream
+        # What lies in a buffer, and is not in the slot yet.
+        self._buffer: torch.Tensor | None = None
         self._buffered = range(0)
+        self._one_empties = threading.Lock()
         if stream is not None:
             stream.wait_stream(torch.cuda.current_stream(engine.device))
 
@@ -243,6 +250,7 @@ class Staged:
         with nullcontext() if stream is None else torch.cuda.stream(stream):
             read = places.copy(tensors)
             if elsewhere and buffer is not None:
+                self._buffer = buffer
                 self._buffered, in_buffer = layout.in_buffer(buffer, tensors)
                 read += in_buffer.copy(tensors)
                 elsewhere = [index for index in elsewhere if layout.offsets[index] not in self._buffered]
@@ -251,10 +259,17 @@ class Staged:
         read += [self._keep(layout.offsets[index], tensors[index]) for index in elsewhere]
         return [] if stream is None else [tensor for tensor in read if tensor.is_cuda]
 
-    def keep_buffered(self, buffer: torch.Tensor | None) -> None:
-        """Copies to their places what `keep_all` copied to the buffer."""
-        if self._buffered and buffer is not None:
-            self._slot.write(buffer[: len(self._buffered)], self._buffered.start, stream=self._stream)
+    def keep_buffered(self) -> None:
+        """Copies to their places what `keep_all` copied to the buffer, a piece at a time: a program that synchronizes the device meanwhile
+        waits for a piece at most."""
+        with self._one_empties:
+            if self._stream is not None and self._buffer is not None:
+                with torch.cuda.stream(self._stream):
+                    for at in range(0, len(self._buffered), _PIECE):
+                        end = min(at + _PIECE, len(self._buffered))
+                        self._slot.write(self._buffer[at:end], self._buffered.start + at)
+                        self._stream.synchronize()
+            self._buffer = None
 
     def _keep(self, at: int, tensor: torch.Tensor) -> torch.Tensor:
         bytes = bytes_of(tensor)
@@ -276,6 +291,7 @@ class Staged:
         return int(at + name.storage_offset() * name.element_size())
 
     def commit(self) -> None:
+        self.keep_buffered()
         self._slot.commit(self._stream)
 
 
@@ -341,6 +357,8 @@ class Staging:
     def __init__(self, engine: Engine, spare: int | None, buffer: int, *, footer: int) -> None:
         self._engine = engine
         self._spare = spare
+        # The one before, which may have bytes in the buffer.
+        self._last: Callable[[], Staged | None] = lambda: None
         self._buffer_bytes = buffer
         self._buffer: torch.Tensor | None = None
         self._footer = footer
@@ -372,7 +390,11 @@ class Staging:
         if self._stream is None and self._engine.device != "host":
             self._stream = torch.cuda.Stream(self._engine.device)
         stream = self._stream
+        if (last := self._last()) is not None:
+            last.keep_buffered()
+            last = None
         staged = Staged(self._engine, version, self._layout, spare, self._footer, stream)
+        self._last = weakref.ref(staged)
         if stream is not None and self._buffer_bytes and self._buffer is None:
             with torch.cuda.stream(stream):
                 # Gaps between tensors are stored, too.
@@ -388,7 +410,6 @@ class Staging:
         # Copies of what DCP pickles as a whole are the program's stream's.
         stream.wait_stream(torch.cuda.current_stream(self._engine.device))
         copied = stream.record_event()
-        staged.keep_buffered(self._buffer)
         self._before_an_update(copied)
 
         def wait() -> dict[str, Any]:
