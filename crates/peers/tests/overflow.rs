@@ -97,7 +97,7 @@ to_host = 100e9
 gpu = [
     { name = "a", to_host = 50e9, to_peers = 400e9, from_peers = 400e9, to_all = 450e9 },
     { name = "a", to_host = 50e9, to_peers = 400e9, from_peers = 400e9, to_all = 450e9 },
-    { name = "a", to_host = 50e9, to_peers = 400e9, from_peers = 400e9, to_all = 420e9 },
+    { name = "a", to_host = 50e9, to_peers = 400e9, from_peers = 400e9, to_all = 445e9 },
 ]
 host_link = [{ gpus = [0, 1], bandwidth = 50e9 }, { gpus = [2], bandwidth = 50e9 }]
 link = [
@@ -135,7 +135,7 @@ fn what_is_alike_becomes_a_switch_and_what_is_shared_is_shared() {
     for gpu in gpus {
         wanted.port(nvswitch, gpu, 400e9).unwrap();
     }
-    wanted.egress(gpus[2], 420e9).unwrap();
+    wanted.egress(gpus[2], 445e9).unwrap();
     let host = wanted.host();
     for on in [&gpus[..2], &gpus[2..]] {
         let link = wanted.host_link(host, 50e9).unwrap();

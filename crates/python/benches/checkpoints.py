@@ -116,17 +116,34 @@ def report(
     print(f"    slowest steps {', '.join(told)}", flush=True)
 
 
-def copied(training: Training, tensors: list[torch.Tensor]) -> None:
+def copied(training: Training, tensors: list[torch.Tensor], graphs: bool) -> None:
     """What a copy of the state within the GPU takes, and what one beside it adds to a step: the least that any way can reach that has
-    the copy done by the time of the next update."""
-    plain = statistics.median(timed(training.step) for _ in range(6))
+    the copy done by the time of the next update. With `graphs`, of copies that one launch begins, by kernels and by the driver's copies."""
     tensors = [tensor.detach() for tensor in tensors]
     copies = [torch.empty_like(tensor) for tensor in tensors]
+
+    def by_kernels() -> None:
+        torch._foreach_copy_(copies, tensors)
+
+    def by_the_driver() -> None:
+        for copy, tensor in zip(copies, tensors, strict=True):
+            copy.copy_(tensor, non_blocking=True)
+
+    beside(training, "a copy within the GPU", by_kernels)
+    for name, copy in (("kernels", by_kernels), ("the driver's copies", by_the_driver)) if graphs else ():
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            copy()
+        beside(training, f"one by a graph of {name}", graph.replay)
+
+
+def beside(training: Training, name: str, launch: Callable[[], None]) -> None:
+    plain = statistics.median(timed(training.step) for _ in range(6))
     stream = torch.cuda.Stream()
 
     def copy() -> None:
         with torch.cuda.stream(stream), torch.no_grad():
-            torch._foreach_copy_(copies, tensors)
+            launch()
 
     def both() -> None:
         copy()
@@ -135,8 +152,8 @@ def copied(training: Training, tensors: list[torch.Tensor]) -> None:
 
     copy()
     alone = statistics.median(timed(copy) for _ in range(6))
-    beside = statistics.median(timed(both) for _ in range(6))
-    print(f"a copy within the GPU takes {alone:.1f} ms; a step {plain:.1f} ms, with one beside it {beside:.1f} ms")
+    together = statistics.median(timed(both) for _ in range(6))
+    print(f"{name} takes {alone:.1f} ms; a step {plain:.1f} ms, with one beside it {together:.1f} ms", flush=True)
 
 
 def main() -> None:
@@ -146,6 +163,7 @@ def main() -> None:
     parser.add_argument("--depth", type=int, default=16)
     parser.add_argument("--length", type=int, default=8192)
     parser.add_argument("--every", type=int, default=10, help="steps between two saves")
+    parser.add_argument("--graphs", action="store_true", help="time copies that a CUDA graph makes, too")
     parser.add_argument("--seconds", type=float, default=900, help="what all rows take at most")
     parser.add_argument("--only", nargs="*", default=["tierflow", "kept", "torch.save", "dcp.save", "async", "pinned"])
     options = parser.parse_args()
@@ -164,7 +182,7 @@ def main() -> None:
         f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, {size / 1e9:.1f} GB of state in {len(tensors)} tensors"
     )
     print(f"its dictionary takes {1e3 * timeit(training.state, number=10) / 10:.1f} ms")
-    copied(training, tensors)
+    copied(training, tensors, options.graphs)
     here = options.directory / "checkpoints-of-a-bench"
 
     @contextlib.contextmanager
@@ -177,7 +195,7 @@ def main() -> None:
             shutil.rmtree(here, ignore_errors=True)
             gc.collect()
 
-    rows = len(options.only) + ("tierflow" in options.only)
+    rows = len(options.only) + 2 * ("tierflow" in options.only)
     began, begun_rows = time.perf_counter(), 0
 
     def end() -> float:
@@ -189,10 +207,13 @@ def main() -> None:
 
     print(f"{'':<36} {'plain ms':>8} {'steps':>6} {'saves':>6} {'blocks ms':>9} {'wall %':>8} {'worst x':>7}")
     room = size + (64 << 20)
-    for how, only, tiers in (
-        ("tierflow, on the GPU first", "tierflow", {"device_cache": room, "host_cache": 2 * room}),
-        ("tierflow, in host memory", "tierflow", {"host_cache": 2 * room}),
-        ("tierflow, on the GPU first, kept", "kept", {"device_cache": room, "host_cache": 2 * room}),
+    # What the bus does not carry in a step.
+    buffer = size * 3 // 8
+    for how, only, tiers, staging_buffer in (
+        ("tierflow, on the GPU first", "tierflow", {"device_cache": room, "host_cache": 2 * room}, 0),
+        (f"tierflow, in host memory, buffer {buffer / 1e9:.1f} GB", "tierflow", {"host_cache": 2 * room}, buffer),
+        ("tierflow, in host memory", "tierflow", {"host_cache": 2 * room}, 0),
+        ("tierflow, on the GPU first, kept", "kept", {"device_cache": room, "host_cache": 2 * room}, 0),
     ):
         if only not in options.only:
             continue
@@ -200,7 +221,7 @@ def main() -> None:
         with directory() as path:
             lasting = {"external": path, "retention": 1} if kept else {"after_restore": "discard"}
             with tierflow.Engine(device="cuda", **tiers, **lasting) as engine:
-                writer = tierflow.torch.StorageWriter(engine)
+                writer = tierflow.torch.StorageWriter(engine, staging_buffer=staging_buffer)
 
                 def save(writer: Any = writer) -> Any:
                     return dcp.async_save(training.state(), storage_writer=writer)

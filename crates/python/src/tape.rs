@@ -10,7 +10,7 @@ use std::sync::{Arc, LazyLock, Weak};
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyTuple};
 use tierflow_bind::Span;
 use tierflow_device::{Memory, Place, ReadLoan, Stream};
 use tierflow_engine::{Error, Version};
@@ -31,6 +31,9 @@ static TAPES: LazyLock<Mutex<HashMap<u64, Weak<Inner>>>> = LazyLock::new(Mutex::
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 /// States of compiled programs of JAX, in an engine, which numbers them from `first` on. See `tierflow.jax`.
+///
+/// States that no backward pass loaded are discarded by `clear`, at the end of a `with` block, and when the tape is dropped, which JAX's
+/// caches of programs put off.
 #[pyclass(frozen, module = "tierflow")]
 pub(crate) struct Tape {
     /// There until it is dropped.
@@ -110,10 +113,18 @@ impl Tape {
     /// Discards states that will not be loaded: of forward passes without a backward pass. Wait for those passes before.
     fn clear(&self, py: Python<'_>) -> Returned {
         let inner = self.inner();
-        Ok(py.detach(|| {
-            let runs = std::mem::take(&mut inner.runs.lock().runs);
-            inner.discard(runs.into_values())
-        })?)
+        Ok(py.detach(|| inner.clear())?)
+    }
+
+    fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    /// Does what `clear` does, however the block ended: wait in the block for programs that use the tape.
+    #[pyo3(signature = (*_arguments))]
+    fn __exit__(&self, py: Python<'_>, _arguments: &Bound<'_, PyTuple>) -> Returned<bool> {
+        self.clear(py)?;
+        Ok(false)
     }
 
     /// The handlers, by name, of a platform of JAX's: its GPUs if `on_gpu`, else the processor.
@@ -131,9 +142,15 @@ impl Tape {
 impl Drop for Tape {
     fn drop(&mut self) {
         TAPES.lock().remove(&self.id);
-        // The last one to have the engine ends it.
         let inner = &mut self.inner;
-        detached(&mut || drop(inner.take()));
+        detached(&mut || {
+            // The last one to have the engine ends it.
+            let Some(inner) = inner.take() else { return };
+            // A fork has no states, and its locks may be held by threads that it does not have.
+            if inner.core.other_process().is_none() {
+                let _nobody_is_told = inner.clear();
+            }
+        });
     }
 }
 
@@ -208,6 +225,12 @@ impl Inner {
         let loan = memory.lend(0..4).map_err(said)?;
         way.by().0.read(&loan, &mut bytes).map_err(said)?;
         Ok(u32::from_ne_bytes(bytes))
+    }
+
+    /// Discards the states that were not loaded yet, as [`discard`](Self::discard) does.
+    fn clear(&self) -> tierflow_engine::Result<()> {
+        let runs = std::mem::take(&mut self.runs.lock().runs);
+        self.discard(runs.into_values())
     }
 
     /// Discards the states of runs whose backward pass will not come, all of them whatever fails, and returns the first error. A state

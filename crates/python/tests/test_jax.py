@@ -1,5 +1,6 @@
 """Loops of JAX over an engine, on the processor."""
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -125,6 +126,26 @@ def test_a_way_forward_that_is_not_gone_back(engine: tierflow.Engine) -> None:
     assert len(tape) == 50
     tape.clear()
     assert len(tape) == 0
+    assert engine.versions() == []
+
+
+def test_a_program_that_ends_early_leaves_nothing(engine: tierflow.Engine) -> None:
+    """At the end of a block, whatever ended it, and with the tape."""
+    rate, start, xs = arguments()
+
+    def forward(tape: tierflow.Tape) -> None:
+        jax.vjp(lambda start: misfit(taped(tape), rate, start, xs), start)[0].block_until_ready()
+        assert len(engine) == len(tape) == 50
+
+    with pytest.raises(KeyError), tierflow.Tape(engine) as tape:
+        forward(tape)
+        raise KeyError("another's error")
+    assert (len(tape), engine.versions()) == (0, [])
+    tape = tierflow.Tape(engine, engine.reserve(0).start)
+    forward(tape)
+    del tape
+    jax.clear_caches()
+    gc.collect()
     assert engine.versions() == []
 
 

@@ -336,8 +336,7 @@ class _OfEngine(_Piece):
         if directory is None or not engine.is_durable(self._version):
             return False
         try:
-            kept = _OfRepository(Repository(directory), self._version, engine.group[0])
-            return kept.read_rows(name, offset, array)
+            return _OfRepository(Repository(directory), self._version, engine.group[0]).read_rows(name, offset, array)
         except TierflowError:
             # The engine has other copies, and says what is wrong if it has none.
             return False

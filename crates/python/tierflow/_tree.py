@@ -164,7 +164,7 @@ def flatten(tree: Any, *, pickle: bool = False) -> tuple[dict[str, Any], Any]:
     return flattening.arrays, structure
 
 
-def _loaded(named: str, fields: list[str], way: str) -> type:
+def _loaded(named: str, fields: list[str], way: str) -> Any:
     """A class of the program by its name. Nothing is imported: a file does not choose what runs."""
     module, _, qualname = named.partition(":")
     found: Any = sys.modules.get(module)
@@ -176,8 +176,7 @@ def _loaded(named: str, fields: list[str], way: str) -> type:
             f"{_at(way)} is a {module}.{qualname} of {', '.join(fields) or 'no fields'}, and the program has no such class: import "
             f"{module} first, pass a tree of your own as into=, or plain=True for dicts and tuples in its place"
         )
-    kind: type = found
-    return kind
+    return found
 
 
 def _made(kind: type, fields: dict[str, Any]) -> Any:
@@ -299,5 +298,4 @@ def children(node: Any) -> Iterator[tuple[Any, Any]]:
         yield from enumerate(node)
     elif isinstance(node, dict):
         yield from enumerate(node.get("tuple", ()))
-        for pairs in (node.get("dict", ()), node.get("fields", ())):
-            yield from ((key, part) for key, part in pairs)
+        yield from map(tuple, (*node.get("dict", ()), *node.get("fields", ())))

@@ -21,7 +21,8 @@ all of them work but forward mode.
 What is differentiated is one program: `jax.jit` of the function that takes the gradient. Programs of one device run one after
 the other; on a CPU, too, give each that may run at the same time a tape of its own. What a failed program saved is
 discarded: at once if a save failed, and when the next forward pass begins if a load did. Until then, a backward pass whose first load
-failed can be run again. A program that failed by another's error between its passes leaves its states behind: `Tape.clear` discards them.
+failed can be run again. A program that failed by another's error between its passes leaves its states behind: `Tape.clear` and the end of
+`with tierflow.Tape(engine) as tape:` discard them.
 
 `save` and `load` are for pytrees of any registered kind, with the shardings of their arrays.
 """

@@ -68,17 +68,17 @@ class TierflowIO(Attempts, CheckpointIO):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any | None = None
     ) -> None:
-        if self._engine is None:
+        engine = self._engine
+        if engine is None:
             raise ArgumentError("a directory is for loading: make TierflowIO(engine) to save")
         if storage_options is not None:
             raise TypeError("storage_options are options of Engine, such as external=: leave them out here")
-        self._attempt(f"{path} is not saved", lambda: self._save(checkpoint, path))
+        self._attempt(f"{path} is not saved", lambda: self._save(engine, checkpoint, path))
 
-    def _save(self, checkpoint: dict[str, Any], path: str | os.PathLike[str]) -> None:
-        assert self._engine is not None
-        version = self._engine.reserve(1).start
+    def _save(self, engine: Engine, checkpoint: dict[str, Any], path: str | os.PathLike[str]) -> None:
+        version = engine.reserve(1).start
         tree = {"path": os.fspath(path), "checkpoint": checkpoint}
-        self._engine.save(version, tree, pickle=self._pickle, timeout=self._timeout)
+        engine.save(version, tree, pickle=self._pickle, timeout=self._timeout)
         # One that was removed after a save that failed was the newest until now.
         self._removed = {old: version if old == newer else newer for old, newer in self._removed.items()}
         self._newest = version
@@ -86,7 +86,7 @@ class TierflowIO(Attempts, CheckpointIO):
         file = Path(path)
         file.parent.mkdir(parents=True, exist_ok=True)
         written = file.with_name(f".{file.name}.{os.getpid()}")
-        written.write_text(f"version {version} of the Tierflow engine in {self._engine.directory}\n")
+        written.write_text(f"version {version} of the Tierflow engine in {engine.directory}\n")
         written.replace(file)
         self._discard()
 

@@ -27,12 +27,7 @@ from .torch._training import random_state, states_of
 __all__ = ["TierflowCallback"]
 
 # The Trainer's names for the files of a checkpoint.
-_FILES = {
-    "model": "pytorch_model.bin",
-    "optimizer": "optimizer.pt",
-    "scheduler": "scheduler.pt",
-    "random": "rng_state.pth",
-}
+_FILES = dict(model="pytorch_model.bin", optimizer="optimizer.pt", scheduler="scheduler.pt", random="rng_state.pth")
 
 
 class TierflowCallback(PeriodicAttempts, TrainerCallback):
@@ -46,15 +41,13 @@ class TierflowCallback(PeriodicAttempts, TrainerCallback):
     _folder: tempfile.TemporaryDirectory[str] | None = None
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
-        if state.global_step % self._every:
+        step = state.global_step
+        if step % self._every:
             return
         if args.world_size > 1:
             raise ValueError("TierflowCallback is for one process: save several by dcp.save with StorageWriter")
         parts = {"model": given["model"], "optimizer": given["optimizer"], "scheduler": given["lr_scheduler"]}
-        self._save(
-            state.global_step,
-            lambda: states_of(parts) | {"random": random_state(), "trainer": json.dumps(asdict(state))},
-        )
+        self._save(step, lambda: states_of(parts) | {"random": random_state(), "trainer": json.dumps(asdict(state))})
 
     def checkpoint(self) -> str | None:
         """A folder for `resume_from_checkpoint=`, with the newest state that can be loaded; None if there is none yet. It goes with the

@@ -131,13 +131,18 @@ class StorageWriter(storage.StorageWriter, AsyncStager):
     there to stay, and raises what kept them from it.
 
     It is the stager of `dcp.async_save`, too: tensors are copied to the engine beside the work that follows, and the next step of
-    any optimizer comes after that. For what else changes them, wait for the `staging_completion` that `async_save` returns.
+    any optimizer comes after that. For what else changes them, or gives up their memory by `resize_`, wait for the `staging_completion` that
+    `async_save` returns.
 
     A step that is shorter than the copies waits for them at its end. DCP plans and writes in a thread beside the step, once an optimizer
     updates or a quarter of a second is over: earlier, it would keep the step's kernels from being launched.
 
     The engine has the same `rank` and `ranks` as the process group. `spare` is room for what is known only after staging: more than
     enough, unless an error says otherwise.
+
+    A state that goes to host memory leaves by the bus, and the next update waits for that. `staging_buffer` bytes of the GPU's memory shorten the wait: the
+    last tensors of the state, as many as there is room for, are copied to them within the GPU, and leave behind the update. The writer has
+    that memory from its first checkpoint on until `close`.
     """
 
     def __init__(
@@ -146,6 +151,7 @@ class StorageWriter(storage.StorageWriter, AsyncStager):
         version: int | None = None,
         *,
         spare: int | None = None,
+        staging_buffer: int = 0,
     ) -> None:
         super().__init__()
         self.version = version
@@ -154,19 +160,17 @@ class StorageWriter(storage.StorageWriter, AsyncStager):
         self._finishes = True
         self._piece: _Piece | _StagedPiece | None = None
         self._stored: list[WriteResult] = []
-        self._staging = Staging(engine, spare, footer=_FOOTER.size)
-        self._failure: TierflowError | None = None
+        self._staging = Staging(engine, spare, staging_buffer, footer=_FOOTER.size)
 
     # Staging.
 
     def stage(self, state_dict: dict[str, Any]) -> concurrent.futures.Future[dict[str, Any]]:
         """Copies tensors to the engine. What it fails with is raised by the save, on all ranks, and not here."""
-        self._failure = None
         version = self._next() if self._named is None else self._named
         try:
             return self._staging.begin(version, state_dict)
         except TierflowError as error:
-            self._failure = error
+            self._staging.failure = error
             return self._staging.over(state_dict)
 
     def close(self) -> None:
@@ -181,8 +185,6 @@ class StorageWriter(storage.StorageWriter, AsyncStager):
         self._piece = None
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        if self._staging.current is not None:
-            self._staging.settle()
         rank, ranks = self._engine.group
         own = (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
         if (rank, ranks) != own and ranks != 1:
@@ -197,8 +199,8 @@ class StorageWriter(storage.StorageWriter, AsyncStager):
         self._finishes = is_coordinator or not kwargs.get("use_collectives", True)
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
+        failure, self._staging.failure = self._staging.failure, None
+        if failure is not None:
             raise failure
         staged = self._staging.current
         if staged is not None:
@@ -253,6 +255,9 @@ class StorageWriter(storage.StorageWriter, AsyncStager):
         return number
 
     def storage_meta(self) -> StorageMeta:
+        # DCP asks for this before it looks at the state.
+        if self._staging.current is not None:
+            self._staging.settle()
         return StorageMeta(checkpoint_id=None if self.version is None else str(self.version))
 
     @classmethod
