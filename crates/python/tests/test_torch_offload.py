@@ -217,6 +217,28 @@ def test_a_graph_that_is_dropped(engine: tierflow.Engine) -> None:
     assert left(engine) == []
 
 
+def test_a_tensor_that_failed_to_load_is_asked_for_again(engine: tierflow.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    saving = tierflow.torch.offload(engine, 0, smallest=1024)
+    x = torch.linspace(-1, 1, 4096, requires_grad=True)
+    with saving:
+        loss = x.sin().exp().sum()
+    load, calls = saving.ways.load, []
+
+    def fails_once(*args: Any) -> Any:
+        calls.append(args)
+        if len(calls) == 1:
+            raise tierflow.StorageError("not now")
+        return load(*args)
+
+    monkeypatch.setattr(saving.ways, "load", fails_once)
+    with pytest.raises(tierflow.StorageError):
+        torch.autograd.grad(loss, x, retain_graph=True)
+    (got,) = torch.autograd.grad(loss, x)
+    assert torch.equal(got, x.detach().cos() * x.detach().sin().exp())
+    del loss
+    assert left(engine) == []
+
+
 def test_what_others_hold_stays(engine: tierflow.Engine) -> None:
     """Nothing is gained by copying what the program keeps."""
     saving = tierflow.torch.offload(engine, "1KiB", smallest=1024)

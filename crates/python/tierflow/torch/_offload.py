@@ -223,8 +223,8 @@ class _Iteration:
     def fetch(self, entry: _Entry) -> None:
         if entry.version is None:
             raise RuntimeError("a saved tensor is neither here nor in the engine")
-        version, entry.version = entry.version, None
-        entry.tensor, entry.arrival = self.owner.ways.load(version, entry.bytes, self.clock)
+        entry.tensor, entry.arrival = self.owner.ways.load(entry.version, entry.bytes, self.clock)
+        entry.version = None
         entry.changes = entry.tensor._version
         self.ahead[entry.index] = entry.bytes
 
