@@ -357,7 +357,23 @@ pub(crate) mod tests {
         (home, flow)
     }
 
-    /// A route between two directories, whose start has version 1 in a file of its own.
+    /// Removals that hang as long as this lives: a test that fails in the meantime ends.
+    pub(crate) struct Hanging(Arc<Faults>);
+
+    impl Hanging {
+        pub(crate) fn new(faults: &Arc<Faults>) -> Self {
+            faults.removals_hang.store(true, Ordering::Relaxed);
+            Self(Arc::clone(faults))
+        }
+    }
+
+    impl Drop for Hanging {
+        fn drop(&mut self) {
+            self.0.removals_hang.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// A route between two directories, whose start has version 1.
     pub(crate) fn with_version() -> (tempfile::TempDir, Arc<Flow>) {
         let home = tempfile::tempdir().unwrap();
         let path = |name: &str| home.path().join(name);
@@ -380,7 +396,7 @@ pub(crate) mod tests {
     fn save(flow: &Flow, byte: u8) {
         let local = Repository::open(Path::new(&flow.route.local), Options::default()).unwrap();
         local.remove(&BTreeSet::from([1])).unwrap();
-        let bytes = vec![byte; 2 << 20];
+        let bytes = [byte; 1000];
         let regions = [Region::new("state", &bytes)];
         local.save(&Snapshot::new(1, &regions)).unwrap();
     }
@@ -488,15 +504,15 @@ pub(crate) mod tests {
         let faults = Arc::<Faults>::default();
         fail(&flow, &faults);
         bring(&flow);
-        faults.removals_hang.store(true, Ordering::Relaxed);
         let before = faults.removals.load(Ordering::Relaxed);
         let begun = std::thread::scope(|scope| {
+            let hanging = Hanging::new(&faults);
             let removal = scope.spawn(|| remove(&flow));
             until(|| faults.removals.load(Ordering::Relaxed) > before);
             save(&flow, 8);
             flow.state.lock().watch(1);
             let begun = next(&flow);
-            faults.removals_hang.store(false, Ordering::Relaxed);
+            drop(hanging);
             removal.join().unwrap().unwrap();
             begun
         });

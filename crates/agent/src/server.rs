@@ -289,7 +289,7 @@ impl Server {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::tests::{fail, until, with_version};
+    use crate::flow::tests::{Hanging, fail, until, with_version};
     use crate::{Client, Way};
     use tierflow_device::{Choice, open};
     use tierflow_engine::{Engine, Region, Tier};
@@ -355,20 +355,20 @@ mod tests {
         let builder = builder.node_local(&near).tier(Tier::vault(vault));
         let engine = builder.build().unwrap();
         let checkpoint = |version: u64| {
-            let bytes = vec![7; 2 << 20];
+            let bytes = [7; 1000];
             let regions = [Region::from(bytes.as_slice())];
             engine.checkpoint(version, &regions).unwrap();
         };
         checkpoint(1);
         engine.wait().unwrap();
         engine.discard(1).unwrap();
-        faults.removals_hang.store(true, Ordering::Relaxed);
+        let hanging = Hanging::new(&faults);
         faults.full.store(true, Ordering::Relaxed);
         let before = faults.removals.load(Ordering::Relaxed);
         checkpoint(2);
         until(|| faults.removals.load(Ordering::Relaxed) > before);
         faults.full.store(false, Ordering::Relaxed);
-        faults.removals_hang.store(false, Ordering::Relaxed);
+        drop(hanging);
         engine.wait().unwrap();
         let far = Repository::read_only(&far, Options::default()).unwrap();
         let versions = far.versions().unwrap().into_iter();

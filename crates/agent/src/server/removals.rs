@@ -92,10 +92,9 @@ impl Server {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::tests::{bring, fail, until, with_version};
+    use crate::flow::tests::{Hanging, bring, fail, until, with_version};
     use crate::home::Home;
     use crate::server::Settings;
-    use std::sync::atomic::Ordering;
     use tierflow_store::Faults;
 
     #[test]
@@ -122,12 +121,12 @@ mod tests {
             let done = done.map(|(client, result)| result.map(|()| client).unwrap());
             done.collect::<Vec<_>>()
         };
-        faults.removals_hang.store(true, Ordering::Relaxed);
+        let hanging = Hanging::new(&faults);
         server.remove(10, removal_of(0));
         server.remove(11, removal_of(0));
         server.remove(12, removal_of(1));
         assert_eq!(wait_for(1), [12]);
-        faults.removals_hang.store(false, Ordering::Relaxed);
+        drop(hanging);
         assert_eq!(wait_for(2), [10, 11]);
         until(|| server.removals.lock().routes.is_empty());
     }
