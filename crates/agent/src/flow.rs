@@ -44,7 +44,9 @@ impl Ends {
 
 fn identities(pieces: &[PieceInfo]) -> BTreeMap<u64, Identity> {
     let pieces = pieces.iter();
-    pieces.map(|piece| (piece.version, piece.identity)).collect()
+    pieces
+        .map(|piece| (piece.version, piece.identity))
+        .collect()
 }
 
 /// A route.
@@ -382,14 +384,10 @@ pub(crate) mod tests {
         (home, flow)
     }
 
-    /// Puts faults in front of the end of a route.
+    /// Puts faults in front of both ends of a route.
     pub(crate) fn fail(flow: &Flow, faults: &Arc<Faults>) {
-        let (local, external) = (Path::new(&flow.route.local), Path::new(&flow.route.external));
-        let external = faults.during(|| Repository::open(external, Options::default()));
-        *flow.ends.lock() = Some(Arc::new(Ends {
-            local: Repository::read_only(local, Options::default()).unwrap(),
-            external: external.unwrap(),
-        }));
+        let ends = faults.during(|| flow.ends());
+        ends.unwrap();
     }
 
     /// Saves version 1 on the node, in the place of the one that is there.
@@ -437,6 +435,10 @@ pub(crate) mod tests {
         std::thread::scope(|scope| {
             let removal = scope.spawn(|| remove(&flow));
             until(|| !flow.state.lock().removing.is_empty());
+            // A removal that does not wait for the copy gets the time to end.
+            for _ in (0..200).take_while(|_| !removal.is_finished()) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
             flow.scan();
             flow.bring(1);
             removal.join().unwrap().unwrap();

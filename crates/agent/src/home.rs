@@ -226,8 +226,8 @@ impl Home {
     /// Writes a list under a name, durably.
     fn write(&self, name: &str, note: &(impl Serialize + ?Sized)) -> Result<()> {
         let new = &format!("{name}.tmp");
-        let bytes = serde_json::to_vec(note)
-            .map_err(|_| Error::Protocol("a note cannot be written"))?;
+        let bytes =
+            serde_json::to_vec(note).map_err(|_| Error::Protocol("a note cannot be written"))?;
         let flags =
             OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = fs::openat(&self.descriptor, new, flags, Mode::RUSR | Mode::WUSR)

@@ -318,7 +318,9 @@ mod tests {
         }
         let agent = Arc::clone(&server);
         let agent = std::thread::spawn(move || agent.supervise());
+        until(|| hanging.1.state.lock().trouble.is_some());
         until(|| other.1.state.lock().brought == 1);
+        assert!(hanging.1.state.lock().scanning.is_some());
         faults.reads_hang.store(false, Ordering::Relaxed);
         server.stop();
         agent.join().unwrap();

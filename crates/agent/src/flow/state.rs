@@ -1,8 +1,8 @@
 //! The versions still to be copied along a route, and the clients that wait for them.
 
-use std::collections::{BTreeMap, BTreeSet};
 use crate::home::PieceKey;
 use crate::protocol::Failure;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 pub(super) const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
@@ -194,8 +194,7 @@ impl State {
         };
         let mut waiting = self.waiting.iter();
         let version = *waiting.find(|version| {
-            let may_begin =
-                !self.running.contains_key(version) && !self.removing.contains(version);
+            let may_begin = !self.running.contains_key(version) && !self.removing.contains(version);
             may_begin && (!is_paused || is_asked_for(version))
         })?;
         self.waiting.remove(&version);

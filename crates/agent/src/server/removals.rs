@@ -5,9 +5,9 @@
 //! when none is left that may begin.
 
 use super::{Server, spawn};
+use crate::Result;
 use crate::flow::Flow;
 use crate::protocol::Route;
-use crate::Result;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
