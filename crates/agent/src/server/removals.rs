@@ -23,7 +23,7 @@ pub(super) struct Removal {
 /// The removals of all clients, each with its client.
 #[derive(Default)]
 pub(super) struct Removals {
-    /// Those that are not begun, in their order.
+    /// The removals that are not begun, in their order.
     waiting: VecDeque<(u64, Removal)>,
     /// The routes that a thread removes from; there are no other threads.
     routes: BTreeSet<Route>,
