@@ -1,7 +1,7 @@
 //! The application's side: finding or starting the agent, and external storage by way of it.
 
 use crate::home::Home;
-use crate::protocol::{PROTOCOL, Reply, Request, Route, Status, receive, send};
+use crate::protocol::{Failure, PROTOCOL, Reply, Request, Route, Status, receive, send};
 use crate::{Error, Result};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -110,7 +110,8 @@ impl Client {
     /// Puts the connection on a route.
     ///
     /// # Errors
-    /// [`Error::Failed`], [`Error::Connection`], [`Error::Protocol`].
+    /// [`Error::Failed`], [`Error::Connection`], [`Error::Protocol`]; [`Error::Store`] with
+    /// [`Full`](tierflow_store::Error::Full) if a storage is full.
     pub fn take(&mut self, route: &Route) -> Result<()> {
         let route = route.clone();
         self.done(&Request::Take { route })
@@ -127,7 +128,11 @@ impl Client {
     fn done(&mut self, request: &Request) -> Result<()> {
         match self.ask(request)? {
             Reply::Done => Ok(()),
-            Reply::Failed { message, .. } => Err(Error::Failed(message)),
+            Reply::Failed(Failure {
+                message,
+                full: None,
+            }) => Err(Error::Failed(message)),
+            Reply::Failed(failure) => Err(Error::Store(failure.into())),
             _ => Err(Error::Protocol("an unexpected answer")),
         }
     }
@@ -305,7 +310,7 @@ impl AgentVault {
     ) -> tierflow_store::Result<()> {
         match self.ask(request) {
             Some(Reply::Done) => Ok(()),
-            Some(Reply::Failed { message, .. }) => Err(tierflow_store::Error::Remote(message)),
+            Some(Reply::Failed(failure)) => Err(failure.into()),
             Some(_) => Err(tierflow_store::Error::Remote(
                 "the agent gave an answer that does not fit".to_owned(),
             )),

@@ -1,10 +1,13 @@
 //! A route: its two ends, and the pieces that are brought from one to the other.
 
 mod state;
+#[cfg(test)]
+pub(crate) mod tests;
 
-use crate::protocol::{Route, RouteStatus};
-use parking_lot::Mutex;
-use state::{Failure, PieceKey, State, key};
+use crate::home::{Home, PieceKey};
+use crate::protocol::{Failure, Route, RouteStatus};
+use parking_lot::{Condvar, Mutex};
+use state::State;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -41,20 +44,32 @@ impl Ends {
     }
 }
 
+fn identities(pieces: &[PieceInfo]) -> BTreeMap<u64, Identity> {
+    let pieces = pieces.iter();
+    pieces
+        .map(|piece| (piece.version, piece.identity))
+        .collect()
+}
+
 /// A route.
 #[derive(Debug)]
 pub(crate) struct Flow {
     pub(crate) route: Route,
+    home: Arc<Home>,
     ends: Mutex<Option<Arc<Ends>>>,
     pub(crate) state: Mutex<State>,
+    /// Notified when a copy has ended.
+    copied: Condvar,
 }
 
 impl Flow {
-    pub(crate) fn new(route: Route) -> Self {
+    pub(crate) fn new(route: Route, home: &Arc<Home>) -> Self {
         Self {
-            route,
             ends: Mutex::default(),
-            state: Mutex::new(State::new()),
+            state: Mutex::new(State::new(home.removed(&route))),
+            copied: Condvar::new(),
+            home: Arc::clone(home),
+            route,
         }
     }
 
@@ -79,7 +94,6 @@ impl Flow {
         let began_without_clients = {
             let mut state = self.state.lock();
             state.just_brought.clear();
-            state.just_removed.clear();
             state.clients == 0
         };
         let found = guarded("looking for pieces to bring", || self.new_pieces());
@@ -87,19 +101,18 @@ impl Flow {
     }
 
     /// Takes the result of a scan.
-    fn scanned(&self, found: Result<(Vec<PieceInfo>, BTreeSet<u64>)>, began_without_clients: bool) {
+    fn scanned(&self, found: Result<Vec<PieceInfo>>, began_without_clients: bool) {
         let mut state = self.state.lock();
-        state.scanning = false;
+        state.scanning = None;
         match found {
-            Ok((pieces, there)) => {
-                state.forget_removed(&there);
+            Ok(pieces) => {
                 let left: BTreeSet<u64> = pieces.iter().map(|piece| piece.version).collect();
                 state.unreadable.retain(|version, _| left.contains(version));
                 let may_reread = state.rereading.is_over(Instant::now());
                 let State {
                     waiting,
                     running,
-                    removed,
+                    removing,
                     settled,
                     unreadable,
                     just_brought,
@@ -108,9 +121,9 @@ impl Flow {
                 let wanted = pieces.iter().filter(|piece| {
                     let version = piece.version;
                     let known = running.contains_key(&version)
-                        || removed.contains(&version)
+                        || removing.contains(&version)
                         || just_brought.contains(&version)
-                        || settled.contains(&key(piece));
+                        || settled.contains(&(*piece).into());
                     !known && (may_reread || !unreadable.contains_key(&version))
                 });
                 waiting.extend(wanted.map(|piece| piece.version));
@@ -121,25 +134,20 @@ impl Flow {
                 state.waiting.clear();
                 state.unreadable.clear();
                 state.scanned_without_clients = true;
+                let (none, here) = (BTreeSet::new(), BTreeSet::new());
+                // Nothing new is written.
+                let _forgotten = self.home.note_removed(&self.route, none, &here);
             }
             Err(error) => self.failed(&mut state, &error),
         }
     }
 
-    /// The pieces to be brought, and all versions on the node.
-    fn new_pieces(&self) -> Result<(Vec<PieceInfo>, BTreeSet<u64>)> {
+    /// The pieces to be brought.
+    fn new_pieces(&self) -> Result<Vec<PieceInfo>> {
         let ends = self.ends()?;
         let local = ends.local.own_pieces()?;
-        let there = local.iter().map(|piece| piece.version).collect();
-        let external = ends.external.own_pieces()?;
-        let external: BTreeMap<u64, Identity> = external
-            .iter()
-            .map(|piece| (piece.version, piece.identity))
-            .collect();
-        let here: BTreeMap<u64, Identity> = local
-            .iter()
-            .map(|piece| (piece.version, piece.identity))
-            .collect();
+        let external = identities(&ends.external.own_pieces()?);
+        let here = identities(&local);
         // Groups agree which versions they remove.
         let mut behind = match self.route.ranks {
             1 => left_behind(&here, &external),
@@ -161,29 +169,18 @@ impl Flow {
             // Completes versions whose last piece came with a crash right after it.
             ends.external.versions()?;
         }
-        Ok((wanted, there))
+        Ok(wanted)
     }
 
     /// Brings one piece. Returns its bytes, if it was brought.
     pub(crate) fn bring(&self, version: u64) -> Option<u64> {
         let brought = self.bring_piece(version);
         let mut state = self.state.lock();
-        let is_removed = brought.is_ok() && state.removed.contains(&version);
-        if is_removed {
-            drop(state);
-            // The version counts as running until the old piece is gone: a new one of its number, which a client may ask for
-            // meanwhile, would go with it.
-            let removed = self.remove_from_end(&BTreeSet::from([version]));
-            state = self.state.lock();
-            if let Err(error) = removed {
-                self.failed(&mut state, &error);
-            }
-        }
         state.running.remove(&version);
         state.hanging.remove(&version);
+        self.copied.notify_all();
         let is_asked_anew = state.is_to_come(version);
         let (outcome, bytes) = match brought {
-            Ok(_) if is_removed => (Ok(()), None),
             Ok(bytes) => {
                 state.brought(version);
                 (Ok(()), Some(bytes))
@@ -202,17 +199,15 @@ impl Flow {
                 if is_settled {
                     state.settled.extend(piece);
                     state.unreadable.remove(&version);
-                } else if state.removed.contains(&version) {
-                    // A removed version is not brought any more.
+                } else if state.removing.contains(&version) {
+                    // A version that is being removed is not brought any more.
                 } else if is_unreadable {
                     state.unreadable(version, &error);
                 } else {
                     state.waiting.insert(version);
                     self.failed(&mut state, &error);
                 }
-                let source = is_settled || is_unreadable;
-                let message = error.to_string();
-                (Err(Failure { source, message }), None)
+                (Err(Failure::from(&error)), None)
             }
         };
         if !is_asked_anew {
@@ -229,9 +224,9 @@ impl Flow {
         let piece = ends.local.own_piece(version);
         let piece = piece.map_err(|error| Box::new((None, error)))?;
         let head = piece.head();
-        let identity = Identity::of(head);
+        let (version, identity) = (head.version, Identity::of(head));
         let asked_for = self.state.lock().is_asked_for(version);
-        let key = (head.version, identity);
+        let key = PieceKey { version, identity };
         let copy = || {
             let there = ends.external.own_piece(version).ok();
             let there = there.map(|there| Identity::of(there.head()));
@@ -255,15 +250,42 @@ impl Flow {
         Ok(head.payload_length)
     }
 
-    /// Removes versions from external storage.
-    pub(crate) fn remove(&self, versions: &BTreeSet<u64>) -> Result<()> {
-        self.state.lock().remove(versions);
-        // A version that is being copied is removed by the thread that copies it.
-        self.remove_from_end(versions)
+    /// Removes versions from external storage, and notes which pieces on the node are not to be brought there again. A route has one
+    /// removal at a time.
+    pub(crate) fn remove(&self, versions: &BTreeSet<u64>) -> crate::Result<()> {
+        let removed = guarded("removing versions", || Ok(self.remove_noted(versions)));
+        self.state.lock().removing.clear();
+        removed?
     }
 
-    fn remove_from_end(&self, versions: &BTreeSet<u64>) -> Result<()> {
-        self.ends()?.external.remove(versions)
+    fn remove_noted(&self, versions: &BTreeSet<u64>) -> crate::Result<()> {
+        {
+            let mut state = self.state.lock();
+            state.remove(versions);
+            // The removal takes, too, what a copy under way publishes.
+            let is_copied =
+                |state: &mut State| versions.iter().any(|one| state.running.contains_key(one));
+            self.copied.wait_while(&mut state, is_copied);
+        }
+        let ends = self.ends()?;
+        let here: BTreeSet<PieceKey> = ends.local.own_pieces()?.iter().map(Into::into).collect();
+        let external = identities(&ends.external.own_pieces()?);
+        // A piece that is newer than the one on external storage was saved since.
+        let is_removed = |piece: &&PieceKey| {
+            let there = external.get(&piece.version);
+            let is_new = there.is_some_and(|there| piece.identity.is_newer_than(there));
+            versions.contains(&piece.version) && !is_new
+        };
+        let removed: BTreeSet<PieceKey> = here.iter().filter(is_removed).copied().collect();
+        {
+            let mut state = self.state.lock();
+            state.settled.retain(|piece| here.contains(piece));
+            state.settled.extend(&removed);
+        }
+        // If the note has no room, the removal makes some, and the client repeats it.
+        let noted = self.home.note_removed(&self.route, removed, &here);
+        ends.external.remove(versions)?;
+        noted
     }
 
     /// Pauses the route after a failure. Ends that vanished are opened anew.
@@ -299,160 +321,4 @@ impl Flow {
 /// Returns true if there is no such directory; false if the file system does not say.
 fn is_gone(directory: &str) -> bool {
     matches!(Path::new(directory).try_exists(), Ok(false))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::state::{LONGEST_PAUSE, SHORTEST_PAUSE};
-    use super::*;
-    use std::time::Duration;
-    use tierflow_store::{Region, Snapshot};
-
-    fn flow() -> Flow {
-        Flow::new(Route {
-            local: "/nonexistent/local".to_owned(),
-            external: "/nonexistent/external".to_owned(),
-            rank: 0,
-            ranks: 1,
-        })
-    }
-
-    /// A route between two directories, whose start has version 1 in a file of its own.
-    fn with_version() -> (tempfile::TempDir, Flow) {
-        let home = tempfile::tempdir().unwrap();
-        let path = |name: &str| home.path().join(name).to_str().unwrap().to_owned();
-        let flow = Flow::new(Route {
-            local: path("local"),
-            external: path("external"),
-            rank: 0,
-            ranks: 1,
-        });
-        save(&flow);
-        (home, flow)
-    }
-
-    fn save(flow: &Flow) {
-        let local = Repository::open(Path::new(&flow.route.local), Options::default()).unwrap();
-        let bytes = vec![7; 2 << 20];
-        let regions = [Region::new("state", &bytes)];
-        local.save(&Snapshot::new(1, &regions)).unwrap();
-    }
-
-    fn next(flow: &Flow) -> Option<u64> {
-        let mut state = flow.state.lock();
-        state.next(Instant::now(), Duration::from_secs(60))
-    }
-
-    fn remove(flow: &Flow) -> Result<()> {
-        flow.remove(&BTreeSet::from([1]))
-    }
-
-    fn is_brought(flow: &Flow) -> bool {
-        let ends = flow.ends().unwrap();
-        !ends.external.own_pieces().unwrap().is_empty()
-    }
-
-    /// A copy that has the piece open goes on though the piece leaves the node: here its file is away while the node is scanned.
-    #[test]
-    fn a_version_removed_while_it_is_copied_does_not_come_back() {
-        let (home, flow) = with_version();
-        flow.scan();
-        assert_eq!(next(&flow), Some(1));
-        remove(&flow).unwrap();
-        let file = Path::new(&flow.route.local).join("rank-0/v00000000000000000001.tfc");
-        let away = home.path().join("away");
-        std::fs::rename(&file, &away).unwrap();
-        flow.scan();
-        std::fs::rename(&away, &file).unwrap();
-        flow.bring(1);
-        assert!(!is_brought(&flow));
-        flow.scan();
-        assert_eq!(next(&flow), None);
-    }
-
-    /// The list of the node is older than the version.
-    #[test]
-    fn a_version_removed_during_a_scan_does_not_come_back() {
-        let (_home, flow) = with_version();
-        let found = Ok((Vec::new(), BTreeSet::new()));
-        flow.scan();
-        assert_eq!(next(&flow), Some(1));
-        flow.bring(1);
-        flow.state.lock().just_brought.clear();
-        remove(&flow).unwrap();
-        flow.scanned(found, true);
-        flow.scan();
-        assert_eq!(next(&flow), None);
-    }
-
-    #[test]
-    fn a_version_removed_while_its_copy_fails_is_not_tried_again() {
-        let flow = flow();
-        flow.state.lock().waiting.insert(1);
-        assert_eq!(next(&flow), Some(1));
-        assert!(remove(&flow).is_err());
-        flow.bring(1);
-        assert!(flow.state.lock().is_idle());
-    }
-
-    #[test]
-    fn who_waits_for_a_version_is_told_that_it_is_removed() {
-        let (_home, flow) = with_version();
-        flow.state.lock().watch(1);
-        remove(&flow).unwrap();
-        let outcome = flow.state.lock().outcome(1);
-        assert!(matches!(outcome, Some(Err(Failure { source: true, .. }))));
-    }
-
-    /// The copy under way is that of the removed piece.
-    #[test]
-    fn a_version_asked_for_anew_is_brought_after_the_copy_of_the_removed_one() {
-        let (_home, flow) = with_version();
-        flow.state.lock().watch(1);
-        assert_eq!(next(&flow), Some(1));
-        remove(&flow).unwrap();
-        flow.state.lock().unwatch(1);
-        flow.state.lock().watch(1);
-        assert_eq!(next(&flow), None);
-        flow.bring(1);
-        assert!(flow.state.lock().outcome(1).is_none());
-        assert_eq!(next(&flow), Some(1));
-        flow.bring(1);
-        assert!(matches!(flow.state.lock().outcome(1), Some(Ok(()))));
-        assert!(is_brought(&flow));
-    }
-
-    #[test]
-    fn a_route_that_failed_pauses_but_for_what_is_asked_for() {
-        let flow = flow();
-        flow.state.lock().waiting.extend([1, 2]);
-        assert_eq!(
-            flow.state
-                .lock()
-                .next(Instant::now(), Duration::from_secs(5)),
-            Some(1)
-        );
-        assert_eq!(flow.bring(1), None);
-        let mut state = flow.state.lock();
-        let now = Instant::now();
-        assert!(
-            state.trouble.is_some() && state.waiting.contains(&1),
-            "it is tried again"
-        );
-        assert_eq!(state.next(now, Duration::from_secs(5)), None);
-        state.watch(2);
-        assert_eq!(state.next(now, Duration::from_secs(5)), Some(2));
-        drop(state);
-        assert_eq!(flow.bring(2), None);
-        let mut state = flow.state.lock();
-        assert!(matches!(state.outcome(2), Some(Err(_))));
-        // Twice as long, and never longer than the longest.
-        assert_eq!(state.back_off.pause, 4 * SHORTEST_PAUSE);
-        assert_eq!(state.next(now, Duration::from_secs(5)), None);
-        assert!(
-            state
-                .next(now + LONGEST_PAUSE, Duration::from_secs(5))
-                .is_some()
-        );
-    }
 }

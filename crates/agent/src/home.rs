@@ -1,27 +1,63 @@
-//! The agent's own directory within the scratch directory: its lock, its socket, and the routes that it serves.
+//! The agent's own directory within the scratch directory: its lock, its socket, the routes that it serves, and the pieces that clients
+//! had removed.
 //!
 //! Only its owner can enter. Everything is reached through the open directory, so no process can put another in its place, and
 //! no path is too long for a socket.
 
 use crate::protocol::Route;
 use crate::{Error, Result};
+use parking_lot::Mutex;
 use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use tierflow_store::{Identity, PieceInfo};
 
 const NAME: &str = ".tierflow-agent";
 const SOCKET: &str = "socket";
 const LOCK: &str = "lock";
 const ROUTES: &str = "routes.json";
-/// No list of routes is longer.
-const ROUTES_LIMIT: u64 = 64 << 20;
+const REMOVED: &str = "removed.json";
+/// No note is longer.
+const NOTE_LIMIT: u64 = 64 << 20;
+
+/// Distinguishes a piece from an older one of the same number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+pub(crate) struct PieceKey {
+    pub(crate) version: u64,
+    #[serde(with = "IdentityFields")]
+    pub(crate) identity: Identity,
+}
+
+impl From<&PieceInfo> for PieceKey {
+    fn from(piece: &PieceInfo) -> Self {
+        Self {
+            version: piece.version,
+            identity: piece.identity,
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Identity")]
+struct IdentityFields {
+    epoch: u32,
+    sequence: u64,
+    run: u64,
+    created: u64,
+    content: u64,
+    base: Option<u64>,
+}
 
 /// The open directory.
 #[derive(Debug)]
 pub(crate) struct Home {
+    /// By route: pieces that clients had removed from its end, and that may still lie at its start.
+    removed: Mutex<BTreeMap<Route, BTreeSet<PieceKey>>>,
     descriptor: OwnedFd,
     path: PathBuf,
     scratch: PathBuf,
@@ -67,6 +103,7 @@ impl Home {
             return Err(refused(&path, "others may enter it"));
         }
         Ok(Self {
+            removed: Mutex::default(),
             descriptor,
             path,
             scratch: scratch.to_path_buf(),
@@ -129,41 +166,78 @@ impl Home {
         Ok(stream)
     }
 
-    /// The routes that an earlier agent served and did not finish.
+    /// Reads what an earlier agent noted. Returns the routes that it served and did not finish.
     pub(crate) fn routes(&self) -> Result<Vec<Route>> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let file = match fs::openat(&self.descriptor, ROUTES, flags, Mode::empty()) {
-            Ok(file) => std::fs::File::from(file),
-            Err(Errno::NOENT) => return Ok(Vec::new()),
-            Err(Errno::LOOP) => {
-                return Err(refused(&self.path.join(ROUTES), "it is a symbolic link"));
-            }
-            Err(source) => return Err(self.failed("opening", ROUTES, source)),
-        };
-        let mut bytes = Vec::new();
-        let read = file.take(ROUTES_LIMIT).read_to_end(&mut bytes);
-        read.map_err(|source| self.failed_io("reading", ROUTES, source))?;
-        serde_json::from_slice(&bytes).map_err(|_| {
-            let path = self.path.join(ROUTES);
-            refused(&path, "it is no list of routes")
-        })
+        let removed: Vec<(Route, BTreeSet<PieceKey>)> = self.read(REMOVED)?;
+        self.removed.lock().extend(removed);
+        self.read(ROUTES)
     }
 
     /// Writes the list of routes, durably.
     pub(crate) fn note(&self, routes: &[Route]) -> Result<()> {
-        const NEW: &str = "routes.tmp";
-        let bytes = serde_json::to_vec_pretty(routes)
-            .map_err(|_| Error::Protocol("a route cannot be written"))?;
+        self.write(ROUTES, routes)
+    }
+
+    /// The pieces at the start of a route that clients had removed from its end, by this agent or an earlier one.
+    pub(crate) fn removed(&self, route: &Route) -> BTreeSet<PieceKey> {
+        let removed = self.removed.lock();
+        removed.get(route).cloned().unwrap_or_default()
+    }
+
+    /// Notes, durably, that clients had pieces removed. Of all that were noted for the route, those stay that are `here`, at its start.
+    pub(crate) fn note_removed(
+        &self,
+        route: &Route,
+        new: BTreeSet<PieceKey>,
+        here: &BTreeSet<PieceKey>,
+    ) -> Result<()> {
+        let mut removed = self.removed.lock();
+        let mut noted = removed.clone();
+        let of_route = noted.entry(route.clone()).or_default();
+        let has_new = !new.is_subset(of_route);
+        of_route.extend(new);
+        of_route.retain(|piece| here.contains(piece));
+        noted.retain(|_, pieces| !pieces.is_empty());
+        if has_new {
+            self.write(REMOVED, &noted.iter().collect::<Vec<_>>())?;
+        }
+        *removed = noted;
+        Ok(())
+    }
+
+    /// Reads a list that was noted under a name; it is empty if none was.
+    fn read<T: DeserializeOwned>(&self, name: &str) -> Result<Vec<T>> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = match fs::openat(&self.descriptor, name, flags, Mode::empty()) {
+            Ok(file) => std::fs::File::from(file),
+            Err(Errno::NOENT) => return Ok(Vec::new()),
+            Err(Errno::LOOP) => {
+                return Err(refused(&self.path.join(name), "it is a symbolic link"));
+            }
+            Err(source) => return Err(self.failed("opening", name, source)),
+        };
+        let mut bytes = Vec::new();
+        let read = file.take(NOTE_LIMIT).read_to_end(&mut bytes);
+        read.map_err(|source| self.failed_io("reading", name, source))?;
+        serde_json::from_slice(&bytes)
+            .map_err(|_| refused(&self.path.join(name), "it is no note of an agent"))
+    }
+
+    /// Writes a list under a name, durably.
+    fn write(&self, name: &str, note: &(impl Serialize + ?Sized)) -> Result<()> {
+        let new = &format!("{name}.tmp");
+        let bytes =
+            serde_json::to_vec(note).map_err(|_| Error::Protocol("a note cannot be written"))?;
         let flags =
             OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = fs::openat(&self.descriptor, NEW, flags, Mode::RUSR | Mode::WUSR)
-            .map_err(|source| self.failed("making", NEW, source))?;
+        let file = fs::openat(&self.descriptor, new, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(|source| self.failed("making", new, source))?;
         let mut file = std::fs::File::from(file);
         let written = file.write_all(&bytes).and_then(|()| file.sync_all());
-        written.map_err(|source| self.failed_io("writing", NEW, source))?;
-        fs::renameat(&self.descriptor, NEW, &self.descriptor, ROUTES)
+        written.map_err(|source| self.failed_io("writing", new, source))?;
+        fs::renameat(&self.descriptor, new, &self.descriptor, name)
             .and_then(|()| fs::fsync(&self.descriptor))
-            .map_err(|source| self.failed("renaming", NEW, source))
+            .map_err(|source| self.failed("renaming", new, source))
     }
 
     /// Returns true if the directory is still at its path.

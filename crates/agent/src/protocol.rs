@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::io::{Read, Write};
 
 /// The version of the protocol. Both sides name theirs first; they must be the same.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// A frame has at most this many bytes.
 pub const FRAME_LIMIT: usize = 1 << 20;
@@ -69,14 +69,79 @@ pub enum Reply {
     /// The work goes on; another reply follows. Sent at least once a second.
     Working,
     /// The request could not be done.
-    Failed {
-        /// The piece on the node cannot be read, or is not to be brought.
-        source: bool,
-        /// Why.
-        message: String,
-    },
+    Failed(Failure),
     /// How things are.
     Status(Status),
+}
+
+/// Why a request could not be done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Failure {
+    /// Why, in words.
+    pub message: String,
+    /// The storage is full, if it is that: make room, then ask again.
+    pub full: Option<Full>,
+}
+
+/// A full storage, as [`tierflow_store::Error::Full`] tells of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Full {
+    /// The directory, if there is one.
+    pub place: Option<String>,
+    /// The offset in bytes.
+    pub offset: u64,
+    /// How many bytes were to be written.
+    pub bytes: usize,
+}
+
+impl From<String> for Failure {
+    fn from(message: String) -> Self {
+        let full = None;
+        Self { message, full }
+    }
+}
+
+impl From<&tierflow_store::Error> for Failure {
+    fn from(error: &tierflow_store::Error) -> Self {
+        let message = error.to_string();
+        let full = match error {
+            tierflow_store::Error::Full {
+                place,
+                offset,
+                bytes,
+            } => Some(Full {
+                place: place.as_ref().map(|place| place.display().to_string()),
+                offset: *offset,
+                bytes: *bytes,
+            }),
+            _ => None,
+        };
+        Self { message, full }
+    }
+}
+
+impl From<&Error> for Failure {
+    fn from(error: &Error) -> Self {
+        match error {
+            Error::Store(error) => error.into(),
+            error => error.to_string().into(),
+        }
+    }
+}
+
+impl From<Failure> for tierflow_store::Error {
+    fn from(Failure { message, full }: Failure) -> Self {
+        match full {
+            Some(full) => Self::Full {
+                place: full.place.map(Into::into),
+                offset: full.offset,
+                bytes: full.bytes,
+            },
+            None => Self::Remote(message),
+        }
+    }
 }
 
 /// How an agent is doing.
@@ -184,6 +249,22 @@ mod tests {
             assert_eq!(receive(&mut wire).unwrap(), Some(request));
         }
         assert_eq!(receive::<Request>(&mut wire).unwrap(), None);
+    }
+
+    #[test]
+    fn a_full_storage_is_one_to_the_client() {
+        let full = tierflow_store::Error::Full {
+            place: Some("/far".into()),
+            offset: 4096,
+            bytes: 8192,
+        };
+        let mut wire = Vec::new();
+        send(&mut wire, &Reply::Failed(Failure::from(&full))).unwrap();
+        let Some(Reply::Failed(failure)) = receive(&mut wire.as_slice()).unwrap() else {
+            panic!("another reply");
+        };
+        let again = tierflow_store::Error::from(failure);
+        assert_eq!(format!("{again:?}"), format!("{full:?}"));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod connection;
 mod event_loop;
+mod removals;
 
 use crate::elastic::Elastic;
 use crate::flow::Flow;
@@ -9,6 +10,7 @@ use crate::home::Home;
 use crate::protocol::Route;
 use crate::{Error, Result};
 use parking_lot::{Condvar, Mutex};
+use removals::Removals;
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -21,7 +23,7 @@ use std::time::{Duration, Instant};
 pub struct Settings {
     /// The most threads that bring pieces at a time.
     pub most_threads: usize,
-    /// How long copying a piece may take before waiting clients are told that storage hangs.
+    /// How long copying a piece, or looking for some, may take until storage is said to hang, and another thread takes the place.
     pub patience: Duration,
     /// The agent ends when it had nothing to do, and no client was connected, for so long; `None`: when it is told to.
     pub idle: Option<Duration>,
@@ -43,9 +45,10 @@ const SCAN_INTERVAL: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(100);
 
 struct Server {
-    home: Home,
+    home: Arc<Home>,
     settings: Settings,
     shared: Mutex<Shared>,
+    removals: Mutex<Removals>,
     /// Notified when there may be a task, or one is done.
     changed: Condvar,
     /// Wakes the event loop when there may be replies for clients.
@@ -82,8 +85,10 @@ pub fn serve(scratch: &Path, settings: Settings) -> Result<()> {
     let routes = home.routes()?;
     let listener = home.listen()?;
     let (server, wakes) = Server::new(home, settings)?;
-    let flows = routes.into_iter();
-    let flows = flows.map(|route| (route.clone(), Arc::new(Flow::new(route))));
+    let flows = routes.into_iter().map(|route| {
+        let flow = Flow::new(route.clone(), &server.home);
+        (route, Arc::new(flow))
+    });
     server.shared.lock().flows.extend(flows);
     event_loop::start(&server, listener, wakes)?;
     server.supervise();
@@ -118,10 +123,11 @@ impl Server {
         let server = Arc::new(Self {
             settings,
             shared: Mutex::new(shared),
+            removals: Mutex::default(),
             changed: Condvar::new(),
             waker,
             is_over: AtomicBool::new(false),
-            home,
+            home: Arc::new(home),
         });
         Ok((server, wakes))
     }
@@ -135,9 +141,8 @@ impl Server {
             let (mut hanging, mut busy) = (0, 0);
             for flow in shared.flows.values() {
                 let mut state = flow.state.lock();
-                state.name_hanging(now);
-                hanging += state.hanging.len();
-                busy += state.waiting.len() + usize::from(!state.scanning && state.scan_at <= now);
+                hanging += state.name_hanging(now);
+                busy += state.waiting.len() + usize::from(state.is_to_scan(now));
             }
             shared.hanging = hanging;
             // Threads that hang do not count.
@@ -254,8 +259,8 @@ impl Server {
                 continue;
             };
             let mut state = flow.state.lock();
-            let task = if !state.scanning && state.scan_at <= now {
-                state.scanning = true;
+            let task = if state.is_to_scan(now) {
+                state.scanning = Some(now + self.settings.patience);
                 state.scan_at = now + SCAN_INTERVAL;
                 Task::Scan(Arc::clone(flow))
             } else if let Some(version) = state.next(now, self.settings.patience) {
@@ -278,5 +283,101 @@ impl Server {
             flow.state.lock().scan_at = Instant::now();
         }
         self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::tests::{Hanging, fail, until, with_version};
+    use crate::{Client, Way};
+    use tierflow_device::{Choice, open};
+    use tierflow_engine::{Engine, Region, Tier};
+    use tierflow_store::{Faults, Options, Repository};
+
+    /// A single thread brings pieces as long as none hangs.
+    #[test]
+    fn a_scan_that_hangs_holds_up_no_other_route() {
+        let home = tempfile::tempdir().unwrap();
+        let opened = Home::open(home.path(), true).unwrap();
+        let settings = Settings {
+            most_threads: 1,
+            patience: Duration::ZERO,
+            idle: None,
+        };
+        let (server, _wakes) = Server::new(opened, settings).unwrap();
+        let (hanging, other) = (with_version(), with_version());
+        let faults = Arc::<Faults>::default();
+        fail(&hanging.1, &faults);
+        faults.reads_hang.store(true, Ordering::Relaxed);
+        for flow in [&hanging.1, &other.1] {
+            // A route that has a client stays.
+            flow.state.lock().clients = 1;
+            let mut shared = server.shared.lock();
+            shared.flows.insert(flow.route.clone(), Arc::clone(flow));
+        }
+        let agent = Arc::clone(&server);
+        let agent = std::thread::spawn(move || agent.supervise());
+        until(|| hanging.1.state.lock().trouble.is_some());
+        until(|| other.1.state.lock().brought == 1);
+        assert!(hanging.1.state.lock().scanning.is_some());
+        faults.reads_hang.store(false, Ordering::Relaxed);
+        server.stop();
+        agent.join().unwrap();
+    }
+
+    /// External storage is full until a version that the engine gave up is removed there.
+    #[test]
+    fn an_engine_makes_room_where_external_storage_is_full_for_the_agent() {
+        let home = tempfile::tempdir().unwrap();
+        let path = |name: &str| home.path().join(name);
+        let (near, far) = (path("near"), path("far"));
+        drop(Repository::open(&near, Options::default()).unwrap());
+        let route = Route {
+            local: near.to_str().unwrap().to_owned(),
+            external: far.to_str().unwrap().to_owned(),
+            rank: 0,
+            ranks: 1,
+        };
+        let opened = Home::open(home.path(), true).unwrap();
+        let (server, wakes) = Server::new(opened, Settings::default()).unwrap();
+        let flow = Flow::new(route.clone(), &server.home);
+        let faults = Arc::<Faults>::default();
+        fail(&flow, &faults);
+        server.shared.lock().flows.insert(route, Arc::new(flow));
+        let listener = server.home.listen().unwrap();
+        event_loop::start(&server, listener, wakes).unwrap();
+        let vault = Way::new(home.path(), &near, &far).open().unwrap();
+        let agent = std::thread::spawn(move || {
+            server.supervise();
+            server.is_over.store(true, Ordering::Release);
+        });
+        let device = open(Choice::Host).unwrap();
+        let builder = Engine::builder(&device).host_cache(16 << 20);
+        let builder = builder.node_local(&near).tier(Tier::vault(vault));
+        let engine = builder.build().unwrap();
+        let checkpoint = |version: u64| {
+            let bytes = [7; 1000];
+            let regions = [Region::from(bytes.as_slice())];
+            engine.checkpoint(version, &regions).unwrap();
+        };
+        checkpoint(1);
+        engine.wait().unwrap();
+        engine.discard(1).unwrap();
+        let hanging = Hanging::new(&faults);
+        faults.full.store(true, Ordering::Relaxed);
+        let before = faults.removals.load(Ordering::Relaxed);
+        checkpoint(2);
+        until(|| faults.removals.load(Ordering::Relaxed) > before);
+        faults.full.store(false, Ordering::Relaxed);
+        drop(hanging);
+        engine.wait().unwrap();
+        let far = Repository::read_only(&far, Options::default()).unwrap();
+        let versions = far.versions().unwrap().into_iter();
+        let versions: Vec<u64> = versions.map(|info| info.version).collect();
+        assert_eq!(versions, [2]);
+        drop(engine);
+        Client::connect(home.path()).unwrap().stop().unwrap();
+        agent.join().unwrap();
     }
 }

@@ -73,6 +73,38 @@ fn an_agent_that_was_killed_goes_on_from_what_lies_on_the_disk() {
 }
 
 #[test]
+fn what_was_removed_does_not_come_back_after_the_agent_was_killed() {
+    let home = Home::new();
+    let mut agent = home.agent(&[]);
+    let vault = home.vault(None);
+    let local = home.local();
+    [0, 3].into_iter().for_each(|version| {
+        homes::save(&local, version);
+        let piece = local.own_piece(version).unwrap();
+        vault.copy(&piece, &|| Ok(())).unwrap();
+    });
+    // The node still has both.
+    vault.remove(&BTreeSet::from([0, 3])).unwrap();
+    agent.kill();
+    // Another piece takes the number of one of them.
+    local.remove(&BTreeSet::from([3])).unwrap();
+    homes::save(&local, 3);
+    homes::save(&local, 6);
+    drop((local, vault));
+    for _ in 0..2 {
+        let mut agent = home.agent(&["--exit-when-idle", "0"]);
+        assert!(agent.wait().success());
+        assert_eq!(home.external(), [3, 6]);
+        // Nor where a route that had ended begins anew.
+        let mut agent = home.agent(&[]);
+        drop(home.vault(None));
+        home.stop(&mut agent);
+        assert_eq!(home.external(), [3, 6]);
+    }
+    home.check();
+}
+
+#[test]
 fn without_an_agent_the_application_does_it_itself() {
     let home = Home::new();
     let vault = home.vault(None);
@@ -194,7 +226,9 @@ fn what_others_planted_is_refused() {
     // A list of routes that is none, or lies elsewhere.
     std::fs::write(own.join("routes.json"), "[1]").unwrap();
     assert!(matches!(serve(), Err(Error::Refused { .. })));
-    std::fs::remove_file(own.join("routes.json")).unwrap();
+    std::fs::rename(own.join("routes.json"), own.join("removed.json")).unwrap();
+    assert!(matches!(serve(), Err(Error::Refused { .. })));
+    std::fs::remove_file(own.join("removed.json")).unwrap();
     symlink("/etc/passwd", own.join("routes.json")).unwrap();
     assert!(matches!(serve(), Err(Error::Refused { .. })));
     // A link in the directory's place.
@@ -210,13 +244,13 @@ fn invalid_requests_harm_no_other_client() {
     let mut agent = home.agent(&[]);
     let own = std::fs::File::open(home.scratch.join(".tierflow-agent")).unwrap();
     let socket = format!("/proc/self/fd/{}/socket", own.as_raw_fd());
-    let hello = b"\x1e\0\0\0{\"ask\":\"hello\",\"protocol\":1}  ";
+    let hello = b"\x1e\0\0\0{\"ask\":\"hello\",\"protocol\":2}  ";
     let nonsense: [&[u8]; 6] = [
         b"",
         b"GET / HTTP/1.1\r\n\r\n",
         &[255; 4096],
         &[0; 4096],
-        b"\x1e\0\0\0{\"ask\":\"hello\",\"protocol\":2}  ",
+        b"\x1e\0\0\0{\"ask\":\"hello\",\"protocol\":1}  ",
         &[
             &hello[..],
             b"\x22\0\0\0{\"ask\":\"publish\",\"version\":1}     ",

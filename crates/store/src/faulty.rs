@@ -47,6 +47,8 @@ pub struct Faults {
     pub good_reads: AtomicU64,
     /// Every removal of a file, every cut and every renaming over another file fails with an I/O error.
     pub removals_fail: AtomicBool,
+    /// Every one of these, once it is counted, waits until this is false.
+    pub removals_hang: AtomicBool,
     /// The removals, cuts and renamings over another file that were tried so far.
     pub removals: AtomicU64,
     /// The change of names or bytes of this number, counted from 1, fails with an I/O error, and so does every later one: the
@@ -151,6 +153,9 @@ impl Faults {
     /// Fails the removal of a file, its cut, or the renaming of another one over it, or lets it pass.
     pub(crate) fn remove(&self) -> std::result::Result<(), Errno> {
         self.removals.fetch_add(1, Ordering::Relaxed);
+        while self.removals_hang.load(Ordering::Relaxed) {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
         match self.removals_fail.load(Ordering::Relaxed) {
             true => Err(Errno::IO),
             false => self.change(),

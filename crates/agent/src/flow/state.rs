@@ -1,8 +1,9 @@
 //! The versions still to be copied along a route, and the clients that wait for them.
 
+use crate::home::PieceKey;
+use crate::protocol::Failure;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
-use tierflow_store::{Identity, PieceInfo};
 
 pub(super) const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -41,14 +42,6 @@ impl BackOff {
 /// How the last try for a version ended.
 pub(crate) type Outcome = Result<(), Failure>;
 
-/// Why a version was not brought.
-#[derive(Debug, Clone)]
-pub(crate) struct Failure {
-    /// The piece on the node cannot be read, or is not to be brought: external storage is not at fault.
-    pub(crate) source: bool,
-    pub(crate) message: String,
-}
-
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) clients: usize,
@@ -56,24 +49,22 @@ pub(crate) struct State {
     pub(crate) waiting: BTreeSet<u64>,
     /// Versions being copied, each with its deadline.
     pub(crate) running: BTreeMap<u64, Instant>,
+    /// Versions being removed from external storage. No copy of one begins meanwhile: the removal would take the new piece.
+    pub(super) removing: BTreeSet<u64>,
     /// Of these, those past their deadline.
     pub(crate) hanging: BTreeSet<u64>,
-    /// A thread scans the node for new pieces, or has that task.
-    pub(crate) scanning: bool,
+    /// The deadline of the scan for new pieces, while a thread has that task.
+    pub(crate) scanning: Option<Instant>,
     pub(crate) scan_at: Instant,
     /// The node was scanned after the last client had left the route.
     pub(crate) scanned_without_clients: bool,
     /// Versions brought since the scan began: its listing may still name them.
     pub(super) just_brought: BTreeSet<u64>,
-    /// Versions removed since the scan began: its listing may not name them yet.
-    pub(super) just_removed: BTreeSet<u64>,
-    /// Pieces on the node that are not to be brought: external storage has a newer one, or gave it up.
+    /// Pieces on the node that are not to be brought: external storage has a newer one, or gave it up, or a client had them removed.
     pub(super) settled: BTreeSet<PieceKey>,
     /// Versions whose pieces on the node cannot be read, and why. A scan finds them anew after a pause of `rereading`.
     pub(crate) unreadable: BTreeMap<u64, String>,
     pub(super) rereading: BackOff,
-    /// Versions that were removed from external storage, while they still lie on the node or are being copied.
-    pub(super) removed: BTreeSet<u64>,
     /// By version: how many clients wait for its outcome.
     watchers: BTreeMap<u64, usize>,
     outcomes: BTreeMap<u64, Outcome>,
@@ -83,29 +74,22 @@ pub(crate) struct State {
     pub(crate) brought: u64,
 }
 
-/// Distinguishes a piece from an older one of the same number.
-pub(super) type PieceKey = (u64, Identity);
-
-pub(super) fn key(piece: &PieceInfo) -> PieceKey {
-    (piece.version, piece.identity)
-}
-
 impl State {
-    pub(super) fn new() -> Self {
+    /// A state in which these pieces on the node are not to be brought.
+    pub(super) fn new(settled: BTreeSet<PieceKey>) -> Self {
         Self {
             clients: 0,
             waiting: BTreeSet::new(),
             running: BTreeMap::new(),
+            removing: BTreeSet::new(),
             hanging: BTreeSet::new(),
-            scanning: false,
+            scanning: None,
             scan_at: Instant::now(),
             scanned_without_clients: false,
             just_brought: BTreeSet::new(),
-            just_removed: BTreeSet::new(),
-            settled: BTreeSet::new(),
+            settled,
             unreadable: BTreeMap::new(),
             rereading: BackOff::default(),
-            removed: BTreeSet::new(),
             watchers: BTreeMap::new(),
             outcomes: BTreeMap::new(),
             back_off: BackOff::default(),
@@ -143,10 +127,9 @@ impl State {
     pub(crate) fn watch(&mut self, version: u64) {
         *self.watchers.entry(version).or_default() += 1;
         self.outcomes.remove(&version);
-        // The copy of a piece that was removed meanwhile is no copy of this one.
-        let was_removed = self.removed.remove(&version);
-        self.settled.retain(|piece| piece.0 != version);
-        if was_removed || !self.running.contains_key(&version) {
+        self.settled.retain(|piece| piece.version != version);
+        // The copy of a piece that is removed meanwhile is no copy of this one.
+        if !self.running.contains_key(&version) || self.removing.contains(&version) {
             self.waiting.insert(version);
         }
     }
@@ -156,26 +139,16 @@ impl State {
         self.waiting.contains(&version) || self.running.contains_key(&version)
     }
 
-    /// Versions are removed, and those that wait are not brought. Clients that wait for these are told so.
+    /// The removal of versions begins, and those that wait are not brought. Clients that wait for these are told so.
     pub(super) fn remove(&mut self, versions: &BTreeSet<u64>) {
         for &version in versions {
             self.unreadable.remove(&version);
             if self.waiting.remove(&version) {
                 let message = format!("version {version} was removed before it was brought");
-                let source = true;
-                self.tell(version, Err(Failure { source, message }));
+                self.tell(version, Err(message.into()));
             }
         }
-        self.removed.extend(versions);
-        self.just_removed.extend(versions);
-    }
-
-    /// Forgets the removals of versions that can come back no more: a whole scan did not find them, and none is being copied.
-    pub(super) fn forget_removed(&mut self, there: &BTreeSet<u64>) {
-        let (running, lately) = (&self.running, &self.just_removed);
-        self.removed.retain(|version| {
-            there.contains(version) || running.contains_key(version) || lately.contains(version)
-        });
+        self.removing.clone_from(versions);
     }
 
     /// Returns true if a client waits for a version.
@@ -207,6 +180,11 @@ impl State {
         }
     }
 
+    /// Returns true if it is time to scan the node.
+    pub(crate) fn is_to_scan(&self, now: Instant) -> bool {
+        self.scanning.is_none() && self.scan_at <= now
+    }
+
     /// The next version to bring, unless the route pauses.
     pub(crate) fn next(&mut self, now: Instant, patience: Duration) -> Option<u64> {
         let is_paused = !self.back_off.is_over(now);
@@ -216,7 +194,7 @@ impl State {
         };
         let mut waiting = self.waiting.iter();
         let version = *waiting.find(|version| {
-            let may_begin = !self.running.contains_key(version);
+            let may_begin = !self.running.contains_key(version) && !self.removing.contains(version);
             may_begin && (!is_paused || is_asked_for(version))
         })?;
         self.waiting.remove(&version);
@@ -224,23 +202,27 @@ impl State {
         Some(version)
     }
 
-    /// Tells the clients that wait for a version past its deadline that storage hangs.
-    pub(crate) fn name_hanging(&mut self, now: Instant) {
+    /// Tells the clients that wait for a version past its deadline that storage hangs. Returns how many threads wait for such storage.
+    pub(crate) fn name_hanging(&mut self, now: Instant) -> usize {
+        let hangs = "external storage hangs: it takes longer than it may";
         let late = self.running.iter().filter(|(_, deadline)| **deadline < now);
         let late: Vec<u64> = late.map(|(version, _)| *version).collect();
         for version in late {
             if self.hanging.insert(version) {
-                let message = "external storage hangs: it takes longer than it may".to_owned();
-                self.trouble = Some(message.clone());
-                let source = false;
-                self.tell(version, Err(Failure { source, message }));
+                self.trouble = Some(hangs.to_owned());
+                self.tell(version, Err(hangs.to_owned().into()));
             }
         }
+        let is_late = self.scanning.is_some_and(|deadline| deadline < now);
+        if is_late {
+            self.trouble = Some(hangs.to_owned());
+        }
+        self.hanging.len() + usize::from(is_late)
     }
 
     /// Nothing is being copied, scanned or waiting.
     pub(crate) fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.running.is_empty() && !self.scanning
+        self.waiting.is_empty() && self.running.is_empty() && self.scanning.is_none()
     }
 }
 
@@ -250,17 +232,14 @@ mod tests {
 
     #[test]
     fn what_hangs_is_named_to_each_waiting_client_once() {
-        let mut state = State::new();
+        let mut state = State::new(BTreeSet::new());
         let now = Instant::now();
         state.watch(7);
         assert_eq!(state.next(now, Duration::from_secs(5)), Some(7));
         state.name_hanging(now + Duration::from_secs(4));
         assert!(state.outcome(7).is_none());
         state.name_hanging(now + Duration::from_secs(6));
-        assert!(matches!(
-            state.outcome(7),
-            Some(Err(Failure { source: false, .. }))
-        ));
+        assert!(matches!(state.outcome(7), Some(Err(_))));
         assert_eq!(state.hanging, BTreeSet::from([7]));
         state.name_hanging(now + Duration::from_secs(7));
         assert!(
@@ -271,9 +250,12 @@ mod tests {
 
     #[test]
     fn what_was_removed_is_not_brought_again_unless_asked_for() {
-        let mut state = State::new();
-        state.removed.insert(3);
+        let removed = PieceKey {
+            version: 3,
+            ..PieceKey::default()
+        };
+        let mut state = State::new(BTreeSet::from([removed]));
         state.watch(3);
-        assert!(!state.removed.contains(&3) && state.waiting.contains(&3));
+        assert!(state.settled.is_empty() && state.waiting.contains(&3));
     }
 }

@@ -2,11 +2,13 @@
 //! longer is done by other threads.
 
 use super::Server;
+use super::removals::Removal;
 use crate::flow::Flow;
 use crate::home::check_peer;
-use crate::protocol::{FRAME_LIMIT, PROTOCOL, Reply, Request, Route, Status, receive, send};
+use crate::protocol::{
+    FRAME_LIMIT, Failure, PROTOCOL, Reply, Request, Route, Status, receive, send,
+};
 use crate::{Error, Result};
-use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -17,12 +19,6 @@ use std::time::{Duration, Instant};
 const WORKING_EVERY: Duration = Duration::from_millis(500);
 /// How long a client may take to greet, to send the rest of a message, or to read an answer.
 const IO_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// A removal that a client asked for, to be done by the removing thread.
-pub(super) struct Removal {
-    pub(super) flow: Arc<Flow>,
-    pub(super) versions: BTreeSet<u64>,
-}
 
 /// An outcome that a client waits for.
 enum Waits {
@@ -226,13 +222,7 @@ impl Connection {
         match outcome {
             Some(outcome) => {
                 self.waits = Waits::ForNothing;
-                self.say(&match outcome {
-                    Ok(()) => Reply::Done,
-                    Err(failure) => Reply::Failed {
-                        source: failure.source,
-                        message: failure.message,
-                    },
-                })
+                self.say(&outcome.map_or_else(Reply::Failed, |()| Reply::Done))
             }
             None if self.told.elapsed() >= WORKING_EVERY => {
                 self.told = Instant::now();
@@ -286,7 +276,7 @@ impl Connection {
         let flow = match &known {
             Some(flow) => Arc::clone(flow),
             None => {
-                let flow = Arc::new(Flow::new(route.clone()));
+                let flow = Arc::new(Flow::new(route.clone(), &self.server.home));
                 shared.flows.insert(route.clone(), Arc::clone(&flow));
                 if let Err(error) = self.server.note(&shared) {
                     shared.flows.remove(&route);
@@ -341,10 +331,7 @@ impl Drop for Connection {
 }
 
 fn failed(error: &Error) -> Reply {
-    Reply::Failed {
-        source: false,
-        message: error.to_string(),
-    }
+    Reply::Failed(Failure::from(error))
 }
 
 #[cfg(test)]

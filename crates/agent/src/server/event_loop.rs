@@ -1,16 +1,14 @@
 //! The event loop that serves all clients of the agent on one thread: an idle client costs a descriptor and nothing else.
 
-use super::connection::{Connection, Removal};
+use super::connection::Connection;
 use super::{Server, TICK, spawn};
 use crate::{Error, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use tierflow_store::guarded;
 
 /// The most clients at a time: a process has 1 024 descriptors, as a rule. Beyond that, clients that did not greet are
 /// closed, the oldest first, and without such new ones wait until one leaves.
@@ -35,46 +33,21 @@ impl Waker {
     }
 }
 
-/// Results of removals, by client.
-type Done = Arc<Mutex<Vec<(u64, Result<()>)>>>;
-
-/// Starts the threads that accept clients and serve them until the agent is over.
+/// Starts the thread that accepts clients and serves them until the agent is over.
 pub(super) fn start(server: &Arc<Server>, listener: UnixListener, wakes: UnixStream) -> Result<()> {
     listener.set_nonblocking(true).map_err(Error::Connection)?;
-    let (removals, asked) = channel();
-    let done = Done::default();
-    let remover = (Arc::clone(server), Arc::clone(&done));
-    spawn("tierflow-remove", move || {
-        remove(&asked, &remover.0, &remover.1);
-    })?;
     let mut events = EventLoop {
         server: Arc::clone(server),
         clients: BTreeMap::new(),
         next: 0,
-        removals,
-        done,
     };
     spawn("tierflow-listen", move || events.run(&listener, &wakes))
-}
-
-/// The thread that removes what clients ask for, as that may take as long as external storage takes.
-fn remove(asked: &Receiver<(u64, Removal)>, server: &Server, done: &Done) {
-    while let Ok((client, removal)) = asked.recv() {
-        let removed = || removal.flow.remove(&removal.versions);
-        let result = guarded("removing versions", removed).map_err(Error::from);
-        let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
-        done.push((client, result));
-        drop(done);
-        server.waker.wake();
-    }
 }
 
 struct EventLoop {
     server: Arc<Server>,
     clients: BTreeMap<u64, Connection>,
     next: u64,
-    removals: Sender<(u64, Removal)>,
-    done: Done,
 }
 
 impl EventLoop {
@@ -82,8 +55,7 @@ impl EventLoop {
         while !self.server.is_over.load(Ordering::Acquire) {
             let readable = self.wait(listener, wakes);
             while (&*wakes).read(&mut [0; 256]).is_ok_and(|read| read > 0) {}
-            let done =
-                std::mem::take(&mut *self.done.lock().unwrap_or_else(PoisonError::into_inner));
+            let done = self.server.removals.lock().take_done();
             for (client, result) in done {
                 if let Some(connection) = self.clients.get_mut(&client)
                     && connection.removed(result).is_err()
@@ -91,14 +63,14 @@ impl EventLoop {
                     self.clients.remove(&client);
                 }
             }
-            let removals = &self.removals;
             let before = self.clients.len();
             self.clients.retain(|client, connection| {
                 match connection.go_on(readable.contains(client)) {
-                    Ok(None) => true,
-                    Ok(Some(removal)) => removals.send((*client, removal)).is_ok(),
-                    Err(_) => false,
+                    Ok(Some(removal)) => self.server.remove(*client, removal),
+                    Ok(None) => {}
+                    Err(_) => return false,
                 }
+                true
             });
             let is_changed = self.clients.len() < before || self.accept(listener);
             if is_changed {

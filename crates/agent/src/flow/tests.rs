@@ -1,0 +1,269 @@
+//! Tests of one route, and what tests of several need.
+
+use super::state::{LONGEST_PAUSE, SHORTEST_PAUSE};
+use super::*;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tierflow_store::{Faults, Region, Snapshot};
+
+/// Waits for something that must come about.
+pub(crate) fn until(mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        let waited = begun.elapsed();
+        assert!(waited < Duration::from_secs(120), "it never comes about");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn between(scratch: &Path, local: &Path, external: &Path) -> Arc<Flow> {
+    let text = |path: &Path| path.to_str().unwrap().to_owned();
+    let route = Route {
+        local: text(local),
+        external: text(external),
+        rank: 0,
+        ranks: 1,
+    };
+    let home = Arc::new(Home::open(scratch, true).unwrap());
+    Arc::new(Flow::new(route, &home))
+}
+
+/// A route between two directories that are not there.
+fn flow() -> (tempfile::TempDir, Arc<Flow>) {
+    let home = tempfile::tempdir().unwrap();
+    let path = |name: &str| home.path().join("nowhere").join(name);
+    let flow = between(home.path(), &path("local"), &path("external"));
+    (home, flow)
+}
+
+/// Removals that hang as long as this lives: a test that fails in the meantime ends.
+pub(crate) struct Hanging(Arc<Faults>);
+
+impl Hanging {
+    pub(crate) fn new(faults: &Arc<Faults>) -> Self {
+        faults.removals_hang.store(true, Ordering::Relaxed);
+        Self(Arc::clone(faults))
+    }
+}
+
+impl Drop for Hanging {
+    fn drop(&mut self) {
+        self.0.removals_hang.store(false, Ordering::Relaxed);
+    }
+}
+
+/// A route between two directories, whose start has version 1.
+pub(crate) fn with_version() -> (tempfile::TempDir, Arc<Flow>) {
+    let home = tempfile::tempdir().unwrap();
+    let path = |name: &str| home.path().join(name);
+    let flow = between(home.path(), &path("local"), &path("external"));
+    save(&flow, 7);
+    (home, flow)
+}
+
+/// Puts faults in front of both ends of a route.
+pub(crate) fn fail(flow: &Flow, faults: &Arc<Faults>) {
+    let ends = faults.during(|| flow.ends());
+    ends.unwrap();
+}
+
+/// Saves version 1 on the node, in the place of the one that is there.
+fn save(flow: &Flow, byte: u8) {
+    let local = Repository::open(Path::new(&flow.route.local), Options::default()).unwrap();
+    local.remove(&BTreeSet::from([1])).unwrap();
+    let bytes = [byte; 1000];
+    let regions = [Region::new("state", &bytes)];
+    local.save(&Snapshot::new(1, &regions)).unwrap();
+}
+
+fn next(flow: &Flow) -> Option<u64> {
+    let mut state = flow.state.lock();
+    state.next(Instant::now(), Duration::from_secs(60))
+}
+
+/// Scans the node, and brings what is found: version 1.
+pub(crate) fn bring(flow: &Flow) {
+    flow.scan();
+    assert_eq!(next(flow), Some(1));
+    flow.bring(1);
+}
+
+fn remove(flow: &Flow) -> crate::Result<()> {
+    flow.remove(&BTreeSet::from([1]))
+}
+
+fn is_brought(flow: &Flow) -> bool {
+    let ends = flow.ends().unwrap();
+    !ends.external.own_pieces().unwrap().is_empty()
+}
+
+/// Returns the first byte of version 1 on external storage.
+fn byte_of(flow: &Flow) -> u8 {
+    let piece = flow.ends().unwrap().external.own_piece(1).unwrap();
+    piece.read("state").unwrap()[0]
+}
+
+/// A copy that has the piece open goes on though the piece leaves the node.
+#[test]
+fn a_version_removed_while_it_is_copied_does_not_come_back() {
+    let (_home, flow) = with_version();
+    flow.scan();
+    assert_eq!(next(&flow), Some(1));
+    std::thread::scope(|scope| {
+        let removal = scope.spawn(|| remove(&flow));
+        until(|| !flow.state.lock().removing.is_empty());
+        // A removal that does not wait for the copy gets the time to end.
+        for _ in (0..200).take_while(|_| !removal.is_finished()) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        flow.scan();
+        flow.bring(1);
+        removal.join().unwrap().unwrap();
+    });
+    assert!(!is_brought(&flow));
+    flow.scan();
+    assert_eq!(next(&flow), None);
+}
+
+/// The list of the node is older than the removal.
+#[test]
+fn a_version_removed_during_a_scan_does_not_come_back() {
+    let (_home, flow) = with_version();
+    let found = flow.new_pieces();
+    assert_eq!(found.as_ref().unwrap().len(), 1);
+    bring(&flow);
+    flow.state.lock().just_brought.clear();
+    remove(&flow).unwrap();
+    flow.scanned(found, true);
+    assert_eq!(next(&flow), None);
+    flow.scan();
+    assert_eq!(next(&flow), None);
+}
+
+#[test]
+fn a_version_removed_while_its_copy_fails_is_not_tried_again() {
+    let (_home, flow) = flow();
+    flow.state.lock().waiting.insert(1);
+    assert_eq!(next(&flow), Some(1));
+    std::thread::scope(|scope| {
+        let removal = scope.spawn(|| remove(&flow));
+        until(|| !flow.state.lock().removing.is_empty());
+        flow.bring(1);
+        assert!(removal.join().unwrap().is_err());
+    });
+    assert!(flow.state.lock().is_idle());
+}
+
+#[test]
+fn a_piece_saved_under_the_number_of_a_removed_one_is_brought() {
+    let (_home, flow) = with_version();
+    bring(&flow);
+    remove(&flow).unwrap();
+    flow.scan();
+    assert_eq!(next(&flow), None);
+    save(&flow, 8);
+    bring(&flow);
+    assert_eq!(byte_of(&flow), 8);
+}
+
+#[test]
+fn a_piece_saved_before_the_older_one_of_its_number_was_removed_is_brought() {
+    let (_home, flow) = with_version();
+    bring(&flow);
+    save(&flow, 8);
+    remove(&flow).unwrap();
+    bring(&flow);
+    assert_eq!(byte_of(&flow), 8);
+}
+
+/// The removal would take the new piece with the old one.
+#[test]
+fn no_piece_is_brought_while_an_older_one_of_its_number_is_removed() {
+    let (_home, flow) = with_version();
+    let faults = Arc::<Faults>::default();
+    fail(&flow, &faults);
+    bring(&flow);
+    let before = faults.removals.load(Ordering::Relaxed);
+    let begun = std::thread::scope(|scope| {
+        let hanging = Hanging::new(&faults);
+        let removal = scope.spawn(|| remove(&flow));
+        until(|| faults.removals.load(Ordering::Relaxed) > before);
+        save(&flow, 8);
+        flow.state.lock().watch(1);
+        let begun = next(&flow);
+        drop(hanging);
+        removal.join().unwrap().unwrap();
+        begun
+    });
+    assert_eq!(begun, None);
+    assert_eq!(next(&flow), Some(1));
+    flow.bring(1);
+    assert!(matches!(flow.state.lock().outcome(1), Some(Ok(()))));
+    assert_eq!(byte_of(&flow), 8);
+}
+
+#[test]
+fn who_waits_for_a_version_is_told_that_it_is_removed() {
+    let (_home, flow) = with_version();
+    flow.state.lock().watch(1);
+    remove(&flow).unwrap();
+    let outcome = flow.state.lock().outcome(1);
+    let message = outcome.unwrap().unwrap_err().message;
+    assert!(message.contains("was removed"), "{message}");
+}
+
+/// The copy under way is that of the removed piece.
+#[test]
+fn a_version_asked_for_anew_is_brought_after_the_copy_of_the_removed_one() {
+    let (_home, flow) = with_version();
+    flow.state.lock().watch(1);
+    assert_eq!(next(&flow), Some(1));
+    let told = std::thread::scope(|scope| {
+        let removal = scope.spawn(|| remove(&flow));
+        until(|| !flow.state.lock().removing.is_empty());
+        flow.state.lock().unwatch(1);
+        flow.state.lock().watch(1);
+        flow.bring(1);
+        removal.join().unwrap().unwrap();
+        flow.state.lock().outcome(1)
+    });
+    assert!(told.is_none());
+    assert_eq!(next(&flow), Some(1));
+    flow.bring(1);
+    assert!(matches!(flow.state.lock().outcome(1), Some(Ok(()))));
+    assert!(is_brought(&flow));
+}
+
+#[test]
+fn a_route_that_failed_pauses_but_for_what_is_asked_for() {
+    let (_home, flow) = flow();
+    flow.state.lock().waiting.extend([1, 2]);
+    assert_eq!(
+        flow.state
+            .lock()
+            .next(Instant::now(), Duration::from_secs(5)),
+        Some(1)
+    );
+    assert_eq!(flow.bring(1), None);
+    let mut state = flow.state.lock();
+    let now = Instant::now();
+    assert!(
+        state.trouble.is_some() && state.waiting.contains(&1),
+        "it is tried again"
+    );
+    assert_eq!(state.next(now, Duration::from_secs(5)), None);
+    state.watch(2);
+    assert_eq!(state.next(now, Duration::from_secs(5)), Some(2));
+    drop(state);
+    assert_eq!(flow.bring(2), None);
+    let mut state = flow.state.lock();
+    assert!(matches!(state.outcome(2), Some(Err(_))));
+    // Twice as long, and never longer than the longest.
+    assert_eq!(state.back_off.pause, 4 * SHORTEST_PAUSE);
+    assert_eq!(state.next(now, Duration::from_secs(5)), None);
+    assert!(
+        state
+            .next(now + LONGEST_PAUSE, Duration::from_secs(5))
+            .is_some()
+    );
+}
