@@ -121,8 +121,6 @@ impl Protected {
             patience: member.patience,
         };
         let mut lost = set_losses(&all, &members, &store);
-        // The versions whose manifests count and whose parity is gone, though each piece lies somewhere.
-        let mut without_parity = BTreeSet::new();
         store.put_nodes(members.iter().map(|member| member.node.as_str()))?;
         for one in to_rebuild(&all) {
             if one.set.place_of(member.rank).is_some() {
@@ -130,13 +128,13 @@ impl Protected {
                     Err(error) => lost.push((one.version, error)),
                     // The manifest is now that of a start that counts.
                     Ok(rebuilt) if rebuilt.is_protected => drop(given_up.remove(&one.version)),
-                    Ok(_) => drop(without_parity.insert(one.version)),
+                    Ok(_) => {}
                 }
             }
         }
         worker.set = set.clone();
         let need_not = elsewhere | &discarded_in_part(&all);
-        worker.protect_rest(&(&given_up | &without_parity), &need_not)?;
+        worker.protect_rest(&given_up, &need_not)?;
         for version in given_up {
             store.truncations().tidy_later(Truncation {
                 start,

@@ -73,6 +73,7 @@ fn ended_of(mut group: Group, discarded: &[u64], prefix: Prefix) -> Group {
     group.run(|rank, engine| {
         (0..COUNT).for_each(|version| checkpoint(engine, rank, version));
         engine.wait().unwrap();
+        engine.protect().unwrap();
     });
     let obstacles = discarded.iter().flat_map(|version| {
         let kinds = prefix.stops_at.into_iter();
