@@ -168,10 +168,7 @@ impl ParityStore {
     }
 
     /// Changes the truncations and their files. `decide` enters new ones and returns those that go: once the new ones are on the disk.
-    fn change(
-        &self,
-        decide: impl FnOnce(&mut Truncations) -> BTreeSet<Truncation>,
-    ) -> Result<()> {
+    fn change(&self, decide: impl FnOnce(&mut Truncations) -> BTreeSet<Truncation>) -> Result<()> {
         let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut truncations = self.truncations();
         let old = decide(&mut truncations);
@@ -285,7 +282,9 @@ impl ParityStore {
         if !versions.is_empty() {
             self.note_discarded(versions, start.saturating_add(1), || ())?;
         }
-        versions.iter().try_for_each(|version| self.remove(*version))
+        versions
+            .iter()
+            .try_for_each(|version| self.remove(*version))
     }
 
     fn names(&self) -> Result<Vec<String>> {

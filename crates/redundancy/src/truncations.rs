@@ -100,11 +100,7 @@ impl Truncation {
 }
 
 /// Rows of consecutive versions, with those of `old` that they touch.
-fn rows(
-    start: u64,
-    old: &BTreeSet<Truncation>,
-    versions: &BTreeSet<u64>,
-) -> BTreeSet<Truncation> {
+fn rows(start: u64, old: &BTreeSet<Truncation>, versions: &BTreeSet<u64>) -> BTreeSet<Truncation> {
     let one = |version: &u64| Truncation {
         start,
         from: *version,
@@ -202,11 +198,7 @@ impl Truncations {
 
     /// Notes that versions are discarded: what was protected of them before `start` does not count. Rows of consecutive versions of one
     /// start are one file. Returns the truncations that the new ones replace.
-    pub(crate) fn discard(
-        &mut self,
-        start: u64,
-        versions: &BTreeSet<u64>,
-    ) -> BTreeSet<Truncation> {
+    pub(crate) fn discard(&mut self, start: u64, versions: &BTreeSet<u64>) -> BTreeSet<Truncation> {
         let old: BTreeSet<Truncation> = self.rows().filter(|row| row.start == start).collect();
         let new = rows(start, &old, versions);
         self.replace(old, new)

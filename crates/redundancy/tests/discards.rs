@@ -205,7 +205,10 @@ fn above_external_storage_a_discarded_version_is_neither_lost_nor_back() {
             let there = offered(&group, &case);
             let is_kept = rank == 0;
             assert_eq!(there.contains(&1), is_kept, "{case}: {there:?}");
-            assert!(there.contains(&0) && there.contains(&2), "{case}: {there:?}");
+            assert!(
+                there.contains(&0) && there.contains(&2),
+                "{case}: {there:?}"
+            );
         }
     }
 }
@@ -213,7 +216,9 @@ fn above_external_storage_a_discarded_version_is_neither_lost_nor_back() {
 /// Counts the notes of a rank that versions are discarded.
 fn notes(group: &Group, rank: u32) -> usize {
     let store = group.node(rank).join(format!("redundancy/{rank}"));
-    let names = std::fs::read_dir(store).unwrap().map(|entry| entry.unwrap().file_name());
+    let names = std::fs::read_dir(store)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name());
     let names = names.map(|name| name.into_string().unwrap());
     // Others are of runs that go on from older versions, and name their first version alone.
     let is_of_discarded = |name: &String| name.ends_with(".cut") && name.matches('-').count() == 2;

@@ -27,12 +27,7 @@ struct Hold {
 struct Driven(Directory, Option<Arc<Hold>>);
 
 impl Transport for Driven {
-    fn send(
-        &self,
-        to: u32,
-        message: &[u8],
-        patience: Duration,
-    ) -> tierflow_redundancy::Result<()> {
+    fn send(&self, to: u32, message: &[u8], patience: Duration) -> tierflow_redundancy::Result<()> {
         if let Some(hold) = &self.1 {
             let mut before = hold.before.lock().unwrap();
             let is_it = *before == Some(0);
@@ -100,10 +95,9 @@ impl Nodes {
                     let shared = this.home.path().join("shared");
                     let directory = Directory::open(&shared, this.starts, rank).unwrap();
                     let transport: Arc<dyn Transport> = match &this.hold {
-                        Some(hold) => Arc::new(Driven(
-                            directory,
-                            (rank == 0).then(|| Arc::clone(hold)),
-                        )),
+                        Some(hold) => {
+                            Arc::new(Driven(directory, (rank == 0).then(|| Arc::clone(hold))))
+                        }
                         None => Arc::new(directory),
                     };
                     let domain = this.domains[rank as usize];
@@ -252,7 +246,9 @@ fn a_version_that_is_discarded_while_it_is_protected_does_not_come_back() {
     nodes.start(&[], |rank, vault| {
         assert!(vault.gone().is_empty(), "{:?}", vault.gone());
         let pieces = vault.pieces().unwrap().into_iter();
-        let has_it = pieces.map(|piece| piece.version).any(|version| version == 1);
+        let has_it = pieces
+            .map(|piece| piece.version)
+            .any(|version| version == 1);
         assert_eq!(has_it, rank > 0, "rank {rank}");
     });
 }
@@ -261,7 +257,9 @@ fn a_version_that_is_discarded_while_it_is_protected_does_not_come_back() {
 fn what_was_given_up_is_not_taken_back_where_nothing_can_be_rebuilt() {
     let mut nodes = Nodes::new(XOR);
     nodes.start(&[], |_, vault| save(vault, 0, 1));
-    let manifest = nodes.node(0).join(format!("redundancy/0/{:020}.manifest", 0));
+    let manifest = nodes
+        .node(0)
+        .join(format!("redundancy/0/{:020}.manifest", 0));
     let old = std::fs::read(&manifest).unwrap();
     nodes.start(&[], |rank, vault| {
         vault.truncate(None).unwrap();

@@ -470,7 +470,9 @@ impl DurableTier {
             failed => failed?,
         }
         let mut dropped = self.dropped.lock();
-        let heard = dropped.iter_mut().filter(|(version, _)| discarded.contains(version));
+        let heard = dropped
+            .iter_mut()
+            .filter(|(version, _)| discarded.contains(version));
         heard.for_each(|(_, one)| one.is_discarded = false);
         Ok(())
     }

@@ -103,7 +103,9 @@ impl PendingVersions {
     /// Waits until a version is not being protected, for `patience` at most.
     pub(crate) fn wait_unprotected(&self, version: u64, patience: Duration) {
         let is_protecting = |state: &mut State| state.protecting == Some(version);
-        let waited = self.changed.wait_timeout_while(self.state(), patience, is_protecting);
+        let waited = self
+            .changed
+            .wait_timeout_while(self.state(), patience, is_protecting);
         drop(waited);
     }
 
