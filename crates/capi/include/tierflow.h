@@ -316,6 +316,9 @@ int tf_protect(tf_engine engine);
 /* Sets `durable` to 1 or 0. */
 int tf_is_durable(tf_engine engine, uint64_t version, int *durable);
 
+/* Sets `keeps` to 1 if the engine keeps versions that were restored, and to 0 if it discards them (`after_restore`). */
+int tf_keeps_restored(tf_engine engine, int *keeps);
+
 /* The newest version held of a smaller number than `before`; UINT64_MAX for the newest of all. TF_UNKNOWN if there is none. */
 int tf_latest(tf_engine engine, uint64_t before, uint64_t *version);
 

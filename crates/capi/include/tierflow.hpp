@@ -278,6 +278,12 @@ public:
         check(tf_is_durable(handle_, version, &durable));
         return durable != 0;
     }
+    bool keeps_restored() const
+    {
+        int keeps = 0;
+        check(tf_keeps_restored(handle_, &keeps));
+        return keeps != 0;
+    }
     tf_suspension suspend(double seconds)
     {
         tf_suspension suspension;
@@ -384,7 +390,7 @@ private:
 };
 
 // Runs a schedule over an engine that keeps what was restored (`after_restore`, which is `keep` if nothing else is set): forward to the
-// end, and back. Of the computation:
+// end, and back. Another engine throws std::invalid_argument before the first step. Of the computation:
 //   void advance(std::uint64_t step)    makes the state of `step` that of the next step, in place
 //   void end_forward()                  the state after the last step is there for the first time
 //   void reverse(std::uint64_t step)    reverses `step`, whose state is there
@@ -405,6 +411,9 @@ template <typename Computation> std::uint64_t run_adjoint(Engine &engine, Schedu
             tf_forget_hints_of(engine.handle(), hints.data(), hints.size());
         }
     } stored{engine, {}, {}};
+    if (!engine.keeps_restored())
+        throw std::invalid_argument("the engine discards what was restored, and a schedule restores states more than once: "
+                                    "leave `after_restore` at `keep`");
     const std::vector<tf_action> actions = schedule.actions();
     if (actions.empty())
         throw std::invalid_argument("the schedule was used up: make a new one for each run");

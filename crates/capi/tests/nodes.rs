@@ -8,7 +8,7 @@ mod support;
 use std::path::Path;
 use std::process::Command;
 
-use support::{Mpi, home, must};
+use support::{Mpi, home, must, told};
 
 const RANKS: u32 = 4;
 
@@ -66,14 +66,20 @@ fn what_lost_nodes_had_is_there_again() {
     }
 }
 
-/// Runs the heat equation by VELOC's API, whose scratch directory is another one for each rank.
-fn heat(mpi: &Mpi, program: &Path, place: &Path, steps: u32) -> Command {
+/// Runs a program by VELOC's API, whose scratch directory is another one for each rank.
+fn by_veloc(mpi: &Mpi, program: &Path, place: &Path, arguments: &[&str]) -> Command {
     let script = "rank=${PMI_RANK:-$OMPI_COMM_WORLD_RANK}; export VELOC_SCRATCH=$1/node$rank VELOC_FAILURE_DOMAIN=node$rank; \
-                  exec \"$0\" \"$1/heat.cfg\" memory $2 5";
+                  place=$1; shift; exec \"$0\" \"$place/veloc.cfg\" \"$@\"";
     let mut command = mpi.run(RANKS, Path::new("sh"));
     command.arg("-c").arg(script).arg(program).arg(place);
-    command.arg(steps.to_string());
+    command.args(arguments);
     command
+}
+
+/// Runs the heat equation.
+fn heat(mpi: &Mpi, program: &Path, place: &Path, steps: u32) -> Command {
+    let steps = steps.to_string();
+    by_veloc(mpi, program, place, &["memory", &steps, "5"])
 }
 
 fn result(printed: &str) -> &str {
@@ -89,7 +95,7 @@ fn a_program_of_velocs_outlives_a_node() {
         let own = tempfile::tempdir_in(&directory).unwrap();
         // No `persistent`: what VELOC calls its erasure codes alone keeps a node's loss from being the run's.
         let text = "scratch = /none\nmax_versions = 2\nhost_cache = 16MiB\ngroup_patience = 60\nec_interval = 0\n";
-        std::fs::write(own.path().join("heat.cfg"), text).unwrap();
+        std::fs::write(own.path().join("veloc.cfg"), text).unwrap();
         let calm = must(&mut heat(&mpi, &program, own.path(), 60));
         assert!(calm.contains("from 0"), "{calm}");
         for rank in 0..RANKS {
@@ -104,6 +110,63 @@ fn a_program_of_velocs_outlives_a_node() {
             std::fs::remove_dir_all(own.path().join(format!("node{lost}"))).unwrap();
             if steps == 60 {
                 assert_eq!(result(&printed), result(&calm));
+            }
+        }
+    }
+}
+
+/// Counts the manifests in a directory, and in those within it.
+fn manifests(directory: &Path) -> usize {
+    let entries = std::fs::read_dir(directory).unwrap();
+    let counts = entries.map(|entry| {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => manifests(&path),
+            false => usize::from(path.extension().is_some_and(|kind| kind == "manifest")),
+        }
+    });
+    counts.sum()
+}
+
+#[test]
+fn what_velocs_cleanup_removes_is_not_lost() {
+    let directory = tempfile::tempdir().unwrap();
+    for mpi in Mpi::installed() {
+        let source = home().join("tests/c/cleaned.c");
+        let program = mpi.program(&source, &[], directory.path()).unwrap();
+        // The program that cleans up takes a checkpoint of another name, or none.
+        for (arguments, left) in [
+            (&["clean", "heat"][..], 0),
+            (&["take", "wave", "clean", "heat"], 1),
+        ] {
+            let own = tempfile::tempdir_in(&directory).unwrap();
+            let persistent = own.path().join("persistent");
+            let text = format!(
+                "scratch = /none\npersistent = {}\nhost_cache = 16MiB\ngroup_patience = 60\nec_interval = 0\n",
+                persistent.display()
+            );
+            std::fs::write(own.path().join("veloc.cfg"), text).unwrap();
+            let run = |arguments: &[&str]| {
+                let output = by_veloc(&mpi, &program, own.path(), arguments).output();
+                let told = told(&output.unwrap());
+                assert_eq!(told.matches("passed").count(), RANKS as usize, "{told}");
+                told
+            };
+            let of_ranks = || {
+                let nodes = (0..RANKS).map(|rank| own.path().join(format!("node{rank}")));
+                nodes.map(|node| manifests(&node)).collect::<Vec<_>>()
+            };
+            run(&["take", "heat"]);
+            let of_one = of_ranks();
+            assert!(of_one.iter().all(|count| *count > 0), "{of_one:?}");
+            run(arguments);
+            let expected: Vec<usize> = of_one.iter().map(|count| count * left).collect();
+            assert_eq!(of_ranks(), expected);
+            // Someone makes room on persistent storage. With a checkpoint that stays, the run would have to bring that there again.
+            if left == 0 {
+                std::fs::remove_dir_all(&persistent).unwrap();
+                let told = run(&[]);
+                assert!(!told.contains("lost"), "{told}");
             }
         }
     }

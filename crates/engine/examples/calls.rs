@@ -128,7 +128,7 @@ impl Executor for Idle {
     fn cancel(&mut self, _: TransferId) {}
     fn answer(&mut self, _: Ticket, _: Result<(), Refusal>) {}
     fn released(&mut self, _: TierId, _: u64) {}
-    fn removed(&mut self, _: Version, _: TierId, _: u64) {}
+    fn removed(&mut self, _: Version, _: TierId, _: u64, _: bool) {}
 }
 
 /// Times of a plan over one tier: of checkpoints and of restores.

@@ -405,7 +405,8 @@ impl<'a> Call<'a> {
     }
 
     /// Waits until `version`, and every version that it builds upon, lies on the lowest tier, as [`Call::wait`] does for
-    /// all. After it on rank 0 of a group, readers of all ranks' pieces see the versions that the group found.
+    /// all. After it on rank 0 of a group, readers of all ranks' pieces see the versions that the group found, unless the patience is
+    /// zero: then what is known now is the answer.
     ///
     /// # Errors
     /// [`Error::Unknown`] and [`Error::Discarded`], also if it is discarded meanwhile; [`Error::Stalled`] if it cannot

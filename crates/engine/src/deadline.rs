@@ -92,6 +92,11 @@ impl<'a> Deadline<'a> {
         self.end.map(|(at, _)| at)
     }
 
+    /// Returns true if the call is to answer at once, by what is known.
+    pub(crate) fn is_now(self) -> bool {
+        self.end.is_some_and(|(_, patience)| patience.is_zero())
+    }
+
     /// Returns the time at which a wait has to call [`goes_on`](Self::goes_on).
     pub(crate) fn next_look(self) -> Option<Instant> {
         let look = self.interrupt.map(|_| Instant::now() + LOOK);

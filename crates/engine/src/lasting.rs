@@ -229,7 +229,8 @@ impl HistoryOptions {
             empties: Arc::clone(&empties),
             layouts: Arc::clone(&layouts),
             first: Arc::clone(&first),
-            protected: protected.clone().filter(|_| external.is_none()),
+            protected: protected.clone(),
+            is_node_lowest: external.is_none(),
         };
         let mut nodes = ProtectionState {
             protected: protected.clone(),

@@ -129,7 +129,21 @@ fn a_version_that_is_waited_for_is_listed_for_readers_of_all_ranks_pieces() {
         let soon = engines[0].call().within(Duration::from_millis(30));
         assert_matches!(soon.wait_version(4), Err(Error::TimedOut { .. }));
         assert_matches!(soon.wait(), Err(Error::TimedOut { .. }));
+        // Without any time, the list is not waited for: the version is durable.
+        let now = engines[0].call().within(Duration::ZERO);
+        now.wait_version(4).unwrap();
+        now.wait().unwrap();
     }
+    // All of them left one thread that waits for storage.
+    let threads = std::fs::read_dir("/proc/self/task").unwrap();
+    let names = threads.filter_map(|thread| {
+        let thread = thread.unwrap().path();
+        // Those of other tests may end meanwhile.
+        std::fs::read_to_string(thread.join("comm")).ok()
+    });
+    let listing = ["tierflow-list", "tierflow-call"];
+    let listing = names.filter(|name| listing.contains(&name.trim()));
+    assert_eq!(listing.count(), 1);
     faults.reads_hang.store(false, Relaxed);
     engines[0].call().wait_version(4).unwrap();
     assert_eq!(listed(), [4]);

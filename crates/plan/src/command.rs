@@ -162,6 +162,8 @@ pub enum Command {
         tier: TierId,
         /// Bytes that the version had there.
         bytes: u64,
+        /// True if the version is given up on every tier, and false if it lies on another one, too, or was damaged.
+        is_discarded: bool,
     },
 }
 

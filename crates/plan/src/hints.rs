@@ -3,14 +3,12 @@
 use crate::Version;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// An expected read.
 #[derive(Debug, Clone, Copy)]
 struct ExpectedRead {
-    /// The version; `None` once it was read or is not expected any more. Such a hole goes when it reaches an end of the
-    /// queue.
-    version: Option<Version>,
+    version: Version,
     /// Sequence number of the next reading of the same version.
     next: Option<u64>,
 }
@@ -19,9 +17,10 @@ struct ExpectedRead {
 /// of readings that were forgotten at its end are given to the next ones.
 #[derive(Debug, Default)]
 pub(crate) struct Hints {
-    /// Sequence number of the front of the queue.
-    head: u64,
-    queue: VecDeque<ExpectedRead>,
+    /// Sequence number after the last one.
+    end: u64,
+    /// The readings to come, by their sequence numbers: one that never takes place keeps no others in memory.
+    queue: BTreeMap<u64, ExpectedRead>,
     /// First and last reading of each version.
     readings: HashMap<Version, (u64, u64)>,
     /// First readings of versions that are not written yet.
@@ -31,11 +30,9 @@ pub(crate) struct Hints {
 impl Hints {
     /// Appends a reading. Returns its sequence number if it is the next one of its version.
     pub(crate) fn push(&mut self, version: Version) -> Option<u64> {
-        let sequence = self.end();
-        self.queue.push_back(ExpectedRead {
-            version: Some(version),
-            next: None,
-        });
+        let (sequence, next) = (self.end, None);
+        self.end += 1;
+        self.queue.insert(sequence, ExpectedRead { version, next });
         match self.readings.entry(version) {
             Entry::Vacant(entry) => {
                 entry.insert((sequence, sequence));
@@ -43,7 +40,7 @@ impl Hints {
             }
             Entry::Occupied(mut entry) => {
                 let last = std::mem::replace(&mut entry.get_mut().1, sequence);
-                if let Some(last) = self.reading_mut(last) {
+                if let Some(last) = self.queue.get_mut(&last) {
                     last.next = Some(sequence);
                 }
                 None
@@ -51,19 +48,11 @@ impl Hints {
         }
     }
 
-    /// Returns the number of readings before the next one of a version, if it is hinted.
+    /// Returns the number of readings before the next one of a version, if it is hinted. Those between that took place out of order
+    /// count.
     pub(crate) fn distance(&self, version: Version) -> Option<u64> {
-        Some(self.next(version)?.saturating_sub(self.head))
-    }
-
-    /// Returns the sequence number after the last one.
-    pub(crate) fn end(&self) -> u64 {
-        self.head + self.queue.len() as u64
-    }
-
-    fn reading_mut(&mut self, sequence: u64) -> Option<&mut ExpectedRead> {
-        let index = sequence.checked_sub(self.head)?;
-        self.queue.get_mut(usize::try_from(index).ok()?)
+        let (first, _) = self.queue.first_key_value()?;
+        Some(self.next(version)?.saturating_sub(*first))
     }
 
     /// Sequence number of the next reading of `version`.
@@ -73,20 +62,17 @@ impl Hints {
 
     /// Returns the versions to be read from a sequence number on.
     pub(crate) fn from(&self, sequence: u64) -> impl Iterator<Item = Version> + '_ {
-        let skipped = usize::try_from(sequence.saturating_sub(self.head)).unwrap_or(usize::MAX);
-        let rest = self.queue.range(skipped.min(self.queue.len())..);
-        rest.filter_map(|reading| reading.version)
+        let rest = self.queue.range(sequence..);
+        rest.map(|(_, reading)| reading.version)
     }
 
     /// Removes the next reading of `version`, which took place. Returns its sequence number.
     pub(crate) fn consume(&mut self, version: Version) -> Option<u64> {
         let (first, last) = *self.readings.get(&version)?;
-        let next = self.make_hole(first);
-        match next {
+        match self.remove(first) {
             Some(next) => self.readings.insert(version, (next, last)),
             None => self.readings.remove(&version),
         };
-        self.skip_holes();
         Some(first)
     }
 
@@ -94,27 +80,18 @@ impl Hints {
     pub(crate) fn forget(&mut self, version: Version) {
         let mut next = self.readings.remove(&version).map(|(first, _)| first);
         while let Some(sequence) = next {
-            next = self.make_hole(sequence);
+            next = self.remove(sequence);
         }
-        self.skip_holes();
     }
 
-    /// Makes a hole; returns the next reading of the same version.
-    fn make_hole(&mut self, sequence: u64) -> Option<u64> {
+    /// Removes a reading; returns the next one of the same version.
+    fn remove(&mut self, sequence: u64) -> Option<u64> {
         self.unwritten.remove(&sequence);
-        let reading = self.reading_mut(sequence)?;
-        reading.version = None;
-        reading.next.take()
-    }
-
-    fn skip_holes(&mut self) {
-        while let Some(ExpectedRead { version: None, .. }) = self.queue.front() {
-            self.queue.pop_front();
-            self.head += 1;
+        let removed = self.queue.remove(&sequence);
+        if let Some((last, _)) = self.queue.last_key_value() {
+            self.end = last + 1;
         }
-        while let Some(ExpectedRead { version: None, .. }) = self.queue.back() {
-            self.queue.pop_back();
-        }
+        removed?.next
     }
 
     /// Notes that the version of this first reading is not written yet.
@@ -135,14 +112,12 @@ impl Hints {
     /// Returns the unwritten version whose reading comes first of all, if that is before a sequence number.
     pub(crate) fn overdue(&self, before: u64) -> Option<Version> {
         let first = *self.unwritten.first().filter(|&&first| first < before)?;
-        let index = usize::try_from(first.checked_sub(self.head)?).ok()?;
-        self.queue.get(index)?.version
+        self.queue.get(&first).map(|reading| reading.version)
     }
 
     /// Returns the versions of the last readings, the last one first.
     pub(crate) fn last(&self) -> impl Iterator<Item = Version> + '_ {
-        let readings = self.queue.iter().rev();
-        readings.filter_map(|reading| reading.version)
+        self.queue.values().rev().map(|reading| reading.version)
     }
 }
 
@@ -164,7 +139,7 @@ mod tests {
         assert_eq!(hints.consume(2), Some(1));
         assert_eq!(hints.from(0).collect::<Vec<_>>(), [1, 3]);
         assert_eq!(hints.consume(1), Some(0));
-        assert_eq!((hints.head, hints.next(3)), (2, Some(2)));
+        assert_eq!((hints.distance(3), hints.next(3)), (Some(0), Some(2)));
     }
 
     #[test]
@@ -177,7 +152,18 @@ mod tests {
         hints.forget(7);
         assert_eq!((hints.next(7), hints.from(0).count()), (None, 1));
         hints.consume(8);
-        assert_eq!(hints.end(), hints.head);
+        assert_eq!((hints.from(0).count(), hints.distance(8)), (0, None));
+    }
+
+    #[test]
+    fn a_reading_that_never_takes_place_keeps_no_others_in_memory() {
+        let mut hints = hints(&Vec::from_iter(1..100));
+        assert!((2..99).all(|version| hints.consume(version).is_some()));
+        assert_eq!(hints.queue.len(), 2);
+        assert_eq!(
+            (hints.from(0).collect::<Vec<_>>(), hints.end),
+            (vec![1, 99], 99)
+        );
     }
 
     #[test]

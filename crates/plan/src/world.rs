@@ -30,9 +30,10 @@ pub trait Executor {
         let _ = (tier, bytes);
     }
 
-    /// The last bytes of a version left a tier. Of interest only to tiers that keep versions under their names.
-    fn removed(&mut self, version: Version, tier: TierId, bytes: u64) {
-        let _ = (version, tier, bytes);
+    /// The last bytes of a version left a tier, and leave every other one if it `is_discarded`. Of interest only to tiers that keep
+    /// versions under their names.
+    fn removed(&mut self, version: Version, tier: TierId, bytes: u64, is_discarded: bool) {
+        let _ = (version, tier, bytes, is_discarded);
     }
 }
 
@@ -120,7 +121,8 @@ impl World {
                     version,
                     tier,
                     bytes,
-                } => executor.removed(version, tier, bytes),
+                    is_discarded,
+                } => executor.removed(version, tier, bytes, is_discarded),
             }
         }
         told

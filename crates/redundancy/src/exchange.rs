@@ -34,6 +34,9 @@ pub struct Exchange<'a> {
 /// The result of [`Exchange::rebuild`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rebuilt {
+    /// True if the members protect the version now. False if more is lost than the code tolerates, though each part lies somewhere:
+    /// nothing was rebuilt then.
+    pub is_protected: bool,
     /// True if this member's part was rebuilt.
     pub part: bool,
     /// True if the parity that this member stores was rebuilt.
@@ -296,6 +299,7 @@ impl<'a> Exchange<'a> {
                 return Err(Error::Damaged { version, rank });
             }
             let rebuilt = Rebuilt {
+                is_protected: true,
                 part: sinks.part.is_some(),
                 parity: sinks.parity.is_some(),
                 lost,

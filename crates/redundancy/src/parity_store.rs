@@ -2,7 +2,7 @@
 
 use crate::atomic_file::AtomicFile;
 use crate::manifest::Digester;
-use crate::truncations::{Truncations, remove};
+use crate::truncations::{Truncation, Truncations, make, remove};
 use crate::wire::{Reader, Writer};
 use crate::{CHUNK, Error, Manifest, Result};
 use std::collections::BTreeSet;
@@ -68,6 +68,8 @@ impl Part for Vec<u8> {
 pub struct ParityStore {
     directory: PathBuf,
     truncations: Mutex<Truncations>,
+    /// Held while files of truncations are made and removed, so that a save waits for no others but those that it needs.
+    changing: Mutex<()>,
     /// Directories on this node of ranks that run elsewhere now and have brought all that they held.
     left: Mutex<Vec<PathBuf>>,
 }
@@ -98,6 +100,7 @@ impl ParityStore {
         let store = Self {
             directory: directory.to_owned(),
             truncations: Mutex::default(),
+            changing: Mutex::default(),
             left: Mutex::default(),
         };
         *store.truncations() = Truncations::of(&store.names()?);
@@ -164,22 +167,57 @@ impl ParityStore {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Changes the truncations and their files. `decide` enters new ones and returns those that go: once the new ones are on the disk.
+    fn change(&self, decide: impl FnOnce(&mut Truncations) -> BTreeSet<Truncation>) -> Result<()> {
+        let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut truncations = self.truncations();
+        let old = decide(&mut truncations);
+        let new = truncations.take_unmade();
+        drop(truncations);
+        let made = make(&self.directory, &new);
+        self.truncations().end_making(new, made.is_ok());
+        made?;
+        old.iter().try_for_each(|one| {
+            remove(&self.directory.join(one.name()))?;
+            self.truncations().forget(one);
+            Ok(())
+        })
+    }
+
     /// Notes what this run gives up, before it writes a version of its own.
     pub(crate) fn note_truncation(&self) -> Result<()> {
-        self.truncations().note(&self.directory)
+        let is_due = self.truncations().is_change_due();
+        match is_due {
+            true => self.change(Truncations::note),
+            false => Ok(()),
+        }
     }
 
     /// Notes, before anything of it is removed, that versions are discarded: what was protected of them before `start` does not count
-    /// for any rank from now on.
-    pub(crate) fn note_discarded(&self, versions: &BTreeSet<u64>, start: u64) -> Result<()> {
-        let mut truncations = self.truncations();
-        truncations.discard(&self.directory, start, versions)
+    /// for any rank from now on. `at_once` is called when no version can be [taken back](Self::take_back) until that is noted.
+    pub(crate) fn note_discarded(
+        &self,
+        versions: &BTreeSet<u64>,
+        start: u64,
+        at_once: impl FnOnce(),
+    ) -> Result<()> {
+        self.change(|truncations| {
+            at_once();
+            truncations.discard(start, versions)
+        })
     }
 
-    /// Takes back that a version is discarded, before it is protected anew in `start`.
-    pub(crate) fn take_back(&self, version: u64, start: u64) -> Result<()> {
-        let mut truncations = self.truncations();
-        truncations.take_back(&self.directory, start, version)
+    /// Takes back that a version is discarded, before it is protected anew in `start`, if it still is `wanted`.
+    pub(crate) fn take_back(
+        &self,
+        version: u64,
+        start: u64,
+        wanted: impl FnOnce() -> bool,
+    ) -> Result<()> {
+        self.change(|truncations| match wanted() {
+            true => truncations.take_back(start, version),
+            false => BTreeSet::new(),
+        })
     }
 
     /// Removes what this run, or another rank, gave up, once a version of this run is there to stay.
@@ -208,7 +246,12 @@ impl ParityStore {
 
     /// Removes the directories that ranks left. The runs to come take less notice of them than of those that this run wrote to.
     pub(crate) fn remove_left(&self) {
-        for directory in self.left().drain(..) {
+        let mut left = self.left();
+        // Their truncations are here before they go.
+        if left.is_empty() || self.change(|_| BTreeSet::new()).is_err() {
+            return;
+        }
+        for directory in left.drain(..) {
             // The space is given back by a later run that moves its rank.
             let _takes_space = std::fs::remove_dir_all(directory);
         }
@@ -226,22 +269,22 @@ impl ParityStore {
         Self::open(&node_local.join(HOME).join(rank.to_string()))
     }
 
-    /// Removes what is stored of all versions but these, which are discarded: a file says so first, and counts for all ranks.
+    /// Removes what is stored of versions, which are discarded: a file says so first, and counts for all ranks.
     ///
     /// # Errors
     /// As [`ParityStore::remove`].
-    pub fn retain(&self, versions: &BTreeSet<u64>) -> Result<()> {
-        let mut others: BTreeSet<u64> = self.versions()?.into_iter().collect();
-        others.retain(|version| !versions.contains(version));
+    pub fn discard(&self, versions: &BTreeSet<u64>) -> Result<()> {
         let mut start = 0;
-        for version in &others {
+        for version in versions {
             let manifest = self.manifest(*version)?;
             start = start.max(manifest.map_or(0, |manifest| manifest.start));
         }
-        if !others.is_empty() {
-            self.note_discarded(&others, start.saturating_add(1))?;
+        if !versions.is_empty() {
+            self.note_discarded(versions, start.saturating_add(1), || ())?;
         }
-        others.iter().try_for_each(|version| self.remove(*version))
+        versions
+            .iter()
+            .try_for_each(|version| self.remove(*version))
     }
 
     fn names(&self) -> Result<Vec<String>> {

@@ -127,7 +127,8 @@ impl Protected {
                 match worker.rebuild(&one)? {
                     Err(error) => lost.push((one.version, error)),
                     // The manifest is now that of a start that counts.
-                    Ok(_) => drop(given_up.remove(&one.version)),
+                    Ok(rebuilt) if rebuilt.is_protected => drop(given_up.remove(&one.version)),
+                    Ok(_) => {}
                 }
             }
         }
@@ -253,7 +254,8 @@ impl Protected {
     }
 
     fn forget(&self, version: u64) -> Result<()> {
-        self.pending.discard(version, self.patience);
+        self.pending.discard(&BTreeSet::from([version]));
+        self.pending.wait_unprotected(version, self.patience);
         self.store.remove(version)
     }
 }
@@ -349,7 +351,8 @@ impl Vault for Protected {
         if self.set.tolerates == 0 {
             // A rank alone in its set protects nothing, so no later step takes its note back, which counts for all ranks.
             let (version, start) = (snapshot.version, self.start);
-            self.store.take_back(version, start).map_err(remote)?;
+            let taken_back = self.store.take_back(version, start, || true);
+            taken_back.map_err(remote)?;
             return Vault::save(&*self.repository, snapshot, ready);
         }
         // The version is pending before it is in the repository: it must not count as protected in between.
@@ -432,13 +435,9 @@ impl Protect for Protected {
     }
 
     fn discard(&self, versions: &BTreeSet<u64>) -> tierflow_store::Result<()> {
-        // None of them is protected once the note is there.
-        for version in versions {
-            self.pending.discard(*version, self.patience);
-        }
-        let noted = self
-            .store
-            .note_discarded(versions, self.start.saturating_add(1));
+        let start = self.start.saturating_add(1);
+        let at_once = || self.pending.discard(versions);
+        let noted = self.store.note_discarded(versions, start, at_once);
         noted.map_err(remote)
     }
 }

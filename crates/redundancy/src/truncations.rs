@@ -31,7 +31,7 @@ impl Truncation {
         Self { start, from, last }
     }
 
-    fn name(self) -> String {
+    pub(crate) fn name(self) -> String {
         let Self { start, from, last } = self;
         match self.is_of_discarded() {
             true => format!("s{start:020}-{from:020}-{last:020}.cut"),
@@ -100,7 +100,7 @@ impl Truncation {
 }
 
 /// Rows of consecutive versions, with those of `old` that they touch.
-fn rows(start: u64, old: &[Truncation], versions: &BTreeSet<u64>) -> BTreeSet<Truncation> {
+fn rows(start: u64, old: &BTreeSet<Truncation>, versions: &BTreeSet<u64>) -> BTreeSet<Truncation> {
     let one = |version: &u64| Truncation {
         start,
         from: *version,
@@ -124,15 +124,15 @@ fn rows(start: u64, old: &[Truncation], versions: &BTreeSet<u64>) -> BTreeSet<Tr
     rows.into_iter().collect()
 }
 
-/// The truncations of one rank.
+/// The truncations of one rank. [`ParityStore`](crate::ParityStore) changes the files as the calls here say.
 #[derive(Debug, Default)]
 pub(crate) struct Truncations {
-    /// The truncations that count, some of which are on the disk.
+    /// The truncations that count.
     known: BTreeSet<Truncation>,
     /// True if some lay in the rank's directory when it was opened: its node was not lost since.
     were_noted: bool,
-    /// The truncations that lie in another directory of the rank, until this run begins to write a version of its own.
-    unmoved: BTreeSet<Truncation>,
+    /// The truncations that count and have no file yet: the next change makes it.
+    unmade: BTreeSet<Truncation>,
     /// The truncation of this run, until it begins to write a version of its own.
     unwritten: Option<Truncation>,
     /// The truncations whose versions may still be there.
@@ -165,7 +165,7 @@ impl Truncations {
         for one in own {
             self.were_noted = true;
             if self.known.insert(one) {
-                self.unmoved.insert(one);
+                self.unmade.insert(one);
             }
         }
     }
@@ -180,45 +180,35 @@ impl Truncations {
         self.unwritten = Some(truncation);
     }
 
-    /// Notes in a directory what was given up, before a version of this run is written.
-    pub(crate) fn note(&mut self, directory: &Path) -> Result<()> {
-        make(directory, self.unmoved.iter().copied())?;
-        self.unmoved.clear();
-        let Some(new) = self.unwritten else {
-            return Ok(());
-        };
-        make(directory, [new])?;
-        self.unwritten = None;
-        self.untidy.push(new);
-        let known = std::mem::take(&mut self.known).into_iter();
-        let (mut old, kept): (Vec<_>, Vec<_>) = known.partition(|known| new.covers(*known));
-        self.known.extend(kept);
-        self.known.insert(new);
-        old.extend(self.forget(MOST, |one| !one.is_of_discarded()));
-        for old in old.into_iter().filter(|old| *old != new) {
-            // The file hits nothing that others do not.
-            let _of_no_use = remove(&directory.join(old.name()));
-        }
-        Ok(())
+    /// Returns true if a change is due before a version of this run is written.
+    pub(crate) fn is_change_due(&self) -> bool {
+        self.unwritten.is_some() || !self.unmade.is_empty()
     }
 
-    /// Notes in a directory that versions are discarded: what was protected of them before `start` does not count. Rows of consecutive
-    /// versions of one start are one file.
-    pub(crate) fn discard(
-        &mut self,
-        directory: &Path,
-        start: u64,
-        versions: &BTreeSet<u64>,
-    ) -> Result<()> {
-        let old: Vec<Truncation> = self.rows().filter(|row| row.start == start).collect();
+    /// Notes what this run gives up. Returns the truncations whose files are of no use then.
+    pub(crate) fn note(&mut self) -> BTreeSet<Truncation> {
+        let Some(new) = self.unwritten else {
+            return BTreeSet::new();
+        };
+        self.unmade.insert(new);
+        let covered = self.known.iter().copied();
+        let covered = covered.filter(|known| new.covers(*known)).collect();
+        self.replace(covered, [new].into())
+    }
+
+    /// Notes that versions are discarded: what was protected of them before `start` does not count. Rows of consecutive versions of one
+    /// start are one file. Returns the truncations that the new ones replace.
+    pub(crate) fn discard(&mut self, start: u64, versions: &BTreeSet<u64>) -> BTreeSet<Truncation> {
+        let old: BTreeSet<Truncation> = self.rows().filter(|row| row.start == start).collect();
         let new = rows(start, &old, versions);
-        self.replace(directory, &old, &new)
+        self.replace(old, new)
     }
 
     /// Takes back that a version is discarded: its number was used again, and what is protected of it in a start counts from now on.
-    pub(crate) fn take_back(&mut self, directory: &Path, start: u64, version: u64) -> Result<()> {
+    /// Returns the truncations that do not count any more.
+    pub(crate) fn take_back(&mut self, start: u64, version: u64) -> BTreeSet<Truncation> {
         let hits = |row: &Truncation| row.hits(version, start);
-        let old: Vec<Truncation> = self.rows().filter(hits).collect();
+        let old: BTreeSet<Truncation> = self.rows().filter(hits).collect();
         let parts = old.iter().flat_map(|row| {
             let before = version
                 .checked_sub(1)
@@ -227,7 +217,8 @@ impl Truncations {
             [before, Some(Truncation { from, ..*row })]
         });
         let parts = parts.flatten().filter(|row| row.from <= row.last);
-        self.replace(directory, &old, &parts.collect())
+        let parts = parts.collect();
+        self.replace(old, parts)
     }
 
     /// The rows of discarded versions.
@@ -236,36 +227,42 @@ impl Truncations {
         known.filter(|known| known.is_of_discarded())
     }
 
-    /// Replaces rows of discarded versions, of which each is on the disk, and the oldest beyond a limit.
+    /// Enters truncations in the place of old ones. Returns these, and the oldest of each kind beyond its limit.
     fn replace(
         &mut self,
-        directory: &Path,
-        old: &[Truncation],
-        new: &BTreeSet<Truncation>,
-    ) -> Result<()> {
-        make(directory, new.difference(&self.known).copied())?;
-        self.known.extend(new);
-        for old in old.iter().filter(|old| !new.contains(old)) {
-            remove(&directory.join(old.name()))?;
-            self.known.remove(old);
+        old: BTreeSet<Truncation>,
+        new: BTreeSet<Truncation>,
+    ) -> BTreeSet<Truncation> {
+        self.unmade.extend(new.difference(&self.known));
+        self.known.extend(&new);
+        let mut old = &old - &new;
+        for (is_of_discarded, most) in [(false, MOST), (true, MOST_ROWS)] {
+            let of_kind = |one: &&Truncation| one.is_of_discarded() == is_of_discarded;
+            let kept: Vec<&Truncation> = self.known.difference(&old).filter(of_kind).collect();
+            let oldest = kept.len().saturating_sub(most);
+            old.extend(kept.into_iter().take(oldest).copied().collect::<Vec<_>>());
         }
-        let forgotten = self.forget(MOST_ROWS, Truncation::is_of_discarded);
-        forgotten
-            .iter()
-            .try_for_each(|old| remove(&directory.join(old.name())))
+        self.unmade.retain(|one| !old.contains(one));
+        old
     }
 
-    /// Forgets the oldest of a kind beyond `most`, and returns them.
-    fn forget(&mut self, most: usize, kind: impl Fn(Truncation) -> bool) -> Vec<Truncation> {
-        let of_kind: Vec<Truncation> = self
-            .known
-            .iter()
-            .copied()
-            .filter(|one| kind(*one))
-            .collect();
-        let (old, _) = of_kind.split_at(of_kind.len().saturating_sub(most));
-        self.known.retain(|known| !old.contains(known));
-        old.to_vec()
+    /// The truncations whose files a change makes now.
+    pub(crate) fn take_unmade(&mut self) -> BTreeSet<Truncation> {
+        std::mem::take(&mut self.unmade)
+    }
+
+    /// The files of these are on the disk, or some could not be made: then a later change makes them.
+    pub(crate) fn end_making(&mut self, new: BTreeSet<Truncation>, are_made: bool) {
+        if !are_made {
+            self.unmade.extend(new);
+        } else if let Some(written) = self.unwritten.take_if(|one| new.contains(one)) {
+            self.untidy.push(written);
+        }
+    }
+
+    /// The file of one is gone.
+    pub(crate) fn forget(&mut self, one: &Truncation) {
+        self.known.remove(one);
     }
 
     /// Enters one whose versions may still be there, and are not needed by any rank.
@@ -279,20 +276,20 @@ impl Truncations {
     }
 }
 
-/// Makes the files of truncations, which are on the disk then.
-fn make(directory: &Path, new: impl IntoIterator<Item = Truncation>) -> Result<()> {
-    let mut is_any = false;
-    for new in new {
-        let path = directory.join(new.name());
-        let made = File::create(&path).and_then(|file| file.sync_all());
-        made.map_err(Error::io(&path))?;
-        is_any = true;
+/// Makes the files of truncations, which are on the disk then: all of them before the first is synchronised, as a file system then
+/// writes all at once.
+pub(crate) fn make(directory: &Path, new: &BTreeSet<Truncation>) -> Result<()> {
+    if new.is_empty() {
+        return Ok(());
     }
-    let sync = || File::open(directory).and_then(|directory| directory.sync_all());
-    match is_any {
-        true => sync().map_err(Error::io(directory)),
-        false => Ok(()),
-    }
+    let each = |file: &dyn Fn(&Path) -> std::io::Result<()>| {
+        let mut paths = new.iter().map(|one| directory.join(one.name()));
+        paths.try_for_each(|path| file(&path).map_err(Error::io(path)))
+    };
+    each(&|path| File::create(path).map(drop))?;
+    each(&|path| File::open(path)?.sync_all())?;
+    let synced = File::open(directory).and_then(|directory| directory.sync_all());
+    synced.map_err(Error::io(directory))
 }
 
 /// Removes a file, if it is there.
@@ -306,6 +303,8 @@ pub(crate) fn remove(path: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ParityStore;
+    use tempfile::TempDir;
 
     #[test]
     fn names_are_read_as_they_are_written() {
@@ -330,41 +329,53 @@ mod tests {
         }
     }
 
+    /// The truncations on a disk.
+    fn on_disk(home: &TempDir) -> Truncations {
+        let entries = std::fs::read_dir(home.path()).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        Truncations::of(&names.collect::<Vec<_>>())
+    }
+
+    fn store() -> (ParityStore, TempDir) {
+        let home = tempfile::tempdir().unwrap();
+        (ParityStore::open(home.path()).unwrap(), home)
+    }
+
+    fn discard(store: &ParityStore, start: u64, versions: &[u64]) -> Result<()> {
+        let versions = versions.iter().copied().collect();
+        store.note_discarded(&versions, start, || ())
+    }
+
+    fn row(start: u64, from: u64, last: u64) -> Truncation {
+        Truncation { start, from, last }
+    }
+
     #[test]
     fn nothing_is_noted_before_a_version_is_begun() {
-        let home = tempfile::tempdir().unwrap();
-        let names = || {
-            let entries = std::fs::read_dir(home.path()).unwrap();
-            let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-            names.collect::<Vec<_>>()
-        };
-        let mut truncations = Truncations::default();
-        truncations.give_up(Truncation::behind(2, 5));
-        assert!(names().is_empty() && truncations.known().is_empty());
-        truncations.note(home.path()).unwrap();
-        truncations.give_up(Truncation::behind(3, 4));
-        truncations.note(home.path()).unwrap();
-        let there = Truncations::of(&names());
-        assert_eq!(there.known(), truncations.known());
+        let (store, home) = store();
+        let give_up = |truncation| store.truncations().give_up(truncation);
+        give_up(Truncation::behind(2, 5));
+        assert!(on_disk(&home).known.is_empty() && store.truncations().known.is_empty());
+        store.note_truncation().unwrap();
+        give_up(Truncation::behind(3, 4));
+        store.note_truncation().unwrap();
+        let there = on_disk(&home);
+        assert_eq!(there.known, store.truncations().known);
         assert!(there.were_noted());
-        assert_eq!(there.known(), &[Truncation::behind(3, 4)].into());
+        assert_eq!(there.known, [Truncation::behind(3, 4)].into());
+        let untidy = [Truncation::behind(2, 5), Truncation::behind(3, 4)];
+        assert_eq!(store.truncations().take_untidy(), untidy);
     }
 
     #[test]
     fn rows_of_discarded_versions_grow_and_are_taken_apart() {
-        let home = tempfile::tempdir().unwrap();
-        let on_disk = || {
-            let entries = std::fs::read_dir(home.path()).unwrap();
-            let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-            Truncations::of(&names.collect::<Vec<_>>()).known
+        let (store, home) = store();
+        let on_disk = || on_disk(&home).known;
+        let discard = |start, versions: &[u64]| {
+            discard(&store, start, versions).unwrap();
+            assert_eq!(store.truncations().known, on_disk());
         };
-        let row = |start, from, last| Truncation { start, from, last };
-        let mut truncations = Truncations::default();
-        let mut discard = |start, versions: &[u64]| {
-            let versions = versions.iter().copied().collect();
-            truncations.discard(home.path(), start, &versions).unwrap();
-            assert_eq!(truncations.known, on_disk());
-        };
+        let take_back = |start, version| store.take_back(version, start, || true).unwrap();
         discard(3, &[4, 5, 9]);
         discard(3, &[6, 8]);
         assert_eq!(on_disk(), [row(3, 4, 6), row(3, 8, 9)].into());
@@ -372,33 +383,66 @@ mod tests {
         discard(5, &[10]);
         assert_eq!(on_disk(), [row(3, 4, 9), row(5, 10, 10)].into());
         // A number is used again in a start that its row hits, and in one that it does not hit.
-        truncations.take_back(home.path(), 2, 6).unwrap();
-        truncations.take_back(home.path(), 5, 10).unwrap();
+        take_back(2, 6);
+        take_back(5, 10);
         let expected = [row(3, 4, 5), row(3, 7, 9), row(5, 10, 10)].into();
-        assert_eq!(truncations.known, expected);
-        truncations.take_back(home.path(), 4, 10).unwrap();
+        assert_eq!(store.truncations().known, expected);
+        take_back(4, 10);
         let left = [row(3, 4, 5), row(3, 7, 9)];
         assert_eq!(on_disk(), left.into());
         assert!(left[0].hits(5, 2) && !left[0].hits(5, 3) && !left[0].hits(6, 2));
         // A run that goes on from an older version covers them.
-        truncations.give_up(Truncation::behind(4, 5));
-        truncations.note(home.path()).unwrap();
+        store.truncations().give_up(Truncation::behind(4, 5));
+        store.note_truncation().unwrap();
         assert_eq!(on_disk(), [row(3, 4, 5), Truncation::behind(4, 5)].into());
-        let many: BTreeSet<u64> = (0..2 * MOST_ROWS as u64 + 8).step_by(2).collect();
-        truncations.discard(home.path(), 9, &many).unwrap();
+        let many: Vec<u64> = (0..2 * MOST_ROWS as u64 + 8).step_by(2).collect();
+        discard(9, &many);
         assert_eq!(on_disk().len(), MOST_ROWS + 1);
         assert!(on_disk().contains(&Truncation::behind(4, 5)));
     }
 
     #[test]
     fn what_another_directory_of_the_rank_has_is_noted_with_the_next_save() {
-        let home = tempfile::tempdir().unwrap();
-        let count = || std::fs::read_dir(home.path()).unwrap().count();
-        let mut truncations = Truncations::default();
-        truncations.take_over([Truncation::behind(2, 5)]);
+        let (store, home) = store();
+        let count = || on_disk(&home).known.len();
+        let other = Truncation::behind(2, 5);
+        store.truncations().take_over([other]);
         assert_eq!(count(), 0);
-        truncations.note(home.path()).unwrap();
-        truncations.note(home.path()).unwrap();
+        store.note_truncation().unwrap();
+        store.note_truncation().unwrap();
         assert_eq!(count(), 1);
+    }
+
+    #[test]
+    fn a_note_that_cannot_be_made_takes_none_away_and_is_made_later() {
+        let (store, home) = store();
+        let old = row(3, 4, 5);
+        discard(&store, 3, &[4, 5]).unwrap();
+        // Each of the new files in turn is the one that cannot be made.
+        for new in [row(3, 4, 6), row(3, 8, 8), row(3, 10, 10)] {
+            let obstacle = home.path().join(new.name());
+            std::fs::create_dir(&obstacle).unwrap();
+            discard(&store, 3, &[6, 8, 10]).unwrap_err();
+            std::fs::remove_dir(&obstacle).unwrap();
+            let there = on_disk(&home).known;
+            assert!(there.contains(&old) && !there.contains(&new), "{there:?}");
+        }
+        // Before the next version is written, all are there, and no number is hidden that is used again.
+        store.note_truncation().unwrap();
+        let there = on_disk(&home).known;
+        let is_discarded = |version| there.iter().any(|row| row.hits(version, 2));
+        assert!([4, 5, 6, 8, 10].into_iter().all(is_discarded), "{there:?}");
+        store.take_back(5, 2, || true).unwrap();
+        let there = on_disk(&home).known;
+        assert!(there.iter().all(|row| !row.hits(5, 2)), "{there:?}");
+        assert_eq!(store.truncations().known, there);
+    }
+
+    #[test]
+    fn a_version_that_is_discarded_meanwhile_is_not_taken_back() {
+        let (store, home) = store();
+        discard(&store, 3, &[4]).unwrap();
+        store.take_back(4, 2, || false).unwrap();
+        assert_eq!(on_disk(&home).known, [row(3, 4, 4)].into());
     }
 }

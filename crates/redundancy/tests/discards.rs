@@ -11,6 +11,7 @@ mod nodes;
 use nodes::{Group, RANKS, checkpoint, is_there};
 use std::path::PathBuf;
 use tierflow_redundancy::Redundancy;
+use tierflow_store::{Options, Repository};
 
 /// The files of a version beside its piece, any of which a rank may fail to remove.
 const KINDS: [&str; 3] = ["manifest", "parity", "piece"];
@@ -65,10 +66,14 @@ fn clear(path: &PathBuf) {
 
 /// A group whose ranks took `COUNT` versions, and ended within the removal of some of them.
 fn ended(scheme: Redundancy, discarded: &[u64], prefix: Prefix) -> Group {
-    let mut group = Group::new(scheme);
+    ended_of(Group::new(scheme), discarded, prefix)
+}
+
+fn ended_of(mut group: Group, discarded: &[u64], prefix: Prefix) -> Group {
     group.run(|rank, engine| {
         (0..COUNT).for_each(|version| checkpoint(engine, rank, version));
         engine.wait().unwrap();
+        engine.protect().unwrap();
     });
     let obstacles = discarded.iter().flat_map(|version| {
         let kinds = prefix.stops_at.into_iter();
@@ -186,4 +191,56 @@ fn a_number_that_is_used_again_is_protected() {
     });
     group.lose(2);
     assert_eq!(offered(&group, "used again"), [0, 1, 2, COUNT]);
+}
+
+#[test]
+fn above_external_storage_a_discarded_version_is_neither_lost_nor_back() {
+    for scheme in [Redundancy::Xor { set: 4 }, Redundancy::Partner] {
+        for rank in 0..=RANKS {
+            let case = format!("{scheme:?}, ranks before {rank} have discarded it");
+            let mut group = Group::new(scheme);
+            group.has_external = true;
+            let stops_at = None;
+            let group = ended_of(group, &[1], Prefix { rank, stops_at });
+            let there = offered(&group, &case);
+            let is_kept = rank == 0;
+            assert_eq!(there.contains(&1), is_kept, "{case}: {there:?}");
+            assert!(
+                there.contains(&0) && there.contains(&2),
+                "{case}: {there:?}"
+            );
+        }
+    }
+}
+
+/// Counts the notes of a rank that versions are discarded.
+fn notes(group: &Group, rank: u32) -> usize {
+    let store = group.node(rank).join(format!("redundancy/{rank}"));
+    let names = std::fs::read_dir(store)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name());
+    let names = names.map(|name| name.into_string().unwrap());
+    // Others are of runs that go on from older versions, and name their first version alone.
+    let is_of_discarded = |name: &String| name.ends_with(".cut") && name.matches('-').count() == 2;
+    names.filter(is_of_discarded).count()
+}
+
+#[test]
+fn a_piece_that_external_storage_has_goes_from_the_node_without_a_note() {
+    let mut group = Group::new(Redundancy::Xor { set: 4 });
+    group.has_external = true;
+    group.node_limit = Some(16_000);
+    group.run(|rank, engine| {
+        for version in [0, 1, 2, 4, 5, 6, 8, 9, 10] {
+            checkpoint(engine, rank, version);
+            engine.wait().unwrap();
+        }
+    });
+    for rank in 0..RANKS {
+        let options = Options::default().rank(rank, RANKS);
+        let node = Repository::read_only(group.node(rank), options).unwrap();
+        assert!(node.own_pieces().unwrap().len() < 9);
+        assert_eq!(notes(&group, rank), 0, "rank {rank}");
+    }
+    assert_eq!(offered(&group, "evicted").len(), 9);
 }

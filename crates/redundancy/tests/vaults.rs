@@ -4,20 +4,59 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
-use tierflow_redundancy::{Directory, Redundancy};
+use tierflow_redundancy::{Directory, Redundancy, Transport};
 use tierflow_store::{Gone, OnNode, Options, Protect, Protection, Region, Repository, Snapshot};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const RANKS: u32 = 4;
 const XOR: Redundancy = Redundancy::Xor { set: 4 };
 
+/// Holds a message of rank 0 back while another thread does something.
+#[derive(Debug)]
+struct Hold {
+    /// The messages before it, once there is one to be held back.
+    before: Mutex<Option<u32>>,
+    /// Met by the message before and after that time.
+    meets: Barrier,
+}
+
+/// A transport for the application's calls.
+#[derive(Debug)]
+struct Driven(Directory, Option<Arc<Hold>>);
+
+impl Transport for Driven {
+    fn send(&self, to: u32, message: &[u8], patience: Duration) -> tierflow_redundancy::Result<()> {
+        if let Some(hold) = &self.1 {
+            let mut before = hold.before.lock().unwrap();
+            let is_it = *before == Some(0);
+            *before = before.and_then(|before| before.checked_sub(1));
+            drop(before);
+            if is_it {
+                hold.meets.wait();
+                hold.meets.wait();
+            }
+        }
+        self.0.send(to, message, patience)
+    }
+
+    fn receive(&self, from: u32, patience: Duration) -> tierflow_redundancy::Result<Vec<u8>> {
+        self.0.receive(from, patience)
+    }
+
+    fn is_concurrent(&self) -> bool {
+        false
+    }
+}
+
 struct Nodes {
     home: tempfile::TempDir,
     scheme: Redundancy,
     /// The failure domain of each rank.
     domains: [&'static str; RANKS as usize],
+    /// Versions are protected in calls alone, and a message may be held back.
+    hold: Option<Arc<Hold>>,
     starts: u64,
 }
 
@@ -28,6 +67,7 @@ impl Nodes {
             home,
             scheme,
             domains: ["0", "1", "2", "3"],
+            hold: None,
             starts: 0,
         }
     }
@@ -53,9 +93,15 @@ impl Nodes {
                 let body = &body;
                 scope.spawn(move || {
                     let shared = this.home.path().join("shared");
-                    let transport = Directory::open(&shared, this.starts, rank).unwrap();
+                    let directory = Directory::open(&shared, this.starts, rank).unwrap();
+                    let transport: Arc<dyn Transport> = match &this.hold {
+                        Some(hold) => {
+                            Arc::new(Driven(directory, (rank == 0).then(|| Arc::clone(hold))))
+                        }
+                        None => Arc::new(directory),
+                    };
                     let domain = this.domains[rank as usize];
-                    let scheme = this.scheme.over(Arc::new(transport)).failure_domain(domain);
+                    let scheme = this.scheme.over(transport).failure_domain(domain);
                     let path = this.node(rank);
                     let options = Options::default().rank(rank, RANKS);
                     let elsewhere = elsewhere.iter().filter(|other| **other == rank);
@@ -168,4 +214,65 @@ fn a_rank_alone_in_its_set_hides_no_number_that_is_used_again() {
         let read = vault.piece(1).unwrap().read("state").unwrap();
         assert_eq!(read, [7; 3000], "rank {rank}");
     });
+}
+
+#[test]
+fn a_version_that_is_discarded_while_it_is_protected_does_not_come_back() {
+    let mut nodes = Nodes::new(Redundancy::Partner);
+    let hold = Arc::new(Hold {
+        before: Mutex::default(),
+        meets: Barrier::new(2),
+    });
+    nodes.hold = Some(Arc::clone(&hold));
+    nodes.start(&[], |rank, vault| {
+        save(vault, 0, 1);
+        vault.protect().unwrap();
+        save(vault, 1, 1);
+        if rank > 0 {
+            return vault.protect().unwrap();
+        }
+        // The first message tells that it is there, and the second that its piece can be read.
+        *hold.before.lock().unwrap() = Some(1);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                hold.meets.wait();
+                vault.discard(&BTreeSet::from([1])).unwrap();
+                hold.meets.wait();
+            });
+            vault.protect().unwrap();
+        });
+        vault.remove(&BTreeSet::from([1])).unwrap();
+    });
+    nodes.start(&[], |rank, vault| {
+        assert!(vault.gone().is_empty(), "{:?}", vault.gone());
+        let pieces = vault.pieces().unwrap().into_iter();
+        let has_it = pieces
+            .map(|piece| piece.version)
+            .any(|version| version == 1);
+        assert_eq!(has_it, rank > 0, "rank {rank}");
+    });
+}
+
+#[test]
+fn what_was_given_up_is_not_taken_back_where_nothing_can_be_rebuilt() {
+    let mut nodes = Nodes::new(XOR);
+    nodes.start(&[], |_, vault| save(vault, 0, 1));
+    let manifest = nodes
+        .node(0)
+        .join(format!("redundancy/0/{:020}.manifest", 0));
+    let old = std::fs::read(&manifest).unwrap();
+    nodes.start(&[], |rank, vault| {
+        vault.truncate(None).unwrap();
+        save(vault, 0, 7);
+        // More copies than the code tolerates leave the nodes: they lie elsewhere, too.
+        if rank < 2 {
+            vault.remove(&BTreeSet::from([0])).unwrap();
+        }
+    });
+    std::fs::write(&manifest, old).unwrap();
+    nodes.start(&[0, 1], |_, vault| {
+        assert!(vault.gone().is_empty(), "{:?}", vault.gone());
+        save(vault, 1, 1);
+    });
+    assert!(!manifest.exists(), "it is of the version that was given up");
 }

@@ -85,7 +85,7 @@ pub trait Protect: Vault {
 
     /// Notes durably, before pieces of these versions are [removed](Vault::remove), that they are discarded: what any rank keeps of them does
     /// not count any more, and a start brings none of them back, though some ranks end before they have removed theirs. Not for pieces
-    /// that lie elsewhere, too.
+    /// that leave the node because they lie elsewhere, too.
     ///
     /// # Errors
     /// [`Error::Full`](crate::Error::Full) if the disk has no room for the note; when it cannot be written.

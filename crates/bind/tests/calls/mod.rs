@@ -61,8 +61,8 @@ calls! {
         "Engine::end", "tf_end", "— the end of the process";
     "says where the engine is": "— the builder was told", "Engine.device Engine.group Engine.directory", "— the options were told",
         "— the options were told", "— the options were told", "— the configuration says it";
-    "says what becomes of restored versions": "Engine::after_restore", "Engine.after_restore", "— the options were told",
-        "— the options were told", "— the options were told", "— the configuration says it";
+    "says what becomes of restored versions": "Engine::after_restore", "Engine.after_restore", "tf_keeps_restored",
+        "Engine::keeps_restored", "— the options were told", "— the configuration says it";
     "waits less, or behind a stream": "Engine::call Call::within Call::unless Call::on", "— the keywords `timeout` and `stream`; Ctrl-C",
         "— `tf_call`; the argument `seconds`", "— `tf_call`; the argument `seconds`", "— `tf_call`; the argument `seconds`",
         "— the key `wait_patience`";

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int};
 use std::time::Duration;
 
 use tierflow_bind::{CallMemory, CallStream, Until};
-use tierflow_engine::{Cache, Call, Region, RegionMut, Version, read_regions};
+use tierflow_engine::{AfterRestore, Cache, Call, Region, RegionMut, Version, read_regions};
 
 use super::parts::open;
 use crate::core::Core;
@@ -190,6 +190,11 @@ exported! {
 
     fn tf_is_durable(engine: Handle<Core>, version: Version, durable: Out<c_int>) {
         durable.put(c_int::from(engine.get()?.engine.is_durable(version)), "durable")
+    }
+
+    fn tf_keeps_restored(engine: Handle<Core>, keeps: Out<c_int>) {
+        let after = engine.get()?.engine.after_restore();
+        keeps.put(c_int::from(after == AfterRestore::Keep), "keeps")
     }
 
     fn tf_latest(engine: Handle<Core>, before: Version, version: Out<Version>) {

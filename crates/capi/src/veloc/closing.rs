@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tierflow_bind::Until;
+use tierflow_redundancy::ParityStore;
 use tierflow_store::{Repository, Vault};
 
 use super::client::Client;
@@ -87,31 +88,33 @@ impl Client {
         let (state, history) = (self.state.into_inner(), self.history.lock());
         let cleaned = state.cleaned.iter().flat_map(|name| history.versions(name));
         let cleaned: BTreeSet<u64> = cleaned.flat_map(|head| head.numbers(true)).collect();
+        if !has_begun && cleaned.is_empty() {
+            return Ok(());
+        }
+        let goes = |version: u64| {
+            let is_left = has_begun && !held.contains(&version);
+            cleaned.contains(&version) || is_left
+        };
         let options = &self.config.options;
-        if !has_begun {
-            return match &options.node_local {
-                Some(scratch) if !cleaned.is_empty() => {
-                    remove_if(&writer(scratch, rank, ranks)?, |one| cleaned.contains(&one))
-                }
-                _ => Ok(()),
-            };
-        }
-        let mut of_rank = options.clone();
-        (of_rank.ranks.rank, of_rank.ranks.ranks) = (rank, ranks);
-        match (of_rank.vault_of_agent()?, &options.external) {
-            (Some(agent), _) => remove_if(&*agent, |one| !held.contains(&one))?,
-            (None, Some(external)) => {
-                remove_if(&writer(external, rank, ranks)?, |one| !held.contains(&one))?;
-            }
-            (None, None) => {}
-        }
         if let (Some(scratch), Some(_)) = (&options.node_local, options.redundancy) {
-            tierflow_redundancy::ParityStore::of_rank(scratch, rank)?.retain(&held)?;
+            // Else a later start would take the removed pieces for lost ones.
+            let parity = ParityStore::of_rank(scratch, rank)?;
+            let protected = parity.versions()?.into_iter();
+            parity.discard(&protected.filter(|one| goes(*one)).collect())?;
+        }
+        if has_begun {
+            let mut of_rank = options.clone();
+            (of_rank.ranks.rank, of_rank.ranks.ranks) = (rank, ranks);
+            match (of_rank.vault_of_agent()?, &options.external) {
+                (Some(agent), _) => remove_if(&*agent, |one| !held.contains(&one))?,
+                (None, Some(external)) => {
+                    remove_if(&writer(external, rank, ranks)?, |one| !held.contains(&one))?;
+                }
+                (None, None) => {}
+            }
         }
         match &options.node_local {
-            Some(scratch) => remove_if(&writer(scratch, rank, ranks)?, |one| {
-                cleaned.contains(&one) || !held.contains(&one)
-            }),
+            Some(scratch) => remove_if(&writer(scratch, rank, ranks)?, goes),
             None => Ok(()),
         }
     }

@@ -197,29 +197,36 @@ static void client(const std::string &config)
 
 struct Still {
     double number = 1;
-    void advance(std::uint64_t) {}
+    int advanced = 0;
+    void advance(std::uint64_t) { advanced++; }
     void end_forward() {}
     void reverse(std::uint64_t) {}
     tierflow::Region state() { return tierflow::bytes(number); }
 };
 
-static void schedule_that_is_used_up()
+static bool refuses(tierflow::Engine &engine, tierflow::Schedule &schedule, Still &still)
+{
+    try {
+        tierflow::run_adjoint(engine, schedule, still);
+    } catch (const std::invalid_argument &) {
+        return true;
+    }
+    return false;
+}
+
+static void runs_that_are_refused()
 {
     tierflow::Engine engine(tierflow::Options().set("device", "host").set("host_cache", "1MiB"));
+    tierflow::Engine discards(tierflow::Options().set("device", "host").set("host_cache", "1MiB").set("after_restore", "discard"));
     tf_machine machine = {};
     machine.forward = machine.backward = 1e-3;
     machine.state = sizeof(double);
     machine.device = 8 * machine.state;
     tierflow::Schedule schedule(machine, 5);
     Still still;
-    tierflow::run_adjoint(engine, schedule, still);
-    bool is_refused = false;
-    try {
-        tierflow::run_adjoint(engine, schedule, still);
-    } catch (const std::invalid_argument &) {
-        is_refused = true;
-    }
-    CHECK(is_refused);
+    CHECK(refuses(discards, schedule, still) && still.advanced == 0);
+    CHECK(!refuses(engine, schedule, still));
+    CHECK(refuses(engine, schedule, still));
 }
 
 int main(int argc, char **argv)
@@ -229,7 +236,7 @@ int main(int argc, char **argv)
     CHECK(std::system(("mkdir " + directory + "/node").c_str()) == 0);
     engine(directory + "/node");
     pool(directory);
-    schedule_that_is_used_up();
+    runs_that_are_refused();
     full_disk(directory + "/full");
     std::ofstream(config) << "scratch = " << directory << "/s\nhost_cache = 1MiB\n";
     client(config);

@@ -8,7 +8,6 @@ use crate::run::{
 };
 use crate::{Engine, Region, RegionMut, Result, Version};
 use std::ops::Range;
-use std::sync::Arc;
 use std::time::Instant;
 
 impl Call<'_> {
@@ -110,11 +109,16 @@ impl Engine {
         let Some(kept) = kept.filter(|kept| kept.first().has_unlisted()) else {
             return Ok(());
         };
-        let first = Arc::clone(kept.first());
-        self.look_until(deadline, move |_| {
-            first.list_found();
-            Ok(())
-        })
+        match deadline.at() {
+            // A list makes nothing durable that is not.
+            _ if deadline.is_now() => Ok(()),
+            Some(at) if !kept.first().list_until(&self.shared, at)? => Err(deadline.passed()),
+            Some(_) => Ok(()),
+            None => {
+                kept.first().list_found();
+                Ok(())
+            }
+        }
     }
 
     /// Reads a version of `size` bytes from storage, or the `wanted` bytes of it. Returns each run of bytes with its offset. `None` at the

@@ -8,6 +8,7 @@ use super::context::{Pieces, TierContext, Tiers, TransferError};
 use super::empties::Empties;
 use super::housekeeping::Housekeeping;
 use super::job::{Direction, Job, Task};
+use super::kept::DroppedCopy;
 use super::layouts::Layouts;
 use super::lock::EventQueue;
 use super::medium::TierState;
@@ -139,10 +140,14 @@ impl Executor for CommandDispatcher<'_> {
         }
     }
 
-    fn removed(&mut self, version: Version, tier: TierId, bytes: u64) {
+    fn removed(&mut self, version: Version, tier: TierId, bytes: u64, is_discarded: bool) {
         let kept = |tier: &'_ usize| self.tiers.get(*tier).and_then(|tier| tier.medium.kept());
+        let dropped = DroppedCopy {
+            bytes,
+            is_discarded,
+        };
         if let Some(kept) = kept(&tier.0) {
-            kept.drop_copy(version, bytes);
+            kept.drop_copy(version, dropped);
         }
         if tier.0 + 1 == self.tiers.len() {
             let above = (0..tier.0).filter_map(|tier| kept(&tier));
@@ -372,8 +377,11 @@ impl Shared {
         for kept in tiers.filter_map(|tier| tier.medium.kept()) {
             kept.end(version, false);
             if !is_wanted {
-                let bytes = pieces.iter().map(|piece| piece.place.size).sum();
-                kept.drop_copy(version, bytes);
+                let dropped = DroppedCopy {
+                    bytes: pieces.iter().map(|piece| piece.place.size).sum(),
+                    is_discarded: true,
+                };
+                kept.drop_copy(version, dropped);
             }
         }
     }

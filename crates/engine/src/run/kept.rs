@@ -53,8 +53,28 @@ pub(crate) struct TierSettings {
     pub(crate) layouts: Arc<Layouts>,
     /// Noted before the first change on any of the tiers.
     pub(crate) first: Arc<FirstWrite>,
-    /// Hears of versions that are discarded, before they are removed, where versions lie on the nodes alone.
+    /// Hears of versions that are discarded, before they are removed.
     pub(crate) protected: Option<Arc<dyn Protect>>,
+    /// True if versions outlive the engine on the nodes alone: there, a version stays that `protected` could not hear of.
+    pub(crate) is_node_lowest: bool,
+}
+
+/// A copy that was given up and is still there.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DroppedCopy {
+    pub(crate) bytes: u64,
+    /// True if the version is given up on every tier, and protection has not heard of it.
+    pub(crate) is_discarded: bool,
+}
+
+impl DroppedCopy {
+    /// A copy that the plan did not hear of: the version lies below, too, or another has its number.
+    fn unfit(bytes: u64) -> Self {
+        Self {
+            bytes,
+            is_discarded: false,
+        }
+    }
 }
 
 /// A vault as a tier.
@@ -74,12 +94,14 @@ pub(crate) struct DurableTier {
     sound: Mutex<BTreeSet<Version>>,
     /// Copies that were found here, are not known to the plan, and go once a version of this engine is durable; with their bytes.
     unfit: Mutex<BTreeMap<Version, u64>>,
-    /// Copies given up that are still there, with their bytes.
-    dropped: Mutex<BTreeMap<Version, u64>>,
+    /// Copies given up that are still there.
+    dropped: Mutex<BTreeMap<Version, DroppedCopy>>,
     /// How often bytes got here, or were about to.
     moved: Arc<AtomicU64>,
     /// Held while they are removed: [`Self::dropped`] never is, as the plan's lock is held when it is taken.
     removing: Mutex<(), { rank::DURABLE }>,
+    /// Held while protection hears of versions that are discarded.
+    noting: Mutex<(), { rank::FIRST_WRITE }>,
 }
 
 impl DurableTier {
@@ -101,6 +123,7 @@ impl DurableTier {
             dropped: Mutex::default(),
             moved: Arc::new(AtomicU64::new(0)),
             removing: Mutex::default(),
+            noting: Mutex::default(),
         }
     }
 
@@ -303,6 +326,12 @@ impl DurableTier {
         for version in versions {
             self.drop_unfit(version);
             is_dropped |= self.dropped.lock().contains_key(&version);
+            let below = self.below.as_ref();
+            if let Some(below) = below.filter(|below| below.has_discarded(version)) {
+                // Later, the note would be of the version that comes now.
+                self.settings.first.note()?;
+                below.note_discarded()?;
+            }
         }
         match is_dropped {
             true => self.remove_dropped(),
@@ -387,7 +416,7 @@ impl DurableTier {
         }
         let is_much = is_unfit || {
             let dropped = self.dropped.lock();
-            let bytes = dropped.values().sum::<u64>();
+            let bytes = dropped.values().map(|one| one.bytes).sum::<u64>();
             dropped.len() >= REMOVED_AT_ONCE || bytes >= BYTES_REMOVED_AT_ONCE
         };
         if is_much {
@@ -409,8 +438,43 @@ impl DurableTier {
     }
 
     /// A copy was given up.
-    pub(crate) fn drop_copy(&self, version: Version, size: u64) {
-        self.dropped.lock().insert(version, size);
+    pub(crate) fn drop_copy(&self, version: Version, copy: DroppedCopy) {
+        let mut dropped = self.dropped.lock();
+        let is_discarded = &mut dropped.entry(version).or_insert(copy).is_discarded;
+        *is_discarded |= copy.is_discarded;
+    }
+
+    fn has_discarded(&self, version: Version) -> bool {
+        let dropped = self.dropped.lock();
+        dropped.get(&version).is_some_and(|one| one.is_discarded)
+    }
+
+    /// Has protection hear of the discarded versions of which copies are still here.
+    fn note_discarded(&self) -> Result<()> {
+        let Some(protected) = &self.settings.protected else {
+            return Ok(());
+        };
+        let _one_at_a_time = self.noting.lock();
+        let dropped = self.dropped.lock();
+        let discarded = dropped.iter().filter(|(_, one)| one.is_discarded);
+        let discarded: BTreeSet<Version> = discarded.map(|(version, _)| *version).collect();
+        drop(dropped);
+        if discarded.is_empty() {
+            return Ok(());
+        }
+        match protected.discard(&discarded) {
+            // Removals need no room.
+            Ok(()) | Err(Error::Full { .. }) => {}
+            // A node that fails does not hold up the storage below it.
+            Err(_) if !self.settings.is_node_lowest => {}
+            failed => failed?,
+        }
+        let mut dropped = self.dropped.lock();
+        let heard = dropped
+            .iter_mut()
+            .filter(|(version, _)| discarded.contains(version));
+        heard.for_each(|(_, one)| one.is_discarded = false);
+        Ok(())
     }
 
     /// Removes the copies given up so far.
@@ -418,11 +482,8 @@ impl DurableTier {
         let _one_at_a_time = self.removing.lock();
         let dropped: BTreeSet<Version> = self.dropped.lock().keys().copied().collect();
         if !dropped.is_empty() {
-            let protected = self.settings.protected.as_ref();
-            let noted = self.settings.first.note();
-            match noted.and_then(|()| protected.map_or(Ok(()), |it| it.discard(&dropped))) {
-                // Removals need no room.
-                Ok(()) | Err(Error::Full { .. }) => {}
+            match self.settings.first.note() {
+                Ok(()) | Err(Error::Full { .. }) => self.note_discarded()?,
                 failed => failed?,
             }
             match &self.directory {

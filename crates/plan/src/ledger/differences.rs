@@ -424,6 +424,7 @@ impl Ledger {
                     version,
                     tier,
                     bytes,
+                    is_discarded: true,
                 });
             }
         }

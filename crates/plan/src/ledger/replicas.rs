@@ -300,6 +300,7 @@ impl Ledger {
                 version: id.0,
                 tier,
                 bytes,
+                is_discarded: record.discarded && record.dependents.is_empty(),
             });
         }
         self.forget_form(id.0);

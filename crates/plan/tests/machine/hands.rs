@@ -272,7 +272,7 @@ impl Executor for Hands {
         self.bytes[tier.0][bytes as usize..].fill(None);
     }
 
-    fn removed(&mut self, version: Version, tier: TierId, _: u64) {
+    fn removed(&mut self, version: Version, tier: TierId, _: u64, _: bool) {
         for byte in &mut self.bytes[tier.0] {
             if matches!(*byte, Some(Byte::Of(of, _) | Byte::Difference(of)) if of == version) {
                 *byte = None;

@@ -14,6 +14,8 @@ struct State {
     pending: BTreeSet<u64>,
     /// Being protected.
     protecting: Option<u64>,
+    /// The version that is being protected was discarded or removed since that began.
+    is_unwanted: bool,
     /// The error since which nothing is protected any more.
     failure: Option<Error>,
     /// The rank protects no more.
@@ -89,18 +91,22 @@ impl PendingVersions {
         Ok(())
     }
 
-    /// Removes a version, once it is not being protected; after `patience` in any case.
-    pub(crate) fn discard(&self, version: u64, patience: Duration) {
-        let begun = Instant::now();
-        let mut state = self.state();
-        while state.protecting == Some(version) && begun.elapsed() < patience {
-            let left = patience.saturating_sub(begun.elapsed());
-            let waited = self.changed.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        state.pending.remove(&version);
-        drop(state);
-        self.changed.notify_all();
+    /// Removes versions. One that is being protected is [unwanted](ProtectingVersion::is_unwanted) from now on.
+    pub(crate) fn discard(&self, versions: &BTreeSet<u64>) {
+        self.change(|state| {
+            state.pending.retain(|version| !versions.contains(version));
+            let protecting = state.protecting;
+            state.is_unwanted |= protecting.is_some_and(|version| versions.contains(&version));
+        });
+    }
+
+    /// Waits until a version is not being protected, for `patience` at most.
+    pub(crate) fn wait_unprotected(&self, version: u64, patience: Duration) {
+        let is_protecting = |state: &mut State| state.protecting == Some(version);
+        let waited = self
+            .changed
+            .wait_timeout_while(self.state(), patience, is_protecting);
+        drop(waited);
     }
 
     /// Marks a version that is being protected from now on, unless it was removed or discarded since it was saved.
@@ -108,6 +114,7 @@ impl PendingVersions {
         let mut state = self.state();
         state.pending.contains(&version).then(|| {
             state.protecting = Some(version);
+            state.is_unwanted = false;
             ProtectingVersion {
                 versions: self,
                 version,
@@ -174,11 +181,18 @@ pub(crate) struct ProtectingVersion<'a> {
 }
 
 impl ProtectingVersion<'_> {
-    /// Ends the version's wait.
+    /// Returns true if the version was discarded or removed since.
+    pub(crate) fn is_unwanted(&self) -> bool {
+        self.versions.state().is_unwanted
+    }
+
+    /// Ends the version's wait. Another that was saved under the number of an unwanted one waits on.
     pub(crate) fn done(self) {
         self.versions.go_on();
         self.versions.change(|state| {
-            state.pending.remove(&self.version);
+            if !state.is_unwanted {
+                state.pending.remove(&self.version);
+            }
         });
     }
 }
@@ -186,5 +200,30 @@ impl ProtectingVersion<'_> {
 impl Drop for ProtectingVersion<'_> {
     fn drop(&mut self) {
         self.versions.change(|state| state.protecting = None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_that_is_used_again_waits_though_the_discarded_version_is_protected() {
+        let versions = PendingVersions::default();
+        let is_pending = || versions.is_pending(3);
+        let protect = || versions.protecting(3).unwrap();
+        versions.saving(3).saved();
+        let first = protect();
+        versions.discard(&BTreeSet::from([3]));
+        assert!(first.is_unwanted() && !is_pending());
+        versions.saving(3).saved();
+        // The wait is over after its patience, and takes nothing away.
+        versions.wait_unprotected(3, Duration::ZERO);
+        first.done();
+        assert!(is_pending());
+        let second = protect();
+        assert!(!second.is_unwanted());
+        second.done();
+        assert!(!is_pending());
     }
 }

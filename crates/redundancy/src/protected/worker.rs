@@ -126,7 +126,7 @@ impl Worker {
     }
 
     fn protect(&self, version: u64) -> Result<()> {
-        // Until it is done, a removal of the version waits.
+        // Until it is done, a removal of the version waits, and a note that it is discarded does not.
         let protecting = self.pending.protecting(version);
         let own_piece = || self.repository.own_piece(version);
         let piece = match protecting.as_ref().map(|_| own_piece()) {
@@ -138,8 +138,10 @@ impl Worker {
         let is_on_all = self.exchange()?.all_have(version, piece.is_some())?;
         if is_on_all && let Some(piece) = piece {
             self.store.remove_given_up();
-            // No member has anything of an earlier version of this number any more.
-            self.store.take_back(version, self.start)?;
+            // No member has anything of an earlier version of this number any more. A version that was discarded meanwhile stays so: the
+            // others count on this member's shares, and what they protect does not count.
+            let is_wanted = || protecting.as_ref().is_some_and(|it| !it.is_unwanted());
+            self.store.take_back(version, self.start, is_wanted)?;
             let pending = Arc::clone(&self.pending);
             // The closure is asked between two blocks.
             let piece = piece.unless(move || {

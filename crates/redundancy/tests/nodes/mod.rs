@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Engine, EngineBuilder, Region, RegionMut};
+use tierflow_engine::{Engine, EngineBuilder, Region, RegionMut, Tier};
 use tierflow_redundancy::{Directory, Redundancy, Result, Transport};
 
 pub(crate) const RANKS: u32 = 4;
@@ -70,6 +70,8 @@ pub(crate) struct Group {
     /// The host that each rank is on, which is its node's name.
     pub(crate) hosts: Mutex<Vec<String>>,
     pub(crate) has_external: bool,
+    /// Bytes that a node holds at most.
+    pub(crate) node_limit: Option<u64>,
     pub(crate) is_driven: bool,
     /// Concurrent transports panic.
     pub(crate) panics: Arc<AtomicBool>,
@@ -91,6 +93,7 @@ impl Group {
             scheme,
             hosts: Mutex::new(hosts),
             has_external: false,
+            node_limit: None,
             is_driven: false,
             panics: Arc::default(),
             refuses: false,
@@ -125,9 +128,11 @@ impl Group {
         let group = tierflow_engine::Group::new(rank, self.ranks, run)
             .patience(PATIENCE)
             .refuse_losses(self.refuses);
+        let node = Tier::node_local(self.node(rank));
+        let node = self.node_limit.into_iter().fold(node, Tier::limit);
         let mut builder = Engine::builder(&open(Choice::Host).unwrap())
             .host_cache(8 << 20)
-            .node_local(self.node(rank))
+            .tier(node)
             .group(group)
             .redundancy(self.scheme.over(transport).failure_domain(self.host(rank)))
             .durable_in_order(true);

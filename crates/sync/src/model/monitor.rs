@@ -2,6 +2,7 @@
 
 use crate::rank::LEAF;
 use crate::{Condvar, Mutex, MutexGuard};
+use std::time::Instant;
 
 /// A value that threads wait for, behind a lock with a [rank](crate::rank).
 #[derive(Debug, Default)]
@@ -34,6 +35,22 @@ impl<T, const RANK: u8> Monitor<T, RANK> {
                 return found;
             }
             self.changed.wait(&mut value);
+        }
+    }
+
+    /// [`wait`](Self::wait) until `deadline` at most: `None` if `look` returned nothing by then.
+    #[track_caller]
+    pub fn wait_until<R>(
+        &self,
+        deadline: Instant,
+        mut look: impl FnMut(&mut T) -> Option<R>,
+    ) -> Option<R> {
+        let mut value = self.value.lock();
+        loop {
+            let found = look(&mut value);
+            if found.is_some() || self.changed.wait_until(&mut value, deadline).timed_out() {
+                return found.or_else(|| look(&mut value));
+            }
         }
     }
 }

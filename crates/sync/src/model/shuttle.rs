@@ -162,6 +162,19 @@ impl<T, const RANK: u8> ShuttleMonitor<T, RANK> {
             value = woken.unwrap_or_else(PoisonError::into_inner);
         }
     }
+
+    pub fn wait_until<R>(
+        &self,
+        _deadline: Instant,
+        mut look: impl FnMut(&mut T) -> Option<R>,
+    ) -> Option<R> {
+        let steps = shuttle::rand::thread_rng().gen_range(0..32);
+        (0..=steps).find_map(|_| {
+            let found = look(&mut self.value.lock());
+            shuttle::thread::yield_now();
+            found
+        })
+    }
 }
 
 impl<T, const RANK: u8> fmt::Debug for ShuttleMonitor<T, RANK> {

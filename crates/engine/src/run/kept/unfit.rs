@@ -1,6 +1,6 @@
 //! Copies that an engine found and that its plan does not hold: they go once a version of this engine is durable.
 
-use super::DurableTier;
+use super::{DroppedCopy, DurableTier};
 use crate::Version;
 use tierflow_store::Error;
 
@@ -13,15 +13,17 @@ impl DurableTier {
     /// A version was given up on another tier: what was found of it here and is not known to the plan goes, too.
     pub(in crate::run) fn drop_unfit(&self, version: Version) {
         let unfit = self.unfit.lock().remove(&version);
-        if let Some(size) = unfit {
-            self.drop_copy(version, size);
+        if let Some(bytes) = unfit {
+            self.drop_copy(version, DroppedCopy::unfit(bytes));
         }
     }
 
     pub(super) fn drop_all_unfit(&self) -> bool {
-        let mut unfit = std::mem::take(&mut *self.unfit.lock());
+        let unfit = std::mem::take(&mut *self.unfit.lock());
         let is_any = !unfit.is_empty();
-        self.dropped.lock().append(&mut unfit);
+        for (version, bytes) in unfit {
+            self.drop_copy(version, DroppedCopy::unfit(bytes));
+        }
         is_any
     }
 
