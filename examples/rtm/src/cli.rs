@@ -74,8 +74,8 @@ pub struct Args {
     /// to within so many times the largest value of each snapshot, as 1e-3.
     #[arg(long, value_name = "HOW")]
     pub compress: Option<Compress>,
-    /// Compress so that the image and the illumination come within this share of those of exact snapshots, in the root mean square:
-    /// the first shot finds how much each snapshot counts. `--verify` prints the error that came of it.
+    /// Compress so that the image and the illumination come within this share of those of exact snapshots, in the Euclidean norm.
+    /// Each shot measures its error in a sample of the cells, and is migrated once more if it is beyond. `--verify` prints the error in all cells.
     #[arg(long, value_name = "SHARE", conflicts_with_all = ["compress", "recompute"], value_parser = parse_share)]
     pub error_budget: Option<f64>,
 

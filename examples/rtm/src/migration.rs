@@ -16,16 +16,18 @@ use anyhow::{Result, ensure};
 use tierflow_device::{Device, Memory};
 use tierflow_schedule::Machine;
 
-use crate::budget::ErrorBudget;
+use crate::budget::{ErrorBudget, Off, Sample};
 use crate::cli::{Hints, Order};
 use crate::history::History;
-use crate::image;
 use crate::kept::Kept;
 use crate::propagator::{self, Medium, Propagator, Traces, Wavefield};
 use crate::recompute::{self, Planner};
 use crate::stencil::Record;
 use crate::survey::Survey;
 use crate::tally::{ArrayBytes, Proven, Times, timed};
+
+/// How often a shot is migrated whose error is beyond the budget.
+const ATTEMPTS: usize = 4;
 
 /// How the history is used.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +56,9 @@ pub struct Migration<'a> {
     imaging: Option<Imaging>,
     pub(crate) reference: Option<Reference<'a>>,
     last: Option<Instant>,
-    budget: Option<ErrorBudget>,
+    budgeted: Option<Budgeted>,
+    /// The number of attempts at shots so far: each has versions of its own.
+    attempts: usize,
     /// The machine as the last shot found it.
     pub(crate) machine: Option<Machine>,
     pub times: Times,
@@ -63,6 +67,16 @@ pub struct Migration<'a> {
     pub progress: Box<dyn Fn(&'static str)>,
     /// Called with each line of the report on a shot.
     pub say: Box<dyn Fn(&str)>,
+}
+
+/// A budget for the error of the maps.
+struct Budgeted {
+    budget: ErrorBudget,
+    sample: Sample,
+    /// The maps as they were before a shot, in the order of [`Migration::all_maps`].
+    before: Vec<Memory>,
+    /// Shots that were taken back.
+    taken_back: usize,
 }
 
 /// Results computed from the history.
@@ -125,7 +139,7 @@ impl<'a> Migration<'a> {
         } else {
             None
         };
-        Ok(Self {
+        let mut migration = Self {
             smooth: propagator::medium(device, propagator, &survey.smooth)?,
             source: Wavefield::new(device, grid)?,
             maps: Maps::new(device, propagator)?,
@@ -133,9 +147,8 @@ impl<'a> Migration<'a> {
             reference,
             survey,
             propagator,
-            budget: usage
-                .error_budget
-                .map(|within| ErrorBudget::new(within, survey.checkpoints())),
+            budgeted: None,
+            attempts: 0,
             usage,
             last: None,
             times: Times::default(),
@@ -143,7 +156,19 @@ impl<'a> Migration<'a> {
             machine: None,
             progress: Box::new(|_| ()),
             say: Box::new(|_| ()),
-        })
+        };
+        if let Some(within) = usage.error_budget {
+            let checkpoints = usize::try_from(survey.checkpoints())?;
+            let maps = migration.all_maps().into_iter();
+            let before = maps.map(|map| Ok(device.alloc(map.len())?));
+            migration.budgeted = Some(Budgeted {
+                budget: ErrorBudget::new(within),
+                sample: Sample::new(device, grid, checkpoints)?,
+                before: before.collect::<Result<_>>()?,
+                taken_back: 0,
+            });
+        }
+        Ok(migration)
     }
 
     /// Bytes of the arrays that the run works on: those in the device's memory, and those in main
@@ -157,9 +182,12 @@ impl<'a> Migration<'a> {
         let device = self.smooth.0.len() + field(&self.source) + maps(&self.maps) + imaging;
         let reference = self.reference.as_ref();
         let again = reference.map_or(0, |kept| field(&kept.source) + maps(&kept.maps));
+        let budget = self.budgeted.as_ref().map_or(0, |of| {
+            of.sample.bytes() + of.before.iter().map(Memory::len).sum::<usize>()
+        });
         let kept = reference.map_or(0, |_| self.survey.checkpoints() * self.checkpoint_bytes());
         ArrayBytes {
-            device: (device + again) as u64,
+            device: (device + again + budget) as u64,
             host: self.survey.array_bytes() + kept,
         }
     }
@@ -208,26 +236,89 @@ impl<'a> Migration<'a> {
         open: impl FnOnce() -> Result<History>,
     ) -> Result<()> {
         let start = Instant::now();
+        self.keep_maps()?;
         self.observe(shot)?;
         let history = match history {
             Some(history) => history,
             None => history.insert(open()?),
         };
-        match self.usage.recompute {
-            Some(planner) => recompute::shot(self, shot, history.engine(), planner)?,
-            None => {
-                self.forward(shot, history)?;
-                if self.imaging.is_some() {
-                    self.backward(shot, history)?;
-                    self.end_pilot(shot)?;
-                } else {
-                    self.illuminate(shot, history)?;
-                }
+        for attempt in 1.. {
+            self.attempt(shot, history)?;
+            self.attempts += 1;
+            if self.is_within_budget(shot)? {
+                break;
             }
+            ensure!(
+                attempt < ATTEMPTS,
+                "--error-budget: shot {} is beyond it after {ATTEMPTS} attempts; give a larger share",
+                shot + 1
+            );
+            self.observe(shot)?;
         }
         self.propagator.finish()?;
         self.times.total += start.elapsed();
         Ok(())
+    }
+
+    /// Migrates one shot that was observed.
+    fn attempt(&mut self, shot: usize, history: &mut History) -> Result<()> {
+        if let Some(planner) = self.usage.recompute {
+            return recompute::shot(self, shot, history.engine(), planner);
+        }
+        self.forward(shot, history)?;
+        match self.imaging {
+            Some(_) => self.backward(history),
+            None => self.illuminate(history),
+        }
+    }
+
+    /// The maps, and those of the comparison.
+    fn all_maps(&self) -> Vec<&Memory> {
+        let reference = self.reference.iter().map(|reference| &reference.maps);
+        let all = std::iter::once(&self.maps).chain(reference);
+        all.flat_map(|maps| [&maps.image, &maps.illumination])
+            .collect()
+    }
+
+    /// Keeps the maps as they are before a shot, if there is a budget for their error.
+    fn keep_maps(&self) -> Result<()> {
+        self.budgeted.as_ref().map_or(Ok(()), |of| {
+            self.copy(self.all_maps().into_iter().zip(&of.before))
+        })
+    }
+
+    fn copy<'m>(&self, copies: impl Iterator<Item = (&'m Memory, &'m Memory)>) -> Result<()> {
+        self.propagator.finish()?;
+        for (from, to) in copies {
+            let copy = (from.lend(0..from.len())?, to.lend_mut(0..to.len())?);
+            self.propagator.stream().copy_all([copy])?;
+        }
+        Ok(())
+    }
+
+    /// Returns true if the maps are within the budget with this shot, or there is none. Otherwise takes the shot back.
+    fn is_within_budget(&mut self, shot: usize) -> Result<bool> {
+        let Some(of) = &mut self.budgeted else {
+            return Ok(true);
+        };
+        if of.budget.take(&of.sample.read(self.propagator)?) {
+            return Ok(true);
+        }
+        of.taken_back += 1;
+        (self.say)(&format!(
+            "budget      shot {} is beyond it, and is migrated once more with bounds by its own fields",
+            shot + 1
+        ));
+        if let Some(of) = &self.budgeted {
+            self.copy(of.before.iter().zip(self.all_maps()))?;
+        }
+        Ok(false)
+    }
+
+    /// The error of the maps in the sample of a budget, and the number of shots that were taken back.
+    pub fn budgeted(&self) -> Option<(Off, usize)> {
+        let of = self.budgeted.as_ref()?;
+        Some((of.budget.off(), of.taken_back))
     }
 
     fn observe(&mut self, shot: usize) -> Result<()> {
@@ -250,19 +341,24 @@ impl<'a> Migration<'a> {
     fn forward(&mut self, shot: usize, history: &mut History) -> Result<()> {
         self.start_source()?;
         if self.usage.hints == Hints::All {
-            let versions = self.restore_order(shot);
+            let versions = self.restore_order();
             timed(&mut self.times.hints, || history.hint(&versions));
         }
         for n in 0..self.survey.steps() {
             self.source_step(shot, n)?;
             self.record(n)?;
             if n % self.survey.every == 0 {
+                let checkpoint = n / self.survey.every;
+                let mut error = None;
+                if let Some(of) = &self.budgeted {
+                    error = of.budget.error(checkpoint);
+                    let exact = &of.sample.exact;
+                    self.propagator
+                        .record(&self.source, exact, checkpoint, Record::Store)?;
+                }
                 self.propagator.finish()?;
                 self.pace();
-                let checkpoint = n / self.survey.every;
-                let version = self.survey.version(shot, checkpoint as u64);
-                let budget = self.budget.as_ref();
-                let error = budget.and_then(|budget| budget.error(checkpoint));
+                let version = self.version(checkpoint as u64);
                 let mut blocked = Duration::ZERO;
                 timed(&mut blocked, || {
                     history.checkpoint(version, &self.source, error)
@@ -276,48 +372,36 @@ impl<'a> Migration<'a> {
         Ok(())
     }
 
-    fn backward(&mut self, shot: usize, history: &mut History) -> Result<()> {
+    fn backward(&mut self, history: &mut History) -> Result<()> {
         self.start_receiver()?;
         for n in (0..self.survey.steps()).rev() {
             self.receiver_step(n)?;
             if n % self.survey.every == 0 {
-                let checkpoint = (n / self.survey.every) as u64;
-                let version = self.survey.version(shot, checkpoint);
-                let next = checkpoint
-                    .checked_sub(1)
-                    .map(|c| self.survey.version(shot, c));
-                self.read(history, version, next)?;
-                if shot == 0 {
-                    self.note_partners(n / self.survey.every)?;
-                }
+                let checkpoint = n / self.survey.every;
+                let next = checkpoint.checked_sub(1).map(|c| self.version(c as u64));
+                self.read(history, self.version(checkpoint as u64), next)?;
+                self.sample(checkpoint)?;
             }
             (self.progress)("backward");
         }
         Ok(())
     }
 
-    /// Tells the budget how much the error of a checkpoint of the pilot counts.
-    fn note_partners(&mut self, checkpoint: usize) -> Result<()> {
-        if let (Some(budget), Some(imaging)) = (&mut self.budget, &self.imaging) {
-            let read = |memory: &Memory| propagator::read::<f32>(self.propagator, memory);
-            let (source, receivers) = (read(&self.source.now)?, read(&imaging.receiver.now)?);
-            budget.partners(checkpoint, &source, &receivers);
-        }
-        Ok(())
+    /// Takes the sample of the fields that are correlated at a checkpoint.
+    fn sample(&self, checkpoint: usize) -> Result<()> {
+        let (Some(of), Some(imaging)) = (&self.budgeted, &self.imaging) else {
+            return Ok(());
+        };
+        let sample = |field: &Wavefield, traces: &Traces| {
+            self.propagator
+                .record(field, traces, checkpoint, Record::Store)
+        };
+        sample(&self.source, &of.sample.restored)?;
+        sample(&imaging.receiver, &of.sample.partners)
     }
 
-    /// Tells the budget the results of the first shot.
-    fn end_pilot(&mut self, shot: usize) -> Result<()> {
-        if let Some(budget) = self.budget.as_mut().filter(|_| shot == 0) {
-            let map: Vec<i64> = propagator::read(self.propagator, &self.maps.illumination)?;
-            let image: Vec<f32> = propagator::read(self.propagator, &self.maps.image)?;
-            budget.results(&image, &image::illumination(&map));
-        }
-        Ok(())
-    }
-
-    fn illuminate(&mut self, shot: usize, history: &mut History) -> Result<()> {
-        let versions = self.restore_order(shot);
+    fn illuminate(&mut self, history: &mut History) -> Result<()> {
+        let versions = self.restore_order();
         for (i, &version) in versions.iter().enumerate() {
             self.read(history, version, versions.get(i + 1).copied())?;
             (self.progress)("illuminate");
@@ -419,12 +503,14 @@ impl<'a> Migration<'a> {
         self.propagator.clear(&field.before)
     }
 
-    fn restore_order(&self, shot: usize) -> Vec<u64> {
+    fn restore_order(&self) -> Vec<u64> {
         let order = self.usage.order.sequence(self.survey.checkpoints());
-        order
-            .into_iter()
-            .map(|c| self.survey.version(shot, c))
-            .collect()
+        order.into_iter().map(|c| self.version(c)).collect()
+    }
+
+    /// The version of a checkpoint of this attempt.
+    fn version(&self, checkpoint: u64) -> u64 {
+        self.survey.version(self.attempts, checkpoint)
     }
 
     fn pace(&mut self) {
