@@ -333,6 +333,12 @@ impl ErrorBudget {
         }
     }
 
+    /// Begins with results of zero, and keeps the bounds.
+    pub fn restart(&mut self) {
+        self.exact = Results::default();
+        self.restored = Results::default();
+    }
+
     /// The error of the results in the samples of all shots taken.
     pub fn off(&self) -> Off {
         self.restored.off(&self.exact)
@@ -378,6 +384,7 @@ mod tests {
             verify: args.verify,
             within: true,
             error_budget: Some(WITHIN),
+            inverts: false,
         };
         let mut migration = Migration::new(&device, &propagator, &survey, usage).unwrap();
         let scratch = tempfile::tempdir().unwrap();

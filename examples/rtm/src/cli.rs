@@ -79,6 +79,11 @@ pub struct Args {
     #[arg(long, value_name = "SHARE", conflicts_with_all = ["compress", "recompute"], value_parser = parse_share)]
     pub error_budget: Option<f64>,
 
+    /// Invert: so many times, migrate all shots, then change the model along the image. Writes the misfits to misfit.json, as rows of
+    /// a report, and the last model to model.png.
+    #[arg(long, value_name = "ITERATIONS", conflicts_with_all = ["recompute", "verify"])]
+    pub invert: Option<usize>,
+
     /// In which order the history is read back: `reverse` for the image; `sequential` or
     /// `random:SEED` compute the source illumination instead.
     #[arg(long, default_value = "reverse")]
@@ -100,6 +105,19 @@ pub struct Args {
     /// Directory for the pictures.
     #[arg(long, value_name = "DIR", default_value = "target/rtm")]
     pub out: PathBuf,
+}
+
+impl Args {
+    /// Names how snapshots are stored.
+    pub fn named(&self) -> String {
+        match (self.error_budget, self.compress) {
+            (Some(share), _) => format!("budget {share:e}"),
+            (None, Some(Compress::Within(share))) => format!("within {share:e}"),
+            (None, Some(Compress::Lossless)) => "lossless".into(),
+            (None, Some(Compress::Nvcomp(codec))) => codec.name().into(),
+            (None, None) => "as it is".into(),
+        }
+    }
 }
 
 /// The device that computes.

@@ -9,6 +9,7 @@
 //! In an order other than the reverse one there is nothing to correlate with: 2. is followed by
 //! reading the history in that order for the source illumination, which 3. computes on its way.
 
+use std::collections::HashMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,7 @@ use crate::budget::{ErrorBudget, Off, Sample};
 use crate::cli::{Hints, Order};
 use crate::history::History;
 use crate::kept::Kept;
+use crate::model::Model;
 use crate::propagator::{self, Medium, Propagator, Traces, Wavefield};
 use crate::recompute::{self, Planner};
 use crate::stencil::Record;
@@ -43,6 +45,8 @@ pub struct Usage {
     pub within: bool,
     /// The share of the results that errors of snapshots may take.
     pub error_budget: Option<f64>,
+    /// Shots are migrated over one model after the other.
+    pub inverts: bool,
 }
 
 /// The arrays of a run, and how far it is.
@@ -59,6 +63,10 @@ pub struct Migration<'a> {
     budgeted: Option<Budgeted>,
     /// The number of attempts at shots so far: each has versions of its own.
     attempts: usize,
+    /// What the receivers of a shot heard, if shots are migrated more than once.
+    observed: HashMap<usize, Memory>,
+    /// Half the sum of the squared residuals of the shots since [`restart`](Self::restart).
+    pub misfit: f64,
     /// The machine as the last shot found it.
     pub(crate) machine: Option<Machine>,
     pub times: Times,
@@ -149,6 +157,8 @@ impl<'a> Migration<'a> {
             propagator,
             budgeted: None,
             attempts: 0,
+            observed: HashMap::new(),
+            misfit: 0.0,
             usage,
             last: None,
             times: Times::default(),
@@ -255,8 +265,32 @@ impl<'a> Migration<'a> {
             );
             self.observe(shot)?;
         }
+        self.note_misfit()?;
         self.propagator.finish()?;
         self.times.total += start.elapsed();
+        Ok(())
+    }
+
+    /// Begins anew with another model, of the smooth one's shape.
+    pub fn restart(&mut self, model: &Model) -> Result<()> {
+        let courant2 = self.propagator.grid().courant_squared(model);
+        self.propagator
+            .upload(bytemuck::cast_slice(&courant2), &self.smooth.0)?;
+        self.misfit = 0.0;
+        if let Some(of) = &mut self.budgeted {
+            of.budget.restart();
+        }
+        self.clear_maps()
+    }
+
+    fn note_misfit(&mut self) -> Result<()> {
+        let imaging = self.imaging.as_ref().filter(|_| self.usage.inverts);
+        let Some(imaging) = imaging else {
+            return Ok(());
+        };
+        let residuals: Vec<f32> = propagator::read(self.propagator, &imaging.traces.samples)?;
+        let squares = residuals.iter().map(|value| f64::from(*value).powi(2));
+        self.misfit += 0.5 * squares.sum::<f64>();
         Ok(())
     }
 
@@ -325,6 +359,9 @@ impl<'a> Migration<'a> {
         let Some(imaging) = &self.imaging else {
             return Ok(());
         };
+        if let Some(kept) = self.observed.get(&shot) {
+            return self.copy([(kept, &imaging.traces.samples)].into_iter());
+        }
         self.start(&self.source)?;
         for (n, &amplitude) in self.survey.wavelet.iter().enumerate() {
             self.propagator.step(&imaging.truth, &mut self.source)?;
@@ -334,6 +371,12 @@ impl<'a> Migration<'a> {
             self.propagator
                 .record(&self.source, &imaging.traces, n, Record::Store)?;
             (self.progress)("observe");
+        }
+        if self.usage.inverts {
+            let samples = &imaging.traces.samples;
+            let kept = samples.device().alloc(samples.len())?;
+            self.copy([(samples, &kept)].into_iter())?;
+            self.observed.insert(shot, kept);
         }
         Ok(())
     }
