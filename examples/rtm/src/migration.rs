@@ -9,6 +9,9 @@
 //! In an order other than the reverse one there is nothing to correlate with: 2. is followed by
 //! reading the history in that order for the source illumination, which 3. computes on its way.
 
+mod budgeted;
+mod results;
+
 use std::collections::HashMap;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,7 +20,7 @@ use anyhow::{Result, ensure};
 use tierflow_device::{Device, Memory};
 use tierflow_schedule::Machine;
 
-use crate::budget::{ErrorBudget, Off, Sample};
+use crate::budget::{ErrorBudget, Sample};
 use crate::cli::{Hints, Order};
 use crate::history::History;
 use crate::kept::Kept;
@@ -27,6 +30,7 @@ use crate::recompute::{self, Planner};
 use crate::stencil::Record;
 use crate::survey::Survey;
 use crate::tally::{ArrayBytes, Proven, Times, timed};
+use budgeted::Budgeted;
 
 /// How often a shot is migrated whose error is beyond the budget.
 const ATTEMPTS: usize = 4;
@@ -63,7 +67,7 @@ pub struct Migration<'a> {
     budgeted: Option<Budgeted>,
     /// The number of attempts at shots so far: each has versions of its own.
     attempts: usize,
-    /// What the receivers of a shot heard, if shots are migrated more than once.
+    /// The record of each shot's receivers, if shots are migrated more than once.
     observed: HashMap<usize, Memory>,
     /// Half the sum of the squared residuals of the shots since [`restart`](Self::restart).
     pub misfit: f64,
@@ -75,16 +79,6 @@ pub struct Migration<'a> {
     pub progress: Box<dyn Fn(&'static str)>,
     /// Called with each line of the report on a shot.
     pub say: Box<dyn Fn(&str)>,
-}
-
-/// A budget for the error of the maps.
-struct Budgeted {
-    budget: ErrorBudget,
-    sample: Sample,
-    /// The maps as they were before a shot, in the order of [`Migration::all_maps`].
-    before: Vec<Memory>,
-    /// Shots that were taken back.
-    taken_back: usize,
 }
 
 /// Results computed from the history.
@@ -192,9 +186,7 @@ impl<'a> Migration<'a> {
         let device = self.smooth.0.len() + field(&self.source) + maps(&self.maps) + imaging;
         let reference = self.reference.as_ref();
         let again = reference.map_or(0, |kept| field(&kept.source) + maps(&kept.maps));
-        let budget = self.budgeted.as_ref().map_or(0, |of| {
-            of.sample.bytes() + of.before.iter().map(Memory::len).sum::<usize>()
-        });
+        let budget = self.budgeted.as_ref().map_or(0, Budgeted::bytes);
         let kept = reference.map_or(0, |_| self.survey.checkpoints() * self.checkpoint_bytes());
         ArrayBytes {
             device: (device + again + budget) as u64,
@@ -306,55 +298,6 @@ impl<'a> Migration<'a> {
         }
     }
 
-    /// The maps, and those of the comparison.
-    fn all_maps(&self) -> Vec<&Memory> {
-        let reference = self.reference.iter().map(|reference| &reference.maps);
-        let all = std::iter::once(&self.maps).chain(reference);
-        all.flat_map(|maps| [&maps.image, &maps.illumination])
-            .collect()
-    }
-
-    /// Keeps the maps as they are before a shot, if there is a budget for their error.
-    fn keep_maps(&self) -> Result<()> {
-        self.budgeted.as_ref().map_or(Ok(()), |of| {
-            self.copy(self.all_maps().into_iter().zip(&of.before))
-        })
-    }
-
-    fn copy<'m>(&self, copies: impl Iterator<Item = (&'m Memory, &'m Memory)>) -> Result<()> {
-        self.propagator.finish()?;
-        for (from, to) in copies {
-            let copy = (from.lend(0..from.len())?, to.lend_mut(0..to.len())?);
-            self.propagator.stream().copy_all([copy])?;
-        }
-        Ok(())
-    }
-
-    /// Returns true if the maps are within the budget with this shot, or there is none. Otherwise takes the shot back.
-    fn is_within_budget(&mut self, shot: usize) -> Result<bool> {
-        let Some(of) = &mut self.budgeted else {
-            return Ok(true);
-        };
-        if of.budget.take(&of.sample.read(self.propagator)?) {
-            return Ok(true);
-        }
-        of.taken_back += 1;
-        (self.say)(&format!(
-            "budget      shot {} is beyond it, and is migrated once more with bounds by its own fields",
-            shot + 1
-        ));
-        if let Some(of) = &self.budgeted {
-            self.copy(of.before.iter().zip(self.all_maps()))?;
-        }
-        Ok(false)
-    }
-
-    /// The error of the maps in the sample of a budget, and the number of shots that were taken back.
-    pub fn budgeted(&self) -> Option<(Off, usize)> {
-        let of = self.budgeted.as_ref()?;
-        Some((of.budget.off(), of.taken_back))
-    }
-
     fn observe(&mut self, shot: usize) -> Result<()> {
         let Some(imaging) = &self.imaging else {
             return Ok(());
@@ -428,19 +371,6 @@ impl<'a> Migration<'a> {
             (self.progress)("backward");
         }
         Ok(())
-    }
-
-    /// Takes the sample of the fields that are correlated at a checkpoint.
-    fn sample(&self, checkpoint: usize) -> Result<()> {
-        let (Some(of), Some(imaging)) = (&self.budgeted, &self.imaging) else {
-            return Ok(());
-        };
-        let sample = |field: &Wavefield, traces: &Traces| {
-            self.propagator
-                .record(field, traces, checkpoint, Record::Store)
-        };
-        sample(&self.source, &of.sample.restored)?;
-        sample(&imaging.receiver, &of.sample.partners)
     }
 
     fn illuminate(&mut self, history: &mut History) -> Result<()> {
@@ -565,58 +495,5 @@ impl<'a> Migration<'a> {
             }
             self.last = Some(Instant::now());
         }
-    }
-
-    /// By how much the image differs from that of the snapshots kept in memory: the largest difference as a share of the largest
-    /// value, and that of the Euclidean norms.
-    pub fn difference(&self) -> Result<Option<(f64, f64)>> {
-        let Some(reference) = &self.reference else {
-            return Ok(None);
-        };
-        let image: Vec<f32> = propagator::read(self.propagator, &self.maps.image)?;
-        let truth: Vec<f32> = propagator::read(self.propagator, &reference.maps.image)?;
-        let norms = |values: &mut dyn Iterator<Item = f64>| {
-            values.fold((0.0_f64, 0.0_f64), |(most, sum), value| {
-                (most.max(value.abs()), sum + value * value)
-            })
-        };
-        let pairs = image.iter().zip(&truth);
-        let (most, sum) = norms(&mut pairs.map(|(image, truth)| f64::from(image - truth)));
-        let (peak, whole) = norms(&mut truth.iter().map(|value| f64::from(*value)));
-        let share = |part: f64, whole: f64| part / whole.max(f64::MIN_POSITIVE);
-        Ok(Some((share(most, peak), share(sum, whole).sqrt())))
-    }
-
-    /// The stacked correlations and the illumination, without the absorbing layer. With `verify`
-    /// they were proven equal to those of the snapshots kept in memory, or this is an error.
-    pub fn results(&self) -> Result<(Vec<f32>, Vec<i64>)> {
-        let read = |maps: &Maps| -> Result<(Vec<f32>, Vec<i64>)> {
-            Ok((
-                propagator::read(self.propagator, &maps.image)?,
-                propagator::read(self.propagator, &maps.illumination)?,
-            ))
-        };
-        let (image, illumination) = read(&self.maps)?;
-        if let (Some(reference), false) = (&self.reference, self.usage.within) {
-            let Proven {
-                snapshots,
-                different,
-            } = self.proven;
-            ensure!(
-                different == 0,
-                "verify: {different} of {snapshots} snapshots came back changed; this is a defect, \
-                 please report it"
-            );
-            let (kept_image, kept_illumination) = read(&reference.maps)?;
-            let same =
-                bytemuck::cast_slice::<_, u8>(&image) == bytemuck::cast_slice::<_, u8>(&kept_image);
-            ensure!(
-                same && illumination == kept_illumination,
-                "verify: the image differs from that of the snapshots kept in memory; this is a \
-                 defect, please report it"
-            );
-        }
-        let grid = self.propagator.grid();
-        Ok((grid.crop(&image), grid.crop(&illumination)))
     }
 }
