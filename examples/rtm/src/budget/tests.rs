@@ -136,7 +136,7 @@ fn errors_as_large_as_allowed_keep_the_results_within_their_share() {
     }
     let off = fields.restored().off(&fields.exact());
     assert!(off.worst() < 1.1 * WITHIN, "{off:?}");
-    // One of them uses most of it.
+    // A result uses most of its share.
     assert!(off.worst() > 0.8 * WITHIN, "{off:?}");
 }
 
