@@ -1,13 +1,13 @@
 //! Checks the promise of every kind of bound, of containers as they are stored: each value that comes back differs by no more
 //! than its bound, as `f64` compares it, or is the same bit for bit.
 //!
-//! `cargo run --release -p tierflow-codec --example bounds -- [--gpu] [--f32 STEP] [--f64 COUNT] [--bound N]`
+//! `cargo run --release -p tierflow-codec --example bounds -- [--gpu] [--f32 STEP] [--f64 COUNT] [--bound N] [--part K/OF]`
 //!
 //! Two passes take every STEP-th chunk of 2^20 of all 2^32 bit patterns of `f32`, by default each. The first has neighbouring bit
 //! patterns in a chunk, so all values of a chunk are within one power of two. The second has both signs of 32 powers of two in a
 //! chunk, so a relative bound meets values far below the chunk's largest one. Half of the COUNT bit patterns of `f64` are random;
-//! the others are random with magnitudes near the bound, or near 1. `--bound` takes the N-th bound alone, from 0 on. With `--gpu`,
-//! kernels encode each chunk, too, and decode it: the container has to be the same, and the values.
+//! the others are random with magnitudes near the bound, or near 1. `--bound` takes the N-th bound alone, from 0 on, and
+//! `--part` the K-th of OF equal parts of each pass, from 1 on: so a pass may be run in pieces. With `--gpu`, kernels encode each chunk, too, and decode it: the container has to be the same, and the values.
 //!
 //! `cargo test -p tierflow-codec --example bounds` takes a sample of each pass and bound.
 #![allow(missing_docs, unreachable_pub, reason = "a program")]
@@ -41,22 +41,35 @@ const BOUNDS: [Bound; 12] = [
 ];
 
 fn main() -> Result<()> {
-    let (mut on_gpu, mut step, mut count) = (None, 1, 1_000_000_000);
+    let mut on_gpu = None;
+    let mut share = Share {
+        step: 1,
+        count: 1_000_000_000,
+        part: 1,
+        of: 1,
+    };
     let mut bounds = &BOUNDS[..];
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
-        let mut number =
-            || -> Result<u64> { Ok(args.next().ok_or("a number is missing")?.parse()?) };
+        let mut text = || args.next().ok_or("a number is missing");
         match arg.as_str() {
             "--gpu" => on_gpu = Some(Gpu::new()?),
-            "--f32" => step = number()?.max(1),
-            "--f64" => count = number()?,
+            "--f32" => share.step = text()?.parse()?,
+            "--f64" => share.count = text()?.parse()?,
+            "--part" => {
+                let text = text()?;
+                let (part, of) = text.split_once('/').ok_or("give a part as 1/8")?;
+                (share.part, share.of) = (part.parse()?, of.parse()?);
+            }
             "--bound" => {
-                let one = BOUNDS.get(number()? as usize..).and_then(<[_]>::first);
+                let one = BOUNDS.get(text()?.parse()?..).and_then(<[_]>::first);
                 bounds = std::slice::from_ref(one.ok_or("there are fewer bounds")?);
             }
             other => return Err(format!("{other} is no option").into()),
         }
+    }
+    if share.step == 0 || share.part == 0 || share.part > share.of {
+        return Err("give a step from 1 on, and a part from 1/OF to OF/OF".into());
     }
     println!(
         "{:<32} {:<12} {:>16} {:>16} {:>10}",
@@ -65,11 +78,24 @@ fn main() -> Result<()> {
     for bound in bounds {
         for pass in PASSES {
             let begun = Instant::now();
-            let checked = pass.check(*bound, step, count, &mut on_gpu)?;
+            let checked = pass.check(*bound, share, &mut on_gpu)?;
             print(*bound, pass.name, checked, begun);
         }
     }
     Ok(())
+}
+
+/// The values of a pass that are checked.
+#[derive(Clone, Copy)]
+struct Share {
+    /// Every so many chunks of `f32`.
+    step: u64,
+    /// Values of `f64`.
+    count: u64,
+    /// The number of the part of these, from 1 on.
+    part: u64,
+    /// Equal parts.
+    of: u64,
 }
 
 /// A way to put bit patterns into chunks.
@@ -107,18 +133,19 @@ const PASSES: [Pass; 3] = [
 ];
 
 impl Pass {
-    /// Checks every `step`-th chunk of all `f32`, or `count` values of `f64`.
-    fn check(
-        &self,
-        bound: Bound,
-        step: u64,
-        count: u64,
-        on_gpu: &mut Option<Gpu>,
-    ) -> Result<Checked> {
-        let chunks: Vec<u64> = match self.element {
-            Element::F32 => (0..1 << 12).step_by(step as usize).collect(),
-            _ => (0..count.div_ceil(CHUNK)).collect(),
+    /// Checks a share of all `f32`, or of values of `f64`.
+    fn check(&self, bound: Bound, share: Share, on_gpu: &mut Option<Gpu>) -> Result<Checked> {
+        let chunks = match self.element {
+            Element::F32 => (1_u64 << 12).div_ceil(share.step),
+            _ => share.count.div_ceil(CHUNK),
         };
+        let step = match self.element {
+            Element::F32 => share.step,
+            _ => 1,
+        };
+        // Parts take turns: so each has values of all magnitudes.
+        let part = (share.part - 1..chunks).step_by(share.of as usize);
+        let chunks: Vec<u64> = part.map(|chunk| chunk * step).collect();
         check(bound, self.element, &chunks, on_gpu, |chunk| {
             let values = (0..CHUNK).map(|n| (self.value)(bound, chunk, n));
             match self.element {
@@ -322,14 +349,48 @@ impl Gpu {
 mod tests {
     use super::*;
 
-    /// Every so many chunks: coprime to the windows of exponents, so that all of them are met.
-    const STEP: u64 = 509;
+    const SAMPLE: Share = Share {
+        // Coprime to the windows of exponents, so that all of them are met.
+        step: 509,
+        count: CHUNK,
+        part: 1,
+        of: 1,
+    };
+
+    #[test]
+    fn parts_are_the_whole() {
+        let whole = Share {
+            step: 409,
+            ..SAMPLE
+        };
+        let bound = BOUNDS[1];
+        for pass in &PASSES[..2] {
+            let checked = |share| pass.check(bound, share, &mut None).unwrap();
+            let parts = (1..=3).map(|part| {
+                checked(Share {
+                    part,
+                    of: 3,
+                    ..whole
+                })
+            });
+            let (values, changed) = parts.fold((0, 0), |(values, changed), part| {
+                (values + part.values, changed + part.changed)
+            });
+            let all = checked(whole);
+            assert_eq!(
+                (values, changed),
+                (all.values, all.changed),
+                "{}",
+                pass.name
+            );
+        }
+    }
 
     #[test]
     fn a_sample_keeps_every_bound() {
         for bound in BOUNDS {
             for pass in PASSES {
-                let checked = pass.check(bound, STEP, CHUNK, &mut None);
+                let checked = pass.check(bound, SAMPLE, &mut None);
                 let checked = checked.unwrap_or_else(|error| panic!("{}: {error}", pass.name));
                 assert!(checked.values >= CHUNK, "{}", pass.name);
             }

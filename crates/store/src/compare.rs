@@ -2,6 +2,7 @@
 
 use crate::container::Element;
 use crate::{Error, Result};
+use std::cmp::Ordering;
 
 /// How two arrays of one type differ. Elements are counted in C order, from 0.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -24,9 +25,11 @@ impl Difference {
         let mut both = [self, other];
         both.sort_by_key(|part| part.first);
         let [before, after] = both;
-        let largest = match after.largest > before.largest {
-            true => after,
-            false => before,
+        let is_earlier = after.largest_at < before.largest_at;
+        let largest = match after.largest.total_cmp(&before.largest) {
+            Ordering::Greater => after,
+            Ordering::Equal if is_earlier => after,
+            _ => before,
         };
         Self {
             first: before.first,
@@ -285,6 +288,38 @@ mod tests {
         ] {
             assert!(format.decode(bits).is_nan(), "{bits:#x}");
         }
+    }
+
+    #[test]
+    fn parts_are_joined_in_any_order() {
+        let part = |at| Difference {
+            first: at,
+            count: 1,
+            largest: 0.5,
+            largest_at: at,
+        };
+        let whole = Difference {
+            count: 3,
+            ..part(0)
+        };
+        let orders = [
+            [0, 1, 2],
+            [0, 2, 1],
+            [1, 0, 2],
+            [1, 2, 0],
+            [2, 0, 1],
+            [2, 1, 0],
+        ];
+        for [a, b, c] in orders {
+            assert_eq!(part(a).joined(part(b)).joined(part(c)), whole);
+        }
+        // The second place of the largest distance was found before the first one, by a part that begins with a smaller one.
+        let small = Difference {
+            largest: 0.1,
+            ..part(0)
+        };
+        let joined = small.joined(part(2)).joined(part(1));
+        assert_eq!((joined.largest, joined.largest_at), (0.5, 1));
     }
 
     #[test]

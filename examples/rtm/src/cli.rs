@@ -74,10 +74,15 @@ pub struct Args {
     /// to within so many times the largest value of each snapshot, as 1e-3.
     #[arg(long, value_name = "HOW")]
     pub compress: Option<Compress>,
-    /// Compress so that the image and the illumination come within this share of those of exact snapshots, in the root mean square:
-    /// the first shot finds how much each snapshot counts. `--verify` prints the error that came of it.
+    /// Compress so that the image and the illumination come within this share of those of exact snapshots, in the Euclidean norm.
+    /// Each shot measures its error in a sample of the cells, and is migrated once more if it is beyond. `--verify` prints the error in all cells.
     #[arg(long, value_name = "SHARE", conflicts_with_all = ["compress", "recompute"], value_parser = parse_share)]
     pub error_budget: Option<f64>,
+
+    /// Invert: so many times, migrate all shots, then change the model along the image. Writes the misfits to misfit.json, as rows of
+    /// a report, and the last model to model.png.
+    #[arg(long, value_name = "ITERATIONS", conflicts_with_all = ["recompute", "verify"])]
+    pub invert: Option<usize>,
 
     /// In which order the history is read back: `reverse` for the image; `sequential` or
     /// `random:SEED` compute the source illumination instead.
@@ -100,6 +105,19 @@ pub struct Args {
     /// Directory for the pictures.
     #[arg(long, value_name = "DIR", default_value = "target/rtm")]
     pub out: PathBuf,
+}
+
+impl Args {
+    /// Names how snapshots are stored.
+    pub fn named(&self) -> String {
+        match (self.error_budget, self.compress) {
+            (Some(share), _) => format!("budget {share:e}"),
+            (None, Some(Compress::Within(share))) => format!("within {share:e}"),
+            (None, Some(Compress::Lossless)) => "lossless".into(),
+            (None, Some(Compress::Nvcomp(codec))) => codec.name().into(),
+            (None, None) => "as it is".into(),
+        }
+    }
 }
 
 /// The device that computes.

@@ -10,20 +10,20 @@ pub fn illumination(map: &[i64]) -> Vec<f32> {
         .collect()
 }
 
-/// Divides the stacked correlations by the illumination, so that reflectors that little energy
-/// reaches show as well, and takes the Laplacian, which removes the smooth noise that waves going
-/// the same way leave behind (Zhang and Sun, First Break 27, 2009). The first `mute` cells below
-/// the surface, where sources and receivers are, fade out.
-pub fn filter(shape: Shape, correlation: &[f32], illumination: &[f32], mute: usize) -> Vec<f32> {
+/// Divides the stacked correlations by the illumination, so that reflectors that little energy reaches show as well.
+pub fn balance(correlation: &[f32], illumination: &[f32]) -> Vec<f32> {
     let mean = illumination.iter().map(|v| f64::from(*v)).sum::<f64>() / illumination.len() as f64;
     // The floor keeps cells that hardly any energy reached from showing noise.
     let floor = (mean * 1e-2) as f32 + f32::MIN_POSITIVE;
-    let balanced: Vec<f32> = correlation
-        .iter()
-        .zip(illumination)
-        .map(|(c, i)| c / (i + floor))
-        .collect();
+    let cells = correlation.iter().zip(illumination);
+    cells.map(|(c, i)| c / (i + floor)).collect()
+}
 
+/// [Balances](balance) the stacked correlations and takes the Laplacian, which removes the smooth noise that waves going
+/// the same way leave behind (Zhang and Sun, First Break 27, 2009). The first `mute` cells below
+/// the surface, where sources and receivers are, fade out.
+pub fn filter(shape: Shape, correlation: &[f32], illumination: &[f32], mute: usize) -> Vec<f32> {
+    let balanced = balance(correlation, illumination);
     let [nx, ny, nz] = shape;
     let mut out = vec![0.0; balanced.len()];
     for x in 1..nx - 1 {

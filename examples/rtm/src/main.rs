@@ -3,7 +3,7 @@
 //! - `survey`, `model`, `model_file`, `wavelet`: what is shot where, from the command line
 //! - `grid`, `propagator` with `host` (`stencil`) and `cuda`: the wave equation
 //! - `migration`: the passes; `history`: their use of Tierflow; `recompute`: the passes by a schedule; `kept`: what `--verify` trusts
-//! - `budget`: how exact each snapshot has to be; `image`, `picture`, `tally`, `report`: what comes out
+//! - `budget`: how exact each snapshot has to be; `inversion`: the models of `--invert`; `image`, `picture`, `tally`, `report`: what comes out
 #![allow(
     missing_docs,
     unreachable_pub,
@@ -18,6 +18,7 @@ mod grid;
 mod history;
 mod host;
 mod image;
+mod inversion;
 mod kept;
 mod migration;
 mod model;
@@ -45,6 +46,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use cli::{Args, Compress, DeviceChoice, Order};
 use history::{History, Tiers};
+use inversion::Inversion;
 use migration::{Migration, Usage};
 use propagator::Propagator;
 use report::Summary;
@@ -61,6 +63,10 @@ fn main() -> Result<()> {
     ensure!(
         args.recompute.is_none() || args.order == Order::Reverse,
         "--recompute: schedules are for the reverse order"
+    );
+    ensure!(
+        args.invert.is_none() || args.order == Order::Reverse,
+        "--invert: the image is computed in the reverse order"
     );
     ensure!(
         args.error_budget.is_none() || args.order == Order::Reverse,
@@ -86,13 +92,14 @@ fn main() -> Result<()> {
         verify: args.verify,
         within: matches!(compress(&args), Some(Compress::Within(_))),
         error_budget: args.error_budget,
+        inverts: args.invert.is_some(),
     };
     let mut migration = Migration::new(&device, propagator.as_ref(), &survey, usage)?;
     let arrays = migration.array_bytes();
     report::introduce(&survey, &device, arrays, migration.checkpoint_bytes());
     let plain_copy = migration.plain_copy(&device)?;
 
-    let history = run(&mut migration, &args, &device, &scratch)?;
+    let history = run(&mut migration, &args, &device, &survey, &scratch)?;
     let metrics = history.metrics();
     let (built_in, first_accepted) = (history.built_in, history.first_accepted);
     drop(history);
@@ -122,6 +129,13 @@ fn main() -> Result<()> {
             "verify      all {snapshots} snapshots and what was computed are equal, bit for bit"
         );
     }
+    if let Some((off, taken_back)) = migration.budgeted() {
+        println!(
+            "budget      in a sample of the cells, the image differs by {:.1e} in the Euclidean norm, the illumination by {:.1e}; \
+             {taken_back} shots were taken back",
+            off.image, off.illumination
+        );
+    }
     let illumination = image::illumination(&map);
     let shape = survey.grid.inner;
     println!(
@@ -148,11 +162,11 @@ fn main() -> Result<()> {
 
 /// How snapshots are compressed, unless a shot before has found how exact each of them has to be.
 fn compress(args: &Args) -> Option<Compress> {
-    // A relative bound makes about twice as large an error of the image.
-    let pilot = args
+    // A relative bound makes an error of the image that is up to four times as large.
+    let first = args
         .error_budget
-        .map(|within| Compress::Within(within / 2.0));
-    pilot.or(args.compress)
+        .map(|within| Compress::Within(within / 5.0));
+    first.or(args.compress)
 }
 
 /// Makes the output directory. Returns the scratch directory: one that was named must be there.
@@ -177,16 +191,20 @@ fn run(
     migration: &mut Migration<'_>,
     args: &Args,
     device: &Device,
+    survey: &Survey,
     scratch: &std::path::Path,
 ) -> Result<History> {
-    let bar = ProgressBar::new(migration.progress_per_shot() * args.shots as u64);
+    let mut inversion = args.invert.map(|_| Inversion::new(survey));
+    let iterations = args.invert.unwrap_or(1);
+    let shots = (iterations * args.shots) as u64;
+    let bar = ProgressBar::new(migration.progress_per_shot() * shots);
     bar.set_style(ProgressStyle::with_template(
         "{msg:24} {wide_bar} {percent:>3}% {eta:>4}",
     )?);
     let lines = bar.clone();
     migration.say = Box::new(move |line| lines.suspend(|| println!("{line}")));
     let mut history = None;
-    for shot in 0..args.shots {
+    for shot in (0..iterations).flat_map(|_| 0..args.shots) {
         let (ticks, shots) = (bar.clone(), args.shots);
         migration.progress = Box::new(move |pass| {
             if ticks.position() % 64 == 0 {
@@ -207,7 +225,30 @@ fn run(
             },
         };
         migration.shot(shot, &mut history, || History::open(device, tiers))?;
+        if let Some(inversion) = inversion.as_mut().filter(|_| shot + 1 == args.shots) {
+            let (image, map) = migration.results()?;
+            let n = inversion.misfits.len();
+            (migration.say)(&format!(
+                "misfit      {:.6e} in iteration {n}",
+                migration.misfit
+            ));
+            inversion.step(survey, migration.misfit, &image, &image::illumination(&map));
+            if n + 1 < iterations {
+                migration.restart(&inversion.model)?;
+            }
+        }
     }
     bar.finish_and_clear();
+    if let Some(inversion) = inversion {
+        let rows = args.out.join("misfit.json");
+        std::fs::write(&rows, inversion.rows(&args.named())?)
+            .with_context(|| format!("cannot write {}", rows.display()))?;
+        let shape = survey.truth.shape;
+        picture::write_colour(
+            &args.out.join("model.png"),
+            shape,
+            &inversion.model.velocity,
+        )?;
+    }
     history.context("no shot was migrated")
 }

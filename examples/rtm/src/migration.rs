@@ -9,6 +9,10 @@
 //! In an order other than the reverse one there is nothing to correlate with: 2. is followed by
 //! reading the history in that order for the source illumination, which 3. computes on its way.
 
+mod budgeted;
+mod results;
+
+use std::collections::HashMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,16 +20,20 @@ use anyhow::{Result, ensure};
 use tierflow_device::{Device, Memory};
 use tierflow_schedule::Machine;
 
-use crate::budget::ErrorBudget;
+use crate::budget::{ErrorBudget, Sample};
 use crate::cli::{Hints, Order};
 use crate::history::History;
-use crate::image;
 use crate::kept::Kept;
+use crate::model::Model;
 use crate::propagator::{self, Medium, Propagator, Traces, Wavefield};
 use crate::recompute::{self, Planner};
 use crate::stencil::Record;
 use crate::survey::Survey;
 use crate::tally::{ArrayBytes, Proven, Times, timed};
+use budgeted::Budgeted;
+
+/// How often a shot is migrated whose error is beyond the budget.
+const ATTEMPTS: usize = 4;
 
 /// How the history is used.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +49,8 @@ pub struct Usage {
     pub within: bool,
     /// The share of the results that errors of snapshots may take.
     pub error_budget: Option<f64>,
+    /// Shots are migrated over one model after the other.
+    pub inverts: bool,
 }
 
 /// The arrays of a run, and how far it is.
@@ -54,7 +64,13 @@ pub struct Migration<'a> {
     imaging: Option<Imaging>,
     pub(crate) reference: Option<Reference<'a>>,
     last: Option<Instant>,
-    budget: Option<ErrorBudget>,
+    budgeted: Option<Budgeted>,
+    /// The number of attempts at shots so far: each has versions of its own.
+    attempts: usize,
+    /// The record of each shot's receivers, if shots are migrated more than once.
+    observed: HashMap<usize, Memory>,
+    /// Half the sum of the squared residuals of the shots since [`restart`](Self::restart).
+    pub misfit: f64,
     /// The machine as the last shot found it.
     pub(crate) machine: Option<Machine>,
     pub times: Times,
@@ -125,7 +141,7 @@ impl<'a> Migration<'a> {
         } else {
             None
         };
-        Ok(Self {
+        let mut migration = Self {
             smooth: propagator::medium(device, propagator, &survey.smooth)?,
             source: Wavefield::new(device, grid)?,
             maps: Maps::new(device, propagator)?,
@@ -133,9 +149,10 @@ impl<'a> Migration<'a> {
             reference,
             survey,
             propagator,
-            budget: usage
-                .error_budget
-                .map(|within| ErrorBudget::new(within, survey.checkpoints())),
+            budgeted: None,
+            attempts: 0,
+            observed: HashMap::new(),
+            misfit: 0.0,
             usage,
             last: None,
             times: Times::default(),
@@ -143,7 +160,19 @@ impl<'a> Migration<'a> {
             machine: None,
             progress: Box::new(|_| ()),
             say: Box::new(|_| ()),
-        })
+        };
+        if let Some(within) = usage.error_budget {
+            let checkpoints = usize::try_from(survey.checkpoints())?;
+            let maps = migration.all_maps().into_iter();
+            let before = maps.map(|map| Ok(device.alloc(map.len())?));
+            migration.budgeted = Some(Budgeted {
+                budget: ErrorBudget::new(within),
+                sample: Sample::new(device, grid, checkpoints)?,
+                before: before.collect::<Result<_>>()?,
+                taken_back: 0,
+            });
+        }
+        Ok(migration)
     }
 
     /// Bytes of the arrays that the run works on: those in the device's memory, and those in main
@@ -157,9 +186,10 @@ impl<'a> Migration<'a> {
         let device = self.smooth.0.len() + field(&self.source) + maps(&self.maps) + imaging;
         let reference = self.reference.as_ref();
         let again = reference.map_or(0, |kept| field(&kept.source) + maps(&kept.maps));
+        let budget = self.budgeted.as_ref().map_or(0, Budgeted::bytes);
         let kept = reference.map_or(0, |_| self.survey.checkpoints() * self.checkpoint_bytes());
         ArrayBytes {
-            device: (device + again) as u64,
+            device: (device + again + budget) as u64,
             host: self.survey.array_bytes() + kept,
         }
     }
@@ -208,32 +238,73 @@ impl<'a> Migration<'a> {
         open: impl FnOnce() -> Result<History>,
     ) -> Result<()> {
         let start = Instant::now();
+        self.keep_maps()?;
         self.observe(shot)?;
         let history = match history {
             Some(history) => history,
             None => history.insert(open()?),
         };
-        match self.usage.recompute {
-            Some(planner) => recompute::shot(self, shot, history.engine(), planner)?,
-            None => {
-                self.forward(shot, history)?;
-                if self.imaging.is_some() {
-                    self.backward(shot, history)?;
-                    self.end_pilot(shot)?;
-                } else {
-                    self.illuminate(shot, history)?;
-                }
+        for attempt in 1.. {
+            self.attempt(shot, history)?;
+            self.attempts += 1;
+            if self.is_within_budget(shot)? {
+                break;
             }
+            ensure!(
+                attempt < ATTEMPTS,
+                "--error-budget: shot {} is beyond it after {ATTEMPTS} attempts; give a larger share",
+                shot + 1
+            );
+            self.observe(shot)?;
         }
+        self.note_misfit()?;
         self.propagator.finish()?;
         self.times.total += start.elapsed();
         Ok(())
+    }
+
+    /// Begins anew with another model, of the smooth one's shape.
+    pub fn restart(&mut self, model: &Model) -> Result<()> {
+        let courant2 = self.propagator.grid().courant_squared(model);
+        self.propagator
+            .upload(bytemuck::cast_slice(&courant2), &self.smooth.0)?;
+        self.misfit = 0.0;
+        if let Some(of) = &mut self.budgeted {
+            of.budget.restart();
+        }
+        self.clear_maps()
+    }
+
+    fn note_misfit(&mut self) -> Result<()> {
+        let imaging = self.imaging.as_ref().filter(|_| self.usage.inverts);
+        let Some(imaging) = imaging else {
+            return Ok(());
+        };
+        let residuals: Vec<f32> = propagator::read(self.propagator, &imaging.traces.samples)?;
+        let squares = residuals.iter().map(|value| f64::from(*value).powi(2));
+        self.misfit += 0.5 * squares.sum::<f64>();
+        Ok(())
+    }
+
+    /// Migrates one shot that was observed.
+    fn attempt(&mut self, shot: usize, history: &mut History) -> Result<()> {
+        if let Some(planner) = self.usage.recompute {
+            return recompute::shot(self, shot, history.engine(), planner);
+        }
+        self.forward(shot, history)?;
+        match self.imaging {
+            Some(_) => self.backward(history),
+            None => self.illuminate(history),
+        }
     }
 
     fn observe(&mut self, shot: usize) -> Result<()> {
         let Some(imaging) = &self.imaging else {
             return Ok(());
         };
+        if let Some(kept) = self.observed.get(&shot) {
+            return self.copy([(kept, &imaging.traces.samples)].into_iter());
+        }
         self.start(&self.source)?;
         for (n, &amplitude) in self.survey.wavelet.iter().enumerate() {
             self.propagator.step(&imaging.truth, &mut self.source)?;
@@ -244,25 +315,36 @@ impl<'a> Migration<'a> {
                 .record(&self.source, &imaging.traces, n, Record::Store)?;
             (self.progress)("observe");
         }
+        if self.usage.inverts {
+            let samples = &imaging.traces.samples;
+            let kept = samples.device().alloc(samples.len())?;
+            self.copy([(samples, &kept)].into_iter())?;
+            self.observed.insert(shot, kept);
+        }
         Ok(())
     }
 
     fn forward(&mut self, shot: usize, history: &mut History) -> Result<()> {
         self.start_source()?;
         if self.usage.hints == Hints::All {
-            let versions = self.restore_order(shot);
+            let versions = self.restore_order();
             timed(&mut self.times.hints, || history.hint(&versions));
         }
         for n in 0..self.survey.steps() {
             self.source_step(shot, n)?;
             self.record(n)?;
             if n % self.survey.every == 0 {
+                let checkpoint = n / self.survey.every;
+                let mut error = None;
+                if let Some(of) = &self.budgeted {
+                    error = of.budget.error(checkpoint);
+                    let exact = &of.sample.exact;
+                    self.propagator
+                        .record(&self.source, exact, checkpoint, Record::Store)?;
+                }
                 self.propagator.finish()?;
                 self.pace();
-                let checkpoint = n / self.survey.every;
-                let version = self.survey.version(shot, checkpoint as u64);
-                let budget = self.budget.as_ref();
-                let error = budget.and_then(|budget| budget.error(checkpoint));
+                let version = self.version(checkpoint as u64);
                 let mut blocked = Duration::ZERO;
                 timed(&mut blocked, || {
                     history.checkpoint(version, &self.source, error)
@@ -276,48 +358,23 @@ impl<'a> Migration<'a> {
         Ok(())
     }
 
-    fn backward(&mut self, shot: usize, history: &mut History) -> Result<()> {
+    fn backward(&mut self, history: &mut History) -> Result<()> {
         self.start_receiver()?;
         for n in (0..self.survey.steps()).rev() {
             self.receiver_step(n)?;
             if n % self.survey.every == 0 {
-                let checkpoint = (n / self.survey.every) as u64;
-                let version = self.survey.version(shot, checkpoint);
-                let next = checkpoint
-                    .checked_sub(1)
-                    .map(|c| self.survey.version(shot, c));
-                self.read(history, version, next)?;
-                if shot == 0 {
-                    self.note_partners(n / self.survey.every)?;
-                }
+                let checkpoint = n / self.survey.every;
+                let next = checkpoint.checked_sub(1).map(|c| self.version(c as u64));
+                self.read(history, self.version(checkpoint as u64), next)?;
+                self.sample(checkpoint)?;
             }
             (self.progress)("backward");
         }
         Ok(())
     }
 
-    /// Tells the budget how much the error of a checkpoint of the pilot counts.
-    fn note_partners(&mut self, checkpoint: usize) -> Result<()> {
-        if let (Some(budget), Some(imaging)) = (&mut self.budget, &self.imaging) {
-            let read = |memory: &Memory| propagator::read::<f32>(self.propagator, memory);
-            let (source, receivers) = (read(&self.source.now)?, read(&imaging.receiver.now)?);
-            budget.partners(checkpoint, &source, &receivers);
-        }
-        Ok(())
-    }
-
-    /// Tells the budget the results of the first shot.
-    fn end_pilot(&mut self, shot: usize) -> Result<()> {
-        if let Some(budget) = self.budget.as_mut().filter(|_| shot == 0) {
-            let map: Vec<i64> = propagator::read(self.propagator, &self.maps.illumination)?;
-            let image: Vec<f32> = propagator::read(self.propagator, &self.maps.image)?;
-            budget.results(&image, &image::illumination(&map));
-        }
-        Ok(())
-    }
-
-    fn illuminate(&mut self, shot: usize, history: &mut History) -> Result<()> {
-        let versions = self.restore_order(shot);
+    fn illuminate(&mut self, history: &mut History) -> Result<()> {
+        let versions = self.restore_order();
         for (i, &version) in versions.iter().enumerate() {
             self.read(history, version, versions.get(i + 1).copied())?;
             (self.progress)("illuminate");
@@ -419,12 +476,14 @@ impl<'a> Migration<'a> {
         self.propagator.clear(&field.before)
     }
 
-    fn restore_order(&self, shot: usize) -> Vec<u64> {
+    fn restore_order(&self) -> Vec<u64> {
         let order = self.usage.order.sequence(self.survey.checkpoints());
-        order
-            .into_iter()
-            .map(|c| self.survey.version(shot, c))
-            .collect()
+        order.into_iter().map(|c| self.version(c)).collect()
+    }
+
+    /// The version of a checkpoint of this attempt.
+    fn version(&self, checkpoint: u64) -> u64 {
+        self.survey.version(self.attempts, checkpoint)
     }
 
     fn pace(&mut self) {
@@ -436,58 +495,5 @@ impl<'a> Migration<'a> {
             }
             self.last = Some(Instant::now());
         }
-    }
-
-    /// By how much the image differs from that of the snapshots kept in memory: the largest difference as a share of the largest
-    /// value, and that of the Euclidean norms.
-    pub fn difference(&self) -> Result<Option<(f64, f64)>> {
-        let Some(reference) = &self.reference else {
-            return Ok(None);
-        };
-        let image: Vec<f32> = propagator::read(self.propagator, &self.maps.image)?;
-        let truth: Vec<f32> = propagator::read(self.propagator, &reference.maps.image)?;
-        let norms = |values: &mut dyn Iterator<Item = f64>| {
-            values.fold((0.0_f64, 0.0_f64), |(most, sum), value| {
-                (most.max(value.abs()), sum + value * value)
-            })
-        };
-        let pairs = image.iter().zip(&truth);
-        let (most, sum) = norms(&mut pairs.map(|(image, truth)| f64::from(image - truth)));
-        let (peak, whole) = norms(&mut truth.iter().map(|value| f64::from(*value)));
-        let share = |part: f64, whole: f64| part / whole.max(f64::MIN_POSITIVE);
-        Ok(Some((share(most, peak), share(sum, whole).sqrt())))
-    }
-
-    /// The stacked correlations and the illumination, without the absorbing layer. With `verify`
-    /// they were proven equal to those of the snapshots kept in memory, or this is an error.
-    pub fn results(&self) -> Result<(Vec<f32>, Vec<i64>)> {
-        let read = |maps: &Maps| -> Result<(Vec<f32>, Vec<i64>)> {
-            Ok((
-                propagator::read(self.propagator, &maps.image)?,
-                propagator::read(self.propagator, &maps.illumination)?,
-            ))
-        };
-        let (image, illumination) = read(&self.maps)?;
-        if let (Some(reference), false) = (&self.reference, self.usage.within) {
-            let Proven {
-                snapshots,
-                different,
-            } = self.proven;
-            ensure!(
-                different == 0,
-                "verify: {different} of {snapshots} snapshots came back changed; this is a defect, \
-                 please report it"
-            );
-            let (kept_image, kept_illumination) = read(&reference.maps)?;
-            let same =
-                bytemuck::cast_slice::<_, u8>(&image) == bytemuck::cast_slice::<_, u8>(&kept_image);
-            ensure!(
-                same && illumination == kept_illumination,
-                "verify: the image differs from that of the snapshots kept in memory; this is a \
-                 defect, please report it"
-            );
-        }
-        let grid = self.propagator.grid();
-        Ok((grid.crop(&image), grid.crop(&illumination)))
     }
 }
