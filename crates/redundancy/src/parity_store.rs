@@ -68,7 +68,7 @@ impl Part for Vec<u8> {
 pub struct ParityStore {
     directory: PathBuf,
     truncations: Mutex<Truncations>,
-    /// Held while files of truncations are made and removed, so that a save waits for no others but those that it needs.
+    /// One thread at a time makes and removes files of truncations. A save waits for no others but those that it needs.
     changing: Mutex<()>,
     /// Directories on this node of ranks that run elsewhere now and have brought all that they held.
     left: Mutex<Vec<PathBuf>>,

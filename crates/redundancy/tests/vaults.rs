@@ -18,7 +18,7 @@ const XOR: Redundancy = Redundancy::Xor { set: 4 };
 struct Hold {
     /// The messages before it, once there is one to be held back.
     before: Mutex<Option<u32>>,
-    /// Met by the message before and after that time.
+    /// The message meets the other thread before and after that time.
     meets: Barrier,
 }
 

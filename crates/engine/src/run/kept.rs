@@ -67,16 +67,6 @@ pub(crate) struct DroppedCopy {
     pub(crate) is_discarded: bool,
 }
 
-impl DroppedCopy {
-    /// A copy that the plan did not hear of: the version lies below, too, or another has its number.
-    fn unfit(bytes: u64) -> Self {
-        Self {
-            bytes,
-            is_discarded: false,
-        }
-    }
-}
-
 /// A vault as a tier.
 #[derive(Debug)]
 pub(crate) struct DurableTier {

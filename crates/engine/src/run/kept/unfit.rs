@@ -4,6 +4,16 @@ use super::{DroppedCopy, DurableTier};
 use crate::Version;
 use tierflow_store::Error;
 
+impl DroppedCopy {
+    /// A copy that the plan did not hear of: the version lies below, too, or another has its number.
+    fn unfit(bytes: u64) -> Self {
+        Self {
+            bytes,
+            is_discarded: false,
+        }
+    }
+}
+
 impl DurableTier {
     /// A copy was found that the plan does not hear of: it goes once a version of this engine is durable, or in its way.
     pub(crate) fn found_unfit(&self, version: Version, size: u64) {
