@@ -109,7 +109,11 @@ impl Site<'_> {
                     true => to.join("README.md"),
                     false => to,
                 };
-                ensure!(root.join(&to).is_file(), "{}: {link} is no file of the tree", page.display());
+                ensure!(
+                    root.join(&to).is_file(),
+                    "{}: {link} is no file of the tree",
+                    page.display()
+                );
                 turned.push_str(&format!("{up}{}", name_of(&to)));
                 linked.push(to);
             }

@@ -408,6 +408,10 @@ impl Vault for AgentVault {
         }
     }
 
+    fn takes_copies_alone(&self) -> bool {
+        true
+    }
+
     fn collective(&self) -> Option<&dyn Collective> {
         Some(self)
     }

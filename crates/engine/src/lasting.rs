@@ -37,6 +37,8 @@ use tierflow_store::{
 pub(crate) struct HistoryOptions {
     /// A directory of this node.
     pub(crate) node_local: Option<PathBuf>,
+    /// The bytes of that directory are limited.
+    pub(crate) is_limited: bool,
     /// Storage that outlives the node.
     pub(crate) external: Option<External>,
     pub(crate) group: Option<Group>,
@@ -53,6 +55,7 @@ impl Default for HistoryOptions {
     fn default() -> Self {
         Self {
             node_local: None,
+            is_limited: false,
             external: None,
             group: None,
             retention: None,
@@ -170,6 +173,7 @@ impl HistoryOptions {
             Some(Location::Vault(vault)) => (Some(vault), None),
             None => (None, None),
         };
+        let options = options.limited(false);
         let local = match (&self.node_local, &external) {
             (None, _) => None,
             (Some(path), None) => Some(open_to_write_or_read(
