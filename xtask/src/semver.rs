@@ -22,12 +22,8 @@ pub(crate) fn run(commit: Option<&str>) -> Result<()> {
     fs::create_dir_all(&folder).with_context(|| format!("{}", folder.display()))?;
     release::unpack(&workspace.workspace_root, commit, &folder, "sources")
         .with_context(|| format!("{commit} is not in this clone: fetch its whole history"))?;
-    // What both depend on is built once.
-    let mut of_release = cargo();
-    let of_release = of_release
-        .current_dir(&sources)
-        .env("CARGO_BUILD_BUILD_DIR", &workspace.target_directory);
-    let before = api::describe(&folder, of_release)?;
+    // A folder of its own: cargo takes the packages of both for the same ones.
+    let before = api::describe(&folder, cargo().current_dir(&sources))?;
     let now = api::describe(&workspace.target_directory, &mut cargo())?;
     let mut broken = Vec::new();
     for package in workspace.members().filter(|package| package.is_published()) {
