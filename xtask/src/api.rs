@@ -6,18 +6,18 @@ use public_api::Builder;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Compares the interfaces with the texts, or writes the texts.
 pub(crate) fn run(write: bool) -> Result<()> {
     let workspace = Metadata::read()?;
-    let json = describe(&workspace)?;
+    let json = describe(&workspace.target_directory, &mut cargo())?;
     let mut changed = Vec::new();
     for package in workspace.members().filter(|package| package.is_published()) {
         let Some(library) = package.rust_library() else {
             continue;
         };
-        let described = json.join(format!("{}.json", library.replace('-', "_")));
-        let now = interface(&described)?;
+        let now = interface(&json.join(file_of(library)))?;
         let path = text_of(package);
         let before = fs::read_to_string(&path).unwrap_or_default();
         if now == before {
@@ -44,9 +44,9 @@ fn text_of(package: &Package) -> PathBuf {
     package.manifest_path.with_file_name("api.txt")
 }
 
-/// Has rustdoc describe all libraries, with all features, as JSON. Returns the folder.
-fn describe(workspace: &Metadata) -> Result<PathBuf> {
-    let folder = workspace.target_directory.join("api");
+/// Has rustdoc describe all libraries, with all features, as JSON in the folder `target` of this cargo. Returns the folder.
+pub(crate) fn describe(target: &Path, cargo: &mut Command) -> Result<PathBuf> {
+    let folder = target.join("api");
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     // JSON is not stable, and rustdoc alone is told that this is known: build scripts that heard of it would build anew.
     let rustdoc = folder.join("rustdoc");
@@ -55,19 +55,26 @@ fn describe(workspace: &Metadata) -> Result<PathBuf> {
         "#!/bin/sh\nRUSTC_BOOTSTRAP=1 exec rustdoc \"$@\"\n",
     )?;
     fs::set_permissions(&rustdoc, fs::Permissions::from_mode(0o755))?;
-    let mut doc = cargo();
-    doc.args([
+    let described = cargo.args([
         "doc",
         "--quiet",
         "--no-deps",
         "--workspace",
         "--lib",
         "--all-features",
-    ])
-    .env("RUSTDOC", &rustdoc)
-    .env("RUSTDOCFLAGS", "-Zunstable-options --output-format json");
-    stream(&mut doc)?;
-    Ok(workspace.target_directory.join("doc"))
+    ]);
+    stream(
+        described
+            .env("CARGO_TARGET_DIR", target)
+            .env("RUSTDOC", &rustdoc)
+            .env("RUSTDOCFLAGS", "-Zunstable-options --output-format json"),
+    )?;
+    Ok(target.join("doc"))
+}
+
+/// The file of that folder which describes a library.
+pub(crate) fn file_of(library: &str) -> String {
+    format!("{}.json", library.replace('-', "_"))
 }
 
 /// Returns one line for each public item.

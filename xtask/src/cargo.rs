@@ -13,6 +13,8 @@ pub(crate) struct Metadata {
     pub(crate) packages: Vec<Package>,
     pub(crate) workspace_members: Vec<String>,
     pub(crate) resolve: Resolve,
+    /// `[workspace.metadata]`; null where there is none.
+    pub(crate) metadata: serde_json::Value,
     pub(crate) target_directory: PathBuf,
     pub(crate) workspace_root: PathBuf,
 }
@@ -50,6 +52,8 @@ pub(crate) struct Target {
     pub(crate) name: String,
     pub(crate) kind: Vec<String>,
     pub(crate) src_path: PathBuf,
+    /// `cargo doc` makes pages of it.
+    pub(crate) doc: bool,
 }
 
 #[derive(Debug, Deserialize)]

@@ -274,6 +274,7 @@ mod tests {
             name: name.into(),
             kind: vec![kind.into()],
             src_path: PathBuf::new(),
+            doc: true,
         }
     }
 

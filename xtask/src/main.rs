@@ -13,6 +13,7 @@ mod kernels;
 mod python;
 mod recipes;
 mod release;
+mod semver;
 mod site;
 mod tidy;
 mod toolchain;
@@ -45,6 +46,11 @@ enum Chore {
         /// Write the texts instead
         #[arg(long)]
         write: bool,
+    },
+    /// Compare the public interface of each library with that of the last release; needs cargo-semver-checks
+    Semver {
+        /// Another commit in the place of the one that Cargo.toml names
+        commit: Option<String>,
     },
     /// Compare names of types and first words of comments with what xtask/words.toml still allows; tidy does so, too
     Words {
@@ -107,6 +113,7 @@ fn main() -> Result<()> {
         Chore::Kernels { check } => kernels::run(check),
         Chore::Tidy => tidy::run(),
         Chore::Api { write } => api::run(write),
+        Chore::Semver { commit } => semver::run(commit.as_deref()),
         Chore::Words { write } => words::run(write),
         Chore::Features => features::run(),
         Chore::Bench { quick, names } => bench::run(quick, &names),

@@ -98,6 +98,18 @@ pub(crate) fn run(arguments: &ReleaseArguments) -> Result<()> {
     Ok(())
 }
 
+/// Unpacks the files of a commit into `folder`, below `name`.
+pub(crate) fn unpack(root: &Path, commit: &str, folder: &Path, name: &str) -> Result<()> {
+    let tar = folder.join("commit.tar");
+    let prefix = format!("--prefix={name}/");
+    let mut archive = Command::new("git");
+    let archive = archive.current_dir(root).args(["archive", &prefix, "-o"]);
+    stream(archive.arg(&tar).arg(commit))?;
+    let mut extract = Command::new("tar");
+    stream(extract.arg("-xf").arg(&tar).arg("-C").arg(folder))?;
+    Ok(fs::remove_file(tar)?)
+}
+
 struct Release {
     /// The name of the release: `tierflow-0.1.0`.
     name: String,
@@ -148,19 +160,7 @@ impl Release {
 
     /// Unpacks the last commit, adds the dependencies, and packs both.
     fn sources(&self, root: &Path) -> Result<()> {
-        let tar = self.work.join("commit.tar");
-        let prefix = format!("--prefix={}/", self.name);
-        let mut archive = Command::new("git");
-        let archive = archive.current_dir(root).args(["archive", &prefix, "-o"]);
-        stream(archive.arg(&tar).arg("HEAD"))?;
-        stream(
-            Command::new("tar")
-                .arg("-xf")
-                .arg(&tar)
-                .arg("-C")
-                .arg(&self.work),
-        )?;
-        fs::remove_file(tar)?;
+        unpack(root, "HEAD", &self.work, &self.name)?;
         let mut vendor = cargo();
         vendor.current_dir(self.unpacked());
         stream(vendor.args(["vendor", "--quiet", "--locked", "vendor"]))?;

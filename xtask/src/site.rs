@@ -104,8 +104,16 @@ impl Site<'_> {
             } else if let Some(documented) = self.documented(&to) {
                 turned.push_str(&format!("{up}{documented}"));
             } else {
-                let is_file = self.workspace.workspace_root.join(&to).is_file();
-                ensure!(is_file, "{}: {link} is no file of the tree", page.display());
+                let root = &self.workspace.workspace_root;
+                let to = match root.join(&to).is_dir() {
+                    true => to.join("README.md"),
+                    false => to,
+                };
+                ensure!(
+                    root.join(&to).is_file(),
+                    "{}: {link} is no file of the tree",
+                    page.display()
+                );
                 turned.push_str(&format!("{up}{}", name_of(&to)));
                 linked.push(to);
             }
@@ -127,7 +135,8 @@ impl Site<'_> {
         self.workspace.members().find_map(|package| {
             let within = full.strip_prefix(package.folder()).ok()?;
             let target = package.targets.iter().find(|target| target.is("lib"));
-            let name = target.or(package.targets.first())?.name.replace('-', "_");
+            let target = target.or(package.targets.first());
+            let name = target.filter(|target| target.doc)?.name.replace('-', "_");
             if within.as_os_str().is_empty() {
                 return Some(format!("rust/{name}/index.html"));
             }

@@ -33,7 +33,7 @@ impl Client {
     /// Connects to the agent of the scratch directory.
     ///
     /// # Errors
-    /// [`Error::Absent`] if there is none; [`Error::Refused`] if something there belongs to another user;
+    /// [`Error::Absent`] if this user has none there; [`Error::Refused`] if its directory is open to others;
     /// [`Error::Protocol`] if it speaks another version of the protocol.
     pub fn connect(scratch: &Path) -> Result<Self> {
         let stream = Home::open(scratch, false)?.connect()?;
@@ -214,7 +214,7 @@ impl Way {
     /// External storage by this way. It works without the agent too.
     ///
     /// # Errors
-    /// [`Error::Refused`] if something of the agent's belongs to another user; [`Error::File`] if a path cannot be made
+    /// [`Error::Refused`] if the agent's directory is open to others; [`Error::File`] if a path cannot be made
     /// absolute, or is not UTF-8; [`Error::Protocol`] if another version of the agent answers.
     pub fn open(self) -> Result<Arc<AgentVault>> {
         let route = Route {
@@ -411,6 +411,10 @@ impl Vault for AgentVault {
             }
             copied => copied,
         }
+    }
+
+    fn takes_copies_alone(&self) -> bool {
+        true
     }
 
     fn collective(&self) -> Option<&dyn Collective> {

@@ -2,7 +2,8 @@
 //! had removed.
 //!
 //! Only its owner can enter. Everything is reached through the open directory, so no process can put another in its place, and
-//! no path is too long for a socket.
+//! no path is too long for a socket. Users may share the scratch directory, if it is sticky: each finds the directory that belongs to them,
+//! whatever others have put under its name.
 
 use crate::protocol::Route;
 use crate::{Error, Result};
@@ -11,12 +12,15 @@ use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use tierflow_store::{Identity, PieceInfo};
 
+/// The directory's name. A number follows it where other users have taken the names before.
 const NAME: &str = ".tierflow-agent";
 const SOCKET: &str = "socket";
 const LOCK: &str = "lock";
@@ -64,9 +68,27 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// Opens the agent's directory in `scratch`, after making it if `create`.
+    /// Opens this user's directory in `scratch`, after making it if `create`.
     pub(crate) fn open(scratch: &Path, create: bool) -> Result<Self> {
-        let path = scratch.join(NAME);
+        let absent = |source| Error::Absent {
+            directory: scratch.to_path_buf(),
+            source,
+        };
+        let path = match own(scratch) {
+            Ok(Some(path)) => path,
+            Ok(None) if create => make(scratch)?,
+            Ok(None) => return Err(absent(Errno::NOENT.into())),
+            Err(source) if source.kind() == ErrorKind::NotFound && !create => {
+                return Err(absent(source));
+            }
+            Err(source) => {
+                return Err(Error::File {
+                    doing: "looking through",
+                    path: scratch.to_path_buf(),
+                    source,
+                });
+            }
+        };
         let failed = |doing| {
             let path = path.clone();
             move |source: Errno| Error::File {
@@ -75,24 +97,13 @@ impl Home {
                 source: source.into(),
             }
         };
-        if create {
-            match fs::mkdir(&path, Mode::RWXU) {
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(source) => return Err(failed("making")(source)),
-            }
-        }
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let descriptor = match fs::open(&path, flags, Mode::empty()) {
             Ok(descriptor) => descriptor,
             Err(Errno::LOOP | Errno::NOTDIR) => {
                 return Err(refused(&path, "it is no directory"));
             }
-            Err(Errno::NOENT) => {
-                return Err(Error::Absent {
-                    directory: scratch.to_path_buf(),
-                    source: Errno::NOENT.into(),
-                });
-            }
+            Err(source @ Errno::NOENT) => return Err(absent(source.into())),
             Err(source) => return Err(failed("opening")(source)),
         };
         let stat = fs::fstat(&descriptor).map_err(failed("looking at"))?;
@@ -256,6 +267,46 @@ impl Home {
             source,
         }
     }
+}
+
+/// Returns this user's directory in `scratch`; `None` if there is none yet.
+fn own(scratch: &Path) -> std::io::Result<Option<PathBuf>> {
+    let mut first = None;
+    for entry in std::fs::read_dir(scratch)? {
+        let entry = entry?;
+        let is_named = entry.file_name().as_bytes().starts_with(NAME.as_bytes());
+        if is_named && is_own(&entry.path()) {
+            first = first.into_iter().chain([entry.path()]).min();
+        }
+    }
+    Ok(first)
+}
+
+/// Makes this user's directory in `scratch`, by the first name that no other user has taken.
+fn make(scratch: &Path) -> Result<PathBuf> {
+    let mut path = scratch.join(NAME);
+    for number in 1_u64.. {
+        match fs::mkdir(&path, Mode::RWXU) {
+            Err(Errno::EXIST) if !is_own(&path) => {}
+            // Another process of this user may have made it meanwhile.
+            Ok(()) | Err(Errno::EXIST) => break,
+            Err(source) => {
+                return Err(Error::File {
+                    doing: "making",
+                    path,
+                    source: source.into(),
+                });
+            }
+        }
+        path = scratch.join(format!("{NAME}.{number}"));
+    }
+    Ok(path)
+}
+
+/// Returns true if there is a directory of this user's at the path. Nobody else can make one, but perhaps a link to a file.
+fn is_own(path: &Path) -> bool {
+    path.symlink_metadata()
+        .is_ok_and(|found| found.is_dir() && found.uid() == me())
 }
 
 /// The other end must be this user's process.

@@ -231,11 +231,18 @@ fn what_others_planted_is_refused() {
     std::fs::remove_file(own.join("removed.json")).unwrap();
     symlink("/etc/passwd", own.join("routes.json")).unwrap();
     assert!(matches!(serve(), Err(Error::Refused { .. })));
-    // A link in the directory's place.
-    std::fs::rename(&own, home.scratch.join("moved")).unwrap();
-    symlink(home.scratch.join("moved"), &own).unwrap();
-    refused("a linked directory");
-    assert!(matches!(serve(), Err(Error::Refused { .. })));
+    // A link in the directory's place is not followed: there is no agent, and one that starts makes a directory beside it.
+    let moved = home.scratch.join("moved");
+    std::fs::rename(&own, &moved).unwrap();
+    symlink(&moved, &own).unwrap();
+    assert_matches!(Client::connect(&home.scratch), Err(Error::Absent { .. }));
+    let once = Settings {
+        idle: Some(std::time::Duration::ZERO),
+        ..Settings::default()
+    };
+    tierflow_agent::serve(&home.scratch, once).unwrap();
+    assert!(home.scratch.join(".tierflow-agent.1/lock").exists());
+    assert_eq!(std::fs::read_link(moved.join("socket")).unwrap(), elsewhere);
 }
 
 #[test]

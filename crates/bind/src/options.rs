@@ -213,7 +213,7 @@ impl Options {
     /// External storage by way of the agent that brings what lies on the node there. `None` if there is to be none.
     ///
     /// # Errors
-    /// `Argument` without the two directories; errors of the agent's, such as that it belongs to another user.
+    /// `Argument` without the two directories; errors of the agent's, such as that its directory is open to others.
     pub fn vault_of_agent(&self) -> Outcome<Option<Arc<dyn Vault>>> {
         let Some(agent) = &self.agent else {
             return Ok(None);

@@ -37,6 +37,8 @@ use tierflow_store::{
 pub(crate) struct HistoryOptions {
     /// A directory of this node.
     pub(crate) node_local: Option<PathBuf>,
+    /// The most bytes in that directory, if they are limited.
+    pub(crate) limit: Option<u64>,
     /// Storage that outlives the node.
     pub(crate) external: Option<External>,
     pub(crate) group: Option<Group>,
@@ -53,6 +55,7 @@ impl Default for HistoryOptions {
     fn default() -> Self {
         Self {
             node_local: None,
+            limit: None,
             external: None,
             group: None,
             retention: None,
@@ -170,6 +173,7 @@ impl HistoryOptions {
             Some(Location::Vault(vault)) => (Some(vault), None),
             None => (None, None),
         };
+        let options = options.limited(self.limit.is_some());
         let local = match (&self.node_local, &external) {
             (None, _) => None,
             (Some(path), None) => Some(open_to_write_or_read(
@@ -224,6 +228,7 @@ impl HistoryOptions {
         ));
         let settings = TierSettings {
             retention: self.retention,
+            limit: None,
             builds,
             in_order,
             empties: Arc::clone(&empties),
@@ -251,6 +256,8 @@ impl HistoryOptions {
                 None => local,
             };
             let below = external.clone();
+            let limit = self.limit;
+            let settings = TierSettings { limit, ..settings };
             Arc::new(DurableTier::new(vault, below, directory, settings))
         });
         let found = Candidates {

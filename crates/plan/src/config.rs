@@ -34,6 +34,9 @@ pub struct TierConfig {
     pub eager: bool,
     /// The tier keeps versions under their names: they come and go as a whole, whatever they are cut into elsewhere.
     pub whole: bool,
+    /// The tier takes only what lies on the tier above, as external storage does to which an agent brings what lies on the node.
+    /// Versions that are larger than the tier above are tried all the same.
+    pub from_above: bool,
     /// Both directions share the tier's bandwidth, so nothing is written while a caller waits for bytes from it.
     pub shared: bool,
 }
@@ -50,6 +53,7 @@ impl TierConfig {
             part: 0,
             eager: false,
             whole: false,
+            from_above: false,
             shared: false,
         }
     }

@@ -120,6 +120,7 @@ impl Simulation {
             part: 0,
             eager: tier.eager,
             whole: false,
+            from_above: false,
             shared: hop.is_shared(),
         });
         let config = PlanConfig {

@@ -84,6 +84,13 @@ impl<V: Vault + ?Sized> Vault for Guarded<V> {
         guarded("copying a version", || self.inner.copy(piece, ready))
     }
 
+    fn takes_copies_alone(&self) -> bool {
+        let told = guarded("telling how versions come there", || {
+            Ok(self.inner.takes_copies_alone())
+        });
+        told.unwrap_or(false)
+    }
+
     fn remove(&self, versions: &BTreeSet<u64>) -> Result<()> {
         guarded("removing versions", || self.inner.remove(versions))
     }

@@ -70,6 +70,12 @@ pub trait Vault: Debug + Send + Sync {
     /// As [`save`](Self::save), and when it cannot be read.
     fn copy(&self, piece: &Piece, ready: &Ready<'_>) -> Result<()>;
 
+    /// Returns true if pieces are to come from the vault above, by [`copy`](Self::copy), rather than by [`save`](Self::save), which may be
+    /// refused.
+    fn takes_copies_alone(&self) -> bool {
+        false
+    }
+
     /// Gives up the pieces of these versions, as far as they are there.
     ///
     /// # Errors

@@ -6,6 +6,7 @@ mod histories;
 
 use histories::{bytes_of, path_of, save, version_of};
 use rustix::fs::FlockOperation;
+use std::os::unix::fs::MetadataExt;
 use tierflow_store::conformance::Home;
 use tierflow_store::{Error, Options, Region, Repository, Retention, Snapshot};
 use tierflow_testing::assert_matches;
@@ -137,6 +138,30 @@ fn a_second_writer_is_refused_and_a_reader_is_not() {
     rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
     let second = Repository::open(directory.path(), Options::default());
     assert!(matches!(second, Err(Error::Busy { .. })), "{second:?}");
+}
+
+/// Whoever limits a directory counts its pieces. Files that wait to be written over are not to come on top.
+#[test]
+fn a_limited_directory_has_no_more_bytes_than_its_pieces_had() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options::default().limited(true);
+    let repository = Repository::open(directory.path(), options).unwrap();
+    (1..=2).for_each(|version| save(&repository, version, 2 * LARGE));
+    let bytes = || {
+        let files = std::fs::read_dir(directory.path().join("rank-0")).unwrap();
+        let length = |file: std::fs::DirEntry| file.metadata().unwrap().len();
+        files.map(|file| length(file.unwrap())).sum::<u64>()
+    };
+    let most = bytes();
+    repository.remove(&[1, 2].into()).unwrap();
+    (3..=6).for_each(|version| save(&repository, version, LARGE));
+    assert!(bytes() <= most + 8192, "{} bytes, {most} before", bytes());
+    // One that suits is written over all the same.
+    let file = |version: u64| directory.path().join(format!("rank-0/v{version:020}.tfc"));
+    let inode = file(6).metadata().unwrap().ino();
+    repository.remove(&[6].into()).unwrap();
+    save(&repository, 7, LARGE);
+    assert_eq!(file(7).metadata().unwrap().ino(), inode);
 }
 
 #[test]

@@ -88,6 +88,12 @@ impl EngineBuilder {
                 },
                 eager: kind.lasts() || (is_eager && index + 1 == kinds.len()),
                 whole: kind.lasts(),
+                from_above: index > 0
+                    && kinds.get(index - 1).is_some_and(|above| above.lasts())
+                    && tier
+                        .medium
+                        .kept()
+                        .is_some_and(DurableTier::takes_copies_alone),
                 shared: kind == Kind::Storage,
             });
             tiers.push(tier);

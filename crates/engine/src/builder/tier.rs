@@ -155,6 +155,7 @@ impl EngineBuilder {
             AnyTier::Scratch(scratch) => self.scratch = Some(scratch),
             AnyTier::NodeLocal(directory, limit) => {
                 self.lasting.node_local = Some(directory);
+                self.lasting.limit = (limit < UNLIMITED).then_some(limit);
                 self.node_local_limit = limit;
             }
             AnyTier::External(external) => self.lasting.external = Some(external),

@@ -22,6 +22,8 @@ use tierflow_transfer::Stop;
 /// Copies given up are removed so many, or of so many bytes, at a time: small ones share files, which are written anew.
 const REMOVED_AT_ONCE: usize = 256;
 const BYTES_REMOVED_AT_ONCE: u64 = 64 << 20;
+/// Of a limited tier, copies of more than this part of the limit are removed before others are written.
+const PART_REMOVED_LATER: u64 = 64;
 
 /// The name under which a checkpoint is saved whose regions have none: one after the other.
 const NAME: &str = crate::region::UNNAMED;
@@ -43,6 +45,8 @@ pub(super) enum Form {
 #[derive(Debug, Clone)]
 pub(crate) struct TierSettings {
     pub(crate) retention: Option<Retention>,
+    /// The most bytes of the tier, if they are limited.
+    pub(crate) limit: Option<u64>,
     /// True if the engine's versions build upon others.
     pub(crate) builds: bool,
     /// True if versions become durable in the order of their numbers.
@@ -310,9 +314,12 @@ impl DurableTier {
         Ok(())
     }
 
-    /// Removes what was given up if some of it has these numbers.
+    /// Removes what was given up if some of it has these numbers, or the limit counts it.
     fn make_way(&self, versions: impl IntoIterator<Item = Version>) -> Result<()> {
-        let mut is_dropped = false;
+        let mut is_dropped = self.settings.limit.is_some_and(|limit| {
+            let bytes = self.dropped.lock().values().sum::<u64>();
+            bytes > limit / PART_REMOVED_LATER
+        });
         for version in versions {
             self.drop_unfit(version);
             is_dropped |= self.dropped.lock().contains_key(&version);

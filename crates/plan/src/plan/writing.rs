@@ -167,6 +167,7 @@ impl Plan {
             let fits = this.space.reserved(blocked.size) <= this.space.limit();
             if !this.closed
                 && fits
+                && !self.ledger().is_fed(tier, blocked.size)
                 && let Some(room) = self.room_for(&blocked, tier, self.ledger().unit, outlook)
             {
                 return self.grant(blocked, tier, &room);

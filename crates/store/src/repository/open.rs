@@ -23,6 +23,7 @@ pub struct Options {
     pub(super) run: u64,
     pub(super) packed_below: u64,
     pub(super) threads: usize,
+    pub(super) is_limited: bool,
     pub(super) order: Option<Order>,
     faults: Injected,
 }
@@ -36,6 +37,7 @@ impl Default for Options {
             run: 0,
             packed_below: 1 << 20,
             threads: cores.min(4),
+            is_limited: false,
             order: None,
             faults: injected::current(),
         }
@@ -77,6 +79,13 @@ impl Options {
             threads: threads.max(1),
             ..self
         }
+    }
+
+    /// Sets whether the caller limits the bytes of the directory, by what its pieces take. At first not: up to two files of pieces that
+    /// were removed are kept beside the others, to be written over. With a limit they go before a new file is made.
+    #[must_use]
+    pub fn limited(self, is_limited: bool) -> Self {
+        Self { is_limited, ..self }
     }
 
     /// Writes in the order of other directories that this run writes as the same rank, so that copies in them can be
@@ -204,7 +213,7 @@ fn own(
     let (epoch, sequence, newest) = catalog.highest();
     order.see(epoch, sequence);
     let files = OwnedFiles {
-        spares: SpareFiles::new(directory.clone()),
+        spares: SpareFiles::new(directory.clone(), options.is_limited),
         buffers: WriteBuffers::new(options.threads),
         packer: Packer::new(directory, newest),
         lock,

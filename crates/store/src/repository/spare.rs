@@ -18,15 +18,18 @@ const MOST: usize = 2;
 pub(crate) struct SpareFiles {
     /// Counts the files that were retired.
     retired: AtomicU64,
+    /// No spare stays beside a new file.
+    is_limited: bool,
     directory: Directory,
     /// Names and sizes.
     names: Mutex<Vec<(String, u64)>, { rank::PACKER }>,
 }
 
 impl SpareFiles {
-    pub(crate) fn new(directory: Directory) -> Self {
+    pub(crate) fn new(directory: Directory, is_limited: bool) -> Self {
         Self {
             retired: AtomicU64::new(0),
+            is_limited,
             directory,
             names: Mutex::default(),
         }
@@ -74,13 +77,19 @@ impl SpareFiles {
         let _left_to_recovery = self.directory.remove(&name);
     }
 
-    /// A file of about `size` bytes to write over, under the name `name`; `None` if there is none.
+    /// A file of about `size` bytes to write over, under the name `name`; `None` if there is none, and a new one may be made.
     pub(super) fn take(&self, name: &str, size: u64) -> Option<File> {
-        let (spare, _) = {
+        let fits = |has: u64| (size..=size + size / 4).contains(&has);
+        let found = {
             let mut names = self.names();
-            let fits = |has: u64| (size..=size + size / 4).contains(&has);
-            let at = names.iter().position(|(_, has)| fits(*has))?;
-            names.swap_remove(at)
+            let at = names.iter().position(|(_, has)| fits(*has));
+            at.map(|at| names.swap_remove(at))
+        };
+        let Some((spare, _)) = found else {
+            if self.is_limited {
+                self.clear();
+            }
+            return None;
         };
         let file = self.directory.write_over(&spare);
         let file = file.filter(|_| self.directory.rename(&spare, name));

@@ -13,6 +13,11 @@ impl DurableTier {
         self.directory.is_some() && self.turns.is_none()
     }
 
+    /// Returns true if versions come here from another vault alone.
+    pub(crate) fn takes_copies_alone(&self) -> bool {
+        self.vault.takes_copies_alone()
+    }
+
     /// Keeps versions as they are, all of which share writes.
     pub(in crate::run) fn save_many(&self, versions: &[(Version, &[u8])]) -> Result<()> {
         let Some(directory) = &self.directory else {

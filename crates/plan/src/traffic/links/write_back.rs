@@ -104,7 +104,9 @@ impl Traffic {
         let missing =
             unsent.iter().find_map(
                 |&(written, version)| match self.first_missing(version, to) {
-                    Some(start) => self.readable((version, start)),
+                    Some(start) => self
+                        .readable((version, start))
+                        .filter(|&(_, from)| !self.has_to_pass(version, Link { from, to })),
                     None => {
                         under_way.push((written, version));
                         None
@@ -115,10 +117,22 @@ impl Traffic {
             // An entry returns to the set if its transfer does not arrive.
             self.ledger.tier_mut(to).unsent.remove(&entry);
         }
+        // No other way leads past a tier that feeds the one below.
+        let below = self.ledger.tiers.get(to.0 + 1);
+        let urgency = match below.is_some_and(|below| below.config.from_above) {
+            true => Urgency::Urgent,
+            false => Urgency::Idle,
+        };
         missing.is_some_and(|(id, from)| {
             let part = Part::all(id, End::Front);
-            self.carry_down(part, Link { from, to }, Urgency::Idle, outlook)
+            self.carry_down(part, Link { from, to }, urgency, outlook)
         })
+    }
+
+    /// Returns true if a version has to lie on the tier above `to` first, and lies on another one.
+    fn has_to_pass(&self, version: Version, Link { from, to }: Link) -> bool {
+        let record = self.ledger.records.get(&version);
+        from.0 + 1 < to.0 && record.is_some_and(|record| self.ledger.is_fed(to, record.size))
     }
 
     /// Returns the start of a version's first extent that is neither on `to` or lower, nor on its way there.
@@ -250,6 +264,7 @@ impl Traffic {
                 });
                 let this = self.ledger.tier(lower);
                 if is_dirty
+                    && !self.has_to_pass(id.0, Link { from, to: lower })
                     && self.depths[lower.0].entering.has_room(&this.config)
                     && !this.closed
                     && self.carry_down(
