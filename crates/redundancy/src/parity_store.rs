@@ -68,7 +68,7 @@ impl Part for Vec<u8> {
 pub struct ParityStore {
     directory: PathBuf,
     truncations: Mutex<Truncations>,
-    /// One thread at a time makes and removes files of truncations. A save waits for no others but those that it needs.
+    /// A lock of the thread that makes and removes files of truncations. A save waits for no others but those that it needs.
     changing: Mutex<()>,
     /// Directories on this node of ranks that run elsewhere now and have brought all that they held.
     left: Mutex<Vec<PathBuf>>,
@@ -247,7 +247,7 @@ impl ParityStore {
     /// Removes the directories that ranks left. The runs to come take less notice of them than of those that this run wrote to.
     pub(crate) fn remove_left(&self) {
         let mut left = self.left();
-        // Their truncations are here before they go.
+        // The truncations of these directories are here before they go.
         if left.is_empty() || self.change(|_| BTreeSet::new()).is_err() {
             return;
         }
