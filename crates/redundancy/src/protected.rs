@@ -341,6 +341,10 @@ impl Vault for Protected {
         self.repository.last_run()
     }
 
+    fn takes_copies_alone(&self) -> bool {
+        self.repository.takes_copies_alone()
+    }
+
     fn damage(&self) -> Vec<Damage> {
         self.repository.damage()
     }

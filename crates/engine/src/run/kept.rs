@@ -317,7 +317,7 @@ impl DurableTier {
     /// Removes what was given up if some of it has these numbers, or the limit counts it.
     fn make_way(&self, versions: impl IntoIterator<Item = Version>) -> Result<()> {
         let mut is_dropped = self.settings.limit.is_some_and(|limit| {
-            let bytes = self.dropped.lock().values().sum::<u64>();
+            let bytes: u64 = self.dropped.lock().values().map(|copy| copy.bytes).sum();
             bytes > limit / PART_REMOVED_LATER
         });
         for version in versions {
