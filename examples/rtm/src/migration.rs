@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use tierflow_device::{Device, Memory};
-use tierflow_schedule::Machine;
+use tierflow_schedule::Estimate;
 
 use crate::budget::ErrorBudget;
 use crate::cli::{Hints, Order};
@@ -55,8 +55,8 @@ pub struct Migration<'a> {
     pub(crate) reference: Option<Reference<'a>>,
     last: Option<Instant>,
     budget: Option<ErrorBudget>,
-    /// The machine as the last shot found it.
-    pub(crate) machine: Option<Machine>,
+    /// The machine as the shots so far found it.
+    pub(crate) known: Option<Estimate>,
     pub times: Times,
     pub proven: Proven,
     /// Called with the name of the pass after every time step of it.
@@ -140,7 +140,7 @@ impl<'a> Migration<'a> {
             last: None,
             times: Times::default(),
             proven: Proven::default(),
-            machine: None,
+            known: None,
             progress: Box::new(|_| ()),
             say: Box::new(|_| ()),
         })
