@@ -6,6 +6,7 @@ mod measured;
 pub use links::Links;
 
 use crate::action::Action;
+use crate::estimate::Estimate;
 use crate::machine::Machine;
 use crate::plan::Plan;
 use crate::schedule::Schedule;
@@ -98,8 +99,8 @@ pub struct RunTimes {
 
 /// Measures the machine that a computation of so many steps runs on: the times of its steps, and the engine's copies and links down.
 ///
-/// Sends some states down to the lowest tier, one at a time, and meanwhile computes the first steps, then reverses them, for some
-/// 0.1 s each at least. So the computation has to be set to its beginning afterwards.
+/// Computes the first steps, then reverses them; after that, sends some states down to the lowest tier, one at a time, and does the same
+/// meanwhile: for some 0.1 s each at least. So the computation has to be set to its beginning afterwards.
 ///
 /// # Errors
 /// The errors of the computation, and those of [`Engine::reserve`], [`Engine::checkpoint`], [`Engine::wait`] and [`Engine::discard`].
@@ -107,7 +108,7 @@ pub fn measure<A: Adjoint>(
     engine: &Engine,
     computation: &mut A,
     steps: usize,
-) -> Result<Machine, A::Error> {
+) -> Result<Estimate, A::Error> {
     // The first state and the first steps find memory that was not used before.
     beside(engine, 1, 1, computation, &mut |one| {
         one.advance(0)?;
@@ -116,22 +117,35 @@ pub fn measure<A: Adjoint>(
     let warm = engine.metrics();
     let mut step = (0..steps.max(1)).cycle();
     let mut next = || step.next().unwrap_or(0);
-    let forward = beside(engine, 3, 3, computation, &mut |one| one.advance(next()))?;
-    let backward = beside(engine, 3, 3, computation, &mut |one| one.reverse(next()))?;
-    let steps = StepTimes {
-        state: computation.state().iter().map(|r| r.len() as u64).sum(),
-        forward,
-        backward,
+    let state = computation.state().iter().map(|r| r.len() as u64).sum();
+    let mut times = |states| -> Result<StepTimes, A::Error> {
+        let least = if states == 0 { 9 } else { 3 };
+        Ok(StepTimes {
+            state,
+            forward: beside(engine, states, least, computation, &mut |one| {
+                one.advance(next())
+            })?,
+            backward: beside(engine, states, least, computation, &mut |one| {
+                one.reverse(next())
+            })?,
+        })
     };
+    let (quiet, steps) = (times(0)?, times(3)?);
     let metrics = engine.metrics();
     let before = [Some(&warm), None];
     let after = &metrics;
     let periods = before.map(|before| Period { before, after });
-    Ok(Machine::within(&periods, &periods, periods[0], steps))
+    let machine = Machine::within(&periods, &periods, periods[0], steps);
+    let quiet = Machine {
+        forward: quiet.forward,
+        backward: quiet.backward,
+        ..machine.clone()
+    };
+    Ok(Estimate::new(machine, quiet))
 }
 
 /// Sends so many states down, one at a time: together they would share the links. Returns the mean time of the work beside that,
-/// which is done `least` times a state, and for 33 ms.
+/// which is done `least` times a state, and for 33 ms; without states, three times as long.
 fn beside<A: Adjoint>(
     engine: &Engine,
     states: u64,
@@ -140,18 +154,25 @@ fn beside<A: Adjoint>(
     work: &mut dyn FnMut(&mut A) -> Result<(), A::Error>,
 ) -> Result<Duration, A::Error> {
     let (mut time, mut count) = (Duration::ZERO, 0);
-    for version in engine.reserve(states)? {
-        engine.checkpoint(version, &computation.state())?;
-        let worked = std::thread::scope(|scope| {
-            let sent = scope.spawn(|| engine.wait());
+    let mut during =
+        |computation: &mut A, millis, is_over: &dyn Fn() -> bool| -> Result<(), A::Error> {
             let (start, mut done) = (Instant::now(), 0);
-            while done < least || !sent.is_finished() || start.elapsed() < Duration::from_millis(33)
-            {
+            while done < least || !is_over() || start.elapsed() < Duration::from_millis(millis) {
                 work(computation)?;
                 done += 1;
             }
             time += start.elapsed();
             count += done;
+            Ok(())
+        };
+    if states == 0 {
+        during(computation, 100, &|| true)?;
+    }
+    for version in engine.reserve(states)? {
+        engine.checkpoint(version, &computation.state())?;
+        let worked = std::thread::scope(|scope| {
+            let sent = scope.spawn(|| engine.wait());
+            during(computation, 33, &|| sent.is_finished())?;
             let sent = sent.join().unwrap_or_else(|panic| resume_unwind(panic));
             sent.map_err(A::Error::from)
         });

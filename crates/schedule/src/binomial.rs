@@ -1,7 +1,7 @@
 //! Binomial checkpointing (Griewank and Walther, ACM TOMS 26(1), 2000), in closed form.
 
 /// The most steps that `slots` slots reverse with no step computed more than `times` times: `(slots + times)` over `times`.
-fn reach(slots: usize, times: usize) -> f64 {
+pub(crate) fn reach(slots: usize, times: usize) -> f64 {
     let (few, many) = (slots.min(times), slots.max(times));
     let mut product = 1.0;
     for factor in 1..=few {

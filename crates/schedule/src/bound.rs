@@ -70,19 +70,21 @@ impl Optimum {
     }
 }
 
-/// The bound that counts how often steps are repeated between states that exist or that a hop brings.
+/// The bound that counts how often states are produced again after T1.
 ///
-/// Let `c` states fit above the hop and `e` of those below it at T1 be brought up later, and let `s` states be computed
-/// again, brought down and brought up. These `q = c + e + s` states part the steps into `q` intervals. Within an interval,
-/// no state exists at T1 and none is brought, but that of its start. Leaving out the steps of all others gives a reversal
-/// of the interval with `c` slots and one for the start, so it takes at least `forwards(length, c + 1)` steps; that is
-/// convex, so equal lengths are the best. Each of the `s` states costs the step that leads to it.
+/// Let `c` states fit above the hop, let the hop bring up `k` states after T1, and let `e` of these be the first of different ones that
+/// existed below at T1. At most `reach(c, t + 1) - 1 + e reach(c, t) + (k - e) (reach(c, t) - 1)` of the states that are
+/// reversed were produced `t` times or less after T1, with the binomial number [`reach`](binomial::reach). All others were produced
+/// once more. The book's chapter on schedules has the proof.
 struct Repeated {
     steps: f64,
     forward: f64,
+    /// Seconds of a reversed step, with the copy from a slot before it.
     backward: f64,
-    /// States that fit above the hop.
-    above: usize,
+    /// Seconds by which a state that exists below at T1 was copied to a slot.
+    copy: f64,
+    /// `reach(c, t)` for each `t`, up to the number of steps and the one after it.
+    reach: Vec<f64>,
     below: f64,
     down: f64,
     up: f64,
@@ -93,11 +95,18 @@ impl Repeated {
         let size = model.codec.map_or(1.0, |codec| codec.size);
         let room = |hop: usize| (model.room(hop) / size).floor();
         let above: f64 = (0..hop).map(room).sum();
+        let above = (model.slots + above as usize).min(model.steps);
+        let steps = model.steps as f64;
+        let mut reach = Vec::new();
+        while reach.last().is_none_or(|&last| last <= steps) {
+            reach.push(binomial::reach(above, reach.len()));
+        }
         Self {
-            steps: model.steps as f64,
+            steps,
             forward: model.forward,
-            backward: model.backward,
-            above: (model.slots + above as usize).min(model.steps),
+            backward: model.backward + model.copy,
+            copy: model.copy,
+            reach,
             below: (hop..model.hops.len()).map(room).sum(),
             down: model.hops[hop].down * size,
             up: model.hops[hop].up * size,
@@ -107,20 +116,27 @@ impl Repeated {
     /// The least T1 + T2. Both constraints are convex, so the sum is convex in T1.
     fn least(&self) -> f64 {
         let sweep = self.steps * self.forward;
-        let total = |wait: f64| sweep + wait + self.second(sweep + wait);
-        let most = self.steps * (self.down - self.forward).max(0.0);
+        let total = |wait: f64| sweep + wait + self.second(wait);
+        let most = (self.steps * (self.down - self.forward)).max(self.steps * self.copy);
         let (least, width) = minimum(total, most, 1e-5 * sweep);
         // The least total of the interval is below those of its ends by a few widths at most.
         least - 8.0 * width
     }
 
-    /// The least T2 for a T1, from below.
-    fn second(&self, first: f64) -> f64 {
+    /// The least T2 for a wait in T1, from below.
+    fn second(&self, wait: f64) -> f64 {
         let computed = self.steps * self.backward;
+        let carried = (self.steps * self.forward + wait) / self.down;
+        let copied = if self.copy > 0.0 {
+            wait / self.copy
+        } else {
+            f64::INFINITY
+        };
+        let existing = self.below.min(carried).min(copied);
         let (mut low, mut high) = (computed, computed + self.repeats(0.0, 0.0) * self.forward);
         for _ in 0..32 {
             let time = (low + high) / 2.0;
-            if computed + self.forward * self.repeats(first, time) > time {
+            if computed + self.forward * self.repeats(existing, time / self.up) > time {
                 low = time;
             } else {
                 high = time;
@@ -129,16 +145,15 @@ impl Repeated {
         low
     }
 
-    /// The fewest forward steps after T1.
-    fn repeats(&self, first: f64, second: f64) -> f64 {
-        let brought = second / self.up;
-        let existing = self.below.min(first / self.down).min(brought);
-        let steps = |spilled: f64| {
-            let states = self.above as f64 + existing + spilled;
-            states * binomial::forwards(self.steps / states, self.above + 1) + spilled
-        };
-        let most = (brought - existing).min(second / self.down).min(self.steps);
-        minimum(steps, most, 5e-6 * most).0 - 1e-6
+    /// The fewest forward steps after T1, with so many states that exist below at T1 at most, and so many brought up.
+    fn repeats(&self, existing: f64, brought: f64) -> f64 {
+        let brought = brought.min(self.steps);
+        let existing = existing.min(brought);
+        let produced = self.reach.windows(2).map(|reach| {
+            let held = reach[1] - 1.0 + existing + brought * (reach[0] - 1.0);
+            (self.steps - held).max(0.0)
+        });
+        produced.sum()
     }
 }
 

@@ -7,6 +7,7 @@ pub mod adjoint;
 mod binomial;
 mod blocking;
 mod bound;
+mod estimate;
 mod machine;
 mod online;
 mod plan;
@@ -21,6 +22,7 @@ mod stream;
 
 pub use action::Action;
 pub use bound::Bound;
+pub use estimate::Estimate;
 pub use machine::{Codec, Machine, Tier};
 pub use plan::Plan;
 pub use schedule::Schedule;

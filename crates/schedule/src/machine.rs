@@ -24,6 +24,16 @@ pub struct Machine {
     pub codec: Option<Codec>,
 }
 
+impl Machine {
+    /// The device alone.
+    pub(crate) fn without_tiers(&self) -> Self {
+        Self {
+            tiers: Vec::new(),
+            ..self.clone()
+        }
+    }
+}
+
 /// A tier below the device, with the link between it and the tier above.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tier {

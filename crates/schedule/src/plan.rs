@@ -87,6 +87,13 @@ impl Plan {
         Self { is_given, ..plan }.judged(machine)
     }
 
+    /// Returns the best plan that uses the device alone: Revolve's, with copies counted.
+    #[must_use]
+    pub fn on_device(machine: &Machine, steps: usize) -> Self {
+        let actions = Self::best(&machine.without_tiers(), steps).actions;
+        Self::of(machine, steps, actions)
+    }
+
     /// The plan of a sweep that is over and sent these states down before it forgot them. Its reversal is the best that is tried.
     pub(crate) fn of_sweep(
         machine: &Machine,
@@ -101,16 +108,17 @@ impl Plan {
 
     /// The plan on a machine as its sweep, which is over, measured it. Chosen actions are replaced by better ones; given ones stay.
     pub(crate) fn again(&self, machine: &Machine) -> Self {
-        let bound = machine.bound(self.steps);
-        let plan = Self {
-            bound,
-            ..self.clone()
-        }
-        .judged(machine);
+        let plan = self.clone().seen_on(machine);
         match self.is_given {
             true => plan,
             false => plan.reversed(machine),
         }
+    }
+
+    /// The same actions with the bound and the time of a machine.
+    pub(crate) fn seen_on(mut self, machine: &Machine) -> Self {
+        self.bound = machine.bound(self.steps);
+        self.judged(machine)
     }
 
     /// The plan with the best reversal of its sweep, or the plan itself. A search has no more replays than take half of the time

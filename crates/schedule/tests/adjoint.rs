@@ -156,7 +156,7 @@ fn engine(device: usize, host: usize, transfer: Duration) -> Engine {
 
 /// The machine of an engine.
 fn measured(engine: &Engine, step: Duration) -> Machine {
-    measure(engine, &mut Heat::new(0, step), 8).unwrap()
+    measure(engine, &mut Heat::new(0, step), 8).unwrap().machine
 }
 
 /// With `TIERFLOW_SCHEDULE_LONG`, on a machine with two idle cores, the printed times are those of the book.

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use tierflow_device::{Device, Memory};
-use tierflow_schedule::Machine;
+use tierflow_schedule::Estimate;
 
 use crate::budget::{ErrorBudget, Sample};
 use crate::cli::{Hints, Order};
@@ -71,8 +71,8 @@ pub struct Migration<'a> {
     observed: HashMap<usize, Memory>,
     /// Half the sum of the squared residuals of the shots since [`restart`](Self::restart).
     pub misfit: f64,
-    /// The machine as the last shot found it.
-    pub(crate) machine: Option<Machine>,
+    /// The machine as the shots so far found it.
+    pub(crate) known: Option<Estimate>,
     pub times: Times,
     pub proven: Proven,
     /// Called with the name of the pass after every time step of it.
@@ -157,7 +157,7 @@ impl<'a> Migration<'a> {
             last: None,
             times: Times::default(),
             proven: Proven::default(),
-            machine: None,
+            known: None,
             progress: Box::new(|_| ()),
             say: Box::new(|_| ()),
         };

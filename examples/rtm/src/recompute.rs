@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use tierflow_engine::{Engine, Region, RegionMut};
 use tierflow_schedule::adjoint::{self, Adjoint};
-use tierflow_schedule::{Machine, Plan, Schedule};
+use tierflow_schedule::{Estimate, Plan, Schedule};
 
 use crate::cli::Recompute;
 use crate::history;
@@ -19,22 +19,15 @@ use crate::report;
 #[derive(Clone, Copy, Debug)]
 pub struct Planner {
     pub name: &'static str,
-    pub schedule: fn(&Machine, usize) -> Schedule,
+    pub schedule: fn(&Estimate, usize) -> Schedule,
 }
 
 impl From<Recompute> for Planner {
     fn from(which: Recompute) -> Self {
-        let schedule: fn(&Machine, usize) -> Schedule = match which {
-            Recompute::Auto => |machine, steps| Plan::best(machine, steps).into(),
-            Recompute::Never => |machine, steps| Plan::every(machine, steps, 1).into(),
-            Recompute::Always => |machine, steps| {
-                let slots_alone = Machine {
-                    tiers: Vec::new(),
-                    ..machine.clone()
-                };
-                let actions = Plan::best(&slots_alone, steps).actions().collect();
-                Plan::of(machine, steps, actions).into()
-            },
+        let schedule: fn(&Estimate, usize) -> Schedule = match which {
+            Recompute::Auto => |known, steps| known.plan(steps).into(),
+            Recompute::Never => |known, steps| Plan::every(&known.machine, steps, 1).into(),
+            Recompute::Always => |known, steps| Plan::on_device(&known.quiet, steps).into(),
         };
         let name = which.name();
         Self { name, schedule }
@@ -49,37 +42,40 @@ pub fn shot(
     planner: Planner,
 ) -> Result<()> {
     let steps = usize::try_from(migration.survey.checkpoints())?;
-    let machine = match migration.machine.take() {
-        Some(machine) => machine,
+    let mut known = match migration.known.take() {
+        Some(known) => known,
         None => measure(migration, shot, engine)?,
     };
     let start = Instant::now();
-    let mut schedule = (planner.schedule)(&machine, steps);
-    let line = report::planned(planner.name, &machine, schedule.plan(), start.elapsed());
+    let mut schedule = (planner.schedule)(&known, steps);
+    let line = report::planned(planner.name, &known, schedule.plan(), start.elapsed());
     (migration.say)(&line);
     let expected = schedule.plan().and_then(Plan::expected);
     let mut source = Source::new(migration, shot, Pass::Forward);
     source.begin()?;
-    let times = adjoint::run(engine, &machine, &mut schedule, &mut source)?;
+    let times = adjoint::run(engine, &known.machine, &mut schedule, &mut source)?;
     (migration.say)(&report::played(expected, &times));
-    migration.machine = Some(times.machine);
+    if let Some(plan) = schedule.plan() {
+        known.learn(plan, &times.machine, times.total);
+    }
+    migration.known = Some(known);
     Ok(())
 }
 
 /// The machine of a shot that was observed.
-fn measure(migration: &mut Migration<'_>, shot: usize, engine: &Engine) -> Result<Machine> {
+fn measure(migration: &mut Migration<'_>, shot: usize, engine: &Engine) -> Result<Estimate> {
     let reference = migration.reference.take();
     migration.start_receiver()?;
     // The last step may be a shorter one.
     let steps = usize::try_from(migration.survey.checkpoints())?.saturating_sub(1);
-    let machine = adjoint::measure(
+    let known = adjoint::measure(
         engine,
         &mut Source::new(migration, shot, Pass::Trial),
         steps,
     )?;
     migration.clear_maps()?;
     migration.reference = reference;
-    Ok(machine)
+    Ok(known)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tierflow_device::Device;
 use tierflow_engine::Metrics;
 use tierflow_schedule::adjoint::RunTimes;
-use tierflow_schedule::{Machine, Plan};
+use tierflow_schedule::{Estimate, Plan};
 
 use crate::survey::Survey;
 use crate::tally::{ArrayBytes, Times};
@@ -59,24 +59,26 @@ pub fn introduce(survey: &Survey, device: &Device, arrays: ArrayBytes, checkpoin
 }
 
 /// A shot to come, by its plan.
-pub fn planned(
-    which: &str,
-    machine: &Machine,
-    plan: Option<&Plan>,
-    planned_in: Duration,
-) -> String {
+pub fn planned(which: &str, known: &Estimate, plan: Option<&Plan>, planned_in: Duration) -> String {
+    let Estimate { machine, quiet, .. } = known;
     let rate = |rate: f64| format!("{}/s", Bytes(rate as u64));
     let links = machine
         .tiers
         .iter()
         .map(|tier| format!("{} down, {} up", rate(tier.down), rate(tier.up)));
     format!(
-        "machine     a step forward {}, reversed {}; device {} of copies, below it {}\n\
+        "machine     a step forward {}, reversed {}; {} and {} while no state is under way; device {} of copies, below it {}\n\
+         known       rates to {:.0}%; a run over tiers took {:.3} of what its rates tell, one on the device {:.3}\n\
          plan        {which}: expected {}, at least {}; planned in {}",
         Time(machine.forward),
         Time(machine.backward),
+        Time(quiet.forward),
+        Time(quiet.backward),
         rate(machine.copy),
         links.collect::<Vec<_>>().join(", then "),
+        known.doubt * 100.0,
+        known.lateness,
+        known.quiet_lateness,
         plan.and_then(Plan::expected).map_or(
             "nothing, as the states do not fit or are not counted".into(),
             |time| Time(time).to_string()

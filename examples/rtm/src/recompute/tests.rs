@@ -112,15 +112,15 @@ fn planners() -> [Planner; 6] {
         [Recompute::Auto, Recompute::Never, Recompute::Always].map(Planner::from);
     let blocking = Planner {
         name: "H-Revolve",
-        schedule: |machine, steps| Plan::blocking(machine, steps).unwrap().into(),
+        schedule: |known, steps| Plan::blocking(&known.machine, steps).unwrap().into(),
     };
     let every = Planner {
         name: "every 6th",
-        schedule: |machine, steps| Plan::every(machine, steps, 6).into(),
+        schedule: |known, steps| Plan::every(&known.machine, steps, 6).into(),
     };
     let unknown = Planner {
         name: "length unknown",
-        schedule: |machine, _| Schedule::new(machine, None),
+        schedule: |known, _| Schedule::new(&known.machine, None),
     };
     [never, every, always, blocking, auto, unknown]
 }
