@@ -159,7 +159,9 @@ def test_an_update_changes_nothing_that_leaves_behind_it(buffer: int) -> None:
             assert all(bool((weight == 2 * value - 1).all()) for weight in loaded["weights"].values()), value
             assert writer.version is not None
             engine.discard(writer.version)
+        held = torch.cuda.memory_allocated()
         writer.close()
+        assert held - torch.cuda.memory_allocated() >= buffer
 
 
 @pytest.mark.parametrize(

@@ -217,7 +217,9 @@ def test_a_graph_that_is_dropped(engine: tierflow.Engine) -> None:
     assert left(engine) == []
 
 
-def test_a_tensor_that_failed_to_load_is_asked_for_again(engine: tierflow.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tensor_that_failed_to_load_is_asked_for_again(
+    engine: tierflow.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     saving = tierflow.torch.offload(engine, 0, smallest=1024)
     x = torch.linspace(-1, 1, 4096, requires_grad=True)
     with saving:

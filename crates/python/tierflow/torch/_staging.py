@@ -452,6 +452,8 @@ class Staging:
 
     def close(self) -> None:
         self.current = self._buffer = None
+        # It has tensors over the buffer.
+        self._layout = Layout([])
         self._updated.set()
         if self._hook is not None:
             self._hook.remove()
