@@ -127,6 +127,8 @@ impl Flow {
                     !known && (may_reread || !unreadable.contains_key(&version))
                 });
                 waiting.extend(wanted.map(|piece| piece.version));
+                let is_over = waiting.is_empty() && running.is_empty();
+                state.trouble.take_if(|_| is_over);
                 state.scanned_without_clients = began_without_clients && state.clients == 0;
             }
             // The node's directory is gone: there is nothing to bring.
@@ -174,7 +176,8 @@ impl Flow {
 
     /// Brings one piece. Returns its bytes, if it was brought.
     pub(crate) fn bring(&self, version: u64) -> Option<u64> {
-        let brought = self.bring_piece(version);
+        let brought = guarded("bringing a piece", || Ok(self.bring_piece(version)));
+        let brought = brought.unwrap_or_else(|panic| Err(Box::new((None, panic))));
         let mut state = self.state.lock();
         state.running.remove(&version);
         state.hanging.remove(&version);
@@ -245,8 +248,7 @@ impl Flow {
             }
             ends.external.copy(&piece)
         };
-        let copied = guarded("bringing a piece", copy);
-        copied.map_err(|error| Box::new((Some(key), error)))?;
+        copy().map_err(|error| Box::new((Some(key), error)))?;
         Ok(head.payload_length)
     }
 
@@ -268,8 +270,21 @@ impl Flow {
             self.copied.wait_while(&mut state, is_copied);
         }
         let ends = self.ends()?;
-        let here: BTreeSet<PieceKey> = ends.local.own_pieces()?.iter().map(Into::into).collect();
         let external = identities(&ends.external.own_pieces()?);
+        // A node that cannot be read, and a note that finds no room, do not hold up external storage. The client hears of it, and repeats.
+        let noted = self.note_removed(&ends, versions, &external);
+        ends.external.remove(versions)?;
+        noted
+    }
+
+    /// Notes which pieces on the node are not to be brought to external storage again.
+    fn note_removed(
+        &self,
+        ends: &Ends,
+        versions: &BTreeSet<u64>,
+        external: &BTreeMap<u64, Identity>,
+    ) -> crate::Result<()> {
+        let here: BTreeSet<PieceKey> = ends.local.own_pieces()?.iter().map(Into::into).collect();
         // A piece that is newer than the one on external storage was saved since.
         let is_removed = |piece: &&PieceKey| {
             let there = external.get(&piece.version);
@@ -282,10 +297,7 @@ impl Flow {
             state.settled.retain(|piece| here.contains(piece));
             state.settled.extend(&removed);
         }
-        // If the note has no room, the removal makes some, and the client repeats it.
-        let noted = self.home.note_removed(&self.route, removed, &here);
-        ends.external.remove(versions)?;
-        noted
+        self.home.note_removed(&self.route, removed, &here)
     }
 
     /// Pauses the route after a failure. Ends that vanished are opened anew.

@@ -74,13 +74,14 @@ pub enum Reply {
     Status(Status),
 }
 
-/// Why a request could not be done.
+/// Why a request could not be done. Each version of the protocol reads the words of the others: a refusal of another version is one of
+/// these, too.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Failure {
     /// Why, in words.
     pub message: String,
     /// The storage is full, if it is that: make room, then ask again.
+    #[serde(default)]
     pub full: Option<Full>,
 }
 
@@ -221,6 +222,16 @@ pub fn receive<T: DeserializeOwned>(from: &mut impl Read) -> Result<Option<T>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refusal_of_the_first_version_is_read() {
+        let sent = r#"{"say":"failed","source":"agent","message":"it speaks another version"}"#;
+        let Reply::Failed(failure) = serde_json::from_str(sent).unwrap() else {
+            panic!("it is a refusal");
+        };
+        assert_eq!(failure.message, "it speaks another version");
+        assert_eq!(failure.full, None);
+    }
 
     #[test]
     fn what_is_sent_is_received() {

@@ -267,3 +267,32 @@ fn a_route_that_failed_pauses_but_for_what_is_asked_for() {
             .is_some()
     );
 }
+
+#[test]
+fn a_node_that_cannot_be_read_does_not_hold_up_external_storage() {
+    let (home, flow) = with_version();
+    bring(&flow);
+    let of_rank = std::fs::read_dir(&flow.route.local).unwrap();
+    let of_rank = of_rank.map(|entry| entry.unwrap().path());
+    for (number, path) in of_rank.filter(|path| path.is_dir()).enumerate() {
+        std::fs::rename(&path, home.path().join(number.to_string())).unwrap();
+        std::fs::write(path, "no directory").unwrap();
+    }
+    assert!(remove(&flow).is_err(), "there is no note of it");
+    assert!(!is_brought(&flow));
+}
+
+#[test]
+fn a_scan_that_was_late_and_finds_nothing_leaves_no_trouble() {
+    let (_home, flow) = with_version();
+    bring(&flow);
+    {
+        let mut state = flow.state.lock();
+        let now = Instant::now();
+        state.scanning = Some(now);
+        assert_eq!(state.name_hanging(now + Duration::from_secs(1)), 1);
+        assert!(state.trouble.is_some());
+    }
+    flow.scan();
+    assert_eq!(flow.state.lock().trouble, None);
+}
