@@ -3,13 +3,13 @@
 #[cfg(feature = "cuda")]
 use crate::cuda;
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Unavailable};
 use crate::host;
 
 /// The device to open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// The first GPU if there is a driver and a GPU, else the host back end, and then [`Device::why_host`] gives the
+    /// The first GPU; the host back end if there is no driver, or it finds no GPU. Then [`Device::why_host`] gives the
     /// reason.
     #[default]
     Auto,
@@ -32,14 +32,19 @@ pub fn open(choice: Choice) -> Result<Device> {
     match choice {
         Choice::Host => host::open(host::Options::default()),
         Choice::Cuda { ordinal } => open_gpu(ordinal),
-        Choice::Auto => match open_gpu(0) {
-            Ok(gpu) => Ok(gpu),
-            Err(Error::Unavailable(why)) => Ok(Device::new(
-                host::Host::new(host::Options::default()),
-                Some(why.into()),
-            )),
-            Err(broken) => Err(broken),
-        },
+        Choice::Auto => or_host(open_gpu(0)),
+    }
+}
+
+/// Returns plain memory in the place of a GPU that is not there.
+fn or_host(gpu: Result<Device>) -> Result<Device> {
+    use Unavailable::{NoDriver, NoGpu, NotBuilt};
+    match gpu {
+        Err(Error::Unavailable(why @ (NotBuilt | NoDriver | NoGpu { .. }))) => Ok(Device::new(
+            host::Host::new(host::Options::default()),
+            Some(why.into()),
+        )),
+        found => found,
     }
 }
 
@@ -50,5 +55,22 @@ fn open_gpu(ordinal: usize) -> Result<Device> {
 
 #[cfg(not(feature = "cuda"))]
 fn open_gpu(_: usize) -> Result<Device> {
-    Err(crate::error::Unavailable::NotBuilt.into())
+    Err(Unavailable::NotBuilt.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gpu_that_is_there_is_not_replaced_by_the_host() {
+        let (found, needed) = (11_000, 12_000);
+        let old = or_host(Err(Unavailable::DriverTooOld { found, needed }.into()));
+        assert!(matches!(
+            old,
+            Err(Error::Unavailable(Unavailable::DriverTooOld { .. }))
+        ));
+        let none = or_host(Err(Unavailable::NoDriver.into())).unwrap();
+        assert!(none.why_host().is_some());
+    }
 }

@@ -65,7 +65,8 @@ fn auto_says_why_it_took_the_host() {
             assert!(why.contains("driver") || why.contains("GPU"), "{why}");
         }
         Ok(device) => assert!(device.as_cuda().is_some()),
-        Err(broken) => assert!(!matches!(broken, Error::Unavailable(_)), "{broken}"),
+        // A GPU is there, and cannot be used.
+        Err(broken) => assert!(!broken.to_string().contains("was not found"), "{broken}"),
     }
     assert!(open(Choice::Host).unwrap().why_host().is_none());
 }

@@ -233,7 +233,7 @@ impl Config {
             self.options.redundancy = None;
         }
         if how == Some(false) {
-            let text = "`axl_type` has no effect: the group has no `send` and `receive`, and there is no `exchange`";
+            let text = "`ec_interval` has no effect: the group has no `send` and `receive`, and there is no `exchange`";
             self.warnings.push(text.to_owned());
         }
     }
