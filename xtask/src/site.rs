@@ -136,14 +136,16 @@ impl Site<'_> {
             let within = full.strip_prefix(package.folder()).ok()?;
             let target = package.targets.iter().find(|target| target.is("lib"));
             let target = target.or(package.targets.first());
-            let name = target.filter(|target| target.doc)?.name.replace('-', "_");
+            let target = target.filter(|target| target.doc)?;
+            let name = target.name.replace('-', "_");
             if within.as_os_str().is_empty() {
                 return Some(format!("rust/{name}/index.html"));
             }
             let source = within.strip_prefix("src").ok()?.to_str()?;
-            source
-                .ends_with(".rs")
-                .then(|| format!("rust/src/{name}/{source}.html"))
+            // A library's pages do not have the program beside it.
+            let is_of_target =
+                source.ends_with(".rs") && (source != "main.rs" || !target.is("lib"));
+            is_of_target.then(|| format!("rust/src/{name}/{source}.html"))
         })
     }
 
