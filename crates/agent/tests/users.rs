@@ -159,7 +159,7 @@ impl Node {
     }
 }
 
-/// What a process of one user does. As a test of its own it has nothing to do.
+/// The work of a process of one user. As a test of its own it has nothing to do.
 #[test]
 fn child() {
     let Ok(role) = std::env::var(ROLE) else {

@@ -207,7 +207,7 @@ def main() -> None:
 
     print(f"{'':<36} {'plain ms':>8} {'steps':>6} {'saves':>6} {'blocks ms':>9} {'wall %':>8} {'worst x':>7}")
     room = size + (64 << 20)
-    # What the bus does not carry in a step.
+    # Bytes that the bus does not carry in a step.
     buffer = size * 3 // 8
     for how, only, tiers, staging_buffer in (
         ("tierflow, on the GPU first", "tierflow", {"device_cache": room, "host_cache": 2 * room}, 0),

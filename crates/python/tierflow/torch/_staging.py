@@ -166,7 +166,7 @@ class _InSlot:
     def __init__(
         self, layout: Layout, distinct: list[int], tensors: list[torch.Tensor], memory: torch.Tensor, first: int = 0
     ) -> None:
-        # Those of one type of elements and in C order, which one call copies; others; and those elsewhere.
+        # Tensors of one type of elements and in C order, which one call copies; others; and tensors elsewhere.
         self.dense: dict[torch.dtype, tuple[list[int], list[torch.Tensor]]] = defaultdict(lambda: ([], []))
         self.strided: list[tuple[int, torch.Tensor]] = []
         self.elsewhere: list[int] = []
@@ -218,7 +218,7 @@ class Staged:
         self._slot = engine.produce(version, self.size, "uint8")
         # Where the copies run; the slot is a version behind them.
         self._stream = stream
-        # What lies in a buffer, and is not in the slot yet.
+        # The buffer and the slot's bytes that lie there alone.
         self._buffer: torch.Tensor | None = None
         self._buffered = range(0)
         self._one_empties = threading.Lock()
@@ -338,7 +338,7 @@ class _Copies(Future[dict[str, Any]]):
     def __init__(self, wait: Callable[[], dict[str, Any]]) -> None:
         super().__init__()
         self._wait = wait
-        # What the result is told to asks for it.
+        # A callback that `set_result` calls may ask for the result.
         self._one_waits = threading.RLock()
 
     def result(self, timeout: float | None = None) -> dict[str, Any]:
@@ -370,7 +370,7 @@ class Staging:
         self._updated = threading.Event()
         self._updated.set()
         self.current: Staged | None = None
-        # What the save has to raise, on all ranks.
+        # The error that the save has to raise, on all ranks.
         self.failure: TierflowError | None = None
 
     def begin(self, version: int, state: dict[str, Any]) -> Future[dict[str, Any]]:
