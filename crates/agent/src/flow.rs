@@ -284,19 +284,33 @@ impl Flow {
         versions: &BTreeSet<u64>,
         external: &BTreeMap<u64, Identity>,
     ) -> crate::Result<()> {
-        let here: BTreeSet<PieceKey> = ends.local.own_pieces()?.iter().map(Into::into).collect();
-        // A piece that is newer than the one on external storage was saved since.
-        let is_removed = |piece: &&PieceKey| {
-            let there = external.get(&piece.version);
-            let is_new = there.is_some_and(|there| piece.identity.is_newer_than(there));
-            versions.contains(&piece.version) && !is_new
-        };
-        let removed: BTreeSet<PieceKey> = here.iter().filter(is_removed).copied().collect();
-        {
+        let before = {
             let mut state = self.state.lock();
+            let mut before = std::mem::take(&mut state.removed_up_to);
+            before.retain(|version, _| versions.contains(version));
+            let known = |version: &u64| {
+                let asked = before.get(version).copied().flatten();
+                (*version, external.get(version).copied().or(asked))
+            };
+            state.removed_up_to = versions.iter().map(known).collect();
+            before
+        };
+        let here: BTreeSet<PieceKey> = ends.local.own_pieces()?.iter().map(Into::into).collect();
+        let removed: BTreeSet<PieceKey> = {
+            let mut state = self.state.lock();
+            let state = &mut *state;
+            let is_removed = |piece: &&PieceKey| match state.removed_up_to.get(&piece.version) {
+                None => false,
+                // A newer piece was saved since.
+                Some(Some(up_to)) => !piece.identity.is_newer_than(up_to),
+                // External storage had none. When the removal was asked for first, all that was here was removed.
+                Some(None) => !before.contains_key(&piece.version) || state.settled.contains(piece),
+            };
+            let removed = here.iter().filter(is_removed).copied().collect();
             state.settled.retain(|piece| here.contains(piece));
             state.settled.extend(&removed);
-        }
+            removed
+        };
         self.home.note_removed(&self.route, removed, &here)
     }
 

@@ -4,6 +4,7 @@ use crate::home::PieceKey;
 use crate::protocol::Failure;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
+use tierflow_store::Identity;
 
 pub(super) const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -62,6 +63,9 @@ pub(crate) struct State {
     pub(super) just_brought: BTreeSet<u64>,
     /// Pieces on the node that are not to be brought: external storage has a newer one, or gave it up, or a client had them removed.
     pub(super) settled: BTreeSet<PieceKey>,
+    /// Of each version of the last removal: the piece that external storage had when it was asked for first. A client repeats a removal
+    /// whose answer failed or did not come, and may have saved another piece since.
+    pub(super) removed_up_to: BTreeMap<u64, Option<Identity>>,
     /// Versions whose pieces on the node cannot be read, and why. A scan finds them anew after a pause of `rereading`.
     pub(crate) unreadable: BTreeMap<u64, String>,
     pub(super) rereading: BackOff,
@@ -88,6 +92,7 @@ impl State {
             scanned_without_clients: false,
             just_brought: BTreeSet::new(),
             settled,
+            removed_up_to: BTreeMap::new(),
             unreadable: BTreeMap::new(),
             rereading: BackOff::default(),
             watchers: BTreeMap::new(),
@@ -102,6 +107,7 @@ impl State {
     pub(super) fn brought(&mut self, version: u64) {
         self.brought += 1;
         self.just_brought.insert(version);
+        self.removed_up_to.remove(&version);
         (self.trouble, self.back_off) = (None, BackOff::default());
         if self.unreadable.remove(&version).is_some() {
             self.rereading = BackOff::default();

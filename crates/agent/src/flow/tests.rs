@@ -268,18 +268,60 @@ fn a_route_that_failed_pauses_but_for_what_is_asked_for() {
     );
 }
 
-#[test]
-fn a_node_that_cannot_be_read_does_not_hold_up_external_storage() {
-    let (home, flow) = with_version();
-    bring(&flow);
+/// Puts a file in the place of each directory of the route's start, as long as `work` goes on.
+fn without_node<T>(flow: &Flow, work: impl FnOnce() -> T) -> T {
     let of_rank = std::fs::read_dir(&flow.route.local).unwrap();
     let of_rank = of_rank.map(|entry| entry.unwrap().path());
-    for (number, path) in of_rank.filter(|path| path.is_dir()).enumerate() {
-        std::fs::rename(&path, home.path().join(number.to_string())).unwrap();
+    let directories: Vec<_> = of_rank.filter(|path| path.is_dir()).collect();
+    for path in &directories {
+        std::fs::rename(path, path.with_extension("away")).unwrap();
         std::fs::write(path, "no directory").unwrap();
     }
-    assert!(remove(&flow).is_err(), "there is no note of it");
-    assert!(!is_brought(&flow));
+    let done = work();
+    for path in &directories {
+        std::fs::remove_file(path).unwrap();
+        std::fs::rename(path.with_extension("away"), path).unwrap();
+    }
+    done
+}
+
+#[test]
+fn a_node_that_cannot_be_read_does_not_hold_up_external_storage() {
+    let (_home, flow) = with_version();
+    bring(&flow);
+    without_node(&flow, || {
+        assert!(remove(&flow).is_err(), "there is no note of it");
+        assert!(!is_brought(&flow));
+    });
+    remove(&flow).unwrap();
+    flow.scan();
+    assert_eq!(next(&flow), None, "the removed piece does not come back");
+}
+
+#[test]
+fn a_removal_that_is_repeated_takes_no_piece_that_was_saved_since() {
+    let (_home, flow) = with_version();
+    bring(&flow);
+    without_node(&flow, || assert!(remove(&flow).is_err()));
+    save(&flow, 8);
+    remove(&flow).unwrap();
+    bring(&flow);
+    assert_eq!(byte_of(&flow), 8);
+    // The piece that was brought is one that a later removal takes.
+    remove(&flow).unwrap();
+    flow.scan();
+    assert_eq!(next(&flow), None);
+}
+
+#[test]
+fn a_removal_whose_answer_was_lost_takes_no_piece_that_was_saved_since() {
+    let (_home, flow) = with_version();
+    bring(&flow);
+    remove(&flow).unwrap();
+    save(&flow, 8);
+    remove(&flow).unwrap();
+    bring(&flow);
+    assert_eq!(byte_of(&flow), 8);
 }
 
 #[test]
