@@ -138,7 +138,7 @@ fn a_version_that_is_waited_for_is_listed_for_readers_of_all_ranks_pieces() {
     let threads = std::fs::read_dir("/proc/self/task").unwrap();
     let names = threads.filter_map(|thread| {
         let thread = thread.unwrap().path();
-        // Those of other tests may end meanwhile.
+        // Threads of other tests may end meanwhile.
         std::fs::read_to_string(thread.join("comm")).ok()
     });
     let listing = ["tierflow-list", "tierflow-call"];

@@ -350,7 +350,7 @@ def test_memory_is_noted_once() -> None:
     tensors[1].tensor.untyped_storage().resize_(1 << 20)
     done = guard.hold(tensors, stream)
     assert len(notes) == 9
-    # What was noted waits for the stream.
+    # The allocator waits for the stream with memory that was noted.
     tensors[1].tensor.untyped_storage().resize_(0)
     assert done()
     tensors[1].tensor.untyped_storage().resize_(64)

@@ -140,7 +140,7 @@ fn a_second_writer_is_refused_and_a_reader_is_not() {
     assert!(matches!(second, Err(Error::Busy { .. })), "{second:?}");
 }
 
-/// Whoever limits a directory counts its pieces. Files that wait to be written over are not to come on top.
+/// A limit of a directory counts its pieces. Files that wait to be written over are not to come on top.
 #[test]
 fn a_limited_directory_has_no_more_bytes_than_its_pieces_had() {
     let directory = tempfile::tempdir().unwrap();
