@@ -256,7 +256,7 @@ impl<'a> Call<'a> {
         for piece in &grant.pieces {
             shared.pending.settle(&piece.place, Access::Write);
         }
-        let granted = self.engine.moment();
+        let (granted, begun) = (self.engine.moment(), clock.last());
         let copied = match deadline.at().filter(|_| shared.reaches_storage(&grant)) {
             Some(at) => {
                 let copied = self.write_until(at, ticket, version, &grant, regions);
@@ -272,7 +272,8 @@ impl<'a> Call<'a> {
                 clock.part(shared.cause_of_copy(&grant));
                 shared.end_write(version, &grant.pieces, true);
                 let ok = copied.is_ok();
-                shared.tell_at(clock.last(), Event::Written { ticket, ok });
+                let ended = clock.last();
+                shared.tell_copied(ended, ended - begun, Event::Written { ticket, ok });
                 copied.map(Some)
             }
         };
@@ -461,7 +462,8 @@ impl<'a> Call<'a> {
         for piece in &grant.pieces {
             shared.pending.settle(&piece.place, Access::Read);
         }
-        let (granted, cause) = (engine.moment(), shared.cause_of_copy(&grant));
+        let (granted, begun) = (engine.moment(), clock.last());
+        let cause = shared.cause_of_copy(&grant);
         let copied = match deadline.at().filter(|_| shared.reaches_storage(&grant)) {
             Some(at) => {
                 let copied = self.read_until(at, ticket, version, size, grant, sink);
@@ -472,7 +474,8 @@ impl<'a> Call<'a> {
                 let copied = engine.copy_out(version, &grant, sink, self.stream);
                 clock.part(cause);
                 let ok = copied.is_ok() && sink.is_whole();
-                shared.tell_at(clock.last(), Event::Read { ticket, ok });
+                let ended = clock.last();
+                shared.tell_copied(ended, ended - begun, Event::Read { ticket, ok });
                 copied.map(Some)
             }
         };

@@ -27,7 +27,9 @@ use std::sync::Arc;
 use tierflow_device::{Device, Stream};
 use tierflow_store::container::RegionInfo;
 use tierflow_store::guarded;
-use tierflow_sync::model::{AtomicBool, AtomicU64, AtomicUsize, JoinHandle, Mutex, Ordering};
+use tierflow_sync::model::{
+    AtomicBool, AtomicU64, AtomicUsize, JoinHandle, Mutex, Ordering, Sender,
+};
 use tierflow_sync::rank;
 use tierflow_tier_alloc::Gate;
 
@@ -173,6 +175,9 @@ pub(crate) struct Shared {
     pub(crate) stage: Option<Box<dyn Stage>>,
     pub(super) core: Mutex<PlanState, { rank::PLAN }>,
     pub(super) tray: EventQueue,
+    /// To the workers that have the plan hear of queued events: those that copy into the second tier, if it is memory. `None` once they
+    /// are to leave.
+    pub(super) planner: Mutex<Option<Sender<Task>>, { rank::LEAF }>,
     /// The number of the next call.
     pub(super) tickets: AtomicU64,
     /// Lanes of callers, taken for the time of a call.
@@ -231,10 +236,15 @@ impl Shared {
             layouts,
         } = parts;
         let contexts = Mutex::new(vec![context]);
+        // Copies between memories end, whatever becomes of a disk.
+        let is_memory = tiers.get(1).is_some_and(|tier| tier.medium.is_memory());
+        let planner = ways.queues.get(&(Direction::Down, 1));
+        let planner = planner.filter(|_| is_memory).cloned();
         Self {
             device,
             tiers,
             stage,
+            planner: Mutex::new(planner),
             core: Mutex::new(PlanState::new(world, ways)),
             tray: EventQueue::default(),
             tickets: AtomicU64::new(1),
@@ -438,6 +448,7 @@ impl Shared {
     /// Starts nothing any more, stops every transfer at its next look at its flag, and lets the workers go.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
+        *self.planner.lock() = None;
         let mut core = self.lock();
         let calls = &mut core.calls;
         calls

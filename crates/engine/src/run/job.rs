@@ -25,6 +25,8 @@ pub(crate) enum Direction {
 pub(crate) enum Task {
     Transfer(Arc<Job>),
     Help(Help),
+    /// The plan is to hear of the queued events.
+    Plan,
 }
 
 /// A transfer, and the flag that stops it.

@@ -54,6 +54,7 @@ pub(crate) fn start(shared: &Arc<Shared>, crews: Vec<Crew>) -> Result<Vec<JoinHa
                                 next = other;
                             }
                             Task::Help(help) => help.run(&shared),
+                            Task::Plan => drop(shared.serve()),
                         }
                     }
                 }

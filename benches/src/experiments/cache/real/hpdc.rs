@@ -272,6 +272,16 @@ fn report(run: &mut Run, case: &str, played: &Played) -> Result<()> {
     for &(metric, rate) in &played.migration {
         run.value(case, metric, "bytes/s", rate)?;
     }
+    let mut restores: Vec<_> = played.each_restore.iter().map(|one| one.took).collect();
+    restores.sort_unstable();
+    if let (Some(median), Some(&worst)) = (restores.get(restores.len() / 2), restores.last()) {
+        run.time(case, "restore, median", *median)?;
+        run.time(case, "restore, worst", worst)?;
+    }
+    for blocked in &played.causes {
+        let metric = format!("{}: {}", blocked.calls, blocked.cause);
+        run.time(case, &metric, blocked.time)?;
+    }
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use tierflow_device::{Memory, Stream};
-use tierflow_engine::{HopMetrics, Metrics, Version};
+use tierflow_engine::{Cause, HopMetrics, Metrics, Version};
 use tierflow_sim::{Hardware, Op, Workload};
 
 use super::history::History;
@@ -29,6 +29,17 @@ pub(super) struct Played {
     pub(super) bytes: u64,
     /// The rates at which managed memory moved, by name, in bytes/s of the moves' own time.
     pub(super) migration: Vec<(&'static str, f64)>,
+    /// The blocked time before the first restore and since then, by cause.
+    pub(super) causes: Vec<Blocked>,
+}
+
+/// Time for which one cause blocked the calls.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Blocked {
+    /// "checkpoints" before the first restore, "restores" since then.
+    pub(super) calls: &'static str,
+    pub(super) cause: &'static str,
+    pub(super) time: Duration,
 }
 
 /// Bytes/s to storage and back; none where nothing was carried.
@@ -103,7 +114,12 @@ pub(super) fn play_among(
     let history = History::new(machine, way, workload)?;
     let mut player = Player::new(machine, history, workload)?;
     others.map_or(Ok(()), |meet| meet())?;
+    let at_first = player.history.metrics();
+    let mut before_restores = None;
     for op in &workload.ops {
+        if before_restores.is_none() && matches!(op, Op::Restore(_)) {
+            before_restores = player.history.metrics();
+        }
         match (op, others) {
             (Op::Barrier, Some(meet)) => meet()?,
             _ => player.play(op)?,
@@ -118,8 +134,22 @@ pub(super) fn play_among(
         let served = metrics.tiers.iter().map(|tier| (tier.name, tier.restores));
         played.served = served.collect();
         played.storage = StorageRates::of(&metrics);
+        if let (Some(first), Some(middle)) = (at_first, before_restores) {
+            played.causes = causes("checkpoints", &first, &middle);
+            played.causes.extend(causes("restores", &middle, &metrics));
+        }
     }
     Ok(played)
+}
+
+/// Returns the blocked time between two snapshots by cause, without the causes that took none.
+fn causes(calls: &'static str, before: &Metrics, after: &Metrics) -> Vec<Blocked> {
+    let all = Cause::ALL.into_iter().map(|cause| Blocked {
+        calls,
+        cause: cause.name(),
+        time: after.times(cause).total - before.times(cause).total,
+    });
+    all.filter(|blocked| !blocked.time.is_zero()).collect()
 }
 
 /// How long copies within the device take in place of a workload's checkpoints and restores, with its pauses between them.
