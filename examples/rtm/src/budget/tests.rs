@@ -95,6 +95,49 @@ fn a_shot_beyond_the_budget_is_taken_back() {
     );
 }
 
+/// Returns the misfits of an inversion's iterations, as shares of the first one, and the quotient of the bytes that were compressed and
+/// those that this made.
+fn inverted(more: &str) -> (Vec<f64>, f64) {
+    let line = "rtm --decimate 4 --steps 240 --every 3 --shots 2 --invert 4 --host-cache 64MiB";
+    let folder = tempfile::tempdir().unwrap();
+    let args = Args {
+        out: folder.path().into(),
+        ..Args::parse_from(line.split(' ').chain(more.split_whitespace()))
+    };
+    let survey = Survey::new(&args).unwrap();
+    let device = open(Choice::Host).unwrap();
+    let propagator = Host::new(&device, survey.grid.clone()).unwrap();
+    let usage = crate::usage(&args);
+    let mut migration = Migration::new(&device, &propagator, &survey, usage).unwrap();
+    let history = crate::run(&mut migration, &args, &device, &survey, folder.path()).unwrap();
+    let rows = std::fs::read_to_string(folder.path().join("misfit.json")).unwrap();
+    let values = rows.split("\"value\":").skip(1);
+    let misfits = values.map(|row| row.split(',').next().unwrap().parse().unwrap());
+    let smaller = history.metrics().compression.map_or(1.0, |compression| {
+        compression.compressed as f64 / compression.stored as f64
+    });
+    (misfits.collect(), smaller)
+}
+
+#[test]
+fn an_inversion_within_a_budget_has_the_misfits_of_exact_snapshots() {
+    let (exact, _) = inverted("");
+    let (within, smaller) = inverted("--error-budget 2e-3 --device-cache 1MB");
+    assert_eq!((exact.len(), within.len()), (4, 4));
+    assert!(exact[3] < 0.98, "{exact:?}");
+    assert!(smaller > 12.0, "{smaller}");
+    for (exact, within) in exact.iter().zip(&within) {
+        assert!((within / exact - 1.0).abs() < 0.01, "{within} for {exact}");
+    }
+    // Bounds that follow from no result are seen in the curve.
+    let (far, _) = inverted("--compress 0.3 --device-cache 1MB");
+    let apart = far
+        .iter()
+        .zip(&exact)
+        .map(|(far, exact)| (far / exact - 1.0).abs());
+    assert!(apart.fold(0.0, f64::max) > 0.01, "{far:?} for {exact:?}");
+}
+
 const CHECKPOINTS: usize = 300;
 const CELLS: usize = 500;
 
@@ -250,7 +293,7 @@ fn errors_in_few_cells_are_estimated_where_an_even_sample_fails() {
 
 #[test]
 fn a_small_grid_is_sampled_whole() {
-    let drawn = draw(&survey("rtm --3d 32x32x32 --shots 1"), 1 << 22);
-    assert_eq!(drawn.cells.len(), 32_usize.pow(3));
+    let drawn = draw(&survey("rtm --3d 40x40x40 --shots 1"), 1 << 18);
+    assert_eq!(drawn.cells.len(), 40_usize.pow(3));
     assert!(drawn.weights.iter().all(|weight| *weight == 1.0));
 }
