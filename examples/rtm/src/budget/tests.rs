@@ -98,7 +98,7 @@ fn a_shot_beyond_the_budget_is_taken_back() {
 /// Returns the misfits of an inversion's iterations, as shares of the first one, and the quotient of the bytes that were compressed and
 /// those that this made.
 fn inverted(more: &str) -> (Vec<f64>, f64) {
-    let line = "rtm --decimate 4 --steps 240 --every 3 --shots 2 --invert 4 --host-cache 64MiB";
+    let line = "rtm --decimate 4 --steps 240 --every 3 --shots 1 --invert 3 --host-cache 64MiB";
     let folder = tempfile::tempdir().unwrap();
     let args = Args {
         out: folder.path().into(),
@@ -123,8 +123,8 @@ fn inverted(more: &str) -> (Vec<f64>, f64) {
 fn an_inversion_within_a_budget_has_the_misfits_of_exact_snapshots() {
     let (exact, _) = inverted("");
     let (within, smaller) = inverted("--error-budget 2e-3 --device-cache 1MB");
-    assert_eq!((exact.len(), within.len()), (4, 4));
-    assert!(exact[3] < 0.98, "{exact:?}");
+    assert_eq!((exact.len(), within.len()), (3, 3));
+    assert!(exact[2] < 0.98, "{exact:?}");
     assert!(smaller > 12.0, "{smaller}");
     for (exact, within) in exact.iter().zip(&within) {
         assert!((within / exact - 1.0).abs() < 0.01, "{within} for {exact}");
