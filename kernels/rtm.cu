@@ -139,6 +139,16 @@ rtm_record(int receivers, int origin, int across, int stride, int across_stride,
     sample[r] = subtract ? sample[r] - seen : seen;
 }
 
+// The field's values in some of its cells. An index that is none of a cell gives zero.
+extern "C" __global__ void __launch_bounds__(256)
+rtm_gather(int count, int cells, const unsigned* __restrict__ indices, const float* __restrict__ field,
+           float* __restrict__ row) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= count) return;
+    const unsigned cell = indices[i];
+    row[i] = cell < static_cast<unsigned>(cells) ? field[cell] : 0.0f;
+}
+
 // image += source * receiver.
 extern "C" __global__ void __launch_bounds__(256)
 rtm_correlate(int cells, const float* __restrict__ source, const float* __restrict__ receiver,

@@ -75,7 +75,8 @@ pub struct Args {
     #[arg(long, value_name = "HOW")]
     pub compress: Option<Compress>,
     /// Compress so that the image and the illumination come within this share of those of exact snapshots, in the Euclidean norm.
-    /// Each shot measures its error in a sample of the cells, and is migrated once more if it is beyond. `--verify` prints the error in all cells.
+    /// Each shot estimates its error by a sample of the cells, and is migrated once more if two standard deviations above the estimate are beyond.
+    /// `--verify` prints the error in all cells.
     #[arg(long, value_name = "SHARE", conflicts_with_all = ["compress", "recompute"], value_parser = parse_share)]
     pub error_budget: Option<f64>,
 
@@ -102,6 +103,13 @@ pub struct Args {
     /// same bit for bit.
     #[arg(long)]
     pub verify: bool,
+    /// Time levels that a snapshot has: 2, from which a run could go on, or 1, which is all that the image needs.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=2))]
+    pub levels: u8,
+    /// Before that, migrate all shots with all snapshots in device memory as they are. Prints how many times as long the run took, and by
+    /// how much its image differs.
+    #[arg(long, conflicts_with_all = ["recompute", "invert"])]
+    pub beside_memory: bool,
     /// Directory for the pictures.
     #[arg(long, value_name = "DIR", default_value = "target/rtm")]
     pub out: PathBuf,

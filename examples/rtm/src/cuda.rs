@@ -50,6 +50,7 @@ const STEP_3D: Entry<10> = Entry("rtm_step_3d");
 const INJECT_SOURCE: Entry<4> = Entry("rtm_inject_source");
 const INJECT_TRACES: Entry<8> = Entry("rtm_inject_traces");
 const RECORD: Entry<8> = Entry("rtm_record");
+const GATHER: Entry<5> = Entry("rtm_gather");
 const CORRELATE: Entry<4> = Entry("rtm_correlate");
 const ILLUMINATE: Entry<3> = Entry("rtm_illuminate");
 
@@ -76,6 +77,7 @@ struct Kernels {
     inject_source: Kernel<4>,
     inject_traces: Kernel<8>,
     record: Kernel<8>,
+    gather: Kernel<5>,
     correlate: Kernel<4>,
     illuminate: Kernel<3>,
 }
@@ -88,6 +90,7 @@ impl Kernels {
             inject_source: Kernel::load(module, &INJECT_SOURCE)?,
             inject_traces: Kernel::load(module, &INJECT_TRACES)?,
             record: Kernel::load(module, &RECORD)?,
+            gather: Kernel::load(module, &GATHER)?,
             correlate: Kernel::load(module, &CORRELATE)?,
             illuminate: Kernel::load(module, &ILLUMINATE)?,
         })
@@ -314,6 +317,24 @@ impl Propagator for Cuda {
         let shape = self.cells_launch(traces.spread.len());
         // SAFETY: rtm_record(five ints of the spread, field, sample, int subtract): as above.
         unsafe { self.kernels.record.launch(&self.stream, shape, args) }
+    }
+
+    fn gather(&self, field: &Wavefield, cells: &Memory, rows: &Memory, row: usize) -> Result<()> {
+        let count = cells.len() / size_of::<u32>();
+        let range = row * cells.len()..(row + 1) * cells.len();
+        ensure!(range.end <= rows.len(), "row {row} is beyond the sample");
+        let base = self.lend::<u8>(rows, rows.len())?;
+        let args = [
+            int(count)?,
+            int(self.grid.cells())?,
+            Arg::address(self.lend::<u32>(cells, count)?),
+            self.lend_field(&field.now)?,
+            Arg::address(base + range.start as u64),
+        ];
+        let shape = self.cells_launch(count);
+        // SAFETY: rtm_gather(int count, int cells, indices, field, row): threads below `count` read an index and write one float of the
+        // row, which has as many; the kernel reads no cell that is not in the field. All are lent until synchronised.
+        unsafe { self.kernels.gather.launch(&self.stream, shape, args) }
     }
 
     fn correlate(&self, source: &Wavefield, receiver: &Wavefield, image: &Memory) -> Result<()> {

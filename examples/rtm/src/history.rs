@@ -32,6 +32,8 @@ pub struct Tiers<'a> {
     pub compress: Option<Compress>,
     /// The lot of a snapshot that was read.
     pub after_restore: AfterRestore,
+    /// The time levels of a snapshot: 1 or 2.
+    pub levels: usize,
 }
 
 /// Cells of each time level.
@@ -55,6 +57,7 @@ pub fn regions_mut(field: &Wavefield) -> [RegionMut<'_>; 2] {
 /// Wavefields by version, in device memory, host memory and files.
 pub struct History {
     engine: Engine,
+    levels: usize,
     opened: Instant,
     /// How long it took to build the engine.
     pub built_in: Duration,
@@ -86,13 +89,17 @@ impl History {
         let engine = engine
             .build()
             .with_context(|| format!("no engine with scratch {}", tiers.scratch.display()))?;
-        Ok(Self::new(engine, start.elapsed()))
+        Ok(Self {
+            levels: tiers.levels,
+            ..Self::new(engine, start.elapsed())
+        })
     }
 
     /// The history of an engine that was built in so long.
     pub fn new(engine: Engine, built_in: Duration) -> Self {
         Self {
             engine,
+            levels: 2,
             opened: Instant::now(),
             built_in,
             first_accepted: None,
@@ -109,7 +116,7 @@ impl History {
         self.engine.hint(versions.iter().copied());
     }
 
-    /// Keeps both time levels of a wavefield, perhaps with an error of its own in place of the builder's bounds.
+    /// Keeps a wavefield, perhaps with an error of its own in place of the builder's bounds.
     pub fn checkpoint(
         &mut self,
         version: u64,
@@ -120,7 +127,7 @@ impl History {
         if let Some(error) = error {
             call = call.within_error(error);
         }
-        call.checkpoint(version, &regions(field, &[cells(field)]))?;
+        call.checkpoint(version, &regions(field, &[cells(field)])[..self.levels])?;
         self.first_accepted
             .get_or_insert_with(|| self.opened.elapsed());
         Ok(())
@@ -133,7 +140,8 @@ impl History {
 
     /// Restores a version, and removes it from the cache.
     pub fn restore(&self, version: u64, field: &Wavefield) -> Result<()> {
-        Ok(self.engine.restore(version, &mut regions_mut(field))?)
+        let levels = &mut regions_mut(field)[..self.levels];
+        Ok(self.engine.restore(version, levels)?)
     }
 
     /// The engine's metrics.

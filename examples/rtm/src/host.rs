@@ -104,6 +104,19 @@ impl Propagator for Host {
         Ok(())
     }
 
+    fn gather(&self, field: &Wavefield, cells: &Memory, rows: &Memory, row: usize) -> Result<()> {
+        let (field, cells) = (all(&field.now)?, all(cells)?);
+        let len = cells.len();
+        let mut row = rows.lend_mut(row * len..(row + 1) * len)?;
+        let field: &[f32] = bytemuck::cast_slice(field.bytes()?);
+        let cells: &[u32] = bytemuck::cast_slice(cells.bytes()?);
+        let row: &mut [f32] = bytemuck::cast_slice_mut(row.bytes_mut()?);
+        for (value, cell) in row.iter_mut().zip(cells) {
+            *value = field[*cell as usize];
+        }
+        Ok(())
+    }
+
     fn correlate(&self, source: &Wavefield, receiver: &Wavefield, image: &Memory) -> Result<()> {
         let (source, receiver) = (all(&source.now)?, all(&receiver.now)?);
         let mut image = all_mut(image)?;

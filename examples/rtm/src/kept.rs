@@ -4,26 +4,28 @@ use std::collections::HashMap;
 
 use anyhow::{Context, Result};
 
-use crate::propagator::{Propagator, Wavefield};
+use crate::propagator::{self, Propagator, Wavefield};
 
-/// Keeps every wavefield, both time levels, until it is taken.
+/// Keeps every wavefield, one or both time levels, until it is taken.
 pub struct Kept<'a> {
     propagator: &'a dyn Propagator,
-    levels: HashMap<u64, [Vec<u8>; 2]>,
+    levels: usize,
+    fields: HashMap<u64, Vec<Vec<u8>>>,
 }
 
 impl<'a> Kept<'a> {
     /// Nothing kept yet.
-    pub fn new(propagator: &'a dyn Propagator) -> Self {
+    pub fn new(propagator: &'a dyn Propagator, levels: usize) -> Self {
         Self {
             propagator,
-            levels: HashMap::new(),
+            levels,
+            fields: HashMap::new(),
         }
     }
 
     /// Keeps a wavefield as this version.
     pub fn keep(&mut self, version: u64, field: &Wavefield) -> Result<()> {
-        self.levels.insert(version, self.bytes(field)?);
+        self.fields.insert(version, self.bytes(field)?);
         Ok(())
     }
 
@@ -31,18 +33,18 @@ impl<'a> Kept<'a> {
     /// bit.
     pub fn take(&mut self, version: u64, field: &Wavefield, restored: &Wavefield) -> Result<bool> {
         let kept = self
-            .levels
+            .fields
             .remove(&version)
             .with_context(|| format!("version {version} was not kept, or taken before"))?;
-        self.propagator.upload(&kept[0], &field.now)?;
-        self.propagator.upload(&kept[1], &field.before)?;
+        for (bytes, level) in kept.iter().zip(field.levels()) {
+            self.propagator.upload(bytes, level)?;
+        }
         Ok(kept == self.bytes(restored)?)
     }
 
-    fn bytes(&self, field: &Wavefield) -> Result<[Vec<u8>; 2]> {
-        let mut levels = [&field.now, &field.before].map(|memory| vec![0; memory.len()]);
-        self.propagator.download(&field.now, &mut levels[0])?;
-        self.propagator.download(&field.before, &mut levels[1])?;
-        Ok(levels)
+    fn bytes(&self, field: &Wavefield) -> Result<Vec<Vec<u8>>> {
+        let levels = field.levels().into_iter().take(self.levels);
+        let bytes = levels.map(|level| propagator::read(self.propagator, level));
+        bytes.collect()
     }
 }

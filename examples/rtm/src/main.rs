@@ -47,7 +47,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use cli::{Args, Compress, DeviceChoice, Order};
 use history::{History, Tiers};
 use inversion::Inversion;
-use migration::{Migration, Usage};
+use migration::{Migration, Usage, results};
 use propagator::Propagator;
 use report::Summary;
 use survey::Survey;
@@ -84,17 +84,17 @@ fn main() -> Result<()> {
         Kind::Cuda => Box::new(cuda::Cuda::new(&device, survey.grid.clone())?),
         _ => Box::new(host::Host::new(&device, survey.grid.clone())?),
     };
-    let usage = Usage {
-        order: args.order,
-        hints: args.hints,
-        interval: Duration::from_millis(args.interval_ms),
-        recompute: args.recompute.map(Into::into),
-        verify: args.verify,
-        within: matches!(compress(&args), Some(Compress::Within(_))),
-        error_budget: args.error_budget,
-        inverts: args.invert.is_some(),
+    let beside = match args.beside_memory {
+        true => Some(in_memory(
+            &device,
+            propagator.as_ref(),
+            &survey,
+            &args,
+            &scratch,
+        )?),
+        false => None,
     };
-    let mut migration = Migration::new(&device, propagator.as_ref(), &survey, usage)?;
+    let mut migration = Migration::new(&device, propagator.as_ref(), &survey, usage(&args))?;
     let arrays = migration.array_bytes();
     report::introduce(&survey, &device, arrays, migration.checkpoint_bytes());
     let plain_copy = migration.plain_copy(&device)?;
@@ -129,11 +129,21 @@ fn main() -> Result<()> {
             "verify      all {snapshots} snapshots and what was computed are equal, bit for bit"
         );
     }
-    if let Some((off, taken_back)) = migration.budgeted() {
+    if let Some(([estimate, most], taken_back)) = migration.budgeted() {
         println!(
-            "budget      in a sample of the cells, the image differs by {:.1e} in the Euclidean norm, the illumination by {:.1e}; \
-             {taken_back} shots were taken back",
-            off.image, off.illumination
+            "budget      by a sample of the cells, the image differs by {:.1e} in the Euclidean norm, at most {:.1e}; \
+             the illumination by {:.1e}, at most {:.1e}; {taken_back} shots were taken back",
+            estimate.image, most.image, estimate.illumination, most.illumination
+        );
+    }
+    if let Some((time, image)) = beside {
+        let (_, norm) = results::apart(&migration.image_of_all_cells()?, &image);
+        let own = migration.times.total;
+        println!(
+            "in memory   {:.2} s with all snapshots in device memory as they are; this run took {:.3} times as long, and its image differs \
+             by {norm:.1e} in the Euclidean norm",
+            time.as_secs_f64(),
+            own.as_secs_f64() / time.as_secs_f64()
         );
     }
     let illumination = image::illumination(&map);
@@ -158,6 +168,41 @@ fn main() -> Result<()> {
         picture.display()
     );
     Ok(())
+}
+
+fn usage(args: &Args) -> Usage {
+    Usage {
+        order: args.order,
+        hints: args.hints,
+        interval: Duration::from_millis(args.interval_ms),
+        recompute: args.recompute.map(Into::into),
+        verify: args.verify,
+        within: matches!(compress(args), Some(Compress::Within(_))),
+        error_budget: args.error_budget,
+        levels: args.levels.into(),
+        inverts: args.invert.is_some(),
+    }
+}
+
+/// Migrates all shots with all snapshots in device memory as they are. Returns the time that this took, and the image of all cells.
+fn in_memory(
+    device: &Device,
+    propagator: &dyn Propagator,
+    survey: &Survey,
+    args: &Args,
+    scratch: &std::path::Path,
+) -> Result<(Duration, Vec<f32>)> {
+    let mut args = Args {
+        compress: None,
+        error_budget: None,
+        verify: false,
+        ..args.clone()
+    };
+    let mut migration = Migration::new(device, propagator, survey, usage(&args))?;
+    // A few more than a shot has, as removed ones take a moment to leave.
+    args.device_cache = (survey.checkpoints() + 4) * migration.checkpoint_bytes();
+    drop(run(&mut migration, &args, device, survey, scratch)?);
+    Ok((migration.times.total, migration.image_of_all_cells()?))
 }
 
 /// How snapshots are compressed, unless a shot before has found how exact each of them has to be.
@@ -223,6 +268,7 @@ fn run(
                 None => AfterRestore::Discard,
                 Some(_) => AfterRestore::Keep,
             },
+            levels: args.levels.into(),
         };
         migration.shot(shot, &mut history, || History::open(device, tiers))?;
         if let Some(inversion) = inversion.as_mut().filter(|_| shot + 1 == args.shots) {

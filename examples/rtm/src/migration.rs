@@ -10,7 +10,7 @@
 //! reading the history in that order for the source illumination, which 3. computes on its way.
 
 mod budgeted;
-mod results;
+pub mod results;
 
 use std::collections::HashMap;
 use std::thread;
@@ -20,7 +20,7 @@ use anyhow::{Result, ensure};
 use tierflow_device::{Device, Memory};
 use tierflow_schedule::Estimate;
 
-use crate::budget::{ErrorBudget, Sample};
+use crate::budget::{ErrorBudget, Of, Sample};
 use crate::cli::{Hints, Order};
 use crate::history::History;
 use crate::kept::Kept;
@@ -49,6 +49,8 @@ pub struct Usage {
     pub within: bool,
     /// The share of the results that errors of snapshots may take.
     pub error_budget: Option<f64>,
+    /// The time levels of a snapshot: 1 or 2.
+    pub levels: usize,
     /// Shots are migrated over one model after the other.
     pub inverts: bool,
 }
@@ -134,7 +136,7 @@ impl<'a> Migration<'a> {
         };
         let reference = if usage.verify {
             Some(Reference {
-                kept: Kept::new(propagator),
+                kept: Kept::new(propagator, usage.levels),
                 source: Wavefield::new(device, grid)?,
                 maps: Maps::new(device, propagator)?,
             })
@@ -162,12 +164,11 @@ impl<'a> Migration<'a> {
             say: Box::new(|_| ()),
         };
         if let Some(within) = usage.error_budget {
-            let checkpoints = usize::try_from(survey.checkpoints())?;
             let maps = migration.all_maps().into_iter();
             let before = maps.map(|map| Ok(device.alloc(map.len())?));
             migration.budgeted = Some(Budgeted {
                 budget: ErrorBudget::new(within),
-                sample: Sample::new(device, grid, checkpoints)?,
+                sample: Sample::new(device, propagator, survey)?,
                 before: before.collect::<Result<_>>()?,
                 taken_back: 0,
             });
@@ -196,23 +197,24 @@ impl<'a> Migration<'a> {
 
     /// Bytes of one checkpoint.
     pub fn checkpoint_bytes(&self) -> u64 {
-        (self.source.now.len() + self.source.before.len()) as u64
+        (self.usage.levels * self.source.now.len()) as u64
     }
 
     /// How long it takes to copy as many bytes as a checkpoint has within the device: what no
     /// checkpoint into device memory can beat. The median of several.
     pub fn plain_copy(&self, device: &Device) -> Result<Duration> {
-        let Wavefield { now, before } = &self.source;
-        let target = device.alloc(now.len() + before.len())?;
+        let levels = &self.source.levels()[..self.usage.levels];
+        let targets = levels.iter().map(|level| device.alloc(level.len()));
+        let targets = targets.collect::<Result<Vec<_>, _>>()?;
         let mut times = Vec::new();
         for _ in 0..21 {
             self.propagator.finish()?;
             let start = Instant::now();
-            let (first, second) = target.lend_mut(0..target.len())?.split_at(now.len());
-            let (now, before) = (now.lend(0..now.len())?, before.lend(0..before.len())?);
-            self.propagator
-                .stream()
-                .copy_all([(now, first), (before, second)])?;
+            let pairs = levels.iter().zip(&targets);
+            let copies =
+                pairs.map(|(from, to)| Ok((from.lend(0..from.len())?, to.lend_mut(0..to.len())?)));
+            let copies = copies.collect::<Result<Vec<_>>>()?;
+            self.propagator.stream().copy_all(copies)?;
             times.push(start.elapsed());
         }
         times.sort_unstable();
@@ -338,9 +340,8 @@ impl<'a> Migration<'a> {
                 let mut error = None;
                 if let Some(of) = &self.budgeted {
                     error = of.budget.error(checkpoint);
-                    let exact = &of.sample.exact;
-                    self.propagator
-                        .record(&self.source, exact, checkpoint, Record::Store)?;
+                    let sample = &of.sample;
+                    sample.take(self.propagator, Of::Exact, checkpoint, &self.source)?;
                 }
                 self.propagator.finish()?;
                 self.pace();

@@ -26,6 +26,11 @@ impl Wavefield {
             before: device.alloc(bytes)?,
         })
     }
+
+    /// The field now, then the one before.
+    pub fn levels(&self) -> [&Memory; 2] {
+        [&self.now, &self.before]
+    }
 }
 
 /// `(v dt / h)²` in every cell, in device memory.
@@ -89,6 +94,9 @@ pub trait Propagator {
 
     /// Records the field at every receiver as sample `step` of the traces.
     fn record(&self, field: &Wavefield, traces: &Traces, step: usize, how: Record) -> Result<()>;
+
+    /// Copies the field's values in some cells, which are `u32` indices, into row `row` of `rows`.
+    fn gather(&self, field: &Wavefield, cells: &Memory, rows: &Memory, row: usize) -> Result<()>;
 
     /// `image += source * receiver`.
     fn correlate(&self, source: &Wavefield, receiver: &Wavefield, image: &Memory) -> Result<()>;

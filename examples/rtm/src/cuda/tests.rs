@@ -24,6 +24,7 @@ fn wrappers() -> Vec<(&'static str, usize)> {
         signature(&INJECT_SOURCE),
         signature(&INJECT_TRACES),
         signature(&RECORD),
+        signature(&GATHER),
         signature(&CORRELATE),
         signature(&ILLUMINATE),
     ]

@@ -4,9 +4,7 @@ use anyhow::Result;
 use tierflow_device::Memory;
 
 use super::Migration;
-use crate::budget::{ErrorBudget, Off, Sample};
-use crate::propagator::{Traces, Wavefield};
-use crate::stencil::Record;
+use crate::budget::{ErrorBudget, Of, Off, Sample};
 
 /// A budget for the error of the maps.
 pub(super) struct Budgeted {
@@ -72,10 +70,10 @@ impl Migration<'_> {
         Ok(false)
     }
 
-    /// The error of the maps in the sample of a budget, and the number of shots that were taken back.
-    pub fn budgeted(&self) -> Option<(Off, usize)> {
+    /// The error of the maps by the sample of a budget, estimated and at most, and the number of shots that were taken back.
+    pub fn budgeted(&self) -> Option<([Off; 2], usize)> {
         let of = self.budgeted.as_ref()?;
-        Some((of.budget.off(), of.taken_back))
+        Some((of.budget.error_of_results(), of.taken_back))
     }
 
     /// Takes the sample of the fields that are correlated at a checkpoint.
@@ -83,11 +81,13 @@ impl Migration<'_> {
         let (Some(of), Some(imaging)) = (&self.budgeted, &self.imaging) else {
             return Ok(());
         };
-        let sample = |field: &Wavefield, traces: &Traces| {
-            self.propagator
-                .record(field, traces, checkpoint, Record::Store)
-        };
-        sample(&self.source, &of.sample.restored)?;
-        sample(&imaging.receiver, &of.sample.partners)
+        for (of_field, field) in [
+            (Of::Restored, &self.source),
+            (Of::Partner, &imaging.receiver),
+        ] {
+            of.sample
+                .take(self.propagator, of_field, checkpoint, field)?;
+        }
+        Ok(())
     }
 }

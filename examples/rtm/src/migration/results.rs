@@ -6,25 +6,33 @@ use super::{Maps, Migration};
 use crate::propagator;
 use crate::tally::Proven;
 
+/// By how much values differ from true ones: the largest difference as a share of the largest value, and that of the Euclidean norms.
+pub fn apart(values: &[f32], truth: &[f32]) -> (f64, f64) {
+    let norms = |values: &mut dyn Iterator<Item = f64>| {
+        values.fold((0.0_f64, 0.0_f64), |(most, sum), value| {
+            (most.max(value.abs()), sum + value * value)
+        })
+    };
+    let pairs = values.iter().zip(truth);
+    let (most, sum) = norms(&mut pairs.map(|(value, truth)| f64::from(value - truth)));
+    let (peak, whole) = norms(&mut truth.iter().map(|value| f64::from(*value)));
+    let share = |part: f64, whole: f64| part / whole.max(f64::MIN_POSITIVE);
+    (share(most, peak), share(sum, whole).sqrt())
+}
+
 impl Migration<'_> {
-    /// By how much the image differs from that of the snapshots kept in memory: the largest difference as a share of the largest
-    /// value, and that of the Euclidean norms.
+    /// By how much the image differs from that of the snapshots kept in memory, as [`apart`] tells.
     pub fn difference(&self) -> Result<Option<(f64, f64)>> {
         let Some(reference) = &self.reference else {
             return Ok(None);
         };
-        let image: Vec<f32> = propagator::read(self.propagator, &self.maps.image)?;
         let truth: Vec<f32> = propagator::read(self.propagator, &reference.maps.image)?;
-        let norms = |values: &mut dyn Iterator<Item = f64>| {
-            values.fold((0.0_f64, 0.0_f64), |(most, sum), value| {
-                (most.max(value.abs()), sum + value * value)
-            })
-        };
-        let pairs = image.iter().zip(&truth);
-        let (most, sum) = norms(&mut pairs.map(|(image, truth)| f64::from(image - truth)));
-        let (peak, whole) = norms(&mut truth.iter().map(|value| f64::from(*value)));
-        let share = |part: f64, whole: f64| part / whole.max(f64::MIN_POSITIVE);
-        Ok(Some((share(most, peak), share(sum, whole).sqrt())))
+        Ok(Some(apart(&self.image_of_all_cells()?, &truth)))
+    }
+
+    /// The stacked correlations, with those of the absorbing layer.
+    pub fn image_of_all_cells(&self) -> Result<Vec<f32>> {
+        propagator::read(self.propagator, &self.maps.image)
     }
 
     /// The stacked correlations and the illumination, without the absorbing layer. With `verify`

@@ -35,6 +35,7 @@ fn migrate(
         verify: args.verify,
         within: false,
         error_budget: None,
+        levels: 2,
         inverts: false,
     };
     let mut migration = Migration::new(&device, &propagator, &survey, usage).unwrap();
