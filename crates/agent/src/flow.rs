@@ -136,9 +136,8 @@ impl Flow {
         for piece in local {
             let there = external.get(&piece.version);
             let is_there = there.is_some_and(|there| there.is_same(&piece.identity));
-            let stays = is_there
-                || behind.contains(&piece.version)
-                || removed.contains(&(&piece).into());
+            let stays =
+                is_there || behind.contains(&piece.version) || removed.contains(&(&piece).into());
             if !stays && ends.is_wanted(piece.identity, there, false)? {
                 wanted.push(piece);
             }

@@ -83,8 +83,13 @@ impl Home {
     /// Takes the lock that makes this the one agent of the directory, until the result is dropped.
     pub(crate) fn lock(&self) -> Result<OwnedFd> {
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = fs::openat(&self.folder.descriptor, LOCK, flags, Mode::RUSR | Mode::WUSR)
-            .map_err(|source| self.folder.failed("opening", LOCK, source))?;
+        let file = fs::openat(
+            &self.folder.descriptor,
+            LOCK,
+            flags,
+            Mode::RUSR | Mode::WUSR,
+        )
+        .map_err(|source| self.folder.failed("opening", LOCK, source))?;
         match fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(file),
             Err(Errno::WOULDBLOCK) => Err(Error::Busy {
