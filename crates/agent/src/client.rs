@@ -1,5 +1,6 @@
 //! The application's side: finding or starting the agent, and external storage by way of it.
 
+use crate::ends::{Ends, PieceKey};
 use crate::home::Home;
 use crate::protocol::{Failure, PROTOCOL, Reply, Request, Route, Status, receive, send};
 use crate::{Error, Result};
@@ -162,7 +163,7 @@ pub struct AgentVault {
     /// To look at external storage.
     reader: Mutex<Option<Arc<Repository>>>,
     /// To write there, without an agent.
-    writer: Mutex<Option<Arc<Repository>>>,
+    writer: Mutex<Option<Arc<Ends>>>,
 }
 
 /// How to get to external storage by way of an agent.
@@ -306,7 +307,7 @@ impl AgentVault {
     fn done(
         &self,
         request: &Request,
-        myself: impl FnOnce(&Repository) -> tierflow_store::Result<()>,
+        myself: impl FnOnce(&Ends) -> tierflow_store::Result<()>,
     ) -> tierflow_store::Result<()> {
         match self.ask(request) {
             Some(Reply::Done) => Ok(()),
@@ -315,25 +316,10 @@ impl AgentVault {
                 "the agent gave an answer that does not fit".to_owned(),
             )),
             None => {
-                let writer = self.opened(&self.writer, |path, options| {
-                    Repository::open(path, options)
-                })?;
-                myself(&writer)
+                let open = || Ends::open(&self.route, self.options.clone());
+                myself(&*opened(&self.writer, open)?)
             }
         }
-    }
-
-    fn opened(
-        &self,
-        place: &Mutex<Option<Arc<Repository>>>,
-        open: impl FnOnce(&Path, Options) -> tierflow_store::Result<Repository>,
-    ) -> tierflow_store::Result<Arc<Repository>> {
-        let mut place = place.lock();
-        if let Some(repository) = &*place {
-            return Ok(Arc::clone(repository));
-        }
-        let opened = open(Path::new(&self.route.external), self.options.clone())?;
-        Ok(Arc::clone(place.insert(Arc::new(opened))))
     }
 
     /// External storage; `None` where nothing was brought yet.
@@ -350,12 +336,25 @@ impl AgentVault {
 
     fn reader(&self) -> tierflow_store::Result<Arc<Repository>> {
         if let Some(writer) = &*self.writer.lock() {
-            return Ok(Arc::clone(writer));
+            return Ok(Arc::clone(&writer.external));
         }
-        self.opened(&self.reader, |path, options| {
-            Repository::read_only(path, options)
+        let external = Path::new(&self.route.external);
+        opened(&self.reader, || {
+            Repository::read_only(external, self.options.clone())
         })
     }
+}
+
+/// Returns what is open in a place, and opens it where nothing is.
+fn opened<T>(
+    place: &Mutex<Option<Arc<T>>>,
+    open: impl FnOnce() -> tierflow_store::Result<T>,
+) -> tierflow_store::Result<Arc<T>> {
+    let mut place = place.lock();
+    if let Some(open) = &*place {
+        return Ok(Arc::clone(open));
+    }
+    Ok(Arc::clone(place.insert(Arc::new(open()?))))
 }
 
 impl Vault for AgentVault {
@@ -392,7 +391,7 @@ impl Vault for AgentVault {
     /// Only where no agent answers: an agent takes what lies in the node-local directory, and nothing else.
     fn save(&self, snapshot: &Snapshot<'_>, ready: &Ready<'_>) -> tierflow_store::Result<()> {
         match &*self.writer.lock() {
-            Some(writer) => Vault::save(&**writer, snapshot, ready),
+            Some(writer) => Vault::save(&*writer.external, snapshot, ready),
             None => Err(tierflow_store::Error::Remote(
                 "the agent takes only what lies in the node-local directory: see why that takes no more".to_owned(),
             )),
@@ -402,7 +401,10 @@ impl Vault for AgentVault {
     fn copy(&self, piece: &Piece, ready: &Ready<'_>) -> tierflow_store::Result<()> {
         ready()?;
         let version = piece.version();
-        let copied = self.done(&Request::Publish { version }, |writer| writer.copy(piece));
+        let copied = self.done(&Request::Publish { version }, |ends| {
+            ends.may_bring(&PieceKey::from(&piece.info()), || true)?;
+            ends.external.copy(piece)
+        });
         // If it is the piece that cannot be read, say so.
         match copied {
             Err(tierflow_store::Error::Remote(message)) => {
@@ -428,7 +430,7 @@ impl Vault for AgentVault {
 
     fn renumber(&self, run: u64) {
         if let Some(writer) = &*self.writer.lock() {
-            writer.renumber(run);
+            writer.external.renumber(run);
         }
     }
 
@@ -438,8 +440,8 @@ impl Vault for AgentVault {
             let request = Request::Remove {
                 versions: some.to_vec(),
             };
-            self.done(&request, |writer| {
-                writer.remove(&some.iter().copied().collect())
+            self.done(&request, |ends| {
+                Ok(ends.remove(&some.iter().copied().collect())?)
             })
         })
     }

@@ -1,5 +1,6 @@
 //! Errors, sorted by the caller's next step.
 
+use crate::protocol::Failure;
 use std::path::PathBuf;
 use thiserror::Error;
 
@@ -56,6 +57,15 @@ pub enum Error {
     /// Checkpoints could not be read or written.
     #[error(transparent)]
     Store(#[from] tierflow_store::Error),
+}
+
+impl From<Error> for tierflow_store::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Store(error) => error,
+            error => Failure::from(&error).into(),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -4,24 +4,14 @@ mod state;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use crate::home::{Home, PieceKey};
+use crate::ends::{Ends, PieceKey, identities, is_gone, keys};
 use crate::protocol::{Failure, Route, RouteStatus};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use state::State;
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
-use tierflow_store::{
-    Error, Identity, Options, PieceInfo, Repository, Result, guarded, left_behind,
-};
-
-/// A route's two ends, opened when they are first needed: external storage may not be there when the agent starts.
-#[derive(Debug)]
-pub(crate) struct Ends {
-    local: Repository,
-    external: Repository,
-}
+use tierflow_store::{Error, Identity, Options, PieceInfo, Result, guarded, left_behind};
 
 impl Ends {
     /// Returns true if a piece on the node is to go to external storage. A piece replaces an older one there if it is `asked_for`, or
@@ -40,35 +30,26 @@ impl Ends {
 
     /// Returns true if the last run that went on from external storage did so on this node.
     fn went_on_here(&self) -> Result<bool> {
-        self.local.was_written_by(&self.external.last_run()?)
+        self.node()?.was_written_by(&self.external.last_run()?)
     }
-}
-
-fn identities(pieces: &[PieceInfo]) -> BTreeMap<u64, Identity> {
-    let pieces = pieces.iter();
-    pieces
-        .map(|piece| (piece.version, piece.identity))
-        .collect()
 }
 
 /// A route.
 #[derive(Debug)]
 pub(crate) struct Flow {
     pub(crate) route: Route,
-    home: Arc<Home>,
     ends: Mutex<Option<Arc<Ends>>>,
     pub(crate) state: Mutex<State>,
-    /// Notified when a copy has ended.
-    copied: Condvar,
+    /// Locked while versions are removed.
+    removal: Mutex<()>,
 }
 
 impl Flow {
-    pub(crate) fn new(route: Route, home: &Arc<Home>) -> Self {
+    pub(crate) fn new(route: Route) -> Self {
         Self {
             ends: Mutex::default(),
-            state: Mutex::new(State::new(home.removed(&route))),
-            copied: Condvar::new(),
-            home: Arc::clone(home),
+            state: Mutex::new(State::new()),
+            removal: Mutex::default(),
             route,
         }
     }
@@ -81,11 +62,8 @@ impl Flow {
         let options = Options::default()
             .rank(self.route.rank, self.route.ranks)
             .threads(2);
-        let opened = Arc::new(Ends {
-            local: Repository::read_only(Path::new(&self.route.local), options.clone())?,
-            external: Repository::open(Path::new(&self.route.external), options)?,
-        });
-        Ok(Arc::clone(ends.insert(opened)))
+        let opened = Ends::open(&self.route, options)?;
+        Ok(Arc::clone(ends.insert(Arc::new(opened))))
     }
 
     /// Scans the node for pieces that are not on external storage.
@@ -112,7 +90,6 @@ impl Flow {
                 let State {
                     waiting,
                     running,
-                    removing,
                     settled,
                     unreadable,
                     just_brought,
@@ -121,14 +98,12 @@ impl Flow {
                 let wanted = pieces.iter().filter(|piece| {
                     let version = piece.version;
                     let known = running.contains_key(&version)
-                        || removing.contains(&version)
                         || just_brought.contains(&version)
                         || settled.contains(&(*piece).into());
                     !known && (may_reread || !unreadable.contains_key(&version))
                 });
                 waiting.extend(wanted.map(|piece| piece.version));
-                let is_over = waiting.is_empty() && running.is_empty();
-                state.trouble.take_if(|_| is_over);
+                state.scanned();
                 state.scanned_without_clients = began_without_clients && state.clients == 0;
             }
             // The node's directory is gone: there is nothing to bring.
@@ -136,9 +111,6 @@ impl Flow {
                 state.waiting.clear();
                 state.unreadable.clear();
                 state.scanned_without_clients = true;
-                let (none, here) = (BTreeSet::new(), BTreeSet::new());
-                // Nothing new is written.
-                let _forgotten = self.home.note_removed(&self.route, none, &here);
             }
             Err(error) => self.failed(&mut state, &error),
         }
@@ -147,9 +119,11 @@ impl Flow {
     /// The pieces to be brought.
     fn new_pieces(&self) -> Result<Vec<PieceInfo>> {
         let ends = self.ends()?;
-        let local = ends.local.own_pieces()?;
-        let external = identities(&ends.external.own_pieces()?);
-        let here = identities(&local);
+        self.remove_returned()?;
+        let local = ends.node()?.own_pieces()?;
+        let removed = ends.removed()?;
+        let external = identities(keys(&ends.external.own_pieces()?));
+        let here = identities(keys(&local));
         // Groups agree which versions they remove.
         let mut behind = match self.route.ranks {
             1 => left_behind(&here, &external),
@@ -162,7 +136,8 @@ impl Flow {
         for piece in local {
             let there = external.get(&piece.version);
             let is_there = there.is_some_and(|there| there.is_same(&piece.identity));
-            let stays = is_there || behind.contains(&piece.version);
+            let stays =
+                is_there || behind.contains(&piece.version) || removed.contains(&(&piece).into());
             if !stays && ends.is_wanted(piece.identity, there, false)? {
                 wanted.push(piece);
             }
@@ -181,8 +156,8 @@ impl Flow {
         let mut state = self.state.lock();
         state.running.remove(&version);
         state.hanging.remove(&version);
-        self.copied.notify_all();
-        let is_asked_anew = state.is_to_come(version);
+        let was_removed = state.overtaken.contains(&version);
+        let is_heard = !was_removed && !state.is_to_come(version);
         let (outcome, bytes) = match brought {
             Ok(bytes) => {
                 state.brought(version);
@@ -202,8 +177,8 @@ impl Flow {
                 if is_settled {
                     state.settled.extend(piece);
                     state.unreadable.remove(&version);
-                } else if state.removing.contains(&version) {
-                    // A version that is being removed is not brought any more.
+                } else if was_removed {
+                    // It is not brought any more.
                 } else if is_unreadable {
                     state.unreadable(version, &error);
                 } else {
@@ -213,8 +188,15 @@ impl Flow {
                 (Err(Failure::from(&error)), None)
             }
         };
-        if !is_asked_anew {
+        if is_heard {
             state.tell(version, outcome);
+        }
+        drop(state);
+        if was_removed {
+            let removed = guarded("removing versions", || self.remove_returned());
+            if let Err(error) = removed {
+                self.failed(&mut self.state.lock(), &error);
+            }
         }
         bytes
     }
@@ -224,13 +206,21 @@ impl Flow {
         version: u64,
     ) -> std::result::Result<u64, Box<(Option<PieceKey>, Error)>> {
         let ends = self.ends().map_err(|error| Box::new((None, error)))?;
-        let piece = ends.local.own_piece(version);
+        let node = ends.node().map_err(|error| Box::new((None, error)))?;
+        let piece = node.own_piece(version);
         let piece = piece.map_err(|error| Box::new((None, error)))?;
         let head = piece.head();
         let (version, identity) = (head.version, Identity::of(head));
-        let asked_for = self.state.lock().is_asked_for(version);
         let key = PieceKey { version, identity };
         let copy = || {
+            let mut asked_for = false;
+            let is_asked_for = || {
+                asked_for = self.state.lock().is_asked_for(version);
+                asked_for
+            };
+            if !ends.may_bring(&key, is_asked_for)? {
+                return Err(Error::GivenUp { version });
+            }
             let there = ends.external.own_piece(version).ok();
             let there = there.map(|there| Identity::of(there.head()));
             let is_same = there.is_some_and(|there| there.is_same(&identity));
@@ -241,10 +231,10 @@ impl Flow {
             // another node went on meanwhile.
             let goes_on_here = || {
                 let last = ends.external.last_run()?;
-                Ok::<_, Error>(last.epoch == 0 || ends.local.was_written_by(&last)?)
+                Ok::<_, Error>(last.epoch == 0 || node.was_written_by(&last)?)
             };
             if asked_for || goes_on_here()? {
-                ends.external.mark(ends.local.last_run()?)?;
+                ends.external.mark(node.last_run()?)?;
             }
             ends.external.copy(&piece)
         };
@@ -252,75 +242,49 @@ impl Flow {
         Ok(head.payload_length)
     }
 
-    /// Removes versions from external storage, and notes which pieces on the node are not to be brought there again. A route has one
-    /// removal at a time.
+    /// Removes versions from external storage, and notes which pieces on the node are not to be brought there again. A copy that is
+    /// under way is not waited for, as it may hang: whatever it publishes is removed when it ends, or by the next agent.
     pub(crate) fn remove(&self, versions: &BTreeSet<u64>) -> crate::Result<()> {
-        let removed = guarded("removing versions", || Ok(self.remove_noted(versions)));
+        let _one_at_a_time = self.removal.lock();
+        self.state.lock().remove(versions);
+        let removed = guarded("removing versions", || Ok(self.ends()?.remove(versions)));
         self.state.lock().removing.clear();
         removed?
     }
 
-    fn remove_noted(&self, versions: &BTreeSet<u64>) -> crate::Result<()> {
-        {
-            let mut state = self.state.lock();
-            state.remove(versions);
-            // The removal takes, too, what a copy under way publishes.
-            let is_copied =
-                |state: &mut State| versions.iter().any(|one| state.running.contains_key(one));
-            self.copied.wait_while(&mut state, is_copied);
-        }
+    /// Removes what copies have published since it was removed.
+    fn remove_returned(&self) -> Result<()> {
+        let _one_at_a_time = self.removal.lock();
         let ends = self.ends()?;
-        let external = identities(&ends.external.own_pieces()?);
-        // A node that cannot be read, and a note that finds no room, do not hold up external storage. The client hears of it, and repeats.
-        let noted = self.note_removed(&ends, versions, &external);
-        ends.external.remove(versions)?;
-        noted
+        let removed = ends.removed()?;
+        let ended: BTreeSet<u64> = {
+            let mut state = self.state.lock();
+            let has_ended = |version: &u64| !state.running.contains_key(version);
+            let removed = removed.iter().map(|piece| piece.version);
+            let removing = removed.filter(has_ended).collect();
+            let ended = state.overtaken.iter().copied().filter(has_ended).collect();
+            state.removing = removing;
+            ended
+        };
+        let versions = self.state.lock().removing.clone();
+        let removed = guarded("removing versions", || Ok(ends.remove_returned(&versions)?));
+        let mut state = self.state.lock();
+        state.removing.clear();
+        removed?;
+        state.overtaken.retain(|version| !ended.contains(version));
+        Ok(())
     }
 
-    /// Notes which pieces on the node are not to be brought to external storage again.
-    fn note_removed(
-        &self,
-        ends: &Ends,
-        versions: &BTreeSet<u64>,
-        external: &BTreeMap<u64, Identity>,
-    ) -> crate::Result<()> {
-        let before = {
-            let mut state = self.state.lock();
-            let mut before = std::mem::take(&mut state.removed_up_to);
-            before.retain(|version, _| versions.contains(version));
-            let known = |version: &u64| {
-                let asked = before.get(version).copied().flatten();
-                (*version, external.get(version).copied().or(asked))
-            };
-            state.removed_up_to = versions.iter().map(known).collect();
-            before
-        };
-        let here: BTreeSet<PieceKey> = ends.local.own_pieces()?.iter().map(Into::into).collect();
-        let removed: BTreeSet<PieceKey> = {
-            let mut state = self.state.lock();
-            let state = &mut *state;
-            let is_removed = |piece: &&PieceKey| match state.removed_up_to.get(&piece.version) {
-                None => false,
-                // A newer piece was saved since.
-                Some(Some(up_to)) => !piece.identity.is_newer_than(up_to),
-                // External storage had none. When the removal was asked for first, all that was here was removed.
-                Some(None) => !before.contains_key(&piece.version) || state.settled.contains(piece),
-            };
-            let removed = here.iter().filter(is_removed).copied().collect();
-            state.settled.retain(|piece| here.contains(piece));
-            state.settled.extend(&removed);
-            removed
-        };
-        self.home.note_removed(&self.route, removed, &here)
-    }
-
-    /// Pauses the route after a failure. Ends that vanished are opened anew.
+    /// Pauses the route after a failure. An end that vanished is opened anew.
     fn failed(&self, state: &mut State, error: &Error) {
         state.pause(error.to_string());
-        if matches!(error, Error::Vanished { .. } | Error::Open { .. })
+        if let Error::Vanished { directory } | Error::Open { directory, .. } = error
             && let Some(mut ends) = self.ends.try_lock()
         {
-            *ends = None;
+            match &*ends {
+                Some(ends) if !directory.starts_with(&self.route.external) => ends.forget_node(),
+                _ => *ends = None,
+            }
         }
     }
 
@@ -333,18 +297,12 @@ impl Flow {
             .chain(state.unreadable.keys())
             .copied()
             .collect();
-        let unreadable = state.unreadable.values().next();
         RouteStatus {
             route: self.route.clone(),
             clients: state.clients,
             pending: pending.into_iter().collect(),
             brought: state.brought,
-            trouble: state.trouble.as_ref().or(unreadable).cloned(),
+            trouble: state.trouble(Instant::now()),
         }
     }
-}
-
-/// Returns true if there is no such directory; false if the file system does not say.
-fn is_gone(directory: &str) -> bool {
-    matches!(Path::new(directory).try_exists(), Ok(false))
 }

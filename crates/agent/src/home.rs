@@ -1,69 +1,31 @@
-//! The agent's own directory within the scratch directory: its lock, its socket, the routes that it serves, and the pieces that clients
-//! had removed.
+//! The agent's own directory within the scratch directory: its lock, its socket, and the routes that it serves.
 //!
 //! Only its owner can enter. Everything is reached through the open directory, so no process can put another in its place, and
 //! no path is too long for a socket. Users may share the scratch directory, if it is sticky: each finds the directory that belongs to them,
 //! whatever others have put under its name.
 
+use crate::notes::{Folder, me};
 use crate::protocol::Route;
 use crate::{Error, Result};
-use parking_lot::Mutex;
 use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use std::collections::{BTreeMap, BTreeSet};
-use std::io::{ErrorKind, Read, Write};
+use std::io::ErrorKind;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use tierflow_store::{Identity, PieceInfo};
 
 /// The directory's name. A number follows it where other users have taken the names before.
 const NAME: &str = ".tierflow-agent";
 const SOCKET: &str = "socket";
 const LOCK: &str = "lock";
 const ROUTES: &str = "routes.json";
-const REMOVED: &str = "removed.json";
-/// No note is longer.
-const NOTE_LIMIT: u64 = 64 << 20;
-
-/// Distinguishes a piece from an older one of the same number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
-pub(crate) struct PieceKey {
-    pub(crate) version: u64,
-    #[serde(with = "IdentityFields")]
-    pub(crate) identity: Identity,
-}
-
-impl From<&PieceInfo> for PieceKey {
-    fn from(piece: &PieceInfo) -> Self {
-        Self {
-            version: piece.version,
-            identity: piece.identity,
-        }
-    }
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(remote = "Identity")]
-struct IdentityFields {
-    epoch: u32,
-    sequence: u64,
-    run: u64,
-    created: u64,
-    content: u64,
-    base: Option<u64>,
-}
 
 /// The open directory.
 #[derive(Debug)]
 pub(crate) struct Home {
-    /// By route: pieces that clients had removed from its end, and that may still lie at its start.
-    removed: Mutex<BTreeMap<Route, BTreeSet<PieceKey>>>,
-    descriptor: OwnedFd,
-    path: PathBuf,
+    folder: Folder,
     scratch: PathBuf,
 }
 
@@ -97,16 +59,15 @@ impl Home {
                 source: source.into(),
             }
         };
-        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let descriptor = match fs::open(&path, flags, Mode::empty()) {
-            Ok(descriptor) => descriptor,
+        let folder = match Folder::open(&path, OFlags::NOFOLLOW) {
+            Ok(folder) => folder,
             Err(Errno::LOOP | Errno::NOTDIR) => {
                 return Err(refused(&path, "it is no directory"));
             }
             Err(source @ Errno::NOENT) => return Err(absent(source.into())),
             Err(source) => return Err(failed("opening")(source)),
         };
-        let stat = fs::fstat(&descriptor).map_err(failed("looking at"))?;
+        let stat = fs::fstat(&folder.descriptor).map_err(failed("looking at"))?;
         if stat.st_uid != me() {
             return Err(refused(&path, "it belongs to another user"));
         }
@@ -114,9 +75,7 @@ impl Home {
             return Err(refused(&path, "others may enter it"));
         }
         Ok(Self {
-            removed: Mutex::default(),
-            descriptor,
-            path,
+            folder,
             scratch: scratch.to_path_buf(),
         })
     }
@@ -124,14 +83,19 @@ impl Home {
     /// Takes the lock that makes this the one agent of the directory, until the result is dropped.
     pub(crate) fn lock(&self) -> Result<OwnedFd> {
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = fs::openat(&self.descriptor, LOCK, flags, Mode::RUSR | Mode::WUSR)
-            .map_err(|source| self.failed("opening", LOCK, source))?;
+        let file = fs::openat(
+            &self.folder.descriptor,
+            LOCK,
+            flags,
+            Mode::RUSR | Mode::WUSR,
+        )
+        .map_err(|source| self.folder.failed("opening", LOCK, source))?;
         match fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(file),
             Err(Errno::WOULDBLOCK) => Err(Error::Busy {
                 directory: self.scratch.clone(),
             }),
-            Err(source) => Err(self.failed("locking", LOCK, source)),
+            Err(source) => Err(self.folder.failed("locking", LOCK, source)),
         }
     }
 
@@ -139,20 +103,20 @@ impl Home {
     fn socket(&self) -> PathBuf {
         PathBuf::from(format!(
             "/proc/self/fd/{}/{SOCKET}",
-            self.descriptor.as_raw_fd()
+            self.folder.descriptor.as_raw_fd()
         ))
     }
 
     /// Makes the socket anew. The lock must be held.
     pub(crate) fn listen(&self) -> Result<UnixListener> {
-        match fs::unlinkat(&self.descriptor, SOCKET, AtFlags::empty()) {
+        match fs::unlinkat(&self.folder.descriptor, SOCKET, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
-            Err(source) => return Err(self.failed("removing", SOCKET, source)),
+            Err(source) => return Err(self.folder.failed("removing", SOCKET, source)),
         }
         let listener = UnixListener::bind(self.socket());
         listener.map_err(|source| Error::File {
             doing: "making",
-            path: self.path.join(SOCKET),
+            path: self.folder.path.join(SOCKET),
             source,
         })
     }
@@ -163,9 +127,9 @@ impl Home {
             directory: self.scratch.clone(),
             source,
         };
-        let stat = fs::statat(&self.descriptor, SOCKET, AtFlags::SYMLINK_NOFOLLOW)
+        let stat = fs::statat(&self.folder.descriptor, SOCKET, AtFlags::SYMLINK_NOFOLLOW)
             .map_err(|source| absent(source.into()))?;
-        let path = self.path.join(SOCKET);
+        let path = self.folder.path.join(SOCKET);
         if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
             return Err(refused(&path, "it is no socket"));
         }
@@ -177,95 +141,19 @@ impl Home {
         Ok(stream)
     }
 
-    /// Reads what an earlier agent noted. Returns the routes that it served and did not finish.
+    /// Reads the routes that an earlier agent served and did not finish.
     pub(crate) fn routes(&self) -> Result<Vec<Route>> {
-        let removed: Vec<(Route, BTreeSet<PieceKey>)> = self.read(REMOVED)?;
-        self.removed.lock().extend(removed);
-        self.read(ROUTES)
+        self.folder.read(ROUTES)
     }
 
     /// Writes the list of routes, durably.
     pub(crate) fn note(&self, routes: &[Route]) -> Result<()> {
-        self.write(ROUTES, routes)
-    }
-
-    /// The pieces at the start of a route that clients had removed from its end, by this agent or an earlier one.
-    pub(crate) fn removed(&self, route: &Route) -> BTreeSet<PieceKey> {
-        let removed = self.removed.lock();
-        removed.get(route).cloned().unwrap_or_default()
-    }
-
-    /// Notes, durably, that clients had pieces removed. Of all that were noted for the route, those stay that are `here`, at its start.
-    pub(crate) fn note_removed(
-        &self,
-        route: &Route,
-        new: BTreeSet<PieceKey>,
-        here: &BTreeSet<PieceKey>,
-    ) -> Result<()> {
-        let mut removed = self.removed.lock();
-        let mut noted = removed.clone();
-        let of_route = noted.entry(route.clone()).or_default();
-        let has_new = !new.is_subset(of_route);
-        of_route.extend(new);
-        of_route.retain(|piece| here.contains(piece));
-        noted.retain(|_, pieces| !pieces.is_empty());
-        if has_new {
-            self.write(REMOVED, &noted.iter().collect::<Vec<_>>())?;
-        }
-        *removed = noted;
-        Ok(())
-    }
-
-    /// Reads a list that was noted under a name; it is empty if none was.
-    fn read<T: DeserializeOwned>(&self, name: &str) -> Result<Vec<T>> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let file = match fs::openat(&self.descriptor, name, flags, Mode::empty()) {
-            Ok(file) => std::fs::File::from(file),
-            Err(Errno::NOENT) => return Ok(Vec::new()),
-            Err(Errno::LOOP) => {
-                return Err(refused(&self.path.join(name), "it is a symbolic link"));
-            }
-            Err(source) => return Err(self.failed("opening", name, source)),
-        };
-        let mut bytes = Vec::new();
-        let read = file.take(NOTE_LIMIT).read_to_end(&mut bytes);
-        read.map_err(|source| self.failed_io("reading", name, source))?;
-        serde_json::from_slice(&bytes)
-            .map_err(|_| refused(&self.path.join(name), "it is no note of an agent"))
-    }
-
-    /// Writes a list under a name, durably.
-    fn write(&self, name: &str, note: &(impl Serialize + ?Sized)) -> Result<()> {
-        let new = &format!("{name}.tmp");
-        let bytes =
-            serde_json::to_vec(note).map_err(|_| Error::Protocol("a note cannot be written"))?;
-        let flags =
-            OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = fs::openat(&self.descriptor, new, flags, Mode::RUSR | Mode::WUSR)
-            .map_err(|source| self.failed("making", new, source))?;
-        let mut file = std::fs::File::from(file);
-        let written = file.write_all(&bytes).and_then(|()| file.sync_all());
-        written.map_err(|source| self.failed_io("writing", new, source))?;
-        fs::renameat(&self.descriptor, new, &self.descriptor, name)
-            .and_then(|()| fs::fsync(&self.descriptor))
-            .map_err(|source| self.failed("renaming", new, source))
+        self.folder.write(ROUTES, routes)
     }
 
     /// Returns true if the directory is still at its path.
     pub(crate) fn is_there(&self) -> bool {
-        fs::fstat(&self.descriptor).is_ok_and(|stat| stat.st_nlink > 0)
-    }
-
-    fn failed(&self, doing: &'static str, name: &str, source: Errno) -> Error {
-        self.failed_io(doing, name, source.into())
-    }
-
-    fn failed_io(&self, doing: &'static str, name: &str, source: std::io::Error) -> Error {
-        Error::File {
-            doing,
-            path: self.path.join(name),
-            source,
-        }
+        fs::fstat(&self.folder.descriptor).is_ok_and(|stat| stat.st_nlink > 0)
     }
 }
 
@@ -318,10 +206,6 @@ pub(crate) fn check_peer(stream: &UnixStream, path: &Path) -> Result<()> {
     } else {
         Err(refused(path, "the process behind it is another user's"))
     }
-}
-
-fn me() -> u32 {
-    rustix::process::geteuid().as_raw()
 }
 
 fn refused(path: &Path, why: &'static str) -> Error {

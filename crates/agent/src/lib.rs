@@ -3,9 +3,11 @@
 
 mod client;
 mod elastic;
+mod ends;
 mod error;
 mod flow;
 mod home;
+mod notes;
 pub mod protocol;
 mod server;
 

@@ -2,7 +2,8 @@
 
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
+use std::path::Path;
 
 /// The version of the protocol. Both sides name theirs first; they must be the same.
 pub const PROTOCOL: u32 = 2;
@@ -97,6 +98,21 @@ pub struct Full {
     pub bytes: usize,
 }
 
+impl Full {
+    /// Of a file that could not be written, if the storage is full.
+    fn of(path: &Path, source: &std::io::Error) -> Option<Self> {
+        let is_full = matches!(
+            source.kind(),
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge
+        );
+        is_full.then(|| Self {
+            place: path.parent().map(|place| place.display().to_string()),
+            offset: 0,
+            bytes: 0,
+        })
+    }
+}
+
 impl From<String> for Failure {
     fn from(message: String) -> Self {
         let full = None;
@@ -125,10 +141,13 @@ impl From<&tierflow_store::Error> for Failure {
 
 impl From<&Error> for Failure {
     fn from(error: &Error) -> Self {
-        match error {
-            Error::Store(error) => error.into(),
-            error => error.to_string().into(),
-        }
+        let full = match error {
+            Error::Store(error) => return error.into(),
+            Error::File { path, source, .. } => Full::of(path, source),
+            _ => None,
+        };
+        let message = error.to_string();
+        Self { message, full }
     }
 }
 
@@ -222,6 +241,7 @@ pub fn receive<T: DeserializeOwned>(from: &mut impl Read) -> Result<Option<T>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::io::Errno;
 
     #[test]
     fn a_refusal_of_the_first_version_is_read() {
@@ -276,6 +296,24 @@ mod tests {
         };
         let again = tierflow_store::Error::from(failure);
         assert_eq!(format!("{again:?}"), format!("{full:?}"));
+    }
+
+    #[test]
+    fn a_note_without_room_is_a_full_storage_to_the_client() {
+        let failed = |source: Errno| Error::File {
+            doing: "writing",
+            path: "/near/note".into(),
+            source: source.into(),
+        };
+        for source in [Errno::NOSPC, Errno::DQUOT] {
+            let told = tierflow_store::Error::from(Failure::from(&failed(source)));
+            let tierflow_store::Error::Full { place, .. } = told else {
+                panic!("{told}");
+            };
+            assert_eq!(place.as_deref(), Some(Path::new("/near")));
+        }
+        let told = tierflow_store::Error::from(failed(Errno::IO));
+        assert!(matches!(told, tierflow_store::Error::Remote(_)), "{told}");
     }
 
     #[test]

@@ -45,7 +45,7 @@ const SCAN_INTERVAL: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(100);
 
 struct Server {
-    home: Arc<Home>,
+    home: Home,
     settings: Settings,
     shared: Mutex<Shared>,
     removals: Mutex<Removals>,
@@ -85,10 +85,8 @@ pub fn serve(scratch: &Path, settings: Settings) -> Result<()> {
     let routes = home.routes()?;
     let listener = home.listen()?;
     let (server, wakes) = Server::new(home, settings)?;
-    let flows = routes.into_iter().map(|route| {
-        let flow = Flow::new(route.clone(), &server.home);
-        (route, Arc::new(flow))
-    });
+    let flows = routes.into_iter();
+    let flows = flows.map(|route| (route.clone(), Arc::new(Flow::new(route))));
     server.shared.lock().flows.extend(flows);
     event_loop::start(&server, listener, wakes)?;
     server.supervise();
@@ -127,7 +125,7 @@ impl Server {
             changed: Condvar::new(),
             waker,
             is_over: AtomicBool::new(false),
-            home: Arc::new(home),
+            home,
         });
         Ok((server, wakes))
     }
@@ -187,7 +185,7 @@ impl Server {
         // Versions that cannot be brought now are noted, and resumed by the next agent.
         let is_stuck = |flow: &Arc<Flow>| {
             let state = flow.state.lock();
-            state.trouble.is_some() && state.running.len() == state.hanging.len()
+            state.trouble(now).is_some() && state.running.len() == state.hanging.len()
         };
         let is_stopped = shared.stopping
             && shared.flows.values().all(|flow| {
@@ -318,7 +316,7 @@ mod tests {
         }
         let agent = Arc::clone(&server);
         let agent = std::thread::spawn(move || agent.supervise());
-        until(|| hanging.1.state.lock().trouble.is_some());
+        until(|| hanging.1.status().trouble.is_some());
         until(|| other.1.state.lock().brought == 1);
         assert!(hanging.1.state.lock().scanning.is_some());
         faults.reads_hang.store(false, Ordering::Relaxed);
@@ -341,7 +339,7 @@ mod tests {
         };
         let opened = Home::open(home.path(), true).unwrap();
         let (server, wakes) = Server::new(opened, Settings::default()).unwrap();
-        let flow = Flow::new(route.clone(), &server.home);
+        let flow = Flow::new(route.clone());
         let faults = Arc::<Faults>::default();
         fail(&flow, &faults);
         server.shared.lock().flows.insert(route, Arc::new(flow));

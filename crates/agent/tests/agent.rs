@@ -10,6 +10,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::time::{Duration, Instant};
+use tierflow_agent::protocol::{PROTOCOL, Reply, Request, receive, send};
 use tierflow_agent::{Client, Error, Settings, serve};
 use tierflow_engine::Error as EngineError;
 use tierflow_store::{Options, Repository, Vault};
@@ -116,6 +118,45 @@ fn without_an_agent_the_application_does_it_itself() {
     engine.discard(2).unwrap();
     drop(engine);
     assert_eq!(home.external(), [0, 1, 3, 4]);
+}
+
+#[test]
+fn what_was_removed_without_an_agent_is_not_brought_by_a_later_one() {
+    let home = Home::new();
+    let vault = home.vault(None);
+    assert!(!vault.has_agent());
+    let local = home.local();
+    for version in [0, 3] {
+        homes::save(&local, version);
+        let piece = local.own_piece(version).unwrap();
+        vault.copy(&piece, &|| Ok(())).unwrap();
+    }
+    // The node still has both.
+    vault.remove(&BTreeSet::from([0, 3])).unwrap();
+    // One of them is wanted again.
+    let piece = local.own_piece(3).unwrap();
+    vault.copy(&piece, &|| Ok(())).unwrap();
+    drop((local, vault));
+    let mut agent = home.agent(&[]);
+    drop(home.vault(None));
+    home.stop(&mut agent);
+    assert_eq!(home.external(), [3]);
+    home.check();
+}
+
+#[test]
+fn a_suspension_goes_by_way_of_the_agent() {
+    let home = Home::new();
+    let mut agent = home.agent(&[]);
+    let engine = home.engine(home.vault(None));
+    (0..6).for_each(|version| home.checkpoint(&engine, version));
+    let soon = Instant::now() + Duration::from_secs(60);
+    let suspension = engine.suspend(Some(5), soon).unwrap();
+    assert!(suspension.wait().unwrap());
+    assert!(home.external().contains(&5));
+    drop(engine);
+    home.stop(&mut agent);
+    home.check();
 }
 
 #[test]
@@ -226,9 +267,7 @@ fn what_others_planted_is_refused() {
     // A list of routes that is none, or lies elsewhere.
     std::fs::write(own.join("routes.json"), "[1]").unwrap();
     assert!(matches!(serve(), Err(Error::Refused { .. })));
-    std::fs::rename(own.join("routes.json"), own.join("removed.json")).unwrap();
-    assert!(matches!(serve(), Err(Error::Refused { .. })));
-    std::fs::remove_file(own.join("removed.json")).unwrap();
+    std::fs::remove_file(own.join("routes.json")).unwrap();
     symlink("/etc/passwd", own.join("routes.json")).unwrap();
     assert!(matches!(serve(), Err(Error::Refused { .. })));
     // A link in the directory's place is not followed: there is no agent, and one that starts makes a directory beside it.
@@ -237,7 +276,7 @@ fn what_others_planted_is_refused() {
     symlink(&moved, &own).unwrap();
     assert_matches!(Client::connect(&home.scratch), Err(Error::Absent { .. }));
     let once = Settings {
-        idle: Some(std::time::Duration::ZERO),
+        idle: Some(Duration::ZERO),
         ..Settings::default()
     };
     tierflow_agent::serve(&home.scratch, once).unwrap();
@@ -245,12 +284,54 @@ fn what_others_planted_is_refused() {
     assert_eq!(std::fs::read_link(moved.join("socket")).unwrap(), elsewhere);
 }
 
+/// Connects to the socket of an agent, past its client.
+fn connected(home: &Home) -> UnixStream {
+    let own = std::fs::File::open(home.scratch.join(".tierflow-agent")).unwrap();
+    UnixStream::connect(format!("/proc/self/fd/{}/socket", own.as_raw_fd())).unwrap()
+}
+
+#[test]
+fn another_version_of_the_protocol_is_refused_by_both_sides() {
+    let home = Home::new();
+    let mut agent = home.agent(&[]);
+    for protocol in [PROTOCOL - 1, PROTOCOL + 1] {
+        let mut stream = connected(&home);
+        send(&mut stream, &Request::Hello { protocol }).unwrap();
+        let Some(Reply::Failed(refusal)) = receive(&mut stream).unwrap() else {
+            panic!("it is not refused");
+        };
+        assert!(refusal.message.contains("to the same version"));
+        let nothing = receive::<Reply>(&mut stream).unwrap();
+        assert_eq!(nothing, None, "it hangs up");
+    }
+    home.stop(&mut agent);
+    // An agent of the first version, and one that comes later.
+    let first = r#"{"say":"failed","source":"agent","message":"it speaks another version"}"#;
+    let later = format!(r#"{{"say":"hello","protocol":{}}}"#, PROTOCOL + 1);
+    for reply in [first, &later] {
+        let own = home.scratch.join(".tierflow-agent");
+        std::fs::remove_file(own.join("socket")).unwrap();
+        let opened = std::fs::File::open(&own).unwrap();
+        let socket = format!("/proc/self/fd/{}/socket", opened.as_raw_fd());
+        let listener = UnixListener::bind(socket).unwrap();
+        let connection = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut stream, _) = listener.accept().unwrap();
+                assert!(receive::<Request>(&mut stream).unwrap().is_some());
+                let length = u32::try_from(reply.len()).unwrap().to_le_bytes();
+                stream.write_all(&length).unwrap();
+                stream.write_all(reply.as_bytes()).unwrap();
+            });
+            Client::connect(&home.scratch)
+        });
+        assert_matches!(connection, Err(Error::Protocol(_)));
+    }
+}
+
 #[test]
 fn invalid_requests_harm_no_other_client() {
     let home = Home::new();
     let mut agent = home.agent(&[]);
-    let own = std::fs::File::open(home.scratch.join(".tierflow-agent")).unwrap();
-    let socket = format!("/proc/self/fd/{}/socket", own.as_raw_fd());
     let hello = b"\x1e\0\0\0{\"ask\":\"hello\",\"protocol\":2}  ";
     let nonsense: [&[u8]; 6] = [
         b"",
@@ -265,7 +346,7 @@ fn invalid_requests_harm_no_other_client() {
         .concat(),
     ];
     for bytes in nonsense {
-        let mut stream = UnixStream::connect(&socket).unwrap();
+        let mut stream = connected(&home);
         // It may have hung up by then.
         let _unread = stream.write_all(bytes);
         stream.shutdown(std::net::Shutdown::Write).unwrap();
@@ -368,7 +449,7 @@ fn idle_connections_cost_no_threads_and_delay_no_client() {
         .map_while(|_| UnixStream::connect(&socket).ok())
         .collect();
     assert!(idle.len() > 600);
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     let mut client = Client::connect(&home.scratch).unwrap();
     client.status().unwrap();
     greeted.status().unwrap();

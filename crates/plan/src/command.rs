@@ -154,7 +154,8 @@ pub enum Command {
         bytes: u64,
     },
     /// The last bytes of `version` left a tier: a tier that keeps versions under their names removes it. The command
-    /// comes before the bytes are handed out again. A write that fails leaves nothing to remove.
+    /// comes before the bytes are handed out again. A write that fails leaves nothing to remove, but for one of a
+    /// discarded version to a tier with [`from_above`](crate::TierConfig::from_above): it comes with that of the tier above.
     Remove {
         /// The version that was there.
         version: Version,

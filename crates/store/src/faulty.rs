@@ -29,6 +29,8 @@ pub struct Faults {
     pub reads_fail: AtomicBool,
     /// Every read, of bytes, names or what is known of a file, waits until this is false.
     pub reads_hang: AtomicBool,
+    /// Every read, of bytes, names or what is known of a file, panics.
+    pub reads_panic: AtomicBool,
     /// Every read finds that the process has no descriptor left.
     pub descriptors_lack: AtomicBool,
     /// Everything read from blocks has another first byte than was written.
@@ -56,6 +58,8 @@ pub struct Faults {
     pub stops_at: AtomicU64,
     /// The changes of names or bytes that were tried so far.
     pub changes: AtomicU64,
+    /// The files that were [held back](Self::hold) so far.
+    pub held_back: AtomicU64,
     calls: AtomicU64,
     held: Mutex<Option<PathBuf>>,
     unmarked: Mutex<Option<PathBuf>>,
@@ -102,6 +106,9 @@ impl Faults {
 
     /// Waits as long as files below this directory are [held back](Self::hold).
     pub(crate) fn wait(&self, directory: &Path) {
+        if is_below(directory, &self.held) {
+            self.held_back.fetch_add(1, Ordering::Relaxed);
+        }
         while is_below(directory, &self.held) {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
@@ -198,6 +205,8 @@ impl Faults {
 
     /// Fails a look at names and files, or lets it pass.
     pub(crate) fn look(&self) -> std::result::Result<(), Errno> {
+        let panics = self.reads_panic.load(Ordering::Relaxed);
+        assert!(!panics, "a read panics");
         while self.reads_hang.load(Ordering::Relaxed) {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }

@@ -1,10 +1,9 @@
 //! The versions still to be copied along a route, and the clients that wait for them.
 
-use crate::home::PieceKey;
+use crate::ends::PieceKey;
 use crate::protocol::Failure;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
-use tierflow_store::Identity;
 
 pub(super) const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -40,6 +39,8 @@ impl BackOff {
     }
 }
 
+const HANGS: &str = "external storage hangs: it takes longer than it may";
+
 /// How the last try for a version ended.
 pub(crate) type Outcome = Result<(), Failure>;
 
@@ -54,6 +55,8 @@ pub(crate) struct State {
     pub(super) removing: BTreeSet<u64>,
     /// Of these, those past their deadline.
     pub(crate) hanging: BTreeSet<u64>,
+    /// Versions that were removed while they were copied: whatever the copies publish is to be removed.
+    pub(super) overtaken: BTreeSet<u64>,
     /// The deadline of the scan for new pieces, while a thread has that task.
     pub(crate) scanning: Option<Instant>,
     pub(crate) scan_at: Instant,
@@ -63,9 +66,6 @@ pub(crate) struct State {
     pub(super) just_brought: BTreeSet<u64>,
     /// Pieces on the node that are not to be brought: external storage has a newer one, or gave it up, or a client had them removed.
     pub(super) settled: BTreeSet<PieceKey>,
-    /// Of each version of the last removal: the piece that external storage had when it was asked for first. A client repeats a removal
-    /// whose answer failed or did not come, and may have saved another piece since.
-    pub(super) removed_up_to: BTreeMap<u64, Option<Identity>>,
     /// Versions whose pieces on the node cannot be read, and why. A scan finds them anew after a pause of `rereading`.
     pub(crate) unreadable: BTreeMap<u64, String>,
     pub(super) rereading: BackOff,
@@ -74,31 +74,31 @@ pub(crate) struct State {
     outcomes: BTreeMap<u64, Outcome>,
     /// The pauses of the whole route.
     pub(super) back_off: BackOff,
-    pub(crate) trouble: Option<String>,
+    /// Why the last try failed.
+    failure: Option<String>,
     pub(crate) brought: u64,
 }
 
 impl State {
-    /// A state in which these pieces on the node are not to be brought.
-    pub(super) fn new(settled: BTreeSet<PieceKey>) -> Self {
+    pub(super) fn new() -> Self {
         Self {
             clients: 0,
             waiting: BTreeSet::new(),
             running: BTreeMap::new(),
             removing: BTreeSet::new(),
             hanging: BTreeSet::new(),
+            overtaken: BTreeSet::new(),
             scanning: None,
             scan_at: Instant::now(),
             scanned_without_clients: false,
             just_brought: BTreeSet::new(),
-            settled,
-            removed_up_to: BTreeMap::new(),
+            settled: BTreeSet::new(),
             unreadable: BTreeMap::new(),
             rereading: BackOff::default(),
             watchers: BTreeMap::new(),
             outcomes: BTreeMap::new(),
             back_off: BackOff::default(),
-            trouble: None,
+            failure: None,
             brought: 0,
         }
     }
@@ -107,8 +107,7 @@ impl State {
     pub(super) fn brought(&mut self, version: u64) {
         self.brought += 1;
         self.just_brought.insert(version);
-        self.removed_up_to.remove(&version);
-        (self.trouble, self.back_off) = (None, BackOff::default());
+        (self.failure, self.back_off) = (None, BackOff::default());
         if self.unreadable.remove(&version).is_some() {
             self.rereading = BackOff::default();
         }
@@ -124,8 +123,8 @@ impl State {
     }
 
     /// Pauses the route, twice as long as the time before.
-    pub(super) fn pause(&mut self, trouble: String) {
-        self.trouble = Some(trouble);
+    pub(super) fn pause(&mut self, failure: String) {
+        self.failure = Some(failure);
         self.scan_at = self.back_off.begin();
     }
 
@@ -135,7 +134,7 @@ impl State {
         self.outcomes.remove(&version);
         self.settled.retain(|piece| piece.version != version);
         // The copy of a piece that is removed meanwhile is no copy of this one.
-        if !self.running.contains_key(&version) || self.removing.contains(&version) {
+        if !self.running.contains_key(&version) || self.overtaken.contains(&version) {
             self.waiting.insert(version);
         }
     }
@@ -145,11 +144,16 @@ impl State {
         self.waiting.contains(&version) || self.running.contains_key(&version)
     }
 
-    /// The removal of versions begins, and those that wait are not brought. Clients that wait for these are told so.
+    /// The removal of versions begins, and those that wait are not brought, nor is what is copied of others. Clients that wait for them are
+    /// told so.
     pub(super) fn remove(&mut self, versions: &BTreeSet<u64>) {
         for &version in versions {
             self.unreadable.remove(&version);
-            if self.waiting.remove(&version) {
+            let is_running = self.running.contains_key(&version);
+            if is_running {
+                self.overtaken.insert(version);
+            }
+            if self.waiting.remove(&version) || is_running {
                 let message = format!("version {version} was removed before it was brought");
                 self.tell(version, Err(message.into()));
             }
@@ -157,9 +161,9 @@ impl State {
         self.removing.clone_from(versions);
     }
 
-    /// Returns true if a client waits for a version.
+    /// Returns true if a client waits for what is copied of a version.
     pub(super) fn is_asked_for(&self, version: u64) -> bool {
-        self.watchers.contains_key(&version)
+        self.watchers.contains_key(&version) && !self.overtaken.contains(&version)
     }
 
     /// The outcome of a version, once it is known, for one of the clients that wait for it.
@@ -204,31 +208,48 @@ impl State {
             may_begin && (!is_paused || is_asked_for(version))
         })?;
         self.waiting.remove(&version);
+        self.overtaken.remove(&version);
         self.running.insert(version, now + patience);
         Some(version)
     }
 
     /// Tells the clients that wait for a version past its deadline that storage hangs. Returns how many threads wait for such storage.
     pub(crate) fn name_hanging(&mut self, now: Instant) -> usize {
-        let hangs = "external storage hangs: it takes longer than it may";
         let late = self.running.iter().filter(|(_, deadline)| **deadline < now);
         let late: Vec<u64> = late.map(|(version, _)| *version).collect();
         for version in late {
             if self.hanging.insert(version) {
-                self.trouble = Some(hangs.to_owned());
-                self.tell(version, Err(hangs.to_owned().into()));
+                self.tell(version, Err(HANGS.to_owned().into()));
             }
         }
-        let is_late = self.scanning.is_some_and(|deadline| deadline < now);
-        if is_late {
-            self.trouble = Some(hangs.to_owned());
+        self.hanging.len() + usize::from(self.scans_late(now))
+    }
+
+    fn scans_late(&self, now: Instant) -> bool {
+        self.scanning.is_some_and(|deadline| deadline < now)
+    }
+
+    /// Why nothing is brought at the moment, or not all.
+    pub(crate) fn trouble(&self, now: Instant) -> Option<String> {
+        let hangs = !self.hanging.is_empty() || self.scans_late(now);
+        let unreadable = || self.unreadable.values().next();
+        match hangs {
+            true => Some(HANGS.to_owned()),
+            false => self.failure.as_ref().or_else(unreadable).cloned(),
         }
-        self.hanging.len() + usize::from(is_late)
+    }
+
+    /// A scan found the node as it should be.
+    pub(super) fn scanned(&mut self) {
+        if self.waiting.is_empty() && self.running.is_empty() {
+            self.failure = None;
+        }
     }
 
     /// Nothing is being copied, scanned or waiting.
     pub(crate) fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.running.is_empty() && self.scanning.is_none()
+        let is_copied = !self.running.is_empty() || !self.overtaken.is_empty();
+        self.waiting.is_empty() && !is_copied && self.scanning.is_none()
     }
 }
 
@@ -238,7 +259,7 @@ mod tests {
 
     #[test]
     fn what_hangs_is_named_to_each_waiting_client_once() {
-        let mut state = State::new(BTreeSet::new());
+        let mut state = State::new();
         let now = Instant::now();
         state.watch(7);
         assert_eq!(state.next(now, Duration::from_secs(5)), Some(7));
@@ -260,7 +281,8 @@ mod tests {
             version: 3,
             ..PieceKey::default()
         };
-        let mut state = State::new(BTreeSet::from([removed]));
+        let mut state = State::new();
+        state.settled.insert(removed);
         state.watch(3);
         assert!(state.settled.is_empty() && state.waiting.contains(&3));
     }

@@ -2,9 +2,10 @@
 
 use super::state::{LONGEST_PAUSE, SHORTEST_PAUSE};
 use super::*;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tierflow_store::{Faults, Region, Snapshot};
+use tierflow_store::{Faults, Region, Repository, Snapshot};
 
 /// Waits for something that must come about.
 pub(crate) fn until(mut done: impl FnMut() -> bool) {
@@ -16,7 +17,7 @@ pub(crate) fn until(mut done: impl FnMut() -> bool) {
     }
 }
 
-fn between(scratch: &Path, local: &Path, external: &Path) -> Arc<Flow> {
+fn between(local: &Path, external: &Path) -> Arc<Flow> {
     let text = |path: &Path| path.to_str().unwrap().to_owned();
     let route = Route {
         local: text(local),
@@ -24,15 +25,14 @@ fn between(scratch: &Path, local: &Path, external: &Path) -> Arc<Flow> {
         rank: 0,
         ranks: 1,
     };
-    let home = Arc::new(Home::open(scratch, true).unwrap());
-    Arc::new(Flow::new(route, &home))
+    Arc::new(Flow::new(route))
 }
 
 /// A route between two directories that are not there.
 fn flow() -> (tempfile::TempDir, Arc<Flow>) {
     let home = tempfile::tempdir().unwrap();
     let path = |name: &str| home.path().join("nowhere").join(name);
-    let flow = between(home.path(), &path("local"), &path("external"));
+    let flow = between(&path("local"), &path("external"));
     (home, flow)
 }
 
@@ -56,23 +56,26 @@ impl Drop for Hanging {
 pub(crate) fn with_version() -> (tempfile::TempDir, Arc<Flow>) {
     let home = tempfile::tempdir().unwrap();
     let path = |name: &str| home.path().join(name);
-    let flow = between(home.path(), &path("local"), &path("external"));
+    let flow = between(&path("local"), &path("external"));
     save(&flow, 7);
     (home, flow)
 }
 
 /// Puts faults in front of both ends of a route.
 pub(crate) fn fail(flow: &Flow, faults: &Arc<Faults>) {
-    let ends = faults.during(|| flow.ends());
+    let ends = faults.during(|| flow.ends().and_then(|ends| ends.node()));
     ends.unwrap();
 }
 
 /// Saves version 1 on the node, in the place of the one that is there.
 fn save(flow: &Flow, byte: u8) {
+    save_bytes(flow, &[byte; 1000]);
+}
+
+fn save_bytes(flow: &Flow, bytes: &[u8]) {
     let local = Repository::open(Path::new(&flow.route.local), Options::default()).unwrap();
     local.remove(&BTreeSet::from([1])).unwrap();
-    let bytes = [byte; 1000];
-    let regions = [Region::new("state", &bytes)];
+    let regions = [Region::new("state", bytes)];
     local.save(&Snapshot::new(1, &regions)).unwrap();
 }
 
@@ -103,26 +106,80 @@ fn byte_of(flow: &Flow) -> u8 {
     piece.read("state").unwrap()[0]
 }
 
-/// A copy that has the piece open goes on though the piece leaves the node.
+/// The same route for the agent that comes next.
+fn next_agent(flow: Arc<Flow>) -> Arc<Flow> {
+    let route = flow.route.clone();
+    drop(flow);
+    Arc::new(Flow::new(route))
+}
+
+/// Does all that is to be done on the route.
+fn go_on(flow: &Flow) {
+    flow.scan();
+    while let Some(version) = next(flow) {
+        flow.bring(version);
+    }
+}
+
+/// The removal of a version returns while its copy hangs, and takes what the copy publishes.
 #[test]
 fn a_version_removed_while_it_is_copied_does_not_come_back() {
     let (_home, flow) = with_version();
-    flow.scan();
+    let faults = Arc::<Faults>::default();
+    fail(&flow, &faults);
+    // Small pieces are copied by batches, which hold up removals in the store.
+    save_bytes(&flow, &vec![7; 2 << 20]);
+    faults.hold(Some(Path::new(&flow.route.external)));
+    flow.state.lock().watch(1);
     assert_eq!(next(&flow), Some(1));
-    std::thread::scope(|scope| {
+    let told = std::thread::scope(|scope| {
+        let copy = scope.spawn(|| flow.bring(1));
+        until(|| faults.held_back.load(Ordering::Relaxed) > 0);
         let removal = scope.spawn(|| remove(&flow));
-        until(|| !flow.state.lock().removing.is_empty());
-        // A removal that does not wait for the copy gets the time to end.
-        for _ in (0..200).take_while(|_| !removal.is_finished()) {
+        // A removal that waits for the copy fails the test.
+        let begun = Instant::now();
+        while !removal.is_finished() && begun.elapsed() < Duration::from_secs(20) {
             std::thread::sleep(Duration::from_millis(1));
         }
-        flow.scan();
-        flow.bring(1);
+        let has_returned = removal.is_finished();
+        let told = flow.state.lock().outcome(1);
+        if has_returned {
+            flow.scan();
+        }
+        faults.hold(None);
         removal.join().unwrap().unwrap();
+        assert!(copy.join().unwrap().is_some(), "it published the version");
+        assert!(has_returned, "the removal waited for the copy");
+        told
     });
+    let message = told.unwrap().unwrap_err().message;
+    assert!(message.contains("was removed"), "{message}");
     assert!(!is_brought(&flow));
-    flow.scan();
-    assert_eq!(next(&flow), None);
+    assert!(flow.state.lock().is_idle());
+    go_on(&flow);
+    assert!(!is_brought(&flow));
+}
+
+/// The agent was killed when a copy had published what was removed meanwhile.
+#[test]
+fn the_next_agent_removes_what_was_published_after_its_removal() {
+    let (_home, flow) = with_version();
+    bring(&flow);
+    remove(&flow).unwrap();
+    let ends = flow.ends().unwrap();
+    let piece = ends.node().unwrap().own_piece(1).unwrap();
+    ends.external.copy(&piece).unwrap();
+    drop((ends, piece));
+    let flow = next_agent(flow);
+    go_on(&flow);
+    assert!(!is_brought(&flow));
+    // A client that asks for it has it brought, to stay.
+    flow.state.lock().watch(1);
+    go_on(&flow);
+    assert!(matches!(flow.state.lock().outcome(1), Some(Ok(()))));
+    let flow = next_agent(flow);
+    go_on(&flow);
+    assert_eq!(byte_of(&flow), 7);
 }
 
 /// The list of the node is older than the removal.
@@ -135,9 +192,8 @@ fn a_version_removed_during_a_scan_does_not_come_back() {
     flow.state.lock().just_brought.clear();
     remove(&flow).unwrap();
     flow.scanned(found, true);
-    assert_eq!(next(&flow), None);
-    flow.scan();
-    assert_eq!(next(&flow), None);
+    go_on(&flow);
+    assert!(!is_brought(&flow) && flow.state.lock().is_idle());
 }
 
 #[test]
@@ -145,13 +201,38 @@ fn a_version_removed_while_its_copy_fails_is_not_tried_again() {
     let (_home, flow) = flow();
     flow.state.lock().waiting.insert(1);
     assert_eq!(next(&flow), Some(1));
-    std::thread::scope(|scope| {
-        let removal = scope.spawn(|| remove(&flow));
-        until(|| !flow.state.lock().removing.is_empty());
-        flow.bring(1);
-        assert!(removal.join().unwrap().is_err());
-    });
-    assert!(flow.state.lock().is_idle());
+    assert!(remove(&flow).is_err());
+    flow.bring(1);
+    assert_eq!(next(&flow), None);
+}
+
+/// The mount of the node is away for a while.
+#[test]
+fn a_removal_is_remembered_though_the_node_was_gone() {
+    let (home, flow) = with_version();
+    bring(&flow);
+    remove(&flow).unwrap();
+    let (local, away) = (Path::new(&flow.route.local), home.path().join("away"));
+    std::fs::rename(local, &away).unwrap();
+    flow.scan();
+    remove(&flow).unwrap();
+    std::fs::rename(&away, local).unwrap();
+    go_on(&flow);
+    assert!(!is_brought(&flow));
+    let flow = next_agent(flow);
+    go_on(&flow);
+    assert!(!is_brought(&flow));
+}
+
+#[test]
+fn removals_of_what_left_the_node_are_forgotten() {
+    let (_home, flow) = with_version();
+    for _ in 0..9 {
+        save(&flow, 7);
+        go_on(&flow);
+        remove(&flow).unwrap();
+    }
+    assert_eq!(flow.ends().unwrap().removed().unwrap().len(), 1);
 }
 
 #[test]
@@ -248,7 +329,7 @@ fn a_route_that_failed_pauses_but_for_what_is_asked_for() {
     let mut state = flow.state.lock();
     let now = Instant::now();
     assert!(
-        state.trouble.is_some() && state.waiting.contains(&1),
+        state.trouble(now).is_some() && state.waiting.contains(&1),
         "it is tried again"
     );
     assert_eq!(state.next(now, Duration::from_secs(5)), None);
@@ -314,27 +395,67 @@ fn a_removal_that_is_repeated_takes_no_piece_that_was_saved_since() {
 }
 
 #[test]
-fn a_removal_whose_answer_was_lost_takes_no_piece_that_was_saved_since() {
-    let (_home, flow) = with_version();
+fn a_node_that_is_no_directory_does_not_hold_up_external_storage() {
+    let (home, flow) = with_version();
     bring(&flow);
-    remove(&flow).unwrap();
-    save(&flow, 8);
-    remove(&flow).unwrap();
-    bring(&flow);
-    assert_eq!(byte_of(&flow), 8);
+    let flow = next_agent(flow);
+    let (local, away) = (Path::new(&flow.route.local), home.path().join("away"));
+    std::fs::rename(local, &away).unwrap();
+    std::fs::write(local, "no directory").unwrap();
+    assert!(remove(&flow).is_err(), "there is no note of it");
+    assert!(!is_brought(&flow));
 }
 
 #[test]
-fn a_scan_that_was_late_and_finds_nothing_leaves_no_trouble() {
-    let (_home, flow) = with_version();
-    bring(&flow);
-    {
-        let mut state = flow.state.lock();
-        let now = Instant::now();
-        state.scanning = Some(now);
-        assert_eq!(state.name_hanging(now + Duration::from_secs(1)), 1);
-        assert!(state.trouble.is_some());
+fn a_removal_whose_answer_was_lost_takes_no_piece_that_was_saved_since() {
+    for is_killed in [false, true] {
+        let (_home, mut flow) = with_version();
+        bring(&flow);
+        remove(&flow).unwrap();
+        save(&flow, 8);
+        if is_killed {
+            flow = next_agent(flow);
+        }
+        remove(&flow).unwrap();
+        bring(&flow);
+        assert_eq!(byte_of(&flow), 8);
     }
-    flow.scan();
-    assert_eq!(flow.state.lock().trouble, None);
+}
+
+#[test]
+fn a_scan_that_was_late_leaves_no_trouble() {
+    let (_home, flow) = with_version();
+    let now = Instant::now();
+    let later = now + Duration::from_secs(1);
+    for is_brought in [false, true] {
+        {
+            let mut state = flow.state.lock();
+            state.scanning = Some(now);
+            assert_eq!(state.name_hanging(later), 1);
+            assert!(state.trouble(later).is_some());
+        }
+        flow.scan();
+        assert_eq!(flow.state.lock().trouble(later), None);
+        if !is_brought {
+            assert_eq!(next(&flow), Some(1));
+            flow.bring(1);
+        }
+    }
+}
+
+#[test]
+fn a_panic_before_a_copy_leaves_its_version_to_the_next_attempt() {
+    let (_home, flow) = with_version();
+    let faults = Arc::<Faults>::default();
+    fail(&flow, &faults);
+    flow.state.lock().watch(1);
+    assert_eq!(next(&flow), Some(1));
+    faults.reads_panic.store(true, Ordering::Relaxed);
+    assert_eq!(flow.bring(1), None);
+    faults.reads_panic.store(false, Ordering::Relaxed);
+    let outcome = flow.state.lock().outcome(1);
+    assert!(matches!(outcome, Some(Err(_))));
+    flow.state.lock().watch(1);
+    assert_eq!(next(&flow), Some(1));
+    assert!(flow.bring(1).is_some());
 }

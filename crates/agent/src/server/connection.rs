@@ -276,7 +276,7 @@ impl Connection {
         let flow = match &known {
             Some(flow) => Arc::clone(flow),
             None => {
-                let flow = Arc::new(Flow::new(route.clone(), &self.server.home));
+                let flow = Arc::new(Flow::new(route.clone()));
                 shared.flows.insert(route.clone(), Arc::clone(&flow));
                 if let Err(error) = self.server.note(&shared) {
                     shared.flows.remove(&route);

@@ -13,7 +13,7 @@
 //! and a version that would not become smaller is written as it is.
 
 use super::Ledger;
-use crate::command::{Coding, Command, Difference, Place};
+use crate::command::{Coding, Difference, Place};
 use crate::event::Stored;
 use crate::record::{Record, Replica, StoredForm, first_sound};
 use crate::{TierId, Version};
@@ -399,6 +399,7 @@ impl Ledger {
         let mut extents = std::mem::take(&mut record.extents);
         let bytes = record.size;
         self.update_sets(version, 0..0, before);
+        let mut left: SmallVec<[TierId; 4]> = SmallVec::new();
         for (at, level) in self.tiers.iter_mut().enumerate() {
             let tier = TierId(at);
             let mut freed: Option<Range<u64>> = None;
@@ -420,13 +421,11 @@ impl Ledger {
             }
             if let Some(run) = freed {
                 level.space.open(run);
-                self.commands.push(Command::Remove {
-                    version,
-                    tier,
-                    bytes,
-                    is_discarded: true,
-                });
+                left.push(tier);
             }
+        }
+        for tier in left {
+            self.emit_removal(version, tier, bytes, true);
         }
         self.forget_discarded(version);
     }

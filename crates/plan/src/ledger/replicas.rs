@@ -296,14 +296,31 @@ impl Ledger {
         };
         if was_there && record.is_off(tier) {
             let bytes = record.size_on(self.lies_encoded(tier), record.size);
-            self.commands.push(Command::Remove {
-                version: id.0,
-                tier,
-                bytes,
-                is_discarded: record.discarded && record.dependents.is_empty(),
-            });
+            let is_discarded = record.discarded && record.dependents.is_empty();
+            self.emit_removal(id.0, tier, bytes, is_discarded);
         }
         self.forget_form(id.0);
+    }
+
+    /// Emits `Remove` for a version of which nothing is left on a tier. A discarded one goes from the tier that is fed from there, too: it
+    /// may have got there after its transfer failed, or without one.
+    pub(super) fn emit_removal(
+        &mut self,
+        version: Version,
+        tier: TierId,
+        bytes: u64,
+        is_discarded: bool,
+    ) {
+        let below = self.tiers.get(tier.0 + 1);
+        let is_fed = is_discarded && below.is_some_and(|below| below.config.from_above);
+        let fed = is_fed.then_some(TierId(tier.0 + 1));
+        let tiers = std::iter::once(tier).chain(fed);
+        self.commands.extend(tiers.map(|tier| Command::Remove {
+            version,
+            tier,
+            bytes,
+            is_discarded,
+        }));
     }
 
     /// Gives a replica up to make room, and counts it.

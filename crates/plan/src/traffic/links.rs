@@ -296,7 +296,7 @@ impl Traffic {
             Some(runs) if starts.iter().all(|&start| is_there(&self.ledger, start)) => {
                 let parts = starts.into_iter();
                 let parts = parts
-                    .filter_map(|start| Some((start, self.source(purpose, (version, start))?)));
+                    .filter_map(|start| Some((start, self.source(purpose, (version, start), to)?)));
                 let parts = parts.collect();
                 self.launch(purpose, version, parts, to, runs);
                 true
@@ -318,11 +318,13 @@ impl Traffic {
             && flights.any(|f| f.version == version || (has_chains && (lasts(to) || lasts(f.to))))
     }
 
-    /// Returns the tier to read an extent from: the lowest that has it for a write-back, the fastest for a prefetch.
-    fn source(&self, purpose: Purpose, id: ExtentId) -> Option<TierId> {
+    /// Returns the tier to read an extent from: for a write-back the one that feeds `to`, else the lowest that has it; for a prefetch the
+    /// fastest.
+    fn source(&self, purpose: Purpose, id: ExtentId, to: TierId) -> Option<TierId> {
         let extent = self.ledger.extent(id)?;
+        let lowest = || self.source_down(extent, TierId(self.ledger.tiers.len()));
         match purpose {
-            Purpose::WriteBack => self.source_down(extent, TierId(self.ledger.tiers.len())),
+            Purpose::WriteBack => self.feeder(id, to).or_else(lowest),
             Purpose::Prefetch => extent.fastest().map(|replica| replica.tier),
         }
     }

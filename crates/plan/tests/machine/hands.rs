@@ -45,6 +45,8 @@ pub(super) struct Hands {
     pub(super) limits: Vec<(u64, bool)>,
     pub(super) refused: Vec<(Call, Refusal)>,
     pub(super) done: Vec<Ticket>,
+    /// Removals that were asked for: which version, and from which tier.
+    pub(super) removed: Vec<(Version, usize)>,
     /// By wait for all versions, those that were held when it was asked.
     pub(super) awaited: BTreeMap<Ticket, Vec<Version>>,
 }
@@ -273,6 +275,7 @@ impl Executor for Hands {
     }
 
     fn removed(&mut self, version: Version, tier: TierId, _: u64, _: bool) {
+        self.removed.push((version, tier.0));
         for byte in &mut self.bytes[tier.0] {
             if matches!(*byte, Some(Byte::Of(of, _) | Byte::Difference(of)) if of == version) {
                 *byte = None;

@@ -364,6 +364,16 @@ impl Machine {
         &self.hands.refused
     }
 
+    /// The tier to which a transfer goes.
+    pub(crate) fn goes_to(&self, id: TransferId) -> usize {
+        self.hands.transfers[&id].to[0].place.tier.0
+    }
+
+    /// The removals that were asked for: which version, and from which tier.
+    pub(crate) fn removed(&self) -> &[(Version, usize)] {
+        &self.hands.removed
+    }
+
     pub(crate) fn is_done(&self, ticket: Ticket) -> bool {
         self.hands.done.contains(&ticket)
     }

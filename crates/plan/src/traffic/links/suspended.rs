@@ -5,7 +5,7 @@ use super::super::{Purpose, Traffic};
 use super::{Link, Part};
 use crate::ledger::{KeepReason, Outlook, RoomRequest, Urgency};
 use crate::order::ExtentId;
-use crate::record::{Extent, Record, Replica, first_sound};
+use crate::record::{Extent, Replica, first_sound};
 use crate::statistics::EvictionCause;
 use crate::{Scope, TierId, TransferId, Version};
 
@@ -48,7 +48,9 @@ impl Traffic {
         let flights = self.flights.iter().filter(|(id, flight)| {
             let is_needed = match flight.purpose {
                 Purpose::WriteBack => {
-                    let goes_there = flight.to == last || flight.encodes.is_some();
+                    let goes_there = flight.to == last
+                        || flight.encodes.is_some()
+                        || (flight.to.0 + 1 == last.0 && self.ledger.is_fed(last, flight.bytes));
                     goes_there && self.is_wanted(suspension, flight.version)
                 }
                 Purpose::Prefetch => {
@@ -63,35 +65,71 @@ impl Traffic {
         ids
     }
 
-    /// Starts the transfers that a suspension wants, past all tiers between.
+    /// Starts the transfers that a suspension wants, past all tiers between but one that feeds the lowest.
     pub(super) fn run_suspended(&mut self, suspension: Suspension, outlook: &Outlook) {
         let last = self.ledger.last();
-        loop {
-            let this = self.ledger.tier(last);
-            let may_start = last != TierId::FASTEST
-                && !this.closed
-                && self.depths[last.0].entering.has_room(&this.config);
-            let next = self.owed_to(suspension).find_map(|version| {
-                let record = self.ledger.records.get(&version)?;
-                self.missing(version, record, last)
-            });
-            let Some((id, from)) = next.filter(|_| may_start) else {
-                return;
-            };
-            if !self.send(id, from, last, outlook) {
+        if last == TierId::FASTEST {
+            return;
+        }
+        while let Some((id, link)) = self.next_suspended(suspension) {
+            if !self.send(id, link, outlook) && (link.to == last || !self.make_way(outlook)) {
                 return;
             }
         }
     }
 
-    /// Returns the first extent that is neither on `to` nor on its way there, and the tier to read it from.
-    fn missing(&self, version: Version, record: &Record, to: TierId) -> Option<(ExtentId, TierId)> {
-        if record.unreadable {
-            return None;
+    /// Returns the extent that a suspension moves next, and between which tiers.
+    fn next_suspended(&self, suspension: Suspension) -> Option<(ExtentId, Link)> {
+        let last = self.ledger.last();
+        self.owed_to(suspension).find_map(|version| {
+            let (id, from) = self.missing(version, last)?;
+            let whole_way = Link { from, to: last };
+            let (id, link) = match self.has_to_pass(version, whole_way) {
+                true => {
+                    let to = TierId(last.0 - 1);
+                    let (id, from) = self.missing(version, to)?;
+                    (id, Link { from, to })
+                }
+                false => (id, whole_way),
+            };
+            self.may_enter(link.to).then_some((id, link))
+        })
+    }
+
+    /// Sends a version that a suspension does not want from a full tier to the lowest, which that tier feeds.
+    fn make_way(&mut self, outlook: &Outlook) -> bool {
+        let last = self.ledger.last();
+        if self.depths[last.0].entering.transfers > 0 || !self.may_enter(last) {
+            return false;
         }
+        let owed = self.ledger.tier(last).owed.iter().flatten();
+        let lying = owed.filter_map(|&(_, version)| self.missing(version, last));
+        let first = { lying }.find(|(_, from)| from.0 + 1 == last.0);
+        first.is_some_and(|(id, from)| self.send(id, Link { from, to: last }, outlook))
+    }
+
+    fn may_enter(&self, to: TierId) -> bool {
+        let this = self.ledger.tier(to);
+        !this.closed && self.depths[to.0].entering.has_room(&this.config)
+    }
+
+    /// Returns the first extent that is neither on `to` nor on its way there, and the tier to read it from.
+    fn missing(&self, version: Version, to: TierId) -> Option<(ExtentId, TierId)> {
+        let record = self.ledger.records.get(&version);
+        let record = record.filter(|record| !record.unreadable)?;
         let mut extents = record.extents.iter();
         let missing = extents.find(|extent| extent.on(to).is_none())?;
-        Some(((version, missing.start), self.source_down(missing, to)?))
+        let id = (version, missing.start);
+        let from = self.feeder(id, to);
+        Some((id, from.or_else(|| self.source_down(missing, to))?))
+    }
+
+    /// Returns the tier above `to`, if `to` takes versions from there alone and it has this extent.
+    pub(super) fn feeder(&self, id: ExtentId, to: TierId) -> Option<TierId> {
+        let size = self.ledger.records.get(&id.0)?.size;
+        let above = TierId(to.0.checked_sub(1)?);
+        let replica = self.ledger.extent(id)?.on(above)?;
+        (replica.is_sound() && self.ledger.is_fed(to, size)).then_some(above)
     }
 
     /// Returns the tier from which an extent is written back to `to`: the lowest that has it. During a suspension, the
@@ -110,7 +148,7 @@ impl Traffic {
         source.map(|replica| replica.tier)
     }
 
-    fn send(&mut self, id: ExtentId, from: TierId, to: TierId, outlook: &Outlook) -> bool {
+    fn send(&mut self, id: ExtentId, link: Link, outlook: &Outlook) -> bool {
         let request = RoomRequest {
             urgency: Urgency::Urgent,
             position: self.ledger.position(id.0),
@@ -118,17 +156,11 @@ impl Traffic {
             cause: EvictionCause::Flush,
             keep: KeepReason::Nothing,
         };
-        match self.ledger.tier(to).config.whole {
-            true => self.carry_version(Purpose::WriteBack, id.0, to, request, outlook),
+        match self.ledger.tier(link.to).config.whole {
+            true => self.carry_version(Purpose::WriteBack, id.0, link.to, request, outlook),
             false => {
                 let part = Part::all(id, super::End::Front);
-                self.carry(
-                    Purpose::WriteBack,
-                    part,
-                    Link { from, to },
-                    request,
-                    outlook,
-                )
+                self.carry(Purpose::WriteBack, part, link, request, outlook)
             }
         }
     }

@@ -130,7 +130,7 @@ impl Traffic {
     }
 
     /// Returns true if a version has to lie on the tier above `to` first, and lies on another one.
-    fn has_to_pass(&self, version: Version, Link { from, to }: Link) -> bool {
+    pub(super) fn has_to_pass(&self, version: Version, Link { from, to }: Link) -> bool {
         let record = self.ledger.records.get(&version);
         from.0 + 1 < to.0 && record.is_some_and(|record| self.ledger.is_fed(to, record.size))
     }

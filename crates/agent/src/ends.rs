@@ -1,0 +1,247 @@
+//! The two ends of a route, for the agent and for an application that has none.
+
+use crate::notes::Folder;
+use crate::protocol::Route;
+use crate::{Error, Result};
+use parking_lot::Mutex;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use tierflow_store::{Identity, Options, PieceInfo, Repository};
+
+/// Distinguishes a piece from an older one of the same number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+pub(crate) struct PieceKey {
+    pub(crate) version: u64,
+    #[serde(with = "IdentityFields")]
+    pub(crate) identity: Identity,
+}
+
+impl From<&PieceInfo> for PieceKey {
+    fn from(piece: &PieceInfo) -> Self {
+        Self {
+            version: piece.version,
+            identity: piece.identity,
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Identity")]
+struct IdentityFields {
+    epoch: u32,
+    sequence: u64,
+    run: u64,
+    created: u64,
+    content: u64,
+    base: Option<u64>,
+}
+
+/// The newest identity by version.
+pub(crate) fn identities(pieces: impl IntoIterator<Item = PieceKey>) -> BTreeMap<u64, Identity> {
+    let mut newest: BTreeMap<u64, Identity> = BTreeMap::new();
+    for PieceKey { version, identity } in pieces {
+        let known = newest.entry(version).or_insert(identity);
+        if identity.is_newer_than(known) {
+            *known = identity;
+        }
+    }
+    newest
+}
+
+pub(crate) fn keys(pieces: &[PieceInfo]) -> impl Iterator<Item = PieceKey> {
+    pieces.iter().map(Into::into)
+}
+
+/// A route's two ends. Its start is opened when it is first needed: what becomes of the node does not hold up external storage.
+///
+/// Pieces that were removed from external storage are noted in a file beside those on the node, so the note is there whenever the pieces
+/// are. It belongs to whoever has external storage open: nobody else can write there meanwhile.
+#[derive(Debug)]
+pub(crate) struct Ends {
+    route: Route,
+    options: Options,
+    pub(crate) external: Arc<Repository>,
+    node: Mutex<Option<Arc<Repository>>>,
+    /// The pieces that could not be noted. Locked while the note is read or written.
+    unnoted: Mutex<BTreeSet<PieceKey>>,
+}
+
+impl Ends {
+    pub(crate) fn open(route: &Route, options: Options) -> tierflow_store::Result<Self> {
+        let external = Repository::open(Path::new(&route.external), options.clone())?;
+        Ok(Self {
+            external: Arc::new(external),
+            route: route.clone(),
+            options,
+            node: Mutex::default(),
+            unnoted: Mutex::default(),
+        })
+    }
+
+    /// The node's pieces.
+    pub(crate) fn node(&self) -> tierflow_store::Result<Arc<Repository>> {
+        let mut node = self.node.lock();
+        if let Some(node) = &*node {
+            return Ok(Arc::clone(node));
+        }
+        let opened = Repository::read_only(Path::new(&self.route.local), self.options.clone())?;
+        Ok(Arc::clone(node.insert(Arc::new(opened))))
+    }
+
+    /// Opens the node's directory anew when it is next needed.
+    pub(crate) fn forget_node(&self) {
+        if let Some(mut node) = self.node.try_lock() {
+            *node = None;
+        }
+    }
+
+    /// Removes versions from external storage, and notes which pieces on the node are not to be brought there again.
+    pub(crate) fn remove(&self, versions: &BTreeSet<u64>) -> Result<()> {
+        let there = keys(&self.external.own_pieces()?).collect();
+        // A node that cannot be read, and a note that finds no room, do not hold up external storage. The client hears of it, and repeats.
+        let noted = self.note(versions, there);
+        self.external.remove(versions)?;
+        noted
+    }
+
+    /// Notes the pieces that are removed with these versions, whose pieces on external storage are `there`.
+    ///
+    /// A removal that is repeated, as its answer failed or was lost, takes no piece that was saved since. So the piece that was there, or
+    /// one that is older than all if none was, is noted for the removals that follow, and those of the node up to that one.
+    fn note(&self, versions: &BTreeSet<u64>, there: BTreeSet<PieceKey>) -> Result<()> {
+        let mut unnoted = self.unnoted.lock();
+        let before = self.read(&unnoted)?;
+        let up_to = identities(before.union(&there).copied());
+        let bounds = versions.iter().map(|version| PieceKey {
+            version: *version,
+            identity: up_to.get(version).copied().unwrap_or_default(),
+        });
+        let mut noted: BTreeSet<PieceKey> = bounds.collect();
+        let here = self.here();
+        let is_removed = |piece: &&PieceKey| {
+            let up_to = up_to.get(&piece.version);
+            let is_newer = up_to.is_some_and(|up_to| piece.identity.is_newer_than(up_to));
+            versions.contains(&piece.version) && !is_newer
+        };
+        match &here {
+            Ok((here, are_all)) => {
+                noted.extend(here.iter().filter(is_removed));
+                // A piece that cannot be read now may be there all the same.
+                let stays = |piece: &&PieceKey| !are_all || here.contains(piece);
+                noted.extend(before.iter().filter(stays));
+            }
+            Err(_) => noted.extend(&before),
+        }
+        if noted != before || !unnoted.is_empty() {
+            self.write(noted, &mut unnoted)?;
+        }
+        Ok(here.map(drop)?)
+    }
+
+    /// The pieces on the node, and whether these are all.
+    fn here(&self) -> tierflow_store::Result<(BTreeSet<PieceKey>, bool)> {
+        let node = match self.node() {
+            Err(_) if is_gone(&self.route.local) => return Ok((BTreeSet::new(), false)),
+            node => node?,
+        };
+        let here = keys(&node.own_pieces()?).collect();
+        Ok((here, node.damage().is_empty()))
+    }
+
+    /// Returns true if a piece was not removed. One that a client `asks_for` again counts as before from then on.
+    pub(crate) fn may_bring(
+        &self,
+        piece: &PieceKey,
+        asks_for: impl FnOnce() -> bool,
+    ) -> Result<bool> {
+        let mut unnoted = self.unnoted.lock();
+        let mut noted = self.read(&unnoted)?;
+        let count = noted.len();
+        if asks_for() {
+            noted.retain(|other| other.version != piece.version);
+        }
+        let may = !noted.contains(piece);
+        if noted.len() < count {
+            self.write(noted, &mut unnoted)?;
+        }
+        Ok(may)
+    }
+
+    /// The pieces that were removed, and may still be on the node.
+    pub(crate) fn removed(&self) -> Result<BTreeSet<PieceKey>> {
+        self.read(&self.unnoted.lock())
+    }
+
+    /// Removes those of these versions whose pieces on external storage were removed before: a copy that was under way then has published
+    /// them.
+    pub(crate) fn remove_returned(&self, versions: &BTreeSet<u64>) -> Result<()> {
+        if versions.is_empty() {
+            return Ok(());
+        }
+        let removed = self.removed()?;
+        let there = self.external.own_pieces()?;
+        let returned = keys(&there).filter(|piece| removed.contains(piece));
+        let returned: BTreeSet<u64> = returned.map(|piece| piece.version).collect();
+        Ok(self.external.remove(&(&returned & versions))?)
+    }
+
+    /// The name of the note: one for each external storage and rank.
+    fn name(&self) -> String {
+        let Route {
+            external,
+            rank,
+            ranks,
+            ..
+        } = &self.route;
+        // FNV-1a.
+        let hash = external.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+        });
+        format!("removed-{rank}-{ranks}-{hash:016x}.json")
+    }
+
+    fn read(&self, unnoted: &BTreeSet<PieceKey>) -> Result<BTreeSet<PieceKey>> {
+        let path = Path::new(&self.route.local);
+        let noted = match Folder::open(path, OFlags::empty()) {
+            Err(Errno::NOENT) => Vec::new(),
+            folder => folder
+                .map_err(|source| failed(path, source))?
+                .read(&self.name())?,
+        };
+        Ok(noted.into_iter().chain(unnoted.iter().copied()).collect())
+    }
+
+    fn write(&self, noted: BTreeSet<PieceKey>, unnoted: &mut BTreeSet<PieceKey>) -> Result<()> {
+        let path = Path::new(&self.route.local);
+        let written = match Folder::open(path, OFlags::empty()) {
+            Ok(folder) => folder.write(&self.name(), &noted),
+            Err(source) => Err(failed(path, source)),
+        };
+        *unnoted = match written {
+            Ok(()) => BTreeSet::new(),
+            Err(_) => noted,
+        };
+        match written {
+            // No piece is there that could come back.
+            Err(_) if is_gone(&self.route.local) => Ok(()),
+            written => written,
+        }
+    }
+}
+
+/// Returns true if there is no such directory; false if the file system does not say.
+pub(crate) fn is_gone(directory: &str) -> bool {
+    matches!(Path::new(directory).try_exists(), Ok(false))
+}
+
+fn failed(path: &Path, source: Errno) -> Error {
+    Error::File {
+        doing: "opening",
+        path: path.to_path_buf(),
+        source: source.into(),
+    }
+}
