@@ -14,11 +14,11 @@ pub struct Chunk {
     pub producer: u64,
     /// How many bytes.
     pub bytes: u64,
-    /// Its first byte in the external storage.
+    /// The first byte in the external storage.
     pub target: u64,
     /// The store, counted from 0, the fastest first.
     pub store: usize,
-    /// Its place on the store, counted in chunks.
+    /// The place on the store, counted in chunks.
     pub slot: usize,
 }
 
