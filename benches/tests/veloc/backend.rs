@@ -134,7 +134,7 @@ fn flush_threads_go_without_work_and_come_again() {
     let external = scratch(folder.path());
     let seen = Arc::clone(&external);
     let backend = Backend::start(stores, external, Box::new(HybridOpt), CHUNK).unwrap();
-    for seed in 4..6 {
+    for seed in 4..7 {
         let data = pattern(seed, 10 * CHUNK);
         backend.checkpoint(data.bytes(), 0).unwrap();
         backend.wait().unwrap();

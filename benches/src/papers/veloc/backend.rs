@@ -47,8 +47,9 @@ struct BackendState {
     to_flush: VecDeque<ChunkFlush>,
     /// Flushes that were started and have not ended.
     flushes: usize,
-    flushers: Vec<JoinHandle<()>>,
-    /// Flush threads that wait for work, and those that were started and have not looked for work yet.
+    handles: Vec<JoinHandle<()>>,
+    /// Flush threads, those of them that wait for work, and those that were started and have not looked for work yet.
+    flushers: usize,
     idle: usize,
     coming: usize,
     is_stopping: bool,
@@ -80,7 +81,8 @@ impl Backend {
                 assigned: HashMap::new(),
                 to_flush: VecDeque::new(),
                 flushes: 0,
-                flushers: Vec::new(),
+                handles: Vec::new(),
+                flushers: 0,
                 idle: 0,
                 coming: 0,
                 is_stopping: false,
@@ -103,10 +105,8 @@ impl Backend {
     pub fn checkpoint(&self, bytes: &[u8], target: u64) -> Result<()> {
         let producer = self.producers.fetch_add(1, Ordering::Relaxed);
         let announced = bytes.len() as u64;
-        let announced = self
-            .shared
-            .change(|plan, _| plan.announce(producer, announced));
-        drop(announced?);
+        let announced = |state: &mut BackendState, _| state.plan.announce(producer, announced);
+        drop(self.shared.change(announced)?);
         let mut at = target;
         for chunk in bytes.chunks(self.shared.chunk_size) {
             self.shared.write(producer, chunk, at)?;
@@ -144,7 +144,7 @@ impl Drop for Backend {
         let mut state = self.shared.state.lock();
         state.is_stopping = true;
         // No thread is started from here on. Joined without the lock, which running threads may take.
-        let flushers = std::mem::take(&mut state.flushers);
+        let flushers = std::mem::take(&mut state.handles);
         drop(state);
         self.shared.to_flush.notify_all();
         for flusher in flushers {
@@ -158,12 +158,12 @@ impl BackendShared {
     /// Changes the plan, gives places to the producers that can have one now, and starts flushes and as many threads as they need.
     fn change(
         self: &Arc<Self>,
-        change: impl FnOnce(&mut ChunkPlacement, u64),
+        change: impl FnOnce(&mut BackendState, u64),
     ) -> Result<MutexGuard<'_, BackendState>> {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         let now = self.now_ns();
-        change(&mut state.plan, now);
+        change(state, now);
         while let Some(writing) = state.plan.next_write(now) {
             state.assigned.insert(writing.chunk.producer, writing);
         }
@@ -178,16 +178,17 @@ impl BackendShared {
             self.to_flush.notify_one();
         }
         // Threads that have ended need no handle.
-        state.flushers.retain(|flusher| !flusher.is_finished());
+        state.handles.retain(|flusher| !flusher.is_finished());
         while !state.is_stopping
-            && state.flushers.len() < FLUSHERS
+            && state.flushers < FLUSHERS
             && state.to_flush.len() > state.idle + state.coming
         {
             let shared = Arc::clone(self);
             let thread = std::thread::Builder::new().name("tierflow-flush".to_owned());
             let flusher = thread.spawn(move || shared.flush_chunks());
             let flusher = flusher.context("a flush thread cannot be started")?;
-            state.flushers.push(flusher);
+            state.handles.push(flusher);
+            state.flushers += 1;
             state.coming += 1;
         }
         Ok(guard)
@@ -199,7 +200,8 @@ impl BackendShared {
 
     /// Algorithm 1, one chunk.
     fn write(self: &Arc<Self>, producer: u64, bytes: &[u8], target: u64) -> Result<()> {
-        let mut state = self.change(|plan, _| plan.ask(producer, bytes.len() as u64, target))?;
+        let mut state =
+            self.change(|state, _| state.plan.ask(producer, bytes.len() as u64, target))?;
         let writing = loop {
             state.check()?;
             if let Some(writing) = state.assigned.remove(&producer) {
@@ -213,8 +215,8 @@ impl BackendShared {
             self.fail(error.clone());
             return Err(error.into());
         }
-        self.change(|plan, now| plan.written(now, writing))
-            .map(drop)
+        drop(self.change(|state, now| state.plan.written(now, writing))?);
+        Ok(())
     }
 
     /// Algorithm 3, on one thread, until there is no work for a while.
@@ -230,7 +232,7 @@ impl BackendShared {
                 let late = self.to_flush.wait_for(&mut state, IDLE);
                 state.idle -= 1;
                 if late.timed_out() && state.to_flush.is_empty() {
-                    return;
+                    break;
                 }
                 continue;
             };
@@ -238,11 +240,14 @@ impl BackendShared {
             if let Err(error) = self.flush(flushing.chunk, &mut buffer) {
                 return self.fail(error);
             }
-            self.state.lock().flushes -= 1;
-            let changed = self.change(|plan, now| plan.flushed(now, flushing));
+            let changed = self.change(|state, now| {
+                state.flushes -= 1;
+                state.plan.flushed(now, flushing);
+            });
             // Without another thread, this one goes on.
             state = changed.unwrap_or_else(|_| self.state.lock());
         }
+        state.flushers -= 1;
     }
 
     fn flush(&self, chunk: Chunk, buffer: &mut Buffer) -> Result<(), StoreError> {
