@@ -24,8 +24,8 @@ unsafe extern "C" {
 
 fn main() -> Result<()> {
     let rank = std::env::args()
-        .nth(2)
-        .context("usage: hacc_veloc hacc RANK")?;
+        .nth(3)
+        .context("usage: hacc_veloc child hacc RANK")?;
     let rank: Rank = serde_json::from_str(&rank)?;
     rank.serve_by(|rank| Ok(Box::new(Veloc::open(rank)?)))
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use tempfile::TempDir;
 use tierflow_engine::Engine;
 
@@ -86,6 +86,24 @@ impl Experiment {
             needs_gpu,
             run,
         }
+    }
+}
+
+/// Does the work of one process of an experiment that needs several, and talks with the others by lines on its input and output.
+///
+/// # Errors
+/// When `work` is not that of the experiment, when it fails, or when the parent is gone.
+pub fn child(experiment: &str, work: &str) -> Result<()> {
+    match experiment {
+        "alloc" => alloc::child(serde_json::from_str(work)?),
+        "clients" => serde_json::from_str::<clients::Client>(work)?.serve(),
+        "hacc" => serde_json::from_str::<hacc::Rank>(work)?.serve(),
+        "hpdc-scale" => {
+            serde_json::from_str::<cache::real::processes::GpuPlayer<'_>>(work)?.serve()
+        }
+        "peers" => serde_json::from_str::<peers::LenderWork>(work)?.serve(),
+        "shared" => serde_json::from_str::<shared::member::Member>(work)?.serve(),
+        _ => bail!("{experiment} has one process"),
     }
 }
 

@@ -1,6 +1,5 @@
 //! Child processes that are told what to do line by line, and answer line by line.
 
-use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -8,11 +7,12 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use serde::{Serialize, de::DeserializeOwned};
 
 /// How long a child may take to end once its input has ended, before it is killed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A process of this program with other arguments, or of another one. Dropping it ends its input, and the process with it.
+/// A process of an experiment: of this program, or of another one that takes the same arguments. Dropping it ends its input, and the process with it.
 pub(crate) struct Process {
     child: Child,
     /// `None` once it was ended.
@@ -21,17 +21,19 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    pub(crate) fn start<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Result<Self> {
-        Self::start_of(&std::env::current_exe()?, arguments)
+    /// Starts a process that does `work` by [`child`](crate::experiments::child).
+    pub(crate) fn start(experiment: &str, work: &impl Serialize) -> Result<Self> {
+        Self::start_of(&std::env::current_exe()?, experiment, work)
     }
 
     /// The same of another program.
-    pub(crate) fn start_of<S: AsRef<OsStr>>(
+    pub(crate) fn start_of(
         program: &Path,
-        arguments: impl IntoIterator<Item = S>,
+        experiment: &str,
+        work: &impl Serialize,
     ) -> Result<Self> {
         let mut command = Command::new(program);
-        command.args(arguments);
+        command.args(["child", experiment, &serde_json::to_string(work)?]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().context("cannot start a child process")?;
         let orders = child.stdin.take();
@@ -76,6 +78,22 @@ impl Process {
         processes
             .iter_mut()
             .try_for_each(|process| process.tell(""))
+    }
+
+    /// Has all of them meet so often, and returns the answer of each once it has ended: its files and memory are given back by then.
+    pub(crate) fn answers<T: DeserializeOwned>(
+        mut processes: Vec<Self>,
+        meetings: u64,
+    ) -> Result<Vec<T>> {
+        for _ in 0..meetings {
+            Self::all_meet(&mut processes)?;
+        }
+        let answers = processes.iter_mut().map(|process| {
+            let answer = serde_json::from_str(&process.hear()?)?;
+            process.wait()?;
+            Ok(answer)
+        });
+        answers.collect()
     }
 
     /// Waits until it has ended by itself.

@@ -45,6 +45,20 @@ pub fn random(seed: &mut u64, below: u64) -> u64 {
     (*seed >> 33) % below
 }
 
+/// Has each of `count` ranks do this on a thread of its own. Returns the results in the ranks' order.
+///
+/// # Panics
+/// If a rank panics.
+pub fn as_ranks<T: Send>(count: u32, body: impl Fn(u32) -> T + Sync) -> Vec<T> {
+    let body = &body;
+    std::thread::scope(|scope| {
+        let ranks = (0..count).map(|rank| scope.spawn(move || body(rank)));
+        let ranks: Vec<_> = ranks.collect();
+        let results = ranks.into_iter().map(|rank| rank.join().unwrap());
+        results.collect()
+    })
+}
+
 /// Copies a directory with all that is in it.
 ///
 /// # Panics

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Parser, Subcommand};
-use tierflow_benches::experiments::{EXPERIMENTS, Experiment, Run, find, hacc, shared};
+use tierflow_benches::experiments::{EXPERIMENTS, Experiment, Run, child, find};
 use tierflow_benches::{machine, report};
 
 #[derive(Parser)]
@@ -37,48 +37,12 @@ enum Action {
         #[arg(long)]
         out: PathBuf,
     },
-    /// A process of an experiment that needs several: does what it is told on standard input
+    /// Do the work of one process of an experiment that needs several, and talk with the others line by line
     #[command(hide = true)]
     Child {
-        /// The process's number, from 0: child processes are spread over the GPUs
-        index: usize,
-    },
-    /// The process of experiment `peers` that lends memory of a GPU: does what it is told on standard
-    /// input
-    #[command(hide = true)]
-    Lender {
-        /// The socket
-        path: PathBuf,
-        /// Bytes to lend
-        bytes: u64,
-        /// The GPU's number; plain memory without it
-        ordinal: Option<usize>,
-    },
-    /// A process of experiment `shared`: meets the others by a line each way
-    #[command(hide = true)]
-    Member {
-        /// The process's work, as JSON
-        member: String,
-    },
-    /// A rank of experiment `hacc`: meets the others by a line each way
-    #[command(hide = true)]
-    Hacc {
-        /// The rank's work, as JSON
-        rank: String,
-    },
-    /// A process of experiment `hpdc-scale`: meets the others by a line each way
-    #[command(hide = true)]
-    Player {
-        /// The process's history, as JSON
-        player: String,
-    },
-    /// A client of experiment `clients`: meets the others by a line each way
-    #[command(hide = true)]
-    Client {
-        /// The client's work, as JSON
-        client: String,
-        #[arg(long)]
-        pooled: bool,
+        experiment: String,
+        /// The work, as JSON
+        work: String,
     },
     /// Run experiments, each in a process of its own, and write the report
     All {
@@ -138,22 +102,7 @@ fn main() -> Result<()> {
             let time = minutes.map(|minutes| Duration::try_from_secs_f64(60.0 * minutes));
             run(named(&name)?, quick, time.transpose()?, &out)?;
         }
-        Action::Child { index } => tierflow_benches::experiments::alloc::child(index)?,
-        Action::Client { client, pooled } => {
-            tierflow_benches::experiments::clients::client(&client, pooled)?;
-        }
-        Action::Member { member } => {
-            serde_json::from_str::<shared::member::Member>(&member)?.serve()?;
-        }
-        Action::Hacc { rank } => serde_json::from_str::<hacc::Rank>(&rank)?.serve()?,
-        Action::Player { player } => {
-            tierflow_benches::experiments::cache::real::processes::player(&player)?;
-        }
-        Action::Lender {
-            path,
-            bytes,
-            ordinal,
-        } => tierflow_benches::experiments::peers::lender(&path, bytes, ordinal)?,
+        Action::Child { experiment, work } => child(&experiment, &work)?,
         Action::All {
             names,
             quick,

@@ -7,4 +7,4 @@ pub(super) mod goals;
 mod passes;
 mod scale;
 
-pub use child::child;
+pub(super) use child::child;

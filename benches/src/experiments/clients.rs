@@ -6,17 +6,16 @@
 
 mod client;
 
-use std::sync::{Condvar, Mutex, PoisonError};
-
 use anyhow::{Context, Result};
+use parking_lot::{Condvar, Mutex};
 use tierflow_device::{Choice, Kind, open};
-use tierflow_tier_alloc::{HostPool, PoolOptions};
+use tierflow_tier_alloc::HostPool;
 
 use super::Run;
 use crate::process::Process;
 use crate::threads::on_threads;
-pub use client::main as client;
-use client::{Client, ClientScale, ClientTimes, Host};
+pub(super) use client::Client;
+use client::{ClientScale, ClientTimes, Host};
 
 pub(crate) fn run(run: &mut Run) -> Result<()> {
     let is_gpu = open(Choice::Auto)?.info().kind == Kind::Cuda;
@@ -60,14 +59,15 @@ fn cell(run: &mut Run, scale: &ClientScale, clients: usize, sharing: Sharing) ->
         index,
         clients,
         coupled,
+        pooled,
         scale: *scale,
         directory: folder.path().to_owned(),
     });
     let all: Vec<_> = all.collect();
     let done = if processes {
-        as_processes(&all, pooled)?
+        as_processes(&all)?
     } else {
-        as_threads(&all, pooled)?
+        as_threads(&all)?
     };
     let yes = |is| if is { "yes" } else { "no" };
     let case = format!(
@@ -86,13 +86,11 @@ fn cell(run: &mut Run, scale: &ClientScale, clients: usize, sharing: Sharing) ->
     Ok(())
 }
 
-fn as_threads(clients: &[Client], pooled: bool) -> Result<Vec<ClientTimes>> {
-    let scale = &clients[0].scale;
-    let options = PoolOptions::new((scale.host * clients.len()) as u64).slab(scale.slab);
-    let pool = HostPool::in_process(options)?;
+fn as_threads(clients: &[Client]) -> Result<Vec<ClientTimes>> {
+    let pool = HostPool::in_process(clients[0].pool_options())?;
     let meeting = Meeting::of(clients.len());
     on_threads(clients, |client| {
-        let host = match pooled {
+        let host = match client.pooled {
             true => Host::Pooled(&pool),
             false => Host::Private,
         };
@@ -126,7 +124,7 @@ impl Meeting {
     }
 
     fn meet(&self) -> Result<()> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let round = state.round;
         state.here += 1;
         if state.here == self.all {
@@ -135,33 +133,21 @@ impl Meeting {
             self.changed.notify_all();
         }
         let waits = |state: &mut Here| state.round == round && !state.failed;
-        let waited = self.changed.wait_while(state, waits);
-        let failed = waited.unwrap_or_else(PoisonError::into_inner).failed;
-        (!failed).then_some(()).context("another client failed")
+        self.changed.wait_while(&mut state, waits);
+        (!state.failed)
+            .then_some(())
+            .context("another client failed")
     }
 
     fn give_up(&self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.failed = true;
+        self.state.lock().failed = true;
         self.changed.notify_all();
     }
 }
 
-fn as_processes(clients: &[Client], pooled: bool) -> Result<Vec<ClientTimes>> {
-    let processes = clients.iter().map(|client| {
-        let client = serde_json::to_string(client)?;
-        let pooled = pooled.then_some("--pooled");
-        Process::start(["client", &client].into_iter().chain(pooled))
-    });
-    let mut processes = processes.collect::<Result<Vec<_>>>()?;
-    for _ in 0..clients[0].meetings() {
-        Process::all_meet(&mut processes)?;
-    }
-    let done = processes.iter_mut().map(|process| {
-        let done = serde_json::from_str(&process.hear()?)?;
-        // The process ends by itself: its files and its memory are given back before the next cell.
-        process.wait()?;
-        Ok(done)
-    });
-    done.collect()
+fn as_processes(clients: &[Client]) -> Result<Vec<ClientTimes>> {
+    let processes = clients
+        .iter()
+        .map(|client| Process::start("clients", client));
+    Process::answers(processes.collect::<Result<_>>()?, clients[0].meetings())
 }

@@ -183,7 +183,7 @@ impl RankGroup {
                 rank: number,
                 ..rank.clone()
             };
-            Process::start_of(&program, ["hacc", &serde_json::to_string(&rank)?])
+            Process::start_of(&program, "hacc", &rank)
         });
         all.collect()
     }

@@ -19,7 +19,7 @@ mod engine;
 mod lender;
 mod processes;
 
-pub use lender::lender;
+pub(super) use lender::LenderWork;
 
 /// GPUs that take part, at most.
 const MOST: usize = 4;

@@ -113,7 +113,7 @@ fn measured(processes: usize, member: &Member) -> Result<(f64, f64)> {
             directory: directory.path().to_owned(),
             ..member.clone()
         };
-        Process::start(["member", &serde_json::to_string(&member)?])
+        Process::start("shared", &member)
     });
     let mut all = all.collect::<Result<Vec<_>>>()?;
     // All are ready.

@@ -1,64 +1,57 @@
-//! The placement of chunks: what must hold in whatever order things happen.
+//! No chunk is lost and no producer starves, in whatever order things happen.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
-use crate::store::{CHUNK, after, flat};
+use crate::store::{CHUNK, flat, writes};
 use proptest::prelude::*;
 use tierflow_benches::papers::veloc::{
-    CacheOnly, ChunkId, ChunkPlacement, Command, Event, HybridNaive, HybridOpt, HybridRoom,
-    ProducerId, SsdOnly,
+    CacheOnly, ChunkFlush, ChunkPlacement, ChunkWrite, HybridNaive, HybridOpt, HybridRoom, SsdOnly,
 };
-use tierflow_placement::stores::{ShortestWait, Store, StoreId, StorePolicy};
+use tierflow_placement::stores::{ShortestWait, Store, StorePolicy};
+
+/// Something that may happen next: to a producer, a chunk that is written, or one that is flushed.
+#[derive(Clone, Copy)]
+enum Event {
+    Announced(u64),
+    Asked(u64),
+    Written(usize),
+    Flushed(usize),
+}
 
 /// A run in which whatever can happen next happens in a random order.
 struct Run {
-    backend: ChunkPlacement,
+    plan: ChunkPlacement,
     capacities: [usize; 2],
+    most_flushes: usize,
     /// What each producer has still to write.
     chunks: Vec<VecDeque<u64>>,
     /// Who asked, in the order in which they are to be served.
     asked: VecDeque<(u64, u64)>,
-    writing: BTreeMap<ChunkId, (u64, StoreId, u64)>,
-    written: BTreeMap<ChunkId, (StoreId, u64)>,
-    flushing: BTreeSet<ChunkId>,
-    bytes_flushed: u64,
+    writing: Vec<ChunkWrite>,
+    /// Chunks on each store that are not being written.
+    written: [usize; 2],
+    flushing: Vec<ChunkFlush>,
     now: u64,
 }
 
 impl Run {
-    fn busy(&self) -> BTreeSet<u64> {
-        let writing = self.writing.values().map(|chunk| chunk.0);
-        self.asked
-            .iter()
-            .map(|asked| asked.0)
-            .chain(writing)
-            .collect()
-    }
-
     /// What could happen now.
     fn possible(&self, with_announcements: bool) -> Vec<Event> {
-        let busy = self.busy();
-        let idle =
-            self.chunks.iter().enumerate().filter(|(producer, chunks)| {
-                !chunks.is_empty() && !busy.contains(&(*producer as u64))
-            });
-        let mut events: Vec<_> = idle
-            .map(|(producer, chunks)| Event::ChunkAsked {
-                producer: ProducerId(producer as u64),
-                bytes: chunks[0],
-            })
-            .collect();
-        let writing = self.writing.keys().copied();
-        events.extend(writing.map(|chunk| Event::ChunkWritten { chunk }));
-        let flushing = self.flushing.iter().copied();
-        events.extend(flushing.map(|chunk| Event::ChunkFlushed { chunk }));
+        let waits = |producer| self.asked.iter().any(|asked| asked.0 == producer);
+        let writes = |producer| {
+            self.writing
+                .iter()
+                .any(|one| one.chunk.producer == producer)
+        };
+        let has_more = |producer: &u64| !self.chunks[*producer as usize].is_empty();
+        let all = 0..self.chunks.len() as u64;
+        let idle = all.clone().filter(has_more);
+        let idle = idle.filter(|producer| !waits(*producer) && !writes(*producer));
+        let mut events: Vec<_> = idle.map(Event::Asked).collect();
+        events.extend((0..self.writing.len()).map(Event::Written));
+        events.extend((0..self.flushing.len()).map(Event::Flushed));
         if with_announcements {
-            // Not all keep what they say.
-            let all = self.chunks.iter().enumerate();
-            events.extend(all.map(|(producer, chunks)| Event::Announced {
-                producer: ProducerId(producer as u64),
-                bytes: chunks.iter().sum::<u64>() * (self.now / 1000 % 3),
-            }));
+            events.extend(all.map(Event::Announced));
         }
         events
     }
@@ -66,69 +59,64 @@ impl Run {
     fn happens(&mut self, event: Event) {
         self.now += 1000;
         match event {
-            Event::ChunkAsked { producer, bytes } => {
-                self.chunks[producer.0 as usize].pop_front();
-                self.asked.push_back((producer.0, bytes));
+            Event::Announced(producer) => {
+                // Not all keep what they say.
+                let left: u64 = self.chunks[producer as usize].iter().sum();
+                self.plan.announce(producer, left * (self.now / 1000 % 3));
             }
-            Event::ChunkWritten { chunk } => {
-                let (_, store, bytes) = self.writing.remove(&chunk).unwrap();
-                self.written.insert(chunk, (store, bytes));
+            Event::Asked(producer) => {
+                let bytes = self.chunks[producer as usize].pop_front().unwrap();
+                self.asked.push_back((producer, bytes));
+                self.plan.ask(producer, bytes, self.now);
             }
-            Event::ChunkFlushed { chunk } => {
-                self.flushing.remove(&chunk);
-                self.bytes_flushed += self.written.remove(&chunk).unwrap().1;
+            Event::Written(at) => {
+                let writing = self.writing.swap_remove(at);
+                self.written[writing.chunk.store] += 1;
+                self.plan.written(self.now, writing);
             }
-            Event::Announced { .. } => {}
+            Event::Flushed(at) => {
+                let flushing = self.flushing.swap_remove(at);
+                self.written[flushing.chunk.store] -= 1;
+                self.plan.flushed(self.now, flushing);
+            }
         }
-        for command in after(&mut self.backend, self.now, event) {
-            self.obey(command);
+        for writing in writes(&mut self.plan, self.now) {
+            let first = self.asked.pop_front().expect("a producer waits");
+            let chunk = writing.chunk;
+            assert_eq!(
+                first,
+                (chunk.producer, chunk.bytes),
+                "first come, first served"
+            );
+            self.writing.push(writing);
+        }
+        while self.flushing.len() < self.most_flushes
+            && let Some(flushing) = self.plan.next_flush(self.now)
+        {
+            self.flushing.push(flushing);
         }
         self.check();
     }
 
-    fn obey(&mut self, command: Command) {
-        match command {
-            Command::Write {
-                producer,
-                chunk,
-                store,
-            } => {
-                let (first, bytes) = self.asked.pop_front().expect("a producer waits");
-                assert_eq!(first, producer.0, "first come, first served");
-                self.writing.insert(chunk, (first, store, bytes));
-            }
-            Command::Flush {
-                chunk,
-                store,
-                bytes,
-            } => {
-                assert_eq!(self.written.get(&chunk), Some(&(store, bytes)));
-                assert!(self.flushing.insert(chunk), "{chunk} is flushed twice");
-            }
-        }
-    }
-
     fn check(&self) {
-        let writing = |store| self.writing.values().filter(move |chunk| chunk.1 == store);
-        let written = |store| self.written.values().filter(move |chunk| chunk.0 == store);
+        let mut places = Vec::new();
+        places.extend(self.writing.iter().map(|one| one.chunk));
+        places.extend(self.flushing.iter().map(|one| one.chunk));
         for (at, capacity) in self.capacities.into_iter().enumerate() {
-            let (store, is) = (StoreId(at), &self.backend.stores()[at]);
-            assert!(is.chunks() <= capacity);
-            assert_eq!(is.chunks(), writing(store).count() + written(store).count());
-            assert_eq!(is.writers() as usize, writing(store).count());
+            let store = &self.plan.stores()[at];
+            let writing = self.writing.iter().filter(|one| one.chunk.store == at);
+            let writing = writing.count();
+            assert!(store.chunks() <= capacity);
+            assert_eq!(store.chunks(), writing + self.written[at]);
+            assert_eq!(store.writers() as usize, writing);
+            let mut slots: Vec<_> = places.iter().filter(|one| one.store == at).collect();
+            slots.sort_by_key(|chunk| chunk.slot);
+            assert!(slots.iter().all(|chunk| chunk.slot < capacity));
+            assert!(
+                slots.is_sorted_by(|one, next| one.slot < next.slot),
+                "two chunks in one slot"
+            );
         }
-        let statistics = self.backend.statistics();
-        let waiting: u64 = self.asked.iter().map(|asked| asked.1).sum();
-        let writing: u64 = self.writing.values().map(|chunk| chunk.2).sum();
-        let written: u64 = self.written.values().map(|chunk| chunk.1).sum();
-        assert_eq!(
-            statistics.asked_bytes,
-            statistics.flushed_bytes + waiting + writing + written
-        );
-        assert_eq!(statistics.flushed_bytes, self.bytes_flushed);
-        let on_stores: u64 = statistics.written_bytes.iter().sum();
-        assert_eq!(on_stores, self.bytes_flushed + written);
-        assert_eq!(self.backend.waiting(), self.asked.len());
     }
 }
 
@@ -155,30 +143,29 @@ proptest! {
         ];
         let policy = policies.into_iter().nth(policy).unwrap();
         let stores = [0, 1].map(|at| Store::new(flat(speeds[at]), capacities[at]));
-        let backend = ChunkPlacement::new(CHUNK, stores.into(), policy).unwrap();
+        let all: u64 = chunks.iter().flatten().sum();
         let mut run = Run {
-            backend: backend.with_most_flushes(most_flushes),
+            plan: ChunkPlacement::new(CHUNK, stores.into(), policy).unwrap(),
             capacities,
+            most_flushes,
             chunks: chunks.into_iter().map(VecDeque::from).collect(),
             asked: VecDeque::new(),
-            writing: BTreeMap::new(),
-            written: BTreeMap::new(),
-            flushing: BTreeSet::new(),
-            bytes_flushed: 0,
+            writing: Vec::new(),
+            written: [0; 2],
+            flushing: Vec::new(),
             now: 0,
         };
         for choice in choices {
             let events = run.possible(true);
             run.happens(*choice.get(&events));
-            prop_assert!(run.backend.flushing() <= most_flushes);
         }
         // Everything gets where it is to be.
         while let Some(event) = rest.try_select(run.possible(false)) {
             run.happens(event);
         }
         prop_assert!(run.chunks.iter().all(VecDeque::is_empty));
-        prop_assert_eq!(run.backend.waiting(), 0);
-        let statistics = run.backend.statistics();
-        prop_assert_eq!(statistics.asked_bytes, statistics.flushed_bytes);
+        prop_assert!(run.asked.is_empty() && run.plan.is_flushed());
+        prop_assert_eq!(run.plan.flushed_bytes(), all);
+        prop_assert_eq!(run.plan.written_bytes().iter().sum::<u64>(), all);
     }
 }

@@ -1,13 +1,15 @@
 //! The policies side by side in virtual time, with stores whose bandwidth is shared evenly among those who
 //! use them. It shows that the decisions are right for such stores, not how fast real ones are.
 
+use crate::store::writes;
 use tierflow_benches::papers::veloc::{
-    CacheOnly, ChunkId, ChunkPlacement, Command, Event, HybridNaive, HybridRoom, ProducerId,
-    SsdOnly,
+    CacheOnly, ChunkFlush, ChunkPlacement, ChunkWrite, HybridNaive, HybridRoom, SsdOnly,
 };
-use tierflow_placement::stores::{Calibration, ShortestWait, Store, StoreId, StorePolicy};
+use tierflow_placement::stores::{Calibration, ShortestWait, Store, StorePolicy};
 
 const CHUNK: u64 = 64_000_000;
+/// Flushes at once.
+const MOST_FLUSHES: usize = 4;
 
 /// Bytes per second of so many writers together.
 type Throughput = fn(f64) -> f64;
@@ -35,12 +37,14 @@ fn cache(writers: f64) -> f64 {
 }
 
 /// A chunk on its way, to a store or to the external storage.
+enum Way {
+    ToStore(ChunkWrite),
+    ToExternal(ChunkFlush),
+}
+
 struct Job {
     left: f64,
-    chunk: ChunkId,
-    /// Whose chunk it is while it is written.
-    producer: Option<ProducerId>,
-    store: StoreId,
+    way: Way,
 }
 
 struct Outcome {
@@ -73,44 +77,22 @@ impl World {
             Store::new(self.calibrated(self.cache), room),
             Store::new(self.misjudged(self.ssd), all),
         ];
-        let backend = ChunkPlacement::new(CHUNK, stores, Box::new(policy)).unwrap();
-        let mut backend = backend.with_most_flushes(4);
+        let mut plan = ChunkPlacement::new(CHUNK, stores, Box::new(policy)).unwrap();
         let mut to_write = vec![self.chunks_each; self.writers as usize];
-        let producers = (0..self.writers).map(ProducerId);
-        let announced = producers.clone().map(|producer| Event::Announced {
-            producer,
-            bytes: self.chunks_each * CHUNK,
-        });
-        let mut events: Vec<_> = announced.chain(producers.map(ask)).collect();
         let (mut jobs, mut now) = (Vec::<Job>::new(), 0.0);
+        for producer in 0..self.writers {
+            plan.announce(producer, self.chunks_each * CHUNK);
+        }
+        for producer in 0..self.writers {
+            plan.ask(producer, CHUNK, 0);
+            begin(&mut plan, now, &mut jobs);
+        }
         let mut outcome = Outcome {
             written: 0.0,
             flushed: 0.0,
             to_ssd: 0,
         };
         loop {
-            let mut commands = Vec::new();
-            for event in events.drain(..) {
-                let now_ns = (now * 1e9) as u64;
-                backend.handle(now_ns, event, &mut commands).unwrap();
-            }
-            for command in commands {
-                let (chunk, store, producer) = match command {
-                    Command::Write {
-                        producer,
-                        chunk,
-                        store,
-                    } => (chunk, store, Some(producer)),
-                    Command::Flush { chunk, store, .. } => (chunk, store, None),
-                };
-                let left = CHUNK as f64;
-                jobs.push(Job {
-                    left,
-                    chunk,
-                    producer,
-                    store,
-                });
-            }
             let rates: Vec<_> = jobs.iter().map(|job| self.rate(job, &jobs)).collect();
             let next = jobs.iter().zip(&rates).map(|(job, rate)| job.left / rate);
             let Some(step) = next.min_by(f64::total_cmp) else {
@@ -121,46 +103,69 @@ impl World {
                 job.left -= rate * step;
             }
             // Fractions of a byte are done, too.
-            for job in jobs.extract_if(.., |job| job.left < 1.0) {
-                let chunk = job.chunk;
-                let Some(producer) = job.producer else {
-                    outcome.flushed = now;
-                    events.push(Event::ChunkFlushed { chunk });
-                    continue;
-                };
-                outcome.written = now;
-                outcome.to_ssd += job.store.0 as u64;
-                events.push(Event::ChunkWritten { chunk });
-                let left = &mut to_write[producer.0 as usize];
-                *left -= 1;
-                if *left > 0 {
-                    events.push(ask(producer));
+            let done: Vec<_> = jobs.extract_if(.., |job| job.left < 1.0).collect();
+            for job in done {
+                match job.way {
+                    Way::ToExternal(flushing) => {
+                        outcome.flushed = now;
+                        plan.flushed(nanoseconds(now), flushing);
+                    }
+                    Way::ToStore(writing) => {
+                        let producer = writing.chunk.producer;
+                        outcome.written = now;
+                        outcome.to_ssd += writing.chunk.store as u64;
+                        plan.written(nanoseconds(now), writing);
+                        let left = &mut to_write[producer as usize];
+                        *left -= 1;
+                        if *left > 0 {
+                            plan.ask(producer, CHUNK, 0);
+                        }
+                    }
                 }
+                begin(&mut plan, now, &mut jobs);
             }
         }
         assert!(to_write.iter().all(|left| *left == 0));
-        assert_eq!(backend.statistics().flushed_bytes, all as u64 * CHUNK);
+        assert_eq!(plan.flushed_bytes(), all as u64 * CHUNK);
         outcome
     }
 
     /// Bytes per second of one job beside the others.
     fn rate(&self, job: &Job, jobs: &[Job]) -> f64 {
-        let is_like = |other: &&Job| match job.producer {
-            None => other.producer.is_none(),
-            Some(_) => other.producer.is_some() && other.store == job.store,
+        let store = |job: &Job| match &job.way {
+            Way::ToStore(writing) => Some(writing.chunk.store),
+            Way::ToExternal(_) => None,
         };
+        let is_like = |other: &&Job| store(other) == store(job);
         let sharing = jobs.iter().filter(is_like).count() as f64;
-        match (job.producer, job.store.0) {
-            (None, _) => self.external / sharing,
-            (_, 0) => (self.cache)(sharing) / sharing,
-            _ => (self.ssd)(sharing) / sharing,
+        match store(job) {
+            None => self.external / sharing,
+            Some(0) => (self.cache)(sharing) / sharing,
+            Some(_) => (self.ssd)(sharing) / sharing,
         }
     }
 }
 
-fn ask(producer: ProducerId) -> Event {
-    let bytes = CHUNK;
-    Event::ChunkAsked { producer, bytes }
+fn nanoseconds(seconds: f64) -> u64 {
+    (seconds * 1e9) as u64
+}
+
+/// Begins what can begin after an event.
+fn begin(plan: &mut ChunkPlacement, now: f64, jobs: &mut Vec<Job>) {
+    let mut ways: Vec<_> = writes(plan, nanoseconds(now))
+        .into_iter()
+        .map(Way::ToStore)
+        .collect();
+    let flushes = jobs
+        .iter()
+        .filter(|job| matches!(job.way, Way::ToExternal(_)))
+        .count();
+    let started = (flushes..MOST_FLUSHES).map_while(|_| plan.next_flush(nanoseconds(now)));
+    ways.extend(started.map(Way::ToExternal));
+    jobs.extend(ways.into_iter().map(|way| Job {
+        left: CHUNK as f64,
+        way,
+    }));
 }
 
 fn world(writers: u64, external: f64) -> World {

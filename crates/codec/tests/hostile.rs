@@ -2,11 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "the helpers of tests fail like tests")]
 
 mod common;
-#[path = "common/nvcomp.rs"]
-mod nvcomp;
 
-use common::{codecs, inputs};
-use nvcomp::seal;
+use common::{codecs, inputs, seal};
 use proptest::prelude::*;
 use tierflow_codec::{Codec, Element, Error, HEADER_BYTES, Header, Planes, decode, decode_to_vec};
 

@@ -5,8 +5,8 @@ mod common;
 #[path = "common/nvcomp.rs"]
 mod nvcomp;
 
-use common::{LENGTHS, inputs};
-use nvcomp::{container, seal};
+use common::{LENGTHS, inputs, seal};
+use nvcomp::container;
 use proptest::prelude::*;
 use tierflow_codec::{Codec, CodecId, Element, Error, Header, NvcompCodec, Planes, decode_to_vec};
 

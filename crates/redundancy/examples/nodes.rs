@@ -27,6 +27,7 @@ use tierflow_redundancy::{
     CHUNK, Code, Directory, Exchange, Member, ParityStore, Pieces, Redundancy, Sets, Transport,
 };
 use tierflow_store::{Options, Repository, Snapshot};
+use tierflow_testing::as_ranks;
 
 const PATIENCE: Duration = Duration::from_secs(600);
 const MIB: usize = 1 << 20;
@@ -71,20 +72,6 @@ impl Group {
             false => builder,
         };
         builder.build().unwrap()
-    }
-
-    fn run<T: Send>(&self, body: impl Fn(u32) -> T + Sync) -> Vec<T> {
-        std::thread::scope(|scope| {
-            let threads = (0..self.ranks).map(|rank| {
-                let body = &body;
-                scope.spawn(move || body(rank))
-            });
-            let threads: Vec<_> = threads.collect();
-            threads
-                .into_iter()
-                .map(|thread| thread.join().unwrap())
-                .collect()
-        })
     }
 
     fn state(&self, rank: u32) -> Vec<u8> {
@@ -184,7 +171,7 @@ fn rebuild(group: &Group) {
     let shared = group.others.join("shared");
     let together = Barrier::new(group.ranks as usize);
     let run = |session, body: &(dyn Fn(u32, &Repository, &Pieces<'_>, Instant) + Sync)| {
-        group.run(|rank| {
+        as_ranks(group.ranks, |rank| {
             let node = group.node(rank);
             std::fs::create_dir_all(&node).unwrap();
             let options = Options::default().rank(rank, group.ranks);
@@ -269,7 +256,7 @@ fn blocked(group: &Group, run: u64, is_protected: bool) -> f64 {
         let _gone = std::fs::remove_dir_all(group.node(rank));
     });
     let together = Barrier::new(group.ranks as usize);
-    let times = group.run(|rank| {
+    let times = as_ranks(group.ranks, |rank| {
         let engine = group.engine(rank, run, is_protected);
         let state = group.state(rank);
         let mut times = Vec::new();

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tierflow_redundancy::{
     Directory, Error, Exchange, Member, ParityStore, Part, Redundancy, Result, Set, Sets, Transport,
 };
+use tierflow_testing::as_ranks;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const RANKS: u32 = 3;
@@ -73,29 +74,19 @@ impl Group {
         patience: Duration,
         call: impl Fn(u32, &Exchange<'_>) -> Result<T> + Sync,
     ) -> Vec<Result<T>> {
-        std::thread::scope(|scope| {
-            let spawn = |rank: u32| {
-                let call = &call;
-                scope.spawn(move || {
-                    let store = ParityStore::open(&self.home.join(format!("node{rank}"))).unwrap();
-                    let transport = Ending {
-                        inner: Directory::open(&self.home.join("shared"), session, rank).unwrap(),
-                        left: AtomicU64::new(if rank == 1 { messages } else { u64::MAX }),
-                    };
-                    let exchange = Exchange::new(&self.set, rank, &transport, &store, patience)?;
-                    let result = call(rank, &exchange);
-                    if rank == 1 {
-                        let left = transport.left.load(Ordering::Relaxed);
-                        self.messages.fetch_add(messages - left, Ordering::Relaxed);
-                    }
-                    result
-                })
+        as_ranks(RANKS, |rank| {
+            let store = ParityStore::open(&self.home.join(format!("node{rank}"))).unwrap();
+            let transport = Ending {
+                inner: Directory::open(&self.home.join("shared"), session, rank).unwrap(),
+                left: AtomicU64::new(if rank == 1 { messages } else { u64::MAX }),
             };
-            let threads: Vec<_> = (0..RANKS).map(spawn).collect();
-            threads
-                .into_iter()
-                .map(|thread| thread.join().unwrap())
-                .collect()
+            let exchange = Exchange::new(&self.set, rank, &transport, &store, patience)?;
+            let result = call(rank, &exchange);
+            if rank == 1 {
+                let left = transport.left.load(Ordering::Relaxed);
+                self.messages.fetch_add(messages - left, Ordering::Relaxed);
+            }
+            result
         })
     }
 

@@ -9,16 +9,13 @@ mod nodes;
 use nodes::{Group, checkpoint, is_there};
 use std::collections::BTreeSet;
 use tierflow_redundancy::Redundancy;
+use tierflow_testing::random;
 
 struct Draws(u64);
 
 impl Draws {
     fn below(&mut self, end: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        (self.0 >> 33) as usize % end
+        random(&mut self.0, end as u64) as usize
     }
 
     fn is_one_of(&mut self, count: usize) -> bool {

@@ -13,7 +13,7 @@ use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Group, Region, RegionMut};
 use tierflow_redundancy::{Directory, Redundancy};
 use tierflow_store::{OnNode, Options, Protection, Repository, Snapshot};
-use tierflow_testing::{Process, this_test};
+use tierflow_testing::{Process, random, this_test};
 
 const START: &str = "TIERFLOW_REDUNDANCY_START";
 const HOME: &str = "TIERFLOW_REDUNDANCY_HOME";
@@ -99,11 +99,7 @@ struct Draws(u64);
 
 impl Draws {
     fn below(&mut self, end: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        (self.0 >> 33) % end
+        random(&mut self.0, end)
     }
 
     fn pause(&mut self, most: u64) {

@@ -14,6 +14,7 @@ use std::time::Duration;
 use tierflow_redundancy::{
     Directory, Error, Exchange, Lost, Member, ParityStore, Part, Rebuilt, Redundancy, Result, Sets,
 };
+use tierflow_testing::{as_ranks, random};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Patterns that a group goes through before another one is made.
@@ -24,11 +25,7 @@ struct Draws(u64);
 
 impl Draws {
     fn below(&mut self, end: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % end.max(1)
+        random(&mut self.0, end.max(1))
     }
 
     fn index(&mut self, end: usize) -> usize {
@@ -88,24 +85,14 @@ impl Group {
     ) -> Vec<Result<T>> {
         let session = self.sessions.fetch_add(1, Ordering::Relaxed);
         let shared = self.home.path().join("shared");
-        let results = std::thread::scope(|scope| {
-            let spawn = |rank: u32| {
-                let (call, shared) = (&call, &shared);
-                scope.spawn(move || {
-                    let store = ParityStore::open(&self.node(rank).join("parity")).unwrap();
-                    let transport = Directory::open(shared, session, rank).unwrap();
-                    let set = self.sets.of(rank).unwrap();
-                    call(
-                        rank,
-                        &Exchange::new(set, rank, &transport, &store, PATIENCE)?,
-                    )
-                })
-            };
-            let threads: Vec<_> = (0..self.parts.len() as u32).map(spawn).collect();
-            threads
-                .into_iter()
-                .map(|thread| thread.join().unwrap())
-                .collect()
+        let results = as_ranks(self.parts.len() as u32, |rank| {
+            let store = ParityStore::open(&self.node(rank).join("parity")).unwrap();
+            let transport = Directory::open(&shared, session, rank).unwrap();
+            let set = self.sets.of(rank).unwrap();
+            call(
+                rank,
+                &Exchange::new(set, rank, &transport, &store, PATIENCE)?,
+            )
         });
         std::fs::remove_dir_all(shared).unwrap();
         results

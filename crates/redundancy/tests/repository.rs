@@ -9,7 +9,7 @@ use tierflow_redundancy::{
     Directory, Error, Exchange, Member, ParityStore, Pieces, Rebuilt, Redundancy, Result, Sets,
 };
 use tierflow_store::{Options, Region, Repository, Snapshot};
-use tierflow_testing::assert_matches;
+use tierflow_testing::{as_ranks, assert_matches};
 
 const RANKS: u32 = 4;
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -45,31 +45,21 @@ impl Nodes {
     ) -> Vec<Result<T>> {
         self.session += 1;
         let this = &*self;
-        std::thread::scope(|scope| {
-            let spawn = |rank: u32| {
-                let body = &body;
-                scope.spawn(move || {
-                    let node = this.node(rank);
-                    std::fs::create_dir_all(&node).unwrap();
-                    let options = Options::default().rank(rank, RANKS);
-                    let repository = Repository::open(node.join("run"), options).unwrap();
-                    let store = ParityStore::open(&node.join("parity")).unwrap();
-                    let shared = this.home.path().join("shared");
-                    let transport = Directory::open(&shared, this.session, rank).unwrap();
-                    let set = this.sets.of(rank).unwrap();
-                    let exchange = Exchange::new(set, rank, &transport, &store, PATIENCE).unwrap();
-                    body(
-                        rank,
-                        &repository,
-                        &Pieces::new(&repository, exchange, &store),
-                    )
-                })
-            };
-            let threads: Vec<_> = (0..RANKS).map(spawn).collect();
-            threads
-                .into_iter()
-                .map(|thread| thread.join().unwrap())
-                .collect()
+        as_ranks(RANKS, |rank| {
+            let node = this.node(rank);
+            std::fs::create_dir_all(&node).unwrap();
+            let options = Options::default().rank(rank, RANKS);
+            let repository = Repository::open(node.join("run"), options).unwrap();
+            let store = ParityStore::open(&node.join("parity")).unwrap();
+            let shared = this.home.path().join("shared");
+            let transport = Directory::open(&shared, this.session, rank).unwrap();
+            let set = this.sets.of(rank).unwrap();
+            let exchange = Exchange::new(set, rank, &transport, &store, PATIENCE).unwrap();
+            body(
+                rank,
+                &repository,
+                &Pieces::new(&repository, exchange, &store),
+            )
         })
     }
 

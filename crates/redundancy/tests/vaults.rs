@@ -8,6 +8,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 use tierflow_redundancy::{Directory, Redundancy, Transport};
 use tierflow_store::{Gone, OnNode, Options, Protect, Protection, Region, Repository, Snapshot};
+use tierflow_testing::as_ranks;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const RANKS: u32 = 4;
@@ -88,38 +89,28 @@ impl Nodes {
     ) -> Vec<T> {
         self.starts += 1;
         let this = &*self;
-        std::thread::scope(|scope| {
-            let spawn = |rank: u32| {
-                let body = &body;
-                scope.spawn(move || {
-                    let shared = this.home.path().join("shared");
-                    let directory = Directory::open(&shared, this.starts, rank).unwrap();
-                    let transport: Arc<dyn Transport> = match &this.hold {
-                        Some(hold) => {
-                            Arc::new(Driven(directory, (rank == 0).then(|| Arc::clone(hold))))
-                        }
-                        None => Arc::new(directory),
-                    };
-                    let domain = this.domains[rank as usize];
-                    let scheme = this.scheme.over(transport).failure_domain(domain);
-                    let path = this.node(rank);
-                    let options = Options::default().rank(rank, RANKS);
-                    let elsewhere = elsewhere.iter().filter(|other| **other == rank);
-                    let node = OnNode {
-                        path: &path,
-                        repository: Arc::new(Repository::open(&path, options).unwrap()),
-                        rank,
-                        ranks: RANKS,
-                        elsewhere: &elsewhere.map(|_| 0).collect(),
-                        collective: None,
-                        patience: PATIENCE,
-                    };
-                    body(rank, &*scheme.open(node).unwrap())
-                })
+        as_ranks(RANKS, |rank| {
+            let shared = this.home.path().join("shared");
+            let directory = Directory::open(&shared, this.starts, rank).unwrap();
+            let transport: Arc<dyn Transport> = match &this.hold {
+                Some(hold) => Arc::new(Driven(directory, (rank == 0).then(|| Arc::clone(hold)))),
+                None => Arc::new(directory),
             };
-            let threads: Vec<_> = (0..RANKS).map(spawn).collect();
-            let ended = threads.into_iter().map(|thread| thread.join().unwrap());
-            ended.collect()
+            let domain = this.domains[rank as usize];
+            let scheme = this.scheme.over(transport).failure_domain(domain);
+            let path = this.node(rank);
+            let options = Options::default().rank(rank, RANKS);
+            let elsewhere = elsewhere.iter().filter(|other| **other == rank);
+            let node = OnNode {
+                path: &path,
+                repository: Arc::new(Repository::open(&path, options).unwrap()),
+                rank,
+                ranks: RANKS,
+                elsewhere: &elsewhere.map(|_| 0).collect(),
+                collective: None,
+                patience: PATIENCE,
+            };
+            body(rank, &*scheme.open(node).unwrap())
         })
     }
 

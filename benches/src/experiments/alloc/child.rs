@@ -50,7 +50,7 @@ pub(super) struct Family(Vec<Process>);
 impl Family {
     /// Starts so many processes and waits until each has opened the device.
     pub(super) fn start(count: usize) -> Result<Self> {
-        let children = (0..count).map(|index| Process::start(["child", &index.to_string()]));
+        let children = (0..count).map(|index| Process::start("alloc", &index));
         let mut family = Self(children.collect::<Result<_>>()?);
         family.all(&Task::Free)?;
         Ok(family)
@@ -88,11 +88,11 @@ pub(super) fn each(done: &[Done]) -> f64 {
     done.iter().map(rate).sum::<f64>() / done.len().max(1) as f64
 }
 
-/// Runs a child: carries out tasks until there are no more.
+/// Runs the child of this number, which chooses its GPU: carries out tasks until there are no more.
 ///
 /// # Errors
 /// When the device cannot be opened, or the parent is gone.
-pub fn child(index: usize) -> Result<()> {
+pub(crate) fn child(index: usize) -> Result<()> {
     let device = device_of(index)?;
     // The cost of a first stream is not measured.
     drop(device.stream()?);

@@ -20,8 +20,8 @@ pub(super) struct ClientScale {
     version: usize,
     versions: u64,
     device: usize,
-    pub(super) host: usize,
-    pub(super) slab: u64,
+    host: usize,
+    slab: u64,
     /// Between two checkpoints, and two restores, in µs.
     interval_us: u64,
 }
@@ -46,10 +46,11 @@ impl ClientScale {
 
 /// A client, as another process is told of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Client {
+pub(in crate::experiments) struct Client {
     pub(super) index: usize,
     pub(super) clients: usize,
     pub(super) coupled: bool,
+    pub(super) pooled: bool,
     pub(super) scale: ClientScale,
     /// The folder of scratch files and of the pool.
     pub(super) directory: PathBuf,
@@ -86,6 +87,26 @@ impl Client {
             (_, 0) => self.scale.version / 2 * 3,
             (_, _) => self.scale.version / 2,
         }
+    }
+
+    /// Runs in a process of its own: meets the others by a line each way, and prints what it measured.
+    pub(in crate::experiments) fn serve(&self) -> Result<()> {
+        let pool = match self.pooled {
+            true => {
+                let folder = self.directory.join("pool");
+                Some(HostPool::of_node(Some(&folder), self.pool_options())?)
+            }
+            false => None,
+        };
+        let host = pool.as_ref().map_or(Host::Private, Host::Pooled);
+        let done = self.run(&host, &mut meet)?;
+        say(&serde_json::to_string(&done)?)
+    }
+
+    /// The pool that all clients share.
+    pub(super) fn pool_options(&self) -> PoolOptions {
+        let total = self.scale.host * self.clients;
+        PoolOptions::new(total as u64).slab(self.scale.slab)
     }
 
     pub(super) fn run(
@@ -145,25 +166,4 @@ impl Client {
             restoring: restoring.as_secs_f64(),
         })
     }
-}
-
-/// A client in a process of its own: meets the others by a line each way, and prints what it measured.
-///
-/// # Errors
-/// When the engine failed, or the parent is gone.
-pub fn main(client: &str, pooled: bool) -> Result<()> {
-    let client: Client = serde_json::from_str(client)?;
-    let pool = if pooled {
-        let total = client.scale.host * client.clients;
-        let options = PoolOptions::new(total as u64).slab(client.scale.slab);
-        Some(HostPool::of_node(
-            Some(&client.directory.join("pool")),
-            options,
-        )?)
-    } else {
-        None
-    };
-    let host = pool.as_ref().map_or(Host::Private, Host::Pooled);
-    let done = client.run(&host, &mut meet)?;
-    say(&serde_json::to_string(&done)?)
 }

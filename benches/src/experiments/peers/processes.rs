@@ -1,6 +1,5 @@
 //! The same checkpoint with peers in processes of their own, a recall, and a lender that is killed.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -10,7 +9,7 @@ use tierflow_peers::{Error, Loan, Overflow, TransferTarget};
 use tierflow_placement::{Destination, Schedule, Transfer};
 
 use super::checkpoint::{Group, pattern, sum};
-use super::{Clock, PATIENCE};
+use super::{Clock, LenderWork, PATIENCE};
 use crate::experiments::Run;
 use crate::process::Process;
 
@@ -150,14 +149,15 @@ struct LenderProcess {
 
 impl LenderProcess {
     fn start(path: &Path, device: &Device, bytes: u64) -> Result<Self> {
-        let mut arguments: Vec<OsString> = vec!["lender".into(), path.into()];
-        arguments.push(bytes.to_string().into());
-        if device.info().kind == Kind::Cuda {
-            arguments.push(device.info().ordinal.to_string().into());
-        }
-        Ok(Self {
-            process: Process::start(arguments)?,
+        let info = device.info();
+        let work = LenderWork {
             path: path.to_owned(),
+            bytes,
+            ordinal: (info.kind == Kind::Cuda).then_some(info.ordinal),
+        };
+        Ok(Self {
+            process: Process::start("peers", &work)?,
+            path: work.path,
             bytes,
         })
     }

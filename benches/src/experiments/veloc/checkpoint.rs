@@ -57,35 +57,32 @@ impl Rival {
             },
         ];
         let external = machine.open_external(case.times)?;
-        let options = machine.options.clone();
-        let backend = Backend::start(stores, Arc::clone(&external), policy, options)?;
+        let backend = Backend::start(stores, Arc::clone(&external), policy, machine.chunk)?;
         Ok(Self {
             backend,
             external,
-            chunk: machine.chunk(),
+            chunk: machine.chunk,
         })
     }
 
     /// Each writer writes its share of `data`, all at once.
     pub(super) fn checkpoint(&self, case: &Case, data: &[u8]) -> Result<Phases> {
-        let before = self.backend.statistics();
+        let before = (self.backend.flushed_bytes(), self.backend.written_bytes());
         let share = case.chunks_each * self.chunk;
         let began = Instant::now();
         on_threads(data.chunks(share).enumerate(), |(writer, bytes)| {
-            let mut producer = self.backend.producer();
-            Ok(producer.checkpoint(bytes, (writer * share) as u64)?)
+            self.backend.checkpoint(bytes, (writer * share) as u64)
         })?;
         let local = began.elapsed();
         self.backend.wait()?;
         let whole = began.elapsed();
-        let after = self.backend.statistics();
-        let flushed = after.flushed_bytes - before.flushed_bytes;
+        let flushed = self.backend.flushed_bytes() - before.0;
         ensure!(
             flushed == data.len() as u64,
             "{flushed} of {} bytes were flushed",
             data.len()
         );
-        let to_disk = (after.written_bytes[1] - before.written_bytes[1]) / self.chunk as u64;
+        let to_disk = (self.backend.written_bytes()[1] - before.1[1]) / self.chunk as u64;
         let nanoseconds = |time: Duration| time.as_nanos() as f64;
         Ok(Phases {
             local: nanoseconds(local),

@@ -76,7 +76,7 @@ pub(super) fn compare(
         };
         contenders.push((contender, every));
     }
-    let data = data(case.writers * case.chunks_each * machine.chunk());
+    let data = data(case.writers * case.chunks_each * machine.chunk);
     // The first round finds no flush that it could learn from, and does not count.
     for round in 0..=rounds {
         for turn in 0..contenders.len() {

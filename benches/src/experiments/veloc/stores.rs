@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::papers::veloc::Options;
 use anyhow::{Context, Result};
 use tierflow_placement::stores::Calibration;
 use tierflow_store::{Scratch, Storage, Throttled};
@@ -28,7 +27,8 @@ pub(super) struct StoreMachine {
     disk: Disk,
     pub(super) memory_calibration: Calibration,
     pub(super) disk_calibration: Calibration,
-    pub(super) options: Options,
+    /// Bytes of a chunk.
+    pub(super) chunk: usize,
 }
 
 enum Disk {
@@ -54,14 +54,10 @@ impl StoreMachine {
             disk,
             memory_calibration: Calibration::new(1, 1, &[1.0])?,
             disk_calibration: Calibration::new(1, 1, &[1.0])?,
-            options: Options::default().chunk_size(chunk),
+            chunk,
         };
         [machine.memory_calibration, machine.disk_calibration] = accuracy(run, &machine)?;
         Ok(machine)
-    }
-
-    pub(super) fn chunk(&self) -> usize {
-        self.options.chunk_size
     }
 
     pub(super) fn open_memory(&self) -> Result<Arc<dyn Storage>> {
@@ -93,7 +89,7 @@ impl StoreMachine {
             let each = (1..=writers as u32).map(|writers| of.throughput(writers));
             each.fold(0.0, f64::max)
         };
-        let bytes = |chunks: usize| (chunks * self.chunk()) as f64;
+        let bytes = |chunks: usize| (chunks * self.chunk) as f64;
         let (memory, disk) = (best(&self.memory_calibration), best(&self.disk_calibration));
         let through = bytes(chunks - cached) / (disk + self.external(times));
         through.max(bytes(chunks) / (memory + disk)) * 1e9
@@ -139,7 +135,7 @@ fn accuracy(run: &mut Run, machine: &StoreMachine) -> Result<[Calibration; 2]> {
     let stores = [memory.as_ref(), disk.as_ref()];
     let points = stores.iter();
     let points = points.flat_map(|&store| writers.iter().map(move |&writers| (store, writers)));
-    let measured = measure(&points.collect::<Vec<_>>(), machine.chunk(), effort)?;
+    let measured = measure(&points.collect::<Vec<_>>(), machine.chunk, effort)?;
     let (memory, disk) = measured.split_at(writers.len());
     let memory_name = match machine.disk {
         Disk::Throttled(_) => "memory, small chunks",

@@ -1,159 +1,152 @@
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use anyhow::{Context, Result};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use tierflow_placement::stores::{Store, StorePolicy};
-use tierflow_store::Storage;
+use tierflow_store::{Error as StoreError, Storage};
 use tierflow_transfer::volume::LocalStore;
 
-use super::buffer::is_aligned;
-use super::state::{Assignment, BackendState};
-use super::{Buffer, ChunkPlacement, Error, Event, ProducerId, Result, Statistics, flush};
+use super::{Buffer, Chunk, ChunkFlush, ChunkPlacement, ChunkWrite};
 
-/// How a [`Backend`] behaves.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Options {
-    /// Bytes of a chunk: 64 MiB unless you say otherwise, as in the paper.
-    pub chunk_size: usize,
-    /// Flush threads, at most: 16 unless you say otherwise.
-    pub most_flushes: usize,
-    /// How long a flush thread without work stays: 100 ms unless you say otherwise.
-    pub idle: Duration,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            chunk_size: 64 << 20,
-            most_flushes: 16,
-            idle: Duration::from_millis(100),
-        }
-    }
-}
-
-impl Options {
-    /// The same with chunks of so many bytes.
-    #[must_use]
-    pub fn chunk_size(mut self, bytes: usize) -> Self {
-        self.chunk_size = bytes;
-        self
-    }
-}
+/// Flush threads, at most: as many as there is work for.
+const FLUSHERS: usize = 16;
+/// How long a flush thread without work stays.
+const IDLE: Duration = Duration::from_millis(100);
 
 /// Local stores in front of an external one, and the threads that flush. Dropping it waits for the
 /// flushes that run, and forgets those that do not yet.
 #[derive(Debug)]
 pub struct Backend {
     shared: Arc<BackendShared>,
-    next: AtomicU64,
-}
-
-/// Writes checkpoints, one at a time. Each thread that writes has one of its own.
-#[derive(Debug)]
-pub struct Producer<'a> {
-    shared: &'a Arc<BackendShared>,
-    id: ProducerId,
+    producers: AtomicU64,
 }
 
 #[derive(Debug)]
-pub(crate) struct BackendShared {
-    pub(crate) stores: Vec<Arc<dyn Storage>>,
-    pub(crate) external: Arc<dyn Storage>,
-    pub(crate) options: Options,
-    pub(crate) alignment: usize,
+struct BackendShared {
+    stores: Vec<Arc<dyn Storage>>,
+    external: Arc<dyn Storage>,
+    chunk_size: usize,
+    began: Instant,
     state: Mutex<BackendState>,
-    /// Producers have an answer, or a flush has ended.
-    pub(crate) answered: Condvar,
-    /// There is something to flush, or nothing more.
-    pub(crate) to_flush: Condvar,
-    flushers: Mutex<Vec<JoinHandle<()>>>,
+    /// Producers have a place, a flush has ended, or a storage has failed.
+    answered: Condvar,
+    /// There may be something to flush, or there is nothing more.
+    to_flush: Condvar,
+}
+
+#[derive(Debug)]
+struct BackendState {
+    plan: ChunkPlacement,
+    /// Chunks that have a place, by their producers, which have not begun to write yet.
+    assigned: HashMap<u64, ChunkWrite>,
+    /// Flushes that were started and have no thread yet.
+    to_flush: VecDeque<ChunkFlush>,
+    /// Flushes that were started and have not ended.
+    flushes: usize,
+    handles: Vec<JoinHandle<()>>,
+    /// Flush threads, those of them that wait for work, and those that were started and have not looked for work yet.
+    flushers: usize,
+    idle: usize,
+    coming: usize,
+    is_stopping: bool,
+    /// The error of the storage that failed.
+    failure: Option<StoreError>,
 }
 
 impl Backend {
-    /// A backend over these stores, the fastest first. It starts no thread before there is something to
-    /// flush.
+    /// A backend over these stores, the fastest first, in chunks of `chunk_size` bytes, a multiple of the storages' alignments.
     ///
     /// # Errors
-    /// [`Error::Placement`] if no store that the policy may use holds a chunk; [`Error::ChunkSize`].
+    /// When no store that the policy may use holds a chunk.
     pub fn start(
         stores: Vec<LocalStore>,
         external: Arc<dyn Storage>,
         policy: Box<dyn StorePolicy>,
-        options: Options,
+        chunk_size: usize,
     ) -> Result<Self> {
-        let chunk_size = options.chunk_size;
-        let storages = stores.iter().map(|store| &store.storage).chain([&external]);
-        let alignment = storages
-            .map(|storage| storage.alignment())
-            .max()
-            .unwrap_or(1);
-        if !chunk_size.is_multiple_of(alignment) {
-            return Err(Error::ChunkSize {
-                chunk_size,
-                alignment,
-            });
-        }
         let described = stores.iter();
         let described = described.map(|store| Store::new(store.calibration.clone(), store.chunks));
-        let plan = ChunkPlacement::new(chunk_size as u64, described.collect(), policy)?
-            .with_most_flushes(options.most_flushes);
-        let shared = BackendShared {
+        let plan = ChunkPlacement::new(chunk_size as u64, described.collect(), policy)?;
+        let shared = Arc::new(BackendShared {
             stores: stores.into_iter().map(|store| store.storage).collect(),
             external,
-            options,
-            alignment,
-            state: Mutex::new(BackendState::new(plan)),
+            chunk_size,
+            began: Instant::now(),
+            state: Mutex::new(BackendState {
+                plan,
+                assigned: HashMap::new(),
+                to_flush: VecDeque::new(),
+                flushes: 0,
+                handles: Vec::new(),
+                flushers: 0,
+                idle: 0,
+                coming: 0,
+                is_stopping: false,
+                failure: None,
+            }),
             answered: Condvar::new(),
             to_flush: Condvar::new(),
-            flushers: Mutex::default(),
-        };
+        });
         Ok(Self {
-            shared: Arc::new(shared),
-            next: AtomicU64::new(0),
+            shared,
+            producers: AtomicU64::new(0),
         })
     }
 
-    /// Returns one more producer.
-    pub fn producer(&self) -> Producer<'_> {
-        Producer {
-            shared: &self.shared,
-            id: ProducerId(self.next.fetch_add(1, Ordering::Relaxed)),
+    /// Writes a checkpoint to local stores, chunk by chunk, and returns when its last byte is on one. It will lie at `target` in the
+    /// external storage. Address, length and target of `bytes` are multiples of the storages' alignments.
+    ///
+    /// # Errors
+    /// If a store or the external storage failed, for this checkpoint or another one.
+    pub fn checkpoint(&self, bytes: &[u8], target: u64) -> Result<()> {
+        let producer = self.producers.fetch_add(1, Ordering::Relaxed);
+        let announced = bytes.len() as u64;
+        let announced = |state: &mut BackendState, _| state.plan.announce(producer, announced);
+        drop(self.shared.change(announced)?);
+        let mut at = target;
+        for chunk in bytes.chunks(self.shared.chunk_size) {
+            self.shared.write(producer, chunk, at)?;
+            at += chunk.len() as u64;
         }
+        Ok(())
     }
 
     /// Waits until everything that was written is on the external storage.
     ///
     /// # Errors
-    /// [`Error::Store`] if a flush failed.
+    /// If a flush failed.
     pub fn wait(&self) -> Result<()> {
         let mut state = self.shared.state.lock();
-        while state.plan.stores().iter().any(|store| store.chunks() > 0) {
+        while !state.plan.is_flushed() {
             state.check()?;
             self.shared.answered.wait(&mut state);
         }
         Ok(())
     }
 
-    /// Returns the statistics so far.
-    pub fn statistics(&self) -> Statistics {
-        self.shared.state.lock().plan.statistics().clone()
+    /// Bytes that were written to each local store so far.
+    pub fn written_bytes(&self) -> Vec<u64> {
+        self.shared.state.lock().plan.written_bytes().to_vec()
     }
 
-    /// Flush threads that there are now.
-    pub fn flush_threads(&self) -> usize {
-        self.shared.state.lock().flushers
+    /// Bytes that reached the external storage so far.
+    pub fn flushed_bytes(&self) -> u64 {
+        self.shared.state.lock().plan.flushed_bytes()
     }
 }
 
 impl Drop for Backend {
     fn drop(&mut self) {
-        self.shared.state.lock().stopping = true;
-        self.shared.to_flush.notify_all();
+        let mut state = self.shared.state.lock();
+        state.is_stopping = true;
         // No thread is started from here on. Joined without the lock, which running threads may take.
-        let flushers = std::mem::take(&mut *self.shared.flushers.lock());
+        let flushers = std::mem::take(&mut state.handles);
+        drop(state);
+        self.shared.to_flush.notify_all();
         for flusher in flushers {
             // A thread that panicked has nothing that is waited for.
             let _ = flusher.join();
@@ -161,96 +154,122 @@ impl Drop for Backend {
     }
 }
 
-impl Producer<'_> {
-    /// Writes a checkpoint to local stores, chunk by chunk, and returns when its last byte is on one. It
-    /// will lie at `target` in the external storage, a multiple of the stores' alignment, and take up bytes there to
-    /// the next such multiple. Bytes at an address that storage takes are written from where they are, others are
-    /// copied first.
-    ///
-    /// # Errors
-    /// [`Error::Store`] if a store or the external storage failed, for this producer or another one.
-    pub fn checkpoint(&mut self, bytes: &[u8], target: u64) -> Result<()> {
-        self.tell(Event::Announced {
-            producer: self.id,
-            bytes: bytes.len() as u64,
-        })?;
-        let mut at = target;
-        for chunk in bytes.chunks(self.shared.options.chunk_size) {
-            self.write(chunk, at)?;
-            at += chunk.len() as u64;
-        }
-        Ok(())
-    }
-
-    fn tell(&self, event: Event) -> Result<()> {
-        let mut state = self.shared.state.lock();
-        state.handle(event)?;
-        self.shared.notify(&mut state)
-    }
-
-    /// Algorithm 1, one chunk.
-    fn write(&self, bytes: &[u8], target: u64) -> Result<()> {
-        let alignment = self.shared.alignment;
-        let copy;
-        let aligned = if is_aligned(bytes, alignment) {
-            bytes
-        } else {
-            let mut buffer = Buffer::new(bytes.len().next_multiple_of(alignment), alignment);
-            buffer.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
-            copy = buffer;
-            copy.bytes()
-        };
-        let mut state = self.shared.state.lock();
-        state.ask(self.id, bytes.len() as u64, target)?;
-        self.shared.notify(&mut state)?;
-        let Assignment { chunk, store, slot } = loop {
-            state.check()?;
-            if let Some(assignment) = state.assignment(self.id) {
-                break assignment;
-            }
-            self.shared.answered.wait(&mut state);
-        };
-        drop(state);
-        let offset = slot as u64 * self.shared.options.chunk_size as u64;
-        let written = self.shared.stores[store.0].write_at(offset, aligned);
-        if let Err(error) = written {
-            self.shared.fail(error.clone());
-            return Err(error.into());
-        }
-        self.tell(Event::ChunkWritten { chunk })
-    }
-}
-
 impl BackendShared {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, BackendState> {
-        self.state.lock()
-    }
-
-    /// Notes that a store failed: everybody who waits gets this error.
-    pub(crate) fn fail(&self, error: tierflow_store::Error) {
-        self.state.lock().failure = Some(error);
+    /// Changes the plan, gives places to the producers that can have one now, and starts flushes and as many threads as they need.
+    fn change(
+        self: &Arc<Self>,
+        change: impl FnOnce(&mut BackendState, u64),
+    ) -> Result<MutexGuard<'_, BackendState>> {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        let now = self.now_ns();
+        change(state, now);
+        while let Some(writing) = state.plan.next_write(now) {
+            state.assigned.insert(writing.chunk.producer, writing);
+        }
         self.answered.notify_all();
-    }
-
-    /// After the plan has handled an event: wakes the threads that wait, and starts as many flush threads as there is work
-    /// for.
-    pub(crate) fn notify(self: &Arc<Self>, state: &mut BackendState) -> Result<()> {
-        self.answered.notify_all();
+        while state.flushes < FLUSHERS
+            && let Some(flushing) = state.plan.next_flush(now)
+        {
+            state.flushes += 1;
+            state.to_flush.push_back(flushing);
+        }
         for _ in 0..state.to_flush.len().min(state.idle) {
             self.to_flush.notify_one();
         }
-        while !state.stopping
-            && state.flushers < self.options.most_flushes
+        // Threads that have ended need no handle.
+        state.handles.retain(|flusher| !flusher.is_finished());
+        while !state.is_stopping
+            && state.flushers < FLUSHERS
             && state.to_flush.len() > state.idle + state.coming
         {
-            let flusher = flush::spawn(self).map_err(Error::Thread)?;
+            let shared = Arc::clone(self);
+            let thread = std::thread::Builder::new().name("tierflow-flush".to_owned());
+            let flusher = thread.spawn(move || shared.flush_chunks());
+            let flusher = flusher.context("a flush thread cannot be started")?;
+            state.handles.push(flusher);
             state.flushers += 1;
             state.coming += 1;
-            let mut flushers = self.flushers.lock();
-            // Threads that have ended need no handle.
-            flushers.retain(|flusher| !flusher.is_finished());
-            flushers.push(flusher);
         }
+        Ok(guard)
+    }
+
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Algorithm 1, one chunk.
+    fn write(self: &Arc<Self>, producer: u64, bytes: &[u8], target: u64) -> Result<()> {
+        let mut state =
+            self.change(|state, _| state.plan.ask(producer, bytes.len() as u64, target))?;
+        let writing = loop {
+            state.check()?;
+            if let Some(writing) = state.assigned.remove(&producer) {
+                break writing;
+            }
+            self.answered.wait(&mut state);
+        };
+        drop(state);
+        let store = &self.stores[writing.chunk.store];
+        if let Err(error) = store.write_at(self.offset(writing.chunk), bytes) {
+            self.fail(error.clone());
+            return Err(error.into());
+        }
+        drop(self.change(|state, now| state.plan.written(now, writing))?);
         Ok(())
+    }
+
+    /// Algorithm 3, on one thread, until there is no work for a while.
+    fn flush_chunks(self: &Arc<Self>) {
+        let alignments = self.stores.iter().map(|store| store.alignment());
+        let alignment = alignments.fold(self.external.alignment(), usize::max);
+        let mut buffer = Buffer::new(self.chunk_size, alignment);
+        let mut state = self.state.lock();
+        state.coming -= 1;
+        while !state.is_stopping {
+            let Some(flushing) = state.to_flush.pop_front() else {
+                state.idle += 1;
+                let late = self.to_flush.wait_for(&mut state, IDLE);
+                state.idle -= 1;
+                if late.timed_out() && state.to_flush.is_empty() {
+                    break;
+                }
+                continue;
+            };
+            drop(state);
+            if let Err(error) = self.flush(flushing.chunk, &mut buffer) {
+                return self.fail(error);
+            }
+            let changed = self.change(|state, now| {
+                state.flushes -= 1;
+                state.plan.flushed(now, flushing);
+            });
+            // Without another thread, this one goes on.
+            state = changed.unwrap_or_else(|_| self.state.lock());
+        }
+        state.flushers -= 1;
+    }
+
+    fn flush(&self, chunk: Chunk, buffer: &mut Buffer) -> Result<(), StoreError> {
+        let bytes = &mut buffer.bytes_mut()[..chunk.bytes as usize];
+        self.stores[chunk.store].read_at(self.offset(chunk), bytes)?;
+        self.external.write_at(chunk.target, bytes)
+    }
+
+    /// The first byte of a chunk on its local store.
+    fn offset(&self, chunk: Chunk) -> u64 {
+        (chunk.slot * self.chunk_size) as u64
+    }
+
+    /// Notes that a storage failed: everybody who waits gets this error.
+    fn fail(&self, error: StoreError) {
+        self.state.lock().failure = Some(error);
+        self.answered.notify_all();
+    }
+}
+
+impl BackendState {
+    fn check(&self) -> Result<(), StoreError> {
+        self.failure.clone().map_or(Ok(()), Err)
     }
 }

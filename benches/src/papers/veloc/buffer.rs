@@ -28,8 +28,3 @@ impl Buffer {
         &mut self.bytes[self.start..self.start + self.len]
     }
 }
-
-/// Returns true if storage takes these bytes as they are.
-pub(super) fn is_aligned(bytes: &[u8], alignment: usize) -> bool {
-    bytes.as_ptr().align_offset(alignment) == 0 && bytes.len().is_multiple_of(alignment)
-}

@@ -13,6 +13,7 @@ use std::time::Duration;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, EngineBuilder, Region, RegionMut, Tier};
 use tierflow_redundancy::{Directory, Redundancy, Result, Transport};
+use tierflow_testing::as_ranks;
 
 pub(crate) const RANKS: u32 = 4;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
@@ -181,17 +182,7 @@ impl Group {
     /// Runs the application once, with a thread for each rank.
     pub(crate) fn threads<T: Send>(&self, body: impl Fn(u32, u64) -> T + Sync) -> Vec<T> {
         let run = self.runs.fetch_add(1, Ordering::Relaxed);
-        std::thread::scope(|scope| {
-            let spawn = |rank: u32| {
-                let body = &body;
-                scope.spawn(move || body(rank, run))
-            };
-            let threads: Vec<_> = (0..self.ranks).map(spawn).collect();
-            threads
-                .into_iter()
-                .map(|thread| thread.join().unwrap())
-                .collect()
-        })
+        as_ranks(self.ranks, |rank| body(rank, run))
     }
 }
 

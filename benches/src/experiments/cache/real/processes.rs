@@ -34,7 +34,7 @@ const TO_BEGIN: Duration = Duration::from_secs(6);
 
 /// The history of a process.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-struct GpuPlayer<'a> {
+pub(in crate::experiments) struct GpuPlayer<'a> {
     /// The process's number: the GPU, and the shot whose sizes it has.
     index: usize,
     processes: usize,
@@ -53,6 +53,23 @@ struct PlayerTimes {
 }
 
 impl GpuPlayer<'_> {
+    /// Plays its history, meets the others by a line each way, and prints what it measured.
+    pub(in crate::experiments) fn serve(&self) -> Result<()> {
+        let machine = Machine::on(device_of(self.index)?, QUARTERS, self.quick);
+        let workload = self.workload(&machine)?;
+        let barriers = workload.ops.iter().filter(|op| matches!(op, Op::Barrier));
+        ensure!(
+            barriers.count() == self.barriers(machine.scale.versions),
+            "the shots differ in their versions, so coupled processes would wait for ever"
+        );
+        let played = play_among(&machine, self.way, &workload, Some(meet))?;
+        say(&serde_json::to_string(&PlayerTimes {
+            bytes: played.bytes as f64,
+            checkpointing: played.checkpoints.as_secs_f64(),
+            restoring: played.restores.as_secs_f64(),
+        })?)
+    }
+
     /// How often it meets the others within its history.
     fn barriers(&self, versions: usize) -> usize {
         if self.coupled { 2 * versions } else { 0 }
@@ -137,39 +154,8 @@ fn cell(run: &mut Run, machine: &Machine, player: GpuPlayer<'_>) -> Result<()> {
 
 /// Has the processes play at once.
 fn measured(player: GpuPlayer<'_>, versions: usize) -> Result<Vec<PlayerTimes>> {
-    let all = (0..player.processes).map(|index| {
-        let player = serde_json::to_string(&GpuPlayer { index, ..player })?;
-        Process::start(["player", &player])
-    });
-    let mut all = all.collect::<Result<Vec<_>>>()?;
-    for _ in 0..1 + player.barriers(versions) {
-        Process::all_meet(&mut all)?;
-    }
-    let times = all.iter_mut().map(|process| {
-        let times = serde_json::from_str(&process.hear()?)?;
-        process.wait()?;
-        Ok(times)
-    });
-    times.collect()
-}
-
-/// A process of the experiment: plays its history, meets the others by a line each way, and prints what it measured.
-///
-/// # Errors
-/// When the history failed, or the parent is gone.
-pub fn player(player: &str) -> Result<()> {
-    let player: GpuPlayer<'_> = serde_json::from_str(player)?;
-    let machine = Machine::on(device_of(player.index)?, QUARTERS, player.quick);
-    let workload = player.workload(&machine)?;
-    let barriers = workload.ops.iter().filter(|op| matches!(op, Op::Barrier));
-    ensure!(
-        barriers.count() == player.barriers(machine.scale.versions),
-        "the shots differ in their versions, so coupled processes would wait for ever"
-    );
-    let played = play_among(&machine, player.way, &workload, Some(meet))?;
-    say(&serde_json::to_string(&PlayerTimes {
-        bytes: played.bytes as f64,
-        checkpointing: played.checkpoints.as_secs_f64(),
-        restoring: played.restores.as_secs_f64(),
-    })?)
+    let all = 0..player.processes;
+    let all = all.map(|index| Process::start("hpdc-scale", &GpuPlayer { index, ..player }));
+    let meetings = 1 + player.barriers(versions);
+    Process::answers(all.collect::<Result<_>>()?, meetings as u64)
 }
