@@ -1,6 +1,7 @@
 //! The public interface of each library as text, `crates/*/api.txt`, so that a change of it is seen where it is reviewed.
 
 use crate::cargo::{Metadata, Package, cargo, stream};
+use crate::semver;
 use anyhow::{Context, Result, ensure};
 use public_api::Builder;
 use std::fs;
@@ -8,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Compares the interfaces with the texts, or writes the texts.
+/// Compares the interfaces with the texts, or writes the texts, and compares these with those of the last release.
 pub(crate) fn run(write: bool) -> Result<()> {
     let workspace = Metadata::read()?;
     let json = describe(&workspace.target_directory, &mut cargo())?;
@@ -37,7 +38,7 @@ pub(crate) fn run(write: bool) -> Result<()> {
         "the public interface of {} is another: if that is meant, say so in CHANGELOG.md and run `cargo xtask api --write`",
         changed.join(", ")
     );
-    Ok(())
+    semver::compare_texts(&workspace)
 }
 
 fn text_of(package: &Package) -> PathBuf {

@@ -41,7 +41,7 @@ enum Chore {
     },
     /// Check what neither rustc nor clippy checks: who depends on whom, and the shape of the tree
     Tidy,
-    /// Compare the public interface of each library with its api.txt
+    /// Compare the public interface of each library with its api.txt, and that with the last release's
     Api {
         /// Write the texts instead
         #[arg(long)]

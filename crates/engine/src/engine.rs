@@ -35,9 +35,8 @@ use tierflow_tier_alloc::Lease;
 pub struct Engine {
     /// There until the engine is dropped.
     pub(crate) shared: Arc<Shared>,
-    workers: Vec<JoinHandle<()>>,
     keeper: Option<JoinHandle<Lease>>,
-    /// How long to wait for the workers in the end.
+    /// How long to wait for the threads in the end.
     pub(crate) patience: Duration,
     /// The process that built it.
     process: OwnerProcess,
@@ -72,14 +71,9 @@ impl Engine {
         EngineBuilder::new(device)
     }
 
-    pub(crate) fn assemble(
-        shared: Arc<Shared>,
-        workers: Vec<JoinHandle<()>>,
-        patience: Duration,
-    ) -> Self {
+    pub(crate) fn assemble(shared: Arc<Shared>, patience: Duration) -> Self {
         Self {
             shared,
-            workers,
             patience,
             process: OwnerProcess::current(),
             keeper: None,
@@ -262,32 +256,33 @@ impl Drop for Engine {
     fn drop(&mut self) {
         if self.at_home().is_err() {
             // Nothing here is this process's: neither threads to wait for nor files and shares to give back.
-            let threads = (std::mem::take(&mut self.workers), self.keeper.take());
-            std::mem::forget((Arc::clone(&self.shared), threads, self.lease.take()));
+            let (keeper, lease) = (self.keeper.take(), self.lease.take());
+            std::mem::forget((Arc::clone(&self.shared), keeper, lease));
             return;
         }
         self.shared.stop();
         let mut patience = EndPatience::new(self);
         let mut hangs = false;
-        let detached = self.shared.take_threads();
-        let workers = std::mem::take(&mut self.workers);
-        for worker in workers.into_iter().chain(detached) {
+        let mut threads = self.shared.take_threads();
+        // A thread may start another one until it ends.
+        while let Some(thread) = threads.pop() {
             let mut nap = Duration::from_micros(20);
-            while !worker.is_finished() && !patience.is_over(self) {
+            while !thread.is_finished() && !patience.is_over(self) {
                 sleep(nap);
                 nap = (nap * 2).min(Duration::from_millis(5));
             }
-            if worker.is_finished() {
-                // A worker that panicked has nothing left to give back.
-                let _ = worker.join();
+            if thread.is_finished() {
+                // A thread that panicked has nothing left to give back.
+                let _ = thread.join();
             } else {
                 hangs = true;
             }
+            threads.extend(self.shared.take_threads());
         }
         self.lease = self.keeper.take().and_then(|keeper| keeper.join().ok());
         self.warn_of_lost(None);
         if hangs {
-            // A worker that was left to itself uses the memory still: it must never be another's.
+            // A thread that was left to itself uses the memory still: it must never be another's.
             std::mem::forget(self.lease.take());
         } else {
             self.shared.clear_up();

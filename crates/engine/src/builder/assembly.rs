@@ -10,13 +10,13 @@ use crate::plan::{ExtentSize, PlanConfig, TierConfig, TierId, World};
 use crate::run::{
     AHEAD, COMMITTED, Crew, Direction, DurableTier, EngineParts, Medium, Pool, Recorder, Shared,
     Stage, TierContext, TierState, Ways, find_direct, gathering, hear_turns, start_committer,
-    start_housekeeping, start_opening, start_workers,
+    start_housekeeping, start_opening, start_peers, start_workers,
 };
 use crate::{BuildError, Engine, Error, Result};
 use std::sync::Arc;
 use tierflow_device::Device;
 use tierflow_store::Storage;
-use tierflow_sync::model::unbounded;
+use tierflow_sync::model::{Mutex, unbounded};
 use tierflow_tier_alloc::{DeviceArena, HostArena, HostPool};
 use tierflow_transfer::{PART_BYTES, ScratchMedium, Straight};
 
@@ -128,17 +128,17 @@ impl EngineBuilder {
             layouts: Arc::clone(&opened.layouts),
         }));
         hear_turns(&shared);
-        let mut workers = start_workers(&shared, crews)?;
+        start_workers(&shared, crews)?;
         for (tier, gathering) in commits {
-            workers.extend(start_committer(&shared, tier, gathering)?);
+            start_committer(&shared, tier, gathering)?;
         }
-        workers.extend(start_housekeeping(&shared)?);
-        workers.extend(crate::run::start_peers(&shared)?);
+        start_housekeeping(&shared)?;
+        start_peers(&shared)?;
         let device = kinds.iter().position(|&kind| kind == Kind::Device);
         if let Some(tier) = device.filter(|_| self.device_cache.evict_while_growing) {
-            workers.extend(start_opening(&shared, tier)?);
+            start_opening(&shared, tier)?;
         }
-        let mut engine = Engine::assemble(Arc::clone(&shared), workers, self.lasting.closing);
+        let mut engine = Engine::assemble(Arc::clone(&shared), self.lasting.closing);
         if let Some(pool) = pool {
             engine.keep_within(pool)?;
         }
@@ -354,12 +354,12 @@ fn crews(device: &Device, kinds: &[Kind]) -> Result<(Ways, Vec<Crew>)> {
             };
             let (sender, tasks) = unbounded();
             ways.queues.insert((direction, tier), sender);
-            let workers = (0..depth(kind)).map(|_| make());
-            let workers = workers.collect::<Result<_>>()?;
+            let contexts = (0..depth(kind)).map(|_| make());
             crews.push(Crew {
                 direction,
                 tier,
-                workers,
+                depth: depth(kind),
+                waiting: Mutex::new(contexts.collect::<Result<_>>()?),
                 tasks,
             });
         }

@@ -178,8 +178,8 @@ impl Shared {
         core.calls.ways.queues.get(&(direction, tier.0)).cloned()
     }
 
-    /// The threads that are left to themselves end with the engine, if they can.
-    pub(super) fn keep_thread(&self, thread: JoinHandle<()>) {
+    /// Keeps a thread for the end of the engine, which waits for it. A thread that starts another one keeps it before its own end.
+    pub(crate) fn keep_thread(&self, thread: JoinHandle<()>) {
         let mut detached = self.detached.lock();
         detached.retain(|thread| !thread.is_finished());
         detached.push(thread);

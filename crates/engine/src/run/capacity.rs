@@ -41,14 +41,16 @@ pub(crate) trait PeerMemory: std::fmt::Debug + Send + Sync {
 }
 
 /// Starts the thread that looks after the peers' memory, if there is a tier of it.
-pub(crate) fn start_peers(shared: &Arc<Shared>) -> Result<Option<JoinHandle<()>>> {
+pub(crate) fn start_peers(shared: &Arc<Shared>) -> Result<()> {
     let mut tiers = shared.tiers.iter().enumerate();
     let found = tiers.find_map(|(tier, level)| match &level.medium {
         Medium::Peers(memory) => Some((TierId(tier), Arc::clone(memory))),
         _ => None,
     });
-    let start = |(tier, memory): (TierId, Arc<dyn PeerMemory>)| memory.start(shared, tier);
-    found.map(start).transpose()
+    if let Some((tier, memory)) = found {
+        shared.keep_thread(memory.start(shared, tier)?);
+    }
+    Ok(())
 }
 
 /// The owner of a tier's memory, who decides how much of it is used.

@@ -10,7 +10,7 @@ use crate::{Error, Result};
 use std::sync::{Arc, Weak};
 use tierflow_device::{Access, ReadLoan};
 use tierflow_plan::timeline::{TimelineLane, What};
-use tierflow_sync::model::{Builder, JoinHandle, Mutex, Ordering};
+use tierflow_sync::model::{Builder, Mutex, Ordering};
 use tierflow_sync::rank;
 
 /// Threads that commit to one directory: while one writes what has come by now, another reports what it wrote before and wakes those who
@@ -18,8 +18,11 @@ use tierflow_sync::rank;
 const COMMITTERS: usize = 3;
 
 /// A thread that commits to a tier.
+#[derive(Clone)]
 struct Committer {
     shared: Weak<Shared>,
+    /// How many were there before it.
+    number: usize,
     gathering: Gathering,
     tier: TierId,
     /// Held while versions are written: what comes meanwhile is the next group.
@@ -27,36 +30,56 @@ struct Committer {
     row: Option<TimelineLane>,
 }
 
-/// Starts the threads that commit to `tier`. They end when nothing can be put into their queue any more.
-pub(crate) fn start(
-    shared: &Arc<Shared>,
-    tier: usize,
-    gathering: Gathering,
-) -> Result<Vec<JoinHandle<()>>> {
-    let name = shared.tiers.get(tier).map_or("", |tier| tier.kind.name());
-    let turn = Arc::new(Mutex::new(()));
-    let start = |number: usize| {
-        let row = format!("host → {name}, commits {}", number + 1);
-        let committer = Committer {
-            shared: Arc::downgrade(shared),
-            gathering: gathering.clone(),
-            tier: TierId(tier),
-            turn: Arc::clone(&turn),
-            row: shared.recorder.worker_lane(&row),
-        };
-        let thread = Builder::new().name(format!("tierflow-commit{tier}"));
-        thread.spawn(move || committer.run()).map_err(Error::Thread)
+/// Starts the first thread that commits to `tier`. Each starts the next when it is woken first. They end when nothing can be put into
+/// their queue any more.
+pub(crate) fn start(shared: &Arc<Shared>, tier: usize, gathering: Gathering) -> Result<()> {
+    let first = Committer {
+        shared: Arc::downgrade(shared),
+        number: 0,
+        gathering,
+        tier: TierId(tier),
+        turn: Arc::new(Mutex::new(())),
+        row: None,
     };
-    (0..COMMITTERS).map(start).collect()
+    first.start(shared)
 }
 
 impl Committer {
+    fn start(mut self, shared: &Arc<Shared>) -> Result<()> {
+        let Self { number, tier, .. } = self;
+        let below = shared.tiers.get(tier.0);
+        let below = below.map_or("", |tier| tier.kind.name());
+        let row = format!("host → {below}, commits {}", number + 1);
+        self.row = shared.recorder.worker_lane(&row);
+        let thread = Builder::new().name(format!("tierflow-commit{}", tier.0));
+        let thread = thread.spawn(move || self.run());
+        shared.keep_thread(thread.map_err(Error::Thread)?);
+        Ok(())
+    }
+
+    fn start_next(&self, shared: &Arc<Shared>) {
+        let next = Self {
+            number: self.number + 1,
+            ..self.clone()
+        };
+        if next.number < COMMITTERS
+            && let Err(why) = next.start(shared)
+        {
+            // Those that are there do it, one group after the other.
+            tracing::warn!("commits have fewer threads than they could use: {why}");
+        }
+    }
+
     fn run(&self) {
+        let mut is_new = true;
         while self.gathering.wait() {
             let shared = self.shared.upgrade();
             let Some(shared) = shared.filter(|shared| !shared.is_stopping()) else {
                 return;
             };
+            if std::mem::take(&mut is_new) {
+                self.start_next(&shared);
+            }
             let turn = self.turn.lock();
             let jobs = self.gathering.take();
             if jobs.is_empty() {

@@ -182,7 +182,7 @@ pub(crate) struct Shared {
     pub(super) tickets: AtomicU64,
     /// Lanes of callers, taken for the time of a call.
     contexts: Mutex<Vec<TierContext>>,
-    /// Threads that do what their callers may have stopped waiting for.
+    /// Workers, and threads that do what their callers may have stopped waiting for.
     pub(super) detached: Mutex<Vec<JoinHandle<()>>>,
     /// The engine goes: workers start nothing any more.
     stopping: AtomicBool,

@@ -6,7 +6,7 @@ use crate::plan::{Event, Piece, TierId};
 use crate::{Error, Result};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tierflow_sync::model::{Builder, JoinHandle, Monitor, sleep};
+use tierflow_sync::model::{Builder, Monitor, sleep};
 
 /// Housekeeping waits so long at most for those who wait for versions: as long as they have a turn each, some always do.
 const LONGEST: Duration = Duration::from_secs(1);
@@ -59,15 +59,15 @@ impl Housekeeping {
 }
 
 /// Starts the thread, if some tier keeps versions under their numbers. It ends with [`Housekeeping::close`].
-pub(crate) fn start(shared: &Arc<Shared>) -> Result<Option<JoinHandle<()>>> {
+pub(crate) fn start(shared: &Arc<Shared>) -> Result<()> {
     if shared.tiers.iter().all(|tier| tier.medium.kept().is_none()) {
-        return Ok(None);
+        return Ok(());
     }
     let housekeeping = Arc::clone(&shared.housekeeping);
-    let shared = Arc::downgrade(shared);
+    let theirs = Arc::downgrade(shared);
     let run = move || {
         while let Some(is_of_lowest) = housekeeping.next() {
-            let Some(shared) = shared.upgrade() else {
+            let Some(shared) = theirs.upgrade() else {
                 return;
             };
             shared.let_waiters_go_first();
@@ -77,7 +77,8 @@ pub(crate) fn start(shared: &Arc<Shared>) -> Result<Option<JoinHandle<()>>> {
         }
     };
     let thread = Builder::new().name("tierflow-tidy".to_owned());
-    thread.spawn(run).map(Some).map_err(Error::Thread)
+    shared.keep_thread(thread.spawn(run).map_err(Error::Thread)?);
+    Ok(())
 }
 
 impl Shared {

@@ -5,13 +5,13 @@ use super::medium::Medium;
 use crate::plan::{Event, TierId};
 use crate::{Error, Result};
 use std::sync::Arc;
-use tierflow_sync::model::{Builder, JoinHandle};
+use tierflow_sync::model::Builder;
 use tierflow_tier_alloc::DeviceArena;
 
 /// Keeps a tier's limit where its arena ends, and starts the thread that raises it with the arena.
-pub(crate) fn start(shared: &Arc<Shared>, tier: usize) -> Result<Option<JoinHandle<()>>> {
+pub(crate) fn start(shared: &Arc<Shared>, tier: usize) -> Result<()> {
     let Some(arena) = arena(shared, tier) else {
-        return Ok(None);
+        return Ok(());
     };
     let mut open = arena.usable();
     tell(shared, tier, open);
@@ -36,7 +36,8 @@ pub(crate) fn start(shared: &Arc<Shared>, tier: usize) -> Result<Option<JoinHand
         }
     };
     let thread = Builder::new().name("tierflow-open".into());
-    thread.spawn(raise).map(Some).map_err(Error::Thread)
+    shared.keep_thread(thread.spawn(raise).map_err(Error::Thread)?);
+    Ok(())
 }
 
 fn arena(shared: &Shared, tier: usize) -> Option<&DeviceArena> {

@@ -9,69 +9,102 @@ use super::stage::Descent;
 use super::together::{self, with_followers};
 use crate::plan::{Coding, Transfer, TransferFailure};
 use crate::{Error, Result};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 use tierflow_device::Access;
 use tierflow_plan::timeline::{TimelineLane, What};
-use tierflow_sync::model::{Builder, JoinHandle, Ordering, Receiver};
+use tierflow_sync::model::{Builder, Mutex, Ordering, Receiver, sleep};
 
 /// Ends of transfers that the plan hears of at a time, while other calls wait.
 const REPORTED: usize = 16;
 
-/// The queue of one link, which leads out of a tier in one direction, and the contexts of the workers that share it.
+/// How long a worker that cannot start the next one waits before it tries again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// The workers of one link, which leads out of a tier in one direction. One is there from the start, and each starts the next before
+/// its first task: so one is ready as long as there is any that has not begun, and links that are not used have one thread.
 pub(crate) struct Crew {
     pub(crate) direction: Direction,
     pub(crate) tier: usize,
-    pub(crate) workers: Vec<TierContext>,
+    /// Workers at most.
+    pub(crate) depth: usize,
+    /// The contexts of workers that have not been started.
+    pub(crate) waiting: Mutex<Vec<TierContext>>,
     pub(crate) tasks: Receiver<Task>,
 }
 
-/// Starts the workers. They end when their queues' senders are gone.
-pub(crate) fn start(shared: &Arc<Shared>, crews: Vec<Crew>) -> Result<Vec<JoinHandle<()>>> {
-    let mut threads = Vec::new();
-    for crew in crews {
-        let workers = crew.workers.len();
-        for (number, mut context) in crew.workers.into_iter().enumerate() {
-            let row = shared
-                .recorder
-                .worker_lane(&row(shared, crew.direction, crew.tier, number));
-            let name = match crew.direction {
-                Direction::Down => format!("tierflow-down{}", crew.tier),
-                Direction::Up => format!("tierflow-up{}", crew.tier),
-            };
-            let tasks = crew.tasks.clone();
-            let shared = Arc::downgrade(shared);
-            let run = move || {
-                for task in &tasks {
-                    let Some(shared) = shared.upgrade().filter(|s| !s.is_stopping()) else {
-                        return;
-                    };
-                    let mut next = Some(task);
-                    while let Some(task) = next.take() {
-                        match task {
-                            Task::Transfer(job) => {
-                                let (taken, other) = with_followers(&shared, job, &tasks, workers);
-                                carry_all(&shared, &mut context, &taken, crew.direction, row);
-                                next = other;
-                            }
-                            Task::Help(help) => help.run(&shared),
-                            Task::Plan => drop(shared.serve()),
-                        }
-                    }
-                }
-            };
-            threads.push(
-                Builder::new()
-                    .name(name)
-                    .spawn(run)
-                    .map_err(Error::Thread)?,
-            );
+/// Starts the first worker of each link. They end when their queues' senders are gone.
+pub(crate) fn start(shared: &Arc<Shared>, crews: Vec<Crew>) -> Result<()> {
+    let mut crews = crews.into_iter().map(Arc::new);
+    crews.try_for_each(|crew| crew.start_next(shared))
+}
+
+impl Crew {
+    /// Starts one more worker, if not all are there.
+    fn start_next(self: &Arc<Self>, shared: &Arc<Shared>) -> Result<()> {
+        if self.waiting.lock().is_empty() {
+            return Ok(());
+        }
+        let name = match self.direction {
+            Direction::Down => format!("tierflow-down{}", self.tier),
+            Direction::Up => format!("tierflow-up{}", self.tier),
+        };
+        let (crew, theirs) = (Arc::clone(self), Arc::downgrade(shared));
+        let thread = Builder::new().name(name).spawn(move || crew.run(&theirs));
+        shared.keep_thread(thread.map_err(Error::Thread)?);
+        Ok(())
+    }
+
+    /// Starts the next worker before a first task. A flush may wait for another one that has no worker yet, so it does not begin alone.
+    fn make_ready(self: &Arc<Self>, shared: &Arc<Shared>) {
+        while let Err(why) = self.start_next(shared) {
+            tracing::warn!("transfers have fewer threads than they could use: {why}");
+            if self.direction == Direction::Up || shared.is_stopping() {
+                return;
+            }
+            sleep(RETRY);
         }
     }
-    Ok(threads)
+
+    /// Does tasks as they come.
+    fn run(self: &Arc<Self>, shared: &Weak<Shared>) {
+        let (number, mut context) = {
+            let mut waiting = self.waiting.lock();
+            let number = self.depth - waiting.len();
+            let Some(context) = waiting.pop() else {
+                return;
+            };
+            (number, context)
+        };
+        let mut row = None;
+        let mut is_new = true;
+        for task in &self.tasks {
+            let Some(shared) = shared.upgrade().filter(|s| !s.is_stopping()) else {
+                return;
+            };
+            if std::mem::take(&mut is_new) {
+                self.make_ready(&shared);
+                let name = row_name(&shared, self.direction, self.tier, number);
+                row = shared.recorder.worker_lane(&name);
+            }
+            let mut next = Some(task);
+            while let Some(task) = next.take() {
+                match task {
+                    Task::Transfer(job) => {
+                        let (taken, other) = with_followers(&shared, job, &self.tasks, self.depth);
+                        carry_all(&shared, &mut context, &taken, self.direction, row);
+                        next = other;
+                    }
+                    Task::Help(help) => help.run(&shared),
+                    Task::Plan => drop(shared.serve()),
+                }
+            }
+        }
+    }
 }
 
 /// Returns the name of a worker's row in a time line.
-fn row(shared: &Shared, direction: Direction, tier: usize, number: usize) -> String {
+fn row_name(shared: &Shared, direction: Direction, tier: usize, number: usize) -> String {
     let name = |tier: usize| shared.tiers.get(tier).map_or("", |tier| tier.kind.name());
     let number = number + 1;
     match direction {
