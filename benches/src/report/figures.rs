@@ -23,6 +23,9 @@ const END: &str = "<!-- end of table -->";
 pub(crate) struct Figures {
     #[serde(rename = "paper")]
     pub(crate) papers: Vec<Paper>,
+    /// Results that no paper has.
+    #[serde(rename = "picture")]
+    pub(crate) pictures: Vec<Figure>,
     /// Tables of Markdown files, by name: a line for each value.
     lines: BTreeMap<String, Vec<TableLine>>,
 }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use minijinja::{Environment, Value, context};
 
 use super::chart::chart;
-use super::figures::{markdown, read};
+use super::figures::{Figure, markdown, read};
 use super::units::{digits, human};
 use super::{Row, write_rows};
 
@@ -24,19 +24,24 @@ pub fn write(folder: &Path, rows: &[Row], facts: &[String]) -> Result<()> {
 }
 
 fn page(rows: &[Row], facts: &[String]) -> Result<String> {
-    let papers = read()?.papers.into_iter().map(|paper| {
-        let figures = paper.figures.iter().map(|figure| {
+    let figures = read()?;
+    let drawn = |of: &str, figures: &[Figure]| -> Vec<Value> {
+        let figures = figures.iter().map(|figure| {
             let claims = figure.claims.iter().map(|claim| claim.judge(rows));
             let claims: Vec<_> = claims.map(Value::from_serialize).collect();
             let charts = figure.rows.iter().filter_map(|query| chart(query, rows));
             let charts: Vec<_> = charts.map(Value::from_serialize).collect();
-            let anchor = format!("{} {}", paper.name, figure.number).replace([' ', ',', '\''], "-");
+            let anchor = format!("{of} {}", figure.number).replace([' ', ',', '\''], "-");
             context! { claims, charts, anchor, ..Value::from_serialize(figure) }
         });
-        let figures: Vec<_> = figures.collect();
-        context! { figures, ..Value::from_serialize(&paper) }
+        figures.collect()
+    };
+    let papers = figures.papers.iter().map(|paper| {
+        let figures = drawn(&paper.name, &paper.figures);
+        context! { figures, ..Value::from_serialize(paper) }
     });
     let papers: Vec<_> = papers.collect();
+    let pictures = drawn("own", &figures.pictures);
     let mut experiments: Vec<(&str, Vec<[String; 6]>)> = Vec::new();
     for row in rows {
         let line = cells(row);
@@ -51,7 +56,7 @@ fn page(rows: &[Row], facts: &[String]) -> Result<String> {
     let mut environment = Environment::new();
     environment.add_template("index.html", include_str!("index.html"))?;
     let template = environment.get_template("index.html")?;
-    Ok(template.render(context! { facts, papers, experiments })?)
+    Ok(template.render(context! { facts, papers, pictures, experiments })?)
 }
 
 /// Case, metric, value, reference, ratio and origin.
@@ -109,12 +114,21 @@ mod tests {
             run.value(&case, "predicted blocking time", "ns", ns)
                 .unwrap();
         }
+        let mut rows = run.into_rows();
+        let mut run = Run::new("inversion", false);
+        for (n, misfit) in [1.0, 0.5].into_iter().enumerate() {
+            let case = format!("run=as it is, iteration={n}");
+            run.value(&case, "misfit", "1", misfit).unwrap();
+        }
+        rows.extend(run.into_rows());
         let folder = tempfile::tempdir().unwrap();
-        write(folder.path(), &run.into_rows(), &["a <machine>".into()]).unwrap();
+        write(folder.path(), &rows, &["a <machine>".into()]).unwrap();
         let page = std::fs::read_to_string(folder.path().join("index.html")).unwrap();
         assert!(page.contains("a &lt;machine&gt;"));
         assert!(page.contains("strategy=greedy<td>predicted blocking time"));
         assert!(page.contains("<rect"), "the example is drawn in bars");
+        let curves = page.matches("<polyline").count();
+        assert_eq!(curves, 1, "the inversion is drawn as a line");
         for figure in read()
             .unwrap()
             .papers
