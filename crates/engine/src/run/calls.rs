@@ -12,7 +12,7 @@ use crate::plan::{Event, Ticket, TierId};
 use std::ops::Range;
 use std::time::Instant;
 use tierflow_plan::timeline::What;
-use tierflow_sync::model::{JoinHandle, Ordering, Sender};
+use tierflow_sync::model::{AtomicUsize, JoinHandle, Ordering, Sender, fence};
 
 /// Hints that the plan takes in at a time, while other calls wait: they cost some 0.2 to 1.8 µs each, so a tenth of a
 /// millisecond.
@@ -71,6 +71,7 @@ impl Shared {
         deadline: Deadline<'_>,
         event: impl FnOnce(Ticket) -> Event,
     ) -> (Ticket, Option<Answer>) {
+        let _asks = AskGuard::new(&self.asking);
         let ticket = self.ticket();
         let event = event(ticket);
         let later = match self.try_lock() {
@@ -201,6 +202,24 @@ impl Shared {
         let ticket = later.ticket;
         self.handle(&mut core, Event::Abandon { ticket });
         None
+    }
+}
+
+/// Counts a call that asks the plan. The end of a copy is not left to a worker meanwhile: the call may wait for it.
+struct AskGuard<'a>(&'a AtomicUsize);
+
+impl<'a> AskGuard<'a> {
+    fn new(asking: &'a AtomicUsize) -> Self {
+        asking.fetch_add(1, Ordering::Relaxed);
+        // The call sees what was queued before it, or whoever queues sees the call.
+        fence(Ordering::SeqCst);
+        Self(asking)
+    }
+}
+
+impl Drop for AskGuard<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -178,6 +178,8 @@ pub(crate) struct Shared {
     /// To the workers that have the plan hear of queued events: those that copy into the second tier, if it is memory. `None` once they
     /// are to leave.
     pub(super) planner: Mutex<Option<Sender<Task>>, { rank::LEAF }>,
+    /// Calls that ask the plan now.
+    pub(super) asking: AtomicUsize,
     /// The number of the next call.
     pub(super) tickets: AtomicU64,
     /// Lanes of callers, taken for the time of a call.
@@ -236,7 +238,7 @@ impl Shared {
             layouts,
         } = parts;
         let contexts = Mutex::new(vec![context]);
-        // Copies between memories end, whatever becomes of a disk.
+        // No disk holds these workers up.
         let is_memory = tiers.get(1).is_some_and(|tier| tier.medium.is_memory());
         let planner = ways.queues.get(&(Direction::Down, 1));
         let planner = planner.filter(|_| is_memory).cloned();
@@ -247,6 +249,7 @@ impl Shared {
             planner: Mutex::new(planner),
             core: Mutex::new(PlanState::new(world, ways)),
             tray: EventQueue::default(),
+            asking: AtomicUsize::new(0),
             tickets: AtomicU64::new(1),
             contexts,
             detached: Mutex::default(),

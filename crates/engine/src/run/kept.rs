@@ -297,8 +297,10 @@ impl DurableTier {
 
     /// Removes given-up copies before a write if they have the same number, or after a write if the disk is full.
     fn put(&self, version: Version, put: impl Fn() -> Result<()>) -> Result<()> {
-        self.make_way([version])?;
-        let put = || self.settings.first.note().and_then(|()| put());
+        let put = || {
+            self.make_way([version])?;
+            self.settings.first.note().and_then(|()| put())
+        };
         match put() {
             Err(Error::Full { .. }) if self.make_room() => {
                 self.remove_dropped()?;

@@ -22,8 +22,8 @@ use tierflow_sync::rank;
 /// from the thread that is to answer.
 const LOOKS: u32 = if cfg!(shuttle) { 1 } else { 24 };
 
-/// The time in which a sleeping thread wakes at most. The plan's work after a call takes 20 to 200 µs on a processor whose caches
-/// are cold, so a call that was longer than this hands it to a worker.
+/// The time in which a sleeping thread wakes. The plan's work after a call takes 20 to 200 µs on a processor whose caches are cold, so
+/// a call whose copy was longer than this hands it to a worker.
 const WAKING: Duration = if cfg!(shuttle) {
     Duration::ZERO
 } else {
@@ -144,7 +144,7 @@ impl Shared {
     }
 
     /// As [`tell_at`](Self::tell_at), of the end of a copy that took so long. After a long one, a worker has the plan hear of it unless
-    /// another call does first.
+    /// a call does first. A call that asks the plan now may wait for this end, so no worker comes between then.
     pub(crate) fn tell_copied(&self, at: Instant, took: Duration, event: Event) {
         let planner = self.planner.lock();
         let Some(planner) = planner.as_ref().filter(|_| took >= WAKING) else {
@@ -153,8 +153,12 @@ impl Shared {
         };
         let caller = None;
         self.tray.put(QueuedEvent { event, caller });
-        // The workers are there as long as this sender is.
-        let _ = planner.send(Task::Plan);
+        fence(Ordering::SeqCst);
+        match self.asking.load(Ordering::Relaxed) {
+            // The workers are there as long as this sender is.
+            0 => drop(planner.send(Task::Plan)),
+            _ => drop(self.serve()),
+        }
     }
 
     /// The number of a call.
@@ -253,7 +257,7 @@ pub(super) fn later(
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-    use super::WAKING;
+    use super::{Ordering, WAKING, unbounded};
     use crate::plan::Event;
     use crate::{Engine, Tier};
     use std::time::{Duration, Instant};
@@ -266,18 +270,31 @@ mod tests {
         let engine = engine.tier(Tier::host(1 << 20)).build().unwrap();
         let shared = &engine.shared;
         let hint = || Event::Hint { versions: vec![7] };
-        let held = shared.lock();
-        shared.tell_copied(Instant::now(), WAKING, hint());
-        assert!(!shared.tray.is_empty());
-        drop(held);
-        assert!(shared.tray.is_empty());
-        // Nobody else takes the lock now.
+        // Nobody else takes the lock.
         shared.tell_copied(Instant::now(), WAKING, hint());
         let since = Instant::now();
         while !shared.tray.is_empty() && since.elapsed() < Duration::from_secs(10) {
             std::thread::yield_now();
         }
         assert!(shared.tray.is_empty());
-        assert_eq!(shared.lock().plan().hinted().count(), 2);
+        assert_eq!(shared.lock().plan().hinted().count(), 1);
+    }
+
+    #[test]
+    fn a_call_that_waits_for_the_end_of_a_copy_waits_for_no_worker() {
+        let device = open(Choice::Host).unwrap();
+        let engine = Engine::builder(&device).device_cache(1 << 20);
+        let engine = engine.tier(Tier::host(1 << 20)).build().unwrap();
+        let shared = &engine.shared;
+        // A call asks, and the workers are gone.
+        shared.asking.fetch_add(1, Ordering::Relaxed);
+        let workers = shared.planner.lock().take().unwrap();
+        let (deaf, _nobody) = unbounded();
+        *shared.planner.lock() = Some(deaf);
+        let versions = vec![7];
+        shared.tell_copied(Instant::now(), WAKING, Event::Hint { versions });
+        assert!(shared.tray.is_empty());
+        shared.asking.fetch_sub(1, Ordering::Relaxed);
+        *shared.planner.lock() = Some(workers);
     }
 }

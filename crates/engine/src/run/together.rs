@@ -41,8 +41,6 @@ pub(super) fn with_followers(
     while taken.len() < most && taken.last().is_some_and(|job| is_small(job)) {
         match tasks.try_recv() {
             Ok(Task::Transfer(job)) => taken.push(job),
-            // The plan hears of all that is queued once these have ended.
-            Ok(Task::Plan) => {}
             Ok(other) => return (taken, Some(other)),
             Err(_) => break,
         }

@@ -82,7 +82,7 @@ impl Crew {
             let Some(shared) = shared.upgrade().filter(|s| !s.is_stopping()) else {
                 return;
             };
-            if std::mem::take(&mut is_new) {
+            if !matches!(task, Task::Plan) && std::mem::take(&mut is_new) {
                 self.make_ready(&shared);
                 let name = row_name(&shared, self.direction, self.tier, number);
                 row = shared.recorder.worker_lane(&name);

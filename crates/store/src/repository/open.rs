@@ -82,7 +82,7 @@ impl Options {
     }
 
     /// Sets whether the caller limits the bytes of the directory, by what its pieces take. At first not: up to two files of pieces that
-    /// were removed are kept beside the others, to be written over. With a limit they go before a new file is made.
+    /// were removed are kept beside the others, to be written over. With a limit none is kept.
     #[must_use]
     pub fn limited(self, is_limited: bool) -> Self {
         Self { is_limited, ..self }

@@ -18,7 +18,7 @@ const MOST: usize = 2;
 pub(crate) struct SpareFiles {
     /// Counts the files that were retired.
     retired: AtomicU64,
-    /// No spare stays beside a new file.
+    /// No spare is kept.
     is_limited: bool,
     directory: Directory,
     /// Names and sizes.
@@ -54,8 +54,8 @@ impl SpareFiles {
         unpublished: &str,
         size: u64,
     ) -> Result<Option<FreedFile>> {
-        if size == 0 || self.names().len() >= MOST || !self.directory.rename(published, unpublished)
-        {
+        let is_wanted = size > 0 && !self.is_limited && self.names().len() < MOST;
+        if !is_wanted || !self.directory.rename(published, unpublished) {
             self.directory.remove(published)?;
             return Ok(None);
         }
@@ -85,12 +85,7 @@ impl SpareFiles {
             let at = names.iter().position(|(_, has)| fits(*has));
             at.map(|at| names.swap_remove(at))
         };
-        let Some((spare, _)) = found else {
-            if self.is_limited {
-                self.clear();
-            }
-            return None;
-        };
+        let (spare, _) = found?;
         let file = self.directory.write_over(&spare);
         let file = file.filter(|_| self.directory.rename(&spare, name));
         if file.is_none() {
