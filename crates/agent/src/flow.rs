@@ -178,7 +178,7 @@ impl Flow {
                     state.settled.extend(piece);
                     state.unreadable.remove(&version);
                 } else if was_removed {
-                    // It is not brought any more.
+                    // A version that was removed is not brought any more.
                 } else if is_unreadable {
                     state.unreadable(version, &error);
                 } else {

@@ -82,7 +82,7 @@ impl Folder {
     }
 }
 
-/// This process's user.
+/// The user of this process.
 pub(crate) fn me() -> u32 {
     rustix::process::geteuid().as_raw()
 }
