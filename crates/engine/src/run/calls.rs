@@ -253,6 +253,15 @@ impl Drop for LeaveOnPanic<'_> {
     }
 }
 
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared")
+            .field("device", &self.device)
+            .field("tiers", &self.tiers)
+            .finish_non_exhaustive()
+    }
+}
+
 #[cfg(all(test, not(shuttle)))]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]

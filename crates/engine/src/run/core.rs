@@ -499,12 +499,3 @@ impl Shared {
         result
     }
 }
-
-impl std::fmt::Debug for Shared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared")
-            .field("device", &self.device)
-            .field("tiers", &self.tiers)
-            .finish_non_exhaustive()
-    }
-}

@@ -82,7 +82,9 @@ impl Crew {
             let Some(shared) = shared.upgrade().filter(|s| !s.is_stopping()) else {
                 return;
             };
-            if !matches!(task, Task::Plan) && std::mem::take(&mut is_new) {
+            // Planning alone is over at once.
+            if is_new && !matches!(task, Task::Plan) {
+                is_new = false;
                 self.make_ready(&shared);
                 let name = row_name(&shared, self.direction, self.tier, number);
                 row = shared.recorder.worker_lane(&name);
