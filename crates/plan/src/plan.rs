@@ -86,19 +86,6 @@ impl Plan {
         outcome
     }
 
-    /// Returns true if the event begins one more copy out of a fastest tier of memory by a caller who gets there at once: its end follows
-    /// soon, and all that there is to start can start then.
-    fn is_brief(&self, event: &Event) -> bool {
-        let goes_on = self.phase.is_reading && self.traffic.suspension.is_none();
-        let fastest = &self.ledger().tier(TierId::FASTEST).config;
-        match *event {
-            Event::Restore { version, .. } if goes_on && !fastest.whole && !fastest.shared => {
-                self.fastest_tier(version) == Some(TierId::FASTEST)
-            }
-            _ => false,
-        }
-    }
-
     fn take_in(&mut self, event: Event) -> Result<(), Misuse> {
         match event {
             Event::Checkpoint {

@@ -175,8 +175,7 @@ pub(crate) struct Shared {
     pub(crate) stage: Option<Box<dyn Stage>>,
     pub(super) core: Mutex<PlanState, { rank::PLAN }>,
     pub(super) tray: EventQueue,
-    /// To the workers that have the plan hear of queued events: those that copy into the second tier, if it is memory. `None` once they
-    /// are to leave.
+    /// To the workers that have the plan hear of queued events, until they leave: they copy into the second tier, if it is memory.
     pub(super) planner: Mutex<Option<Sender<Task>>, { rank::LEAF }>,
     /// Calls that ask the plan now.
     pub(super) asking: AtomicUsize,

@@ -299,7 +299,8 @@ impl DurableTier {
     fn put(&self, version: Version, put: impl Fn() -> Result<()>) -> Result<()> {
         let put = || {
             self.make_way([version])?;
-            self.settings.first.note().and_then(|()| put())
+            self.settings.first.note()?;
+            put()
         };
         match put() {
             Err(Error::Full { .. }) if self.make_room() => {
@@ -454,10 +455,8 @@ impl DurableTier {
             return Ok(());
         };
         let _one_at_a_time = self.noting.lock();
-        let dropped = self.dropped.lock();
-        let discarded = dropped.iter().filter(|(_, one)| one.is_discarded);
-        let discarded: BTreeSet<Version> = discarded.map(|(version, _)| *version).collect();
-        drop(dropped);
+        let is_new = |(one, copy): (&Version, &DroppedCopy)| copy.is_discarded.then_some(*one);
+        let discarded: BTreeSet<_> = self.dropped.lock().iter().filter_map(is_new).collect();
         if discarded.is_empty() {
             return Ok(());
         }

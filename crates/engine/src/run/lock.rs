@@ -147,17 +147,19 @@ impl Shared {
     /// a call does first. A call that asks the plan now may wait for this end, so no worker comes between then.
     pub(crate) fn tell_copied(&self, at: Instant, took: Duration, event: Event) {
         let planner = self.planner.lock();
-        let Some(planner) = planner.as_ref().filter(|_| took >= WAKING) else {
+        let Some(workers) = planner.as_ref().filter(|_| took >= WAKING) else {
             drop(planner);
             return self.tell_at(at, event);
         };
         let caller = None;
         self.tray.put(QueuedEvent { event, caller });
         fence(Ordering::SeqCst);
-        match self.asking.load(Ordering::Relaxed) {
+        if self.asking.load(Ordering::Relaxed) == 0 {
             // The workers are there as long as this sender is.
-            0 => drop(planner.send(Task::Plan)),
-            _ => drop(self.serve()),
+            let _ = workers.send(Task::Plan);
+        } else {
+            drop(planner);
+            self.serve();
         }
     }
 

@@ -4,7 +4,7 @@ use super::Plan;
 use super::calls::ReadCall;
 use crate::command::{Coding, Command};
 use crate::config::AfterRestore;
-use crate::event::Misuse;
+use crate::event::{Event, Misuse};
 use crate::ledger::{KeepReason, Ledger, Outlook, RoomRequest, Urgency};
 use crate::order::Position;
 use crate::record::{Extent, Record};
@@ -41,6 +41,19 @@ impl Plan {
         self.measure_distance(version);
         self.serve(ticket, version);
         Ok(())
+    }
+
+    /// Returns true if the event begins one more copy out of a fastest tier of memory by a caller who gets there at once: its end follows
+    /// soon, and all that there is to start can start then.
+    pub(super) fn is_brief(&self, event: &Event) -> bool {
+        let goes_on = self.phase.is_reading && self.traffic.suspension.is_none();
+        let fastest = &self.ledger().tier(TierId::FASTEST).config;
+        match *event {
+            Event::Restore { version, .. } if goes_on && !fastest.whole && !fastest.shared => {
+                self.fastest_tier(version) == Some(TierId::FASTEST)
+            }
+            _ => false,
+        }
     }
 
     /// Counts how far prefetching is ahead of the restore of `version` that begins.
