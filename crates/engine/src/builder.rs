@@ -19,7 +19,7 @@ use tierflow_store::Retention;
 use tierflow_tier_alloc::{DeviceOptions, HostOptions};
 
 /// Limit of a file tier without one of its own, in bytes: the file system sets the real limit.
-const UNLIMITED: u64 = 1 << 60;
+pub(crate) const UNLIMITED: u64 = 1 << 60;
 
 /// Tiers and policies of a future [`Engine`](crate::Engine). A new builder has no tier, which [`EngineBuilder::build`]
 /// refuses.

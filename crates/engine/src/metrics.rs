@@ -2,6 +2,7 @@
 
 use crate::Version;
 use crate::blocked::{Calls, Cause, Times};
+use crate::builder::UNLIMITED;
 use crate::plan::PrefetchDistance;
 use std::fmt;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use tierflow_transfer::StraightStatistics;
 pub struct TierMetrics {
     /// "device", "host" or "file".
     pub name: &'static str,
-    /// Bytes that the tier can hold.
+    /// Bytes that the tier can hold; 2^60 if only the file system, or its owner, limits it.
     pub capacity: u64,
     /// Bytes of the capacity that may be used now: fewer if several engines share a pool.
     pub limit: u64,
@@ -217,11 +218,15 @@ impl fmt::Display for Metrics {
             }
         }
         for tier in &self.tiers {
-            writeln!(
+            write!(
                 f,
-                "{:<10} {:>6} restores, {} evictions, peak {} of {} bytes",
-                tier.name, tier.restores, tier.evictions, tier.peak, tier.capacity
+                "{:<10} {:>6} restores, {} evictions, peak {} ",
+                tier.name, tier.restores, tier.evictions, tier.peak
             )?;
+            match tier.capacity < UNLIMITED {
+                true => writeln!(f, "of {} bytes", tier.capacity)?,
+                false => writeln!(f, "bytes, no limit")?,
+            }
         }
         for hop in &self.hops {
             writeln!(

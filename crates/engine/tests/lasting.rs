@@ -47,6 +47,16 @@ fn length_of(version: Version) -> usize {
 }
 
 #[test]
+fn a_report_names_no_size_of_a_tier_without_a_limit() {
+    let home = tempfile::tempdir().unwrap();
+    let builder = Engine::builder(&open(Choice::Host).unwrap()).host_cache(1 << 20);
+    let engine = builder.external(home.path()).build().unwrap();
+    let text = engine.metrics().to_string();
+    assert!(text.contains("peak 0 of 1048576 bytes"), "{text}");
+    assert!(text.contains("peak 0 bytes, no limit"), "{text}");
+}
+
+#[test]
 fn the_next_engine_goes_on_where_the_last_one_ended() {
     let home = home();
     let tiers: [fn(&Home) -> EngineBuilder; 3] = [

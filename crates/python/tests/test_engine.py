@@ -198,6 +198,11 @@ def test_positional_arguments_are_refused() -> None:
         tierflow.Engine(device="host", host_cache=1.5)
 
 
+def test_an_engine_names_no_size_of_a_directory_without_a_limit(tmp_path: pathlib.Path) -> None:
+    with tierflow.Engine(device="host", host_cache="1MiB", external=tmp_path) as engine:
+        assert "host 0 B of 1 MiB (0%), external 0 B>" in repr(engine)
+
+
 def test_a_closed_engine_says_so() -> None:
     engine = tierflow.Engine(device="host", host_cache="1MiB")
     assert not engine.closed

@@ -167,7 +167,7 @@ class Engine(Versions, _tierflow.Engine):
 def _fill(tier: dict[str, Any]) -> str:
     used, holds = shown_bytes(tier["used"]), tier["capacity"]
     # A directory without a limit.
-    return used if holds >= 1 << 62 else f"{used} of {shown_bytes(holds)} ({tier['used'] / max(holds, 1):.0%})"
+    return used if holds >= 1 << 60 else f"{used} of {shown_bytes(holds)} ({tier['used'] / max(holds, 1):.0%})"
 
 
 class Repository(Versions, _tierflow.Repository, Mapping[int, Any]):
