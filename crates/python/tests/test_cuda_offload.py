@@ -168,6 +168,57 @@ def test_an_update_changes_nothing_that_leaves_behind_it(buffer: int) -> None:
     ("tiers", "buffer"),
     [
         ({"host_cache": "2GiB"}, 0),
+        ({"host_cache": "2GiB"}, 700 * MIB),
+        ({"device_cache": "700MiB", "host_cache": "2GiB"}, 0),
+    ],
+    ids=["host", "buffer", "device"],
+)
+def test_a_forward_pass_changes_nothing_that_is_saved(tiers: dict[str, Any], buffer: int) -> None:
+    """No update is waited for by what it changes, such as the statistics of a normalization."""
+    from torch.distributed import checkpoint as dcp
+
+    weight = torch.nn.Parameter(torch.zeros(64 * MIB, device="cuda"))
+    optimizer = torch.optim.SGD([weight], lr=1.0)
+    statistics = torch.zeros(64 * MIB, device="cuda")
+    with tierflow.Engine(device="cuda", after_restore="discard", **tiers) as engine:
+        writer = tierflow.torch.StorageWriter(engine, staging_buffer=buffer)
+        for value in range(5):
+            state = {"weight": weight.detach(), "statistics": statistics}
+            response = dcp.async_save(state, storage_writer=writer)
+            statistics.add_(1)
+            weight.grad = torch.full_like(weight, -1.0)
+            optimizer.step()
+            response.upload_completion.result()
+            loaded = {name: torch.full_like(tensor, -1.0) for name, tensor in state.items()}
+            dcp.load(loaded, storage_reader=tierflow.torch.StorageReader(engine))
+            assert all(bool((tensor == value).all()) for tensor in loaded.values()), value
+            assert writer.version is not None
+            engine.discard(writer.version)
+        writer.close()
+
+
+def test_a_save_in_a_capture_fails_alone() -> None:
+    from torch.distributed import checkpoint as dcp
+
+    weight = torch.zeros(1 << 20, device="cuda")
+    with tierflow.Engine(device="cuda", device_cache="64MiB") as engine:
+        writer = tierflow.torch.StorageWriter(engine)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            weight.add_(1)
+            response = writer.stage({"weight": weight})
+        graph.replay()
+        with pytest.raises(dcp.api.CheckpointException, match="CUDA graph"):
+            dcp.save(response.result(), storage_writer=writer)
+        assert engine.versions() == []
+        assert bool((weight == 1).all())
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("tiers", "buffer"),
+    [
+        ({"host_cache": "2GiB"}, 0),
         ({"host_cache": "2GiB"}, 600 * MIB),
         ({"device_cache": "600MiB", "host_cache": "2GiB"}, 0),
     ],

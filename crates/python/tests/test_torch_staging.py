@@ -5,6 +5,7 @@ import dataclasses
 import io
 import random
 from collections import OrderedDict, deque, namedtuple
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,8 @@ torch = pytest.importorskip("torch")
 
 from torch.distributed import checkpoint as dcp  # noqa: E402
 
-from tierflow.torch._staging import _SMALL, Layout, _Guard  # noqa: E402
+from tierflow.torch._layout import SMALL, Layout  # noqa: E402
+from tierflow.torch._staging import _Guard  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:torch.distributed is"),
@@ -240,17 +242,18 @@ def test_what_stays_is_laid_out_once(engine: tierflow.Engine) -> None:
 
 
 def test_the_last_tensors_go_through_a_buffer() -> None:
-    sizes = [_SMALL + 4 * n for n in (1, 500, 3, 900)]
+    sizes = [SMALL + 4 * n for n in (1, 500, 3, 900)]
     tensors = [torch.randint(256, (size,), dtype=torch.uint8) for size in (8, *sizes[:2], 12, *sizes[2:])]
     tensors[2] = tensors[2].view(torch.float32)
     layout = Layout(tensors)
     slot = torch.zeros(layout.end, dtype=torch.uint8)
-    layout.in_slot(slot, tensors).copy(tensors)
+    for places in layout.in_slot(slot, tensors):
+        places.copy(tensors)
     runs = set()
     for room in range(0, layout.end + 8192, 1024):
         buffer = torch.zeros(room, dtype=torch.uint8)
         where, places = layout.in_buffer(buffer, tensors)
-        assert len(places.copy(tensors)) == sum(at in where for at in set(layout.offsets))
+        assert sum(len(one.copy(tensors)) for one in places) == sum(at in where for at in set(layout.offsets))
         assert torch.equal(buffer[: len(where)], slot[where.start : where.stop])
         runs.add(len(where))
         # The small ones lie behind it.
@@ -303,7 +306,7 @@ def test_a_planner_that_pickles_tensors_is_refused(engine: tierflow.Engine) -> N
 
 def test_small_tensors_lie_side_by_side() -> None:
     steps = [torch.tensor(float(n)) for n in range(5)]
-    large = torch.zeros(_SMALL + 1, dtype=torch.uint8)
+    large = torch.zeros(SMALL + 1, dtype=torch.uint8)
     conjugate = torch.tensor([1 + 2j, 3 + 4j]).conj()
     tensors = [steps[0], large, *steps[1:], conjugate, steps[2]]
     layout = Layout(tensors)
@@ -381,16 +384,19 @@ def test_a_tensor_that_dies_is_held_until_its_copy_ends() -> None:
 
 class Event:
     def __init__(self) -> None:
-        self.waits = 0
+        self.waits, self.is_over = 0, False
 
     def synchronize(self) -> None:
         self.waits += 1
+
+    def query(self) -> bool:
+        return self.is_over
 
 
 class Stream:
     """As much of a stream as staging needs, on a machine without a GPU."""
 
-    def __init__(self, _device: str) -> None:
+    def __init__(self) -> None:
         self.events: list[Event] = []
         self.behind: list[Any] = []
 
@@ -405,38 +411,199 @@ class Stream:
         self.behind.append(event)
 
 
+class Streams:
+    """A program's stream and that of a writer's copies, and whether the program's is being captured."""
+
+    def __init__(self, writer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.program, self.copies, self.is_capturing = Stream(), Stream(), False
+        monkeypatch.setattr(torch.cuda, "stream", lambda _: contextlib.nullcontext())
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda _: self.program)
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: self.is_capturing)
+        writer._staging._stream = self.copies
+
+
 def test_an_update_comes_after_the_copies(engine: tierflow.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    current = Stream("")
-    monkeypatch.setattr(torch.cuda, "stream", lambda _: contextlib.nullcontext())
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: current)
+    writer = tierflow.torch.StorageWriter(engine)
+    streams = Streams(writer, monkeypatch)
     program = Program(0)
     weight = torch.nn.Parameter(torch.ones(3))
     optimizer = torch.optim.SGD([weight])
-    writer = tierflow.torch.StorageWriter(engine)
-    stream: Any = Stream("")
-    writer._staging._stream = stream
-    for step in range(3):
+    program.state["weight"] = weight
+    for _ in range(3):
         program.change()
         expected = kept(program.state)
         response = dcp.async_save(program.state, storage_writer=writer)
         response.staging_completion.result(60)
-        assert stream.behind[-1] is current
-        assert stream.events[-1].waits == 1
-        optimizer.step()
-        # The first update alone.
-        optimizer.step()
-        assert current.behind == stream.events
+        end = streams.copies.events[-1]
+        assert end.waits == 1
+        # Until the copies are over: another optimizer may have a stream of its own.
+        waited = streams.program.behind.count(end)
+        for count in (1, 2, 2):
+            end.is_over = count == 2
+            optimizer.step()
+            assert streams.program.behind.count(end) == waited + count
         response.upload_completion.result(60)
         assert_loaded(engine, expected)
-        assert len(stream.events) == step + 1
     writer.close()
+
+
+def test_what_no_optimizer_has_is_copied_before_the_program_goes_on(
+    engine: tierflow.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A forward pass changes the statistics of a normalization, for which no update is waited. Of optimizers that were not seen yet, and of
+    those whose steps a CUDA graph replays, all tensors are such."""
+    writer = tierflow.torch.StorageWriter(engine)
+    streams = Streams(writer, monkeypatch)
+    model = torch.nn.Sequential(torch.nn.Linear(40, 40), torch.nn.BatchNorm1d(2000))
+    optimizer = torch.optim.AdamW(model.parameters())
+    copied: list[int] = []
+    launch = torch._foreach_copy_
+
+    def copy(to: list[torch.Tensor], tensors: list[torch.Tensor]) -> None:
+        # Small ones in main memory are not copied by the GPU.
+        copied.extend(tensor.data_ptr() for tensor in tensors if tensor.nbytes > SMALL)
+        launch(to, tensors)
+
+    monkeypatch.setattr(torch, "_foreach_copy_", copy)
+
+    def step() -> None:
+        for parameter in model.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+
+    def saved() -> tuple[set[int], set[int]]:
+        """What was copied before the program's stream goes on, and after that."""
+        copied.clear()
+        before: list[int] = []
+        monkeypatch.setattr(streams.program, "wait_event", lambda _: before.extend(copied[len(before) :]))
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        dcp.async_save(state, storage_writer=writer).upload_completion.result(60)
+        assert_loaded(engine, kept(state))
+        return set(before), set(copied) - set(before)
+
+    def tensors(*names: str) -> set[int]:
+        state = model.state_dict()
+        return {tensor.data_ptr() for name, tensor in state.items() if name in names}
+
+    weights = tensors("0.weight", "1.weight", "1.bias")
+    statistics = tensors("1.running_mean", "1.running_var")
+    before, behind = saved()
+    assert weights | statistics <= before
+    assert behind == set()
+    step()
+    for _ in range(2):
+        before, behind = saved()
+        assert weights <= behind
+        moments = {
+            moment.data_ptr() for of in optimizer.state.values() for moment in of.values() if moment.nbytes > SMALL
+        }
+        assert moments <= behind
+        assert statistics <= before
+    streams.is_capturing = True
+    step()
+    streams.is_capturing = False
+    for _ in range(2):
+        before, behind = saved()
+        assert weights | statistics <= before
+        assert behind == set()
+        step()
+    writer.close()
+
+
+def test_a_save_in_a_capture_is_refused(engine: tierflow.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The graph would have the copies, and the version none."""
+    writer = tierflow.torch.StorageWriter(engine)
+    streams = Streams(writer, monkeypatch)
+    streams.is_capturing = True
+    response = dcp.async_save({"weight": torch.ones(3)}, storage_writer=writer)
+    with pytest.raises(dcp.api.CheckpointException, match="CUDA graph"):
+        response.upload_completion.result(60)
+    assert streams.copies.behind == []
+    assert engine.versions() == []
+    writer.close()
+
+
+def in_a_thread(call: Any) -> Any:
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(call).result(60)
+
+
+def test_saves_that_overlap_are_of_their_own(engine: tierflow.Engine) -> None:
+    writer = tierflow.torch.StorageWriter(engine)
+    state = {"weight": torch.zeros(2000), "step": 0}
+    staged, expected = [], []
+    for step in range(3):
+        state["weight"].fill_(step)
+        state["step"] = step
+        expected.append(kept(state))
+        staged.append(writer.stage(state))
+    # One that nobody staged comes between.
+    state["weight"].fill_(3)
+    state["step"] = 3
+    dcp.save(state, storage_writer=writer)
+    for one in staged:
+        in_a_thread(lambda one=one: dcp.save(one.result(), storage_writer=writer))
+    back = {"weight": torch.ones(2000), "step": -1}
+    for version, values in enumerate([*expected, state]):
+        dcp.load(back, storage_reader=tierflow.torch.StorageReader(engine, version))
+        assert bits(back["weight"]) == bits(values["weight"])
+        assert back["step"] == values["step"]
+    writer.close()
+
+
+def test_a_save_within_another_one(engine: tierflow.Engine) -> None:
+    writer = tierflow.torch.StorageWriter(engine)
+
+    class Planner(dcp.DefaultSavePlanner):
+        def resolve_data(self, item: Any) -> Any:
+            if engine.versions() == []:
+                in_a_thread(lambda: dcp.save({"weight": torch.zeros(3)}, storage_writer=writer))
+            return super().resolve_data(item)
+
+    dcp.save({"weight": torch.ones(3)}, storage_writer=writer, planner=Planner())
+    values = []
+    for version in engine.versions():
+        back = {"weight": torch.full((3,), 7.0)}
+        dcp.load(back, storage_reader=tierflow.torch.StorageReader(engine, version))
+        values.append(back["weight"].tolist())
+    assert sorted(values) == [[0.0] * 3, [1.0] * 3]
+
+
+@pytest.mark.parametrize("lost", [torch.ones(3, device="meta"), torch.eye(3).to_sparse()])
+def test_what_staging_raises_is_the_saves_error(engine: tierflow.Engine, lost: torch.Tensor) -> None:
+    """And not the step's: other ranks would wait for one whose step raises."""
+    writer = tierflow.torch.StorageWriter(engine)
+    response = dcp.async_save({"weight": torch.ones(3), "lost": lost}, storage_writer=writer)
+    with pytest.raises(dcp.api.CheckpointException):
+        response.upload_completion.result(60)
+    assert engine.versions() == []
+    dcp.async_save({"weight": torch.ones(3)}, storage_writer=writer).upload_completion.result(60)
+    assert len(engine.versions()) == 1
+    writer.close()
+
+
+@pytest.mark.parametrize("fails_in", ["staging", "writing"])
+def test_a_save_that_fails_gives_its_room_back(fails_in: str) -> None:
+    """Though the caller keeps its error, with all that the stack has."""
+    with tierflow.Engine(device="host", host_cache="10MiB") as engine:
+        writer = tierflow.torch.StorageWriter(engine)
+        state: dict[str, Any] = {"model": {"weight": torch.ones(1_500_000)}}
+        lost = {"lost": torch.ones(3, device="meta")} if fails_in == "staging" else {}
+        planner = dcp.DefaultSavePlanner(flatten_state_dict=fails_in == "staging")
+        failed = dcp.async_save({**state, **lost}, storage_writer=writer, planner=planner)
+        with pytest.raises(dcp.api.CheckpointException) as raised:
+            failed.upload_completion.result(60)
+        dcp.async_save(state, storage_writer=writer).upload_completion.result(60)
+        assert raised.value.failures
+        assert len(engine.versions()) == 1
+        writer.close()
 
 
 def test_memory_that_was_given_up_is_the_saves_error(engine: tierflow.Engine) -> None:
     """All ranks hear of it, as of what a save fails with before."""
     writer = tierflow.torch.StorageWriter(engine)
     state = writer.stage({"weight": torch.ones(3)}).result()
-    writer._staging.failure = tierflow.ArgumentError("given up by resize_")
+    writer._staging.now.failure = tierflow.ArgumentError("given up by resize_")
     with pytest.raises(dcp.api.CheckpointException, match="given up by resize_"):
         dcp.save(state, storage_writer=writer)
     dcp.async_save({"weight": torch.ones(3)}, storage_writer=writer).upload_completion.result(60)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import pickle
-import struct
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -33,18 +33,16 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 from torch.utils.dlpack import from_dlpack
 
-from .._errors import ArgumentError, StorageError, TierflowError
+from .._errors import ArgumentError, StorageError
 from .._tierflow import Engine, Repository
-from ._staging import Staged, Staging, bytes_of
+from ._layout import ALIGNMENT, bytes_of
+from ._staging import FOOTER, MAGIC, Staged, Staging, footer, of_bytes
 
 if TYPE_CHECKING:
     import concurrent.futures
     from os import PathLike
 
 __all__ = ["StorageReader", "StorageWriter"]
-
-_FOOTER = struct.Struct("<8sQQ")
-_MAGIC = b"tierdcp1"
 
 # What a block of main memory is read with at most.
 _BATCH = 256 << 20
@@ -80,47 +78,36 @@ def _newest(engine: Engine) -> int:
     return max(-1 if newest is None else newest, _given_out.get(engine, -1))
 
 
-def _of_bytes(given: bytes) -> torch.Tensor:
-    return torch.frombuffer(bytearray(given), dtype=torch.uint8) if given else torch.empty(0, dtype=torch.uint8)
-
-
 class _Piece:
-    """What a rank writes: bytes one after the other."""
+    """What a rank writes that was not staged: bytes one after the other."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, version: int) -> None:
+        self._engine, self._version = engine, version
         self._on_host = engine.device == "host"
-        self.arrays: list[torch.Tensor] = []
-        self.end = 0
+        self._arrays: list[torch.Tensor] = []
+        self._end = 0
 
     def add(self, bytes: torch.Tensor) -> int:
-        gap = -self.end % 64
+        gap = -self._end % ALIGNMENT
         if gap:
-            self.arrays.append(torch.zeros(gap, dtype=torch.uint8))
-        at = self.end + gap
-        self.arrays.append(bytes.cpu() if self._on_host else bytes)
-        self.end = at + bytes.nbytes
+            self._arrays.append(torch.zeros(gap, dtype=torch.uint8))
+        at = self._end + gap
+        self._arrays.append(bytes.cpu() if self._on_host else bytes)
+        self._end = at + bytes.nbytes
         return at
 
-    def commit(self, engine: Engine, version: int, metadata: bytes) -> None:
-        at = self.add(_of_bytes(metadata))
-        footer = _FOOTER.pack(_MAGIC, at, len(metadata))
-        engine.checkpoint(version, *(array for array in self.arrays if array.nbytes), _of_bytes(footer))
+    def commit(self, metadata: bytes) -> None:
+        last = footer(self.add(of_bytes(metadata)), metadata)
+        self._engine.checkpoint(self._version, *(array for array in self._arrays if array.nbytes), last)
+
+    def give_up(self) -> None:
+        self._arrays.clear()
 
 
-class _StagedPiece:
-    """The same, of which the tensors were copied to the engine before."""
+class _Now(threading.local):
+    """What this thread has written of the state that it saves: others may be on their way."""
 
-    def __init__(self, staged: Staged) -> None:
-        self._staged = staged
-
-    def add(self, bytes: torch.Tensor) -> int:
-        return self._staged.add(bytes)
-
-    def commit(self, engine: Engine, version: int, metadata: bytes) -> None:
-        staged = self._staged
-        at = staged.add(_of_bytes(metadata))
-        staged.put(staged.size - _FOOTER.size, _of_bytes(_FOOTER.pack(_MAGIC, at, len(metadata))))
-        staged.commit()
+    piece: _Piece | Staged | None = None
 
 
 class StorageWriter(storage.StorageWriter, AsyncStager):
@@ -158,20 +145,14 @@ class StorageWriter(storage.StorageWriter, AsyncStager):
         self._engine = engine
         self._named = version
         self._finishes = True
-        self._piece: _Piece | _StagedPiece | None = None
-        self._stored: list[WriteResult] = []
-        self._staging = Staging(engine, spare, staging_buffer, footer=_FOOTER.size)
+        self._now = _Now()
+        self._staging = Staging(engine, spare, staging_buffer)
 
     # Staging.
 
     def stage(self, state_dict: dict[str, Any]) -> concurrent.futures.Future[dict[str, Any]]:
         """Copies tensors to the engine. What it fails with is raised by the save, on all ranks, and not here."""
-        version = self._next() if self._named is None else self._named
-        try:
-            return self._staging.begin(version, state_dict)
-        except TierflowError as error:
-            self._staging.failure = error
-            return self._staging.over(state_dict)
+        return self._staging.begin(lambda: self._next() if self._named is None else self._named, state_dict)
 
     def close(self) -> None:
         """Ends what waits for the copies: call it after the last checkpoint is saved."""
@@ -182,7 +163,7 @@ class StorageWriter(storage.StorageWriter, AsyncStager):
     def reset(self, checkpoint_id: str | PathLike[str] | int | None = None) -> None:
         if checkpoint_id is not None:
             self._named = _number(checkpoint_id)
-        self._piece = None
+        self._now.piece = None
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         rank, ranks = self._engine.group
@@ -199,39 +180,40 @@ class StorageWriter(storage.StorageWriter, AsyncStager):
         self._finishes = is_coordinator or not kwargs.get("use_collectives", True)
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        failure, self._staging.failure = self._staging.failure, None
-        if failure is not None:
-            raise failure
-        staged = self._staging.current
-        if staged is not None:
-            if self._named not in (None, staged.version):
-                text = f"it was staged as version {staged.version}: make StorageWriter(engine, version={self._named}) for that"
-                raise ArgumentError(text)
-            return replace(plan, storage_data=staged.version)
-        return replace(plan, storage_data=self._next() if self._named is None else self._named)
+        staged = self._staging.staged_as()
+        if staged is None:
+            return replace(plan, storage_data=self._next() if self._named is None else self._named)
+        if self._named not in (None, staged):
+            text = f"it was staged as version {staged}: make StorageWriter(engine, version={self._named}) for that"
+            raise ArgumentError(text)
+        return replace(plan, storage_data=staged)
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         versions = {plan.storage_data for plan in plans}
-        if len(versions) > 1 and (self._named is not None or self._staging.current is not None):
+        if len(versions) > 1 and (self._named is not None or self._staging.staged_as() is not None):
             raise ArgumentError(f"ranks save versions {sorted(versions)}: give all of them the same version=")
         return [replace(plan, storage_data=max(versions)) for plan in plans]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         self.version = plan.storage_data
         staged = self._staging.take()
-        piece = self._piece = _Piece(self._engine) if staged is None else _StagedPiece(staged)
+        self._now.piece = piece = _Piece(self._engine, plan.storage_data) if staged is None else staged
         rank, _ = self._engine.group
         results = []
-        for item in plan.items:
-            data = planner.resolve_data(item)
-            if isinstance(data, io.BytesIO):
-                bytes = _of_bytes(data.getvalue())
-                stored = Stored(rank, piece.add(bytes), bytes.nbytes, None, ())
-            else:
-                at = None if staged is None else staged.place(data)
-                at = piece.add(bytes_of(data)) if at is None else at
-                stored = Stored(rank, at, data.nbytes, data.dtype, tuple(data.size()))
-            results.append(WriteResult(item.index, stored.bytes, stored))
+        try:
+            for item in plan.items:
+                data = planner.resolve_data(item)
+                if isinstance(data, io.BytesIO):
+                    bytes = of_bytes(data.getvalue())
+                    stored = Stored(rank, piece.add(bytes), bytes.nbytes, None, ())
+                else:
+                    at = None if staged is None else staged.place(data)
+                    at = piece.add(bytes_of(data)) if at is None else at
+                    stored = Stored(rank, at, data.nbytes, data.dtype, tuple(data.size()))
+                results.append(WriteResult(item.index, stored.bytes, stored))
+        except BaseException:
+            piece.give_up()
+            raise
         if not self._finishes:
             self._commit(b"")
         done: Future[list[WriteResult]] = Future()
@@ -244,10 +226,14 @@ class StorageWriter(storage.StorageWriter, AsyncStager):
         self._commit(pickle.dumps(metadata))
 
     def _commit(self, metadata: bytes) -> None:
-        piece, self._piece = self._piece, None
-        if piece is None or self.version is None:
+        piece, self._now.piece = self._now.piece, None
+        if piece is None:
             raise RuntimeError("finish comes after write_data")
-        piece.commit(self._engine, self.version, metadata)
+        try:
+            piece.commit(metadata)
+        except BaseException:
+            piece.give_up()
+            raise
 
     def _next(self) -> int:
         number = _newest(self._engine) + 1
@@ -256,8 +242,7 @@ class StorageWriter(storage.StorageWriter, AsyncStager):
 
     def storage_meta(self) -> StorageMeta:
         # DCP asks for this before it looks at the state.
-        if self._staging.current is not None:
-            self._staging.settle()
+        self._staging.settle()
         return StorageMeta(checkpoint_id=None if self.version is None else str(self.version))
 
     @classmethod
@@ -294,9 +279,9 @@ class StorageReader(storage.StorageReader):
         rank = kwargs.get("rank") or 0
         with self._source(rank) as source:
             size = source.size()
-            (footer,) = source.read([(size - _FOOTER.size, _FOOTER.size)])
-            magic, at, length = _FOOTER.unpack(bytes(footer.tolist()))
-            if magic != _MAGIC or not 0 < length <= size - at:
+            (last,) = source.read([(size - FOOTER.size, FOOTER.size)])
+            magic, at, length = FOOTER.unpack(bytes(last.tolist()))
+            if magic != MAGIC or not 0 < length <= size - at:
                 raise StorageError(
                     f"version {self.version} of rank {rank} has no metadata of torch.distributed.checkpoint"
                 )

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import copy
-import ctypes
 import pickle
+import struct
 import threading
 import weakref
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from concurrent.futures import Future
-from contextlib import nullcontext
-from functools import cached_property
-from operator import attrgetter, eq
-from types import NoneType, SimpleNamespace
+from traceback import clear_frames
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,22 +20,20 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass, transform_subclass
 from torch.utils.dlpack import from_dlpack
 
-from .._errors import ArgumentError, TierflowError
+from .._errors import ArgumentError
+from ._layout import ALIGNMENT, Layout, bytes_of
 
 if TYPE_CHECKING:
+    from torch.optim import Optimizer
     from torch.utils.hooks import RemovableHandle
 
     from .._tierflow import Engine
 
-__all__ = ["Staged", "Staging", "bytes_of"]
+__all__ = ["FOOTER", "MAGIC", "Staged", "Staging", "footer", "of_bytes"]
 
-_ALIGNMENT = 64
-
-# Tensors in main memory of at most so many bytes, such as an optimizer's steps, go to a GPU by one copy.
-_SMALL = 4096
-
-# Slots whose addresses a layout remembers.
-_SLOTS = 4
+# A rank's piece ends with these, where its metadata begins, and how long it is.
+FOOTER = struct.Struct("<8sQQ")
+MAGIC = b"tierdcp1"
 
 # Seconds that what follows the copies waits for the next update at most.
 _PATIENCE = 0.25
@@ -50,188 +45,40 @@ _PIECE = 32 << 20
 _SIMPLE = frozenset((torch.Tensor, torch.nn.Parameter))
 _ATOMS = frozenset((NoneType, bool, int, float, complex))
 
-# A tensor's key, by which its bytes are told from those of others.
-_KEY: tuple[Callable[[torch.Tensor], Any], ...] = (
-    torch.Tensor.data_ptr,
-    torch.Tensor.size,
-    torch.Tensor.stride,
-    torch.Tensor.is_conj,
-    torch.Tensor.is_neg,
-    attrgetter("dtype"),
-    attrgetter("device"),
-)
+
+def of_bytes(given: bytes) -> torch.Tensor:
+    return torch.frombuffer(bytearray(given), dtype=torch.uint8) if given else torch.empty(0, dtype=torch.uint8)
 
 
-def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    """All bytes of a tensor, in C order."""
-    return tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
-
-
-class Layout:
-    """Where the tensors of a state lie in a slot. Tensors of equal keys, such as weights that are tied, have one place.
-
-    A layout follows from the keys alone. Later checkpoints of tensors with these keys use it, as making one takes longer than all else for
-    which a checkpoint keeps the program waiting.
-    """
-
-    def __init__(self, tensors: list[torch.Tensor]) -> None:
-        self._keys = [list(map(get, tensors)) for get in _KEY]
-        self.offsets = [0] * len(tensors)
-        self.end = 0
-        self._distinct: list[int] = []
-        places: dict[tuple[Any, ...], int] = {}
-        is_small = [tensor.device.type == "cpu" and tensor.nbytes <= _SMALL for tensor in tensors]
-        # Small ones lie side by side, behind the others.
-        for index in sorted(range(len(tensors)), key=is_small.__getitem__):
-            key = tuple(of_all[index] for of_all in self._keys)
-            if key not in places:
-                places[key] = self.end
-                self.end += tensors[index].nbytes + -tensors[index].nbytes % _ALIGNMENT
-                if tensors[index].nbytes:
-                    self._distinct.append(index)
-            self.offsets[index] = places[key]
-        self._small = [index for index in self._distinct if is_small[index]]
-        self._large = [index for index in self._distinct if not is_small[index]]
-        self._in_slots: dict[int, _InSlot] = {}
-        self._in_buffer: tuple[torch.Tensor, range, _InSlot] | None = None
-
-    def is_of(self, tensors: list[torch.Tensor]) -> bool:
-        """Whether the tensors have the keys that it was made of."""
-        return len(tensors) == len(self.offsets) and all(
-            all(map(eq, map(get, tensors), known)) for get, known in zip(_KEY, self._keys, strict=True)
-        )
-
-    @cached_property
-    def names(self) -> list[torch.Tensor]:
-        """Tensors without memory that stand for those of the state."""
-        _, sizes, _, _, _, dtypes, _ = self._keys
-        names = [torch.empty(size, dtype=dtype, device="meta") for size, dtype in zip(sizes, dtypes, strict=True)]
-        for name in names:
-            name.__reduce_ex__ = _refuse  # type: ignore[method-assign]
-        return names
-
-    @cached_property
-    def by_name(self) -> dict[int, int]:
-        """The offsets by the names' storages, which the names hold."""
-        return {name.untyped_storage()._cdata: at for name, at in zip(self.names, self.offsets, strict=True)}
-
-    def in_slot(self, whole: torch.Tensor, tensors: list[torch.Tensor]) -> _InSlot:
-        """The places in a slot that has the bytes `whole`."""
-        address = whole.data_ptr()
-        if address not in self._in_slots:
-            if len(self._in_slots) == _SLOTS:
-                self._in_slots.clear()
-            memory = _without_owner(address, max(1, self.end), whole.device)
-            self._in_slots[address] = _InSlot(self, self._distinct, tensors, memory)
-        return self._in_slots[address]
-
-    def in_buffer(self, buffer: torch.Tensor, tensors: list[torch.Tensor]) -> tuple[range, _InSlot]:
-        """The last tensors on the buffer's GPU, as many as it has room for: which bytes of a slot they are, and their places in the buffer."""
-        if self._in_buffer is None or self._in_buffer[0] is not buffer:
-            end = self.offsets[self._small[0]] if self._small else self.end
-            first, count = end, 0
-            for index in reversed(self._large):
-                if tensors[index].device != buffer.device or end - self.offsets[index] > buffer.nbytes:
-                    break
-                first, count = self.offsets[index], count + 1
-            last = self._large[len(self._large) - count :]
-            self._in_buffer = buffer, range(first, end), _InSlot(self, last, tensors, buffer, first)
-        return self._in_buffer[1:]
-
-    def gathered(self, tensors: list[torch.Tensor]) -> tuple[int, torch.Tensor]:
-        """Where the small tensors begin, and their bytes, which are good until the next call."""
-        first, bytes, views = self._gathered
-        _copy(views, [tensors[index] for index in self._small])
-        return first, bytes
-
-    @cached_property
-    def _gathered(self) -> tuple[int, torch.Tensor, list[torch.Tensor]]:
-        first = self.offsets[self._small[0]]
-        bytes = torch.zeros(self.end - first, dtype=torch.uint8)
-        _, sizes, _, _, _, dtypes, _ = self._keys
-        views = []
-        for index in self._small:
-            at = self.offsets[index] - first
-            count = sizes[index].numel() * dtypes[index].itemsize
-            views.append(bytes[at : at + count].view(dtypes[index]).view(sizes[index]))
-        return first, bytes, views
-
-
-class _InSlot:
-    """The tensors over a slot's memory to which those of a state are copied, where that is on their device.
-
-    They do not own the memory. They are used with a slot that lies there, and stay when it is gone.
-    """
-
-    def __init__(
-        self, layout: Layout, distinct: list[int], tensors: list[torch.Tensor], memory: torch.Tensor, first: int = 0
-    ) -> None:
-        # Tensors of one type of elements and in C order, which one call copies; others; and tensors elsewhere.
-        self.dense: dict[torch.dtype, tuple[list[int], list[torch.Tensor]]] = defaultdict(lambda: ([], []))
-        self.strided: list[tuple[int, torch.Tensor]] = []
-        self.elsewhere: list[int] = []
-        self.small: list[int] = []
-        for index in distinct:
-            tensor, at = tensors[index], layout.offsets[index] - first
-            if tensor.device != memory.device:
-                is_small = tensor.device.type == "cpu" and tensor.nbytes <= _SMALL
-                (self.small if is_small else self.elsewhere).append(index)
-                continue
-            numbers = memory[at : at + tensor.nbytes].view(tensor.dtype)
-            if tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
-                indices, views = self.dense[tensor.dtype]
-                indices.append(index)
-                views.append(numbers.as_strided(tensor.size(), tensor.stride()))
-            else:
-                self.strided.append((index, numbers.view(tensor.size())))
-
-    def copy(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Copies those that are on the memory's device, and returns them."""
-        read = []
-        for indices, views in self.dense.values():
-            sources = [tensors[index] for index in indices]
-            _copy(views, sources)
-            read += sources
-        for index, view in self.strided:
-            _copy([view], [tensors[index]])
-            read.append(tensors[index])
-        return read
+def footer(at: int, metadata: bytes) -> torch.Tensor:
+    return of_bytes(FOOTER.pack(MAGIC, at, len(metadata)))
 
 
 class Staged:
     """A slot of the engine, with tensors in it, and room for what is known later."""
 
     def __init__(
-        self,
-        engine: Engine,
-        version: int,
-        layout: Layout,
-        spare: int,
-        footer: int,
-        stream: torch.cuda.Stream | None,
+        self, engine: Engine, version: int, layout: Layout, spare: int, stream: torch.cuda.Stream | None
     ) -> None:
         self.version = version
-        self.size = layout.end + spare
         self._layout = layout
         self._end = layout.end
-        self._limit = self.size - footer
-        self._slot = engine.produce(version, self.size, "uint8")
+        self._limit = layout.end + spare - FOOTER.size
+        self._slot = engine.produce(version, layout.end + spare, "uint8")
         # Where the copies run; the slot is a version behind them.
         self._stream = stream
         # The buffer and the slot's bytes that lie there alone.
         self._buffer: torch.Tensor | None = None
         self._buffered = range(0)
         self._one_empties = threading.Lock()
-        if stream is not None:
-            stream.wait_stream(torch.cuda.current_stream(engine.device))
 
     def put(self, at: int, bytes: torch.Tensor) -> None:
         if bytes.nbytes:
             self._slot.write(bytes, at)
 
     def add(self, bytes: torch.Tensor) -> int:
-        """Behind the tensors."""
-        at = self._end + -self._end % _ALIGNMENT
+        """Behind all else."""
+        at = self._end + -self._end % ALIGNMENT
         if at + bytes.nbytes > self._limit:
             raise ArgumentError(
                 f"what was staged has no room left for {bytes.nbytes} bytes more: make the writer with a larger spare="
@@ -240,27 +87,43 @@ class Staged:
         self._end = at + bytes.nbytes
         return at
 
-    def keep_all(self, tensors: list[torch.Tensor], buffer: torch.Tensor | None) -> list[torch.Tensor]:
-        """Copies the tensors to their places, those of the slot's own device by few calls, and those for which `buffer` has room to it.
+    def keep(
+        self, tensors: list[torch.Tensor], buffer: torch.Tensor | None, goes_on: Callable[[], None]
+    ) -> list[torch.Tensor]:
+        """Copies the tensors to their places, by few calls where they are on the slot's device, and to `buffer`, which has room for the last of them,
+        if the slot is in host memory. `goes_on` is called behind the copies of those that the program may change at once.
         Returns tensors over the GPU's memory that is being read."""
-        stream, layout = self._stream, self._layout
+        layout, read = self._layout, []
         # A slot is committed without other users of its bytes: what this makes of it is dropped here.
-        places = layout.in_slot(from_dlpack(self._slot), tensors)
-        elsewhere = places.elsewhere
-        with nullcontext() if stream is None else torch.cuda.stream(stream):
-            read = places.copy(tensors)
-            if elsewhere and buffer is not None:
-                self._buffer = buffer
-                self._buffered, in_buffer = layout.in_buffer(buffer, tensors)
-                read += in_buffer.copy(tensors)
-                elsewhere = [index for index in elsewhere if layout.offsets[index] not in self._buffered]
-        if places.small:
-            self.put(*layout.gathered(tensors))
-        read += [self._keep(layout.offsets[index], tensors[index]) for index in elsewhere]
-        return [] if stream is None else [tensor for tensor in read if tensor.is_cuda]
+        whole = from_dlpack(self._slot)
+        phases = [[places] for places in layout.in_slot(whole, tensors)]
+        if buffer is not None and not whole.is_cuda:
+            self._buffer = buffer
+            self._buffered, in_buffer = layout.in_buffer(buffer, tensors)
+            for phase, places in zip(phases, in_buffer, strict=True):
+                phase.append(places)
+        del whole
+        for phase in phases:
+            for places in phase:
+                read += places.copy(tensors)
+            for index in phase[0].elsewhere:
+                if layout.offsets[index] not in self._buffered:
+                    read.append(self._keep(layout.offsets[index], tensors[index]))
+            if phase is phases[0]:
+                goes_on()
+        self.put(*layout.gathered(tensors))
+        return [tensor for tensor in read if tensor.is_cuda]
+
+    def _keep(self, at: int, tensor: torch.Tensor) -> torch.Tensor:
+        bytes = bytes_of(tensor)
+        if self._stream is None or not tensor.is_cuda:
+            self.put(at, bytes.cpu() if self._stream is None else bytes)
+        else:
+            self._slot.write(bytes, at, stream=self._stream)
+        return bytes
 
     def keep_buffered(self) -> None:
-        """Copies to their places what `keep_all` copied to the buffer, a piece at a time: a program that synchronizes the device meanwhile
+        """Copies to their places what `keep` copied to the buffer, a piece at a time: a program that synchronizes the device meanwhile
         waits for a piece at most."""
         with self._one_empties:
             if self._stream is not None and self._buffer is not None:
@@ -270,14 +133,6 @@ class Staged:
                         self._slot.write(self._buffer[at:end], self._buffered.start + at)
                         self._stream.synchronize()
             self._buffer = None
-
-    def _keep(self, at: int, tensor: torch.Tensor) -> torch.Tensor:
-        bytes = bytes_of(tensor)
-        if self._stream is None or not tensor.is_cuda:
-            self.put(at, bytes.cpu() if self._stream is None else bytes)
-        else:
-            self._slot.write(bytes, at, stream=self._stream)
-        return bytes
 
     def place(self, name: torch.Tensor) -> int | None:
         """Where what stands for a tensor, or for a run of it, is to be found."""
@@ -290,9 +145,15 @@ class Staged:
             return None
         return int(at + name.storage_offset() * name.element_size())
 
-    def commit(self) -> None:
+    def commit(self, metadata: bytes) -> None:
+        self.put(self._limit, footer(self.add(of_bytes(metadata)), metadata))
         self.keep_buffered()
         self._slot.commit(self._stream)
+
+    def give_up(self) -> None:
+        """Gives the room back, as who keeps an error keeps all that its stack has."""
+        self._buffer = None
+        self._slot.give_up()
 
 
 class _Guard:
@@ -332,174 +193,102 @@ def _marks(storages: list[torch.UntypedStorage]) -> list[tuple[int, int, int]]:
     return [(storage._cdata, storage.data_ptr(), storage.nbytes()) for storage in storages]
 
 
-class _Copies(Future[dict[str, Any]]):
-    """The state, once somebody asked for it and has waited for the copies. DCP's thread does, so it takes no other one."""
+class _Updates:
+    """The steps of optimizers, each of which comes after the copies that began before it, on the GPU."""
 
-    def __init__(self, wait: Callable[[], dict[str, Any]]) -> None:
-        super().__init__()
-        self._wait = wait
-        # A callback that `set_result` calls may ask for the result.
-        self._one_waits = threading.RLock()
-
-    def result(self, timeout: float | None = None) -> dict[str, Any]:
-        with self._one_waits:
-            if not self.done():
-                try:
-                    self.set_result(self._wait())
-                except BaseException as error:
-                    self.set_exception(error)
-        return super().result(timeout)
-
-
-class Staging:
-    """Takes state in, one checkpoint at a time."""
-
-    def __init__(self, engine: Engine, spare: int | None, buffer: int, *, footer: int) -> None:
-        self._engine = engine
-        self._spare = spare
-        # The one before, which may have bytes in the buffer.
-        self._last: Callable[[], Staged | None] = lambda: None
-        self._buffer_bytes = buffer
-        self._buffer: torch.Tensor | None = None
-        self._footer = footer
-        self._stream: torch.cuda.Stream | None = None
-        self._hook: RemovableHandle | None = None
+    def __init__(self, device: str) -> None:
+        self._device = device
         self._copied: torch.cuda.Event | None = None
-        self._layout = Layout([])
-        self._guard = _Guard()
-        self._updated = threading.Event()
-        self._updated.set()
-        self.current: Staged | None = None
-        # The error that the save has to raise, on all ranks.
-        self.failure: TierflowError | None = None
+        # Optimizers that were seen to step, and whether all of their steps are seen: a CUDA graph replays those in it without.
+        self._seen: weakref.WeakKeyDictionary[Optimizer, bool] = weakref.WeakKeyDictionary()
+        # Whether that is what it was when `awaited` was called last.
+        self.is_known = True
+        self._is_over = threading.Event()
+        self._is_over.set()
+        # A compiler leaves it as it is.
+        self._hook: RemovableHandle = register_optimizer_step_pre_hook(torch.compiler.disable(self._before))
 
-    def begin(self, version: int, state: dict[str, Any]) -> Future[dict[str, Any]]:
-        """Starts the copies, and returns what stands for the state, once it may be changed."""
-        # An earlier one that came to nothing gives its room back.
-        self.current = self.failure = None
-        tensors: list[torch.Tensor] = []
-        others: list[Any] = []
-        _mapped(state, lambda leaf: tensors.extend(_plain(leaf)), others.append)
-        if not self._layout.is_of(tensors):
-            self._layout = Layout(tensors)
-        ranks = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-        spare = self._spare
-        if spare is None:
-            pickled = sum(len(pickle.dumps(other)) for other in others if type(other) not in _ATOMS)
-            spare = (1 << 20) + 4096 * len(others) + 2 * pickled + 2048 * ranks * (len(tensors) + len(others))
-        if self._stream is None and self._engine.device != "host":
-            self._stream = torch.cuda.Stream(self._engine.device)
-        stream = self._stream
-        if (last := self._last()) is not None:
-            last.keep_buffered()
-            last = None
-        staged = Staged(self._engine, version, self._layout, spare, self._footer, stream)
-        self._last = weakref.ref(staged)
-        if stream is not None and self._buffer_bytes and self._buffer is None:
-            with torch.cuda.stream(stream):
-                # Gaps between tensors are stored, too.
-                self._buffer = torch.zeros(self._buffer_bytes, dtype=torch.uint8, device=stream.device)
-        read = staged.keep_all(tensors, self._buffer)
-        # The GPU copies meanwhile.
-        is_there = None if stream is None else self._guard.hold(read, stream)
-        names = iter(self._layout.names)
-        result: dict[str, Any] = _mapped(state, lambda leaf: _named(leaf, names), copy.deepcopy)
-        self.current = staged
-        if stream is None or is_there is None:
-            return self.over(result)
-        # Copies of what DCP pickles as a whole are the program's stream's.
-        stream.wait_stream(torch.cuda.current_stream(self._engine.device))
-        copied = stream.record_event()
-        self._before_an_update(copied)
-
-        def wait() -> dict[str, Any]:
-            copied.synchronize()
-            if not is_there():
-                self.failure = ArgumentError(
-                    "memory of a tensor was given up by resize_ while it was copied, and the copy may have other bytes: wait for "
-                    "staging_completion before that"
-                )
-            return result
-
-        return _Copies(wait)
-
-    def _before_an_update(self, copied: torch.cuda.Event) -> None:
-        """The work of the next step of an optimizer comes after the copies."""
+    def come_after(self, copied: torch.cuda.Event) -> None:
         self._copied = copied
-        self._updated.clear()
-        if self._hook is None:
-            self._hook = register_optimizer_step_pre_hook(self._updates)
+        self._is_over.clear()
 
-    def _updates(self, *_: Any) -> None:
-        copied, self._copied = self._copied, None
-        if copied is not None:
-            torch.cuda.current_stream(self._engine.device).wait_event(copied)
-        self._updated.set()
+    def _before(self, optimizer: Optimizer, *_: Any) -> None:
+        in_graph = torch.cuda.is_current_stream_capturing()
+        was_seen = self._seen.get(optimizer)
+        is_seen = was_seen is not False and not in_graph
+        if is_seen is not was_seen:
+            self._seen[optimizer] = is_seen
+            self.is_known = False
+        if self._copied is not None and not in_graph:
+            # Another optimizer may have another stream.
+            torch.cuda.current_stream(self._device).wait_event(self._copied)
+            if self._copied.query():
+                self._copied = None
+        self._is_over.set()
+
+    def awaited(self) -> set[int]:
+        """The addresses of the tensors of optimizers all of whose steps are seen."""
+        self.is_known = True
+        optimizers = [optimizer for optimizer, is_seen in self._seen.items() if is_seen]
+        tensors = [one for optimizer in optimizers for group in optimizer.param_groups for one in group["params"]]
+        states = [state for optimizer in optimizers for state in optimizer.state.values() if isinstance(state, dict)]
+        tensors += [value for state in states for value in state.values()]
+        return {plain.data_ptr() for tensor in tensors for plain in _plain(tensor)}
 
     def settle(self) -> None:
         """Waits until the next update, by which time the program has launched the work of its step: until then, another thread that
         computes in Python would keep it from that, a switch interval of the interpreter for each kernel."""
-        self._updated.wait(_PATIENCE)
-
-    def over(self, state: dict[str, Any]) -> Future[dict[str, Any]]:
-        done: Future[dict[str, Any]] = Future()
-        done.set_result(state)
-        return done
-
-    def take(self) -> Staged | None:
-        staged, self.current = self.current, None
-        return staged
+        self._is_over.wait(_PATIENCE)
 
     def close(self) -> None:
-        self.current = self._buffer = None
-        # It has tensors over the buffer.
-        self._layout = Layout([])
-        self._updated.set()
-        if self._hook is not None:
-            self._hook.remove()
-            self._hook = None
+        self._hook.remove()
+        self._is_over.set()
 
 
-def _copy(to: list[torch.Tensor], tensors: list[torch.Tensor]) -> None:
-    with torch.no_grad():
-        torch._foreach_copy_(to, tensors)
+class _State:
+    """A copy of a state's branches, and the tensors that it has in place of the leaves.
 
+    Branches are those in which DCP looks for tensors. What it pickles as a whole, such as a tuple, is copied with its tensors' values.
+    """
 
-def _without_owner(address: int, size: int, device: torch.device) -> torch.Tensor:
-    """The bytes at an address. The tensor does not keep them there."""
-    if device.type == "cuda":
-        interface = {"shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3}
-        return torch.as_tensor(SimpleNamespace(__cuda_array_interface__=interface), device=device)
-    return torch.frombuffer((ctypes.c_uint8 * size).from_address(address), dtype=torch.uint8)
+    def __init__(self, state: dict[str, Any]) -> None:
+        self.tensors: list[torch.Tensor] = []
+        self.others: list[Any] = []
+        self._leaves: list[tuple[Any, Any, Any]] = []
+        self._copy = self._copied(state)
 
+    def _copied(self, value: Any) -> Any:
+        kind = type(value)
+        if kind is list:
+            copied: Any = [None] * len(value)
+            parts: Iterable[tuple[Any, Any]] = enumerate(value)
+        elif kind is dict or isinstance(value, MutableMapping):
+            copied = {} if kind is dict else copy.copy(value)
+            parts = value.items()
+        else:
+            self.others.append(value)
+            return value if kind in _ATOMS else copy.deepcopy(value)
+        for key, part in parts:
+            # Nearly all leaves are of these types, and of those that follow it takes longer to tell.
+            if type(part) in _SIMPLE:
+                self.tensors.append(part)
+            elif isinstance(part, torch.Tensor):
+                self.tensors += _plain(part)
+            else:
+                copied[key] = self._copied(part)
+                continue
+            # A place in the order of keys.
+            copied[key] = None
+            self._leaves.append((copied, key, part))
+        return copied
 
-def _refuse(*_: Any) -> Any:
-    raise ArgumentError(
-        "a planner pickles a tensor, and not its bytes alone, as with flatten_state_dict=False: save without staging"
-    )
-
-
-def _mapped(value: Any, of_tensor: Callable[[Any], Any], of_other: Callable[[Any], Any]) -> Any:
-    """A state with all leaves replaced. Its branches are those in which DCP looks for tensors. What it pickles as a whole, such as a tuple,
-    is a leaf, and its tensors keep their values."""
-    kind = type(value)
-    if kind in _ATOMS:
-        return of_other(value)
-    # Nearly all values are of these types, and of those that follow it takes longer to tell.
-    if kind in _SIMPLE:
-        return of_tensor(value)
-    if kind is dict:
-        return {key: _mapped(part, of_tensor, of_other) for key, part in value.items()}
-    if kind is list:
-        return [_mapped(part, of_tensor, of_other) for part in value]
-    if isinstance(value, torch.Tensor):
-        return of_tensor(value)
-    if isinstance(value, MutableMapping):
-        mapped = copy.copy(value)
-        for key, part in value.items():
-            mapped[key] = _mapped(part, of_tensor, of_other)
-        return mapped
-    return of_other(value)
+    def named(self, names: list[torch.Tensor]) -> dict[str, Any]:
+        """The copy, with what stands for the tensors."""
+        left = iter(names)
+        for branch, key, leaf in self._leaves:
+            branch[key] = next(left) if type(leaf) in _SIMPLE else _named(leaf, left)
+        result: dict[str, Any] = self._copy
+        return result
 
 
 def _plain(leaf: Any) -> Iterable[torch.Tensor]:
@@ -514,3 +303,148 @@ def _named(leaf: Any, names: Iterator[torch.Tensor]) -> Any:
     if type(leaf) in _SIMPLE or not is_traceable_wrapper_subclass(leaf):
         return next(names) if isinstance(leaf, torch.Tensor) else leaf
     return transform_subclass(leaf, lambda _, inner: _named(inner, names))
+
+
+class _Copies(Future[dict[str, Any]]):
+    """The state, once somebody asked for it and has waited for the copies. The thread in which DCP saves it does, so it takes no other one."""
+
+    def __init__(self, wait: Callable[[], dict[str, Any]]) -> None:
+        super().__init__()
+        self._wait: Callable[[], dict[str, Any]] | None = wait
+        # A callback that `set_result` calls may ask for the result.
+        self._one_waits = threading.RLock()
+
+    def result(self, timeout: float | None = None) -> dict[str, Any]:
+        with self._one_waits:
+            wait, self._wait = self._wait, None
+            if wait is not None:
+                try:
+                    self.set_result(wait())
+                except BaseException as error:
+                    self.set_exception(error)
+        return super().result(timeout)
+
+
+class _Now(threading.local):
+    """What was staged of the state that this thread saves: several may be on their way."""
+
+    staged: Staged | None = None
+    # What the save has to raise, on all ranks.
+    failure: Exception | None = None
+
+
+class Staging:
+    """Takes states in. The thread that waits for one's copies saves it next."""
+
+    def __init__(self, engine: Engine, spare: int | None, buffer: int) -> None:
+        self.now = _Now()
+        self._engine = engine
+        self._spare = spare
+        # The one before, which may have bytes in the buffer.
+        self._last: Callable[[], Staged | None] = lambda: None
+        self._buffer_bytes = buffer
+        self._buffer: torch.Tensor | None = None
+        self._stream: torch.cuda.Stream | None = None
+        self._updates: _Updates | None = None
+        self._layout = Layout([])
+        self._guard = _Guard()
+
+    def begin(self, number: Callable[[], int], state: dict[str, Any]) -> Future[dict[str, Any]]:
+        """Starts the copies to the version that `number` returns, and returns what stands for the state, once it may be changed. It raises nothing:
+        other ranks would wait for this one."""
+        try:
+            return _Copies(self._begun(number(), state))
+        except Exception as error:
+            # The caller may keep the error, and the slot would be kept with the stack.
+            clear_frames(error.__traceback__)
+            failure = error
+            return _Copies(lambda: self._is_saved_next(state, None, failure))
+
+    def _begun(self, version: int, state: dict[str, Any]) -> Callable[[], dict[str, Any]]:
+        updates = self._on_gpu()
+        taken = _State(state)
+        if not self._layout.is_of(taken.tensors) or (updates is not None and not updates.is_known):
+            self._layout = Layout(taken.tensors, set() if updates is None else updates.awaited())
+        layout = self._layout
+        self._empty_buffer()
+        staged = Staged(self._engine, version, layout, self._spare_for(taken), self._stream)
+        self._last = weakref.ref(staged)
+        stream = self._stream
+        if updates is None or stream is None:
+            staged.keep(taken.tensors, None, lambda: None)
+            result = taken.named(layout.names)
+            return lambda: self._is_saved_next(result, staged)
+        program = torch.cuda.current_stream(self._engine.device)
+        stream.wait_stream(program)
+        with torch.cuda.stream(stream):
+            if self._buffer_bytes and self._buffer is None:
+                # Gaps between tensors are stored, too.
+                self._buffer = torch.zeros(self._buffer_bytes, dtype=torch.uint8, device=stream.device)
+            read = staged.keep(taken.tensors, self._buffer, lambda: program.wait_event(stream.record_event()))
+        copied = stream.record_event()
+        updates.come_after(copied)
+        # The GPU copies meanwhile.
+        is_there = self._guard.hold(read, stream)
+        result = taken.named(layout.names)
+
+        def wait() -> dict[str, Any]:
+            copied.synchronize()
+            text = "memory of a tensor was given up by resize_ while it was copied, and the copy may have other bytes: wait for staging_completion before that"
+            return self._is_saved_next(result, staged, None if is_there() else ArgumentError(text))
+
+        return wait
+
+    def _on_gpu(self) -> _Updates | None:
+        """What copies on a GPU need; None for an engine of main memory."""
+        device = self._engine.device
+        if self._stream is None and device == "host":
+            return None
+        if torch.cuda.is_current_stream_capturing():
+            raise ArgumentError("a CUDA graph is being captured, and would have the copies: save before or after that")
+        self._stream = self._stream or torch.cuda.Stream(device)
+        if self._updates is None:
+            self._updates = _Updates(device)
+            weakref.finalize(self, self._updates.close)
+        return self._updates
+
+    def _empty_buffer(self) -> None:
+        if (last := self._last()) is not None:
+            last.keep_buffered()
+
+    def _spare_for(self, state: _State) -> int:
+        if self._spare is not None:
+            return self._spare
+        ranks = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+        pickled = sum(len(pickle.dumps(other)) for other in state.others if type(other) not in _ATOMS)
+        leaves = len(state.tensors) + len(state.others)
+        return (1 << 20) + 4096 * len(state.others) + 2 * pickled + 2048 * ranks * leaves
+
+    def _is_saved_next(
+        self, state: dict[str, Any], staged: Staged | None, failure: Exception | None = None
+    ) -> dict[str, Any]:
+        self.now.staged, self.now.failure = staged, failure
+        return state
+
+    def staged_as(self) -> int | None:
+        """The version that this thread saves; None if it was not staged. Raises what staging failed with."""
+        failure, self.now.failure = self.now.failure, None
+        if failure is not None:
+            raise failure
+        return None if self.now.staged is None else self.now.staged.version
+
+    def take(self) -> Staged | None:
+        staged, self.now.staged = self.now.staged, None
+        return staged
+
+    def settle(self) -> None:
+        """Has a thread wait as `_Updates.settle` does, if it saves what was staged."""
+        if self.now.staged is not None and self._updates is not None:
+            self._updates.settle()
+
+    def close(self) -> None:
+        self.now.staged = self._buffer = None
+        # It has tensors over the buffer.
+        self._layout = Layout([])
+        if self._updates is not None:
+            self._updates.close()
+            self._updates = None
