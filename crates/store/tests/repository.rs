@@ -6,7 +6,6 @@ mod histories;
 
 use histories::{bytes_of, path_of, save, version_of};
 use rustix::fs::FlockOperation;
-use std::os::unix::fs::MetadataExt;
 use tierflow_store::conformance::Home;
 use tierflow_store::{Error, Options, Region, Repository, Retention, Snapshot};
 use tierflow_testing::assert_matches;
