@@ -1,5 +1,5 @@
 //! The public interface of each library beside that of the last release: by cargo-semver-checks, `cargo xtask semver`, and by the kept
-//! texts alone, as part of `cargo xtask api`. The texts show what is gone or has another signature, but not what came and breaks those
+//! texts alone, as part of `cargo xtask api`, where the clone has that release. The texts show what is gone or has another signature, but not what came and breaks those
 //! who implement a trait or match an enum.
 
 use std::collections::BTreeSet;
@@ -26,8 +26,12 @@ pub(crate) fn compare_texts(workspace: &Metadata) -> Result<()> {
         let mut git = Command::new("git");
         output(git.current_dir(&workspace.workspace_root).args(arguments))
     };
-    let files = git(&["ls-tree", "-r", "--name-only", commit, "crates"])
-        .with_context(|| format!("{commit} is not in this clone: fetch its whole history"))?;
+    let Ok(files) = git(&["ls-tree", "-r", "--name-only", commit, "crates"]) else {
+        println!(
+            "NOT RUN: the comparison with the last release, {commit}, which is not in this clone: fetch its whole history"
+        );
+        return Ok(());
+    };
     let files: BTreeSet<&str> = files.lines().collect();
     let mut broken = Vec::new();
     for package in workspace.members().filter(|package| package.is_published()) {
