@@ -197,6 +197,15 @@ MESHES = """
 """
 
 
+def test_wide_arrays_are_refused_where_jax_has_none(engine: tierflow.Engine) -> None:
+    """Though `like=` asks for them: JAX would make narrow ones, with other values."""
+    jax = pytest.importorskip("jax")
+    with jax.enable_x64(True):
+        tierflow.jax.save(engine, 0, {"a": jax.numpy.array([2**40 + 1, 3])})
+    with pytest.raises(tierflow.ArgumentError, match="jax_enable_x64"):
+        tierflow.jax.load(engine, 0, {"a": jax.ShapeDtypeStruct((2,), np.int64)})
+
+
 def test_a_tree_of_jax_comes_back_on_another_mesh(python: Callable[[str], str]) -> None:
     pytest.importorskip("jax")
     python(MESHES)

@@ -197,6 +197,13 @@ def test_nothing_is_pickled_nor_unpickled_unasked(engine: tierflow.Engine) -> No
         engine.save(1, [np.array([Loud()])])
 
 
+def test_a_masked_array_is_refused(kept: tierflow.Engine) -> None:
+    """Its mask would be lost."""
+    with pytest.raises(tierflow.ArgumentError, match="getmaskarray"):
+        kept.save(0, {"a": np.ma.masked_equal(np.arange(3), 1)})
+    assert kept.versions() == []
+
+
 def test_versions_of_checkpoint_are_dicts_of_regions(engine: tierflow.Engine) -> None:
     engine.checkpoint(1, np.ones(3), bytearray(b"ab"), names=["a/b", "c"])
     back = engine.load(1)
@@ -268,6 +275,18 @@ def test_trees_of_pytorch(engine: tierflow.Engine) -> None:
     assert torch.equal(filled["parameter"], model.weight)
     part = engine.load(0, select={"model/weight": np.s_[1:, :2]})["model/weight"]
     assert torch.equal(part, model.weight.detach()[1:, :2])
+
+
+@pytest.mark.usefixtures("on_processor")
+def test_wide_arrays_of_jax_come_back_wide_or_not_at_all(kept: tierflow.Engine) -> None:
+    jax = pytest.importorskip("jax")
+    with jax.enable_x64(True):
+        tree = {"a": jax.numpy.array([2**40 + 1, 3])}
+        kept.save(0, tree)
+        assert_same(kept.load(0), tree)
+    with pytest.raises(tierflow.ArgumentError, match="jax_enable_x64"):
+        kept.load(0)
+    assert kept.load(0, plain=True)["a"].tolist() == [2**40 + 1, 3]
 
 
 @pytest.mark.usefixtures("on_processor")

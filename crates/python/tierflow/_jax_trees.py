@@ -98,4 +98,7 @@ def _laid_out(name: str, saved: Any, like: Any) -> Any:
     if isinstance(like, np.ndarray | np.generic):
         return saved
     sharding = getattr(like, "sharding", None)
-    return jnp.asarray(saved) if sharding is None else jax.device_put(saved, sharding)
+    made = jnp.asarray(saved) if sharding is None else jax.device_put(saved, sharding)
+    if made.dtype != saved.dtype:
+        raise ArgumentError(f"{name} is {dtype_of(saved)}, and JAX makes it {made.dtype}: set jax_enable_x64")
+    return made

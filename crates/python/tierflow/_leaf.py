@@ -35,6 +35,8 @@ def stored(array: Any, framework: str, on_host: bool) -> Any:
         framework, array = "numpy", import_module("numpy").asarray(array)
     if framework == "cupy" and on_host:
         array = array.get()
+    if hasattr(array, "_mask"):
+        raise ArgumentError("an array is masked, and its mask is one of its own: save a.data and np.ma.getmaskarray(a)")
     numpy = import_module("numpy" if framework != "cupy" or on_host else "cupy")
     return numpy.asarray(array, order="C", dtype=array.dtype.newbyteorder("="))
 
@@ -105,7 +107,11 @@ class Leaf:
             case "jax":
                 # An array of JAX stays as it is: the new one lies where that one does.
                 jax = _module("jax")
-                return jax.numpy.asarray(buffer) if target is None else jax.device_put(buffer, target.sharding)
+                made = jax.numpy.asarray(buffer) if target is None else jax.device_put(buffer, target.sharding)
+                if made.dtype != buffer.dtype:
+                    text = f"the array is {_shown(self.region)}, and JAX makes it {made.dtype}: set jax_enable_x64, or pass plain=True"
+                    raise ArgumentError(text)
+                return made
             case "cupy" if target is None:
                 return _module("cupy").asarray(buffer)
             case "cupy":
