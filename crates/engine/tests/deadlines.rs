@@ -415,7 +415,10 @@ fn closing_tells_whether_all_is_durable() {
     vault.hold([9]);
     let error = closing(true).unwrap_err();
     // The text names what is lost by that, and asks for nothing that can no longer be done.
-    let Error::Lost { versions, cause } = &error else {
+    let Error::Lost {
+        versions, cause, ..
+    } = &error
+    else {
         panic!("{error}");
     };
     assert_eq!(versions, &[9]);

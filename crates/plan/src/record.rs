@@ -263,6 +263,15 @@ impl Record {
         !self.extents.is_empty() && self.extents.iter().all(reached)
     }
 
+    /// Returns true if all bytes are on `tier` or lower, as far as is known.
+    pub(crate) fn is_sound_from(&self, tier: TierId) -> bool {
+        let is_there = |extent: &Extent| {
+            let mut replicas = extent.replicas.iter();
+            replicas.any(|replica| replica.tier >= tier && replica.is_sound())
+        };
+        !self.extents.is_empty() && self.extents.iter().all(is_there)
+    }
+
     /// Counts a caller that begins to read these extents on these tiers, or that has ended.
     pub(crate) fn read(&mut self, parts: &[(u64, TierId)], begin: bool) {
         let step = |count: u32| match begin {

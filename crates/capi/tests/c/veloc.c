@@ -347,7 +347,7 @@ static void lost(const char *directory)
     CHECK(VELOC_Checkpoint_mem() == VELOC_SUCCESS);
     CHECK(VELOC_Checkpoint_end(1) == VELOC_SUCCESS);
     CHECK(VELOC_Finalize(1) == VELOC_FAILURE);
-    CHECK(strstr(tf_error_message(), "version 8 of \"heat\" not durable") != NULL);
+    CHECK(strstr(tf_error_message(), "version 8 of \"heat\" not durable and on this node alone") != NULL);
 }
 
 int main(int argc, char **argv)
