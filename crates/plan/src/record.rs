@@ -188,6 +188,9 @@ pub(crate) fn first_sound<'r>(
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) size: u64,
+    /// The place that the policy asks for.
+    pub(crate) asked: Key,
+    /// The version's own place: that one, or one nearby that was free.
     pub(crate) key: Key,
     /// Ticks at which the version was taken in, and at which it was read last.
     pub(crate) written: u64,
