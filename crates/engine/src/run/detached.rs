@@ -112,8 +112,8 @@ pub(crate) fn look_until<T: Send + 'static>(
     if !is_under_way {
         let theirs = Arc::clone(shared);
         let run = move || {
-            while let Some(look) = theirs.next_look() {
-                look(&theirs);
+            while let Some(next) = theirs.next_look() {
+                (next.look)(&theirs);
             }
         };
         let thread = Builder::new().name("tierflow-look".to_owned()).spawn(run);
@@ -125,12 +125,12 @@ pub(crate) fn look_until<T: Send + 'static>(
 
 impl Shared {
     /// Takes the next look whose caller waits for it.
-    fn next_look(&self) -> Option<Box<dyn FnOnce(&Self) + Send>> {
+    fn next_look(&self) -> Option<Look> {
         let mut looks = self.looks.lock();
         looks.waiting.retain(|look| look.caller.strong_count() > 0);
         let next = looks.waiting.pop_front();
         looks.is_under_way = next.is_some();
-        next.map(|look| look.look)
+        next
     }
 }
 
