@@ -47,7 +47,10 @@ int VELOC_Finalize(int drain);
 
 /* ---- memory --------------------------------------------------------------------------------------------------------- */
 
-/* Protects `count` elements of `base_size` bytes, of host or GPU memory; those of the same id no more. */
+/*
+ * Protects `count` elements of `base_size` bytes, of host or GPU memory; those of the same id no more. No two regions that are taken in by
+ * one call share bytes.
+ */
 int VELOC_Mem_protect(int id, void *ptr, size_t count, size_t base_size);
 
 /* The same for checkpoints of one name. They consist of these regions alone if there are any. */

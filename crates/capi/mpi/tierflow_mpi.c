@@ -24,6 +24,15 @@ typedef struct meeting {
     int is_over; /* some rank did not come: what it was to take part in is still under way */
 } meeting;
 
+/* Whether MPI is there: before it is initialised and behind its end, it ends a program that asks more of it. */
+static int is_there(void)
+{
+    int begun = 0, ended = 1;
+    MPI_Initialized(&begun);
+    MPI_Finalized(&ended);
+    return begun && !ended;
+}
+
 /* Waits for a request until a time by MPI_Wtime: often at first, then each millisecond. Returns whether it is done. */
 static int is_done_by(MPI_Request *request, double end)
 {
@@ -67,8 +76,11 @@ static int all_gather(void *context, const void *mine, void *all, size_t bytes, 
 {
     meeting *with = context;
     const size_t most = INT_MAX / 2 / (size_t)with->ranks + 1;
-    double end = MPI_Wtime() + seconds;
+    double end;
     size_t start;
+    if (!is_there())
+        return 1;
+    end = MPI_Wtime() + seconds;
     for (start = 0; start < bytes && !with->is_over; start += most) {
         size_t part = bytes - start < most ? bytes - start : most;
         if (gather_part(with, (const char *)mine + start, (char *)all + start, bytes, (int)part, end) != 0)
@@ -121,8 +133,11 @@ static void pause_between(int looks)
 /* Waits until fewer than `most` messages are under way to a rank, or to all. */
 static int wait_for_room(meeting *with, int to, int most, double seconds)
 {
-    double end = MPI_Wtime() + seconds;
+    double end;
     int looks;
+    if (!is_there())
+        return TF_GROUP;
+    end = MPI_Wtime() + seconds;
     for (looks = 0; under_way(with, to) >= most; looks++) {
         if (MPI_Wtime() > end)
             return TF_TIMED_OUT;
@@ -135,10 +150,12 @@ static int send_message(void *context, uint32_t to, const void *bytes, size_t si
 {
     meeting *with = context;
     message *one;
+    int waited;
     if (size > INT_MAX || to >= (uint32_t)with->ranks)
         return TF_ARGUMENT;
-    if (wait_for_room(with, (int)to, WINDOW, seconds) != TF_OK)
-        return TF_TIMED_OUT;
+    waited = wait_for_room(with, (int)to, WINDOW, seconds);
+    if (waited != TF_OK)
+        return waited;
     one = malloc(sizeof *one + size);
     if (one == NULL)
         return TF_NO_ROOM;
@@ -162,15 +179,18 @@ static int send_message(void *context, uint32_t to, const void *bytes, size_t si
 static int receive_message(void *context, uint32_t from, void *bytes, size_t room, size_t *size, double seconds)
 {
     meeting *with = context;
-    double end = MPI_Wtime() + seconds;
+    double end;
     MPI_Status status;
-    int looks, count, is_there = 0;
+    int looks, count, has_come = 0;
     if (from >= (uint32_t)with->ranks)
         return TF_ARGUMENT;
-    for (looks = 0; !is_there; looks++) {
-        if (MPI_Iprobe((int)from, with->tag, with->talk, &is_there, &status) != MPI_SUCCESS)
+    if (!is_there())
+        return TF_GROUP;
+    end = MPI_Wtime() + seconds;
+    for (looks = 0; !has_come; looks++) {
+        if (MPI_Iprobe((int)from, with->tag, with->talk, &has_come, &status) != MPI_SUCCESS)
             return TF_GROUP;
-        if (is_there)
+        if (has_come)
             break;
         /* What this rank sends goes on meanwhile. */
         under_way(with, -1);
@@ -196,9 +216,7 @@ static int flush_messages(void *context, double seconds)
 static void release(void *context)
 {
     meeting *with = context;
-    int finalized = 1;
-    MPI_Finalized(&finalized);
-    if (!finalized && !with->is_over) {
+    if (is_there() && !with->is_over) {
         /* What a rank that ended left is not waited for: it stays where it is. */
         int left = under_way(with, -1);
         MPI_Comm_free(&with->comm);
@@ -213,16 +231,22 @@ int tf_mpi_group(MPI_Comm comm, tf_group *group)
 {
     static int groups;
     int rank, threads, number;
-    meeting *with = calloc(1, sizeof *with);
+    meeting *with;
+    if (!is_there())
+        return TF_GROUP;
+    with = calloc(1, sizeof *with);
     if (with == NULL)
         return TF_NO_ROOM;
     if (MPI_Comm_dup(comm, &with->comm) != MPI_SUCCESS) {
         free(with);
         return TF_GROUP;
     }
+    with->talk = MPI_COMM_NULL;
     number = groups + 1;
     if (MPI_Comm_dup(comm, &with->talk) != MPI_SUCCESS || MPI_Query_thread(&threads) != MPI_SUCCESS ||
         MPI_Allreduce(&number, &groups, 1, MPI_INT, MPI_MAX, with->comm) != MPI_SUCCESS) {
+        if (with->talk != MPI_COMM_NULL)
+            MPI_Comm_free(&with->talk);
         MPI_Comm_free(&with->comm);
         free(with);
         return TF_GROUP;

@@ -11,16 +11,20 @@ thread_local! {
     static MESSAGE: RefCell<CString> = RefCell::default();
 }
 
-/// Runs a call from C: panics do not unwind beyond it, and a failure is kept for [`tf_error_message`].
-pub(crate) fn guarded<T>(call: impl FnOnce() -> Outcome<T>) -> Result<T, Status> {
-    let outcome = catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
+/// Runs a call whose panics are failures.
+pub(crate) fn caught<T>(call: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
         let what = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let what = what.or_else(|| panic.downcast_ref::<String>().cloned());
         let what = what.unwrap_or_default();
         let text = format!("a defect of tierflow, please report it: {what}");
         Err(Failure::new(Status::Internal, text))
-    });
-    outcome.map_err(|failure| {
+    })
+}
+
+/// Runs a call from C: panics do not unwind beyond it, and a failure is kept for [`tf_error_message`].
+pub(crate) fn guarded<T>(call: impl FnOnce() -> Outcome<T>) -> Result<T, Status> {
+    caught(call).map_err(|failure| {
         let text = CString::new(failure.text.replace('\0', " ")).unwrap_or_default();
         // At a thread's end it cannot be read any more.
         let _noted = MESSAGE.try_with(|message| message.replace(text));

@@ -166,6 +166,20 @@ fn fortran_jobs_that_have_to_go_leave_arrays_by_their_names() {
 }
 
 #[test]
+fn calls_behind_the_end_of_mpi_fail_and_end_nothing_else() {
+    let directory = tempfile::tempdir().unwrap();
+    for mpi in Mpi::installed() {
+        let source = home().join("tests/c/finalized.c");
+        let Some(program) = mpi.program(&source, &[], directory.path()) else {
+            continue;
+        };
+        let own = tempfile::tempdir_in(&directory).unwrap();
+        let printed = must(mpi.run(2, &program).arg(CASES[0].place(own.path())));
+        assert_eq!(printed.matches("passed").count(), 2, "{printed}");
+    }
+}
+
+#[test]
 fn killed_ranks_resume_to_the_same_bits() {
     let kills: u64 = std::env::var("TIERFLOW_KILLS").map_or(16, |kills| kills.parse().unwrap());
     let seed = std::env::var("TIERFLOW_SEED").map_or(7, |seed| seed.parse().unwrap());

@@ -8,12 +8,12 @@ use crate::contents::PieceContents;
 use crate::output::{Output, bytes};
 use crate::tree::TREE;
 use crate::versions::Versions;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 use serde::Serialize;
 use std::borrow::Cow;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use tierflow_store::container::RegionInfo;
@@ -113,39 +113,25 @@ pub(crate) fn export(arguments: &ExportArguments, output: Output) -> Result<()> 
         let path = arguments
             .to
             .join(format!("checkpoint-{version}{rank}.{extension}"));
-        let written = if arguments.format == Format::Zarr {
-            make_way(&path, arguments.force)?;
-            let written = zarr::write(&path, &contents, &chosen, &bar);
-            if written.is_err() {
-                let _stays = std::fs::remove_dir_all(&path);
-            }
-            written
-        } else {
-            let file = created(&path, arguments.force)?;
-            let written = match arguments.format {
-                Format::Npz => archived(file, &contents, &chosen, &bar),
-                _ => as_tensors(file, &contents, &chosen, &bar),
-            };
-            if written.is_err() {
-                // The rest is no whole file.
-                let _stays = std::fs::remove_file(&path);
-            }
-            written
-        };
-        written.with_context(|| format!("cannot write {}", path.display()))?;
+        new(&path, arguments.force, |at| match arguments.format {
+            Format::Zarr => zarr::write(at, &contents, &chosen, &bar),
+            Format::Npz => archived(created(at)?, &contents, &chosen, &bar),
+            _ => as_tensors(created(at)?, &contents, &chosen, &bar),
+        })?;
         files.push(path.display().to_string());
     } else {
         for region in chosen {
             let path = arguments.to.join(file_name(region, arguments.format)?);
-            // Checked before a byte of it is written.
             let bytes = contents.read(region)?;
-            let mut file = created(&path, arguments.force)?;
             let head = match arguments.format {
                 Format::Raw => Vec::new(),
                 _ => numpy::head(region),
             };
-            let written = file.write_all(&head).and_then(|()| file.write_all(&bytes));
-            written.with_context(|| format!("cannot write {}", path.display()))?;
+            new(&path, arguments.force, |at| {
+                let mut file = created(at)?;
+                file.write_all(&head)?;
+                Ok(file.write_all(&bytes)?)
+            })?;
             bar.inc(region.length);
             files.push(path.display().to_string());
         }
@@ -209,35 +195,47 @@ fn as_tensors(
     Ok(())
 }
 
-/// Removes a folder of Zarr's that is there, if that is asked for; another folder stays.
-fn make_way(path: &Path, force: bool) -> Result<()> {
-    if !path.exists() {
-        return Ok(());
-    }
+/// Has a file or a folder written beside the path that it is to have: it is there whole, or not at all. With `force` it takes the place of
+/// what was exported before, once it is whole; else what is there is an error, and stays. A folder that is none of Zarr's always stays.
+fn new(path: &Path, force: bool, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let may_go = || force && (!path.is_dir() || path.join("zarr.json").is_file());
     ensure!(
-        force && path.join("zarr.json").is_file(),
+        !path.exists() || may_go(),
         "{} is there already: add --force to write over what was exported before",
         path.display()
     );
-    std::fs::remove_dir_all(path).with_context(|| format!("cannot remove {}", path.display()))
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    // No region's file has such a name.
+    let beside = path.with_file_name(format!(".{name}.part"));
+    let written = remove(&beside).and_then(|()| write(&beside));
+    let written = written.and_then(|()| {
+        if path.is_dir() {
+            remove(path)?;
+        }
+        Ok(std::fs::rename(&beside, path)?)
+    });
+    written
+        .inspect_err(|_| {
+            let _already_failed = remove(&beside);
+        })
+        .with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// A new file, or with `force` one written over. Without, a file that is there is an error, and stays.
-fn created(path: &Path, force: bool) -> Result<File> {
-    let mut options = OpenOptions::new();
-    options.write(true);
-    if force {
-        options.create(true).truncate(true);
-    } else {
-        options.create_new(true);
+/// Removes a file, or a folder with all that is in it, if it is there.
+fn remove(path: &Path) -> Result<()> {
+    let removed = match path.is_dir() {
+        true => std::fs::remove_dir_all(path),
+        false => std::fs::remove_file(path),
+    };
+    match removed {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
     }
-    match options.open(path) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => bail!(
-            "{} is there already: add --force to write over it",
-            path.display()
-        ),
-        opened => opened.with_context(|| format!("cannot write {}", path.display())),
-    }
+}
+
+/// A new file.
+fn created(path: &Path) -> Result<File> {
+    Ok(File::create_new(path)?)
 }
 
 /// Names come from files that are not trusted: none leads out of the folder.

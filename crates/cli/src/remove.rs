@@ -1,6 +1,6 @@
 //! `tierflow remove`.
 
-use crate::names::numbers;
+use crate::names::{NamedHistory, numbers};
 use crate::output::Output;
 use crate::show::{located, opened};
 use anyhow::{Result, ensure};
@@ -36,6 +36,11 @@ pub(crate) fn remove(arguments: &RemoveArguments, output: Output) -> Result<()> 
     let whole = history.versions()?;
     let there: BTreeSet<u64> = whole.iter().map(|info| info.version).collect();
     let named = numbers(&history, arguments.name.as_deref(), &arguments.versions)?;
+    // Parts of checkpoints that were not ended are no versions that are left.
+    let is_any_left = match NamedHistory::of(&history)? {
+        Some(names) => names.iter().any(|one| one.numbers.is_disjoint(&named)),
+        None => named.len() < there.len(),
+    };
     drop(history);
     for version in &named {
         ensure!(there.contains(version), "there is no version {version}");
@@ -48,7 +53,7 @@ pub(crate) fn remove(arguments: &RemoveArguments, output: Output) -> Result<()> 
         }
     }
     ensure!(
-        arguments.force || named.len() < there.len(),
+        arguments.force || is_any_left,
         "no version would be left: add --force if that is meant"
     );
     let history = History::maintain(&directory)?;

@@ -5,6 +5,7 @@ mod running;
 
 use running::{json, repository, run, text, values};
 use std::path::Path;
+use std::process::Command;
 use tierflow_codec::{Codec, Element as Value, Frame, Planes};
 use tierflow_store::container::{Element, RegionInfo};
 use tierflow_store::{Options, Region, Repository, Snapshot};
@@ -36,6 +37,55 @@ fn regions_are_exported() {
         json(&["export", &path, "1", "--region", "large", "--to", to]).0,
         2
     );
+}
+
+#[test]
+fn an_export_that_fails_leaves_what_was_there() {
+    let (kept, path) = repository();
+    let out = kept.path().join("out");
+    std::fs::create_dir(&out).unwrap();
+    let files = |format: &str| match format {
+        "npy" | "raw" => vec![format!("grid.{format}"), format!("large.{format}")],
+        format => vec![format!("checkpoint-6.{format}")],
+    };
+    let names = || {
+        let entries = std::fs::read_dir(&out).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.collect::<std::collections::BTreeSet<String>>()
+    };
+    let export = |format: &str, is_full: bool| {
+        // Writes beyond the limit fail as on a full disk.
+        let limit = if is_full { "ulimit -f 64; " } else { "" };
+        let script = format!(
+            "trap '' XFSZ; {limit}exec \"$0\" export \"$1\" 6 --to \"$2\" --format {format} --force"
+        );
+        let mut command = Command::new("bash");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_tierflow"), &path]);
+        command.arg(&out).output().unwrap()
+    };
+    for format in ["npy", "raw", "npz", "safetensors", "zarr"] {
+        let before = names();
+        let output = export(format, true);
+        assert_eq!(output.status.code(), Some(2), "{format}: {output:?}");
+        let left: Vec<String> = names().difference(&before).cloned().collect();
+        let whole = files(format);
+        assert!(
+            left.iter().all(|name| *name == whole[0] && whole.len() > 1),
+            "{left:?}"
+        );
+        // One that was exported before stays.
+        let output = export(format, false);
+        assert!(output.status.success(), "{format}: {output:?}");
+        let last = out.join(whole.last().unwrap());
+        let read = || match last.is_dir() {
+            true => std::fs::read(last.join("large/c/0")).unwrap(),
+            false => std::fs::read(&last).unwrap(),
+        };
+        let (there, bytes) = (names(), read());
+        assert_eq!(export(format, true).status.code(), Some(2));
+        assert_eq!(names(), there);
+        assert!(read() == bytes, "{format}");
+    }
 }
 
 /// A difference as an engine stores it that compresses it, too.

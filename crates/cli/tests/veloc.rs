@@ -149,6 +149,13 @@ fn the_newest_of_each_name_stays_and_comes_back() {
     let output = run(&["remove", &root, "4", "--name", "heat"]);
     assert!(output.status.success(), "{output:?}");
     assert_eq!(listed(&root), own(&[("flow", 10)]));
+    // The part of one that was not ended is none that is left.
+    let last = ["remove", &root, "10", "--name", "flow"];
+    let output = run(&last);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(text(&output.stderr).contains("--force"), "{output:?}");
+    assert_eq!(listed(&root), own(&[("flow", 10)]));
+    assert_eq!(json(&[&last[..], &["--force"]].concat()).0, 0);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! How an engine ends: it waits as long as bytes get to where they outlive it.
 
 use crate::deadline::Awaited;
-use crate::error::versions_text;
+use crate::error::left_text;
 use crate::{Call, Engine, Error, Result, Version};
 use std::time::{Duration, Instant};
 
@@ -61,7 +61,8 @@ impl EndPatience {
 impl Engine {
     /// Ends the engine once every version taken in lies on the lowest tier, where that outlives the engine, and is
     /// [protected](Engine::protect); after [`Engine::suspend`], once the version chosen there does. Dropping it ends it, too, and
-    /// waits only for the transfers that are under way. In both cases a warning ([`tracing`]) names the versions that are lost and that no error names.
+    /// waits only for the transfers that are under way. In both cases a warning ([`tracing`]) names the versions that are not durable and that no
+    /// error names.
     ///
     /// # Errors
     /// [`Error::Lost`] names the versions that were not durable although nothing moved for the
@@ -81,22 +82,25 @@ impl Engine {
         moved.wrapping_add(self.nodes.progress())
     }
 
-    /// Names in a warning ([`tracing`]) the versions that are lost if the engine ends now although it has storage that outlives it,
-    /// but for those that `told`, an error of which the application hears, names. Dropping the engine does so. A version that was
-    /// named is not named again.
+    /// Names in a warning ([`tracing`]) the versions that are not durable if the engine ends now although it has storage that outlives it:
+    /// those that are lost, and those that lie on the node; but for those that `told`, an error of which the application hears, names.
+    /// Dropping the engine does so. A version that was named is not named again.
     pub fn warn_of_lost(&self, told: Option<&Error>) {
-        if let Some(Error::Lost { versions, .. }) = told {
-            self.named_lost.lock().extend(versions);
+        let mut named = self.named_at_end.lock();
+        if let Some(Error::Lost { versions, kept, .. }) = told {
+            named.extend(versions.iter().chain(kept));
         }
+        drop(named);
         if !self.shared.lasts() {
             return;
         }
-        let mut lost = self.not_durable();
-        lost.retain(|version| !self.named_lost.lock().contains(version));
-        if !lost.is_empty() {
-            self.named_lost.lock().extend(&lost);
-            let versions = versions_text(&lost);
-            tracing::warn!("{versions} lost, as the engine ended before that was durable");
+        let (mut lost, mut kept) = self.not_durable();
+        let mut named = self.named_at_end.lock();
+        lost.retain(|version| named.insert(*version));
+        kept.retain(|version| named.insert(*version));
+        drop(named);
+        if !lost.is_empty() || !kept.is_empty() {
+            tracing::warn!("{}", left_text(&lost, &kept));
         }
     }
 
@@ -108,26 +112,29 @@ impl Engine {
         }
     }
 
-    /// Returns the versions that would be lost if the engine ended now, in ascending order: held, and not
-    /// [durable](Engine::is_durable). An engine that has taken no version in loses none: the versions that it found stay
-    /// where they are.
-    fn not_durable(&self) -> Vec<Version> {
+    /// Returns the versions that would not be [durable](Engine::is_durable) if the engine ended now: those that would be lost, and those
+    /// that are [kept](Engine::is_kept), each in ascending order. An engine that has taken no version in has none: the versions that it
+    /// found stay where they are.
+    fn not_durable(&self) -> (Vec<Version>, Vec<Version>) {
         let mut versions = match self.at_home() {
             Ok(()) if self.shared.has_begun() => self.versions(),
             _ => Vec::new(),
         };
         versions.retain(|version| !self.is_durable(*version));
         versions
+            .into_iter()
+            .partition(|version| !self.is_kept(*version))
     }
 
-    /// Returns the error of an engine that ends though it could not settle. It names the versions that are lost by that, if
+    /// Returns the error of an engine that ends though it could not settle. It names the versions that are not durable by that, if
     /// there are any, those that a suspension gave up among them.
     fn lost(&self, cause: Error) -> Error {
-        let versions = self.not_durable();
-        match versions.is_empty() {
+        let (versions, kept) = self.not_durable();
+        match versions.is_empty() && kept.is_empty() {
             true => cause,
             false => Error::Lost {
                 versions,
+                kept,
                 cause: Box::new(cause),
             },
         }
@@ -139,8 +146,8 @@ impl Call<'_> {
     /// from when bytes last got to a tier that outlives the engine.
     ///
     /// # Errors
-    /// [`Error::Lost`] names the versions that would be lost if the engine ended now, and has the cause: an error of
-    /// [`Call::wait`] or [`Engine::protect`]. The cause itself if no version would be lost.
+    /// [`Error::Lost`] names the versions that would not be durable if the engine ended now, and has the cause: an error of
+    /// [`Call::wait`] or [`Engine::protect`]. The cause itself if there are none.
     pub fn settle(self) -> Result<()> {
         let waited = self.settle_while_moving();
         let settled = waited.and(self.engine.protect_if_driven());

@@ -48,8 +48,8 @@ pub struct Engine {
     pub(crate) policy_panic: PolicyPanic,
     /// Numbers that a group of another size used, where versions outlive the engine.
     pub(crate) taken: BTreeSet<Version>,
-    /// Versions that an error or a warning named as lost with the engine.
-    pub(crate) named_lost: Mutex<Vec<Version>>,
+    /// Versions that an error or a warning named, as they were not durable at the end of the engine.
+    pub(crate) named_at_end: Mutex<BTreeSet<Version>>,
     /// The part of a pool that was the engine's. Last: it is another's when this is dropped, and the memory is gone by
     /// then.
     lease: Option<Lease>,
@@ -82,7 +82,7 @@ impl Engine {
             nodes: ProtectionState::default(),
             policy_panic: PolicyPanic::default(),
             taken: BTreeSet::new(),
-            named_lost: Mutex::default(),
+            named_at_end: Mutex::default(),
             lease: None,
         }
     }

@@ -180,11 +180,13 @@ pub enum Error {
     /// The caller's interrupt ended the wait. Work under way goes on, as after [`Error::TimedOut`].
     #[error("the wait was interrupted")]
     Interrupted,
-    /// The engine ended before these versions were durable.
-    #[error("{} lost, as the engine ended before that was durable: {}", versions_text(.versions), end_text(.cause))]
+    /// The engine ended before some versions were durable.
+    #[error("{}: {}", left_text(.versions, .kept), end_text(.cause))]
     Lost {
-        /// The versions, in ascending order.
+        /// The versions that are lost, in ascending order; there may be none.
         versions: Vec<Version>,
+        /// The versions that lie whole on the node alone, where the next engine finds them, in ascending order.
+        kept: Vec<Version>,
         /// The reason why the engine did not wait for them any longer.
         #[source]
         cause: Box<Error>,
@@ -231,7 +233,7 @@ pub enum Error {
 }
 
 /// Versions in words, with runs of them shortened.
-pub(crate) fn versions_text(versions: &[Version]) -> String {
+fn versions_text(versions: &[Version]) -> String {
     let runs = versions.chunk_by(|one, next| one + 1 == *next);
     let runs = runs.map(|run| match run {
         [first, .., last] if run.len() > 2 => format!("{first} to {last}"),
@@ -245,6 +247,18 @@ pub(crate) fn versions_text(versions: &[Version]) -> String {
         [one] => format!("version {one} is"),
         _ => format!("versions {} are", all.join(", ")),
     }
+}
+
+/// Writes what becomes of versions that were not durable when their engine ended as text.
+pub(crate) fn left_text(lost: &[Version], kept: &[Version]) -> String {
+    let lost = (!lost.is_empty()).then(|| format!("{} lost", versions_text(lost)));
+    let kept = (!kept.is_empty()).then(|| {
+        let versions = versions_text(kept);
+        format!("{versions} on this node alone, where the next engine finds that")
+    });
+    let parts: Vec<String> = lost.into_iter().chain(kept).collect();
+    let parts = parts.join(", and ");
+    format!("{parts}, as the engine ended before that was durable")
 }
 
 /// Writes the cause of the end as text. Says neither that versions stay nor that a call can be repeated, as both would

@@ -141,7 +141,7 @@ fn a_version_that_is_waited_for_is_listed_for_readers_of_all_ranks_pieces() {
             let thread = thread.unwrap().path();
             std::fs::read_to_string(thread.join("comm")).ok()
         });
-        let listing = ["tierflow-list", "tierflow-call"];
+        let listing = ["tierflow-look", "tierflow-call"];
         let listing = names.filter(|name| listing.contains(&name.trim()));
         listing.count()
     };

@@ -10,7 +10,7 @@ use history::{content, restored};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, EngineBuilder, Error, Region, RegionMut, Tier, Version};
 use tierflow_store::{Options, Repository, Vault};
@@ -170,6 +170,39 @@ fn a_version_that_is_not_held_is_looked_for_on_storage_that_hangs() {
             assert_matches!(call(patience), Err(Error::Unknown { version: 7 }));
         }
     }
+}
+
+#[test]
+fn calls_that_look_for_versions_on_storage_that_hangs_leave_one_thread() {
+    let (engine, vault, _kept) = engine(MIB);
+    vault.hold(7..17);
+    for version in 7..17 {
+        let restored = engine.call().within(SHORT).restore(version, &mut []);
+        assert_matches!(restored, Err(Error::TimedOut { .. }));
+    }
+    let looking = || {
+        let threads = std::fs::read_dir("/proc/self/task").unwrap();
+        let names = threads.filter_map(|thread| {
+            let thread = thread.unwrap().path();
+            std::fs::read_to_string(thread.join("comm")).ok()
+        });
+        let looking = ["tierflow-look", "tierflow-call"];
+        names.filter(|name| looking.contains(&name.trim())).count()
+    };
+    // Those of other tests end.
+    let since = Instant::now();
+    while looking() > 1 && since.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(looking(), 1);
+    vault.state().came.clear();
+    vault.release_all();
+    let restored = engine
+        .call()
+        .within(Duration::from_secs(60))
+        .restore(17, &mut []);
+    assert_matches!(restored, Err(Error::Unknown { version: 17 }));
+    assert_eq!(vault.state().came, [17], "nobody waits for the others");
 }
 
 #[test]
@@ -415,7 +448,10 @@ fn closing_tells_whether_all_is_durable() {
     vault.hold([9]);
     let error = closing(true).unwrap_err();
     // The text names what is lost by that, and asks for nothing that can no longer be done.
-    let Error::Lost { versions, cause } = &error else {
+    let Error::Lost {
+        versions, cause, ..
+    } = &error
+    else {
         panic!("{error}");
     };
     assert_eq!(versions, &[9]);

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Engine, Region};
-use tierflow_store::Faults;
+use tierflow_engine::{Engine, Region, Tier};
+use tierflow_store::{Faults, Options, Repository};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -96,6 +96,54 @@ fn versions_that_an_error_names_are_not_named_again() {
         assert!(error.contains("versions 2 to 4 are lost"), "{error}");
     });
     assert_eq!(warned, Vec::<String>::new());
+}
+
+const TOLD: &str = "versions 2 to 4 are on this node alone, where the next engine finds that, as the engine ended before that was durable";
+
+#[test]
+fn versions_that_lie_on_the_node_are_not_called_lost() {
+    let (node, external) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let faults = Arc::new(Faults::default());
+    let open_external = || Repository::open(external.path(), Options::default());
+    let far = Arc::new(faults.during(open_external).unwrap());
+    let build = || {
+        let builder = Engine::builder(&open(Choice::Host).unwrap()).host_cache(8 << 20);
+        let builder = builder
+            .node_local(node.path())
+            .tier(Tier::vault(Arc::clone(&far) as _));
+        builder
+            .closing_patience(Duration::from_millis(50))
+            .build()
+            .unwrap()
+    };
+    let bytes = [5_u8; 4096];
+    for is_closed in [false, true] {
+        let engine = build();
+        faults.full.store(true, Ordering::Relaxed);
+        for version in 2..5 {
+            engine
+                .checkpoint(version, &[Region::from(&bytes[..])])
+                .unwrap();
+        }
+        while !(2..5).all(|version| engine.is_kept(version)) {
+            std::thread::yield_now();
+        }
+        let warnings = Warnings::default();
+        tracing::subscriber::with_default(warnings.clone(), || {
+            if is_closed {
+                let error = engine.close().unwrap_err();
+                assert!(error.to_string().starts_with(TOLD), "{error}");
+            } else {
+                drop(engine);
+            }
+        });
+        let warned = if is_closed { &[][..] } else { &[TOLD] };
+        assert_eq!(*warnings.0.lock().unwrap(), warned);
+        faults.full.store(false, Ordering::Relaxed);
+        let next = build();
+        assert_eq!(next.versions(), [2, 3, 4]);
+        (2..5).for_each(|version| next.discard(version).unwrap());
+    }
 }
 
 #[test]

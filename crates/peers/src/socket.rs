@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::fs::{self, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{
@@ -20,6 +21,9 @@ const LENGTH: usize = 16;
 
 /// Time between two looks for a process that connects.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
+
+/// Time within which other processes begin to listen in the same directory.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// An end of a connection.
 #[derive(Debug)]
@@ -43,12 +47,24 @@ pub(crate) struct Message {
 }
 
 impl Listener {
+    /// Listens under a path. A socket there that a killed process left gives way; one on which another process listens does not, nor
+    /// does a file.
     pub(crate) fn bind(path: &Path) -> Result<Self> {
         let doing = "listening on a socket";
-        let fd = new(doing)?;
-        let address = address(path)?;
-        rustix::net::bind(&fd, &address).map_err(|errno| system(doing, errno))?;
-        rustix::net::listen(&fd, 64).map_err(|errno| system(doing, errno))?;
+        let failed = |errno| system(doing, errno);
+        let (fd, address) = (new(doing)?, address(path)?);
+        // Until others can connect: a socket on which nobody listens yet looks as one that was left. Where a directory cannot be locked,
+        // processes that begin with the same path at the same instant may get in each other's way.
+        let _alone = locked(path).ok();
+        let bind = || rustix::net::bind(&fd, &address);
+        match bind() {
+            Err(Errno::ADDRINUSE) if is_left(path, &address)? => {
+                fs::unlink(path).and_then(|()| bind())
+            }
+            bound => bound,
+        }
+        .map_err(failed)?;
+        rustix::net::listen(&fd, 64).map_err(failed)?;
         let path = path.to_owned();
         Ok(Self { fd, path })
     }
@@ -201,6 +217,32 @@ fn new(doing: &'static str) -> Result<OwnedFd> {
     rustix::net::socket_with(family, kind, flags, None).map_err(|errno| system(doing, errno))
 }
 
+/// Keeps other processes from listening in the directory of a path, as long as what is returned is held.
+fn locked(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let parent = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+    let directory = fs::open(parent.unwrap_or(Path::new(".")), flags, Mode::empty())?;
+    let deadline = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < deadline => {
+                std::thread::sleep(POLL_INTERVAL);
+            }
+            locked => return locked.map(|()| directory),
+        }
+    }
+}
+
+/// Returns true for a socket on which nobody listens.
+fn is_left(path: &Path, address: &SocketAddrUnix) -> Result<bool> {
+    let is_socket =
+        fs::lstat(path).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Socket);
+    let connected = rustix::net::connect(new("looking at a socket")?, address);
+    Ok(is_socket && connected == Err(Errno::CONNREFUSED))
+}
+
 fn address(path: &Path) -> Result<SocketAddrUnix> {
     SocketAddrUnix::new(path).map_err(|errno| system("naming a socket", errno))
 }
@@ -215,4 +257,39 @@ fn timed_out(doing: &str, patience: Duration) -> Error {
 fn system(doing: &'static str, errno: Errno) -> Error {
     let why = errno.into();
     Error::System { doing, why }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn a_socket_that_a_killed_process_left_gives_way() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("lender");
+        let killed = new("").unwrap();
+        rustix::net::bind(&killed, &address(&path).unwrap()).unwrap();
+        rustix::net::listen(&killed, 1).unwrap();
+        drop(killed);
+        let listener = Listener::bind(&path).unwrap();
+        let _borrower = Socket::connect(&path, PATIENCE).unwrap();
+        listener.accept(PATIENCE).unwrap();
+    }
+
+    #[test]
+    fn a_process_that_listens_and_what_is_no_socket_do_not_give_way() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("lender");
+        let listener = Listener::bind(&path).unwrap();
+        Listener::bind(&path).unwrap_err();
+        let _borrower = Socket::connect(&path, PATIENCE).unwrap();
+        listener.accept(PATIENCE).unwrap();
+        let file = home.path().join("file");
+        std::fs::write(&file, "bytes").unwrap();
+        Listener::bind(&file).unwrap_err();
+        assert_eq!(std::fs::read(&file).unwrap(), b"bytes");
+    }
 }

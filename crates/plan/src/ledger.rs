@@ -291,13 +291,14 @@ impl Ledger {
         let Some(record) = self.records.get_mut(&version) else {
             return;
         };
-        let key = Self::key(&*self.policy, &self.hints, version, record);
-        if key != record.key {
+        let asked = Self::key(&*self.policy, &self.hints, version, record);
+        if asked != record.asked {
+            let key = self.order.free(asked);
             let weight = Weight::written(record.size);
             // Entered before left, so that nodes that hold both places stay.
             self.order.enter(key, weight);
             self.order.leave(record.key, weight);
-            record.key = key;
+            (record.asked, record.key) = (asked, key);
         }
     }
 
@@ -318,9 +319,11 @@ impl Ledger {
     /// Inserts a version without extents.
     pub(crate) fn insert(&mut self, version: Version, size: u64, produced: bool, adopted: bool) {
         self.settle_hint(version, true);
+        let unknown = Key::new(crate::Standing::Waiting(0));
         let mut record = Record {
             size,
-            key: Key::new(crate::Standing::Waiting(0)),
+            asked: unknown,
+            key: unknown,
             written: self.tick,
             read: None,
             reads: 0,
@@ -336,7 +339,8 @@ impl Ledger {
             form: None,
             dependents: Vec::new(),
         };
-        record.key = Self::key(&*self.policy, &self.hints, version, &record);
+        record.asked = Self::key(&*self.policy, &self.hints, version, &record);
+        record.key = self.order.free(record.asked);
         self.order.enter(record.key, Weight::written(size));
         self.contest.enter(record.use_so_far());
         self.records.insert(version, record);

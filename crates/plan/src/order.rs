@@ -91,6 +91,37 @@ impl Order {
         self.direction = direction;
     }
 
+    /// Returns the place that a policy asks for, or one nearby that is free if another version has it: behind it, or
+    /// before it in the upper half of the numbers, so that none lies beyond an end. The search doubles its steps and
+    /// halves them again, so it looks at few places, and finds the end of a run of taken ones.
+    pub(crate) fn free(&self, asked: Key) -> Key {
+        let (class, number) = (asked.class(), asked.number());
+        let sums = &self.classes[class];
+        let is_upper = number > MASK / 2;
+        let place = |steps: u64| match is_upper {
+            true => number - steps,
+            false => number + steps,
+        };
+        let mut taken = 0;
+        let mut free = 0;
+        while sums.has(place(free)) {
+            taken = free;
+            // Steps beyond a quarter of the numbers are reached by a policy alone that takes all powers of two.
+            free = match free < MASK / 4 {
+                true => free * 2 + 1,
+                false => free + 1,
+            };
+        }
+        while free - taken > 1 {
+            let middle = taken + (free - taken) / 2;
+            match sums.has(place(middle)) {
+                true => taken = middle,
+                false => free = middle,
+            }
+        }
+        Key((class as u64) << SHIFT | place(free))
+    }
+
     pub(crate) fn enter(&mut self, key: Key, weight: Weight) {
         self.classes[key.class()].add(key.number(), weight);
     }
@@ -326,7 +357,41 @@ mod tests {
         }
     }
 
+    #[test]
+    fn places_of_equal_standings_are_neighbours_in_the_order_of_entry() {
+        for (standing, goes_up) in [
+            (Standing::Waiting(7), true),
+            (Standing::Recent(0), false),
+            (Standing::Passed(MASK), false),
+        ] {
+            let mut order = Order::default();
+            let asked = Key::new(standing);
+            for step in 0..100_000 {
+                let key = order.free(asked);
+                let expected = match goes_up {
+                    true => asked.0 + step,
+                    false => asked.0 - step,
+                };
+                assert_eq!(key.0, expected);
+                order.enter(key, Weight::written(1));
+            }
+        }
+    }
+
     proptest! {
+        #[test]
+        fn a_place_that_is_free_is_given_as_it_is_and_a_taken_one_never(
+            taken in prop::collection::btree_set(0_u64..40, 0..40),
+            asked in 0_u64..40,
+        ) {
+            let mut order = Order::default();
+            let key = |number| Key::new(Standing::Known(number));
+            taken.iter().for_each(|&number| order.enter(key(number), Weight::written(1)));
+            let free = order.free(key(asked));
+            prop_assert!(!taken.contains(&free.number()));
+            prop_assert_eq!(free == key(asked), !taken.contains(&asked));
+        }
+
         #[test]
         fn ends_and_boundaries_are_those_of_a_sorted_list(
             items in prop::collection::btree_map((0_usize..4, 0_u64..50), 1_u64..9, 1..40),

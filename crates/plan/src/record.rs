@@ -188,6 +188,9 @@ pub(crate) fn first_sound<'r>(
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) size: u64,
+    /// The place that the policy asks for.
+    pub(crate) asked: Key,
+    /// The version's own place: that one, or one nearby that was free.
     pub(crate) key: Key,
     /// Ticks at which the version was taken in, and at which it was read last.
     pub(crate) written: u64,
@@ -261,6 +264,15 @@ impl Record {
             replicas.any(|replica| replica.tier >= tier && replica.is_readable())
         };
         !self.extents.is_empty() && self.extents.iter().all(reached)
+    }
+
+    /// Returns true if all bytes are on `tier` or lower, as far as is known.
+    pub(crate) fn is_sound_from(&self, tier: TierId) -> bool {
+        let is_there = |extent: &Extent| {
+            let mut replicas = extent.replicas.iter();
+            replicas.any(|replica| replica.tier >= tier && replica.is_sound())
+        };
+        !self.extents.is_empty() && self.extents.iter().all(is_there)
     }
 
     /// Counts a caller that begins to read these extents on these tiers, or that has ended.

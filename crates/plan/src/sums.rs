@@ -100,6 +100,15 @@ impl Sums {
         }
     }
 
+    /// Returns true for an item that has a weight.
+    pub(crate) fn has(&self, number: u64) -> bool {
+        let node = self
+            .levels
+            .first()
+            .and_then(|nodes| nodes.get(&prefix(number, 0)));
+        node.is_some_and(|node| !node[digit(number, 0)].is_zero())
+    }
+
     /// Takes `weight` from an item, which was added to it before.
     pub(crate) fn subtract(&mut self, number: u64, weight: Weight) {
         self.total -= weight;

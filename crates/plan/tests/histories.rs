@@ -61,7 +61,7 @@ fn setup() -> impl Strategy<Value = Setup> {
         Just(vec![20, 24, 30]),
         Just(vec![7, 5, 20, 600]),
     ];
-    let kind = (any::<bool>(), 0_usize..4, 1_usize..4, 0_u32..16);
+    let kind = (any::<bool>(), 0_usize..5, 1_usize..4, 0_u32..16);
     let cut = (1_u64..4, 1_u64..3);
     (capacities, kind, cut).prop_map(
         |(capacities, (keep, policy, depth, flags), (least, factor))| {

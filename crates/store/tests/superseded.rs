@@ -19,6 +19,10 @@ fn open(directory: &Path) -> Repository {
     Repository::open(directory, Options::default()).unwrap()
 }
 
+fn reader(directory: &Path) -> Repository {
+    Repository::read_only(directory, Options::default()).unwrap()
+}
+
 fn identities(repository: &Repository, versions: &[u64]) -> Vec<(u64, Identity)> {
     let own = repository.own_pieces().unwrap().into_iter();
     let own = own.filter(|piece| versions.contains(&piece.version));
@@ -39,7 +43,7 @@ fn noted_pieces_do_not_count_and_their_numbers_are_free() {
     copies.copy(&first.piece(5).unwrap()).unwrap();
     drop(first);
     let second = open(home.path());
-    let reader = Repository::read_only(home.path(), Options::default()).unwrap();
+    let reader = reader(home.path());
     assert_eq!(numbers(&reader), [0, 1, 2, 3, 4, 5]);
     second.supersede(&identities(&second, &[1, 4, 5])).unwrap();
     drop(second);
@@ -70,7 +74,7 @@ fn damage_to_a_note_hits_one_piece_and_is_named() {
         let mut bytes = sound.clone();
         bytes[at] ^= 1 << (at % 8);
         std::fs::write(&note, &bytes).unwrap();
-        let reader = Repository::read_only(home.path(), Options::default()).unwrap();
+        let reader = reader(home.path());
         let counting = numbers(&reader);
         assert!(counting.len() <= 5, "byte {at}: {counting:?}");
         assert_eq!(reader.damage()[0].path, note, "byte {at}");
@@ -206,4 +210,64 @@ fn a_copy_that_cannot_be_made_to_last_leaves_the_piece_that_it_was_to_replace() 
     target.copy(&piece).unwrap();
     drop(target);
     histories::version_of(&open(home.path()), 7, 2 * LARGE);
+}
+
+/// Lets the synchronisation fail of the first name that is given while `change` runs.
+fn without_a_last_sync<R: Send>(
+    faults: &Faults,
+    home: &Path,
+    change: impl FnOnce() -> R + Send,
+) -> R {
+    let before = faults.held_back.load(Relaxed);
+    faults.hold(Some(home));
+    let changed = std::thread::scope(|scope| {
+        let changing = scope.spawn(change);
+        while faults.held_back.load(Relaxed) == before {
+            assert!(!changing.is_finished());
+            std::thread::yield_now();
+        }
+        faults.syncs_fail.store(true, Relaxed);
+        faults.hold(None);
+        changing.join().unwrap()
+    });
+    faults.syncs_fail.store(false, Relaxed);
+    changed
+}
+
+#[test]
+fn a_copy_whose_name_cannot_be_made_to_last_leaves_the_piece_that_it_was_to_replace() {
+    let (home, elsewhere) = (fast_home(), fast_home());
+    save(&open(home.path()), 7, LARGE);
+    save(&open(elsewhere.path()), 1, 300);
+    let newer = open(elsewhere.path());
+    save(&newer, 7, 2 * LARGE);
+    let faults = Arc::<Faults>::default();
+    let target = faults.during(|| open(home.path()));
+    save(&target, 9, 300);
+    let piece = newer.piece(7).unwrap();
+    let copied = without_a_last_sync(&faults, home.path(), || target.copy(&piece));
+    assert!(matches!(copied, Err(Error::File { .. })), "{copied:?}");
+    histories::version_of(&target, 7, LARGE);
+    histories::version_of(&reader(home.path()), 7, LARGE);
+    target.copy(&piece).unwrap();
+    drop(target);
+    histories::version_of(&open(home.path()), 7, 2 * LARGE);
+}
+
+#[test]
+fn a_note_whose_name_cannot_be_made_to_last_is_not_read() {
+    let home = fast_home();
+    let faults = Arc::<Faults>::default();
+    let writer = faults.during(|| open(home.path()));
+    (3..6).for_each(|version| save(&writer, version, 300));
+    for noted in [3, 4] {
+        let pieces = identities(&writer, &[noted]);
+        let before = numbers(&writer);
+        let failed = without_a_last_sync(&faults, home.path(), || writer.supersede(&pieces));
+        assert!(matches!(failed, Err(Error::File { .. })), "{failed:?}");
+        let reader = reader(home.path());
+        assert_eq!(numbers(&reader), before);
+        writer.supersede(&pieces).unwrap();
+    }
+    assert_eq!(numbers(&writer), [5]);
 }

@@ -14,12 +14,22 @@ const SHORTEST: Duration = Duration::from_micros(50);
 const LONGEST: Duration = Duration::from_millis(1);
 
 /// Returns the folder of this user's files for `purpose`: in the directory that the system makes for a user's sessions, or
-/// in the one for temporary files.
+/// in the one for temporary files. One who takes another user's place may still have that user's environment.
 pub(crate) fn of_user(purpose: &str) -> PathBuf {
     let user = rustix::process::getuid().as_raw();
     let given = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let usual = || Some(PathBuf::from(format!("/run/user/{user}")));
-    match given.or_else(usual).filter(|directory| directory.is_dir()) {
+    let usual = PathBuf::from(format!("/run/user/{user}"));
+    of_user_below(purpose, given.into_iter().chain([usual]))
+}
+
+/// The same, in the first of these directories that is this user's.
+fn of_user_below(purpose: &str, mut sessions: impl Iterator<Item = PathBuf>) -> PathBuf {
+    let user = rustix::process::getuid().as_raw();
+    let is_own = |directory: &PathBuf| {
+        let found = directory.metadata();
+        found.is_ok_and(|found| found.is_dir() && found.uid() == user)
+    };
+    match sessions.find(is_own) {
         Some(directory) => directory.join(format!("tierflow-{purpose}")),
         None => std::env::temp_dir().join(format!("tierflow-{purpose}-{user}")),
     }
@@ -41,7 +51,7 @@ pub(crate) fn open(directory: &Path) -> Result<(), String> {
         return Err(why("is not a directory"));
     }
     if found.uid() != rustix::process::getuid().as_raw() {
-        return Err(why("belongs to another user"));
+        return Err(why("belongs to another user: name another one"));
     }
     if found.mode() & 0o077 != 0 {
         return Err(why("is open to others: chmod 700 it"));
@@ -121,5 +131,46 @@ pub(crate) fn poll(deadline: Instant, stop: &Stop, mut done: impl FnMut() -> boo
             return false;
         }
         std::thread::sleep(((now - begun) / 16).clamp(SHORTEST, LONGEST));
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+mod tests {
+    use super::*;
+
+    /// A directory of another user's.
+    fn of_another_user() -> (tempfile::TempDir, PathBuf) {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("theirs");
+        DirBuilder::new().mode(0o700).create(&path).unwrap();
+        match std::os::unix::fs::chown(&path, Some(12_345), None) {
+            Ok(()) => (home, path),
+            // Only the system's administrator gives directories away, and has some.
+            Err(_) => (home, PathBuf::from("/usr")),
+        }
+    }
+
+    #[test]
+    fn a_directory_that_another_user_made_is_refused_by_name() {
+        let (_home, path) = of_another_user();
+        let refused = open(&path).unwrap_err();
+        assert_eq!(
+            refused,
+            format!(
+                "{} belongs to another user: name another one",
+                path.display()
+            )
+        );
+    }
+
+    #[test]
+    fn the_runtime_directory_of_another_user_is_not_this_users() {
+        let (home, theirs) = of_another_user();
+        let user = rustix::process::getuid().as_raw();
+        let own = of_user_below("pool", [theirs, home.path().to_owned()].into_iter());
+        assert_eq!(own, home.path().join("tierflow-pool"));
+        let none = of_user_below("pool", std::iter::empty());
+        assert!(none.ends_with(format!("tierflow-pool-{user}")), "{none:?}");
     }
 }

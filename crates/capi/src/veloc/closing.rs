@@ -14,30 +14,25 @@ use crate::api::close;
 use crate::failure::{Failure, Outcome, Status};
 
 impl Client {
-    /// Adds the versions that are not durable to what a wait for them returned.
-    fn name_lost(&self, waited: Outcome) -> Outcome {
-        let lost = self.keeping.lost();
-        if lost.is_empty() {
+    /// Adds what becomes of the versions that are not durable to what a wait for them returned.
+    fn name_left(&self, waited: Outcome) -> Outcome {
+        let Some(left) = self.keeping.left() else {
             return waited;
-        }
+        };
         let why = waited.err();
         let status = why
             .as_ref()
             .map_or(Status::Stalled, |failure| failure.status);
         let why = why.map_or_else(String::new, |failure| format!(": {}", failure.text));
-        let text = format!(
-            "{} not durable and lost with this client{why}",
-            lost.join(", ")
-        );
-        Err(Failure::new(status, text))
+        Err(Failure::new(status, format!("{left}{why}")))
     }
 
     /// The end of a program that did not call `VELOC_Finalize`: waits as [`close`](Self::close) does, but for the other ranks, which
-    /// may be gone. The failure names what is lost.
+    /// may be gone. The failure names what is not durable.
     pub(super) fn end_with_program(&self) -> Outcome {
         let patience = self.config.options.closing_patience();
         let waited = self.housekeeping.wait_while_moving(patience);
-        let ended = self.name_lost(waited);
+        let ended = self.name_left(waited);
         let handle = self.core.handle();
         if !handle.passes_by_group() {
             // The engine names the same versions by numbers that the program does not know.
@@ -47,11 +42,11 @@ impl Client {
     }
 
     /// Ends the client. All checkpoints taken so far are durable before, unless nothing moves any more for `closing_patience`:
-    /// then those that are lost are named.
+    /// then those that are not are named.
     pub(super) fn close(self) -> Outcome {
         let patience = self.config.options.closing_patience();
         let durable = self.housekeeping.wait_while_moving(patience);
-        let waited = self.name_lost(self.core.protect_after(durable));
+        let waited = self.name_left(self.core.protect_after(durable));
         let group = self.core.group.clone();
         let is_complete = group.as_ref().map_or(Ok(()), |group| group.is_complete());
         // Once all ranks are done, they keep the same versions. Without a rank that does not answer, some more are kept.

@@ -13,7 +13,7 @@ use parking_lot::{Condvar, Mutex};
 use super::files;
 use super::head::Head;
 use super::keeping::Keeping;
-use crate::failure::{Failure, Outcome, Status};
+use crate::failure::{Failure, Outcome, Status, caught};
 
 /// How often the thread, while it waits for storage, checks whether the client ends.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -59,7 +59,9 @@ impl Housekeeping {
         let (work, kept) = (Arc::<Work>::default(), Arc::clone(keeping));
         let shared = Arc::clone(&work);
         let builder = std::thread::Builder::new().name("tierflow-veloc".to_owned());
-        let thread = builder.spawn(move || shared.run(&kept, &received));
+        let thread = builder.spawn(move || {
+            shared.run(&received, |accepted| shared.settle(&kept, accepted));
+        });
         let thread = thread.map_err(tierflow_engine::Error::Thread)?;
         Ok(Self {
             jobs: Some(jobs),
@@ -167,9 +169,10 @@ impl Drop for Housekeeping {
 }
 
 impl Work {
-    fn run(&self, keeping: &Keeping, jobs: &Receiver<Accepted>) {
+    /// Settles what is accepted, also after a panic: all who wait count on it.
+    fn run(&self, jobs: &Receiver<Accepted>, settle: impl Fn(&Accepted) -> Outcome) {
         while let Ok(accepted) = jobs.recv() {
-            let done = self.settle(keeping, &accepted);
+            let done = caught(|| settle(&accepted));
             let mut progress = self.progress.lock();
             progress.pending -= 1;
             progress.settled += 1;
@@ -212,6 +215,45 @@ impl Work {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicU32;
+
+    #[test]
+    fn a_panic_is_told_to_those_who_wait_and_what_follows_is_settled() {
+        let (jobs, received) = channel();
+        let work = Arc::<Work>::default();
+        let (shared, calls) = (Arc::clone(&work), Arc::<AtomicU32>::default());
+        let counted = Arc::clone(&calls);
+        let thread = std::thread::spawn(move || {
+            let settle = |_: &Accepted| match counted.fetch_add(1, Ordering::Relaxed) {
+                0 => panic!("planted"),
+                _ => Ok(()),
+            };
+            shared.run(&received, settle);
+        });
+        let housekeeping = Housekeeping {
+            jobs: Some(jobs),
+            thread: Some(thread),
+            work,
+            keeping: None,
+        };
+        for version in 0..2 {
+            let head = Head {
+                name: "name".to_owned(),
+                version,
+                serial: version,
+                spares: 0,
+                parts: Vec::new(),
+            };
+            // A thread that ended takes none.
+            let _accepted = housekeeping.submit(Accepted { head, file: None });
+        }
+        let failure = housekeeping
+            .wait(Some(Duration::from_secs(20)))
+            .unwrap_err();
+        assert_eq!(failure.status, Status::Internal, "{}", failure.text);
+        housekeeping.wait(Some(Duration::from_secs(20))).unwrap();
+        assert_eq!(calls.load(Ordering::Relaxed), 3);
+    }
 
     #[test]
     fn storage_that_hangs_is_waited_for_no_longer_than_patience_says() {

@@ -113,16 +113,35 @@ impl Keeping {
         history.names().iter().flat_map(newest).collect()
     }
 
-    /// The checkpoints that are not durable, by rank, name and version.
-    pub(super) fn lost(&self) -> Vec<String> {
-        let group = self.core.group.as_ref();
+    /// What becomes of the checkpoints that are not durable, by rank, name and version; `None` if all are.
+    pub(super) fn left(&self) -> Option<String> {
+        let (engine, group) = (&self.core.engine, self.core.group.as_ref());
         let rank = group.map_or(String::new(), |group| format!("rank {}'s ", group.rank));
         let history = self.history.lock();
         let names = history.names();
         let all = names.iter().flat_map(|name| history.versions(name));
-        let lost = all.filter(|head| !self.core.engine.is_durable(head.number()));
-        lost.map(|head| format!("{rank}version {} of {:?}", head.version, head.name))
-            .collect()
+        let left = all.filter(|head| !engine.is_durable(head.number()));
+        let is_kept = |head: &&Head| {
+            let mut numbers = head.numbers(group.is_some()).into_iter();
+            numbers.all(|number| engine.is_kept(number))
+        };
+        let (kept, lost): (Vec<_>, Vec<_>) = left.partition(is_kept);
+        let ends = [
+            (lost, "not durable and lost with this client"),
+            (
+                kept,
+                "not durable and on this node alone, where the next client finds that",
+            ),
+        ];
+        let ends = ends.iter().filter(|(heads, _)| !heads.is_empty());
+        let text = ends.map(|(heads, end)| {
+            let heads = heads.iter();
+            let heads =
+                heads.map(|head| format!("{rank}version {} of {:?}", head.version, head.name));
+            format!("{} {end}", heads.collect::<Vec<_>>().join(", "))
+        });
+        let text = text.collect::<Vec<_>>().join("; ");
+        (!text.is_empty()).then_some(text)
     }
 
     fn prune_all(&self) {

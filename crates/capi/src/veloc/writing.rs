@@ -13,7 +13,7 @@ use super::keeping::Begun;
 use crate::api::order;
 use crate::failure::{Failure, Outcome};
 use crate::ffi::RawStream;
-use crate::memory::{RawRegion, spans};
+use crate::memory::{RawRegion, overlap, spans};
 
 /// A checkpoint that was begun and not ended.
 pub(super) struct Writing {
@@ -67,6 +67,10 @@ impl Client {
         let raw: Vec<RawRegion> = chosen()
             .map(|(_, region)| region.region(region.bytes))
             .collect();
+        if overlap(&raw) {
+            let text = "protected regions share bytes, so they could not be restored: checkpoint them in parts of their own (VELOC_Checkpoint_selective)";
+            return Err(Failure::argument(text));
+        }
         let spans = spans(&self.core, &raw)?;
         let part = Content::Memory(table);
         let empties = self.core.group.is_some();
@@ -105,11 +109,15 @@ impl Client {
         let engine = &self.core.engine;
         let empties = self.core.group.is_some();
         let routed = self.routed(&writing.name, writing.version);
-        let file = writing.file.take().map(|original| (routed, original));
+        // The application may write to the same path again.
+        let staged = routed.with_extension(format!("{}.staged", writing.serial));
+        let original = writing.file.take();
         let mut complete = || {
-            if let Some((routed, _)) = &file {
+            if original.is_some() {
                 let number = writing.next_part()?;
-                let bytes = files::take_in(engine, routed, number, empties)?;
+                let renamed = std::fs::rename(&routed, &staged);
+                renamed.map_err(|error| Failure::file(&routed, &error))?;
+                let bytes = files::take_in(engine, &staged, number, empties)?;
                 writing.parts.push(Content::File(bytes));
             }
             if writing.parts.is_empty() {
@@ -135,21 +143,18 @@ impl Client {
                 // Parts that were not taken in are none.
                 let _gone = engine.discard(part_of(writing.serial, part));
             }
-            if let Some((routed, _)) = &file {
-                files::remove(routed)?;
+            if original.is_some() {
+                // Either may be no file: then it stays, and what failed is told.
+                let removed = files::remove(&routed).and(files::remove(&staged));
+                return head.and_then(|_| removed.map(|()| None));
             }
             return head.map(|_| None);
         };
         self.history.lock().insert(head.clone());
-        let file = file.map(|(routed, original)| {
-            // The application may write to the same path again.
-            let staged = routed.with_extension(format!("{}.staged", head.serial));
-            let renamed = std::fs::rename(&routed, &staged);
-            renamed.map_err(|error| Failure::file(&routed, &error))?;
-            let original = self.config.persistent.is_some().then_some(original);
-            Ok::<_, Failure>((staged, original))
+        let file = original.map(|original| {
+            let is_wanted = self.config.persistent.is_some();
+            (staged, is_wanted.then_some(original))
         });
-        let file = file.transpose()?;
         Ok(Some(Accepted { head, file }))
     }
 

@@ -4,6 +4,7 @@
 
 #include <limits.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -229,6 +230,56 @@ static void files(const char *directory)
     CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
 }
 
+/* Where the file of a checkpoint is put is taken: the checkpoint fails, and is none. */
+static void no_way_for_a_file(const char *directory)
+{
+    char original[4096], taken[64][5000];
+    int index;
+    snprintf(original, sizeof original, "%s/original.txt", directory);
+    init();
+    for (index = 0; index < 64; index++) {
+        snprintf(taken[index], sizeof taken[index], "%s/scratch/file-3-3.%d.staged", directory, index);
+        CHECK(mkdir(taken[index], 0700) == 0);
+    }
+    CHECK(VELOC_Checkpoint_begin("file", 3) == VELOC_SUCCESS);
+    write_routed(original, "three");
+    CHECK(VELOC_Checkpoint_end(1) == VELOC_FAILURE);
+    CHECK(VELOC_Restart_test("file", 0) == 2);
+    CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
+    for (index = 0; index < 64; index++)
+        CHECK(rmdir(taken[index]) == 0);
+    init();
+    CHECK(VELOC_Restart_test("file", 0) == 2);
+    CHECK(VELOC_Checkpoint_begin("file", 3) == VELOC_SUCCESS);
+    write_routed(original, "three");
+    CHECK(VELOC_Checkpoint_end(1) == VELOC_SUCCESS);
+    CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
+    has(original, "three");
+}
+
+/* Regions that share bytes could not be brought back. */
+static void shared_bytes(void)
+{
+    int ids[1] = {2};
+    init();
+    CHECK(VELOC_Mem_protect(2, field + 9, 3, sizeof(double)) == VELOC_SUCCESS);
+    CHECK(VELOC_Checkpoint("shared", 1) == VELOC_FAILURE);
+    CHECK(strstr(tf_error_message(), "share bytes") != NULL);
+    CHECK(VELOC_Restart_test("shared", 0) == VELOC_FAILURE);
+    /* Each in a part of its own can. */
+    CHECK(VELOC_Checkpoint_begin("shared", 2) == VELOC_SUCCESS);
+    set(10);
+    CHECK(VELOC_Checkpoint_selective(VELOC_CKPT_REST, ids, 1) == VELOC_SUCCESS);
+    field[9] = -1;
+    CHECK(VELOC_Checkpoint_selective(VELOC_CKPT_SOME, ids, 1) == VELOC_SUCCESS);
+    CHECK(VELOC_Checkpoint_end(1) == VELOC_SUCCESS);
+    set(11);
+    CHECK(VELOC_Restart("shared", 2) == VELOC_SUCCESS && field[9] == -1);
+    field[9] = 10 + 9;
+    CHECK(is_set(10));
+    CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
+}
+
 static void another_process(void)
 {
     int code, step_of_3 = step;
@@ -296,7 +347,7 @@ static void lost(const char *directory)
     CHECK(VELOC_Checkpoint_mem() == VELOC_SUCCESS);
     CHECK(VELOC_Checkpoint_end(1) == VELOC_SUCCESS);
     CHECK(VELOC_Finalize(1) == VELOC_FAILURE);
-    CHECK(strstr(tf_error_message(), "version 8 of \"heat\" not durable") != NULL);
+    CHECK(strstr(tf_error_message(), "version 8 of \"heat\" not durable and on this node alone") != NULL);
 }
 
 int main(int argc, char **argv)
@@ -320,6 +371,8 @@ int main(int argc, char **argv)
     another_run();
     regions_of_a_name();
     files(argv[1]);
+    no_way_for_a_file(argv[1]);
+    shared_bytes();
     init();
     another_process();
     cleaned();

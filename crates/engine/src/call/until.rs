@@ -4,10 +4,11 @@ use super::Call;
 use crate::deadline::Deadline;
 use crate::plan::{Event, Ticket};
 use crate::run::{
-    At, Grant, Pieces, Shared, SourceRegions, TargetRegions, TierContext, work_until,
+    At, Grant, Pieces, Shared, SourceRegions, TargetRegions, TierContext, look_until, work_until,
 };
 use crate::{Engine, Region, RegionMut, Result, Version};
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Instant;
 
 impl Call<'_> {
@@ -95,7 +96,7 @@ impl Engine {
         let mut tiers = shared.tiers.iter();
         match deadline.at() {
             Some(at) if tiers.any(|tier| tier.medium.kept().is_some()) => {
-                let done = work_until(shared, at, |shared, _| work(shared), |_| ())?;
+                let done = look_until(shared, at, work)?;
                 done.ok_or_else(|| deadline.passed())
             }
             _ => work(shared),
@@ -109,16 +110,15 @@ impl Engine {
         let Some(kept) = kept.filter(|kept| kept.first().has_unlisted()) else {
             return Ok(());
         };
-        match deadline.at() {
+        if deadline.is_now() {
             // A list makes nothing durable that is not.
-            _ if deadline.is_now() => Ok(()),
-            Some(at) if !kept.first().list_until(&self.shared, at)? => Err(deadline.passed()),
-            Some(_) => Ok(()),
-            None => {
-                kept.first().list_found();
-                Ok(())
-            }
+            return Ok(());
         }
+        let first = Arc::clone(kept.first());
+        self.look_until(deadline, move |_| {
+            first.list_found();
+            Ok(())
+        })
     }
 
     /// Reads a version of `size` bytes from storage, or the `wanted` bytes of it. Returns each run of bytes with its offset. `None` at the

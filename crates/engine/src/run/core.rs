@@ -5,6 +5,7 @@ use super::bypass::LinkLookup;
 use super::call_table::{Answer, CallTable, Grant, PlanState, Reply, WakeList, Ways};
 use super::commits;
 use super::context::{Pieces, TierContext, Tiers, TransferError};
+use super::detached::Looks;
 use super::empties::Empties;
 use super::housekeeping::Housekeeping;
 use super::job::{Direction, Job, Task};
@@ -185,6 +186,8 @@ pub(crate) struct Shared {
     contexts: Mutex<Vec<TierContext>>,
     /// Workers, and threads that do what their callers may have stopped waiting for.
     pub(super) detached: Mutex<Vec<JoinHandle<()>>>,
+    /// What calls with deadlines look for on storage.
+    pub(super) looks: Mutex<Looks>,
     /// The engine goes: workers start nothing any more.
     stopping: AtomicBool,
     /// Copies that threads of the engine make at the moment.
@@ -252,6 +255,7 @@ impl Shared {
             tickets: AtomicU64::new(1),
             contexts,
             detached: Mutex::default(),
+            looks: Mutex::default(),
             stopping: AtomicBool::new(false),
             copying: AtomicUsize::new(0),
             blocked: BlockedTime::default(),

@@ -1,8 +1,10 @@
-//! Work with storage that a caller waits for until a deadline: it goes on beyond that, in a thread of its own.
+//! Work with storage that a caller waits for until a deadline: it goes on beyond that, in a thread of its own. Looks for what lies on
+//! storage are of no use beyond it, so all have one thread.
 
 use super::core::Shared;
 use crate::{Error, Result};
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 use tierflow_sync::model::{AtomicBool, Builder, Mutex, Ordering, bounded};
 
@@ -60,6 +62,78 @@ pub(crate) fn work_until<T: Send + 'static>(
     }
 }
 
+/// Looks that callers wait for, in their order.
+#[derive(Default)]
+pub(crate) struct Looks {
+    waiting: VecDeque<Look>,
+    is_under_way: bool,
+}
+
+struct Look {
+    /// Gone once the caller has left.
+    caller: Weak<()>,
+    look: Box<dyn FnOnce(&Shared) + Send>,
+}
+
+impl std::fmt::Debug for Looks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Looks")
+            .field("waiting", &self.waiting.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Has the thread of all looks do `work`, and returns its result if it is over before `deadline`; else `None`. Work whose caller has left
+/// is not begun.
+///
+/// # Errors
+/// The errors of the work, a panic of which is one; [`Error::Thread`] if there can be no thread.
+pub(crate) fn look_until<T: Send + 'static>(
+    shared: &Arc<Shared>,
+    deadline: Instant,
+    work: impl FnOnce(&Shared) -> Result<T> + Send + 'static,
+) -> Result<Option<T>> {
+    let (sender, found) = bounded(1);
+    let caller = Arc::new(());
+    let look = Look {
+        caller: Arc::downgrade(&caller),
+        look: Box::new(move |shared| {
+            let result = shared.count_copy(|| work(shared)).flatten();
+            // The caller may have left.
+            drop(sender.send(result));
+        }),
+    };
+    let is_under_way = {
+        let mut looks = shared.looks.lock();
+        looks.waiting.retain(|look| look.caller.strong_count() > 0);
+        looks.waiting.push_back(look);
+        std::mem::replace(&mut looks.is_under_way, true)
+    };
+    if !is_under_way {
+        let theirs = Arc::clone(shared);
+        let run = move || {
+            while let Some(next) = theirs.next_look() {
+                (next.look)(&theirs);
+            }
+        };
+        let thread = Builder::new().name("tierflow-look".to_owned()).spawn(run);
+        let thread = thread.inspect_err(|_| shared.looks.lock().is_under_way = false);
+        shared.keep_thread(thread.map_err(Error::Thread)?);
+    }
+    found.recv_deadline(deadline).ok().transpose()
+}
+
+impl Shared {
+    /// Takes the next look whose caller waits for it.
+    fn next_look(&self) -> Option<Look> {
+        let mut looks = self.looks.lock();
+        looks.waiting.retain(|look| look.caller.strong_count() > 0);
+        let next = looks.waiting.pop_front();
+        looks.is_under_way = next.is_some();
+        next
+    }
+}
+
 #[cfg(all(test, not(shuttle)))]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
@@ -78,6 +152,11 @@ mod tests {
         let done = work_until(&engine.shared, deadline, work, |_| {});
         let error = done.unwrap_err().to_string();
         assert!(error.contains("not today"), "{error}");
+        for _ in 0..2 {
+            let work = |_: &Shared| -> Result<()> { panic!("nor now") };
+            let error = look_until(&engine.shared, deadline, work).unwrap_err();
+            assert!(error.to_string().contains("nor now"), "{error}");
+        }
         assert!(!engine.shared.is_copying());
     }
 }

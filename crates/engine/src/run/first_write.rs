@@ -1,12 +1,10 @@
 //! The note that a run leaves before its first change: a start that changes nothing leaves no trace on which later decisions depend.
 
-use super::core::Shared;
 use crate::Version;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Instant;
 use tierflow_store::{Error, Identity, Order, Repository, Result};
-use tierflow_sync::model::{AtomicBool, Builder, Monitor, Mutex, Ordering};
+use tierflow_sync::model::{AtomicBool, Mutex, Ordering};
 use tierflow_sync::rank;
 
 /// Writes the decisions of a start when the first version is begun: first the note of the copies that do not count any more, then
@@ -26,17 +24,8 @@ pub(crate) struct FirstWrite {
     is_listed: AtomicBool,
     /// Held while the versions are listed: who needs the list waits for it.
     listing: Mutex<(), { rank::FIRST_WRITE }>,
-    lister: Monitor<Lister>,
     /// Why external storage has no mark of this run, if the mark could not be left.
     unmarked: Mutex<Option<Error>>,
-}
-
-/// The thread that lists for the calls that wait until a deadline.
-#[derive(Debug, Default)]
-struct Lister {
-    is_under_way: bool,
-    /// How often it ended.
-    ends: u64,
 }
 
 /// The directories of an engine that keep notes and marks.
@@ -131,41 +120,6 @@ impl FirstWrite {
     pub(crate) fn list_found(&self) {
         let _one_lists = self.listing.lock();
         self.list();
-    }
-
-    /// Has a thread list that goes on beyond the deadline, one for all calls. Returns true if the thread is over before.
-    ///
-    /// # Errors
-    /// [`Error::Thread`](crate::Error::Thread) if there can be no thread.
-    pub(crate) fn list_until(
-        self: &Arc<Self>,
-        shared: &Arc<Shared>,
-        deadline: Instant,
-    ) -> crate::Result<bool> {
-        let mut lister = self.lister.lock();
-        let ends = lister.ends;
-        let is_under_way = std::mem::replace(&mut lister.is_under_way, true);
-        drop(lister);
-        if !is_under_way {
-            let (this, theirs) = (Arc::clone(self), Arc::clone(shared));
-            let run = move || {
-                // After a panic, too, the next call lists.
-                let _is_listed = theirs.count_copy(|| this.list_found());
-                this.end_listing();
-            };
-            let thread = Builder::new().name("tierflow-list".to_owned()).spawn(run);
-            let thread = thread.inspect_err(|_| self.end_listing());
-            shared.keep_thread(thread.map_err(crate::Error::Thread)?);
-        }
-        let is_over = |lister: &mut Lister| (lister.ends > ends).then_some(());
-        Ok(self.lister.wait_until(deadline, is_over).is_some())
-    }
-
-    fn end_listing(&self) {
-        self.lister.change(|lister| {
-            lister.is_under_way = false;
-            lister.ends += 1;
-        });
     }
 
     fn list(&self) {

@@ -82,7 +82,7 @@ pub(crate) use capacity::{PeerMemory, Pool, start_peers, start_pool};
 pub(crate) use commits::{COMMITTED, gathering};
 pub(crate) use committer::start as start_committer;
 pub(crate) use context::{Pieces, TierContext};
-pub(crate) use detached::work_until;
+pub(crate) use detached::{look_until, work_until};
 pub(crate) use direct::find as find_direct;
 pub(crate) use empties::Empties;
 pub(crate) use first_write::{Directories, FirstWrite};

@@ -319,7 +319,7 @@ impl Ledger {
         let is_current = self
             .records
             .iter()
-            .all(|(&v, record)| self.key_of(v, record) == record.key);
+            .all(|(&v, record)| self.key_of(v, record) == record.asked);
         if !is_current {
             return Err(Violation::Outdated("where a version stands"));
         }

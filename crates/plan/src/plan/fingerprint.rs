@@ -150,6 +150,7 @@ impl Record {
     fn fingerprint<H: Hasher>(&self, hasher: &mut H) {
         let Self {
             size,
+            asked: _,
             key: _,
             written: _,
             read: _,

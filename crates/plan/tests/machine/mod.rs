@@ -17,8 +17,8 @@ use hands::{Byte, Hands};
 use std::collections::BTreeSet;
 use tierflow_plan::{
     AfterRestore, Coding, Difference, Differences, Event, ExtentSize, Fifo, Lru, Piece, PlanConfig,
-    Policy, Refusal, Residency, Scope, Score, Ticket, TierConfig, TierId, TransferFailure,
-    TransferId, Version, World,
+    Policy, Refusal, Residency, Scope, Score, Standing, Ticket, TierConfig, TierId,
+    TransferFailure, TransferId, Usage, Version, World,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,6 +29,20 @@ pub(crate) enum Call {
     Wait,
     WaitFor(Version),
     Suspend(Version),
+}
+
+/// A policy that gives all versions equal standings.
+#[derive(Debug)]
+struct Alike;
+
+impl Policy for Alike {
+    fn standing(&self, _: &Usage) -> Standing {
+        Standing::Waiting(7)
+    }
+
+    fn name(&self) -> &'static str {
+        "alike"
+    }
 }
 
 /// Something under way that may end now.
@@ -84,7 +98,8 @@ impl Machine {
             0 => Box::new(Residency),
             1 => Box::new(Lru),
             2 => Box::new(Fifo),
-            _ => Box::new(Score),
+            3 => Box::new(Score),
+            _ => Box::new(Alike),
         };
         let bytes = setup
             .tiers

@@ -48,15 +48,38 @@ impl Directory {
         }
     }
 
-    /// [`publish`](Self::publish), in the place of the file that has the name.
+    /// [`publish`](Self::publish), in the place of the file that has the name. After an error, the name is that file's, or the error
+    /// says that it is the new one's: so it may be where the file system cannot let two files exchange their names.
     pub(crate) fn publish_over(&self, from: &str, to: &str) -> Result<()> {
-        let renamed = self
-            .faults
-            .rename()
-            .and_then(|()| self.faults.remove())
-            .and_then(|()| fs::renameat(&*self.descriptor, from, &*self.descriptor, to));
-        renamed.map_err(|source| self.failed("renaming", from, source))?;
+        let (old, new) = (&*self.descriptor, &*self.descriptor);
+        let exchange = || fs::renameat_with(old, from, new, to, RenameFlags::EXCHANGE);
+        let replace = || match exchange() {
+            Err(Errno::NOENT) => self.rename_to_free(from, to).map(|()| None),
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                fs::renameat(old, from, new, to).map(|()| Some(false))
+            }
+            exchanged => exchanged.map(|()| Some(true)),
+        };
+        let faults = self.faults.rename().and_then(|()| self.faults.remove());
+        let had_one = faults.and_then(|()| replace());
+        let had_one = had_one.map_err(|source| self.failed("renaming", from, source))?;
         self.faults.wait(&self.path);
-        self.sync()
+        let Err(error) = self.sync() else {
+            if had_one == Some(true) {
+                let _left_to_recovery = self.remove(from);
+            }
+            return Ok(());
+        };
+        let undone = match had_one {
+            Some(true) => exchange(),
+            Some(false) => Err(Errno::OPNOTSUPP),
+            None => self.rename_to_free(to, from),
+        };
+        undone.map_err(|source| Error::File {
+            doing: "synchronising failed and the new file stays: renaming back",
+            path: self.path.join(to),
+            source,
+        })?;
+        Err(error)
     }
 }
