@@ -35,6 +35,7 @@ use crate::statistics::Counts;
 use crate::sums::Weight;
 use crate::{Ticket, TierId, Version};
 use hashbrown::HashMap;
+use smallvec::SmallVec;
 use std::collections::BTreeSet;
 use tierflow_lifecycle::{Event as Move, IllegalMove, State};
 
@@ -252,6 +253,20 @@ impl Ledger {
         Some(result)
     }
 
+    /// Changes all of a version's extents, and nothing upon which its place in the order of use or its form depends.
+    pub(crate) fn change_extents<R>(
+        &mut self,
+        version: Version,
+        change: impl FnOnce(&mut Record, &mut Option<IllegalMove>) -> R,
+    ) -> Option<R> {
+        let rules = self.set_rules();
+        let record = self.records.get_mut(&version)?;
+        let before = rules.before(record, 0..record.extents.len(), &mut self.member_buffer);
+        let result = change(record, &mut self.illegal);
+        before.update(&mut self.tiers, version, record, 0..record.extents.len());
+        Some(result)
+    }
+
     /// Changes a version's record, and its place in the order of use if that follows.
     pub(crate) fn change_record<R>(
         &mut self,
@@ -319,7 +334,7 @@ impl Ledger {
             read: None,
             reads: 0,
             reuse: self.contest.followed(),
-            extents: Vec::new(),
+            extents: SmallVec::new(),
             readers: 0,
             waiting: Vec::new(),
             is_taken_in: false,

@@ -165,7 +165,9 @@ fn chosen_sets(
     sets: SetMask,
 ) -> impl Iterator<Item = &mut Ranked> {
     let tier = (sets != 0).then(|| &mut tiers[tier.0]);
-    let all = tier.into_iter().flat_map(|tier| tier.sets().into_iter().zip(0..));
+    let all = tier
+        .into_iter()
+        .flat_map(|tier| tier.sets().into_iter().zip(0..));
     all.filter_map(move |(set, bit)| (sets >> bit & 1 == 1).then_some(set))
 }
 
