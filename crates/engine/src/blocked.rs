@@ -251,6 +251,8 @@ impl BlockedTime {
 #[derive(Debug, Clone, Copy)]
 struct Spent {
     ns: [u64; Cause::ALL.len()],
+    /// The sum of the times.
+    total_ns: u64,
     /// One bit for each cause that has time.
     causes: u16,
 }
@@ -258,15 +260,18 @@ struct Spent {
 impl Spent {
     const NONE: Self = Self {
         ns: [0; Cause::ALL.len()],
+        total_ns: 0,
         causes: 0,
     };
 
     /// Returns the causes that have time, by their place in [`Cause::ALL`], and their ns.
     fn named(&self) -> impl Iterator<Item = (usize, u64)> {
-        let is_named = |cause: &usize| self.causes >> cause & 1 == 1;
-        (0..self.ns.len())
-            .filter(is_named)
-            .map(|cause| (cause, self.ns[cause]))
+        let mut left = self.causes;
+        std::iter::from_fn(move || {
+            let cause = left.trailing_zeros() as usize;
+            left &= left.checked_sub(1)?;
+            Some((cause, self.ns[cause]))
+        })
     }
 }
 
@@ -283,6 +288,7 @@ pub(crate) fn spend(cause: Cause, ns: u64) {
     }
     SPENT.with_borrow_mut(|spent| {
         spent.ns[cause as usize] += ns;
+        spent.total_ns += ns;
         spent.causes |= 1 << cause as usize;
     });
 }
@@ -329,14 +335,15 @@ pub(crate) struct CallClock<'a> {
 }
 
 impl CallClock<'_> {
-    /// Names the time since the last part, but for the waits in it that have names of their own.
-    pub(crate) fn part(&mut self, cause: Cause) {
+    /// Names the time since the last part, but for the waits in it that have names of their own. Returns all of that time.
+    pub(crate) fn part(&mut self, cause: Cause) -> Duration {
         let now = Instant::now();
-        let spent: u64 = SPENT.with_borrow(|spent| spent.named().map(|(_, ns)| ns).sum());
-        let part = nanoseconds(now - self.since);
-        let rest = part.saturating_sub(spent - self.named.min(spent));
+        let spent = SPENT.with_borrow(|spent| spent.total_ns);
+        let part = now - self.since;
+        let rest = nanoseconds(part).saturating_sub(spent - self.named.min(spent));
         spend(cause, rest);
         (self.since, self.named) = (now, spent + rest);
+        part
     }
 
     /// Returns the last reading of the clock: where the part begins that has no name yet.

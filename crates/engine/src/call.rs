@@ -256,7 +256,7 @@ impl<'a> Call<'a> {
         for piece in &grant.pieces {
             shared.pending.settle(&piece.place, Access::Write);
         }
-        let (granted, begun) = (self.engine.moment(), clock.last());
+        let granted = self.engine.moment();
         let copied = match deadline.at().filter(|_| shared.reaches_storage(&grant)) {
             Some(at) => {
                 let copied = self.write_until(at, ticket, version, &grant, regions);
@@ -269,11 +269,10 @@ impl<'a> Call<'a> {
                     let to = Pieces { version, pieces };
                     shared.copy_in(context, &SourceRegions::new(regions), to, self.stream)
                 });
-                clock.part(shared.cause_of_copy(&grant));
+                let took = clock.part(shared.cause_of_copy(&grant));
                 shared.end_write(version, &grant.pieces, true);
                 let ok = copied.is_ok();
-                let ended = clock.last();
-                shared.tell_copied(ended, ended - begun, Event::Written { ticket, ok });
+                shared.tell_copied(clock.last(), took, Event::Written { ticket, ok });
                 copied.map(Some)
             }
         };
@@ -462,7 +461,7 @@ impl<'a> Call<'a> {
         for piece in &grant.pieces {
             shared.pending.settle(&piece.place, Access::Read);
         }
-        let (granted, begun) = (engine.moment(), clock.last());
+        let granted = engine.moment();
         let cause = shared.cause_of_copy(&grant);
         let copied = match deadline.at().filter(|_| shared.reaches_storage(&grant)) {
             Some(at) => {
@@ -472,10 +471,9 @@ impl<'a> Call<'a> {
             }
             None => {
                 let copied = engine.copy_out(version, &grant, sink, self.stream);
-                clock.part(cause);
+                let took = clock.part(cause);
                 let ok = copied.is_ok() && sink.is_whole();
-                let ended = clock.last();
-                shared.tell_copied(ended, ended - begun, Event::Read { ticket, ok });
+                shared.tell_copied(clock.last(), took, Event::Read { ticket, ok });
                 copied.map(Some)
             }
         };

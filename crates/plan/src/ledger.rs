@@ -6,7 +6,7 @@
 //! | clean | at rest, and a lower tier has the bytes too |
 //! | superseded | at rest, and a faster tier has the bytes too |
 //! | dirty | no lower tier has the bytes or is about to, and they can be written there |
-//! | sinkable | the next tier does not have the bytes, nor is about to |
+//! | sinkable | the next tier, of which there is one, does not have the bytes, nor is about to |
 //! | promotable | no faster tier has the bytes or is about to, and no caller reads them past it |
 
 mod differences;
@@ -35,6 +35,7 @@ use crate::statistics::Counts;
 use crate::sums::Weight;
 use crate::{Ticket, TierId, Version};
 use hashbrown::HashMap;
+use smallvec::SmallVec;
 use std::collections::BTreeSet;
 use tierflow_lifecycle::{Event as Move, IllegalMove, State};
 
@@ -94,7 +95,7 @@ pub(crate) struct Ledger {
     pub(crate) counts: Counts,
     /// A move that the life cycle does not allow: a defect of the plan, found by [`Plan::check`](crate::Plan::check).
     pub(crate) illegal: Option<IllegalMove>,
-    /// Memory of [`members_before`](Self::members_before), reused so that no change allocates.
+    /// Memory of the [sets before a change](membership::SetRules::before), used again so that no change allocates.
     pub(crate) member_buffer: Vec<membership::Member>,
 }
 
@@ -243,11 +244,26 @@ impl Ledger {
         (version, start): ExtentId,
         change: impl FnOnce(&mut Extent, &mut Option<IllegalMove>) -> R,
     ) -> Option<R> {
-        let at = self.records.get(&version)?.index_of(start)?;
-        let before = self.members_before(version, at..at + 1);
+        let rules = self.set_rules();
         let record = self.records.get_mut(&version)?;
+        let at = record.index_of(start)?;
+        let before = rules.before(record, at..at + 1, &mut self.member_buffer);
         let result = change(&mut record.extents[at], &mut self.illegal);
-        self.update_sets(version, at..at + 1, before);
+        before.update(&mut self.tiers, version, record, at..at + 1);
+        Some(result)
+    }
+
+    /// Changes all of a version's extents, and nothing upon which its place in the order of use or its form depends.
+    pub(crate) fn change_extents<R>(
+        &mut self,
+        version: Version,
+        change: impl FnOnce(&mut Record, &mut Option<IllegalMove>) -> R,
+    ) -> Option<R> {
+        let rules = self.set_rules();
+        let record = self.records.get_mut(&version)?;
+        let before = rules.before(record, 0..record.extents.len(), &mut self.member_buffer);
+        let result = change(record, &mut self.illegal);
+        before.update(&mut self.tiers, version, record, 0..record.extents.len());
         Some(result)
     }
 
@@ -257,11 +273,10 @@ impl Ledger {
         version: Version,
         change: impl FnOnce(&mut Record, &mut Option<IllegalMove>) -> R,
     ) -> Option<R> {
-        let record = self.records.get(&version)?;
-        let (extents, encoded_sizes) = (record.extents.len(), EncodedSizes::of(record));
-        let before = self.members_before(version, 0..extents);
+        let rules = self.set_rules();
         let record = self.records.get_mut(&version)?;
-        let use_before = record.use_so_far();
+        let (use_before, sizes_before) = (record.use_so_far(), EncodedSizes::of(record));
+        let before = rules.before(record, 0..record.extents.len(), &mut self.member_buffer);
         let result = change(record, &mut self.illegal);
         if record.use_so_far() != use_before {
             // Entered before left, so that nodes that hold both places stay.
@@ -269,10 +284,17 @@ impl Ledger {
             self.contest.leave(use_before);
         }
         self.encoded_sizes
-            .replace(encoded_sizes, EncodedSizes::of(record));
-        self.update_standing(version);
-        let extents = self.records.get(&version)?.extents.len();
-        self.update_sets(version, 0..extents, before);
+            .replace(sizes_before, EncodedSizes::of(record));
+        let asked = Self::key(&*self.policy, &self.hints, version, record);
+        if asked != record.asked {
+            let key = self.order.free(asked);
+            let weight = Weight::written(record.size);
+            // Entered before left, too.
+            self.order.enter(key, weight);
+            self.order.leave(record.key, weight);
+            (record.asked, record.key) = (asked, key);
+        }
+        before.update(&mut self.tiers, version, record, 0..record.extents.len());
         Some(result)
     }
 
@@ -283,22 +305,6 @@ impl Ledger {
         let moves = |last: &Version| self.records.get(last).is_some_and(|r| r.reuse != followed);
         if let Some(last) = last.filter(moves) {
             self.change_record(last, |record, _| record.reuse = followed);
-        }
-    }
-
-    /// Asks the policy anew for a version's place in the order of use. The caller updates the sets.
-    fn update_standing(&mut self, version: Version) {
-        let Some(record) = self.records.get_mut(&version) else {
-            return;
-        };
-        let asked = Self::key(&*self.policy, &self.hints, version, record);
-        if asked != record.asked {
-            let key = self.order.free(asked);
-            let weight = Weight::written(record.size);
-            // Entered before left, so that nodes that hold both places stay.
-            self.order.enter(key, weight);
-            self.order.leave(record.key, weight);
-            (record.asked, record.key) = (asked, key);
         }
     }
 
@@ -328,7 +334,7 @@ impl Ledger {
             read: None,
             reads: 0,
             reuse: self.contest.followed(),
-            extents: Vec::new(),
+            extents: SmallVec::new(),
             readers: 0,
             waiting: Vec::new(),
             is_taken_in: false,
@@ -346,7 +352,7 @@ impl Ledger {
         self.records.insert(version, record);
     }
 
-    /// Removes a version without replicas.
+    /// Removes a version. The caller takes its replicas out of the sets and frees their room, if it has any.
     pub(crate) fn remove(&mut self, version: Version) -> Option<Record> {
         let record = self.records.remove(&version)?;
         self.encoded_sizes

@@ -159,11 +159,9 @@ impl Order {
         total
     }
 
-    /// Weights of versions of unknown use.
-    pub(crate) fn unknown(&self) -> Weight {
-        let mut total = self.total();
-        total -= self.classes[0].total();
-        total
+    /// Weights of versions that hints name.
+    pub(crate) fn known(&self) -> Weight {
+        self.classes[0].total()
     }
 
     /// Returns the byte with `most` bytes before it, or [`Point::LAST`] if there is none. Each unwritten version has

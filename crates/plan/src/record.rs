@@ -4,6 +4,7 @@ use crate::command::{Difference, Piece, Place};
 use crate::order::Key;
 use crate::reuse::{Reuse, UseSoFar};
 use crate::{Ticket, TierId, TransferId, Version};
+use smallvec::SmallVec;
 use tierflow_lifecycle::State;
 
 /// The form of a version on the tiers where versions lie [encoded](crate::ledger::Ledger::lies_encoded).
@@ -87,7 +88,7 @@ pub(crate) struct Extent {
     pub(crate) start: u64,
     pub(crate) len: u64,
     /// The extent's replicas, the fastest first.
-    pub(crate) replicas: Vec<Replica>,
+    pub(crate) replicas: SmallVec<[Replica; 2]>,
 }
 
 impl Extent {
@@ -199,7 +200,7 @@ pub(crate) struct Record {
     /// The order in which versions were expected to be read when this one was last written or read.
     pub(crate) reuse: Reuse,
     /// In ascending order, without holes. Empty before room is granted.
-    pub(crate) extents: Vec<Extent>,
+    pub(crate) extents: SmallVec<[Extent; 1]>,
     /// Callers that read the version now.
     pub(crate) readers: u32,
     /// Restores that wait for bytes on their way.

@@ -1,6 +1,7 @@
 //! The bytes of one tier: the gaps, and the owners of the rest.
 
 use crate::order::ExtentId;
+use smallvec::{SmallVec, smallvec};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -14,6 +15,9 @@ pub(crate) struct Fragment {
     pub(crate) bytes: u64,
     pub(crate) owner: Option<ExtentId>,
 }
+
+/// Runs of bytes: mostly one, which needs no allocation.
+pub(crate) type Runs = SmallVec<[Range<u64>; 1]>;
 
 #[derive(Debug)]
 pub(crate) struct Space {
@@ -81,12 +85,12 @@ impl Space {
 
     /// Returns free runs of up to `bytes` bytes together: the smallest gap that is large enough alone, or else the
     /// largest gaps, each but the last in multiples of `grain`.
-    pub(crate) fn find(&self, bytes: u64, grain: u64) -> Vec<Range<u64>> {
+    pub(crate) fn find(&self, bytes: u64, grain: u64) -> Runs {
         if let Some(&(_, offset)) = self.sizes.range((bytes, 0)..).next() {
-            return std::iter::once(offset..offset + bytes).collect();
+            return smallvec![offset..offset + bytes];
         }
         let mut left = bytes;
-        let mut runs = Vec::new();
+        let mut runs = Runs::new();
         for &(gap, offset) in self.sizes.iter().rev() {
             let taken = if gap < left {
                 gap / grain * grain

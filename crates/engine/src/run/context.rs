@@ -174,11 +174,15 @@ impl TierContext {
             let record = KeptRecord::whole(kept, to.version);
             return self.keep_regions(source, &record, stream);
         }
-        let mut targets = SmallVec::new();
+        let mut on: SmallVec<[_; 1]> = SmallVec::new();
+        let mut targets: SmallVec<[_; 1]> = SmallVec::new();
         for (link, piece) in by_link(tiers.levels, to.pieces) {
             let to = PlacedPiece::on(tiers.levels, &piece);
             match to.lend_by(|mut span, all| span.lend_mut(all)) {
-                Some(lent) => targets.push((link, (piece.start, lent?))),
+                Some(lent) => {
+                    on.push(link);
+                    targets.push((piece.start, lent?));
+                }
                 None => {
                     let fill =
                         |at, memory, stream: &mut StreamChoice<'_>| source.read(at, memory, stream);
@@ -194,7 +198,7 @@ impl TierContext {
         }
         let Self { copy, links, .. } = self;
         let mut streams = copy.streams(stream);
-        over_links(streams.get()?, links, targets, |targets, stream| {
+        over_links(streams.get()?, links, &on, targets, |targets, stream| {
             source.copy_to(targets, stream)
         })
     }
@@ -218,11 +222,15 @@ impl TierContext {
         }
         let alignment = |piece: &Piece| medium(tiers.levels, piece).bytes().block();
         let pieces = sink.cut(pieces, alignment);
+        let mut on: SmallVec<[_; 1]> = SmallVec::new();
         let mut sources: SmallVec<[_; 1]> = SmallVec::new();
         for (link, piece) in by_link(tiers.levels, &pieces) {
             let from = PlacedPiece::on(tiers.levels, &piece);
             match from.lend_by(|span, all| span.lend(all)) {
-                Some(lent) => sources.push((link, (piece.start, lent?))),
+                Some(lent) => {
+                    on.push(link);
+                    sources.push((piece.start, lent?));
+                }
                 None => {
                     let take =
                         |at, memory, stream: &mut StreamChoice<'_>| sink.write(at, memory, stream);
@@ -239,7 +247,7 @@ impl TierContext {
         }
         let Self { copy, links, .. } = self;
         let mut streams = copy.streams(stream);
-        over_links(streams.get()?, links, sink.runs(sources)?, scatter)
+        over_links(streams.get()?, links, &on, sink.runs(sources)?, scatter)
     }
 
     /// Copies pieces of a version from tiers to one other, until all is there or the context is stopped.

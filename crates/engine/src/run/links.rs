@@ -62,19 +62,20 @@ impl Link {
 }
 
 /// Makes the copies of each link together, all links at once: those of the first on `own`, those of each other one on a stream of
-/// `spare`, behind the work that `own` has. Returns when all have ended.
+/// `spare`, behind the work that `own` has. `on`: the link of each copy. Returns when all have ended.
 pub(super) fn over_links<T: Send>(
     own: &Stream,
     spare: &mut Vec<Stream>,
-    copies: SmallVec<[(Link, T); 1]>,
+    on: &[Link],
+    copies: SmallVec<[T; 1]>,
     copy: impl Fn(SmallVec<[T; 1]>, &Stream) -> Result<()> + Sync,
 ) -> Result<()> {
-    if copies.windows(2).all(|pair| pair[0].0 == pair[1].0) {
-        return copy(copies.into_iter().map(|(_, one)| one).collect(), own);
+    if on.windows(2).all(|pair| pair[0] == pair[1]) {
+        return copy(copies, own);
     }
     let mut links: BTreeMap<Link, SmallVec<[T; 1]>> = BTreeMap::new();
-    for (link, one) in copies {
-        links.entry(link).or_default().push(one);
+    for (link, one) in on.iter().zip(copies) {
+        links.entry(*link).or_default().push(one);
     }
     let Some((_, first)) = links.pop_first() else {
         return Ok(());

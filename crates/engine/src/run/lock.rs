@@ -147,8 +147,11 @@ impl Shared {
     /// As [`tell_at`](Self::tell_at), of the end of a copy that took so long. After a long one, a worker has the plan hear of it unless
     /// a call does first. A call that asks the plan now may wait for this end, so no worker comes between then.
     pub(crate) fn tell_copied(&self, at: Instant, took: Duration, event: Event) {
+        if took < WAKING {
+            return self.tell_at(at, event);
+        }
         let planner = self.planner.lock();
-        let Some(workers) = planner.as_ref().filter(|_| took >= WAKING) else {
+        let Some(workers) = planner.as_ref() else {
             drop(planner);
             return self.tell_at(at, event);
         };

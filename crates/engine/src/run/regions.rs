@@ -58,9 +58,10 @@ impl<'r, 'a> SourceRegions<'r, 'a> {
         targets: impl IntoIterator<Item = At<WriteLoan>>,
         stream: &Stream,
     ) -> Result<()> {
-        let run = |(start, target): At<WriteLoan>| {
-            let parts = self.within(start..start + target.len() as u64);
-            let parts = parts.map(|(begin, region, within)| {
+        let mut runs: SmallVec<[_; 1]> = SmallVec::new();
+        for (start, target) in targets {
+            let mut parts: SmallVec<[_; 1]> = SmallVec::new();
+            for (begin, region, within) in self.within(start..start + target.len() as u64) {
                 let at = (begin + within.start as u64 - start) as usize;
                 let part = match region {
                     Region::Memory(memory, of) => {
@@ -70,12 +71,10 @@ impl<'r, 'a> SourceRegions<'r, 'a> {
                     // The region is plain.
                     Region::Named { .. } => Part::Bytes(&[]),
                 };
-                Ok((at, part))
-            });
-            Ok((parts.collect::<Result<SmallVec<[_; 1]>>>()?, target))
-        };
-        let runs = targets.into_iter().map(run);
-        let mut runs = runs.collect::<Result<SmallVec<[_; 1]>>>()?;
+                parts.push((at, part));
+            }
+            runs.push((parts, target));
+        }
         let runs = runs.iter_mut();
         Ok(stream.gather_all(runs.map(|(parts, target)| (std::mem::take(parts), target)))?)
     }
@@ -217,29 +216,25 @@ impl<'r, 'a> TargetRegions<'r, 'a> {
         sources: impl IntoIterator<Item = At<ReadLoan>>,
         stream: &Stream,
     ) -> Result<()> {
-        let sources = sources.into_iter().map(|source| ((), source));
-        let runs = self.runs(sources)?;
-        scatter(runs.into_iter().map(|(_, run)| run).collect(), stream)
+        scatter(self.runs(sources)?, stream)
     }
 
-    /// Returns each of these sources, which ascend, with its parts of the checkpoint; what is not wanted of them is left out. A
-    /// source keeps its mark.
-    pub(super) fn runs<M>(
+    /// Returns each of these sources, which ascend, with its parts of the checkpoint; what is not wanted of them is left out.
+    pub(super) fn runs(
         &mut self,
-        sources: impl IntoIterator<Item = (M, At<ReadLoan>)>,
-    ) -> Result<SmallVec<[(M, Run<'_>); 1]>> {
+        sources: impl IntoIterator<Item = At<ReadLoan>>,
+    ) -> Result<SmallVec<[Run<'_>; 1]>> {
         let lengths: SmallVec<[usize; 2]> = self.regions.iter().map(RegionMut::len).collect();
         let mut rooms: SmallVec<[Room<'_>; 2]> = self.regions.iter_mut().map(Room::of).collect();
         let mut runs = SmallVec::new();
-        for (mark, (start, source)) in sources {
+        for (start, source) in sources {
             let range = start..start + source.len() as u64;
-            let parts = within(&self.starts, |index| lengths[index], range);
-            let parts = parts.map(|(index, within)| {
+            let mut parts = SmallVec::new();
+            for (index, within) in within(&self.starts, |index| lengths[index], range) {
                 let at = (self.starts[index] + within.start as u64 - start) as usize;
-                Ok((at, rooms[index].take(within)?))
-            });
-            let parts = parts.collect::<Result<_>>()?;
-            runs.push((mark, (source, parts)));
+                parts.push((at, rooms[index].take(within)?));
+            }
+            runs.push((source, parts));
         }
         Ok(runs)
     }

@@ -388,22 +388,20 @@ impl Ledger {
         under_way
     }
 
-    /// Frees a version of which no replica is in use and upon which no other builds. Neighbouring replicas are freed as
+    /// Frees a discarded version of which no replica is in use and upon which no other builds. Neighbouring replicas are freed as
     /// one run.
     fn free_whole(&mut self, version: Version) {
-        let extents = self.records.get(&version).map_or(0, |r| r.extents.len());
-        let before = self.members_before(version, 0..extents);
-        let Some(record) = self.records.get_mut(&version) else {
+        let rules = self.set_rules();
+        let Some(mut record) = self.forget_discarded(version) else {
             return;
         };
-        let mut extents = std::mem::take(&mut record.extents);
-        let bytes = record.size;
-        self.update_sets(version, 0..0, before);
+        let before = rules.before(&record, 0..record.extents.len(), &mut self.member_buffer);
+        before.update(&mut self.tiers, version, &record, 0..0);
         let mut left: SmallVec<[TierId; 4]> = SmallVec::new();
         for (at, level) in self.tiers.iter_mut().enumerate() {
             let tier = TierId(at);
             let mut freed: Option<Range<u64>> = None;
-            for extent in &mut extents {
+            for extent in &mut record.extents {
                 let has_below = extent.has_below(tier);
                 let Some(replica) = extent.on_mut(tier) else {
                     continue;
@@ -425,17 +423,17 @@ impl Ledger {
             }
         }
         for tier in left {
-            self.emit_removal(version, tier, bytes, true);
+            self.emit_removal(version, tier, record.size, true);
         }
-        self.forget_discarded(version);
     }
 
-    /// Removes the record of a discarded version without replicas.
-    fn forget_discarded(&mut self, version: Version) {
-        let record = self.remove(version);
-        if record.is_some_and(|record| !record.adopted) {
+    /// Removes the record of a discarded version. The caller frees its replicas, if it has any.
+    fn forget_discarded(&mut self, version: Version) -> Option<Record> {
+        let record = self.remove(version)?;
+        if !record.adopted {
             self.discarded.insert(version);
         }
+        Some(record)
     }
 
     /// Frees those replicas of a discarded version, and of the discarded versions that only it builds upon, that are not

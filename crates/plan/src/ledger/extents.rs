@@ -13,29 +13,29 @@ const MOST_EXTENTS: u64 = 128;
 impl Ledger {
     /// Cuts an extent in two, the first of `len` bytes. The bytes must be at rest.
     pub(crate) fn split(&mut self, (version, start): ExtentId, len: u64) {
-        let Some(at) = self.records.get(&version).and_then(|r| r.index_of(start)) else {
+        let rules = self.set_rules();
+        let record = self.records.get_mut(&version);
+        let Some((at, record)) = record.and_then(|r| Some((r.index_of(start)?, r))) else {
             return;
         };
-        let before = self.members_before(version, at..at + 1);
-        if let Some(record) = self.records.get_mut(&version) {
-            let first = &mut record.extents[at];
-            let mut second = Extent {
-                start: start + len,
-                len: first.len - len,
-                replicas: first.replicas.clone(),
-            };
-            first.len = len;
-            let behind = (version, second.start);
-            for (first, second) in first.replicas.iter_mut().zip(&mut second.replicas) {
-                let space = &mut self.tiers[first.tier.0].space;
-                space.split(first.offset, len, behind);
-                first.size = len;
-                second.offset += len;
-                second.size -= len;
-            }
-            record.extents.insert(at + 1, second);
+        let before = rules.before(record, at..at + 1, &mut self.member_buffer);
+        let first = &mut record.extents[at];
+        let mut second = Extent {
+            start: start + len,
+            len: first.len - len,
+            replicas: first.replicas.clone(),
+        };
+        first.len = len;
+        let behind = (version, second.start);
+        for (first, second) in first.replicas.iter_mut().zip(&mut second.replicas) {
+            let space = &mut self.tiers[first.tier.0].space;
+            space.split(first.offset, len, behind);
+            first.size = len;
+            second.offset += len;
+            second.size -= len;
         }
-        self.update_sets(version, at..at + 2, before);
+        record.extents.insert(at + 1, second);
+        before.update(&mut self.tiers, version, record, at..at + 2);
     }
 
     /// Returns the bytes of one transfer between two tiers.
@@ -119,24 +119,23 @@ impl Ledger {
 
     /// Joins two neighbouring extents if they lie side by side on all their tiers.
     fn join(&mut self, version: Version, at: usize) {
-        let record = self.records.get(&version);
-        let Some([first, second]) = record.and_then(|r| r.extents.get(at..at + 2)) else {
+        let rules = self.set_rules();
+        let Some(record) = self.records.get_mut(&version) else {
             return;
         };
-        if !first.continues_in(second) {
-            return;
+        match record.extents.get(at..at + 2) {
+            Some([first, second]) if first.continues_in(second) => {}
+            _ => return,
         }
-        let before = self.members_before(version, at..at + 2);
-        if let Some(record) = self.records.get_mut(&version) {
-            let second = record.extents.remove(at + 1);
-            let first = &mut record.extents[at];
-            for replica in &mut first.replicas {
-                let space = &mut self.tiers[replica.tier.0].space;
-                space.merge(replica.offset, first.len);
-                replica.size += second.len;
-            }
-            first.len += second.len;
+        let before = rules.before(record, at..at + 2, &mut self.member_buffer);
+        let second = record.extents.remove(at + 1);
+        let first = &mut record.extents[at];
+        for replica in &mut first.replicas {
+            let space = &mut self.tiers[replica.tier.0].space;
+            space.merge(replica.offset, first.len);
+            replica.size += second.len;
         }
-        self.update_sets(version, at..at + 1, before);
+        first.len += second.len;
+        before.update(&mut self.tiers, version, record, at..at + 1);
     }
 }

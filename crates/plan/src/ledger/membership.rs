@@ -4,7 +4,8 @@
 //! are.
 
 use super::{Ledger, Tier};
-use crate::order::{ExtentId, Key, Ranked};
+use crate::config::Differences;
+use crate::order::{Key, Ranked};
 use crate::record::{Extent, Record, WriteBack};
 use crate::{TierId, Version};
 use std::ops::Range;
@@ -25,10 +26,18 @@ pub(crate) struct Member {
 
 /// The replicas of some extents of a version before a change, in ascending order of their extents and tiers.
 #[derive(Debug)]
-pub(super) struct MembersBefore {
-    members: Vec<Member>,
-    /// The version's place in the order of use. `None` if there is no such version.
-    key: Option<Key>,
+pub(super) struct MembersBefore<'a> {
+    members: &'a mut Vec<Member>,
+    /// The version's place in the order of use.
+    key: Key,
+    rules: SetRules,
+}
+
+/// The properties of the tiers upon which the sets of a replica depend.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SetRules {
+    last: TierId,
+    differences: Option<Differences>,
 }
 
 impl Tier {
@@ -43,15 +52,15 @@ impl Tier {
     }
 }
 
-impl Ledger {
+impl SetRules {
     /// Returns the sets that the replica at `at` of an extent belongs to.
-    fn sets_of(&self, record: &Record, extent: &Extent, at: usize) -> SetMask {
+    fn sets_of(self, record: &Record, extent: &Extent, at: usize) -> SetMask {
         let replica = &extent.replicas[at];
         let tier = replica.tier;
-        let lies_encoded = self.lies_encoded(tier);
+        let lies_encoded = self.differences.is_some_and(|how| how.lie_on(tier));
         let is_readable = replica.is_readable();
         let is_below = extent.is_sound_below(tier);
-        let write_back = extent.write_back(tier, self.last(), record.unreadable);
+        let write_back = extent.write_back(tier, self.last, record.unreadable);
         // A version that others build upon stays on some lower tier.
         let is_built_upon = !record.dependents.is_empty() && lies_encoded;
         let is_wanted = !record.discarded && !record.unreadable;
@@ -65,6 +74,7 @@ impl Ledger {
             && record.is_taken_in
             && record.is_needed(lies_encoded);
         let sinkable = is_readable
+            && tier != self.last
             && record.is_taken_in
             && is_wanted
             && extent.on(TierId(tier.0 + 1)).is_none();
@@ -78,103 +88,100 @@ impl Ledger {
         bits.sum()
     }
 
-    #[cfg(any(test, feature = "check"))]
-    pub(crate) fn memberships(&self, record: &Record, extent: &Extent, at: usize) -> [bool; 5] {
-        let sets = self.sets_of(record, extent, at);
-        std::array::from_fn(|bit| sets >> bit & 1 == 1)
-    }
-
-    /// Reads the sets of the replicas of some extents, before these change.
-    pub(super) fn members_before(
-        &mut self,
-        version: Version,
-        extents: Range<usize>,
-    ) -> MembersBefore {
-        let mut members = std::mem::take(&mut self.member_buffer);
-        members.clear();
-        let key = self.members_of(version, extents, &mut members);
-        MembersBefore { members, key }
-    }
-
-    /// Appends the replicas of some extents. Returns their version's place in the order of use.
-    fn members_of(
-        &self,
-        version: Version,
-        extents: Range<usize>,
-        members: &mut Vec<Member>,
-    ) -> Option<Key> {
-        let record = self.records.get(&version)?;
-        for extent in &record.extents[extents] {
-            let replicas = extent.replicas.iter().enumerate();
-            members.extend(replicas.map(|(at, replica)| Member {
-                start: extent.start,
-                tier: replica.tier,
-                len: extent.len,
-                sets: self.sets_of(record, extent, at),
-            }));
+    fn member(self, record: &Record, extent: &Extent, at: usize) -> Member {
+        Member {
+            start: extent.start,
+            tier: extent.replicas[at].tier,
+            len: extent.len,
+            sets: self.sets_of(record, extent, at),
         }
-        Some(record.key)
     }
 
-    /// Updates the sets after a change. `extents` are those in the places of the changed ones.
-    pub(super) fn update_sets(
-        &mut self,
-        version: Version,
+    /// Reads the sets of the replicas of some extents, before these change. `buffer` is memory to be used again.
+    pub(super) fn before<'a>(
+        self,
+        record: &Record,
         extents: Range<usize>,
-        before: MembersBefore,
+        buffer: &'a mut Vec<Member>,
+    ) -> MembersBefore<'a> {
+        buffer.clear();
+        for extent in &record.extents[extents] {
+            let replicas = 0..extent.replicas.len();
+            buffer.extend(replicas.map(|at| self.member(record, extent, at)));
+        }
+        MembersBefore {
+            members: buffer,
+            key: record.key,
+            rules: self,
+        }
+    }
+}
+
+impl MembersBefore<'_> {
+    /// Updates the sets after a change. `extents` are those in the places of the changed ones.
+    pub(super) fn update(
+        self,
+        tiers: &mut [Tier],
+        version: Version,
+        record: &Record,
+        extents: Range<usize>,
     ) {
-        let MembersBefore { mut members, key } = before;
-        let old_count = members.len();
-        let new_key = self.members_of(version, extents, &mut members);
-        let (mut old, mut new) = members.split_at(old_count);
-        loop {
-            let place = |member: &Member| (member.start, member.tier);
-            match (old.first(), new.first()) {
-                (Some(was), Some(is)) if place(was) == place(is) => {
-                    let unchanged = match key == new_key && was.len == is.len {
-                        true => was.sets & is.sets,
-                        // The entry itself changes: it leaves every set and enters anew.
-                        false => 0,
-                    };
-                    self.leave(key, was, was.sets & !unchanged);
-                    self.enter(new_key, version, is, is.sets & !unchanged);
-                    (old, new) = (&old[1..], &new[1..]);
+        let place = |member: &Member| (member.start, member.tier);
+        let mut old = self.members.as_slice();
+        let leave = |tiers: &mut [Tier], was: &Member, sets| {
+            for set in chosen_sets(tiers, was.tier, sets) {
+                set.remove(self.key, was.start, was.len);
+            }
+        };
+        for extent in &record.extents[extents] {
+            for at in 0..extent.replicas.len() {
+                let is = self.rules.member(record, extent, at);
+                let mut unchanged = 0;
+                while let Some((was, rest)) = old.split_first()
+                    && place(was) <= place(&is)
+                {
+                    // If the entry itself changes, it leaves every set and enters anew.
+                    if place(was) == place(&is) && self.key == record.key && was.len == is.len {
+                        unchanged = was.sets & is.sets;
+                    }
+                    leave(tiers, was, was.sets & !unchanged);
+                    old = rest;
                 }
-                (Some(was), is) if is.is_none_or(|is| place(was) < place(is)) => {
-                    self.leave(key, was, was.sets);
-                    old = &old[1..];
+                for set in chosen_sets(tiers, is.tier, is.sets & !unchanged) {
+                    set.insert(record.key, (version, is.start), is.len);
                 }
-                (_, Some(is)) => {
-                    self.enter(new_key, version, is, is.sets);
-                    new = &new[1..];
-                }
-                (_, None) => break,
             }
         }
-        self.member_buffer = members;
+        for was in old {
+            leave(tiers, was, was.sets);
+        }
     }
+}
 
-    fn leave(&mut self, key: Option<Key>, member: &Member, sets: SetMask) {
-        let Some(key) = key.filter(|_| sets != 0) else {
-            return;
-        };
-        for set in self.chosen_sets(member.tier, sets) {
-            set.remove(key, member.start, member.len);
+/// Returns the sets of a tier that a mask names.
+fn chosen_sets(
+    tiers: &mut [Tier],
+    tier: TierId,
+    sets: SetMask,
+) -> impl Iterator<Item = &mut Ranked> {
+    let tier = (sets != 0).then(|| &mut tiers[tier.0]);
+    let all = tier
+        .into_iter()
+        .flat_map(|tier| tier.sets().into_iter().zip(0..));
+    all.filter_map(move |(set, bit)| (sets >> bit & 1 == 1).then_some(set))
+}
+
+impl Ledger {
+    pub(super) fn set_rules(&self) -> SetRules {
+        SetRules {
+            last: self.last(),
+            differences: self.differences,
         }
     }
 
-    fn enter(&mut self, key: Option<Key>, version: Version, member: &Member, sets: SetMask) {
-        let Some(key) = key.filter(|_| sets != 0) else {
-            return;
-        };
-        let extent: ExtentId = (version, member.start);
-        for set in self.chosen_sets(member.tier, sets) {
-            set.insert(key, extent, member.len);
-        }
-    }
-
-    fn chosen_sets(&mut self, tier: TierId, sets: SetMask) -> impl Iterator<Item = &mut Ranked> {
-        let all = self.tiers[tier.0].sets().into_iter().zip(0..);
-        all.filter_map(move |(set, bit)| (sets >> bit & 1 == 1).then_some(set))
+    #[cfg(any(test, feature = "check"))]
+    pub(crate) fn memberships(&self, record: &Record, extent: &Extent, at: usize) -> [bool; 5] {
+        let sets = self.set_rules().sets_of(record, extent, at);
+        std::array::from_fn(|bit| sets >> bit & 1 == 1)
     }
 }

@@ -8,6 +8,7 @@ use super::Ledger;
 use crate::TierId;
 use crate::config::AfterRestore;
 use crate::order::{Point, Position};
+use smallvec::SmallVec;
 
 /// Room that is kept on the fastest tier while writes are expected, in quarters of the last checkpoint's bytes. With
 /// less, a checkpoint a little larger than the last one waits for an eviction; with more, bytes are written down that
@@ -70,7 +71,7 @@ struct Boundary {
 #[derive(Debug)]
 pub(crate) struct Outlook {
     /// By tier, without the lowest.
-    boundaries: Vec<Boundary>,
+    boundaries: SmallVec<[Boundary; 3]>,
     /// Bytes to be kept free on the fastest tier.
     pub(crate) write_reserve: u64,
     /// True if checkpoints are still to come.
@@ -81,15 +82,14 @@ pub(crate) struct Outlook {
 
 impl Outlook {
     pub(crate) fn new(ledger: &Ledger, phase: &Phase) -> Self {
-        let all_known = ledger.order.unknown().bytes == 0;
+        let held = ledger.order.total();
+        let known = ledger.order.known().bytes;
+        let all_known = known == held.bytes;
         let unwritten = ledger.hints.unwritten();
         let holds_any = !ledger.records.is_empty();
         let expects_writes = unwritten > 0 || !(phase.is_reading || (all_known && holds_any));
         let growth = if phase.sizes_vary { GROWTH } else { 1 };
-        let total = ledger
-            .order
-            .total()
-            .at(phase.last_size.saturating_mul(growth));
+        let total = held.at(phase.last_size.saturating_mul(growth));
         // Without hints about them, the versions to come may be any.
         let is_told = all_known && unwritten > 0;
         let fits = |bytes: u64| (is_told || !expects_writes) && total <= bytes;
@@ -101,7 +101,6 @@ impl Outlook {
         };
         // A program that writes between its reads holds its hinted versions one after the other. They grow what is held
         // and used again to its peak at most.
-        let known = ledger.order.total().bytes - ledger.order.unknown().bytes;
         let growth_left = match phase.has_read {
             true => phase.peak.saturating_sub(known),
             false => u64::MAX,
@@ -110,11 +109,11 @@ impl Outlook {
         let pairs = ledger.tiers.windows(2).enumerate();
         let boundaries = pairs.map(|(above, tiers)| {
             let limit = tiers[0].space.limit();
-            let held = match ledger.lies_encoded(TierId(above)) {
+            let holds = match ledger.lies_encoded(TierId(above)) {
                 true => ledger.encoded_sizes.held_by(limit),
                 false => limit,
             };
-            reach = reach.saturating_add(held);
+            reach = reach.saturating_add(holds);
             let usable = reach.saturating_sub(write_reserve);
             let all_live = ledger.order.boundary(usable, phase.last_size);
             let mut end = match usable.checked_sub(growth_left) {
@@ -137,8 +136,8 @@ impl Outlook {
             }
         });
         let boundaries = boundaries.collect();
-        let held = ledger.order.total().bytes;
-        let piles_up = ledger.after_restore == AfterRestore::Keep && held.saturating_mul(2) > reach;
+        let twice = held.bytes.saturating_mul(2);
+        let piles_up = ledger.after_restore == AfterRestore::Keep && twice > reach;
         Self {
             boundaries,
             write_reserve,

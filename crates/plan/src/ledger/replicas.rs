@@ -6,6 +6,7 @@ use crate::order::ExtentId;
 use crate::record::{Extent, Record, Replica, first_sound};
 use crate::statistics::{Eviction, EvictionCause};
 use crate::{TierId, TransferId, Version};
+use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 use tierflow_lifecycle::{Event as Move, IllegalMove, State};
 
@@ -24,7 +25,7 @@ impl Ledger {
             record.extents.push(Extent {
                 start,
                 len,
-                replicas: vec![Replica {
+                replicas: smallvec![Replica {
                     tier,
                     state,
                     readers: 0,
@@ -188,7 +189,7 @@ impl Ledger {
 
     /// Counts a caller that begins to read replicas of many extents of one version, or that has ended.
     pub(crate) fn read_all(&mut self, version: Version, parts: &[(u64, TierId)], begin: bool) {
-        self.change_record(version, |record, _| record.read(parts, begin));
+        self.change_extents(version, |record, _| record.read(parts, begin));
     }
 
     /// Notes that a version was found on a tier, in one run of `bytes` bytes: its difference's if it lies there as one.
@@ -207,7 +208,7 @@ impl Ledger {
                 record.extents.push(Extent {
                     start: 0,
                     len: record.size,
-                    replicas: Vec::new(),
+                    replicas: SmallVec::new(),
                 });
             }
             let is_one = record.extents.len() == 1;

@@ -15,6 +15,7 @@ use super::Outlook;
 use crate::TierId;
 use crate::order::{ExtentId, Position};
 use crate::record::{Extent, Replica};
+use crate::space::Runs;
 use crate::statistics::EvictionCause;
 use hashbrown::HashSet;
 use std::ops::Range;
@@ -78,7 +79,7 @@ impl Ledger {
         RoomBytes { most, least }: RoomBytes,
         request: RoomRequest,
         outlook: &Outlook,
-    ) -> Option<Vec<Range<u64>>> {
+    ) -> Option<Runs> {
         let mut runs = self.tier(tier).space.find(most, request.grain);
         let free = bytes_of(&runs);
         if free >= most {

@@ -28,7 +28,7 @@ pub(super) struct SuspendCall {
 pub(super) struct ReadCall {
     pub(super) version: Version,
     /// The extents that it reads, by their first bytes, and the tiers that it reads them from.
-    pub(super) parts: Vec<(u64, TierId)>,
+    pub(super) parts: SmallVec<[(u64, TierId); 1]>,
     /// Replicas of other versions that it reads.
     pub(super) bases: Vec<Base>,
 }

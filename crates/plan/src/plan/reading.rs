@@ -2,7 +2,7 @@
 
 use super::Plan;
 use super::calls::ReadCall;
-use crate::command::{Coding, Command};
+use crate::command::{Coding, Command, PieceList};
 use crate::config::AfterRestore;
 use crate::event::{Event, Misuse};
 use crate::ledger::{KeepReason, Ledger, Outlook, RoomRequest, Urgency};
@@ -10,6 +10,7 @@ use crate::order::Position;
 use crate::record::{Extent, Record};
 use crate::statistics::{EvictionCause, PrefetchDistance};
 use crate::{Ticket, TierId, Version};
+use smallvec::SmallVec;
 use tierflow_lifecycle::{Event as Move, IllegalMove, State};
 
 /// The most expected reads of unwritten versions that one reading forgets: other calls wait meanwhile.
@@ -82,8 +83,8 @@ impl Plan {
             return record.waiting.push(ticket);
         }
         let ledger = self.ledger_mut();
-        let mut parts = Vec::new();
-        let mut pieces = Vec::new();
+        let mut parts = SmallVec::new();
+        let mut pieces = PieceList::new();
         if let Some(record) = ledger.records.get(&version) {
             let fastest = record
                 .extents
@@ -241,7 +242,7 @@ impl Plan {
             reach = reach.saturating_add(tier.space.limit());
             reach
         });
-        let reaches: Vec<_> = reaches.collect();
+        let reaches: SmallVec<[u64; 4]> = reaches.collect();
         ledger.contest.observe(record.use_so_far(), &reaches);
         if let Some(direction) = ledger.contest.direction() {
             ledger.order.set_direction(direction);

@@ -2,13 +2,17 @@
 
 use super::Plan;
 use super::calls::BlockedCheckpoint;
-use crate::command::{Command, Refusal};
+use crate::command::{Command, PieceList, Refusal};
 use crate::event::Misuse;
 use crate::ledger::{KeepReason, Ledger, Outlook, RoomBytes, RoomRequest, Tier, Urgency};
 use crate::statistics::EvictionCause;
 use crate::{Ticket, TierId, Version};
+use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 use tierflow_lifecycle::Event as Move;
+
+/// Free runs for a checkpoint, and their tiers: mostly one, which needs no allocation.
+type Room = SmallVec<[(TierId, Range<u64>); 1]>;
 
 impl Plan {
     pub(super) fn refuse(&mut self, ticket: Ticket, refusal: Refusal) {
@@ -107,7 +111,7 @@ impl Plan {
         tier: TierId,
         grain: u64,
         outlook: &Outlook,
-    ) -> Option<Vec<(TierId, Range<u64>)>> {
+    ) -> Option<Room> {
         let in_place = self.calls.in_place.contains(&blocked.ticket);
         let ledger = self.ledger_mut();
         let request = RoomRequest {
@@ -121,7 +125,7 @@ impl Plan {
         if !is_cut(ledger.tier(tier)) {
             let bytes = ledger.tier(tier).space.reserved(blocked.size);
             let run = ledger.make_run(tier, bytes, request, outlook)?;
-            return Some(vec![(tier, run)]);
+            return Some(smallvec![(tier, run)]);
         }
         // Several tiers make room for one checkpoint. A replica that one of them evicts has to stay on another one.
         let shared = RoomRequest {
@@ -140,13 +144,13 @@ impl Plan {
         }
         let rest = ledger.tier(tier).space.reserved(left);
         let below = if left < blocked.size { shared } else { request };
-        let mut room = Vec::new();
+        let mut room = Room::new();
         for run in ledger.make_room(tier, RoomBytes::exactly(rest), below, outlook)? {
             room.push((tier, run));
         }
         for (above, share) in shares.into_iter().rev() {
             let runs = ledger.make_room(above, RoomBytes::exactly(share), shared, outlook)?;
-            room.splice(0..0, runs.into_iter().map(|run| (above, run)));
+            room.insert_many(0, runs.into_iter().map(|run| (above, run)));
         }
         room.retain(|(_, run)| !run.is_empty());
         Some(room)
@@ -188,7 +192,7 @@ impl Plan {
         ledger.counts.tiers[tier.0].checkpoints += 1;
         let record = ledger.records.get(&version);
         let extents = record.iter().flat_map(|record| &record.extents);
-        let mut pieces = Vec::new();
+        let mut pieces = PieceList::new();
         for extent in extents {
             if let Some(replica) = extent.replicas.first() {
                 ledger.piece(extent, replica).append(&mut pieces);

@@ -18,9 +18,10 @@ use crate::config::TierConfig;
 use crate::ledger::{KeepReason, Ledger, Outlook, RoomBytes, RoomRequest, Urgency};
 use crate::order::{ExtentId, Point, Position};
 use crate::record::{Extent, Replica};
+use crate::space::Runs;
 use crate::statistics::EvictionCause;
 use crate::{TierId, Version};
-use std::ops::Range;
+use smallvec::smallvec;
 
 /// The end of an extent that moves first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -217,7 +218,7 @@ impl Traffic {
             }
             false => {
                 let run = self.ledger.make_run(to, room, request, outlook);
-                run.map(|run| vec![run])
+                run.map(|run| smallvec![run])
             }
         };
         let Some(runs) = found else { return false };
@@ -285,7 +286,7 @@ impl Traffic {
             }
             false => {
                 let run = self.ledger.make_run(to, bytes, request, outlook);
-                run.map(|run| vec![run])
+                run.map(|run| smallvec![run])
             }
         };
         let is_there = |ledger: &Ledger, start| {
@@ -336,7 +337,7 @@ impl Traffic {
         version: Version,
         extents: Vec<(u64, TierId)>,
         to: TierId,
-        runs: Vec<Range<u64>>,
+        runs: Runs,
     ) {
         let mut parts = Vec::new();
         let mut offsets = Vec::new();

@@ -1,0 +1,41 @@
+//! Calls in steady state: no transfer is due, and no call waits. The only test of its process: it counts all that is allocated.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+use std::alloc::System;
+use std::ops::Range;
+use tierflow_device::{Choice, open};
+use tierflow_engine::{AfterRestore, Engine, Region, RegionMut};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// Takes versions in, each of one region, and restores each at once.
+fn checkpoint_and_restore(engine: &Engine, versions: Range<u64>) {
+    let (bytes, mut into) = ([7; 32], [0; 32]);
+    for version in versions {
+        let regions = [Region::from(&bytes[..])];
+        engine.checkpoint(version, &regions).unwrap();
+        into.fill(0);
+        let mut regions = [RegionMut::from(&mut into[..])];
+        engine.restore(version, &mut regions).unwrap();
+        assert_eq!(into, bytes);
+    }
+}
+
+#[test]
+fn a_checkpoint_and_its_restore_allocate_nothing() {
+    let device = open(Choice::Host).unwrap();
+    // Into a second tier, versions would be written ahead: each transfer allocates.
+    let engine = Engine::builder(&device)
+        .device_cache(1 << 20)
+        .after_restore(AfterRestore::Discard)
+        .build()
+        .unwrap();
+    // The plan's sums over its events gain a level at the 4 096th event, and at the 262 144th. A version has four.
+    checkpoint_and_restore(&engine, 0..2_000);
+    let before = ALLOCATOR.stats();
+    checkpoint_and_restore(&engine, 2_000..4_000);
+    let taken = ALLOCATOR.stats() - before;
+    assert_eq!((taken.allocations, taken.reallocations), (0, 0));
+}
