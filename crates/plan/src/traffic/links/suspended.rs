@@ -227,7 +227,10 @@ impl Traffic {
         let to_feeder = ledger.counts.hops.iter();
         let to_feeder = to_feeder.filter(|hop| hop.to == feeder && hop.from < feeder);
         let (ns, carried) = to_feeder.fold((0, 0_u64), |(ns, bytes), hop| {
-            (hop.busy_ns.saturating_add(ns), hop.bytes.saturating_add(bytes))
+            (
+                hop.busy_ns.saturating_add(ns),
+                hop.bytes.saturating_add(bytes),
+            )
         });
         let (mut bytes, mut passed) = (0_u64, 0);
         for extent in &record.extents {
