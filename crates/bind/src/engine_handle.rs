@@ -64,7 +64,7 @@ pub struct OpenEngine {
     door: Door,
     /// True if redundancy is made in calls of the application alone.
     is_driven: bool,
-    /// Where its statistics go when it ends.
+    /// The place of its statistics once it ends.
     statistics: Statistics,
 }
 

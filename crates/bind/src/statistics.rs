@@ -7,7 +7,7 @@ use tierflow_engine::Engine;
 
 use crate::options::Options;
 
-/// Whose statistics they are, and where they go.
+/// The rank whose statistics they are, and the file for them.
 #[derive(Debug)]
 pub(crate) struct Statistics {
     rank: u32,

@@ -19,9 +19,9 @@ struct Family {
 /// A value and the labels that tell it from others of its name.
 struct Sample {
     labels: Vec<Label>,
-    /// "sum" or "count" of a summary, else empty.
+    /// The part of a summary that it is, "sum" or "count"; else empty.
     part: &'static str,
-    /// Infinite where there is no limit.
+    /// The value itself; infinite where there is no limit.
     value: f64,
 }
 

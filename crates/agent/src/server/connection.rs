@@ -33,7 +33,7 @@ enum Waits {
 /// Work for a client that takes long.
 pub(super) enum Errand {
     Remove(Removal),
-    /// To note the route that it takes.
+    /// A note of the route that the client takes.
     Note,
 }
 
