@@ -233,6 +233,17 @@ impl Ends {
     }
 }
 
+/// Returns true if there is the directory of a node, and none of the rank in it, which the first engine there makes: its file system may
+/// not be mounted.
+pub(crate) fn is_unused(route: &Route) -> bool {
+    let node = Path::new(&route.local);
+    let of_rank = node.join(format!("rank-{}", route.rank));
+    matches!(
+        (node.try_exists(), of_rank.try_exists()),
+        (Ok(true), Ok(false))
+    )
+}
+
 /// Returns true if there is no such directory; false if the file system does not say.
 pub(crate) fn is_gone(directory: &str) -> bool {
     matches!(Path::new(directory).try_exists(), Ok(false))

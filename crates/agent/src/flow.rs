@@ -4,12 +4,13 @@ mod state;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use crate::ends::{Ends, PieceKey, identities, is_gone, keys};
+use crate::ends::{Ends, PieceKey, identities, is_gone, is_unused, keys};
 use crate::protocol::{Failure, Route, RouteStatus};
 use parking_lot::Mutex;
 use state::State;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 use tierflow_store::{Error, Identity, Options, PieceInfo, Result, guarded, left_behind};
 
@@ -40,6 +41,8 @@ pub(crate) struct Flow {
     pub(crate) route: Route,
     ends: Mutex<Option<Arc<Ends>>>,
     pub(crate) state: Mutex<State>,
+    /// The next agent will know of it.
+    pub(crate) is_noted: AtomicBool,
     /// Locked while versions are removed.
     removal: Mutex<()>,
 }
@@ -49,6 +52,7 @@ impl Flow {
         Self {
             ends: Mutex::default(),
             state: Mutex::new(State::new()),
+            is_noted: AtomicBool::new(false),
             removal: Mutex::default(),
             route,
         }
@@ -86,6 +90,8 @@ impl Flow {
             Ok(pieces) => {
                 let left: BTreeSet<u64> = pieces.iter().map(|piece| piece.version).collect();
                 state.unreadable.retain(|version, _| left.contains(version));
+                let here: BTreeSet<PieceKey> = keys(&pieces).collect();
+                state.settled.retain(|piece| here.contains(piece));
                 let may_reread = state.rereading.is_over(Instant::now());
                 let State {
                     waiting,
@@ -120,6 +126,15 @@ impl Flow {
     fn new_pieces(&self) -> Result<Vec<PieceInfo>> {
         let ends = self.ends()?;
         self.remove_returned()?;
+        // A client's engine is about to make it.
+        if self.state.lock().clients == 0 && is_unused(&self.route) {
+            // Once the file system is mounted, another directory has this path.
+            ends.forget_node();
+            return Err(Error::Refused {
+                path: self.route.local.clone().into(),
+                why: "nothing of this rank is in it, as if its file system was not mounted",
+            });
+        }
         let local = ends.node()?.own_pieces()?;
         let removed = ends.removed()?;
         let external = identities(keys(&ends.external.own_pieces()?));

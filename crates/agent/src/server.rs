@@ -9,7 +9,7 @@ use crate::flow::Flow;
 use crate::home::Home;
 use crate::protocol::Route;
 use crate::{Error, Result};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use removals::Removals;
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
@@ -49,6 +49,8 @@ struct Server {
     settings: Settings,
     shared: Mutex<Shared>,
     removals: Mutex<Removals>,
+    /// Locked while the routes are noted, which may take as long as the disk takes.
+    noting: Mutex<()>,
     /// Notified when there may be a task, or one is done.
     changed: Condvar,
     /// Wakes the event loop when there may be replies for clients.
@@ -122,6 +124,7 @@ impl Server {
             settings,
             shared: Mutex::new(shared),
             removals: Mutex::default(),
+            noting: Mutex::default(),
             changed: Condvar::new(),
             waker,
             is_over: AtomicBool::new(false),
@@ -151,27 +154,15 @@ impl Server {
                     shared.threads += 1;
                 }
             }
-            self.end_finished_routes(&mut shared);
+            if end_finished_routes(&mut shared) {
+                // If that fails, the next agent resumes the routes once, in vain.
+                let _noted_with_the_next = MutexGuard::unlocked(&mut shared, || self.note());
+            }
             if self.is_over(&mut shared, now) {
                 return;
             }
             self.changed.notify_all();
             self.changed.wait_for(&mut shared, TICK);
-        }
-    }
-
-    /// A route ends when it has no client and nothing to copy, has no piece that could not be read, and was scanned after its last
-    /// client left.
-    fn end_finished_routes(&self, shared: &mut Shared) {
-        let before = shared.flows.len();
-        shared.flows.retain(|_, flow| {
-            let state = flow.state.lock();
-            let is_done = state.is_idle() && state.unreadable.is_empty();
-            !(state.clients == 0 && is_done && state.scanned_without_clients)
-        });
-        if shared.flows.len() < before {
-            // If that fails, the next agent resumes the route once, in vain.
-            let _noted_with_the_next = self.note(shared);
         }
     }
 
@@ -198,9 +189,15 @@ impl Server {
         is_idle || is_stopped || !self.home.is_there()
     }
 
-    fn note(&self, shared: &Shared) -> Result<()> {
-        let routes: Vec<Route> = shared.flows.keys().cloned().collect();
-        self.home.note(&routes)
+    /// Notes all routes for the next agent. May take long.
+    fn note(&self) -> Result<()> {
+        let _one_at_a_time = self.noting.lock();
+        let flows = self.shared.lock().flows.clone();
+        let routes: Vec<Route> = flows.keys().cloned().collect();
+        self.home.note(&routes)?;
+        let noted = flows.values().map(|flow| &flow.is_noted);
+        noted.for_each(|is_noted| is_noted.store(true, Ordering::Release));
+        Ok(())
     }
 
     /// The loop of one worker thread: does tasks until there are none, or too many threads.
@@ -282,6 +279,18 @@ impl Server {
         }
         self.changed.notify_all();
     }
+}
+
+/// Takes away the routes that have no client and nothing to copy, have no piece that could not be read, and were scanned after their last
+/// client left. Returns true if there were some.
+fn end_finished_routes(shared: &mut Shared) -> bool {
+    let before = shared.flows.len();
+    shared.flows.retain(|_, flow| {
+        let state = flow.state.lock();
+        let is_done = state.is_idle() && state.unreadable.is_empty();
+        !(state.clients == 0 && is_done && state.scanned_without_clients)
+    });
+    shared.flows.len() < before
 }
 
 #[cfg(test)]

@@ -25,9 +25,9 @@ const USERS: [u32; 2] = [61_101, 61_102];
 const ROLE: &str = "TIERFLOW_USERS_ROLE";
 const ROOT: &str = "TIERFLOW_USERS_ROOT";
 const OTHER: &str = "TIERFLOW_USERS_OTHER";
-/// The bytes that a job's versions may have on the node. For a moment there is one version more for each of the four threads that write.
+/// The bytes that a job's versions may have on the node. Small ones share files, which are written anew when some go.
 const LIMIT: u64 = 8 << 20;
-const MOST: u64 = LIMIT + 4 * 2_200_000;
+const MOST: u64 = LIMIT + LIMIT / 16;
 /// Versions that fit into the cache and the limit together, and those of a job.
 const FEW: u64 = 6;
 const ALL: u64 = 48;

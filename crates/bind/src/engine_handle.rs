@@ -15,6 +15,7 @@ use crate::failure::{Failure, Outcome, Status};
 use crate::logger::lines_of_rank;
 use crate::options::Options;
 use crate::process::PerProcess;
+use crate::statistics::Statistics;
 use crate::streams::{Order, Streams};
 use crate::until::Until;
 
@@ -63,6 +64,8 @@ pub struct OpenEngine {
     door: Door,
     /// True if redundancy is made in calls of the application alone.
     is_driven: bool,
+    /// The place of its statistics once it ends.
+    statistics: Statistics,
 }
 
 impl Deref for OpenEngine {
@@ -92,6 +95,7 @@ impl Drop for OpenEngine {
         let (mut engine, mut ended) = (Some(engine), Ok(()));
         (self.door.detached)(&mut || {
             if let Some(engine) = engine.take() {
+                self.statistics.leave(&engine);
                 match is_over {
                     true => drop(engine),
                     false => ended = engine.close(),
@@ -137,6 +141,7 @@ impl EngineHandle {
         let transport = options.ranks.transport.as_deref();
         let is_driven = passes_by_group && transport.is_some_and(|way| !way.is_concurrent());
         lines_of_rank(options.ranks.rank, options.ranks.ranks);
+        let statistics = Statistics::new(&options);
         let (device, engine) = options.build()?;
         (door.started)(&engine);
         let handle = Arc::new(Self {
@@ -146,6 +151,7 @@ impl EngineHandle {
                 process: OwnerProcess::current(),
                 door,
                 is_driven,
+                statistics,
             },
             streams: Streams::new(device.clone()),
             device,
@@ -181,6 +187,12 @@ impl EngineHandle {
         // SAFETY: the caller's promise.
         unsafe { order.after(handle) }?;
         Ok(order)
+    }
+
+    /// Returns what was measured, what cannot be read and what was lost, as a JSON document.
+    #[must_use]
+    pub fn statistics(&self) -> String {
+        self.engine.statistics.text(&self.engine)
     }
 
     /// The process that opened it, if that is another one.
@@ -232,7 +244,9 @@ impl EngineHandle {
 
     fn settle(&self, until: Until<'_>) -> tierflow_engine::Result<()> {
         if self.engine.state.load(Ordering::Acquire) == OPENED {
-            until.of(&self.engine).settle()?;
+            let settled = until.of(&self.engine).settle();
+            self.engine.statistics.leave(&self.engine);
+            settled?;
             self.engine.state.store(CLOSED, Ordering::Release);
         }
         Ok(())

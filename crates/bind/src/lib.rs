@@ -8,6 +8,7 @@ mod memory;
 mod options;
 mod process;
 mod slot;
+mod statistics;
 mod streams;
 mod until;
 

@@ -19,7 +19,7 @@ fn lost(failure: &Failure) {
     LOST.lock().unwrap().push(failure.to_string());
 }
 
-fn open(external: &Path) -> Arc<EngineHandle> {
+fn options(external: &Path) -> Options {
     let mut options = Options::default();
     for (key, value) in [
         ("device", "host"),
@@ -28,11 +28,15 @@ fn open(external: &Path) -> Arc<EngineHandle> {
     ] {
         options.set(key, value).unwrap().unwrap();
     }
+    options
+}
+
+fn open(external: &Path) -> Arc<EngineHandle> {
     let door = Door {
         lost,
         ..Door::default()
     };
-    EngineHandle::open(options, door).unwrap()
+    EngineHandle::open(options(external), door).unwrap()
 }
 
 fn versions(external: &Path) -> Vec<u64> {
@@ -59,6 +63,39 @@ fn engines_end_as_they_say() {
     slot.end(SlotEnd::Keep, OrderAfter::AllWork).unwrap();
     drop(slot);
     assert_eq!(versions(&place("closed")), [1, 2, 3]);
+
+    // What was measured is left in a file when an engine ends, whoever ends it.
+    for closes in [true, false] {
+        let mut options = options(&place("measured"));
+        let file = place(&format!("{closes}-%r.json"));
+        options
+            .set("statistics", file.to_str().unwrap())
+            .unwrap()
+            .unwrap();
+        options.set("rank", "0").unwrap().unwrap();
+        let engine = EngineHandle::open(options, Door::default()).unwrap();
+        produce(&engine, 1 + u64::from(closes));
+        assert!(
+            engine
+                .statistics()
+                .starts_with(r#"{"rank":0,"ranks":1,"host":""#)
+        );
+        if closes {
+            engine.close(Until::default()).unwrap();
+        } else {
+            drop(engine);
+        }
+        let text = std::fs::read_to_string(place(&format!("{closes}-0.json"))).unwrap();
+        assert!(text.contains(r#"{"call":"produce","value":1}"#), "{text}");
+    }
+    // No directory for it is no reason to fail.
+    let mut none = options(&place("measured"));
+    none.set("statistics", "/nonexistent/file")
+        .unwrap()
+        .unwrap();
+    let engine = EngineHandle::open(none, Door::default()).unwrap();
+    engine.close(Until::default()).unwrap();
+    drop(engine);
 
     // Nobody closes it: its end waits.
     let engine = open(&place("dropped"));

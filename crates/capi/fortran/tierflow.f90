@@ -363,6 +363,13 @@ module tierflow
       integer(c_size_t), value :: size
       integer(c_size_t), intent(out) :: length
     end function
+    integer(c_int) function tf_statistics(engine, buffer, size, length) bind(c)
+      import :: c_char, c_int, c_int64_t, c_size_t
+      integer(c_int64_t), value :: engine
+      character(kind=c_char), intent(out) :: buffer(*)
+      integer(c_size_t), value :: size
+      integer(c_size_t), intent(out) :: length
+    end function
     ! Texts of these four end with c_null_char.
     integer(c_int) function tf_write_timeline(engine, path) bind(c)
       import :: c_char, c_int, c_int64_t

@@ -425,6 +425,9 @@ int tf_report(tf_engine engine, char *buffer, size_t size, size_t *length);
 /* As tf_report: what was measured, in the text format of OpenMetrics, which Prometheus reads. */
 int tf_open_metrics(tf_engine engine, char *buffer, size_t size, size_t *length);
 
+/* As tf_report: what was measured, what cannot be read and what was lost, as a JSON document. */
+int tf_statistics(tf_engine engine, char *buffer, size_t size, size_t *length);
+
 /* Writes the time line to a file that Perfetto and chrome://tracing open. */
 int tf_write_timeline(tf_engine engine, const char *path);
 

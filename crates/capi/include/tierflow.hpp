@@ -339,6 +339,7 @@ public:
     }
     std::string report() const { return text_of(tf_report); }
     std::string open_metrics() const { return text_of(tf_open_metrics); }
+    std::string statistics() const { return text_of(tf_statistics); }
     void write_timeline(const std::string &path) const { check(tf_write_timeline(handle_, path.c_str())); }
 
 private:

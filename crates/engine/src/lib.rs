@@ -10,6 +10,7 @@ mod deadline;
 mod engine;
 mod error;
 mod explain;
+mod families;
 mod flush;
 mod kind;
 mod lasting;

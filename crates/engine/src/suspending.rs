@@ -24,8 +24,8 @@ impl Engine {
     ///
     /// The version goes directly from its tier to the lowest one, and nothing else moves: the engine drops prefetches,
     /// flushes under way or waiting, and copies of other versions. The choice depends on sizes, on transfers under way,
-    /// and on the throughput of flushes to the lowest tier so far, the most recent first. Without any flush yet, the
-    /// choice is the newest version, and no time is predicted. Others who share the storage may change the throughput:
+    /// and on the throughput of flushes to the lowest tier so far, the most recent first, and to a tier that feeds it. Without any
+    /// flush yet, the choice is the newest version, and no time is predicted. Others who share the storage may change the throughput:
     /// choose a deadline some time before the last moment.
     ///
     /// If versions are [durable in order](crate::EngineBuilder::durable_in_order), or are stored as differences, all

@@ -261,9 +261,31 @@ fn counters_time_line_and_text_say_the_same() {
         assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
         assert!(!file.with_extension("new").exists());
     }
+    let json: Value = serde_json::from_str(&metrics.json()).unwrap();
+    let value = |family: &str, labels: &[(&str, &str)], part: &str| {
+        let samples = json[family].as_array().unwrap();
+        let is_it = |one: &&Value| {
+            one.get(part).is_some() && labels.iter().all(|(key, label)| one[key] == *label)
+        };
+        samples.iter().find(is_it).unwrap()[part].clone()
+    };
+    let restores = value("calls", &[("call", "consume")], "value");
+    assert_eq!(restores.as_u64(), Some(metrics.consume.count));
+    // Nothing limits the tier below.
+    let name = metrics.tiers.last().unwrap().name;
+    let capacity = value(
+        "tier_bytes",
+        &[("tier", name), ("kind", "capacity")],
+        "value",
+    );
+    assert_eq!(capacity, Value::Null);
+    let line = format!("tierflow_tier_bytes{{tier=\"{name}\",kind=\"capacity\"}} +Inf\n");
+    assert!(text.contains(&line), "{line} in {text}");
     for cause in [Cause::Room, Cause::Arrival, Cause::Flushes] {
         let (times, name) = (metrics.times(cause), cause.name());
         assert!(times.count > 0, "{name}: {metrics}");
+        let total = value("blocked_seconds", &[("cause", name)], "sum");
+        assert_eq!(total.as_f64(), Some(times.total.as_secs_f64()), "{name}");
         assert_eq!(
             u128::from(drawn(&events, name)),
             times.total.as_nanos(),

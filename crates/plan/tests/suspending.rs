@@ -236,6 +236,8 @@ const FIRST: [u64; 2] = [32 * MIB, 96 * MIB];
 #[derive(Debug)]
 struct History {
     lasting: bool,
+    /// The lowest tier takes what lies on the tier above alone.
+    is_fed: bool,
     rates: Vec<Rate>,
     /// Pauses before the checkpoints, and their sizes.
     checkpoints: Vec<(u64, u64)>,
@@ -274,6 +276,7 @@ impl History {
         let checkpoints = checkpoints.collect();
         Self {
             lasting,
+            is_fed: false,
             checkpoints,
             pause: draw.within(0..=1000) * MS,
             rates,
@@ -290,6 +293,7 @@ impl History {
             depth: DEPTH,
             eager: tier > 0,
             whole: tier > 0 && self.lasting,
+            from_above: self.is_fed && tier + 1 == self.rates.len(),
             ..TierConfig::new(1 << 40)
         });
         let world = World::new(PlanConfig::new(tiers.collect())).unwrap();
@@ -389,6 +393,7 @@ fn never_late_and_never_older_than_the_best_that_was_possible() {
 fn nothing_is_promised_before_anything_was_measured() {
     let history = History {
         lasting: true,
+        is_fed: false,
         rates: [0.0, 1.0].map(plain).to_vec(),
         checkpoints: Vec::new(),
         pause: 0,
@@ -416,6 +421,7 @@ fn nothing_is_promised_before_anything_was_measured() {
 fn an_application_that_goes_on_gets_all_that_was_dropped() {
     let history = History {
         lasting: true,
+        is_fed: false,
         rates: [0.0, 1.0, 2.0].map(plain).to_vec(),
         checkpoints: vec![(0, MIB); 6],
         pause: 0,
@@ -440,4 +446,25 @@ fn an_application_that_goes_on_gets_all_that_was_dropped() {
     assert_eq!(played.world.plan().suspended_for(), None);
     while played.pass(f64::INFINITY) {}
     assert_eq!(settled(&played), (0..=8).collect::<Vec<_>>());
+}
+
+#[test]
+fn the_way_to_the_tier_that_feeds_the_lowest_counts() {
+    // The node takes more time than the way from there on.
+    let history = History {
+        lasting: true,
+        is_fed: true,
+        rates: [0.0, 10.0, 1.0].map(plain).to_vec(),
+        checkpoints: vec![(0, 64 * MIB)],
+        pause: 0,
+    };
+    let took = history.play().suspend(2, Scope::Version);
+    let played = history.play();
+    let now = played.now as u64;
+    let plan = played.world.plan();
+    let told = plan.ns_to_settle(now, 2, Scope::Version).unwrap() as f64;
+    assert!((told - took).abs() < 0.05 * took, "{told} ns, not {took}");
+    let in_time = |patience| plan.foresee(now, now + patience, Scope::Version);
+    assert_eq!(in_time(2 * took as u64).unwrap().version, 2);
+    assert_eq!(in_time(took as u64 / 2).unwrap().version, 1);
 }

@@ -60,7 +60,7 @@ impl Engine {
                           refuse_losses=False, exchange=None, retention=None, keep_newest=None, keep_every=None, \
                           keep_younger_than=None, durable_in_order=None, after_restore='keep', flush=None, \
                           policy=None, dedup=None, dedup_reads=None, compress=None, timeline=0, evict_while_growing=False, \
-                          closing_patience=60.0)"
+                          statistics=None, closing_patience=60.0)"
     )]
     fn new(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> Answer<Self> {
         let options = options::of_keywords(options)?;
@@ -379,6 +379,12 @@ impl Engine {
     /// Returns the measurements in the text format of OpenMetrics, which Prometheus reads.
     fn open_metrics(&self, py: Python<'_>) -> Answer<String> {
         self.detached(py, |engine| engine.metrics().open_metrics())
+    }
+
+    /// Returns what was measured, what cannot be read and what was lost, as a JSON document: the file of `statistics=`, now.
+    fn statistics(&self, py: Python<'_>) -> Answer<String> {
+        let core = self.core()?;
+        Ok(py.detach(|| core.statistics()))
     }
 
     /// Writes the time line that `timeline=` asked for into the file `path`, in the Chrome trace format, which Perfetto opens.

@@ -22,6 +22,7 @@ def test_a_history_comes_back_in_reverse(tmp_path: pathlib.Path) -> None:
         scratch=tmp_path,
         after_restore="discard",
         timeline=1000,
+        statistics=tmp_path / "rank-%r.json",
     ) as engine:
         engine.hint(range(steps - 1, -1, -1))
         for step in range(steps):
@@ -42,7 +43,12 @@ def test_a_history_comes_back_in_reverse(tmp_path: pathlib.Path) -> None:
         assert named == pytest.approx(sum(metrics[call]["blocked"] for call in calls))
         assert engine.explain()[0].startswith("Calls blocked the application for ")
         assert f'tierflow_calls_total{{call="restore"}} {steps}\n' in engine.open_metrics()
+        statistics = json.loads(engine.statistics())
+        assert {"call": "restore", "value": steps} in statistics["metrics"]["calls"]
+        assert (statistics["rank"], statistics["ranks"], statistics["damage"]) == (0, 1, [])
         engine.write_timeline(tmp_path / "timeline.json")
+    left = json.loads((tmp_path / "rank-0.json").read_text())
+    assert {"call": "restore", "value": steps} in left["metrics"]["calls"]
     entries = json.loads((tmp_path / "timeline.json").read_text())["traceEvents"]
     assert any(entry["name"] == "restore" for entry in entries)
 
@@ -526,6 +532,14 @@ def test_metrics_are_a_table_in_a_notebook(engine: tierflow.Engine) -> None:
     assert metrics["checkpoint"]["bytes"] == 4096
     html = metrics._repr_html_()
     assert "<td>checkpoint</td><td>1</td><td>4 KiB</td>" in html
+
+
+def test_a_tier_without_limit_has_no_size_in_a_notebook(tmp_path: pathlib.Path) -> None:
+    with tierflow.Engine(device="host", host_cache="1MiB", external=tmp_path) as engine:
+        html = engine.metrics()._repr_html_()
+    assert "<td>no limit</td>" in html
+    assert "1 EiB" not in html
+    assert "1024 PiB" not in html
 
 
 def test_an_engine_of_ones_own() -> None:

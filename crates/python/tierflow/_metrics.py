@@ -7,6 +7,7 @@ from typing import Any
 __all__ = ["Metrics", "shown_bytes"]
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_UNLIMITED = 1 << 60  # the capacity of a tier that only its file system, or its owner, limits
 
 
 def shown_bytes(number: float) -> str:
@@ -57,7 +58,7 @@ class Metrics(dict[str, Any]):
         tiers = [
             (
                 tier["name"],
-                shown_bytes(tier["capacity"]),
+                shown_bytes(tier["capacity"]) if tier["capacity"] < _UNLIMITED else "no limit",
                 shown_bytes(tier["used"]),
                 shown_bytes(tier["peak"]),
                 tier["checkpoints"],

@@ -137,6 +137,10 @@ impl State {
         if !self.running.contains_key(&version) || self.overtaken.contains(&version) {
             self.waiting.insert(version);
         }
+        // Others were told when it began to hang.
+        if self.hanging.contains(&version) {
+            self.tell(version, Err(HANGS.to_owned().into()));
+        }
     }
 
     /// Returns true if a version waits to be copied, or is being copied.
@@ -273,6 +277,9 @@ mod tests {
             state.outcome(7).is_none(),
             "no client waits for it any more"
         );
+        // Who asks for it again does not wait for what hangs.
+        state.watch(7);
+        assert!(matches!(state.outcome(7), Some(Err(_))));
     }
 
     #[test]

@@ -444,6 +444,43 @@ fn a_scan_that_was_late_leaves_no_trouble() {
 }
 
 #[test]
+fn pieces_that_left_the_node_are_forgotten() {
+    let (_home, flow) = with_version();
+    bring(&flow);
+    remove(&flow).unwrap();
+    // The piece is asked for by its number, and was removed.
+    flow.state.lock().waiting.insert(1);
+    assert_eq!(next(&flow), Some(1));
+    assert_eq!(flow.bring(1), None);
+    assert_eq!(flow.state.lock().settled.len(), 1);
+    save(&flow, 8);
+    go_on(&flow);
+    assert!(flow.state.lock().settled.is_empty());
+}
+
+/// The file system of the node is not mounted when the next agent begins.
+#[test]
+fn an_empty_mount_point_is_no_node_without_pieces() {
+    let (home, flow) = with_version();
+    let flow = next_agent(flow);
+    let (local, away) = (Path::new(&flow.route.local), home.path().join("away"));
+    std::fs::rename(local, &away).unwrap();
+    std::fs::create_dir(local).unwrap();
+    flow.scan();
+    let trouble = flow.status().trouble.unwrap();
+    assert!(trouble.contains("mounted"), "{trouble}");
+    assert!(!flow.state.lock().scanned_without_clients);
+    std::fs::remove_dir(local).unwrap();
+    std::fs::rename(&away, local).unwrap();
+    flow.scan();
+    let after_pause = Instant::now() + LONGEST_PAUSE;
+    let found = flow.state.lock().next(after_pause, LONGEST_PAUSE);
+    assert_eq!(found, Some(1));
+    flow.bring(1);
+    assert!(is_brought(&flow));
+}
+
+#[test]
 fn a_panic_before_a_copy_leaves_its_version_to_the_next_attempt() {
     let (_home, flow) = with_version();
     let faults = Arc::<Faults>::default();

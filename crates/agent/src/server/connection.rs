@@ -13,6 +13,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// How often a waiting client is told that the agent still works.
@@ -25,8 +26,15 @@ enum Waits {
     ForNothing,
     /// A version to be published.
     For(u64),
-    /// A [`Removal`].
-    ForRemoval,
+    /// An [`Errand`].
+    ForErrand,
+}
+
+/// Work for a client that takes long.
+pub(super) enum Errand {
+    Remove(Removal),
+    /// A note of the route that the client takes.
+    Note,
 }
 
 /// A client.
@@ -85,20 +93,20 @@ impl Connection {
         !self.is_ending && matches!(self.waits, Waits::ForNothing)
     }
 
-    /// Reads requests, answers them, and sends the outcome that the client waits for. Returns a removal to be done.
+    /// Reads requests, answers them, and sends the outcome that the client waits for. Returns work to be done.
     ///
     /// # Errors
     /// When the client is gone, or takes too long.
-    pub(super) fn go_on(&mut self, is_readable: bool) -> Result<Option<Removal>> {
+    pub(super) fn go_on(&mut self, is_readable: bool) -> Result<Option<Errand>> {
         if is_readable {
             self.read()?;
         }
-        let mut removal = None;
-        while removal.is_none() && self.may_ask() {
+        let mut errand = None;
+        while errand.is_none() && self.may_ask() {
             match self.message() {
                 Ok(None) => break,
                 Ok(Some(request)) => match self.answer(request) {
-                    Ok(asked) => removal = asked,
+                    Ok(asked) => errand = asked,
                     Err(error) => self.refuse(&error),
                 },
                 Err(error) => self.refuse(&error),
@@ -116,12 +124,17 @@ impl Connection {
         if is_over || (is_slow && is_asked && self.last_progress.elapsed() > IO_TIMEOUT) {
             return Err(Error::Connection(ErrorKind::TimedOut.into()));
         }
-        Ok(removal)
+        Ok(errand)
     }
 
-    /// The removal that it waits for is done.
-    pub(super) fn removed(&mut self, result: Result<()>) -> Result<()> {
+    /// The work that it waits for is done.
+    pub(super) fn done(&mut self, result: Result<()>) -> Result<()> {
         self.waits = Waits::ForNothing;
+        let flow = self.flow.as_ref();
+        if flow.is_some_and(|flow| !flow.is_noted.load(Ordering::Acquire)) {
+            // Its route could not be noted.
+            self.leave();
+        }
         self.say(&result.map_or_else(|error| failed(&error), |()| Reply::Done))
     }
 
@@ -163,7 +176,7 @@ impl Connection {
         request
     }
 
-    fn answer(&mut self, request: Request) -> Result<Option<Removal>> {
+    fn answer(&mut self, request: Request) -> Result<Option<Errand>> {
         if !self.is_greeted {
             return match request {
                 Request::Hello { protocol: PROTOCOL } => {
@@ -176,7 +189,14 @@ impl Connection {
         }
         let reply = match request {
             Request::Hello { .. } => return Err(Error::Protocol("a second greeting")),
-            Request::Take { route } => self.take(route).map(|()| Reply::Done),
+            Request::Take { route } => match self.take(route) {
+                Ok(true) => Ok(Reply::Done),
+                Ok(false) => {
+                    self.wait(Waits::ForErrand);
+                    return Ok(Some(Errand::Note));
+                }
+                Err(error) => Err(error),
+            },
             Request::Publish { version } => match self.on_route() {
                 Ok(flow) => {
                     flow.state.lock().watch(version);
@@ -188,9 +208,9 @@ impl Connection {
             },
             Request::Remove { versions } => match self.on_route() {
                 Ok(flow) => {
-                    self.wait(Waits::ForRemoval);
+                    self.wait(Waits::ForErrand);
                     let versions = versions.into_iter().collect();
-                    return Ok(Some(Removal { flow, versions }));
+                    return Ok(Some(Errand::Remove(Removal { flow, versions })));
                 }
                 Err(error) => Err(error),
             },
@@ -261,7 +281,8 @@ impl Connection {
         Ok(())
     }
 
-    fn take(&mut self, route: Route) -> Result<()> {
+    /// Takes a route. Returns true if it is noted already.
+    fn take(&mut self, route: Route) -> Result<bool> {
         let absolute = |path: &str| Path::new(path).is_absolute() && path.len() < 4096;
         if !absolute(&route.local) || !absolute(&route.external) || route.rank >= route.ranks {
             let what = "a route needs two absolute paths and a rank of its group: name another one";
@@ -272,26 +293,16 @@ impl Connection {
         if shared.stopping {
             return Err(Error::Failed("the agent is about to end".to_owned()));
         }
-        let known = shared.flows.get(&route).cloned();
-        let flow = match &known {
-            Some(flow) => Arc::clone(flow),
-            None => {
-                let flow = Arc::new(Flow::new(route.clone()));
-                shared.flows.insert(route.clone(), Arc::clone(&flow));
-                if let Err(error) = self.server.note(&shared) {
-                    shared.flows.remove(&route);
-                    return Err(error);
-                }
-                flow
-            }
-        };
+        let flows = shared.flows.entry(route.clone());
+        let flow = Arc::clone(flows.or_insert_with(|| Arc::new(Flow::new(route))));
         {
             let mut state = flow.state.lock();
             state.clients += 1;
             state.scanned_without_clients = false;
         }
+        let is_noted = flow.is_noted.load(Ordering::Acquire);
         self.flow = Some(flow);
-        Ok(())
+        Ok(is_noted)
     }
 
     fn on_route(&self) -> Result<Arc<Flow>> {
@@ -340,9 +351,9 @@ mod tests {
     use crate::home::Home;
     use crate::server::Settings;
 
-    /// Nobody carries the removal out before the client has heard of it.
+    /// Nobody carries the work out before the client has heard of it.
     #[test]
-    fn who_waits_for_a_removal_hears_that_the_agent_works() {
+    fn who_waits_for_a_note_or_a_removal_hears_that_the_agent_works() {
         let home = tempfile::tempdir().unwrap();
         let opened = Home::open(home.path(), true).unwrap();
         let (server, _wakes) = Server::new(opened, Settings::default()).unwrap();
@@ -363,14 +374,25 @@ mod tests {
         for request in &requests {
             send(&mut client, request).unwrap();
         }
-        assert!(connection.go_on(true).unwrap().is_some());
         let mut replies = || receive::<Reply>(&mut client).unwrap().unwrap();
+        // The disk that has the agent's notes hangs.
+        let hanging = server.noting.lock();
+        let errand = connection.go_on(true).unwrap();
+        assert!(matches!(errand, Some(Errand::Note)));
         assert_eq!(replies(), Reply::Hello { protocol: PROTOCOL });
+        std::thread::sleep(WORKING_EVERY);
+        assert!(connection.go_on(false).unwrap().is_none());
+        assert_eq!(replies(), Reply::Working);
+        drop(hanging);
+        let noted = server.note();
+        connection.done(noted).unwrap();
+        let errand = connection.go_on(false).unwrap();
+        assert!(matches!(errand, Some(Errand::Remove(_))));
         assert_eq!(replies(), Reply::Done);
         std::thread::sleep(WORKING_EVERY);
         assert!(connection.go_on(false).unwrap().is_none());
         assert_eq!(replies(), Reply::Working);
-        connection.removed(Ok(())).unwrap();
+        connection.done(Ok(())).unwrap();
         assert!(connection.go_on(false).unwrap().is_none());
         assert_eq!(replies(), Reply::Done);
     }

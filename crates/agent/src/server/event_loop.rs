@@ -1,6 +1,6 @@
 //! The event loop that serves all clients of the agent on one thread: an idle client costs a descriptor and nothing else.
 
-use super::connection::Connection;
+use super::connection::{Connection, Errand};
 use super::{Server, TICK, spawn};
 use crate::{Error, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -58,7 +58,7 @@ impl EventLoop {
             let done = self.server.removals.lock().take_done();
             for (client, result) in done {
                 if let Some(connection) = self.clients.get_mut(&client)
-                    && connection.removed(result).is_err()
+                    && connection.done(result).is_err()
                 {
                     self.clients.remove(&client);
                 }
@@ -66,7 +66,8 @@ impl EventLoop {
             let before = self.clients.len();
             self.clients.retain(|client, connection| {
                 match connection.go_on(readable.contains(client)) {
-                    Ok(Some(removal)) => self.server.remove(*client, removal),
+                    Ok(Some(Errand::Remove(removal))) => self.server.remove(*client, removal),
+                    Ok(Some(Errand::Note)) => self.server.note_for(*client),
                     Ok(None) => {}
                     Err(_) => return false,
                 }

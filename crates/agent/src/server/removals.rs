@@ -87,6 +87,18 @@ impl Server {
         drop(removals);
         self.waker.wake();
     }
+
+    /// Has the routes noted for a client that took one. The event loop is woken when that is done.
+    pub(super) fn note_for(self: &Arc<Self>, client: u64) {
+        let server = Arc::clone(self);
+        let done = move |server: &Self, result| {
+            server.removals.lock().done.push((client, result));
+            server.waker.wake();
+        };
+        if let Err(error) = spawn("tierflow-note", move || done(&server, server.note())) {
+            done(self, Err(error));
+        }
+    }
 }
 
 #[cfg(test)]

@@ -182,6 +182,9 @@ options! {
         rust "EngineBuilder::compress";
     timeline(usize) |o, v| o.timeline = v.number()?;
         Kind::Number, "entries of the time line", rust "EngineBuilder::timeline";
+    statistics(Option<PathBuf>) |o, v| o.statistics = Some(v.path()?);
+        Kind::Path, "file that has the statistics of the engine as JSON once it ends: `%r` in it stands for the rank, `%h` for the host, \
+        `%p` for the process", rust "Metrics::json";
     rank |o, v| o.ranks.rank = v.number()?;
         Kind::Number, "whose pieces of versions these are",
         rust "EngineBuilder::group Group::new", also "given by a group", veloc "— of `VELOC_Init`";

@@ -149,6 +149,8 @@ calls! {
     "says for what calls were blocked": "Metrics::explain", "Engine.explain", "tf_report", "Engine::report", "tf_report", "tf_report";
     "is read by Prometheus": "Metrics::open_metrics Metrics::write_open_metrics", "Engine.open_metrics", "tf_open_metrics", "Engine::open_metrics", "tf_open_metrics",
         "tf_open_metrics";
+    "is read by the programs of a centre": "Metrics::json", "Engine.statistics", "tf_statistics", "Engine::statistics", "tf_statistics",
+        "tf_statistics";
     "writes the time line": "Engine::write_timeline", "Engine.write_timeline", "tf_write_timeline", "Engine::write_timeline",
         "tf_write_timeline", "— the key `timeline_file`";
     "reads versions without an engine": "History::open Repository::versions Repository::latest Repository::piece_of",

@@ -80,6 +80,12 @@ exported! {
         Ok(())
     }
 
+    fn tf_statistics(engine: Handle<Core>, buffer: Out<c_char>, size: usize, length: Out<usize>) {
+        let text = engine.get()?.statistics();
+        length.put_if_asked(buffer.put_text(size, &text));
+        Ok(())
+    }
+
     fn tf_write_timeline(engine: Handle<Core>, path: Text<'_>) {
         let (core, path) = (engine.get()?, path.read("path")?);
         let written = core.engine.write_timeline(path);

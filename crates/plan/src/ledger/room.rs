@@ -191,7 +191,7 @@ impl Ledger {
     }
 
     /// Evicts all replicas of a version on a tier.
-    fn evict_version(&mut self, version: u64, tier: TierId, cause: EvictionCause) {
+    pub(super) fn evict_version(&mut self, version: u64, tier: TierId, cause: EvictionCause) {
         let Some(record) = self.records.get(&version) else {
             return;
         };

@@ -2,7 +2,7 @@
 
 use super::{Ledger, Outlook, RoomRequest, Urgency};
 use crate::order::{ExtentId, Point, Position};
-use crate::record::{Replica, WriteBack};
+use crate::record::{Extent, Replica, WriteBack};
 use crate::space::Fragment;
 use crate::{TierId, Version};
 use std::collections::VecDeque;
@@ -77,8 +77,13 @@ impl Ledger {
         };
         let offset = found.first()?.offset;
         for fragment in found {
-            if let Some(owner) = fragment.owner {
-                self.evict(owner, tier, request.cause);
+            match fragment.owner {
+                // Of a version that goes as a whole, other fragments may have gone with the first.
+                Some(owner) if self.tier(tier).config.whole => {
+                    self.evict_version(owner.0, tier, request.cause);
+                }
+                Some(owner) => self.evict(owner, tier, request.cause),
+                None => {}
             }
         }
         Some(offset..offset + bytes)
@@ -225,8 +230,14 @@ impl Ledger {
         let Some(owner) = fragment.owner else {
             return Some(Position::LAST);
         };
-        let extent = self.extent(owner)?;
-        let is_idle = extent.on(tier).is_some_and(Replica::is_idle);
+        let record = self.records.get(&owner.0)?;
+        // A version that goes as a whole frees no less.
+        let goes = |extent: &&Extent| self.tier(tier).config.whole || extent.start == owner.1;
+        let mut parts = record.extents.iter().filter(goes);
+        let can_go = parts.all(|extent| {
+            let is_idle = extent.on(tier).is_none_or(Replica::is_idle);
+            is_idle && extent.is_sound_below(tier)
+        });
         let position = self.position(owner.0);
         let point = Point {
             position,
@@ -238,7 +249,7 @@ impl Ledger {
             Urgency::Ranked => position > request.position || is_outside,
             Urgency::Urgent => true,
         };
-        (is_idle && extent.is_sound_below(tier) && may_go).then_some(position)
+        (can_go && may_go).then_some(position)
     }
 }
 

@@ -215,7 +215,7 @@ fn own(
     let files = OwnedFiles {
         spares: SpareFiles::new(directory.clone(), options.is_limited),
         buffers: WriteBuffers::new(options.threads),
-        packer: Packer::new(directory, newest),
+        packer: Packer::new(directory, newest, options.is_limited),
         lock,
     };
     let owned = Owned {

@@ -80,19 +80,22 @@ type PackerGuard<'a> = MutexGuard<'a, Queue, { rank::PACKER }>;
 #[derive(Debug)]
 pub(crate) struct Packer {
     directory: Directory,
+    /// No space is set aside beyond what is written.
+    is_limited: bool,
     queue: Mutex<Queue, { rank::PACKER }>,
     /// A group was written: the next one may be.
     changed: Condvar,
 }
 
 impl Packer {
-    pub(crate) fn new(directory: Directory, newest: u64) -> Self {
+    pub(crate) fn new(directory: Directory, newest: u64, is_limited: bool) -> Self {
         let queue = Queue {
             newest,
             ..Queue::default()
         };
         Self {
             directory,
+            is_limited,
             queue: Mutex::new(queue),
             changed: Condvar::new(),
         }
@@ -215,7 +218,10 @@ impl Packer {
         let list = batch_index(&written, at)?;
         at += list.len() as u64;
         if at > open.reserved {
-            let more = at.max((2 * open.end).min(SEGMENT_BYTES));
+            let more = match self.is_limited {
+                true => at,
+                false => at.max((2 * open.end).min(SEGMENT_BYTES)),
+            };
             match self.directory.reserve(&open.file, more) {
                 // The records that are written now may still fit.
                 Ok(()) | Err(Error::Full { .. }) => open.reserved = more,
@@ -239,7 +245,8 @@ impl Packer {
         let name = Name::Segment(number).unpublished();
         // Other ranks look at what has come to it, and this one restores from it.
         let create = |reserve| self.directory.create(&name, reserve, Readers::Meanwhile);
-        let file = match create(FIRST_BYTES) {
+        let reserved = if self.is_limited { 0 } else { FIRST_BYTES };
+        let file = match create(reserved) {
             // The records that are asked for now may still fit.
             Err(Error::Full { .. }) => create(0)?,
             file => file?,
@@ -249,7 +256,7 @@ impl Packer {
             number,
             file,
             end: 0,
-            reserved: FIRST_BYTES,
+            reserved,
             epoch: 0,
             index: Vec::new(),
         })
@@ -410,7 +417,7 @@ mod tests {
     fn a_panic_of_the_leader_ends_its_group() {
         let place = tempfile::tempdir().unwrap();
         let directory = Directory::open(place.path(), false, Injected::default()).unwrap();
-        let packer = Packer::new(directory, 0);
+        let packer = Packer::new(directory, 0, false);
         let (ended, end) = channel();
         std::thread::scope(|scope| {
             for _ in 0..2 {

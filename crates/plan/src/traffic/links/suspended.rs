@@ -5,7 +5,7 @@ use super::super::{Purpose, Traffic};
 use super::{Link, Part};
 use crate::ledger::{KeepReason, Outlook, RoomRequest, Urgency};
 use crate::order::ExtentId;
-use crate::record::{Extent, Replica, first_sound};
+use crate::record::{Extent, Record, Replica, first_sound};
 use crate::statistics::EvictionCause;
 use crate::{Scope, TierId, TransferId, Version};
 
@@ -209,7 +209,40 @@ impl Traffic {
             left.bytes_ns += more.bytes_ns;
             left.last_ns += more.last_ns;
         }
+        left.each_ns += self.way_to_feeder(record, now_ns);
         Some(left)
+    }
+
+    /// Returns the ns that a version still needs to the tier that feeds the lowest, by the throughput to there so far; 0 if it needs not go
+    /// there, or nothing was measured.
+    fn way_to_feeder(&self, record: &Record, now_ns: u64) -> f64 {
+        let ledger = &self.ledger;
+        let last = ledger.last();
+        let Some(feeder) = last.0.checked_sub(1).map(TierId) else {
+            return 0.0;
+        };
+        if !ledger.is_fed(last, record.size) {
+            return 0.0;
+        }
+        let to_feeder = ledger.counts.hops.iter();
+        let to_feeder = to_feeder.filter(|hop| hop.to == feeder && hop.from < feeder);
+        let (ns, carried) = to_feeder.fold((0, 0_u64), |(ns, bytes), hop| {
+            (
+                hop.busy_ns.saturating_add(ns),
+                hop.bytes.saturating_add(bytes),
+            )
+        });
+        let (mut bytes, mut passed) = (0_u64, 0);
+        for extent in &record.extents {
+            let replica = extent.on(feeder);
+            if extent.on(last).is_none() && !replica.is_some_and(Replica::is_readable) {
+                bytes = bytes.saturating_add(extent.len);
+                let flight = replica.and_then(|replica| self.flights.get(&replica.arriving?));
+                passed = flight.map_or(passed, |flight| now_ns.saturating_sub(flight.begun_ns));
+            }
+        }
+        let whole_ns = bytes as f64 * ns as f64 / carried.max(1) as f64;
+        (whole_ns - passed as f64).max(0.0)
     }
 
     /// Transfers into the lowest tier at a time.

@@ -1,0 +1,115 @@
+//! The statistics of one engine, as a JSON document for the programs of a centre.
+
+use std::path::{Path, PathBuf};
+
+use rustix::system::uname;
+use tierflow_engine::Engine;
+
+use crate::options::Options;
+
+/// The rank whose statistics they are, and the file for them.
+#[derive(Debug)]
+pub(crate) struct Statistics {
+    rank: u32,
+    ranks: u32,
+    path: Option<PathBuf>,
+}
+
+impl Statistics {
+    pub(crate) fn new(options: &Options) -> Self {
+        let (rank, ranks) = (options.ranks.rank, options.ranks.ranks);
+        let path = options.statistics.as_deref();
+        Self {
+            rank,
+            ranks,
+            path: path.map(|path| path_of_rank(path, rank)),
+        }
+    }
+
+    /// Returns the document.
+    pub(crate) fn text(&self, engine: &Engine) -> String {
+        let host = uname();
+        let losses = engine.reports().losses.into_iter();
+        let losses = losses.map(|gone| format!("version {}: {}", gone.version, gone.why));
+        format!(
+            "{{\"rank\":{},\"ranks\":{},\"host\":{},\"process\":{},\"damage\":{},\"lost\":{},\"metrics\":{}}}\n",
+            self.rank,
+            self.ranks,
+            quoted(&host.nodename().to_string_lossy()),
+            std::process::id(),
+            list(engine.damage().iter().map(ToString::to_string)),
+            list(losses),
+            engine.metrics().json()
+        )
+    }
+
+    /// Replaces the file by the document, in one step. The log tells if that fails: it is no reason to lose versions for.
+    pub(crate) fn leave(&self, engine: &Engine) {
+        let Some(path) = &self.path else {
+            return;
+        };
+        if let Err(error) = replace(path, &self.text(engine)) {
+            tracing::warn!("statistics were not written: {}: {error}", path.display());
+        }
+    }
+}
+
+fn replace(path: &Path, text: &str) -> std::io::Result<()> {
+    let mut new = path.as_os_str().to_owned();
+    new.push(format!(".{}.new", std::process::id()));
+    std::fs::write(&new, text)?;
+    std::fs::rename(&new, path).inspect_err(|_| {
+        let _already_failed = std::fs::remove_file(&new);
+    })
+}
+
+/// The path with the rank, the host and the process in the places of `%r`, `%h` and `%p`.
+fn path_of_rank(path: &Path, rank: u32) -> PathBuf {
+    let Some(text) = path.to_str() else {
+        return path.to_owned();
+    };
+    let text = text.replace("%r", &rank.to_string());
+    let text = text.replace("%p", &std::process::id().to_string());
+    text.replace("%h", &uname().nodename().to_string_lossy())
+        .into()
+}
+
+fn list(texts: impl Iterator<Item = String>) -> String {
+    let texts: Vec<String> = texts.map(|text| quoted(&text)).collect();
+    format!("[{}]", texts.join(","))
+}
+
+/// A string of JSON.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for char in text.chars() {
+        match char {
+            '"' | '\\' => quoted.extend(['\\', char]),
+            control if control < ' ' => quoted.push_str(&format!("\\u{:04x}", u32::from(control))),
+            other => quoted.push(other),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_one_string_of_json() {
+        assert_eq!(
+            quoted("a \"b\"\\\n\u{e9}"),
+            "\"a \\\"b\\\"\\\\\\u000a\u{e9}\""
+        );
+    }
+
+    #[test]
+    fn each_rank_has_a_file() {
+        let path = path_of_rank("/var/log/%r.json".as_ref(), 12);
+        assert_eq!(path, Path::new("/var/log/12.json"));
+        let path = path_of_rank("%p".as_ref(), 0);
+        assert_eq!(path, Path::new(&std::process::id().to_string()));
+    }
+}
