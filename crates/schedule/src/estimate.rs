@@ -99,8 +99,8 @@ impl Estimate {
     /// slower after the first run, transfers or load may be the cause: each is taken for half of it, so that a wrong guess costs
     /// the half at most.
     ///
-    /// The doubt falls by half, but not below the share by which a link was slower than expected, or steps on the device: if these become as
-    /// fast again, links are as much slower beside them.
+    /// The doubt falls by half, but not below the share by which a link or a step was slower than expected: a step that becomes as
+    /// fast again hides less of a transfer.
     pub fn learn(&mut self, plan: &Plan, machine: &Machine, took: Duration) {
         let own = plan.time_on(machine).filter(|time| !time.is_zero());
         let lateness = own.map_or(1.0, |own| took.as_secs_f64() / own.as_secs_f64());
@@ -110,10 +110,14 @@ impl Estimate {
             last,
         } = self.known;
         let (newest, now) = (step_times(&self.machine), step_times(machine));
-        let mut slower;
-        if self.is_on_device(plan) {
+        let is_on_device = self.is_on_device(plan);
+        let expected = match is_on_device {
+            true => step_times(&self.quiet),
+            false => newest,
+        };
+        let mut slower = ratios(now, expected).to_vec();
+        if is_on_device {
             let change = ratios(now, quiet);
-            slower = ratios(now, step_times(&self.quiet)).to_vec();
             self.known = Known {
                 quiet: now,
                 beside: [0, 1].map(|way| {
@@ -137,7 +141,7 @@ impl Estimate {
             set_step_times(&mut self.quiet, [0, 1].map(|way| same[way].min(now[way])));
             let tiers = self.machine.tiers.iter().zip(&machine.tiers);
             let links = tiers.map(|(old, new)| [old.down / new.down, old.up / new.up]);
-            slower = links.flatten().collect();
+            slower.extend(links.flatten());
             self.known.last = Source::Tiers;
             self.lateness = lateness;
             self.machine = machine.clone();
