@@ -98,8 +98,9 @@ impl Tables {
         if steps.saturating_mul(steps).saturating_mul(places) > work {
             return None;
         }
+        // All ways lead over a slot on the device, to and from which a state is copied.
         let total = |time: fn(&Hop) -> f64| {
-            let below = model.hops.iter().scan(0.0, |sum, hop| {
+            let below = model.hops.iter().scan(model.copy, |sum, hop| {
                 *sum += time(hop);
                 Some(*sum)
             });

@@ -4,8 +4,11 @@ use crate::machine::Machine;
 use crate::plan::Plan;
 use std::time::Duration;
 
-/// The share by which a rate of few states may be too high, and the least that is taken for one of many.
-const DOUBT: [f64; 2] = [0.25, 0.05];
+/// The share by which a rate of few states may be too high.
+const TRIAL_DOUBT: f64 = 0.25;
+
+/// The least share that is taken for a rate of many states.
+const LEAST_DOUBT: f64 = 0.05;
 
 /// The share by which runs on one machine differ: the later shots of one RTM on a GPU took 3.30 to 3.41 s. A gain within
 /// it was not measured, and the plan on the device alone has fewer ways to be late.
@@ -28,6 +31,24 @@ pub struct Estimate {
     pub lateness: f64,
     /// The same of the last run on the device alone.
     pub quiet_lateness: f64,
+    known: Known,
+}
+
+/// Steps forward and backward, in seconds, when the ones without transfers were measured last.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Known {
+    quiet: [f64; 2],
+    /// Steps beside transfers.
+    beside: [f64; 2],
+    last: Source,
+}
+
+/// A source of the newest times of steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Trial,
+    Device,
+    Tiers,
 }
 
 impl Estimate {
@@ -35,9 +56,14 @@ impl Estimate {
     #[must_use]
     pub fn new(machine: Machine, quiet: Machine) -> Self {
         Self {
+            known: Known {
+                quiet: step_times(&quiet),
+                beside: step_times(&machine),
+                last: Source::Trial,
+            },
             machine,
             quiet,
-            doubt: DOUBT[0],
+            doubt: TRIAL_DOUBT,
             lateness: 1.0,
             quiet_lateness: 1.0,
         }
@@ -48,11 +74,7 @@ impl Estimate {
     /// 3 s for 3 000 steps.
     #[must_use]
     pub fn plan(&self, steps: usize) -> Plan {
-        let mut slower = self.machine.clone();
-        for tier in &mut slower.tiers {
-            tier.down /= 1.0 + self.doubt;
-            tier.up /= 1.0 + self.doubt;
-        }
+        let slower = self.machine.with_links(1.0 + self.doubt);
         let device = Plan::on_device(&self.quiet, steps);
         let seconds = |time: Option<Duration>| time.map_or(f64::INFINITY, |t| t.as_secs_f64());
         let most = seconds(device.expected()) * self.quiet_lateness;
@@ -71,25 +93,79 @@ impl Estimate {
     }
 
     /// Learns from a run: the plan as it was in the end, the machine with the run's own rates and steps, and the time that it took.
+    ///
+    /// The run had one kind of steps. Those of the other kind are taken to have changed as much: the first run may find memory that
+    /// was not used before, and others load. Steps beside transfers are never faster than those without. When they become
+    /// slower after the first run, transfers or load may be the cause: each is taken for half of it, so that a wrong guess costs
+    /// the half at most.
+    ///
+    /// The doubt falls by half, but not below the share by which a link or a step was slower than expected: a step that becomes as
+    /// fast again hides less of a transfer.
     pub fn learn(&mut self, plan: &Plan, machine: &Machine, took: Duration) {
         let own = plan.time_on(machine).filter(|time| !time.is_zero());
         let lateness = own.map_or(1.0, |own| took.as_secs_f64() / own.as_secs_f64());
-        if self.is_on_device(plan) {
+        let Known {
+            quiet,
+            beside,
+            last,
+        } = self.known;
+        let (newest, now) = (step_times(&self.machine), step_times(machine));
+        let is_on_device = self.is_on_device(plan);
+        let expected = match is_on_device {
+            true => step_times(&self.quiet),
+            false => newest,
+        };
+        let mut slower = ratios(now, expected).to_vec();
+        if is_on_device {
+            let change = ratios(now, quiet);
+            self.known = Known {
+                quiet: now,
+                beside: [0, 1].map(|way| {
+                    let rest = match last {
+                        Source::Tiers => newest[way] / (beside[way] * change[way]),
+                        _ => 1.0,
+                    };
+                    (beside[way] * change[way] * rest.max(1.0).sqrt()).max(now[way])
+                }),
+                last: Source::Device,
+            };
             self.quiet_lateness = lateness;
             self.quiet = machine.clone();
-            return;
+            set_step_times(&mut self.machine, self.known.beside);
+        } else {
+            let change = ratios(now, beside);
+            let same = [0, 1].map(|way| match last {
+                Source::Trial => quiet[way] * change[way],
+                _ => quiet[way] * change[way].min(change[way].sqrt()),
+            });
+            set_step_times(&mut self.quiet, [0, 1].map(|way| same[way].min(now[way])));
+            let tiers = self.machine.tiers.iter().zip(&machine.tiers);
+            let links = tiers.map(|(old, new)| [old.down / new.down, old.up / new.up]);
+            slower.extend(links.flatten());
+            self.known.last = Source::Tiers;
+            self.lateness = lateness;
+            self.machine = machine.clone();
         }
-        let ways = |machine: &Machine| -> Vec<f64> {
-            let ways = machine.tiers.iter().map(|tier| [tier.down, tier.up]);
-            ways.flatten().collect()
-        };
-        let slower = ways(&self.machine).into_iter().zip(ways(machine));
-        let slower = slower.map(|(before, after)| before / after - 1.0);
-        let most = slower
-            .filter(|share| share.is_finite())
-            .fold(DOUBT[1], f64::max);
-        self.doubt = self.doubt.min(most);
-        self.lateness = lateness;
-        self.machine = machine.clone();
+        slower.retain(|share| share.is_finite());
+        let least = LEAST_DOUBT.max(self.doubt / 2.0);
+        self.doubt = slower.into_iter().map(|by| by - 1.0).fold(least, f64::max);
     }
+}
+
+/// The change of each of two times. One from nothing is no change.
+fn ratios(after: [f64; 2], before: [f64; 2]) -> [f64; 2] {
+    [0, 1].map(|way| match before[way] > 0.0 {
+        true => after[way] / before[way],
+        false => 1.0,
+    })
+}
+
+/// Seconds of a step forward and of one backward.
+fn step_times(machine: &Machine) -> [f64; 2] {
+    [machine.forward, machine.backward].map(|time| time.as_secs_f64())
+}
+
+fn set_step_times(machine: &mut Machine, times: [f64; 2]) {
+    let time = |seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+    [machine.forward, machine.backward] = times.map(time);
 }

@@ -12,6 +12,9 @@ use std::collections::HashSet;
 const WORK: usize = 800_000;
 const WORK_OF_STEP: usize = 400;
 
+/// The share by which a move of single states may be slower than the line before at first. The share falls to none at the end.
+const SLACK: f64 = 0.02;
+
 pub(crate) struct Search<'a> {
     model: &'a Model,
     optimum: Optimum,
@@ -20,6 +23,7 @@ pub(crate) struct Search<'a> {
     pub(crate) times: Option<Times>,
     tried: HashSet<Shape>,
     work: usize,
+    dice: Dice,
 }
 
 /// A shape with the seconds that its stream takes.
@@ -30,7 +34,7 @@ struct Judged {
 }
 
 impl<'a> Search<'a> {
-    pub(crate) fn new(model: &'a Model) -> Self {
+    pub(crate) fn new(model: &'a Model, seed: u64) -> Self {
         let optimum = bound::programme(model);
         let least = optimum.least(model);
         Self {
@@ -41,6 +45,7 @@ impl<'a> Search<'a> {
             times: None,
             tried: HashSet::new(),
             work: 0,
+            dice: Dice(seed),
         }
     }
 
@@ -63,11 +68,15 @@ impl<'a> Search<'a> {
         Judged { time, shape }
     }
 
+    /// The most work of the search.
+    fn most(&self) -> f64 {
+        (WORK + WORK_OF_STEP * self.model.steps) as f64
+    }
+
     /// The search is over: the bound is met, or this share of the work is done.
     fn is_done(&self, share: f64) -> bool {
-        let most = (WORK + WORK_OF_STEP * self.model.steps) as f64;
         let is_met = |times: Times| times.total <= self.least * 1.0005;
-        self.work as f64 > most * share || self.times.is_some_and(is_met)
+        self.work as f64 > self.most() * share || self.times.is_some_and(is_met)
     }
 
     pub(crate) fn run(&mut self) {
@@ -152,10 +161,10 @@ impl<'a> Search<'a> {
     /// Moves single states, and ranges of them, at random.
     fn polish(&mut self, mut line: Vec<Stored>) {
         let mut time = f64::INFINITY;
-        let mut dice = Dice(1);
+        let begun = self.work as f64;
         while !self.is_done(1.0) {
             let mut next = line.clone();
-            dice.vary(&mut next, self.model.steps);
+            self.dice.vary(&mut next, self.model.steps);
             let is_sound = next.is_sorted_by(|a, b| a.at < b.at)
                 && next[0].at == 0
                 && next[next.len() - 1].at < self.model.steps;
@@ -164,7 +173,8 @@ impl<'a> Search<'a> {
                 continue;
             }
             let found = self.judge(shape::stream(&next, self.model));
-            if found <= time {
+            let left = 1.0 - (self.work as f64 - begun) / (self.most() - begun);
+            if found <= time * (1.0 + SLACK * left) {
                 (time, line) = (found, next);
             }
         }
@@ -230,7 +240,10 @@ impl Dice {
             }
             kind => {
                 let end = if kind == 3 { some } else { at + 1 };
-                let (is_up, by) = (self.next(2) == 0, 1 + self.next(3));
+                // Up to the distance of the states, by small numbers most often.
+                let bits = (steps / line.len()).max(4).ilog2() as usize;
+                let most = 2 << self.next(bits);
+                let (is_up, by) = (self.next(2) == 0, 1 + self.next(most));
                 for stored in &mut line[at.max(1).min(end)..end] {
                     stored.at = if is_up {
                         stored.at + by

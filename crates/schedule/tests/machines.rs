@@ -7,8 +7,8 @@
 mod dice;
 
 use dice::{Dice, Draw, Summary};
-use std::time::Instant;
-use tierflow_schedule::{Action, Machine, Plan, Schedule};
+use std::time::{Duration, Instant};
+use tierflow_schedule::{Action, Machine, Plan, Schedule, Tier};
 
 fn count() -> usize {
     dice::long().unwrap_or(24)
@@ -50,7 +50,9 @@ fn plans(least: f64, copies: bool) -> Summary {
             "{} of the best blocking schedule: {draw}",
             seconds(&plan) / waits
         );
-        blocking.push(waits / plan.bound().time.as_secs_f64());
+        let over = waits / plan.bound().time.as_secs_f64();
+        assert!(over >= 1.0 - 1e-6, "{over}, blocking, of the bound: {draw}");
+        blocking.push(over);
         if ratio > worst.0 {
             worst = (ratio, draw.to_string());
         }
@@ -85,6 +87,30 @@ fn plans_for_two_slots_and_more_are_never_behind_blocking_ones() {
 fn copies_are_counted() {
     let summary = plans(2.0, true);
     assert!(summary.worst <= 2.0, "{summary}");
+}
+
+#[test]
+fn copies_on_the_way_below_are_counted() {
+    let mut dice = Dice::fresh();
+    let Draw { mut machine, .. } = Draw::new(&mut dice, 2.0);
+    machine.copy = machine.state as f64 / 2e-4;
+    let steps = 40;
+    let near = Machine {
+        device: 2 * steps as u64 * machine.state,
+        tiers: Vec::new(),
+        ..machine.clone()
+    };
+    // All states fit below links that take no time.
+    machine.device = machine.state;
+    for tier in &mut machine.tiers {
+        *tier = Tier {
+            room: near.device,
+            down: f64::INFINITY,
+            up: f64::INFINITY,
+        };
+    }
+    let time = |machine: &Machine| machine.blocking(steps).expect("few steps");
+    assert!(time(&machine) >= time(&near));
 }
 
 /// A schedule of unknown length, told of each link when it is idle.
@@ -189,10 +215,25 @@ fn a_better_machine_is_not_slower() {
     assert!(summary.worst <= 1.005, "{summary}; {}", worst.1);
 }
 
+#[test]
+fn a_little_quicker_link_is_not_slower() {
+    let mut before = f64::INFINITY;
+    for step in 0..10 {
+        let mut machine = rtm(0.0, 3.1 * 1.04f64.powi(step));
+        machine.forward = Duration::from_micros(270);
+        machine.backward = Duration::from_micros(450);
+        machine.device = 3 * machine.state;
+        machine.copy = 1.4e12;
+        let time = seconds(&Plan::best(&machine, 150));
+        let ratio = time / before;
+        println!("{:.3} GB/s: {time:.4} s", machine.tiers[1].down / 1e9);
+        assert!(ratio <= 1.005, "{ratio} at {machine:?}");
+        before = time;
+    }
+}
+
 /// RTM 256³: 128 MiB a state, 10 GB free on the device.
 fn rtm(host: f64, disk: f64) -> Machine {
-    use std::time::Duration;
-    use tierflow_schedule::Tier;
     Machine {
         forward: Duration::from_micros(2000),
         backward: Duration::from_micros(2500),
