@@ -107,3 +107,27 @@ fn a_version_discarded_during_its_transfer_goes_from_external_storage() {
     end_to(&mut machine, 2, Some(TransferFailure::Destination));
     assert!(machine.removed().ends_with(&[(0, 1), (0, 2)]));
 }
+
+#[test]
+fn no_later_version_passes_one_that_waits_for_room_above() {
+    let mut machine = fed(8);
+    // The first fills the node. The second waits for its room, and the third can never lie there.
+    take_in(&mut machine, 0, 8);
+    end_to(&mut machine, 1, None);
+    take_in(&mut machine, 1, 4);
+    take_in(&mut machine, 2, 12);
+    while !machine.plan().is_settled(1) {
+        assert!(!machine.plan().is_settled(2));
+        let mut endings = machine.endings();
+        endings.retain(|ending| matches!(ending, Ending::Transfer(_, None)));
+        let to = |ending: &Ending| match *ending {
+            Ending::Transfer(id, _) => machine.goes_to(id),
+            _ => 0,
+        };
+        endings.sort_by_key(to);
+        machine.end(endings.pop().unwrap());
+    }
+    machine.settle();
+    assert!(machine.plan().is_settled(2));
+    assert_eq!((carried(&machine, 0, 2), carried(&machine, 1, 2)), (1, 2));
+}

@@ -30,7 +30,8 @@ impl Drop for Listener {
 
 impl Notice {
     /// A notice that is given when one of these signals comes: the job is ended `grace` later, as its batch system says. The
-    /// signals no longer do what they did, which for SIGTERM is to end the process, also once the notice is dropped.
+    /// signals no longer do what they do by default, which for SIGTERM is to end the process, also once the notice is dropped. A
+    /// handler that the program installed before is still called.
     ///
     /// # Errors
     /// [`Error::Signals`] if one of them cannot be received, such as SIGKILL; [`Error::Thread`].

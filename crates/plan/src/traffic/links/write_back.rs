@@ -101,18 +101,17 @@ impl Traffic {
     fn write_owed(&mut self, to: TierId, outlook: &Outlook) -> bool {
         let unsent = &self.ledger.tier(to).unsent;
         let mut under_way = Vec::new();
-        let missing =
-            unsent.iter().find_map(
-                |&(written, version)| match self.first_missing(version, to) {
-                    Some(start) => self
-                        .readable((version, start))
-                        .filter(|&(_, from)| !self.has_to_pass(version, Link { from, to })),
-                    None => {
-                        under_way.push((written, version));
-                        None
-                    }
-                },
-            );
+        let mut one_waits = false;
+        let missing = unsent.iter().find_map(|&(written, version)| {
+            let Some(start) = self.first_missing(version, to) else {
+                under_way.push((written, version));
+                return None;
+            };
+            let (id, from) = self.readable((version, start))?;
+            one_waits |= self.has_to_pass(version, Link { from, to });
+            // Beside the tier above, none passes one that waits for room there. One that lies there makes that room.
+            (from.0 + 1 == to.0 || !one_waits).then_some((id, from))
+        });
         for entry in under_way {
             // An entry returns to the set if its transfer does not arrive.
             self.ledger.tier_mut(to).unsent.remove(&entry);
