@@ -49,7 +49,7 @@ struct Server {
     settings: Settings,
     shared: Mutex<Shared>,
     removals: Mutex<Removals>,
-    /// Locked while the routes are noted, which may take as long as the disk takes.
+    /// The lock of who notes the routes, which may take as long as the disk takes.
     noting: Mutex<()>,
     /// Notified when there may be a task, or one is done.
     changed: Condvar,
