@@ -26,12 +26,12 @@ enum Waits {
     ForNothing,
     /// A version to be published.
     For(u64),
-    /// An [`Errand`].
-    ForErrand,
+    /// A [`Task`].
+    ForTask,
 }
 
 /// Work for a client that takes long.
-pub(super) enum Errand {
+pub(super) enum Task {
     Remove(Removal),
     /// A note of the route that the client takes.
     Note,
@@ -97,16 +97,16 @@ impl Connection {
     ///
     /// # Errors
     /// When the client is gone, or takes too long.
-    pub(super) fn go_on(&mut self, is_readable: bool) -> Result<Option<Errand>> {
+    pub(super) fn go_on(&mut self, is_readable: bool) -> Result<Option<Task>> {
         if is_readable {
             self.read()?;
         }
-        let mut errand = None;
-        while errand.is_none() && self.may_ask() {
+        let mut task = None;
+        while task.is_none() && self.may_ask() {
             match self.message() {
                 Ok(None) => break,
                 Ok(Some(request)) => match self.answer(request) {
-                    Ok(asked) => errand = asked,
+                    Ok(asked) => task = asked,
                     Err(error) => self.refuse(&error),
                 },
                 Err(error) => self.refuse(&error),
@@ -124,7 +124,7 @@ impl Connection {
         if is_over || (is_slow && is_asked && self.last_progress.elapsed() > IO_TIMEOUT) {
             return Err(Error::Connection(ErrorKind::TimedOut.into()));
         }
-        Ok(errand)
+        Ok(task)
     }
 
     /// The work that it waits for is done.
@@ -176,7 +176,7 @@ impl Connection {
         request
     }
 
-    fn answer(&mut self, request: Request) -> Result<Option<Errand>> {
+    fn answer(&mut self, request: Request) -> Result<Option<Task>> {
         if !self.is_greeted {
             return match request {
                 Request::Hello { protocol: PROTOCOL } => {
@@ -192,8 +192,8 @@ impl Connection {
             Request::Take { route } => match self.take(route) {
                 Ok(true) => Ok(Reply::Done),
                 Ok(false) => {
-                    self.wait(Waits::ForErrand);
-                    return Ok(Some(Errand::Note));
+                    self.wait(Waits::ForTask);
+                    return Ok(Some(Task::Note));
                 }
                 Err(error) => Err(error),
             },
@@ -208,9 +208,9 @@ impl Connection {
             },
             Request::Remove { versions } => match self.on_route() {
                 Ok(flow) => {
-                    self.wait(Waits::ForErrand);
+                    self.wait(Waits::ForTask);
                     let versions = versions.into_iter().collect();
-                    return Ok(Some(Errand::Remove(Removal { flow, versions })));
+                    return Ok(Some(Task::Remove(Removal { flow, versions })));
                 }
                 Err(error) => Err(error),
             },
@@ -377,8 +377,8 @@ mod tests {
         let mut replies = || receive::<Reply>(&mut client).unwrap().unwrap();
         // The disk that has the agent's notes hangs.
         let hanging = server.noting.lock();
-        let errand = connection.go_on(true).unwrap();
-        assert!(matches!(errand, Some(Errand::Note)));
+        let task = connection.go_on(true).unwrap();
+        assert!(matches!(task, Some(Task::Note)));
         assert_eq!(replies(), Reply::Hello { protocol: PROTOCOL });
         std::thread::sleep(WORKING_EVERY);
         assert!(connection.go_on(false).unwrap().is_none());
@@ -386,8 +386,8 @@ mod tests {
         drop(hanging);
         let noted = server.note();
         connection.done(noted).unwrap();
-        let errand = connection.go_on(false).unwrap();
-        assert!(matches!(errand, Some(Errand::Remove(_))));
+        let task = connection.go_on(false).unwrap();
+        assert!(matches!(task, Some(Task::Remove(_))));
         assert_eq!(replies(), Reply::Done);
         std::thread::sleep(WORKING_EVERY);
         assert!(connection.go_on(false).unwrap().is_none());
