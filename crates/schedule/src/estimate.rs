@@ -74,7 +74,11 @@ impl Estimate {
     /// 3 s for 3 000 steps.
     #[must_use]
     pub fn plan(&self, steps: usize) -> Plan {
-        let slower = self.machine.with_links(1.0 + self.doubt);
+        let mut slower = self.machine.clone();
+        for tier in &mut slower.tiers {
+            tier.down /= 1.0 + self.doubt;
+            tier.up /= 1.0 + self.doubt;
+        }
         let device = Plan::on_device(&self.quiet, steps);
         let seconds = |time: Option<Duration>| time.map_or(f64::INFINITY, |t| t.as_secs_f64());
         let most = seconds(device.expected()) * self.quiet_lateness;

@@ -32,16 +32,6 @@ impl Machine {
             ..self.clone()
         }
     }
-
-    /// The same machine with links that take so many times as long.
-    pub(crate) fn with_links(&self, times: f64) -> Self {
-        let mut machine = self.clone();
-        for tier in &mut machine.tiers {
-            tier.down /= times;
-            tier.up /= times;
-        }
-        machine
-    }
 }
 
 /// A tier below the device, with the link between it and the tier above.

@@ -8,12 +8,6 @@ use crate::search::Search;
 use crate::shape::{self, Shape, Stored};
 use std::time::Duration;
 
-/// Links of machines whose plans are candidates, in times of a state over those on the machine itself.
-const SLOWER: [f64; 3] = [1.05, 1.1, 1.2];
-
-/// The share above the bound up to which a plan is near it.
-const NEAR_BOUND: f64 = 0.01;
-
 /// Seconds of the replay of an action, as an order of magnitude.
 const REPLAY: f64 = 1e-6;
 
@@ -43,25 +37,10 @@ impl Plan {
     }
 
     /// Returns the best of some candidates, by replay in virtual time. Takes up to 1 s for 3 000 steps.
-    ///
-    /// A plan for slower links is a plan for these, too. If the best one for these links is far above the bound, those for slower ones
-    /// are candidates: the search for them may have found what the search for these did not.
     #[must_use]
     pub fn best(machine: &Machine, steps: usize) -> Self {
-        let mut best = Self::found(machine, steps, 1);
-        for (times, seed) in SLOWER.into_iter().zip(2..) {
-            if best.is_above_bound(NEAR_BOUND) && !machine.tiers.is_empty() {
-                let slower = Self::found(&machine.with_links(times), steps, seed);
-                best = best.or(slower.seen_on(machine));
-            }
-        }
-        best
-    }
-
-    /// The plan of one search.
-    fn found(machine: &Machine, steps: usize, seed: u64) -> Self {
         let model = Model::new(machine, steps);
-        let mut search = Search::new(&model, seed);
+        let mut search = Search::new(&model);
         search.run();
         Self {
             times: search.times,
@@ -165,22 +144,6 @@ impl Plan {
             }
         }
         best
-    }
-
-    fn seconds(&self) -> f64 {
-        self.times.map_or(f64::INFINITY, |times| times.total)
-    }
-
-    fn is_above_bound(&self, share: f64) -> bool {
-        self.seconds() > self.bound.time.as_secs_f64() * (1.0 + share)
-    }
-
-    /// The quicker one of two plans.
-    fn or(self, other: Self) -> Self {
-        match other.seconds() < self.seconds() {
-            true => other,
-            false => self,
-        }
     }
 
     fn judged(mut self, machine: &Machine) -> Self {

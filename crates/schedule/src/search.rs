@@ -12,9 +12,6 @@ use std::collections::HashSet;
 const WORK: usize = 800_000;
 const WORK_OF_STEP: usize = 400;
 
-/// The share by which a move of single states may be slower than the line before at first. The share falls to none at the end.
-const SLACK: f64 = 0.02;
-
 pub(crate) struct Search<'a> {
     model: &'a Model,
     optimum: Optimum,
@@ -23,7 +20,6 @@ pub(crate) struct Search<'a> {
     pub(crate) times: Option<Times>,
     tried: HashSet<Shape>,
     work: usize,
-    dice: Dice,
 }
 
 /// A shape with the seconds that its stream takes.
@@ -34,7 +30,7 @@ struct Judged {
 }
 
 impl<'a> Search<'a> {
-    pub(crate) fn new(model: &'a Model, seed: u64) -> Self {
+    pub(crate) fn new(model: &'a Model) -> Self {
         let optimum = bound::programme(model);
         let least = optimum.least(model);
         Self {
@@ -45,7 +41,6 @@ impl<'a> Search<'a> {
             times: None,
             tried: HashSet::new(),
             work: 0,
-            dice: Dice(seed),
         }
     }
 
@@ -68,15 +63,11 @@ impl<'a> Search<'a> {
         Judged { time, shape }
     }
 
-    /// The most work of the search.
-    fn most(&self) -> f64 {
-        (WORK + WORK_OF_STEP * self.model.steps) as f64
-    }
-
     /// The search is over: the bound is met, or this share of the work is done.
     fn is_done(&self, share: f64) -> bool {
+        let most = (WORK + WORK_OF_STEP * self.model.steps) as f64;
         let is_met = |times: Times| times.total <= self.least * 1.0005;
-        self.work as f64 > self.most() * share || self.times.is_some_and(is_met)
+        self.work as f64 > most * share || self.times.is_some_and(is_met)
     }
 
     pub(crate) fn run(&mut self) {
@@ -161,10 +152,10 @@ impl<'a> Search<'a> {
     /// Moves single states, and ranges of them, at random.
     fn polish(&mut self, mut line: Vec<Stored>) {
         let mut time = f64::INFINITY;
-        let begun = self.work as f64;
+        let mut dice = Dice(1);
         while !self.is_done(1.0) {
             let mut next = line.clone();
-            self.dice.vary(&mut next, self.model.steps);
+            dice.vary(&mut next, self.model.steps);
             let is_sound = next.is_sorted_by(|a, b| a.at < b.at)
                 && next[0].at == 0
                 && next[next.len() - 1].at < self.model.steps;
@@ -173,8 +164,7 @@ impl<'a> Search<'a> {
                 continue;
             }
             let found = self.judge(shape::stream(&next, self.model));
-            let left = 1.0 - (self.work as f64 - begun) / (self.most() - begun);
-            if found <= time * (1.0 + SLACK * left) {
+            if found <= time {
                 (time, line) = (found, next);
             }
         }
@@ -240,10 +230,7 @@ impl Dice {
             }
             kind => {
                 let end = if kind == 3 { some } else { at + 1 };
-                // Up to the distance of the states, by small numbers most often.
-                let bits = (steps / line.len()).max(4).ilog2() as usize;
-                let most = 2 << self.next(bits);
-                let (is_up, by) = (self.next(2) == 0, 1 + self.next(most));
+                let (is_up, by) = (self.next(2) == 0, 1 + self.next(3));
                 for stored in &mut line[at.max(1).min(end)..end] {
                     stored.at = if is_up {
                         stored.at + by
