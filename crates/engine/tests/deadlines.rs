@@ -3,80 +3,23 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod hanging;
 mod history;
 mod vaults;
 
+use hanging::Hanging;
 use history::{content, restored};
-use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, EngineBuilder, Error, Region, RegionMut, Tier, Version};
 use tierflow_store::{Options, Repository, Vault};
 use tierflow_testing::assert_matches;
-use vaults::{Call, Watch, Watched};
+use vaults::Watched;
 
 const MIB: usize = 1 << 20;
 const SHORT: Duration = Duration::from_millis(30);
-
-/// A vault that hangs when it is asked for some versions.
-#[derive(Debug, Default)]
-struct Hanging {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    held: BTreeSet<Version>,
-    /// Versions that arrived, in order.
-    came: Vec<Version>,
-}
-
-impl Hanging {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap()
-    }
-
-    fn hold(&self, versions: impl IntoIterator<Item = Version>) {
-        self.state().held.extend(versions);
-    }
-
-    fn release(&self, version: Version) {
-        self.state().held.remove(&version);
-        self.changed.notify_all();
-    }
-
-    fn release_all(&self) {
-        self.state().held.clear();
-        self.changed.notify_all();
-    }
-
-    fn pass(&self, version: Version) {
-        let mut state = self.state();
-        state.came.push(version);
-        self.changed.notify_all();
-        let hangs = |state: &mut State| state.held.contains(&version);
-        drop(self.changed.wait_while(state, hangs).unwrap());
-    }
-
-    fn wait_until_it_came(&self, version: Version) {
-        let is_missing = |state: &mut State| !state.came.contains(&version);
-        drop(self.changed.wait_while(self.state(), is_missing).unwrap());
-    }
-}
-
-impl Watch for Hanging {
-    fn meet(&self, call: Call<'_>) -> tierflow_store::Result<()> {
-        match call {
-            Call::Open(version) | Call::Save(version) => self.pass(version),
-            Call::Copy(piece) => self.pass(piece.version()),
-            Call::List | Call::Saved(..) | Call::Remove => {}
-        }
-        Ok(())
-    }
-}
 
 /// An engine with so much host memory over a vault that hangs.
 fn engine(cache: usize) -> (Engine, Arc<Watched<Hanging>>, tempfile::TempDir) {

@@ -431,15 +431,6 @@ impl Plan {
         is_held && self.ledger().is_settled(version)
     }
 
-    /// Returns true if `tier` and those below have a held version, whole and not known to be [damaged](Event::Damaged), and every version
-    /// that it builds upon there.
-    #[must_use]
-    pub fn is_sound_from(&self, version: Version, tier: TierId) -> bool {
-        let record = |version| self.ledger().records.get(&version);
-        let is_there = |version| record(version).is_some_and(|record| record.is_sound_from(tier));
-        self.ledger().held(version).is_some() && self.chain(version).all(is_there)
-    }
-
     /// Returns a version and those that it builds upon on the lowest tier, nearest first.
     pub fn chain(&self, version: Version) -> impl Iterator<Item = Version> + '_ {
         self.ledger().settled_with(version)

@@ -132,7 +132,7 @@ impl Connection {
         self.waits = Waits::ForNothing;
         let flow = self.flow.as_ref();
         if flow.is_some_and(|flow| !flow.is_noted.load(Ordering::Acquire)) {
-            // Its route could not be noted.
+            // The client's route could not be noted.
             self.leave();
         }
         self.say(&result.map_or_else(|error| failed(&error), |()| Reply::Done))

@@ -113,7 +113,7 @@ impl Keeping {
         history.names().iter().flat_map(newest).collect()
     }
 
-    /// What becomes of the checkpoints that are not durable, by rank, name and version; `None` if all are.
+    /// Names the checkpoints that are not durable, by rank, name and version, and what becomes of them; `None` if all are durable.
     pub(super) fn left(&self) -> Option<String> {
         let (engine, group) = (&self.core.engine, self.core.group.as_ref());
         let rank = group.map_or(String::new(), |group| format!("rank {}'s ", group.rank));
@@ -122,7 +122,7 @@ impl Keeping {
         let all = names.iter().flat_map(|name| history.versions(name));
         let left = all.filter(|head| !engine.is_durable(head.number()));
         let is_kept = |head: &&Head| {
-            let mut numbers = head.numbers(group.is_some()).into_iter();
+            let mut numbers = head.numbers(group.is_some());
             numbers.all(|number| engine.is_kept(number))
         };
         let (kept, lost): (Vec<_>, Vec<_>) = left.partition(is_kept);

@@ -1,6 +1,7 @@
 //! The copies of one thread: transfers between tiers, and those of callers.
 
 use super::bypass::{Bypass, LinkLookup, bypass};
+use super::core::Shared;
 use super::ends::PlacedPiece;
 use super::job::Direction;
 use super::kept::Form;
@@ -14,6 +15,7 @@ use smallvec::SmallVec;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use tierflow_device::{Device, Stream};
+use tierflow_tier_alloc::Gate;
 use tierflow_transfer::{CopyContext, FailedEnd, Source, StreamChoice, Target};
 
 /// The end of a transfer that failed, and its failure. A cancelled transfer has none, and so has one whose failure was reported before.
@@ -301,5 +303,38 @@ impl TierContext {
             self.copy.copy(&source, &mut target, from.all(), None)?;
         }
         Ok(())
+    }
+}
+
+impl Shared {
+    /// Runs `copy` with a context of the caller's own, ahead of the pinning of host memory, which stalls every copy.
+    pub(crate) fn with_context<T>(
+        &self,
+        copy: impl FnOnce(&mut TierContext) -> Result<T>,
+    ) -> Result<T> {
+        let _first: SmallVec<[_; 4]> = self
+            .tiers
+            .iter()
+            .filter_map(|tier| tier.medium.gate())
+            .map(Gate::enter)
+            .collect();
+        self.with_any_context(copy)
+    }
+
+    /// Runs `copy` with a context of the caller's own: with storage alone, which holds up nothing else, however long it takes.
+    pub(crate) fn with_any_context<T>(
+        &self,
+        copy: impl FnOnce(&mut TierContext) -> Result<T>,
+    ) -> Result<T> {
+        let free = self.contexts.lock().pop();
+        let mut context = match free {
+            Some(context) => context,
+            None => TierContext::with_stream(&self.device)?,
+        };
+        let result = copy(&mut context);
+        self.tell_damage(&mut context);
+        context.stop_by(None);
+        self.contexts.lock().push(context);
+        result
     }
 }

@@ -5,7 +5,7 @@ use super::bypass::LinkLookup;
 use super::call_table::{Answer, CallTable, Grant, PlanState, Reply, WakeList, Ways};
 use super::commits;
 use super::context::{Pieces, TierContext, Tiers, TransferError};
-use super::detached::Looks;
+use super::detached::Lookups;
 use super::empties::Empties;
 use super::housekeeping::Housekeeping;
 use super::job::{Direction, Job, Task};
@@ -23,7 +23,6 @@ use crate::plan::{
 };
 use crate::{Error, Result, Version};
 use hashbrown::HashMap;
-use smallvec::SmallVec;
 use std::sync::Arc;
 use tierflow_device::{Device, Stream};
 use tierflow_store::container::RegionInfo;
@@ -32,7 +31,6 @@ use tierflow_sync::model::{
     AtomicBool, AtomicU64, AtomicUsize, JoinHandle, Mutex, Ordering, Sender,
 };
 use tierflow_sync::rank;
-use tierflow_tier_alloc::Gate;
 
 /// Does what the plan says: hands transfers to workers, and answers to those who wait for them.
 struct CommandDispatcher<'a> {
@@ -183,11 +181,11 @@ pub(crate) struct Shared {
     /// The number of the next call.
     pub(super) tickets: AtomicU64,
     /// Lanes of callers, taken for the time of a call.
-    contexts: Mutex<Vec<TierContext>>,
+    pub(super) contexts: Mutex<Vec<TierContext>>,
     /// Workers, and threads that do what their callers may have stopped waiting for.
     pub(super) detached: Mutex<Vec<JoinHandle<()>>>,
-    /// What calls with deadlines look for on storage.
-    pub(super) looks: Mutex<Looks>,
+    /// Versions that calls with deadlines look for on storage.
+    pub(super) lookups: Mutex<Lookups>,
     /// The engine goes: workers start nothing any more.
     stopping: AtomicBool,
     /// Copies that threads of the engine make at the moment.
@@ -255,7 +253,7 @@ impl Shared {
             tickets: AtomicU64::new(1),
             contexts,
             detached: Mutex::default(),
-            looks: Mutex::default(),
+            lookups: Mutex::default(),
             stopping: AtomicBool::new(false),
             copying: AtomicUsize::new(0),
             blocked: BlockedTime::default(),
@@ -469,36 +467,5 @@ impl Shared {
             stage.close();
         }
         calls.notices.clear();
-    }
-
-    /// Runs `copy` with a context of the caller's own, ahead of the pinning of host memory, which stalls every copy.
-    pub(crate) fn with_context<T>(
-        &self,
-        copy: impl FnOnce(&mut TierContext) -> Result<T>,
-    ) -> Result<T> {
-        let _first: SmallVec<[_; 4]> = self
-            .tiers
-            .iter()
-            .filter_map(|tier| tier.medium.gate())
-            .map(Gate::enter)
-            .collect();
-        self.with_any_context(copy)
-    }
-
-    /// Runs `copy` with a context of the caller's own: with storage alone, which holds up nothing else, however long it takes.
-    pub(crate) fn with_any_context<T>(
-        &self,
-        copy: impl FnOnce(&mut TierContext) -> Result<T>,
-    ) -> Result<T> {
-        let free = self.contexts.lock().pop();
-        let mut context = match free {
-            Some(context) => context,
-            None => TierContext::with_stream(&self.device)?,
-        };
-        let result = copy(&mut context);
-        self.tell_damage(&mut context);
-        context.stop_by(None);
-        self.contexts.lock().push(context);
-        result
     }
 }

@@ -1,4 +1,4 @@
-//! Work with storage that a caller waits for until a deadline: it goes on beyond that, in a thread of its own. Looks for what lies on
+//! Work with storage that a caller waits for until a deadline: it goes on beyond that, in a thread of its own. Lookups for what lies on
 //! storage are of no use beyond it, so all have one thread.
 
 use super::core::Shared;
@@ -45,7 +45,7 @@ pub(crate) fn work_until<T: Send + 'static>(
         };
         match is_late {
             true => too_late(&theirs),
-            // Who waits looks at the outcome, whether or not it hears this.
+            // Who waits lookups at the outcome, whether or not it hears this.
             false => drop(sender.send(())),
         }
     };
@@ -62,28 +62,28 @@ pub(crate) fn work_until<T: Send + 'static>(
     }
 }
 
-/// Looks that callers wait for, in their order.
+/// Lookups that callers wait for, in their order.
 #[derive(Default)]
-pub(crate) struct Looks {
-    waiting: VecDeque<Look>,
+pub(crate) struct Lookups {
+    waiting: VecDeque<Lookup>,
     is_under_way: bool,
 }
 
-struct Look {
+struct Lookup {
     /// Gone once the caller has left.
     caller: Weak<()>,
     look: Box<dyn FnOnce(&Shared) + Send>,
 }
 
-impl std::fmt::Debug for Looks {
+impl std::fmt::Debug for Lookups {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Looks")
+        f.debug_struct("Lookups")
             .field("waiting", &self.waiting.len())
             .finish_non_exhaustive()
     }
 }
 
-/// Has the thread of all looks do `work`, and returns its result if it is over before `deadline`; else `None`. Work whose caller has left
+/// Has the thread of all lookups do `work`, and returns its result if it is over before `deadline`; else `None`. Work whose caller has left
 /// is not begun.
 ///
 /// # Errors
@@ -95,7 +95,7 @@ pub(crate) fn look_until<T: Send + 'static>(
 ) -> Result<Option<T>> {
     let (sender, found) = bounded(1);
     let caller = Arc::new(());
-    let look = Look {
+    let lookup = Lookup {
         caller: Arc::downgrade(&caller),
         look: Box::new(move |shared| {
             let result = shared.count_copy(|| work(shared)).flatten();
@@ -104,32 +104,36 @@ pub(crate) fn look_until<T: Send + 'static>(
         }),
     };
     let is_under_way = {
-        let mut looks = shared.looks.lock();
-        looks.waiting.retain(|look| look.caller.strong_count() > 0);
-        looks.waiting.push_back(look);
-        std::mem::replace(&mut looks.is_under_way, true)
+        let mut lookups = shared.lookups.lock();
+        lookups
+            .waiting
+            .retain(|lookup| lookup.caller.strong_count() > 0);
+        lookups.waiting.push_back(lookup);
+        std::mem::replace(&mut lookups.is_under_way, true)
     };
     if !is_under_way {
         let theirs = Arc::clone(shared);
         let run = move || {
-            while let Some(next) = theirs.next_look() {
+            while let Some(next) = theirs.next_lookup() {
                 (next.look)(&theirs);
             }
         };
         let thread = Builder::new().name("tierflow-look".to_owned()).spawn(run);
-        let thread = thread.inspect_err(|_| shared.looks.lock().is_under_way = false);
+        let thread = thread.inspect_err(|_| shared.lookups.lock().is_under_way = false);
         shared.keep_thread(thread.map_err(Error::Thread)?);
     }
     found.recv_deadline(deadline).ok().transpose()
 }
 
 impl Shared {
-    /// Takes the next look whose caller waits for it.
-    fn next_look(&self) -> Option<Look> {
-        let mut looks = self.looks.lock();
-        looks.waiting.retain(|look| look.caller.strong_count() > 0);
-        let next = looks.waiting.pop_front();
-        looks.is_under_way = next.is_some();
+    /// Takes the next lookup whose caller waits for it.
+    fn next_lookup(&self) -> Option<Lookup> {
+        let mut lookups = self.lookups.lock();
+        lookups
+            .waiting
+            .retain(|lookup| lookup.caller.strong_count() > 0);
+        let next = lookups.waiting.pop_front();
+        lookups.is_under_way = next.is_some();
         next
     }
 }

@@ -17,6 +17,15 @@ use tierflow_lifecycle::{Event as Move, IllegalMove, State};
 const MOST_OVERDUE: usize = 64;
 
 impl Plan {
+    /// Returns true if `tier` and those below have a held version, whole and not known to be [damaged](Event::Damaged), and every version
+    /// that it builds upon there.
+    #[must_use]
+    pub fn is_sound_from(&self, version: Version, tier: TierId) -> bool {
+        let record = |version| self.ledger().records.get(&version);
+        let is_there = |version| record(version).is_some_and(|record| record.is_sound_from(tier));
+        self.ledger().held(version).is_some() && self.chain(version).all(is_there)
+    }
+
     pub(super) fn restore(
         &mut self,
         ticket: Ticket,

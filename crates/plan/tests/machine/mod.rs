@@ -10,6 +10,7 @@
     reason = "the machine serves several tests, and not all ask everything"
 )]
 
+mod alike;
 mod endings;
 mod hands;
 
@@ -17,8 +18,8 @@ use hands::{Byte, Hands};
 use std::collections::BTreeSet;
 use tierflow_plan::{
     AfterRestore, Coding, Difference, Differences, Event, ExtentSize, Fifo, Lru, Piece, PlanConfig,
-    Policy, Refusal, Residency, Scope, Score, Standing, Ticket, TierConfig, TierId,
-    TransferFailure, TransferId, Usage, Version, World,
+    Policy, Refusal, Residency, Scope, Score, Ticket, TierConfig, TierId, TransferFailure,
+    TransferId, Version, World,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,20 +30,6 @@ pub(crate) enum Call {
     Wait,
     WaitFor(Version),
     Suspend(Version),
-}
-
-/// A policy that gives all versions equal standings.
-#[derive(Debug)]
-struct Alike;
-
-impl Policy for Alike {
-    fn standing(&self, _: &Usage) -> Standing {
-        Standing::Waiting(7)
-    }
-
-    fn name(&self) -> &'static str {
-        "alike"
-    }
 }
 
 /// Something under way that may end now.
@@ -99,7 +86,7 @@ impl Machine {
             1 => Box::new(Lru),
             2 => Box::new(Fifo),
             3 => Box::new(Score),
-            _ => Box::new(Alike),
+            _ => Box::new(alike::Alike),
         };
         let bytes = setup
             .tiers
