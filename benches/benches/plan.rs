@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use tierflow_benches::random::mix as random;
 use tierflow_plan::{
-    Coding, Event, Executor, Lru, PieceList, PlanConfig, Policy, Refusal, Residency, Score, Ticket,
+    Coding, Event, Executor, Lru, Piece, PlanConfig, Policy, Refusal, Residency, Score, Ticket,
     TierConfig, TierId, Transfer, TransferId, Version, World,
 };
 
@@ -40,11 +40,11 @@ const POLICIES: [(&str, MakePolicy); 2] = [
 struct Reports(VecDeque<Event>);
 
 impl Executor for Reports {
-    fn write(&mut self, ticket: Ticket, _: Version, _: PieceList) {
+    fn write(&mut self, ticket: Ticket, _: Version, _: Vec<Piece>) {
         self.0.push_back(Event::Written { ticket, ok: true });
     }
 
-    fn read(&mut self, ticket: Ticket, _: Version, _: PieceList, _: Coding) {
+    fn read(&mut self, ticket: Ticket, _: Version, _: Vec<Piece>, _: Coding) {
         self.0.push_back(Event::Read { ticket, ok: true });
     }
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tierflow_device::{Choice, Device, Memory, open};
 use tierflow_engine::{AfterRestore, Engine, Region, RegionMut};
 use tierflow_plan::{Coding, Refusal, Ticket, TierId, Transfer, TransferId};
-use tierflow_plan::{Event, Executor, PieceList, PlanConfig, TierConfig, Version, World};
+use tierflow_plan::{Event, Executor, Piece, PlanConfig, TierConfig, Version, World};
 
 /// Bytes, calls, and the pause before each: an application computes between two checkpoints.
 const CASES: [(usize, u64, Duration); 5] = [
@@ -122,8 +122,8 @@ fn touch(device: &Device, memory: &Memory) -> tierflow_device::Result<()> {
 struct Idle;
 
 impl Executor for Idle {
-    fn write(&mut self, _: Ticket, _: Version, _: PieceList) {}
-    fn read(&mut self, _: Ticket, _: Version, _: PieceList, _: Coding) {}
+    fn write(&mut self, _: Ticket, _: Version, _: Vec<Piece>) {}
+    fn read(&mut self, _: Ticket, _: Version, _: Vec<Piece>, _: Coding) {}
     fn transfer(&mut self, _: Transfer) {}
     fn cancel(&mut self, _: TransferId) {}
     fn answer(&mut self, _: Ticket, _: Result<(), Refusal>) {}

@@ -7,8 +7,8 @@ use std::error::Error;
 use std::fs::{self, File};
 use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
 use tierflow_plan::{
-    AfterRestore, Coding, Event, Executor, Piece, PieceList, PlanConfig, Refusal, Ticket,
-    TierConfig, Transfer, TransferFailure, TransferId, Version, World,
+    AfterRestore, Coding, Event, Executor, Piece, PlanConfig, Refusal, Ticket, TierConfig,
+    Transfer, TransferFailure, TransferId, Version, World,
 };
 
 /// Storage of one tier's bytes. Offsets are multiples of 4 KiB, the tiers' alignment.
@@ -59,16 +59,16 @@ impl<T: Read + Write + Seek> Store for T {
 #[derive(Default)]
 struct StoreExecutor {
     stores: Vec<Box<dyn Store>>,
-    answers: HashMap<Ticket, Result<PieceList, Refusal>>,
+    answers: HashMap<Ticket, Result<Vec<Piece>, Refusal>>,
     transfers: VecDeque<Transfer>,
     cancelled: HashSet<TransferId>,
 }
 
 impl Executor for StoreExecutor {
-    fn write(&mut self, ticket: Ticket, _: Version, pieces: PieceList) {
+    fn write(&mut self, ticket: Ticket, _: Version, pieces: Vec<Piece>) {
         self.answers.insert(ticket, Ok(pieces));
     }
-    fn read(&mut self, ticket: Ticket, _: Version, pieces: PieceList, _: Coding) {
+    fn read(&mut self, ticket: Ticket, _: Version, pieces: Vec<Piece>, _: Coding) {
         self.answers.insert(ticket, Ok(pieces));
     }
     fn transfer(&mut self, transfer: Transfer) {
@@ -78,8 +78,7 @@ impl Executor for StoreExecutor {
         self.cancelled.insert(id);
     }
     fn answer(&mut self, ticket: Ticket, answer: Result<(), Refusal>) {
-        self.answers
-            .insert(ticket, answer.map(|()| PieceList::new()));
+        self.answers.insert(ticket, answer.map(|()| Vec::new()));
     }
 }
 
@@ -124,7 +123,7 @@ impl Engine {
     }
 
     /// Makes a call, and waits until it may copy.
-    fn call(&mut self, ticket: Ticket, event: Event) -> Result<PieceList, Box<dyn Error>> {
+    fn call(&mut self, ticket: Ticket, event: Event) -> Result<Vec<Piece>, Box<dyn Error>> {
         self.tell(event)?;
         loop {
             if let Some(answer) = self.executor.answers.remove(&ticket) {

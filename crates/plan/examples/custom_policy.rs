@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 use std::error::Error;
 use tierflow_plan::{
-    Coding, Event, Executor, Lru, PieceList, PlanConfig, Policy, Refusal, Residency, Standing,
-    Ticket, TierConfig, Transfer, TransferId, Usage, Version, World,
+    Coding, Event, Executor, Lru, Piece, PlanConfig, Policy, Refusal, Residency, Standing, Ticket,
+    TierConfig, Transfer, TransferId, Usage, Version, World,
 };
 
 /// Least frequently used (LFU): the versions with the most reads stay, and among equals those read last.
@@ -64,10 +64,10 @@ struct Instant {
 }
 
 impl Executor for Instant {
-    fn write(&mut self, ticket: Ticket, _: Version, _: PieceList) {
+    fn write(&mut self, ticket: Ticket, _: Version, _: Vec<Piece>) {
         self.done.push(Event::Written { ticket, ok: true });
     }
-    fn read(&mut self, ticket: Ticket, _: Version, _: PieceList, _: Coding) {
+    fn read(&mut self, ticket: Ticket, _: Version, _: Vec<Piece>, _: Coding) {
         self.done.push(Event::Read { ticket, ok: true });
     }
     fn transfer(&mut self, transfer: Transfer) {

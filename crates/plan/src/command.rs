@@ -1,7 +1,6 @@
 //! The plan's output: plain values, no handles.
 
 use crate::{Ticket, TierId, TransferId, Version};
-use smallvec::SmallVec;
 
 /// A run of bytes on one tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -25,13 +24,10 @@ pub struct Piece {
     pub place: Place,
 }
 
-/// The pieces of a version: mostly one, which needs no allocation.
-pub type PieceList = SmallVec<[Piece; 1]>;
-
 impl Piece {
     /// Appends the next piece of a version. If it continues the last one on the tier, the two become one: each copy
     /// takes a device several microseconds to begin.
-    pub(crate) fn append(self, pieces: &mut SmallVec<[Self; 1]>) {
+    pub(crate) fn append(self, pieces: &mut Vec<Self>) {
         let last = pieces.last_mut().filter(|last| {
             let (ends, begins) = (last.place, self.place);
             ends.tier == begins.tier
@@ -115,7 +111,7 @@ pub enum Command {
         version: Version,
         /// The places of all its bytes, in ascending order, on one tier; one run for
         /// [`Event::Produce`](crate::Event::Produce).
-        pieces: PieceList,
+        pieces: Vec<Piece>,
     },
     /// The caller may copy the bytes out, then reports [`Event::Read`](crate::Event::Read).
     Read {
@@ -124,7 +120,7 @@ pub enum Command {
         /// The version that is read.
         version: Version,
         /// The places of all its bytes, in ascending order, each on the fastest tier that has it.
-        pieces: PieceList,
+        pieces: Vec<Piece>,
         /// The change of the bytes: none, or decoding.
         coding: Coding,
     },

@@ -20,7 +20,7 @@ pub mod timeline;
 mod traffic;
 mod world;
 
-pub use command::{Coding, Command, Difference, Piece, PieceList, Place, Refusal, Transfer};
+pub use command::{Coding, Command, Difference, Piece, Place, Refusal, Transfer};
 pub use config::{
     AfterRestore, ConfigError, Differences, ExtentSize, Overhead, PlanConfig, TierConfig,
 };

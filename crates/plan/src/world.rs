@@ -1,8 +1,8 @@
 //! The plan together with the executor of its commands: the one way in which a plan is driven.
 
 use crate::{
-    Coding, Command, ConfigError, Event, Misuse, PieceList, Plan, PlanConfig, Refusal, Ticket,
-    TierId, Transfer, TransferId, Version,
+    Coding, Command, ConfigError, Event, Misuse, Piece, Plan, PlanConfig, Refusal, Ticket, TierId,
+    Transfer, TransferId, Version,
 };
 
 /// Carries out the plan's commands: moves bytes, wakes callers.
@@ -11,10 +11,10 @@ use crate::{
 /// known at once after the call that is being made has returned.
 pub trait Executor {
     /// A caller may copy its bytes to these places; report [`Event::Written`].
-    fn write(&mut self, ticket: Ticket, version: Version, pieces: PieceList);
+    fn write(&mut self, ticket: Ticket, version: Version, pieces: Vec<Piece>);
 
     /// A caller may copy the bytes out of these places; report [`Event::Read`].
-    fn read(&mut self, ticket: Ticket, version: Version, pieces: PieceList, coding: Coding);
+    fn read(&mut self, ticket: Ticket, version: Version, pieces: Vec<Piece>, coding: Coding);
 
     /// Copy between tiers; report [`Event::TransferDone`] or [`Event::TransferFailed`].
     fn transfer(&mut self, transfer: Transfer);

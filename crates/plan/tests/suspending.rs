@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use tierflow_plan::{
-    Coding, Event, Executor, PieceList, PlanConfig, Refusal, Scope, Ticket, TierConfig, Transfer,
+    Coding, Event, Executor, Piece, PlanConfig, Refusal, Scope, Ticket, TierConfig, Transfer,
     TransferFailure, TransferId, Version, World,
 };
 
@@ -70,11 +70,11 @@ struct Hands {
 }
 
 impl Executor for Hands {
-    fn write(&mut self, ticket: Ticket, _: Version, _: PieceList) {
+    fn write(&mut self, ticket: Ticket, _: Version, _: Vec<Piece>) {
         self.granted.push(ticket);
     }
 
-    fn read(&mut self, _: Ticket, _: Version, _: PieceList, _: Coding) {
+    fn read(&mut self, _: Ticket, _: Version, _: Vec<Piece>, _: Coding) {
         panic!("nothing is read");
     }
 

@@ -5,7 +5,7 @@ use super::commits::Commits;
 use super::job::{Direction, Job, Task};
 use super::waits::{WaitInfo, WaitTable};
 use crate::metrics::Waits;
-use crate::plan::{PieceList, Place, Plan, Refusal, Ticket, TransferId, World};
+use crate::plan::{Piece, Place, Plan, Refusal, Ticket, TransferId, World};
 use crate::{Error, Version};
 use hashbrown::HashMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tierflow_sync::model::{ReplyReceiver, ReplySender, Sender};
 #[derive(Debug)]
 pub(crate) struct Grant {
     /// In the order of the version's bytes.
-    pub(crate) pieces: PieceList,
+    pub(crate) pieces: Vec<Piece>,
     /// If the bytes there are a difference: where those are that it builds upon, nearest first.
     pub(crate) bases: Option<Vec<(Version, Place)>>,
 }

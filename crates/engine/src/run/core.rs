@@ -19,7 +19,7 @@ use super::regions::{SourceRegions, TargetRegions};
 use super::waits::EndedWait;
 use crate::blocked::{BlockedTime, Cause};
 use crate::plan::{
-    Coding, Event, Executor, Piece, PieceList, Refusal, Ticket, TierId, Transfer, TransferId, World,
+    Coding, Event, Executor, Piece, Refusal, Ticket, TierId, Transfer, TransferId, World,
 };
 use crate::{Error, Result, Version};
 use hashbrown::HashMap;
@@ -71,7 +71,7 @@ impl CommandDispatcher<'_> {
 }
 
 impl Executor for CommandDispatcher<'_> {
-    fn write(&mut self, ticket: Ticket, version: Version, pieces: PieceList) {
+    fn write(&mut self, ticket: Ticket, version: Version, pieces: Vec<Piece>) {
         let tier = pieces
             .first()
             .and_then(|piece| self.tiers.get(piece.place.tier.0));
@@ -82,7 +82,7 @@ impl Executor for CommandDispatcher<'_> {
         self.tell(ticket, Answer::Copy(Grant { pieces, bases }));
     }
 
-    fn read(&mut self, ticket: Ticket, _: Version, pieces: PieceList, coding: Coding) {
+    fn read(&mut self, ticket: Ticket, _: Version, pieces: Vec<Piece>, coding: Coding) {
         let bases = match coding {
             Coding::Decode { bases } => Some(bases),
             Coding::Plain | Coding::Stored { .. } | Coding::Encode { .. } => None,

@@ -2,7 +2,7 @@
 
 use super::Plan;
 use super::calls::ReadCall;
-use crate::command::{Coding, Command, PieceList};
+use crate::command::{Coding, Command};
 use crate::config::AfterRestore;
 use crate::event::{Event, Misuse};
 use crate::ledger::{KeepReason, Ledger, Outlook, RoomRequest, Urgency};
@@ -93,7 +93,7 @@ impl Plan {
         }
         let ledger = self.ledger_mut();
         let mut parts = SmallVec::new();
-        let mut pieces = PieceList::new();
+        let mut pieces = Vec::new();
         if let Some(record) = ledger.records.get(&version) {
             let fastest = record
                 .extents

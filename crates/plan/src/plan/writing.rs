@@ -2,7 +2,7 @@
 
 use super::Plan;
 use super::calls::BlockedCheckpoint;
-use crate::command::{Command, PieceList, Refusal};
+use crate::command::{Command, Refusal};
 use crate::event::Misuse;
 use crate::ledger::{KeepReason, Ledger, Outlook, RoomBytes, RoomRequest, Tier, Urgency};
 use crate::statistics::EvictionCause;
@@ -192,7 +192,7 @@ impl Plan {
         ledger.counts.tiers[tier.0].checkpoints += 1;
         let record = ledger.records.get(&version);
         let extents = record.iter().flat_map(|record| &record.extents);
-        let mut pieces = PieceList::new();
+        let mut pieces = Vec::new();
         for extent in extents {
             if let Some(replica) = extent.replicas.first() {
                 ledger.piece(extent, replica).append(&mut pieces);

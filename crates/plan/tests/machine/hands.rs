@@ -3,8 +3,8 @@
 use super::Call;
 use std::collections::{BTreeMap, BTreeSet};
 use tierflow_plan::{
-    AfterRestore, Coding, Executor, Piece, PieceList, Place, Refusal, Ticket, TierId, Transfer,
-    TransferId, Version,
+    AfterRestore, Coding, Executor, Piece, Place, Refusal, Ticket, TierId, Transfer, TransferId,
+    Version,
 };
 
 /// The content of one byte.
@@ -27,8 +27,8 @@ pub(super) struct Hands {
     pub(super) codings: BTreeSet<(usize, usize, &'static str)>,
     pub(super) open: BTreeMap<Ticket, Call>,
     pub(super) in_place: BTreeSet<Ticket>,
-    pub(super) writes: BTreeMap<Ticket, (Version, PieceList)>,
-    pub(super) reads: BTreeMap<Ticket, (Version, PieceList, Coding)>,
+    pub(super) writes: BTreeMap<Ticket, (Version, Vec<Piece>)>,
+    pub(super) reads: BTreeMap<Ticket, (Version, Vec<Piece>, Coding)>,
     pub(super) transfers: BTreeMap<TransferId, Transfer>,
     pub(super) cancelled: BTreeSet<TransferId>,
     /// Transfers whose differences are made: they have their places.
@@ -178,7 +178,7 @@ impl Hands {
 }
 
 impl Executor for Hands {
-    fn write(&mut self, ticket: Ticket, version: Version, pieces: PieceList) {
+    fn write(&mut self, ticket: Ticket, version: Version, pieces: Vec<Piece>) {
         assert_eq!(self.open[&ticket], Call::Checkpoint(version));
         self.assert_covers(&pieces, self.asked[&version]);
         for piece in &pieces {
@@ -192,7 +192,7 @@ impl Executor for Hands {
         self.writes.insert(ticket, (version, pieces));
     }
 
-    fn read(&mut self, ticket: Ticket, version: Version, pieces: PieceList, coding: Coding) {
+    fn read(&mut self, ticket: Ticket, version: Version, pieces: Vec<Piece>, coding: Coding) {
         assert_eq!(self.open[&ticket], Call::Restore(version));
         if coding == Coding::Plain {
             self.assert_covers(&pieces, self.held[&version]);

@@ -8,8 +8,8 @@ use crate::{Error, Result};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use tierflow_plan::{
-    Coding, Event, Executor, Piece, PieceList, Refusal, Ticket, TierId, Transfer, TransferFailure,
-    TransferId, Version,
+    Coding, Event, Executor, Piece, Refusal, Ticket, TierId, Transfer, TransferFailure, TransferId,
+    Version,
 };
 
 /// An event of the queue.
@@ -207,11 +207,11 @@ impl GpuExecutor<'_, '_> {
 }
 
 impl Executor for GpuExecutor<'_, '_> {
-    fn write(&mut self, ticket: Ticket, _: Version, pieces: PieceList) {
+    fn write(&mut self, ticket: Ticket, _: Version, pieces: Vec<Piece>) {
         self.grant(ticket, &pieces, Direction::Down);
     }
 
-    fn read(&mut self, ticket: Ticket, _: Version, pieces: PieceList, _: Coding) {
+    fn read(&mut self, ticket: Ticket, _: Version, pieces: Vec<Piece>, _: Coding) {
         self.grant(ticket, &pieces, Direction::Up);
     }
 
