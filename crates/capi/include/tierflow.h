@@ -121,6 +121,7 @@ int tf_options_new(tf_options *options);
  *                     scratch and below, "f32, external" what goes to node_local and external; both without dedup.
  *                     "f32, nvcomp-lz4" and "f32, nvcomp-zstd" have the system's libnvcomp compress on the GPU
  *   timeline          entries of the time line
+ *   statistics        file that has tf_statistics once the engine ends: %r in it is the rank, %h the host, %p the process
  *   rank, ranks, run  this rank, how many there are, and the number of this run, without a tf_group
  *   group_patience    how long the ranks of a group wait for each other; 300
  *   redundancy        none | partner | xor:8 | rs:8+2: what other ranks of the group keep of node_local, so that it outlives

@@ -350,7 +350,7 @@ int main(int argc, char **argv)
     CHECK(tf_open_metrics(engine, report, sizeof report, &length) == TF_OK);
     CHECK(strncmp(report, "# TYPE tierflow_", 16) == 0);
     CHECK(tf_statistics(engine, report, sizeof report, &length) == TF_OK);
-    CHECK(strncmp(report, "{\"rank\":0,\"ranks\":1,", 21) == 0);
+    CHECK(strncmp(report, "{\"rank\":0,\"ranks\":1,", 20) == 0);
     snprintf(path, sizeof path, "%s/timeline.json", argv[1]);
     CHECK(tf_write_timeline(engine, path) == TF_OK && access(path, R_OK) == 0);
     CHECK(tf_write_timeline(engine, "/none/such") == TF_STORAGE);
