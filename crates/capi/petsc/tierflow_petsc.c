@@ -19,7 +19,7 @@ static const char *const Keys[] = {
     "host_pool", "host_pool_slab", "host_pool_directory", "scratch", "storage_limit", "scratch_checksums", "direct_io",
     "node_local", "node_local_limit", "external", "agent", "agent_program", "keep_newest", "keep_every",
     "keep_younger_than", "after_restore", "flush", "durable_in_order", "policy", "dedup", "dedup_reads", "compress",
-    "timeline", "group_patience", "redundancy", "refuse_losses", "failure_domain", "exchange", "closing_patience",
+    "timeline", "statistics", "group_patience", "redundancy", "refuse_losses", "failure_domain", "exchange", "closing_patience",
 };
 
 /* Without an option that says where versions go, they stay in so much host memory. */
