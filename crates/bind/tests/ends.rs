@@ -64,7 +64,7 @@ fn engines_end_as_they_say() {
     drop(slot);
     assert_eq!(versions(&place("closed")), [1, 2, 3]);
 
-    // What was measured is left in a file when an engine ends, whoever ends it.
+    // The engine leaves a file of measurements when it ends, whoever ends it.
     for closes in [true, false] {
         let mut options = options(&place("measured"));
         let file = place(&format!("{closes}-%r.json"));

@@ -46,7 +46,7 @@ fn rank() {
         writeln!(output, "rank: {text}").unwrap();
         output.flush().unwrap();
     };
-    // Who panics may be killed before that ends the process.
+    // A rank that panics may be killed before that ends the process.
     std::panic::set_hook(Box::new(|panic| {
         let _ends_anyway = writeln!(std::io::stdout(), "rank: panicked: {panic}");
     }));

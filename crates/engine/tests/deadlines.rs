@@ -132,7 +132,7 @@ fn calls_that_look_for_versions_on_storage_that_hangs_leave_one_thread() {
         let looking = ["tierflow-look", "tierflow-call"];
         names.filter(|name| looking.contains(&name.trim())).count()
     };
-    // Those of other tests end.
+    // Threads of other tests end.
     let since = Instant::now();
     while looking() > 1 && since.elapsed() < Duration::from_secs(60) {
         std::thread::sleep(Duration::from_millis(10));

@@ -277,7 +277,7 @@ mod tests {
             state.outcome(7).is_none(),
             "no client waits for it any more"
         );
-        // Who asks for it again does not wait for what hangs.
+        // A client that asks for it again does not wait for the copy that hangs.
         state.watch(7);
         assert!(matches!(state.outcome(7), Some(Err(_))));
     }

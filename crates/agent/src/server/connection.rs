@@ -26,12 +26,12 @@ enum Waits {
     ForNothing,
     /// A version to be published.
     For(u64),
-    /// A [`Task`].
-    ForTask,
+    /// A [`SlowTask`].
+    ForSlowTask,
 }
 
 /// Work for a client that takes long.
-pub(super) enum Task {
+pub(super) enum SlowTask {
     Remove(Removal),
     /// A note of the route that the client takes.
     Note,
@@ -97,7 +97,7 @@ impl Connection {
     ///
     /// # Errors
     /// When the client is gone, or takes too long.
-    pub(super) fn go_on(&mut self, is_readable: bool) -> Result<Option<Task>> {
+    pub(super) fn go_on(&mut self, is_readable: bool) -> Result<Option<SlowTask>> {
         if is_readable {
             self.read()?;
         }
@@ -176,7 +176,7 @@ impl Connection {
         request
     }
 
-    fn answer(&mut self, request: Request) -> Result<Option<Task>> {
+    fn answer(&mut self, request: Request) -> Result<Option<SlowTask>> {
         if !self.is_greeted {
             return match request {
                 Request::Hello { protocol: PROTOCOL } => {
@@ -192,8 +192,8 @@ impl Connection {
             Request::Take { route } => match self.take(route) {
                 Ok(true) => Ok(Reply::Done),
                 Ok(false) => {
-                    self.wait(Waits::ForTask);
-                    return Ok(Some(Task::Note));
+                    self.wait(Waits::ForSlowTask);
+                    return Ok(Some(SlowTask::Note));
                 }
                 Err(error) => Err(error),
             },
@@ -208,9 +208,9 @@ impl Connection {
             },
             Request::Remove { versions } => match self.on_route() {
                 Ok(flow) => {
-                    self.wait(Waits::ForTask);
+                    self.wait(Waits::ForSlowTask);
                     let versions = versions.into_iter().collect();
-                    return Ok(Some(Task::Remove(Removal { flow, versions })));
+                    return Ok(Some(SlowTask::Remove(Removal { flow, versions })));
                 }
                 Err(error) => Err(error),
             },
@@ -378,7 +378,7 @@ mod tests {
         // The disk that has the agent's notes hangs.
         let hanging = server.noting.lock();
         let task = connection.go_on(true).unwrap();
-        assert!(matches!(task, Some(Task::Note)));
+        assert!(matches!(task, Some(SlowTask::Note)));
         assert_eq!(replies(), Reply::Hello { protocol: PROTOCOL });
         std::thread::sleep(WORKING_EVERY);
         assert!(connection.go_on(false).unwrap().is_none());
@@ -387,7 +387,7 @@ mod tests {
         let noted = server.note();
         connection.done(noted).unwrap();
         let task = connection.go_on(false).unwrap();
-        assert!(matches!(task, Some(Task::Remove(_))));
+        assert!(matches!(task, Some(SlowTask::Remove(_))));
         assert_eq!(replies(), Reply::Done);
         std::thread::sleep(WORKING_EVERY);
         assert!(connection.go_on(false).unwrap().is_none());

@@ -1,6 +1,6 @@
 //! The event loop that serves all clients of the agent on one thread: an idle client costs a descriptor and nothing else.
 
-use super::connection::{Connection, Task};
+use super::connection::{Connection, SlowTask};
 use super::{Server, TICK, spawn};
 use crate::{Error, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -66,8 +66,8 @@ impl EventLoop {
             let before = self.clients.len();
             self.clients.retain(|client, connection| {
                 match connection.go_on(readable.contains(client)) {
-                    Ok(Some(Task::Remove(removal))) => self.server.remove(*client, removal),
-                    Ok(Some(Task::Note)) => self.server.note_for(*client),
+                    Ok(Some(SlowTask::Remove(removal))) => self.server.remove(*client, removal),
+                    Ok(Some(SlowTask::Note)) => self.server.note_for(*client),
                     Ok(None) => {}
                     Err(_) => return false,
                 }

@@ -45,7 +45,7 @@ pub(crate) fn work_until<T: Send + 'static>(
         };
         match is_late {
             true => too_late(&theirs),
-            // Who waits lookups at the outcome, whether or not it hears this.
+            // The caller that waits looks at the outcome, whether or not it hears this.
             false => drop(sender.send(())),
         }
     };
