@@ -95,7 +95,9 @@ impl Drop for OpenEngine {
         let (mut engine, mut ended) = (Some(engine), Ok(()));
         (self.door.detached)(&mut || {
             if let Some(engine) = engine.take() {
-                self.statistics.leave(&engine);
+                if state != CLOSED {
+                    self.statistics.leave(&engine);
+                }
                 match is_over {
                     true => drop(engine),
                     false => ended = engine.close(),
