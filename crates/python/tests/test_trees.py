@@ -204,6 +204,29 @@ def test_a_masked_array_is_refused(kept: tierflow.Engine) -> None:
     assert kept.versions() == []
 
 
+def test_arrays_that_are_copied_first_beside_others(kept: tierflow.Engine) -> None:
+    """A tree without them is taken in as it is. Whichever was saved before, each comes back."""
+    plain = {"a": np.arange(3.0), "b": np.arange(4, dtype="i2")}
+    others: list[Any] = [
+        {},
+        {"a": np.arange(3, dtype=">f8")},
+        {"a": np.float32(2)},
+        {"a": np.arange(6.0).reshape(2, 3).T},
+        {"a": np.zeros((1,) * 8), "b": 1},
+        {"a": [1, None, True, "text", 2**70], "b": [[1], [np.zeros(2)]]},
+        {0: plain, "0": plain},
+    ]
+    for version, other in enumerate([*others, *others]):
+        kept.save(version, {"plain": plain, "other": other})
+        expected = {"a": other["a"].astype("f8")} if version % len(others) == 1 else other
+        assert_same(kept.load(version), {"plain": plain, "other": expected})
+        kept.discard(version)
+    for lost in ({"a": np.zeros((1,) * 9)}, {"a": np.zeros(2, "M8[s]")}, {np.str_("a"): np.ones(1)}):
+        with pytest.raises(tierflow.ArgumentError):
+            kept.save(100, {"plain": plain, "other": lost})
+    assert kept.versions() == []
+
+
 def test_versions_of_checkpoint_are_dicts_of_regions(engine: tierflow.Engine) -> None:
     engine.checkpoint(1, np.ones(3), bytearray(b"ab"), names=["a/b", "c"])
     back = engine.load(1)

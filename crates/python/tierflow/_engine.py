@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import cached_property
 from importlib import import_module
 from itertools import accumulate
@@ -12,10 +13,10 @@ from typing import Any, SupportsIndex
 
 from . import _tierflow
 from ._attempts import log
-from ._errors import ArgumentError, DamagedError, TierflowError
+from ._errors import ArgumentError, ArrayError, DamagedError, TierflowError
 from ._leaf import Leaf, Stored, stored
 from ._metrics import shown_bytes
-from ._tree import ANEW, flatten, framework, subtree, unflatten
+from ._tree import ANEW, Flattened, framework, subtree, unflatten
 
 __all__ = ["Engine", "Repository", "StoredArray", "Versions"]
 
@@ -90,12 +91,16 @@ class Engine(Versions, _tierflow.Engine):
         `pickle` has any other value pickled. Without it, such a value raises `ArgumentError`, and nothing is saved. `stream` and `timeout`
         are those of `checkpoint`.
         """
-        arrays, structure = flatten(tree, pickle=pickle)
-        text = json.dumps({"tree": 1, "root": structure}, separators=(",", ":"), allow_nan=False).encode()
+        flattened = Flattened(tree, pickle=pickle)
+        text = f'{{"tree":1,"root":{flattened.text}}}'.encode()
+        names, arrays = [_STRUCTURE, *flattened.arrays], list(flattened.arrays.values())
+        if flattened.is_plain:
+            # Nearly all arrays are stored as they are, and to look at each takes longer than all else.
+            with suppress(ArrayError):
+                return self.checkpoint(version, text, *arrays, names=names, stream=stream, timeout=timeout)
         on_host = self.device == "host"
-        regions = {name: stored(array, framework(array) or "", on_host) for name, array in arrays.items()}
-        names = [_STRUCTURE, *regions]
-        self.checkpoint(version, text, *regions.values(), names=names, stream=stream, timeout=timeout)
+        arrays = [stored(array, framework(array) or "", on_host) for array in arrays]
+        return self.checkpoint(version, text, *arrays, names=names, stream=stream, timeout=timeout)
 
     def load(
         self,
