@@ -12,7 +12,7 @@ use crate::dtype::ArrayType;
 use crate::errors::{Answer, Raised};
 use crate::ffi::cuda_interface::Interface;
 use crate::ffi::dlpack::{
-    CPU, CUDA, CUDA_HOST, CUDA_MANAGED, Described, HANDLES, Managed, VERSION,
+    COMPLEX, CPU, CUDA, CUDA_HOST, CUDA_MANAGED, Described, HANDLES, Managed, VERSION,
 };
 use crate::ffi::exchange::Api;
 use crate::ffi::given::{Given, Hold};
@@ -182,8 +182,8 @@ impl<'py> Argument<'_, 'py> {
     fn by_exchange(&self, api: Api, order: &mut Order<'_>) -> Answer<Given> {
         self.no_gradient()?;
         let (described, hold) = api.describe(self.array)?;
-        let device = described.device;
-        self.no_lazy_math()?;
+        let (device, is_complex) = (described.device, described.dtype.code == COMPLEX);
+        self.no_lazy_math(is_complex)?;
         let given = self.checked(described, order, hold)?;
         if given.memory.is_on_device() {
             let py = self.array.py();
@@ -355,13 +355,14 @@ impl<'py> Argument<'_, 'py> {
         }
     }
 
-    /// Refuses tensors whose bytes are not their numbers: PyTorch may defer a conjugation or a negation to the reader.
-    fn no_lazy_math(&self) -> Answer {
+    /// Refuses tensors whose bytes are not their numbers: PyTorch may defer a conjugation, or a negation, to the reader.
+    fn no_lazy_math(&self, is_complex: bool) -> Answer {
         let py = self.array.py();
-        for (asks, resolve) in [
-            (intern!(py, "is_conj"), "t.resolve_conj()"),
+        let both = [
             (intern!(py, "is_neg"), "t.resolve_neg()"),
-        ] {
+            (intern!(py, "is_conj"), "t.resolve_conj()"),
+        ];
+        for (asks, resolve) in both.into_iter().take(1 + usize::from(is_complex)) {
             let Some(asks) = self.array.getattr_opt(asks)? else {
                 return Ok(());
             };

@@ -37,6 +37,7 @@ mod schedule;
 mod slot;
 mod suspending;
 mod tape;
+mod tree;
 
 /// The part of `tierflow` that is made of Rust.
 #[pyo3::pymodule(gil_used = false)]
@@ -61,6 +62,8 @@ mod _tierflow {
     use crate::suspending::{Notice, Suspension};
     #[pymodule_export]
     use crate::tape::Tape;
+    #[pymodule_export]
+    use crate::tree::{flatten, told};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -16,7 +16,7 @@ from ._attempts import log
 from ._errors import ArgumentError, ArrayError, DamagedError, TierflowError
 from ._leaf import Leaf, Stored, stored
 from ._metrics import shown_bytes
-from ._tree import ANEW, Flattened, framework, subtree, unflatten
+from ._tree import ANEW, framework, subtree, unflatten
 
 __all__ = ["Engine", "Repository", "StoredArray", "Versions"]
 
@@ -91,12 +91,12 @@ class Engine(Versions, _tierflow.Engine):
         `pickle` has any other value pickled. Without it, such a value raises `ArgumentError`, and nothing is saved. `stream` and `timeout`
         are those of `checkpoint`.
         """
-        flattened = Flattened(tree, pickle=pickle)
-        text = f'{{"tree":1,"root":{flattened.text}}}'.encode()
-        names, arrays = [_STRUCTURE, *flattened.arrays], list(flattened.arrays.values())
-        if flattened.is_plain:
+        found, structure, is_plain = _tierflow.flatten(tree, pickle)
+        text = f'{{"tree":1,"root":{structure}}}'.encode()
+        names, arrays = [_STRUCTURE, *found], list(found.values())
+        if is_plain:
             # Nearly all arrays are stored as they are, and to look at each takes longer than all else.
-            with suppress(ArrayError):
+            with suppress(ArrayError, BufferError):
                 return self.checkpoint(version, text, *arrays, names=names, stream=stream, timeout=timeout)
         on_host = self.device == "host"
         arrays = [stored(array, framework(array) or "", on_host) for array in arrays]

@@ -18,48 +18,32 @@ import json
 import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from math import isfinite
-from operator import attrgetter
 from typing import Any
 
+from . import _tierflow
 from ._errors import ArgumentError, StorageError
 
-__all__ = ["ANEW", "Flattened", "child", "children", "dtype_of", "flatten", "framework", "subtree", "unflatten"]
+__all__ = ["ANEW", "child", "children", "dtype_of", "flatten", "framework", "subtree", "unflatten"]
 
-# The element types of the format's regions, and the most dimensions that one has.
+# The element types of the format's regions.
 _DTYPES = frozenset(
     "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128 bfloat16 "
     "float8_e4m3fn float8_e5m2".split()
 )
-_DIMENSIONS = 8
-
-_PLAIN = frozenset((type(None), bool, int, str))
-_KEYS = _PLAIN | {float}
-
 # What `into` has where a tree is made anew.
 ANEW: Any = object()
 
 
-@lru_cache(256)
-def _framework_of(kind: type[Any]) -> str | None:
-    """What `framework` returns for all values of a type; None if that is not known by the type."""
-    for name, array in (("torch", "Tensor"), ("jax", "Array"), ("cupy", "ndarray"), ("numpy", "ndarray")):
-        # An array's framework was imported.
-        found = getattr(sys.modules.get(name), array, None)
-        if found is not None and issubclass(kind, found):
-            return name
-    numpy = sys.modules.get("numpy")
-    return "scalar" if numpy is not None and issubclass(kind, numpy.generic) else None
-
-
 def framework(value: Any) -> str | None:
     """The framework of an array: "torch", "jax", "cupy" or "numpy"; "scalar" for a scalar of NumPy's, and None for no array."""
-    kind: Any = type(value)
-    found = _framework_of(kind)
-    # A tracer of JAX's is an array, and its type says nothing of that.
-    jax = None if found else sys.modules.get("jax")
-    return "jax" if jax is not None and isinstance(value, jax.Array) else found
+    for name, kind in (("torch", "Tensor"), ("jax", "Array"), ("cupy", "ndarray"), ("numpy", "ndarray")):
+        # An array's framework was imported.
+        kinds = getattr(sys.modules.get(name), kind, None)
+        if kinds is not None and isinstance(value, kinds):
+            return name
+    numpy = sys.modules.get("numpy")
+    return "scalar" if numpy is not None and isinstance(value, numpy.generic) else None
 
 
 def dtype_of(array: Any) -> str:
@@ -106,124 +90,61 @@ def _class_of(value: Any) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
-_TEXTS = {str}
-_kind_of = attrgetter("dtype", "ndim")
-
-_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
-
-
-# Element types and dimensions of arrays that were seen, and that are stored as they are.
-_seen: set[tuple[Any, int]] = set()
-
-
-@lru_cache(8192)
-def _of_arrays(way: str, keys: tuple[str, ...], kinds: tuple[type, ...]) -> tuple[list[str], str] | None:
-    """The names of a dict's values, and its JSON, if all of them are arrays. Trees have the same ones in each save."""
-    frameworks = [_framework_of(kind) for kind in kinds]
-    if "scalar" in frameworks or not all(frameworks):
-        return None
-    names = [child(way, key) for key in keys]
-    nodes = zip(keys, names, frameworks, strict=True)
-    return names, _json({"dict": [[key, {"array": name, "of": of}] for key, name, of in nodes]})
-
-
-class Flattened:
-    """A tree taken apart: its own `arrays` by their names, in its order, and its structure as a `text` of JSON.
+def flatten(tree: Any, *, pickle: bool = False) -> tuple[dict[str, Any], Any]:
+    """Returns the arrays of `tree` by their names, in its order, and its structure. The arrays are the tree's own.
 
     A subclass of dict, list or tuple counts as that. What a structure has no kind for is pickled with `pickle`.
 
     Raises:
         ArgumentError: for any other value, another type of key, and a tree that contains itself.
     """
-
-    def __init__(self, tree: Any, *, pickle: bool = False) -> None:
-        self.arrays: dict[str, Any] = {}
-        # Whether the arrays may be taken in as they are, as far as their types say it.
-        self.is_plain = True
-        self._pickled = pickle
-        self._open: set[int] = set()
-        self.text = self._node(tree, "")
-
-    def _node(self, value: Any, way: str) -> str:
-        if type(value) is dict and (found := self._dict_of_arrays(value, way)) is not None:
-            return found
-        # A list of plain values, such as an optimizer's of its parameters, may be long.
-        if type(value) in _PLAIN or (type(value) is list and _PLAIN.issuperset(map(type, value))):
-            return _json(value)
-        if type(value) is float:
-            return _json(value if isfinite(value) else {"float": repr(value)})
-        kind = framework(value)
-        if kind is not None and dtype_of(value) in _DTYPES and value.ndim <= _DIMENSIONS:
-            if kind == "scalar" or not getattr(value.dtype, "isnative", True):
-                self.is_plain = False
-            else:
-                _seen.add(_kind_of(value))
-            return _json({"array": self._named(value, way), "of": kind})
-        branch = _branch(value)
-        if branch is not None:
-            return self._branch(value, *branch, way)
-        if type(value) is complex:
-            return f'{{"complex":[{self._node(value.real, way)},{self._node(value.imag, way)}]}}'
-        if type(value) is bytes:
-            return _json({"bytes": base64.b64encode(value).decode()})
-        if self._pickled:
-            return _json({"pickle": base64.b64encode(pickle.dumps(value)).decode()})
-        if kind is not None:
-            what = f"an array of {dtype_of(value)} with {value.ndim} dimensions"
-            raise ArgumentError(f"{_at(way)} is {what}: view it as one of {', '.join(sorted(_DTYPES))}, of 8 at most")
-        raise ArgumentError(
-            f"{_at(way)} is a {_class_of(value).replace(':', '.')}: a tree has dicts, lists, tuples, dataclasses and named tuples of "
-            "arrays, numbers, texts and bytes; pass pickle=True to have anything else pickled"
-        )
-
-    def _named(self, array: Any, way: str) -> str:
-        # A root has no name, and the keys 0 and "0" have the same one: `~0` and `~1` are all that a key can bring.
-        name = way or "~2"
-        while name in self.arrays:
-            name += "~2"
-        self.arrays[name] = array
-        return name
-
-    def _dict_of_arrays(self, branch: dict[Any, Any], way: str) -> str | None:
-        """What `_branch` returns for a dict of texts and arrays, in less time."""
-        if set(map(type, branch)) != _TEXTS:
-            return None
-        arrays = branch.values()
-        found = _of_arrays(way, tuple(branch), tuple(map(type, arrays)))
-        if found is None or not _seen.issuperset(map(_kind_of, arrays)):
-            return None
-        names, text = found
-        if not self.arrays.keys().isdisjoint(names):
-            return None
-        self.arrays.update(zip(names, arrays, strict=True))
-        return text
-
-    def _branch(self, value: Any, kind: str, parts: list[tuple[Any, Any]], way: str) -> str:
-        if id(value) in self._open:
-            raise ArgumentError(f"{_at(way)} contains itself: take the reference out")
-        if kind == "dict":
-            for key, _ in parts:
-                if type(key) not in _KEYS or (type(key) is float and not isfinite(key)):
-                    raise ArgumentError(f"{_at(way)} has the key {key!r}: a key is a text, a number, a bool or None")
-        self._open.add(id(value))
-        nodes = [(key, self._node(part, child(way, key))) for key, part in parts]
-        self._open.discard(id(value))
-        if kind in ("list", "tuple"):
-            listed = f"[{','.join(node for _, node in nodes)}]"
-            return listed if kind == "list" else f'{{"tuple":{listed}}}'
-        # JSON's text of an int is Python's.
-        listed = ",".join(f"[{key if type(key) is int else _json(key)},{node}]" for key, node in nodes)
-        return (
-            f'{{"dict":[{listed}]}}'
-            if kind == "dict"
-            else f'{{"{kind}":{_json(_class_of(value))},"fields":[{listed}]}}'
-        )
+    arrays, text, _ = _tierflow.flatten(tree, pickle)
+    return arrays, json.loads(text)
 
 
-def flatten(tree: Any, *, pickle: bool = False) -> tuple[dict[str, Any], Any]:
-    """The arrays of `Flattened`, and the structure itself."""
-    flattened = Flattened(tree, pickle=pickle)
-    return flattened.arrays, json.loads(flattened.text)
+# What `_tierflow.flatten` asks.
+
+
+def element_of(array: Any) -> tuple[bool, bool]:
+    """Whether regions have such elements, and whether they are in the machine's byte order."""
+    return dtype_of(array) in _DTYPES, getattr(array.dtype, "isnative", True)
+
+
+def rare(value: Any, way: str, pickled: bool, is_array: bool) -> str | tuple[str, str, list[Any], list[Any]]:
+    """The JSON of a leaf that is neither a plain value nor an array of a region's, or the kind, class, keys and values of a branch."""
+    branch = _branch(value)
+    if branch is not None:
+        kind, parts = branch
+        return kind, _class_of(value), [key for key, _ in parts], [part for _, part in parts]
+    # A text with half of a character, a number without a value.
+    if type(value) in (str, float):
+        return json.dumps(_number(value))
+    if type(value) is complex:
+        return json.dumps({"complex": [_number(value.real), _number(value.imag)]})
+    if type(value) is bytes:
+        return json.dumps({"bytes": base64.b64encode(value).decode()})
+    if pickled:
+        return json.dumps({"pickle": base64.b64encode(pickle.dumps(value)).decode()})
+    if is_array:
+        what = f"an array of {dtype_of(value)} with {value.ndim} dimensions"
+        raise ArgumentError(f"{_at(way)} is {what}: view it as one of {', '.join(sorted(_DTYPES))}, of 8 at most")
+    raise ArgumentError(
+        f"{_at(way)} is a {_class_of(value).replace(':', '.')}: a tree has dicts, lists, tuples, dataclasses and named tuples of "
+        "arrays, numbers, texts and bytes; pass pickle=True to have anything else pickled"
+    )
+
+
+def _number(value: Any) -> Any:
+    return {"float": repr(value)} if type(value) is float and not isfinite(value) else value
+
+
+def endless(way: str, is_within_itself: bool) -> ArgumentError:
+    what = "contains itself: take the reference out" if is_within_itself else "has too many levels: make it flatter"
+    return ArgumentError(f"{_at(way)} {what}")
+
+
+def no_key(way: str, key: Any) -> ArgumentError:
+    return ArgumentError(f"{_at(way)} has the key {key!r}: a key is a text, a number, a bool or None")
 
 
 def _loaded(named: str, fields: list[str], way: str) -> Any:

@@ -18,6 +18,8 @@ pub(crate) const CUDA_HOST: i32 = 3;
 pub(crate) const CUDA_MANAGED: i32 = 13;
 /// The flag of a tensor that must not be written.
 pub(crate) const READ_ONLY: u64 = 1;
+/// The type code of complex numbers.
+pub(crate) const COMPLEX: u8 = 5;
 /// The type code of handles, which mean nothing to others.
 pub(crate) const HANDLES: u8 = 3;
 
@@ -119,6 +121,29 @@ impl Tensor {
             dtype: self.dtype,
             is_contiguous: is_c_order(shape, strides, elements),
             is_read_only,
+        }
+    }
+
+    /// Appends all that tells its bytes from those of another tensor. No two tensors append the same.
+    ///
+    /// # Safety
+    /// As for [`Self::described`].
+    pub(super) unsafe fn tell(&self, numbers: &mut Vec<i64>) {
+        let DataType { code, bits, lanes } = self.dtype;
+        let address = (self.data.expose_provenance() as u64).wrapping_add(self.byte_offset);
+        numbers.extend([
+            address.cast_signed(),
+            i64::from(self.device.kind) << 32 | i64::from(self.device.number),
+            i64::from(code) << 32 | i64::from(bits) << 16 | i64::from(lanes),
+            i64::from(self.dimensions) << 1 | i64::from(self.strides.is_null()),
+        ]);
+        for extents in [self.shape, self.strides] {
+            let dimensions = usize::try_from(self.dimensions).unwrap_or(0);
+            if let Some(extents) = NonNull::new(extents).filter(|_| dimensions > 0) {
+                // SAFETY: the caller's promise.
+                let extents = unsafe { std::slice::from_raw_parts(extents.as_ptr(), dimensions) };
+                numbers.extend_from_slice(extents);
+            }
         }
     }
 }

@@ -90,8 +90,28 @@ impl Api {
     /// # Errors
     /// The framework's, as for a tensor without memory.
     pub(crate) fn describe(self, object: &Bound<'_, PyAny>) -> PyResult<(Described, Hold)> {
-        let Some(describe) = self.table().describe else {
+        let Some(tensor) = self.tensor(object)? else {
             return self.managed(object);
+        };
+        // SAFETY: shape and strides are the object's, which the caller holds.
+        let described = unsafe { tensor.described(None) };
+        Ok((described, Hold::Nothing))
+    }
+
+    /// Appends all that tells a tensor's bytes from those of another one. Returns false if the framework does not say it.
+    pub(crate) fn tell(self, object: &Bound<'_, PyAny>, numbers: &mut Vec<i64>) -> bool {
+        let Ok(Some(tensor)) = self.tensor(object) else {
+            return false;
+        };
+        // SAFETY: as in `describe`.
+        unsafe { tensor.tell(numbers) };
+        true
+    }
+
+    /// What the framework says of a tensor, as long as that is held, if it can without more.
+    fn tensor(self, object: &Bound<'_, PyAny>) -> PyResult<Option<Tensor>> {
+        let Some(describe) = self.table().describe else {
+            return Ok(None);
         };
         let mut tensor = MaybeUninit::<Tensor>::uninit();
         // SAFETY: a live object of the type that the table is of, attached to the interpreter, and a place for the answer.
@@ -100,10 +120,7 @@ impl Api {
             return Err(PyErr::fetch(object.py()));
         }
         // SAFETY: it was filled.
-        let tensor = unsafe { tensor.assume_init() };
-        // SAFETY: shape and strides are the object's, which the caller holds.
-        let described = unsafe { tensor.described(None) };
-        Ok((described, Hold::Nothing))
+        Ok(Some(unsafe { tensor.assume_init() }))
     }
 
     fn managed(self, object: &Bound<'_, PyAny>) -> PyResult<(Described, Hold)> {

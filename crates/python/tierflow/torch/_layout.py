@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from .. import _tierflow
 from .._errors import ArgumentError
 
 __all__ = ["ALIGNMENT", "Layout", "bytes_of"]
@@ -51,6 +52,8 @@ class Layout:
 
     def __init__(self, tensors: list[torch.Tensor], awaited: Container[int] = ()) -> None:
         self._keys = [list(map(get, tensors)) for get in _KEY]
+        self._told = _tierflow.told(tensors)
+        self._complex = [index for index, tensor in enumerate(tensors) if tensor.is_complex()]
         self.offsets = [0] * len(tensors)
         self.end = 0
         # The indices of tensors with places of their own.
@@ -72,7 +75,16 @@ class Layout:
 
     def is_of(self, tensors: list[torch.Tensor]) -> bool:
         """Whether the tensors have the keys that it was made of."""
-        return all(list(map(get, tensors)) == known for get, known in zip(_KEY, self._keys, strict=True))
+        told = _tierflow.told(tensors)
+        if told is None:
+            return all(list(map(get, tensors)) == known for get, known in zip(_KEY, self._keys, strict=True))
+        # The same in less time, as PyTorch says most of it to others than Python.
+        *_, are_conjugates, are_negative, _, _ = self._keys
+        return (
+            told == self._told
+            and list(map(torch.Tensor.is_neg, tensors)) == are_negative
+            and all(tensors[index].is_conj() is are_conjugates[index] for index in self._complex)
+        )
 
     @cached_property
     def names(self) -> list[torch.Tensor]:

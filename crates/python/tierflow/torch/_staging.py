@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from concurrent.futures import Future
+from contextlib import suppress
 from traceback import clear_frames
 from types import NoneType
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass, transform_subclass
 from torch.utils.dlpack import from_dlpack
 
-from .._errors import ArgumentError
+from .._errors import ArgumentError, TierflowError
 from ._layout import ALIGNMENT, Layout, bytes_of
 
 if TYPE_CHECKING:
@@ -153,7 +154,9 @@ class Staged:
     def give_up(self) -> None:
         """Gives the room back, as who keeps an error keeps all that its stack has."""
         self._buffer = None
-        self._slot.give_up()
+        # What the error left of it may be nothing.
+        with suppress(TierflowError, BufferError):
+            self._slot.give_up()
 
 
 class _Guard:
