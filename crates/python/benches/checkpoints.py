@@ -213,9 +213,10 @@ def tierflow_rows(rows: Rows, names: list[str], buffers: list[int], kept: Path |
                     older[:] = [writer.version]
 
             for _ in range(3):
+                training.step(lambda: None)
                 ended(save())
-                # Memory becomes fast in the background, once it is used.
-                time.sleep(0 if index else 3)
+                # Memory becomes fast in the background, once it is used, and later the version leaves the GPU.
+                time.sleep(1 if index else 3)
 
             def bytes(writer: Any = writer) -> int:
                 return engine.restore_size(writer.version)

@@ -117,9 +117,12 @@ class StorageWriter(storage.StorageWriter, AsyncStager):
     `version` of the writer tells what it was. A save is over when the engine has the bytes; `engine.wait()` tells when they are
     there to stay, and raises what kept them from it.
 
-    It is the stager of `dcp.async_save`, too: tensors are copied to the engine beside the work that follows, and the next step of
-    any optimizer comes after that. For what else changes them, or gives up their memory by `resize_`, wait for the `staging_completion` that
-    `async_save` returns.
+    It is the stager of `dcp.async_save`, too: tensors are copied to the engine beside the work that follows. The next step of an optimizer
+    that was seen to step before comes after the copies of its tensors, and all other work after those of all other tensors, such as the
+    statistics of a normalization, which a forward pass changes. Who changes an optimizer's tensors in another way, or gives up memory by
+    `resize_`, waits for the `staging_completion` that `async_save` returns first.
+
+    Saves may overlap. One that fails raises nothing in `async_save`, but in what that returns, on all ranks.
 
     A step that is shorter than the copies waits for them at its end. DCP plans and writes in a thread beside the step, once an optimizer
     updates or a quarter of a second is over: earlier, it would keep the step's kernels from being launched.
@@ -155,7 +158,7 @@ class StorageWriter(storage.StorageWriter, AsyncStager):
         return self._staging.begin(lambda: self._next() if self._named is None else self._named, state_dict)
 
     def close(self) -> None:
-        """Ends what waits for the copies: call it after the last checkpoint is saved."""
+        """Gives the GPU's memory back: call it after the last checkpoint is saved."""
         self._staging.close()
 
     # Saving.

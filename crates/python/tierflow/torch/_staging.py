@@ -201,18 +201,18 @@ class _Updates:
 
     def __init__(self, device: str) -> None:
         self._device = device
-        self._copied: torch.cuda.Event | None = None
+        self._copied: list[torch.cuda.Event] = []
         # Optimizers that were seen to step, and whether all of their steps are seen: a CUDA graph replays those in it without.
         self._seen: weakref.WeakKeyDictionary[Optimizer, bool] = weakref.WeakKeyDictionary()
-        # Whether that is what it was when `awaited` was called last.
-        self.is_known = True
+        # How often that has changed.
+        self.changes = 0
         self._is_over = threading.Event()
         self._is_over.set()
         # A compiler leaves it as it is.
-        self._hook: RemovableHandle = register_optimizer_step_pre_hook(torch.compiler.disable(self._before))
+        self.hook: RemovableHandle = register_optimizer_step_pre_hook(torch.compiler.disable(self._before))
 
     def come_after(self, copied: torch.cuda.Event) -> None:
-        self._copied = copied
+        self._copied.append(copied)
         self._is_over.clear()
 
     def _before(self, optimizer: Optimizer, *_: Any) -> None:
@@ -221,17 +221,16 @@ class _Updates:
         is_seen = was_seen is not False and not in_graph
         if is_seen is not was_seen:
             self._seen[optimizer] = is_seen
-            self.is_known = False
-        if self._copied is not None and not in_graph:
+            self.changes += 1
+        if not in_graph:
+            for copied in self._copied:
+                torch.cuda.current_stream(self._device).wait_event(copied)
             # Another optimizer may have another stream.
-            torch.cuda.current_stream(self._device).wait_event(self._copied)
-            if self._copied.query():
-                self._copied = None
+            self._copied = [copied for copied in self._copied if not copied.query()]
         self._is_over.set()
 
     def awaited(self) -> set[int]:
         """The addresses of the tensors of optimizers all of whose steps are seen."""
-        self.is_known = True
         optimizers = [optimizer for optimizer, is_seen in self._seen.items() if is_seen]
         tensors = [one for optimizer in optimizers for group in optimizer.param_groups for one in group["params"]]
         states = [state for optimizer in optimizers for state in optimizer.state.values() if isinstance(state, dict)]
@@ -243,9 +242,16 @@ class _Updates:
         computes in Python would keep it from that, a switch interval of the interpreter for each kernel."""
         self._is_over.wait(_PATIENCE)
 
-    def close(self) -> None:
-        self._hook.remove()
-        self._is_over.set()
+
+# Those that the writers of an engine have in common: one may be made for each save.
+_updates: weakref.WeakKeyDictionary[Engine, _Updates] = weakref.WeakKeyDictionary()
+
+
+def _updates_of(engine: Engine) -> _Updates:
+    if engine not in _updates:
+        _updates[engine] = _Updates(engine.device)
+        weakref.finalize(engine, _updates[engine].hook.remove)
+    return _updates[engine]
 
 
 class _State:
@@ -348,8 +354,9 @@ class Staging:
         self._buffer_bytes = buffer
         self._buffer: torch.Tensor | None = None
         self._stream: torch.cuda.Stream | None = None
-        self._updates: _Updates | None = None
         self._layout = Layout([])
+        # The changes of `_Updates` that it is made with.
+        self._changes = 0
         self._guard = _Guard()
 
     def begin(self, number: Callable[[], int], state: dict[str, Any]) -> Future[dict[str, Any]]:
@@ -366,8 +373,10 @@ class Staging:
     def _begun(self, version: int, state: dict[str, Any]) -> Callable[[], dict[str, Any]]:
         updates = self._on_gpu()
         taken = _State(state)
-        if not self._layout.is_of(taken.tensors) or (updates is not None and not updates.is_known):
+        changes = 0 if updates is None else updates.changes
+        if self._changes != changes or not self._layout.is_of(taken.tensors):
             self._layout = Layout(taken.tensors, set() if updates is None else updates.awaited())
+            self._changes = changes
         layout = self._layout
         self._empty_buffer()
         staged = Staged(self._engine, version, layout, self._spare_for(taken), self._stream)
@@ -405,10 +414,7 @@ class Staging:
         if torch.cuda.is_current_stream_capturing():
             raise ArgumentError("a CUDA graph is being captured, and would have the copies: save before or after that")
         self._stream = self._stream or torch.cuda.Stream(device)
-        if self._updates is None:
-            self._updates = _Updates(device)
-            weakref.finalize(self, self._updates.close)
-        return self._updates
+        return _updates_of(self._engine)
 
     def _empty_buffer(self) -> None:
         if (last := self._last()) is not None:
@@ -440,14 +446,11 @@ class Staging:
         return staged
 
     def settle(self) -> None:
-        """Has a thread wait as `_Updates.settle` does, if it saves what was staged."""
-        if self.now.staged is not None and self._updates is not None:
-            self._updates.settle()
+        """Has a thread wait as `_Updates.settle` does, if it saves what was staged on a GPU."""
+        if self.now.staged is not None and self._stream is not None:
+            _updates_of(self._engine).settle()
 
     def close(self) -> None:
         self.now.staged = self._buffer = None
         # It has tensors over the buffer.
         self._layout = Layout([])
-        if self._updates is not None:
-            self._updates.close()
-            self._updates = None
