@@ -5,7 +5,7 @@
 //! `engine` is the class `Engine`, `slot` the classes of `produce` and `consume`, `repository` what is read without an engine, `schedule` what is stored and what is computed again. `array` finds out what an argument is
 //! and where its bytes lie, by the protocols that `ffi` speaks: the buffer protocol, DLPack, and
 //! `__cuda_array_interface__`. `order` chooses the CUDA stream on which a call copies, `patience` how long it waits, `suspending` what
-//! is durable when a job is preempted. What is only Python (the
+//! is durable when a job is preempted, `tree` what a tree of arrays consists of. What is only Python (the
 //! exceptions, the table of the metrics, what is made for one framework) is Python, in `tierflow/`.
 //!
 //! # What always holds

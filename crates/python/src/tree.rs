@@ -38,8 +38,8 @@ pub(crate) fn flatten<'py>(tree: &Bound<'py, PyAny>, pickled: bool) -> PyResult<
     Ok((flattening.arrays, flattening.text, flattening.is_plain))
 }
 
-/// All that tells the bytes of tensors from those of others, but for what their framework puts off, such as a conjugation. It differs where
-/// any of them does. `None` if the framework does not say it.
+/// Returns the addresses, devices, element types, extents and strides of tensors as one run of bytes. Lists that differ in one of them never
+/// return the same. A conjugation that PyTorch has put off is not told. `None` if the tensors' framework has no C exchange API.
 #[pyfunction]
 pub(crate) fn told<'py>(tensors: &Bound<'py, PyList>) -> Option<Bound<'py, PyBytes>> {
     let mut numbers = Vec::with_capacity(8 * tensors.len());
@@ -52,12 +52,12 @@ pub(crate) fn told<'py>(tensors: &Bound<'py, PyList>) -> Option<Bound<'py, PyByt
     Some(PyBytes::new(tensors.py(), &bytes))
 }
 
-/// What a branch is in JSON.
+/// The kinds of branches in JSON.
 enum Branch<'a> {
     List,
     Tuple,
     Dict,
-    /// A dataclass or a named tuple, and its class.
+    /// The kind, a dataclass or a named tuple, and the class.
     Fields(&'a str, &'a str),
 }
 
@@ -140,7 +140,7 @@ impl<'py> Flattening<'py> {
         Ok(true)
     }
 
-    /// Where `frameworks` has the framework of an array.
+    /// Returns the index in `frameworks` of an array's framework; `None` for a value that is no array.
     fn framework(&mut self, value: &Bound<'py, PyAny>) -> PyResult<Option<usize>> {
         let kind = value.get_type();
         let known = self

@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 from torch.distributed import checkpoint as dcp  # noqa: E402
 
 from tierflow.torch._layout import SMALL, Layout  # noqa: E402
-from tierflow.torch._staging import _Guard  # noqa: E402
+from tierflow.torch._program import Guard  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:torch.distributed is"),
@@ -341,7 +341,7 @@ def test_memory_is_noted_once() -> None:
     notes: list[Any] = []
     tensors = [Noting(notes) for _ in range(3)]
     stream: Any = object()
-    guard = _Guard()
+    guard = Guard()
     assert guard.hold(tensors, stream)()
     assert len(notes) == 3
     assert guard.hold(tensors, stream)()
@@ -374,7 +374,7 @@ def test_a_tensor_that_dies_is_held_until_its_copy_ends() -> None:
 
     tensors = [Noting([])]
     storage = weakref.ref(tensors[0].untyped_storage())
-    done = _Guard().hold(tensors, object())  # type: ignore[arg-type]
+    done = Guard().hold(tensors, object())  # type: ignore[arg-type]
     tensors.clear()
     assert storage() is not None
     assert done()

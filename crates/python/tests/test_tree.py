@@ -75,6 +75,55 @@ def test_any_tree_comes_back_as_it_was() -> None:
         assert same(unflatten(json.loads(text), arrays, into=tree), tree), seed
 
 
+def test_any_text_and_number_comes_back() -> None:
+    texts = [
+        "",
+        '"',
+        "\\",
+        "\n\t\x00\x1f\x7f",
+        "é",
+        "\u2028",
+        "\U0001f600",
+        "\ud800 half a character",
+        "</script>",
+        "a" * 10_000,
+    ]
+    numbers = [
+        0,
+        -1,
+        2**63,
+        -(10**40),
+        0.1,
+        -0.0,
+        1e16,
+        1e-320,
+        5e-324,
+        1.7976931348623157e308,
+        float("inf"),
+        float("-inf"),
+    ]
+    plain = [None, True, False, *texts, *numbers, complex(-0.0, float("inf"))]
+    keys = {key: index for index, key in enumerate([*texts[:7], *numbers[:10], None])}
+    for tree in (plain, keys, {"list": plain, "keys": [keys]}):
+        arrays, structure = flatten(tree)
+        assert arrays == {}
+        assert repr(unflatten(structure, arrays)) == repr(tree)
+
+
+def test_levels_have_an_end() -> None:
+    """The thread's stack does."""
+    tree: Any = np.zeros(1)
+    for _ in range(150):
+        tree = [{"a": tree}]
+    with pytest.raises(tierflow.ArgumentError, match="too many levels"):
+        flatten(tree)
+    for _ in range(70):
+        tree = tree[0]["a"]
+    arrays, structure = flatten(tree)
+    assert len(arrays) == 1
+    assert same(unflatten(structure, arrays), tree)
+
+
 def test_names_are_ways() -> None:
     a = np.zeros(1)
     arrays, structure = flatten({"model": {"layers.0.weight": a, "x/y": (a, a)}, "moments": Moments(a, [a])})

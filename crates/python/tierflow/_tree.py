@@ -102,16 +102,16 @@ def flatten(tree: Any, *, pickle: bool = False) -> tuple[dict[str, Any], Any]:
     return arrays, json.loads(text)
 
 
-# What `_tierflow.flatten` asks.
+# Functions that `_tierflow.flatten` calls.
 
 
 def element_of(array: Any) -> tuple[bool, bool]:
-    """Whether regions have such elements, and whether they are in the machine's byte order."""
+    """Returns whether regions have elements of the array's type, and whether these are in the machine's byte order."""
     return dtype_of(array) in _DTYPES, getattr(array.dtype, "isnative", True)
 
 
 def rare(value: Any, way: str, pickled: bool, is_array: bool) -> str | tuple[str, str, list[Any], list[Any]]:
-    """The JSON of a leaf that is neither a plain value nor an array of a region's, or the kind, class, keys and values of a branch."""
+    """Returns the JSON of a leaf that is neither a plain value nor an array as regions have them, or a branch's kind, class, keys and values."""
     branch = _branch(value)
     if branch is not None:
         kind, parts = branch

@@ -124,7 +124,8 @@ impl Tensor {
         }
     }
 
-    /// Appends all that tells its bytes from those of another tensor. No two tensors append the same.
+    /// Appends the numbers that tell its bytes from those of another tensor: address, device, element type, extents and strides. Two tensors that differ in
+    /// one of them never append the same.
     ///
     /// # Safety
     /// As for [`Self::described`].

@@ -98,7 +98,7 @@ impl Api {
         Ok((described, Hold::Nothing))
     }
 
-    /// Appends all that tells a tensor's bytes from those of another one. Returns false if the framework does not say it.
+    /// Appends the numbers that tell a tensor's bytes from those of another one. Returns false if the framework does not give them.
     pub(crate) fn tell(self, object: &Bound<'_, PyAny>, numbers: &mut Vec<i64>) -> bool {
         let Ok(Some(tensor)) = self.tensor(object) else {
             return false;
@@ -108,7 +108,7 @@ impl Api {
         true
     }
 
-    /// What the framework says of a tensor, as long as that is held, if it can without more.
+    /// The framework's description of a tensor, which is good as long as the tensor is held. `None` if the framework has none in place.
     fn tensor(self, object: &Bound<'_, PyAny>) -> PyResult<Option<Tensor>> {
         let Some(describe) = self.table().describe else {
             return Ok(None);

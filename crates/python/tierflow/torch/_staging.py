@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import copy
 import pickle
 import struct
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from traceback import clear_frames
-from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-from torch.multiprocessing.reductions import StorageWeakRef
-from torch.optim.optimizer import register_optimizer_step_pre_hook
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass, transform_subclass
 from torch.utils.dlpack import from_dlpack
 
 from .._errors import ArgumentError, TierflowError
 from ._layout import ALIGNMENT, Layout, bytes_of
+from ._program import Guard, Updates, updates_of
+from ._state import ATOMS, State
 
 if TYPE_CHECKING:
-    from torch.optim import Optimizer
-    from torch.utils.hooks import RemovableHandle
-
     from .._tierflow import Engine
 
 __all__ = ["FOOTER", "MAGIC", "Staged", "Staging", "footer", "of_bytes"]
@@ -36,15 +30,8 @@ __all__ = ["FOOTER", "MAGIC", "Staged", "Staging", "footer", "of_bytes"]
 FOOTER = struct.Struct("<8sQQ")
 MAGIC = b"tierdcp1"
 
-# Seconds that what follows the copies waits for the next update at most.
-_PATIENCE = 0.25
-
 # Bytes that a GPU copies to host memory in about half a millisecond.
 _PIECE = 32 << 20
-
-# Types of tensors that consist of no others, and of values of a known size.
-_SIMPLE = frozenset((torch.Tensor, torch.nn.Parameter))
-_ATOMS = frozenset((NoneType, bool, int, float, complex))
 
 
 def of_bytes(given: bytes) -> torch.Tensor:
@@ -154,164 +141,9 @@ class Staged:
     def give_up(self) -> None:
         """Gives the room back, as who keeps an error keeps all that its stack has."""
         self._buffer = None
-        # What the error left of it may be nothing.
+        # The slot may have ended with the error.
         with suppress(TierflowError, BufferError):
             self._slot.give_up()
-
-
-class _Guard:
-    """Keeps the memory of tensors from being used again while a stream reads it.
-
-    Their storages are held. `resize_` gives up memory of a storage that is held: the allocator then waits for the streams that were noted
-    for that memory. A note takes longer than all else that a checkpoint does per tensor, and lasts as long as the memory is allocated. So a
-    checkpoint notes nothing if all of its storages and their addresses are those of the one before. Memory that was given up since then, and
-    that its storage got again at the same address, has no note: a copy of it counts only if it is still there afterwards.
-    """
-
-    def __init__(self) -> None:
-        self._noted: list[tuple[int, int, int]] = []
-        # No other storage gets the number of one that is known here.
-        self._known: list[StorageWeakRef] = []
-        self._notes_all = False
-
-    def hold(self, tensors: list[torch.Tensor], stream: torch.cuda.Stream) -> Callable[[], bool]:
-        """Call the result once the stream's work is over. It returns false if the copies may have other bytes."""
-        storages = [tensor.untyped_storage() for tensor in tensors]
-        marks = _marks(storages)
-        if self._notes_all or marks != self._noted:
-            for tensor in tensors:
-                tensor.record_stream(stream)
-            self._noted, self._known = marks, [StorageWeakRef(storage) for storage in storages]
-            # It holds the storages until then.
-            return lambda: storages is not None
-
-        def is_there() -> bool:
-            self._notes_all = _marks(storages) != marks
-            return not self._notes_all
-
-        return is_there
-
-
-def _marks(storages: list[torch.UntypedStorage]) -> list[tuple[int, int, int]]:
-    return [(storage._cdata, storage.data_ptr(), storage.nbytes()) for storage in storages]
-
-
-class _Updates:
-    """The steps of optimizers, each of which comes after the copies that began before it, on the GPU."""
-
-    def __init__(self, device: str) -> None:
-        self._device = device
-        self._copied: list[torch.cuda.Event] = []
-        # Optimizers that were seen to step, and whether all of their steps are seen: a CUDA graph replays those in it without.
-        self._seen: weakref.WeakKeyDictionary[Optimizer, bool] = weakref.WeakKeyDictionary()
-        # How often that has changed.
-        self.changes = 0
-        self._is_over = threading.Event()
-        self._is_over.set()
-        # A compiler leaves it as it is.
-        self.hook: RemovableHandle = register_optimizer_step_pre_hook(torch.compiler.disable(self._before))
-
-    def come_after(self, copied: torch.cuda.Event) -> None:
-        self._copied.append(copied)
-        self._is_over.clear()
-
-    def _before(self, optimizer: Optimizer, *_: Any) -> None:
-        in_graph = torch.cuda.is_current_stream_capturing()
-        was_seen = self._seen.get(optimizer)
-        is_seen = was_seen is not False and not in_graph
-        if is_seen is not was_seen:
-            self._seen[optimizer] = is_seen
-            self.changes += 1
-        if not in_graph:
-            for copied in self._copied:
-                torch.cuda.current_stream(self._device).wait_event(copied)
-            # Another optimizer may have another stream.
-            self._copied = [copied for copied in self._copied if not copied.query()]
-        self._is_over.set()
-
-    def awaited(self) -> set[int]:
-        """The addresses of the tensors of optimizers all of whose steps are seen."""
-        optimizers = [optimizer for optimizer, is_seen in self._seen.items() if is_seen]
-        tensors = [one for optimizer in optimizers for group in optimizer.param_groups for one in group["params"]]
-        states = [state for optimizer in optimizers for state in optimizer.state.values() if isinstance(state, dict)]
-        tensors += [value for state in states for value in state.values()]
-        return {plain.data_ptr() for tensor in tensors for plain in _plain(tensor)}
-
-    def settle(self) -> None:
-        """Waits until the next update, by which time the program has launched the work of its step: until then, another thread that
-        computes in Python would keep it from that, a switch interval of the interpreter for each kernel."""
-        self._is_over.wait(_PATIENCE)
-
-
-# Those that the writers of an engine have in common: one may be made for each save.
-_updates: weakref.WeakKeyDictionary[Engine, _Updates] = weakref.WeakKeyDictionary()
-
-
-def _updates_of(engine: Engine) -> _Updates:
-    if engine not in _updates:
-        _updates[engine] = _Updates(engine.device)
-        weakref.finalize(engine, _updates[engine].hook.remove)
-    return _updates[engine]
-
-
-class _State:
-    """A copy of a state's branches, and the tensors that it has in place of the leaves.
-
-    Branches are those in which DCP looks for tensors. What it pickles as a whole, such as a tuple, is copied with its tensors' values.
-    """
-
-    def __init__(self, state: dict[str, Any]) -> None:
-        self.tensors: list[torch.Tensor] = []
-        self.others: list[Any] = []
-        self._leaves: list[tuple[Any, Any, Any]] = []
-        self._copy = self._copied(state)
-
-    def _copied(self, value: Any) -> Any:
-        kind = type(value)
-        if kind is list:
-            copied: Any = [None] * len(value)
-            parts: Iterable[tuple[Any, Any]] = enumerate(value)
-        elif kind is dict or isinstance(value, MutableMapping):
-            copied = {} if kind is dict else copy.copy(value)
-            parts = value.items()
-        else:
-            self.others.append(value)
-            return value if kind in _ATOMS else copy.deepcopy(value)
-        for key, part in parts:
-            # Nearly all leaves are of these types, and of those that follow it takes longer to tell.
-            if type(part) in _SIMPLE:
-                self.tensors.append(part)
-            elif isinstance(part, torch.Tensor):
-                self.tensors += _plain(part)
-            else:
-                copied[key] = self._copied(part)
-                continue
-            # A place in the order of keys.
-            copied[key] = None
-            self._leaves.append((copied, key, part))
-        return copied
-
-    def named(self, names: list[torch.Tensor]) -> dict[str, Any]:
-        """The copy, with what stands for the tensors."""
-        left = iter(names)
-        for branch, key, leaf in self._leaves:
-            branch[key] = next(left) if type(leaf) in _SIMPLE else _named(leaf, left)
-        result: dict[str, Any] = self._copy
-        return result
-
-
-def _plain(leaf: Any) -> Iterable[torch.Tensor]:
-    """The tensors with memory of which a leaf consists, such as the local one of a distributed tensor, which has a mesh beside it."""
-    if type(leaf) in _SIMPLE or not is_traceable_wrapper_subclass(leaf):
-        return (leaf,) if isinstance(leaf, torch.Tensor) else ()
-    names, _ = leaf.__tensor_flatten__()
-    return (tensor for name in names for tensor in _plain(getattr(leaf, name)))
-
-
-def _named(leaf: Any, names: Iterator[torch.Tensor]) -> Any:
-    if type(leaf) in _SIMPLE or not is_traceable_wrapper_subclass(leaf):
-        return next(names) if isinstance(leaf, torch.Tensor) else leaf
-    return transform_subclass(leaf, lambda _, inner: _named(inner, names))
 
 
 class _Copies(Future[dict[str, Any]]):
@@ -355,9 +187,9 @@ class Staging:
         self._buffer: torch.Tensor | None = None
         self._stream: torch.cuda.Stream | None = None
         self._layout = Layout([])
-        # The changes of `_Updates` that it is made with.
+        # The layout is made with these changes of `Updates`.
         self._changes = 0
-        self._guard = _Guard()
+        self._guard = Guard()
 
     def begin(self, number: Callable[[], int], state: dict[str, Any]) -> Future[dict[str, Any]]:
         """Starts the copies to the version that `number` returns, and returns what stands for the state, once it may be changed. It raises nothing:
@@ -372,7 +204,7 @@ class Staging:
 
     def _begun(self, version: int, state: dict[str, Any]) -> Callable[[], dict[str, Any]]:
         updates = self._on_gpu()
-        taken = _State(state)
+        taken = State(state)
         changes = 0 if updates is None else updates.changes
         if self._changes != changes or not self._layout.is_of(taken.tensors):
             self._layout = Layout(taken.tensors, set() if updates is None else updates.awaited())
@@ -406,7 +238,7 @@ class Staging:
 
         return wait
 
-    def _on_gpu(self) -> _Updates | None:
+    def _on_gpu(self) -> Updates | None:
         """What copies on a GPU need; None for an engine of main memory."""
         device = self._engine.device
         if self._stream is None and device == "host":
@@ -414,24 +246,24 @@ class Staging:
         if torch.cuda.is_current_stream_capturing():
             raise ArgumentError("a CUDA graph is being captured, and would have the copies: save before or after that")
         self._stream = self._stream or torch.cuda.Stream(device)
-        return _updates_of(self._engine)
+        return updates_of(self._engine)
 
     def _empty_buffer(self) -> None:
         if (last := self._last()) is not None:
             last.keep_buffered()
 
-    def _spare_for(self, state: _State) -> int:
+    def _spare_for(self, state: State) -> int:
         if self._spare is not None:
             return self._spare
         ranks = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-        pickled = sum(len(pickle.dumps(other)) for other in state.others if type(other) not in _ATOMS)
+        pickled = sum(len(pickle.dumps(other)) for other in state.others if type(other) not in ATOMS)
         leaves = len(state.tensors) + len(state.others)
         return (1 << 20) + 4096 * len(state.others) + 2 * pickled + 2048 * ranks * leaves
 
     def _is_saved_next(
         self, state: dict[str, Any], staged: Staged | None, failure: Exception | None = None
     ) -> dict[str, Any]:
-        self.now.staged, self.now.failure = staged, failure
+        self.now.staged, self.now.failure = None if failure else staged, failure
         return state
 
     def staged_as(self) -> int | None:
@@ -446,9 +278,9 @@ class Staging:
         return staged
 
     def settle(self) -> None:
-        """Has a thread wait as `_Updates.settle` does, if it saves what was staged on a GPU."""
+        """Has a thread wait as `Updates.settle` does, if it saves what was staged on a GPU."""
         if self.now.staged is not None and self._stream is not None:
-            _updates_of(self._engine).settle()
+            updates_of(self._engine).settle()
 
     def close(self) -> None:
         self.now.staged = self._buffer = None
