@@ -5,6 +5,7 @@ import dataclasses
 import io
 import random
 from collections import OrderedDict, deque, namedtuple
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -512,6 +513,31 @@ def test_what_no_optimizer_has_is_copied_before_the_program_goes_on(
         assert behind == set()
         step()
     writer.close()
+
+
+def test_a_fork_steps_without_the_gpu(python: Callable[[str], str]) -> None:
+    """A process that inherits the hook cannot use the GPU of its parent."""
+    program = """
+        import os
+        import torch
+        from tierflow.torch._program import Updates
+
+        weight = torch.nn.Parameter(torch.ones(3))
+        weight.grad = torch.ones(3)
+        optimizer = torch.optim.SGD([weight], lr=1.0)
+        asked = []
+        torch.cuda.is_current_stream_capturing = lambda: bool(asked.append(1))
+        updates = Updates("cuda:0")
+        optimizer.step()
+        assert asked == [1]
+        child = os.fork()
+        optimizer.step()
+        if child == 0:
+            os._exit(len(asked))
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), len(asked))
+    """
+    assert python(program).split() == ["1", "2"]
 
 
 def test_a_save_in_a_capture_is_refused(engine: tierflow.Engine, monkeypatch: pytest.MonkeyPatch) -> None:

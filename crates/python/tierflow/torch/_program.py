@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Callable
@@ -30,6 +31,8 @@ class Updates:
 
     def __init__(self, device: str) -> None:
         self._device = device
+        # A fork has the hook, and not the GPU.
+        self._process = os.getpid()
         self._copied: list[torch.cuda.Event] = []
         # Optimizers that were seen to step, and whether all of their steps are seen: a CUDA graph replays those in it without.
         self._seen: weakref.WeakKeyDictionary[Optimizer, bool] = weakref.WeakKeyDictionary()
@@ -45,6 +48,8 @@ class Updates:
         self._is_over.clear()
 
     def _before(self, optimizer: Optimizer, *_: Any) -> None:
+        if os.getpid() != self._process:
+            return
         in_graph = torch.cuda.is_current_stream_capturing()
         was_seen = self._seen.get(optimizer)
         is_seen = was_seen is not False and not in_graph
