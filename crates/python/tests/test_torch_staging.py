@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch")
 from torch.distributed import checkpoint as dcp  # noqa: E402
 
 from tierflow.torch._layout import SMALL, Layout  # noqa: E402
-from tierflow.torch._program import Guard  # noqa: E402
+from tierflow.torch._program import Guard, updates_of  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:torch.distributed is"),
@@ -512,6 +512,19 @@ def test_what_no_optimizer_has_is_copied_before_the_program_goes_on(
         assert weights | statistics <= before
         assert behind == set()
         step()
+    writer.close()
+
+
+def test_copies_that_no_update_waits_for_are_forgotten(
+    engine: tierflow.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program whose steps are a CUDA graph's calls no hook."""
+    writer = tierflow.torch.StorageWriter(engine)
+    streams = Streams(writer, monkeypatch)
+    for _ in range(5):
+        dcp.async_save({"weight": torch.ones(3)}, storage_writer=writer).upload_completion.result(60)
+        streams.copies.events[-1].is_over = True
+    assert updates_of(engine)._copied == streams.copies.events[-1:]
     writer.close()
 
 

@@ -44,8 +44,11 @@ class Updates:
         self.hook: RemovableHandle = register_optimizer_step_pre_hook(torch.compiler.disable(self._before))
 
     def come_after(self, copied: torch.cuda.Event) -> None:
-        self._copied.append(copied)
+        self._copied = [*self._running(), copied]
         self._is_over.clear()
+
+    def _running(self) -> list[torch.cuda.Event]:
+        return [copied for copied in self._copied if not copied.query()]
 
     def _before(self, optimizer: Optimizer, *_: Any) -> None:
         if os.getpid() != self._process:
@@ -60,7 +63,7 @@ class Updates:
             for copied in self._copied:
                 torch.cuda.current_stream(self._device).wait_event(copied)
             # Another optimizer may have another stream.
-            self._copied = [copied for copied in self._copied if not copied.query()]
+            self._copied = self._running()
         self._is_over.set()
 
     def awaited(self) -> set[int]:
