@@ -204,7 +204,8 @@ def test_a_save_in_a_capture_fails_alone() -> None:
     with tierflow.Engine(device="cuda", device_cache="64MiB") as engine:
         writer = tierflow.torch.StorageWriter(engine)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        # The engine's own threads use the GPU meanwhile.
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             weight.add_(1)
             response = writer.stage({"weight": weight})
         graph.replay()
