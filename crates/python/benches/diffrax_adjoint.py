@@ -1,6 +1,7 @@
 """The gradient of a reaction and diffusion equation on a ring with diffrax, with its own adjoints and with states in an engine.
 
 python diffrax_adjoint.py --steps 1000 --points 20000
+JAX_PLATFORMS=cuda python diffrax_adjoint.py --steps 1000 --points 200000    # on a GPU
 
 Told are the time of a value with its gradient, beside that of DirectAdjoint, and the temporary memory of the compiled program,
 which holds the states that an adjoint keeps in the device's own memory.
@@ -59,7 +60,8 @@ def main() -> None:
     print("| steps | adjoint | value and gradient | temporary memory | gradient |\n|---|---|---|---|---|")
     for steps in options.steps:
         states = steps * options.points * 4
-        engine = tierflow.Engine(device="host", device_cache="16MiB", host_cache=states * 2 + (64 << 20))
+        device = "host" if jax.default_backend() == "cpu" else "cuda"
+        engine = tierflow.Engine(device=device, device_cache="16MiB", host_cache=states * 2 + (64 << 20))
         ways = {
             "DirectAdjoint": diffrax.DirectAdjoint(),
             "RecursiveCheckpointAdjoint": diffrax.RecursiveCheckpointAdjoint(),
