@@ -45,7 +45,6 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment::new("placement", "overflow to peers and hosts: predicted blocking time, and the time to schedule it", false, placement::run),
     Experiment::new("peers", "a skewed group checkpoint to peers and the host: predicted and real, byte for byte", false, peers::run),
     Experiment::new("veloc", "local stores before a throttled external one: calibration, and the policies side by side", false, veloc::run),
-    Experiment::new("cache", "simulated blocking of the policies by number of GPUs, against the bound that none can beat", false, cache::scale::run),
     Experiment::new("cache-goals", "blocking of the engine at the paper's size, against the fluid bound and the simulator", false, cache::real::goals::run),
     Experiment::new("hpdc", "HPDC'23, Figures 5 to 8: UVM, Score, LRU, FIFO, on demand and the engine by order, hints, interval and cache", false, cache::real::hpdc::run),
     Experiment::new("hpdc-scale", "HPDC'23, Figure 9: the hardest history in as many processes as there are GPUs, coupled and not, by approach and hints", false, cache::real::processes::run),

@@ -6,7 +6,6 @@ use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
 mod chart;
-pub mod criterion;
 mod figures;
 mod page;
 mod query;
@@ -19,7 +18,7 @@ pub use page::{table, write};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Row {
-    /// The experiment's name, or `bench/` and the group for a criterion bench.
+    /// The experiment's name.
     pub experiment: String,
     /// The varied parameters, as `key=value` pairs separated by `, `.
     pub case: String,

@@ -1,12 +1,11 @@
-//! `cargo xtask bench`: criterion's benches, then the experiments, then one report of both.
+//! `cargo xtask bench`: criterion's benches, which print their times, then the experiments and their report.
 //!
 //! The report itself is made by the `experiments` binary of benches/, so that a machine without Rust can
 //! make the same one from `cargo xtask dist`.
 
 use std::process::Command;
-use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
 use crate::cargo::{Metadata, Package, cargo, output, stream};
 
@@ -49,17 +48,9 @@ pub(crate) fn run(quick: bool, names: &[String]) -> Result<()> {
             .collect()
     };
 
-    let report = workspace.target_directory.join("bench");
-    let measured = report.join("criterion");
-    // An earlier run's measurements are no part of this run's report.
-    if measured.exists() {
-        std::fs::remove_dir_all(&measured)
-            .with_context(|| format!("cannot remove {}", measured.display()))?;
-    }
     let benches = wanted(&benches);
     if !benches.is_empty() {
         let mut command = cargo();
-        command.env("CRITERION_HOME", &measured);
         command.args(["bench", "--package", PACKAGE]);
         for bench in &benches {
             command.args(["--bench", bench]);
@@ -67,25 +58,22 @@ pub(crate) fn run(quick: bool, names: &[String]) -> Result<()> {
         if quick {
             command.arg("--").args(QUICK_CRITERION);
         }
-        let begun = Instant::now();
         stream(&mut command)?;
-        eprintln!("criterion's benches took {:.1?}", begun.elapsed());
     }
-
+    let chosen = wanted(&experiments);
+    if chosen.is_empty() {
+        return Ok(());
+    }
     let mut command = Command::new(&binary);
     command
-        .arg("all")
-        .arg("--criterion")
-        .arg(&measured)
-        .arg("--out")
-        .arg(&report);
+        .args(["all", "--out"])
+        .arg(workspace.target_directory.join("bench"));
     if quick {
         command.arg("--quick");
     }
-    match (names.is_empty(), wanted(&experiments)) {
-        (true, _) => {}
-        (false, chosen) if chosen.is_empty() => drop(command.arg("--only-criterion")),
-        (false, chosen) => drop(command.args(chosen)),
+    // Without a name, those that need a GPU are left out where there is none.
+    if !names.is_empty() {
+        command.args(chosen);
     }
     stream(&mut command)
 }

@@ -242,14 +242,7 @@ fn pick(items: Vec<(String, Item)>, only: &[String]) -> Result<Vec<Item>> {
         );
     }
     let is_named = |item: &(String, Item)| names(item).iter().any(|name| is_wanted(only, name));
-    // The program that makes the report goes with the benches.
-    let has_bench = items
-        .iter()
-        .any(|item| is_named(item) && item.1.to.starts_with("benches"));
-    let is_report = |item: &(String, Item)| has_bench && item.1.to == Path::new("bin/experiments");
-    let chosen = items
-        .into_iter()
-        .filter(|item| is_named(item) || is_report(item));
+    let chosen = items.into_iter().filter(is_named);
     Ok(chosen.map(|(_, item)| item).collect())
 }
 
@@ -331,6 +324,6 @@ mod tests {
             [Path::new("examples/rtm")]
         );
         assert!(pick(items(), &["rtn".into()]).is_err());
-        assert_eq!(pick(items(), &["scores".into()]).unwrap().len(), 2);
+        assert_eq!(pick(items(), &["scores".into()]).unwrap().len(), 1);
     }
 }

@@ -60,7 +60,7 @@ enum Chore {
     },
     /// Check every choice of features of every crate, and that the light crates stay light
     Features,
-    /// Run the criterion benches and the experiments; report under target/bench
+    /// Run the criterion benches, then the experiments; their report is under target/bench
     Bench {
         /// Short measurements: less than two minutes in all without a GPU
         #[arg(long)]

@@ -50,12 +50,6 @@ enum Action {
         names: Vec<String>,
         #[arg(long)]
         quick: bool,
-        /// Run no experiment: report what criterion measured
-        #[arg(long, conflicts_with = "names")]
-        only_criterion: bool,
-        /// The folder of criterion's measurements
-        #[arg(long)]
-        criterion: Option<PathBuf>,
         /// The folder for report.json and the pages
         #[arg(long)]
         out: PathBuf,
@@ -103,20 +97,7 @@ fn main() -> Result<()> {
             run(named(&name)?, quick, time.transpose()?, &out)?;
         }
         Action::Child { experiment, work } => child(&experiment, &work)?,
-        Action::All {
-            names,
-            quick,
-            only_criterion,
-            criterion,
-            out,
-        } => {
-            let chosen = if only_criterion {
-                Vec::new()
-            } else {
-                choose(&names)?
-            };
-            all(&chosen, quick, criterion.as_deref(), &out)?;
-        }
+        Action::All { names, quick, out } => all(&choose(&names)?, quick, &out)?,
         Action::Report { rows, facts, out } => {
             let rows = rows.iter().map(|path| report::read_kept(path));
             let rows = rows.collect::<Result<Vec<_>>>()?.concat();
@@ -213,17 +194,9 @@ fn run(
     Ok(())
 }
 
-fn all(
-    chosen: &[&'static Experiment],
-    quick: bool,
-    criterion: Option<&Path>,
-    out: &Path,
-) -> Result<()> {
+fn all(chosen: &[&'static Experiment], quick: bool, out: &Path) -> Result<()> {
     std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
-    let mut rows = criterion
-        .map(report::criterion::rows)
-        .transpose()?
-        .unwrap_or_default();
+    let mut rows = Vec::new();
     let mut failed = Vec::new();
     for experiment in chosen {
         let begun = Instant::now();

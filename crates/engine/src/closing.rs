@@ -2,6 +2,7 @@
 
 use crate::deadline::Awaited;
 use crate::error::left_text;
+use crate::plan::TierId;
 use crate::{Call, Engine, Error, Result, Version};
 use std::time::{Duration, Instant};
 
@@ -113,7 +114,7 @@ impl Engine {
     }
 
     /// Returns the versions that would not be [durable](Engine::is_durable) if the engine ended now: those that would be lost, and those
-    /// that are [kept](Engine::is_kept), each in ascending order. An engine that has taken no version in has none: the versions that it
+    /// that are [kept](Call::is_kept), each in ascending order. An engine that has taken no version in has none: the versions that it
     /// found stay where they are.
     fn not_durable(&self) -> (Vec<Version>, Vec<Version>) {
         let mut versions = match self.at_home() {
@@ -123,7 +124,7 @@ impl Engine {
         versions.retain(|version| !self.is_durable(*version));
         versions
             .into_iter()
-            .partition(|version| !self.is_kept(*version))
+            .partition(|version| !self.call().is_kept(*version))
     }
 
     /// Returns the error of an engine that ends though it could not settle. It names the versions that are not durable by that, if
@@ -142,6 +143,16 @@ impl Engine {
 }
 
 impl Call<'_> {
+    /// Returns true if storage that outlives the engine has `version`, and every version that it builds upon, whole: be it that of the
+    /// node alone, as of a version that is not [durable](Engine::is_durable) yet. Waits for nothing.
+    #[must_use]
+    pub fn is_kept(self, version: Version) -> bool {
+        let shared = &self.engine.shared;
+        let mut tiers = (0..).map(TierId).zip(&shared.tiers);
+        let first = tiers.find(|(_, tier)| tier.medium.kept().is_some());
+        first.is_some_and(|(first, _)| shared.lock().plan().is_sound_from(version, first))
+    }
+
     /// Waits as [`Engine::close`] does, and leaves the engine open: if it fails, mend the cause and settle again. The patience counts
     /// from when bytes last got to a tier that outlives the engine.
     ///

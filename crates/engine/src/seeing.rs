@@ -46,15 +46,6 @@ impl Engine {
         is_settled && chain.into_iter().all(|version| self.is_protected(version))
     }
 
-    /// Returns true if storage that outlives the engine has `version`, and every version that it builds upon, whole: be it that of the
-    /// node alone, as of a version that is not [durable](Self::is_durable) yet.
-    #[must_use]
-    pub fn is_kept(&self, version: Version) -> bool {
-        let mut tiers = (0..).map(TierId).zip(&self.shared.tiers);
-        let first = tiers.find(|(_, tier)| tier.medium.kept().is_some());
-        first.is_some_and(|(first, _)| self.shared.lock().plan().is_sound_from(version, first))
-    }
-
     /// Returns the time on the plan's clock, if a time line is kept.
     pub(crate) fn moment(&self) -> Option<u64> {
         let recording = self.shared.recorder.is_recording();

@@ -125,7 +125,7 @@ fn versions_that_lie_on_the_node_are_not_called_lost() {
                 .checkpoint(version, &[Region::from(&bytes[..])])
                 .unwrap();
         }
-        while !(2..5).all(|version| engine.is_kept(version)) {
+        while !(2..5).all(|version| engine.call().is_kept(version)) {
             std::thread::yield_now();
         }
         let warnings = Warnings::default();

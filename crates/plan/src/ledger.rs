@@ -37,6 +37,7 @@ use crate::{Ticket, TierId, Version};
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
+use std::ops::Range;
 use tierflow_lifecycle::{Event as Move, IllegalMove, State};
 
 /// The ledger's data about one tier.
@@ -244,26 +245,25 @@ impl Ledger {
         (version, start): ExtentId,
         change: impl FnOnce(&mut Extent, &mut Option<IllegalMove>) -> R,
     ) -> Option<R> {
-        let rules = self.set_rules();
-        let record = self.records.get_mut(&version)?;
-        let at = record.index_of(start)?;
-        let before = rules.before(record, at..at + 1, &mut self.member_buffer);
-        let result = change(&mut record.extents[at], &mut self.illegal);
-        before.update(&mut self.tiers, version, record, at..at + 1);
-        Some(result)
+        let one = |record: &Record| record.index_of(start).map(|at| at..at + 1);
+        self.change_extents(version, one, |record, at, illegal| {
+            change(&mut record.extents[at.start], illegal)
+        })
     }
 
-    /// Changes all of a version's extents, and nothing upon which its place in the order of use or its form depends.
+    /// Changes these of a version's extents, and nothing upon which its place in the order of use or its form depends.
     pub(crate) fn change_extents<R>(
         &mut self,
         version: Version,
-        change: impl FnOnce(&mut Record, &mut Option<IllegalMove>) -> R,
+        which: impl FnOnce(&Record) -> Option<Range<usize>>,
+        change: impl FnOnce(&mut Record, Range<usize>, &mut Option<IllegalMove>) -> R,
     ) -> Option<R> {
         let rules = self.set_rules();
         let record = self.records.get_mut(&version)?;
-        let before = rules.before(record, 0..record.extents.len(), &mut self.member_buffer);
-        let result = change(record, &mut self.illegal);
-        before.update(&mut self.tiers, version, record, 0..record.extents.len());
+        let at = which(record)?;
+        let before = rules.before(record, at.clone(), &mut self.member_buffer);
+        let result = change(record, at.clone(), &mut self.illegal);
+        before.update(&mut self.tiers, version, record, at);
         Some(result)
     }
 

@@ -51,6 +51,19 @@ pub(crate) struct Replica {
 }
 
 impl Replica {
+    /// A replica that nobody reads and no transfer fills.
+    pub(crate) fn new(tier: TierId, state: State, offset: u64, size: u64) -> Self {
+        Self {
+            tier,
+            state,
+            readers: 0,
+            arriving: None,
+            offset,
+            size,
+            damaged: false,
+        }
+    }
+
     /// Returns true if all bytes are there.
     pub(crate) fn is_readable(&self) -> bool {
         self.state.is_readable()
@@ -95,6 +108,12 @@ impl Extent {
     #[cfg(any(test, feature = "check"))]
     pub(crate) fn end(&self) -> u64 {
         self.start + self.len
+    }
+
+    /// Adds a replica on a tier that has none.
+    pub(crate) fn insert(&mut self, new: Replica) {
+        let at = self.replicas.partition_point(|own| own.tier < new.tier);
+        self.replicas.insert(at, new);
     }
 
     pub(crate) fn on(&self, tier: TierId) -> Option<&Replica> {

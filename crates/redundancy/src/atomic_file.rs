@@ -5,10 +5,11 @@ use rustix::fs::{FallocateFlags, OFlags, fallocate};
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use tierflow_store::within_limit;
+use tierflow_sync::Mutex;
 
 /// Bytes of a write past the page cache.
 const WRITE: usize = 4 << 20;
@@ -54,11 +55,11 @@ impl Writers {
         let direct = direct.ok().map(Arc::new);
         let (full, blocks) = sync_channel::<(u64, Vec<u8>)>(0);
         let (done, empty) = channel();
-        let blocks = Arc::new(Mutex::new(blocks));
+        let blocks = Arc::new(Mutex::<_>::new(blocks));
         let threads = (0..WRITERS).map(|_| {
             let (file, direct) = (Arc::clone(file), direct.clone());
             let (blocks, done) = (Arc::clone(&blocks), done.clone());
-            let next = move || blocks.lock().unwrap_or_else(PoisonError::into_inner).recv();
+            let next = move || blocks.lock().recv();
             let write = move || {
                 while let Ok((at, block)) = next() {
                     let start = aligned(&block);

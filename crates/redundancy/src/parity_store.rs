@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use tierflow_sync::{Mutex, MutexGuard, rank};
 
 /// The file with the node of each rank.
 const NODES: &str = "nodes";
@@ -67,11 +67,11 @@ impl Part for Vec<u8> {
 #[derive(Debug)]
 pub struct ParityStore {
     directory: PathBuf,
-    truncations: Mutex<Truncations>,
+    truncations: Mutex<Truncations, { rank::LIST }>,
     /// A lock of the thread that makes and removes files of truncations. A save waits for no others but those that it needs.
-    changing: Mutex<()>,
+    changing: Mutex<(), { rank::GATE }>,
     /// Directories on this node of ranks that run elsewhere now and have brought all that they held.
-    left: Mutex<Vec<PathBuf>>,
+    left: Mutex<Vec<PathBuf>, { rank::CHORE }>,
 }
 
 /// The name of the directory in a node's directory that has the directories of its ranks.
@@ -161,15 +161,13 @@ impl ParityStore {
     }
 
     /// The truncations of all runs, and this run's.
-    pub(crate) fn truncations(&self) -> MutexGuard<'_, Truncations> {
-        self.truncations
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn truncations(&self) -> MutexGuard<'_, Truncations, { rank::LIST }> {
+        self.truncations.lock()
     }
 
     /// Changes the truncations and their files. `decide` enters new ones and returns those that go: once the new ones are on the disk.
     fn change(&self, decide: impl FnOnce(&mut Truncations) -> BTreeSet<Truncation>) -> Result<()> {
-        let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = self.changing.lock();
         let mut truncations = self.truncations();
         let old = decide(&mut truncations);
         let new = truncations.take_unmade();
@@ -241,12 +239,12 @@ impl ParityStore {
     pub(crate) fn enter_left(&self, node_local: &Path, rank: u32) {
         let parity = node_local.join(HOME).join(rank.to_string());
         let pieces = node_local.join(format!("{PIECES}{rank}"));
-        self.left().extend([parity, pieces]);
+        self.left.lock().extend([parity, pieces]);
     }
 
     /// Removes the directories that ranks left. The runs to come take less notice of them than of those that this run wrote to.
     pub(crate) fn remove_left(&self) {
-        let mut left = self.left();
+        let mut left = self.left.lock();
         // The truncations of these directories are here before they go.
         if left.is_empty() || self.change(|_| BTreeSet::new()).is_err() {
             return;
@@ -255,10 +253,6 @@ impl ParityStore {
             // The space is given back by a later run that moves its rank.
             let _takes_space = std::fs::remove_dir_all(directory);
         }
-    }
-
-    fn left(&self) -> MutexGuard<'_, Vec<PathBuf>> {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Opens the directory of a rank beside its versions in a node's directory, where engines have it.

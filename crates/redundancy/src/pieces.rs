@@ -8,10 +8,10 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 pub(crate) use streamed::RepositorySink;
 use tierflow_store::container::{Head, Source};
 use tierflow_store::{Encoded, Identity, Piece, Repository};
+use tierflow_sync::Mutex;
 
 /// Payloads are read in blocks of this many bytes, at multiples of it.
 const BLOCK: u64 = 1 << 20;
@@ -178,15 +178,12 @@ impl<'a> Record<'a> {
             let filled = self.encoded.fill(offset, into);
             return filled.map(|()| into.len()).map_err(std::io::Error::other);
         }
-        let mut block = self.block.lock().unwrap_or_else(PoisonError::into_inner);
-        let bytes = match block.take() {
+        let last = self.block.lock().take();
+        let bytes = match last {
             Some((other, bytes)) if other == number => bytes,
             _ => {
-                let left = self
-                    .encoded
-                    .head()
-                    .payload_length
-                    .saturating_sub(number * BLOCK);
+                let payload = self.encoded.head().payload_length;
+                let left = payload.saturating_sub(number * BLOCK);
                 let length = usize::try_from(left.min(BLOCK)).unwrap_or_default();
                 let mut bytes = vec![0; length];
                 let filled = self.encoded.fill(number * BLOCK, &mut bytes);
@@ -201,7 +198,7 @@ impl<'a> Record<'a> {
         if let (Some(into), Some(there)) = (into, there) {
             into.copy_from_slice(there);
         }
-        *block = Some((number, bytes));
+        *self.block.lock() = Some((number, bytes));
         Ok(length)
     }
 }

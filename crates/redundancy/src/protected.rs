@@ -16,13 +16,14 @@ pub use offline::{NodeDirectories, RebuiltVersion};
 use pending::PendingVersions;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tierflow_store::{
     Collective, Damage, Gone, Identity, Mark, Piece, PieceInfo, Protect, Ready, Repository,
     Snapshot, Vault, VersionInfo,
 };
+use tierflow_sync::{Mutex, rank};
 use worker::Worker;
 
 /// How a rank takes part in its group's redundancy.
@@ -66,7 +67,7 @@ pub struct Protected {
     collective: TransportCollective,
     patience: Duration,
     /// For the application's calls, if the transport is not concurrent.
-    driven: Option<Mutex<Worker>>,
+    driven: Option<Mutex<Worker, { rank::CALL }>>,
     /// Runs the worker, if the transport is concurrent.
     thread: Option<JoinHandle<()>>,
 }
@@ -235,10 +236,7 @@ impl Protected {
     /// As [`Exchange::protect`](crate::Exchange::protect): nothing is protected from then on.
     pub fn protect(&self) -> Result<()> {
         match &self.driven {
-            Some(worker) => {
-                let worker = worker.lock().unwrap_or_else(PoisonError::into_inner);
-                worker.protect_all()
-            }
+            Some(worker) => worker.lock().protect_all(),
             None => self.wait(None, self.patience),
         }
     }

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::fmt::Debug;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tierflow_sync::Mutex;
 
 /// Messages between the ranks of a group, over the application's MPI, or in a directory that all nodes see ([`Directory`]).
 ///
@@ -86,13 +86,13 @@ impl Directory {
     }
 
     fn number(&self, direction: Direction, rank: u32) -> u64 {
-        let next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = self.next.lock();
         next.get(&(direction, rank)).copied().unwrap_or_default()
     }
 
     /// Counts a message in this direction.
     fn count(&self, direction: Direction, rank: u32) {
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = self.next.lock();
         *next.entry((direction, rank)).or_default() += 1;
     }
 

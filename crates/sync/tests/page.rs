@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The crates whose locks have ranks.
-const RANKED: [&str; 6] = [
+const RANKED: [&str; 7] = [
     "device",
     "engine",
     "peers",
+    "redundancy",
     "store",
     "tier-alloc",
     "transfer",

@@ -3,7 +3,7 @@
 use crate::record::{SourceRecord, TargetRecord};
 use crate::route::MediumKind;
 use crate::straight::Straight;
-use crate::{Result, StreamChoice};
+use crate::{Error, Result, StreamChoice};
 use std::ops::Range;
 use std::sync::Arc;
 use tierflow_device::{ReadLoan, Transfer, WriteLoan};
@@ -35,11 +35,14 @@ pub trait Source: Sync {
         None
     }
 
-    /// Fills `into` with the bytes from `at` on, and waits.
+    /// Fills `into` with the bytes from `at` on, and waits. A [record](Self::record) has no parts.
     ///
     /// # Errors
-    /// The failure of this end.
-    fn read(&self, at: u64, into: WriteLoan, stream: &mut StreamChoice<'_>) -> Result<()>;
+    /// The failure of this end; [`Error::PartOfRecord`] of a record.
+    fn read(&self, at: u64, into: WriteLoan, _stream: &mut StreamChoice<'_>) -> Result<()> {
+        let bytes = into.len() as u64;
+        Err(Error::PartOfRecord { at, bytes })
+    }
 
     /// Starts filling `into`. Returns the transfer if a device continues alone, `None` if `into` is full.
     ///
@@ -85,11 +88,14 @@ pub trait Target: Send {
         None
     }
 
-    /// Writes the bytes from `at` on, and waits.
+    /// Writes the bytes from `at` on, and waits. A [record](Self::record) has no parts.
     ///
     /// # Errors
-    /// The failure of this end.
-    fn write(&mut self, at: u64, from: ReadLoan, stream: &mut StreamChoice<'_>) -> Result<()>;
+    /// The failure of this end; [`Error::PartOfRecord`] of a record.
+    fn write(&mut self, at: u64, from: ReadLoan, _stream: &mut StreamChoice<'_>) -> Result<()> {
+        let bytes = from.len() as u64;
+        Err(Error::PartOfRecord { at, bytes })
+    }
 
     /// Starts writing. Returns the transfer if a device continues alone, `None` if the bytes are written.
     ///

@@ -6,14 +6,13 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use tierflow_device::{Choice, Device, Memory, ReadLoan, WriteLoan, open};
+use tierflow_device::{Choice, Device, Memory, open};
 use tierflow_store::{Piece, Pull, Region, Repository, Result as StoreResult, Scratch, Snapshot};
 use tierflow_sync::model::{AtomicBool, Ordering};
 use tierflow_tier_alloc::{DeviceArena, DeviceOptions, HostArena, HostOptions};
 use tierflow_transfer::{
-    BUFFER_BYTES, CopyContext, Error, FailedEnd, Medium, MediumKind, MemoryMedium, Result,
-    ScratchMedium, Source, SourceRecord, Span, Stop, StreamChoice, Target, TargetRecord,
-    TransferError,
+    BUFFER_BYTES, CopyContext, FailedEnd, Medium, MediumKind, MemoryMedium, ScratchMedium, Source,
+    SourceRecord, Span, Stop, Target, TargetRecord, TransferError,
 };
 
 const SIZE: u64 = 2 * BUFFER_BYTES + 12_345;
@@ -32,18 +31,9 @@ struct Record<'r> {
     kind: MediumKind,
 }
 
-fn part(at: u64, bytes: usize) -> Result<()> {
-    let bytes = bytes as u64;
-    Err(Error::PartOfRecord { at, bytes })
-}
-
 impl Source for Record<'_> {
     fn kind(&self) -> MediumKind {
         self.kind
-    }
-
-    fn read(&self, at: u64, into: WriteLoan, _: &mut StreamChoice<'_>) -> Result<()> {
-        part(at, into.len())
     }
 
     fn record(&self) -> Option<&dyn SourceRecord> {
@@ -54,10 +44,6 @@ impl Source for Record<'_> {
 impl Target for Record<'_> {
     fn kind(&self) -> MediumKind {
         self.kind
-    }
-
-    fn write(&mut self, at: u64, from: ReadLoan, _: &mut StreamChoice<'_>) -> Result<()> {
-        part(at, from.len())
     }
 
     fn record(&self) -> Option<&dyn TargetRecord> {

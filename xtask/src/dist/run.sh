@@ -91,22 +91,18 @@ bench)
     done
     # Without a name everything runs; with names, the benches and the experiments so called.
     chosen() { ((${#names[@]} == 0)) || [[ " ${names[*]} " == *" $1 "* ]]; }
-    rm -rf report/criterion
     experiments=()
     for bench in benches/*; do
         name=${bench#benches/}
         chosen "$name" || continue
-        CRITERION_HOME=$PWD/report/criterion try "$bench" --bench "${criterion[@]}"
+        try "$bench" --bench "${criterion[@]}"
     done
     for name in "${names[@]}"; do
-        if [ ! -x "benches/$name" ] || bin/experiments list --names | grep -qx -- "$name"; then
-            experiments+=("$name")
-        fi
+        [ -x "benches/$name" ] || experiments+=("$name")
     done
-    if ((${#names[@]} && ${#experiments[@]} == 0)); then
-        experiments=(--only-criterion)
+    if ((${#experiments[@]})) || { ((${#names[@]} == 0)) && [ -x bin/experiments ]; }; then
+        try bin/experiments all "${quick[@]}" --out report "${experiments[@]}"
     fi
-    try bin/experiments all "${quick[@]}" --criterion report/criterion --out report "${experiments[@]}"
     finish
     ;;
 example)

@@ -61,7 +61,12 @@ const ROOMS: &[(&str, &[&str])] = &[
     ),
     (
         "tierflow-redundancy",
-        &["tierflow-store", "tierflow-device", "tierflow-engine"],
+        &[
+            "tierflow-store",
+            "tierflow-sync",
+            "tierflow-device",
+            "tierflow-engine",
+        ],
     ),
     (
         "tierflow-cli",

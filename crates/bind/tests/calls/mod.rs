@@ -122,7 +122,7 @@ calls! {
     "waits until all is durable": "Engine::wait Call::wait", "Engine.wait", "tf_wait", "Engine::wait", "tf_wait", "VELOC_Checkpoint_wait";
     "the same of one version": "Call::wait_version", "Engine.wait_version", "tf_wait_version", "Engine::wait_version",
         "tf_wait_version", "tf_wait_version";
-    "says whether it is": "Engine::is_durable Engine::is_kept", "Engine.is_durable", "tf_is_durable", "Engine::is_durable", "tf_is_durable",
+    "says whether it is": "Engine::is_durable Call::is_kept", "Engine.is_durable", "tf_is_durable", "Engine::is_durable", "tf_is_durable",
         "VELOC_Checkpoint_finished";
     "lets ranks protect each other": "Engine::protect", "Engine.protect", "tf_protect", "Engine::protect", "tf_protect",
         "VELOC_Checkpoint_wait";

@@ -123,7 +123,7 @@ impl Keeping {
         let left = all.filter(|head| !engine.is_durable(head.number()));
         let is_kept = |head: &&Head| {
             let mut numbers = head.numbers(group.is_some());
-            numbers.all(|number| engine.is_kept(number))
+            numbers.all(|number| engine.call().is_kept(number))
         };
         let (kept, lost): (Vec<_>, Vec<_>) = left.partition(is_kept);
         let ends = [

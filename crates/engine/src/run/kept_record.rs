@@ -8,11 +8,9 @@ use super::regions::{SourceRegions, TargetRegions};
 use crate::plan::Piece;
 use crate::{RegionMut, Result, Version};
 use std::ops::Range;
-use tierflow_device::{ReadLoan, Stream, WriteLoan};
+use tierflow_device::Stream;
 use tierflow_store::{Piece as StoredPiece, Pull, Result as StoreResult};
-use tierflow_transfer::{
-    MediumKind, Source, SourceRecord, Stop, StreamChoice, Target, TargetRecord,
-};
+use tierflow_transfer::{MediumKind, Source, SourceRecord, Stop, Target, TargetRecord};
 
 /// A version on a durable tier.
 #[derive(Clone, Copy)]
@@ -48,23 +46,9 @@ impl TargetRecord for KeptRecord<'_> {
     }
 }
 
-fn part_of_record(at: u64, bytes: usize) -> tierflow_transfer::Result<()> {
-    let bytes = bytes as u64;
-    Err(tierflow_transfer::Error::PartOfRecord { at, bytes })
-}
-
 impl Source for KeptRecord<'_> {
     fn kind(&self) -> MediumKind {
         MediumKind::Directory
-    }
-
-    fn read(
-        &self,
-        at: u64,
-        into: WriteLoan,
-        _: &mut StreamChoice<'_>,
-    ) -> tierflow_transfer::Result<()> {
-        part_of_record(at, into.len())
     }
 
     fn record(&self) -> Option<&dyn SourceRecord> {
@@ -75,15 +59,6 @@ impl Source for KeptRecord<'_> {
 impl Target for KeptRecord<'_> {
     fn kind(&self) -> MediumKind {
         MediumKind::Directory
-    }
-
-    fn write(
-        &mut self,
-        at: u64,
-        from: ReadLoan,
-        _: &mut StreamChoice<'_>,
-    ) -> tierflow_transfer::Result<()> {
-        part_of_record(at, from.len())
     }
 
     fn record(&self) -> Option<&dyn TargetRecord> {

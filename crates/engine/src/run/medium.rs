@@ -8,10 +8,10 @@ use crate::plan::Piece;
 use crate::{Error, Result};
 use std::ops::Range;
 use std::sync::Arc;
-use tierflow_device::{ReadLoan, Transfer, WriteLoan};
+use tierflow_device::{ReadLoan, WriteLoan};
 use tierflow_store::Storage;
 use tierflow_tier_alloc::{DeviceArena, Gate, HostArena};
-use tierflow_transfer::{Medium as Bytes, MediumKind, ScratchMedium, Straight, StreamChoice};
+use tierflow_transfer::{Medium as Bytes, MediumKind, ScratchMedium, Straight};
 
 /// A tier: its kind and its medium.
 #[derive(Debug)]
@@ -113,26 +113,6 @@ const NOT_MEMORY: Error = Error::Internal {
 impl Bytes for DurableTier {
     fn kind(&self) -> MediumKind {
         MediumKind::Directory
-    }
-
-    fn begin_read(
-        &self,
-        at: u64,
-        into: WriteLoan,
-        _: &mut StreamChoice<'_>,
-    ) -> tierflow_transfer::Result<Option<Transfer>> {
-        let bytes = into.len() as u64;
-        Err(tierflow_transfer::Error::PartOfRecord { at, bytes })
-    }
-
-    fn begin_write(
-        &self,
-        at: u64,
-        from: ReadLoan,
-        _: &mut StreamChoice<'_>,
-    ) -> tierflow_transfer::Result<Option<Transfer>> {
-        let bytes = from.len() as u64;
-        Err(tierflow_transfer::Error::PartOfRecord { at, bytes })
     }
 }
 

@@ -25,15 +25,7 @@ impl Ledger {
             record.extents.push(Extent {
                 start,
                 len,
-                replicas: smallvec![Replica {
-                    tier,
-                    state,
-                    readers: 0,
-                    arriving: None,
-                    offset: run.start,
-                    size: len,
-                    damaged: false,
-                }],
+                replicas: smallvec![Replica::new(tier, state, run.start, len)],
             });
             self.tiers[tier.0].space.take(run.clone(), (version, start));
             start += len;
@@ -63,19 +55,10 @@ impl Ledger {
         self.change(id, |extent, illegal| {
             let mut state = State::Init;
             Self::advance(illegal, &mut state, began);
-            let at = extent.replicas.partition_point(|r| r.tier < tier);
-            extent.replicas.insert(
-                at,
-                Replica {
-                    tier,
-                    state,
-                    readers: 0,
-                    arriving: Some(transfer),
-                    offset,
-                    size,
-                    damaged: false,
-                },
-            );
+            extent.insert(Replica {
+                arriving: Some(transfer),
+                ..Replica::new(tier, state, offset, size)
+            });
         });
     }
 
@@ -189,7 +172,8 @@ impl Ledger {
 
     /// Counts a caller that begins to read replicas of many extents of one version, or that has ended.
     pub(crate) fn read_all(&mut self, version: Version, parts: &[(u64, TierId)], begin: bool) {
-        self.change_extents(version, |record, _| record.read(parts, begin));
+        let all = |record: &Record| Some(0..record.extents.len());
+        self.change_extents(version, all, |record, _, _| record.read(parts, begin));
     }
 
     /// Notes that a version was found on a tier, in one run of `bytes` bytes: its difference's if it lies there as one.
@@ -213,19 +197,9 @@ impl Ledger {
             }
             let is_one = record.extents.len() == 1;
             for extent in &mut record.extents {
-                let at = extent.replicas.partition_point(|r| r.tier < tier);
-                extent.replicas.insert(
-                    at,
-                    Replica {
-                        tier,
-                        state,
-                        readers: 0,
-                        arriving: None,
-                        offset: run.start + extent.start,
-                        size: if is_one { bytes } else { extent.len },
-                        damaged: false,
-                    },
-                );
+                let size = if is_one { bytes } else { extent.len };
+                let offset = run.start + extent.start;
+                extent.insert(Replica::new(tier, state, offset, size));
             }
         });
         let record = self.records.get(&version);

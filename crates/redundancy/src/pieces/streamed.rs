@@ -6,10 +6,11 @@ use crate::rebuilding::Sink;
 use crate::{Error, Result};
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 use tierflow_store::container::{Head, Source};
 use tierflow_store::{Piece, Repository, Vault};
+use tierflow_sync::{Condvar, Mutex};
 
 /// Bytes in the buffer from which on the rebuilding thread waits, unless the copying thread waits for later ones.
 const CAPACITY: usize = 32 << 20;
@@ -64,21 +65,11 @@ struct Buffer {
 }
 
 impl Buffer {
-    fn state(&self) -> MutexGuard<'_, BufferState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn wait<'s>(&self, state: MutexGuard<'s, BufferState>) -> MutexGuard<'s, BufferState> {
-        self.changed
-            .wait(state)
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Appends the next bytes of the record, once there is room for them.
     fn push(&self, bytes: Vec<u8>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         while state.buffered >= CAPACITY && state.waiting_reads == 0 && !state.is_closed {
-            state = self.wait(state);
+            self.changed.wait(&mut state);
         }
         let (start, length) = (state.end, bytes.len() as u64);
         state.end += length;
@@ -95,7 +86,7 @@ impl Buffer {
 
     /// The head was read: bytes before the payload are not needed any more.
     fn drop_head(&self, head: &Head) {
-        let (mut state, payload) = (self.state(), payload_start(head));
+        let (mut state, payload) = (self.state.lock(), payload_start(head));
         state.payload = Some((u64::from(head.length), payload));
         let heads: Vec<(u64, u64)> = state
             .chunks
@@ -111,25 +102,25 @@ impl Buffer {
 
     /// Says whether the record is right. The first answer counts.
     fn decide(&self, is_right: bool) {
-        self.state().is_right.get_or_insert(is_right);
+        self.state.lock().is_right.get_or_insert(is_right);
         self.changed.notify_all();
     }
 
     /// Waits until it is known whether the record is right; an error if it is not.
     fn wait_for_decision(&self) -> tierflow_store::Result<()> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         loop {
             match state.is_right {
                 Some(true) => return Ok(()),
                 Some(false) => return Err(tierflow_store::Error::Cancelled),
-                None => state = self.wait(state),
+                None => self.changed.wait(&mut state),
             }
         }
     }
 
     /// Nothing is read any more: what follows is discarded.
     fn close(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.is_closed = true;
         state.chunks.clear();
         self.changed.notify_all();
@@ -148,7 +139,7 @@ impl Source for BufferSource {
     }
 
     fn read(&self, offset: u64, mut into: &mut [u8]) -> tierflow_store::Result<()> {
-        let mut state = self.0.state();
+        let mut state = self.0.state.lock();
         let payload = state.payload.filter(|(head, _)| offset >= *head);
         let mut at = payload.map_or(offset, |(head, start)| offset - head + start);
         while !into.is_empty() {
@@ -165,7 +156,7 @@ impl Source for BufferSource {
                 }
                 state.waiting_reads += 1;
                 self.0.changed.notify_all();
-                state = self.0.wait(state);
+                self.0.changed.wait(&mut state);
                 state.waiting_reads -= 1;
                 continue;
             };
@@ -176,7 +167,7 @@ impl Source for BufferSource {
             let (begun, length) = (at, now.len() as u64);
             at += length;
             into = later;
-            state = self.0.state();
+            state = self.0.state.lock();
             if payload.is_some() {
                 state.count_read(begun, length);
                 self.0.changed.notify_all();

@@ -7,9 +7,10 @@ use crate::parity_store::{PIECES, ranks_in};
 use crate::{Error, Lost, ParityStore, Result, Set, Transport};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tierflow_store::{Options, Repository};
+use tierflow_sync::{Condvar, Mutex};
 
 /// The directories of a group's nodes, as far as they are there, wherever they are mounted.
 ///
@@ -234,13 +235,16 @@ impl Messages {
         patience: Duration,
         mut attempt: impl FnMut(&mut VecDeque<Vec<u8>>) -> Option<T>,
     ) -> Option<T> {
-        let mut answer = None;
-        let sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.changed.wait_timeout_while(sent, patience, |sent| {
-            answer = attempt(sent.entry(pair).or_default());
-            answer.is_none()
-        });
-        drop(waited);
+        let end = Instant::now() + patience;
+        let mut sent = self.sent.lock();
+        let answer = loop {
+            let answer = attempt(sent.entry(pair).or_default());
+            if answer.is_some() || Instant::now() >= end {
+                break answer;
+            }
+            self.changed.wait_until(&mut sent, end);
+        };
+        drop(sent);
         self.changed.notify_all();
         answer
     }

@@ -3,8 +3,8 @@
 use crate::{Error, Result};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tierflow_sync::{Condvar, Mutex};
 
 #[derive(Debug, Default)]
 struct State {
@@ -31,12 +31,8 @@ pub(crate) struct PendingVersions {
 }
 
 impl PendingVersions {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn change(&self, change: impl FnOnce(&mut State)) {
-        change(&mut self.state());
+        change(&mut self.state.lock());
         self.changed.notify_all();
     }
 
@@ -61,18 +57,18 @@ impl PendingVersions {
     }
 
     pub(crate) fn is_pending(&self, version: u64) -> bool {
-        let state = self.state();
+        let state = self.state.lock();
         state.pending.contains(&version) || state.saving.contains(&version)
     }
 
     pub(crate) fn pending(&self) -> Vec<u64> {
-        self.state().pending.iter().copied().collect()
+        self.state.lock().pending.iter().copied().collect()
     }
 
     /// Waits until one saved version, or all, are protected or discarded.
     pub(crate) fn wait(&self, version: Option<u64>, patience: Duration) -> Result<()> {
         let begun = Instant::now();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let waits = |state: &State| match version {
             Some(version) => state.pending.contains(&version).then_some(version),
             None => state.pending.first().copied(),
@@ -85,8 +81,7 @@ impl PendingVersions {
             if left.is_zero() {
                 return Err(Error::Unprotected { version, patience });
             }
-            let waited = self.changed.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.changed.wait_for(&mut state, left);
         }
         Ok(())
     }
@@ -102,16 +97,17 @@ impl PendingVersions {
 
     /// Waits until a version is not being protected, for `patience` at most.
     pub(crate) fn wait_unprotected(&self, version: u64, patience: Duration) {
-        let is_protecting = |state: &mut State| state.protecting == Some(version);
-        let waited = self
-            .changed
-            .wait_timeout_while(self.state(), patience, is_protecting);
-        drop(waited);
+        let begun = Instant::now();
+        let mut state = self.state.lock();
+        while state.protecting == Some(version) && begun.elapsed() < patience {
+            let left = patience.saturating_sub(begun.elapsed());
+            self.changed.wait_for(&mut state, left);
+        }
     }
 
     /// Marks a version that is being protected from now on, unless it was removed or discarded since it was saved.
     pub(crate) fn protecting(&self, version: u64) -> Option<ProtectingVersion<'_>> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.pending.contains(&version).then(|| {
             state.protecting = Some(version);
             state.is_unwanted = false;
@@ -127,15 +123,14 @@ impl PendingVersions {
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        self.state().has_ended
+        self.state.lock().has_ended
     }
 
     /// Waits until versions are pending, and returns them; `None` once this rank has ended.
     pub(crate) fn next(&self) -> Option<Vec<u64>> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         while state.pending.is_empty() && !state.has_ended {
-            let waited = self.changed.wait(state);
-            state = waited.unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut state);
         }
         (!state.has_ended).then(|| state.pending.iter().copied().collect())
     }
@@ -145,7 +140,7 @@ impl PendingVersions {
     }
 
     pub(crate) fn failure(&self) -> Option<Error> {
-        self.state().failure.clone()
+        self.state.lock().failure.clone()
     }
 }
 
@@ -183,7 +178,7 @@ pub(crate) struct ProtectingVersion<'a> {
 impl ProtectingVersion<'_> {
     /// Returns true if the version was discarded or removed since.
     pub(crate) fn is_unwanted(&self) -> bool {
-        self.versions.state().is_unwanted
+        self.versions.state.lock().is_unwanted
     }
 
     /// Ends the version's wait. Another that was saved under the number of an unwanted one waits on.
