@@ -2,7 +2,7 @@
 //! protected.
 
 use crate::truncations::Truncation;
-use crate::wire::{Reader, Writer};
+use crate::wire::wire;
 use crate::{Member, ParityStore, Result, Set};
 use std::collections::{BTreeMap, BTreeSet};
 use tierflow_store::PieceInfo;
@@ -37,36 +37,21 @@ impl ProtectedBySet {
         let ranks = self.set.members.iter().map(|member| member.rank);
         (self.start, self.set.tolerates, ranks.collect())
     }
-
-    fn encode(&self, to: &mut Writer) {
-        to.word(self.start);
-        to.word(self.set.tolerates as u64);
-        to.word(self.set.members.len() as u64);
-        for member in &self.set.members {
-            to.word(u64::from(member.rank));
-            to.text(&member.node);
-        }
-        to.words(&self.versions);
-    }
-
-    fn decode(from: &mut Reader<'_>) -> Option<Self> {
-        let start = from.word()?;
-        let tolerates = usize::try_from(from.word()?).ok()?;
-        let mut members = Vec::new();
-        for _ in 0..from.word()? {
-            let rank = u32::try_from(from.word()?).ok()?;
-            let node = from.text()?;
-            members.push(Member { rank, node });
-        }
-        let set = Set { members, tolerates };
-        let versions = from.words()?;
-        Some(Self {
-            start,
-            set,
-            versions,
-        })
-    }
 }
+
+wire!(ProtectedBySet {
+    start,
+    set,
+    versions
+});
+wire!(Inventory {
+    node,
+    elsewhere,
+    own,
+    protected,
+    truncations,
+    has_noted
+});
 
 impl Inventory {
     /// `pieces`: those on the node, of a group of `ranks` or of others, which do not count.
@@ -104,39 +89,6 @@ impl Inventory {
             protected: sets.into_values().collect(),
             truncations: truncations.known().iter().copied().collect(),
             has_noted: truncations.were_noted(),
-        })
-    }
-
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut to = Writer::default();
-        to.text(&self.node);
-        to.words(&self.elsewhere);
-        to.words(&self.own);
-        to.word(self.protected.len() as u64);
-        for one in &self.protected {
-            one.encode(&mut to);
-        }
-        to.words(&Truncation::encode(&self.truncations));
-        to.word(u64::from(self.has_noted));
-        to.0
-    }
-
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut from = Reader(bytes);
-        let (node, elsewhere, own) = (from.text()?, from.words()?, from.words()?);
-        let mut protected = Vec::new();
-        for _ in 0..from.word()? {
-            protected.push(ProtectedBySet::decode(&mut from)?);
-        }
-        let truncations = Truncation::decode(&from.words()?)?;
-        let has_noted = from.word()? == 1;
-        from.is_over().then_some(Self {
-            node,
-            elsewhere,
-            own,
-            protected,
-            truncations,
-            has_noted,
         })
     }
 }
@@ -287,6 +239,7 @@ pub(crate) fn lost_sets(all: &[Inventory]) -> BTreeMap<u64, Vec<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::Wire;
 
     fn by_set(start: u64, ranks: &[u32], versions: &[u64]) -> ProtectedBySet {
         let member = |rank: &u32| Member {

@@ -1,6 +1,6 @@
 //! The manifest of a protected version: checksums of all that the members of a set have of it.
 
-use crate::wire::{Reader, Writer};
+use crate::wire::{Wire, Writer};
 use crate::{Member, Set};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
@@ -86,20 +86,16 @@ impl Manifest {
     /// As bytes, with their own checksum.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
+        let members = self.members.iter().zip(&self.nodes);
+        let members = members.map(|((rank, part, parity), node)| {
+            let (rank, node) = (*rank, node.clone());
+            ((*part, *parity), Member { rank, node })
+        });
         let mut to = Writer::default();
-        let (tolerates, count) = (self.tolerates as u64, self.members.len() as u64);
-        for word in [MAGIC, self.version, self.start, tolerates, count] {
-            to.word(word);
-        }
-        for ((rank, part, parity), node) in self.members.iter().zip(&self.nodes) {
-            for word in [part.bytes, part.hash, parity.bytes, parity.hash] {
-                to.word(word);
-            }
-            to.word(u64::from(*rank));
-            to.text(node);
-        }
+        ((MAGIC, self.version), (self.start, self.tolerates)).put(&mut to);
+        members.collect::<Vec<_>>().put(&mut to);
         let hash = xxh3_64(&to.0);
-        to.word(hash);
+        hash.put(&mut to);
         to.0
     }
 
@@ -110,23 +106,15 @@ impl Manifest {
         if xxh3_64(content) != u64::from_le_bytes(*hash) {
             return None;
         }
-        let mut from = Reader(content);
-        if from.word()? != MAGIC {
+        let (head, members) = Wire::decode(content)?;
+        let ((MAGIC, version), (start, tolerates)) = head else {
             return None;
-        }
-        let (version, start) = (from.word()?, from.word()?);
-        let tolerates = usize::try_from(from.word()?).ok()?;
-        let (mut members, mut nodes) = (Vec::new(), Vec::new());
-        for _ in 0..from.word()? {
-            let mut digest = || {
-                let (bytes, hash) = (from.word()?, from.word()?);
-                Some(Digest { bytes, hash })
-            };
-            let (part, parity) = (digest()?, digest()?);
-            members.push((u32::try_from(from.word()?).ok()?, part, parity));
-            nodes.push(from.text()?);
-        }
-        from.is_over().then_some(Self {
+        };
+        let members: Vec<((Digest, Digest), Member)> = members;
+        let members = members.into_iter();
+        let members = members.map(|((part, parity), one)| (one.node, (one.rank, part, parity)));
+        let (nodes, members) = members.unzip();
+        Some(Self {
             version,
             start,
             tolerates,

@@ -3,7 +3,7 @@
 use crate::atomic_file::AtomicFile;
 use crate::manifest::Digester;
 use crate::truncations::{Truncation, Truncations, make, remove};
-use crate::wire::{Reader, Writer};
+use crate::wire::{Reader, Wire, Writer};
 use crate::{CHUNK, Error, Manifest, Result};
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -352,13 +352,13 @@ impl ParityStore {
     pub(crate) fn nodes(&self) -> Vec<String> {
         let bytes = std::fs::read(self.directory.join(NODES)).unwrap_or_default();
         let mut from = Reader(&bytes);
-        std::iter::from_fn(|| from.text()).collect()
+        std::iter::from_fn(|| Wire::take(&mut from)).collect()
     }
 
     /// Stores the nodes of the group's ranks, to name those that are lost later.
-    pub(crate) fn put_nodes<'a>(&self, nodes: impl Iterator<Item = &'a str>) -> Result<()> {
+    pub(crate) fn put_nodes<'a>(&self, nodes: impl Iterator<Item = &'a String>) -> Result<()> {
         let mut to = Writer::default();
-        nodes.for_each(|node| to.text(node));
+        nodes.for_each(|node| node.put(&mut to));
         write(&self.directory.join(NODES), &to.0)
     }
 

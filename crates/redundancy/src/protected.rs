@@ -8,7 +8,7 @@ use crate::inventory::{
     Inventory, discarded_in_part, leave_out_given_up, lost_sets, next_start, to_rebuild,
 };
 use crate::truncations::Truncation;
-use crate::wire::{Reader, Writer};
+use crate::wire::Wire;
 use crate::{
     Error, Lost, Member, ParityStore, Redundancy, Result, Set, Sets, Transport, TransportCollective,
 };
@@ -122,7 +122,7 @@ impl Protected {
             patience: member.patience,
         };
         let mut lost = set_losses(&all, &members, &store);
-        store.put_nodes(members.iter().map(|member| member.node.as_str()))?;
+        store.put_nodes(members.iter().map(|member| &member.node))?;
         for one in to_rebuild(&all) {
             if one.set.place_of(member.rank).is_some() {
                 match worker.rebuild(&one)? {
@@ -285,17 +285,13 @@ fn gone(
     patience: Duration,
     collective: &dyn Collective,
 ) -> Result<Vec<Gone>> {
-    let mut mine = Writer::default();
-    for (version, error) in lost {
-        mine.word(*version);
-        mine.text(&error.why_lost(rank));
-    }
+    let mine = lost.iter();
+    let mine = mine.map(|(version, error)| (*version, error.why_lost(rank)));
+    let mine = mine.collect::<Vec<_>>().encode();
     let mut all: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
-    for (rank, theirs) in (0..).zip(collective.all_gather(&mine.0, patience)?) {
-        let mut from = Reader(&theirs);
-        while !from.is_over() {
-            let one = from.word().zip(from.text());
-            let (version, why) = one.ok_or(Error::Message { rank })?;
+    for (rank, theirs) in (0..).zip(collective.all_gather(&mine, patience)?) {
+        let theirs: Option<Vec<(u64, String)>> = Wire::decode(&theirs);
+        for (version, why) in theirs.ok_or(Error::Message { rank })? {
             all.entry(version).or_default().insert(why);
         }
     }

@@ -11,7 +11,7 @@ use crate::exchange::Target;
 use crate::manifest::Digester;
 use crate::parity_store::{PIECES, ranks_in};
 use crate::pieces::{Record, RepositorySink};
-use crate::wire::{Reader, Writer};
+use crate::wire::Wire;
 use crate::{CHUNK, Error, Manifest, ParityStore, Part, Result, Transport};
 use announcement::{Holding, Site, misplaced};
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,7 +64,7 @@ impl Relocation<'_> {
     /// # Errors
     /// [`Error::Store`] if `collective` fails, [`Error::Absent`] and [`Error::Message`] if a rank does not take part.
     pub(crate) fn run(&self, collective: &dyn Collective) -> Result<()> {
-        let sites: Vec<Site> = self.gather(collective, &self.site()?.encode(), Site::decode)?;
+        let sites: Vec<Site> = self.gather(collective, &self.site()?)?;
         self.level(&sites)?;
         let misplaced = misplaced(&sites);
         if misplaced.is_empty() {
@@ -85,11 +85,7 @@ impl Relocation<'_> {
                     .ok(),
             );
         }
-        let holdings = self.gather(
-            collective,
-            &Holding::encode_all(&holdings),
-            Holding::decode_all,
-        )?;
+        let holdings = self.gather(collective, &holdings)?;
         let forgotten = |is_own: bool| {
             let of_rank = move |holding: &&Holding| (holding.rank == self.rank) == is_own;
             let holdings = holdings.iter().flatten().filter(of_rank);
@@ -112,10 +108,7 @@ impl Relocation<'_> {
             }
         }
         self.transport.flush(self.patience)?;
-        let have_all = self.gather(collective, &[u8::from(has_all)], |answer| match answer {
-            [answer] => Some(*answer == 1),
-            _ => None,
-        })?;
+        let have_all = self.gather(collective, &has_all)?;
         for (rank, other) in &others {
             if have_all.get(*rank as usize) == Some(&true) && self.is_of_group(other)? {
                 self.store.enter_left(self.path, *rank);
@@ -130,15 +123,10 @@ impl Relocation<'_> {
         Ok(pieces.iter().all(|piece| piece.ranks == self.ranks))
     }
 
-    fn gather<T>(
-        &self,
-        collective: &dyn Collective,
-        mine: &[u8],
-        decode: impl Fn(&[u8]) -> Option<T>,
-    ) -> Result<Vec<T>> {
-        let gathered = collective.all_gather(mine, self.patience)?;
+    fn gather<T: Wire>(&self, collective: &dyn Collective, mine: &T) -> Result<Vec<T>> {
+        let gathered = collective.all_gather(&mine.encode(), self.patience)?;
         let all = (0_u32..).zip(&gathered);
-        let all = all.map(|(rank, bytes)| decode(bytes).ok_or(Error::Message { rank }));
+        let all = all.map(|(rank, bytes)| T::decode(bytes).ok_or(Error::Message { rank }));
         let all: Vec<T> = all.collect::<Result<_>>()?;
         match all.len() == self.ranks as usize {
             true => Ok(all),
@@ -223,7 +211,7 @@ impl Relocation<'_> {
                 let piece = other.and_then(|other| other.repository.own_piece(version).ok());
                 let record = piece.as_ref().and_then(|piece| Record::new(piece).ok());
                 let part = record.as_ref().map(|record| record as &dyn Part);
-                self.send_part(to, part, &[])
+                self.send_part(to, part, None)
             }
             Content::Parity => {
                 let manifest = store.and_then(|store| store.manifest(version).ok().flatten());
@@ -235,21 +223,22 @@ impl Relocation<'_> {
                 let parity = parity.and_then(|(store, bytes)| store.parity(version, bytes).ok());
                 let parity = parity.flatten();
                 let part = parity.as_ref().map(|file| file as &dyn Part);
-                let manifest = manifest.map(|manifest| manifest.encode());
-                self.send_part(to, part, &manifest.unwrap_or_default())
+                self.send_part(to, part, manifest)
             }
         }
     }
 
     /// Sends 1 if there is a part, its length, and a manifest; then the part's bytes, and their checksum. An empty message ends a part
     /// that cannot be read.
-    fn send_part(&self, to: u32, part: Option<&dyn Part>, manifest: &[u8]) -> Result<()> {
+    fn send_part(
+        &self,
+        to: u32,
+        part: Option<&dyn Part>,
+        manifest: Option<Manifest>,
+    ) -> Result<()> {
         let length = part.and_then(|part| part.bytes().ok());
-        let mut begin = Writer::default();
-        begin.word(u64::from(length.is_some()));
-        begin.word(length.unwrap_or_default());
-        begin.bytes(manifest);
-        self.transport.send(to, &begin.0, self.patience)?;
+        let begin = ((length.is_some(), length.unwrap_or_default()), manifest);
+        self.transport.send(to, &begin.encode(), self.patience)?;
         let (Some(part), Some(length)) = (part, length) else {
             return Ok(());
         };
@@ -314,12 +303,9 @@ impl Relocation<'_> {
     ) -> Result<(bool, Option<Manifest>)> {
         let receive = || self.transport.receive(from, self.patience);
         let wrong = || Error::Message { rank: from };
-        let begin = receive()?;
-        let mut words = Reader(&begin);
-        let mut begin = || Some((words.word()?, words.word()?, words.bytes()?));
-        let (has_part, length, manifest) = begin().ok_or_else(wrong)?;
-        let manifest = Manifest::decode(manifest);
-        if has_part == 0 {
+        let begin = Wire::decode(&receive()?).ok_or_else(wrong)?;
+        let ((has_part, length), manifest): ((bool, u64), Option<Manifest>) = begin;
+        if !has_part {
             return Ok((false, manifest));
         }
         // All of it is received though it cannot be written.

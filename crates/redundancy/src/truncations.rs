@@ -2,6 +2,7 @@
 //! newer ones, and a rank that discards versions what it protects of these: each by a file in the rank's parity store, named by the start
 //! and the versions. A note of one rank counts for all.
 
+use crate::wire::wire;
 use crate::{Error, Result};
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -75,29 +76,12 @@ impl Truncation {
         self.is_of_discarded() && self.has(version)
     }
 
-    /// Truncations as words of a message.
-    pub(crate) fn encode<'a>(all: impl IntoIterator<Item = &'a Self>) -> Vec<u64> {
-        let words = |one: &Self| [one.start, one.from, one.last];
-        all.into_iter().flat_map(words).collect()
-    }
-
-    /// The truncations of [`Self::encode`]; `None` for other words.
-    pub(crate) fn decode(words: &[u64]) -> Option<Vec<Self>> {
-        let (all, []) = words.as_chunks() else {
-            return None;
-        };
-        let one = |[start, from, last]: &[u64; 3]| Self {
-            start: *start,
-            from: *from,
-            last: *last,
-        };
-        Some(all.iter().map(one).collect())
-    }
-
     fn covers(self, other: Self) -> bool {
         self.start >= other.start && self.from <= other.from && self.last >= other.last
     }
 }
+
+wire!(Truncation { start, from, last });
 
 /// Rows of consecutive versions, with those of `old` that they touch.
 fn rows(start: u64, old: &BTreeSet<Truncation>, versions: &BTreeSet<u64>) -> BTreeSet<Truncation> {

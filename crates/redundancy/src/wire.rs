@@ -1,27 +1,16 @@
-//! Numbers and texts as bytes, one after the other.
+//! Values as bytes, one after the other: messages between ranks, and small files.
+
+use crate::part_and_parity::Intact;
+use crate::{Digest, Manifest, Member, Set};
 
 /// Bytes of a message that is written.
 #[derive(Debug, Default)]
 pub(crate) struct Writer(pub(crate) Vec<u8>);
 
 impl Writer {
-    pub(crate) fn word(&mut self, word: u64) {
-        self.0.extend(word.to_le_bytes());
-    }
-
-    pub(crate) fn words(&mut self, words: &[u64]) {
-        self.word(words.len() as u64);
-        self.0
-            .extend(words.iter().flat_map(|word| word.to_le_bytes()));
-    }
-
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {
-        self.word(bytes.len() as u64);
+        (bytes.len() as u64).put(self);
         self.0.extend(bytes);
-    }
-
-    pub(crate) fn text(&mut self, text: &str) {
-        self.bytes(text.as_bytes());
     }
 }
 
@@ -30,33 +19,141 @@ impl Writer {
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Reader<'a> {
-    pub(crate) fn word(&mut self) -> Option<u64> {
-        let (word, rest) = self.0.split_first_chunk::<8>()?;
-        self.0 = rest;
-        Some(u64::from_le_bytes(*word))
-    }
-
-    fn take(&mut self, each: usize) -> Option<&'a [u8]> {
-        let count = usize::try_from(self.word()?).ok()?;
-        let (bytes, rest) = self.0.split_at_checked(count.checked_mul(each)?)?;
+    pub(crate) fn bytes(&mut self) -> Option<&'a [u8]> {
+        let count = usize::take(self)?;
+        let (bytes, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
         Some(bytes)
     }
+}
 
-    pub(crate) fn bytes(&mut self) -> Option<&'a [u8]> {
-        self.take(1)
+/// A value that a message has.
+pub(crate) trait Wire: Sized {
+    fn put(&self, to: &mut Writer);
+
+    /// Takes the next value of a message; `None` for bytes that [`put`](Self::put) did not write.
+    fn take(from: &mut Reader<'_>) -> Option<Self>;
+
+    /// Returns a message of this value alone.
+    fn encode(&self) -> Vec<u8> {
+        let mut to = Writer::default();
+        self.put(&mut to);
+        to.0
     }
 
-    pub(crate) fn words(&mut self) -> Option<Vec<u64>> {
-        let (words, _) = self.take(8)?.as_chunks();
-        Some(words.iter().map(|word| u64::from_le_bytes(*word)).collect())
-    }
-
-    pub(crate) fn text(&mut self) -> Option<String> {
-        String::from_utf8(self.bytes()?.to_vec()).ok()
-    }
-
-    pub(crate) fn is_over(&self) -> bool {
-        self.0.is_empty()
+    /// Returns the value of a message of one.
+    fn decode(message: &[u8]) -> Option<Self> {
+        let mut from = Reader(message);
+        let value = Self::take(&mut from)?;
+        from.0.is_empty().then_some(value)
     }
 }
+
+impl Wire for u64 {
+    fn put(&self, to: &mut Writer) {
+        to.0.extend(self.to_le_bytes());
+    }
+
+    fn take(from: &mut Reader<'_>) -> Option<Self> {
+        let (word, rest) = from.0.split_first_chunk()?;
+        from.0 = rest;
+        Some(Self::from_le_bytes(*word))
+    }
+}
+
+/// Numbers that a message has as words of 64 bits.
+macro_rules! words {
+    ($($number:ty),*) => {$(
+        impl Wire for $number {
+            fn put(&self, to: &mut Writer) {
+                (*self as u64).put(to);
+            }
+
+            fn take(from: &mut Reader<'_>) -> Option<Self> {
+                Self::try_from(u64::take(from)?).ok()
+            }
+        }
+    )*};
+}
+
+words!(u32, usize);
+
+impl Wire for bool {
+    fn put(&self, to: &mut Writer) {
+        u32::from(*self).put(to);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Option<Self> {
+        let word = u64::take(from)?;
+        (word <= 1).then_some(word == 1)
+    }
+}
+
+impl Wire for String {
+    fn put(&self, to: &mut Writer) {
+        to.bytes(self.as_bytes());
+    }
+
+    fn take(from: &mut Reader<'_>) -> Option<Self> {
+        Self::from_utf8(from.bytes()?.to_vec()).ok()
+    }
+}
+
+impl<T: Wire> Wire for Vec<T> {
+    fn put(&self, to: &mut Writer) {
+        self.len().put(to);
+        self.iter().for_each(|one| one.put(to));
+    }
+
+    fn take(from: &mut Reader<'_>) -> Option<Self> {
+        let count = usize::take(from)?;
+        (0..count).map(|_| T::take(from)).collect()
+    }
+}
+
+impl<A: Wire, B: Wire> Wire for (A, B) {
+    fn put(&self, to: &mut Writer) {
+        self.0.put(to);
+        self.1.put(to);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Option<Self> {
+        Some((A::take(from)?, B::take(from)?))
+    }
+}
+
+impl Wire for Option<Manifest> {
+    fn put(&self, to: &mut Writer) {
+        to.bytes(&self.as_ref().map(Manifest::encode).unwrap_or_default());
+    }
+
+    fn take(from: &mut Reader<'_>) -> Option<Self> {
+        match from.bytes()? {
+            [] => Some(None),
+            bytes => Manifest::decode(bytes).map(Some),
+        }
+    }
+}
+
+/// Has a struct in messages, as its fields in this order.
+macro_rules! wire {
+    ($kind:ty { $($field:ident),* }) => {
+        impl $crate::wire::Wire for $kind {
+            fn put(&self, to: &mut $crate::wire::Writer) {
+                $($crate::wire::Wire::put(&self.$field, to);)*
+            }
+
+            fn take(from: &mut $crate::wire::Reader<'_>) -> Option<Self> {
+                Some(Self { $($field: $crate::wire::Wire::take(from)?),* })
+            }
+        }
+    };
+}
+
+pub(crate) use wire;
+
+wire!(Digest { bytes, hash });
+wire!(Intact { part, parity });
+wire!(Member { rank, node });
+wire!(Set { tolerates, members });
+wire!(tierflow_store::Truncation { epoch, from });

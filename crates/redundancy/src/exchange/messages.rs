@@ -1,8 +1,8 @@
 //! The messages between members: bytes, then the number of a version or row and the step of the call.
 
 use super::Exchange;
-use crate::part_and_parity::Intact;
-use crate::{Digest, Error, Manifest, Result, Row};
+use crate::wire::Wire;
+use crate::{Error, Result, Row};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -35,94 +35,6 @@ pub(crate) enum Step {
 const POLL: Duration = Duration::from_millis(100);
 /// Bytes of number and step, behind those of a message.
 pub(super) const TRAILER: usize = 9;
-
-/// A value that every member sends to every other.
-pub(super) trait Message: Clone {
-    fn encode(&self) -> Vec<u8>;
-    fn decode(bytes: &[u8]) -> Option<Self>;
-}
-
-impl Message for Digest {
-    fn encode(&self) -> Vec<u8> {
-        [self.bytes, self.hash]
-            .iter()
-            .flat_map(|word| word.to_le_bytes())
-            .collect()
-    }
-
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        let (length, hash) = bytes.split_first_chunk::<8>()?;
-        Some(Self {
-            bytes: u64::from_le_bytes(*length),
-            hash: u64::from_le_bytes(hash.try_into().ok()?),
-        })
-    }
-}
-
-impl Message for (Digest, Digest) {
-    fn encode(&self) -> Vec<u8> {
-        [self.0.encode(), self.1.encode()].concat()
-    }
-
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        let (first, second) = bytes.split_at_checked(16)?;
-        Some((Digest::decode(first)?, Digest::decode(second)?))
-    }
-}
-
-impl Message for Vec<u64> {
-    fn encode(&self) -> Vec<u8> {
-        self.iter().flat_map(|word| word.to_le_bytes()).collect()
-    }
-
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        let (words, rest) = bytes.as_chunks();
-        let words = words.iter().map(|word| u64::from_le_bytes(*word));
-        rest.is_empty().then(|| words.collect())
-    }
-}
-
-impl Message for Option<Manifest> {
-    fn encode(&self) -> Vec<u8> {
-        self.as_ref().map(Manifest::encode).unwrap_or_default()
-    }
-
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        match bytes {
-            [] => Some(None),
-            bytes => Manifest::decode(bytes).map(Some),
-        }
-    }
-}
-
-impl Message for Intact {
-    fn encode(&self) -> Vec<u8> {
-        vec![u8::from(self.part), u8::from(self.parity)]
-    }
-
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        match *bytes {
-            [part @ 0..=1, parity @ 0..=1] => Some(Self {
-                part: part == 1,
-                parity: parity == 1,
-            }),
-            _ => None,
-        }
-    }
-}
-
-impl Message for bool {
-    fn encode(&self) -> Vec<u8> {
-        vec![u8::from(*self)]
-    }
-
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        match *bytes {
-            [byte @ 0..=1] => Some(byte == 1),
-            _ => None,
-        }
-    }
-}
 
 impl Exchange<'_> {
     pub(crate) fn rank_of(&self, member: usize) -> u32 {
@@ -191,7 +103,12 @@ impl Exchange<'_> {
     }
 
     /// Sends `mine` to every member and receives theirs: all of them, in the order of the set (an all-gather).
-    pub(super) fn all<T: Message>(&self, step: Step, version: u64, mine: &T) -> Result<Vec<T>> {
+    pub(super) fn all<T: Wire + Clone>(
+        &self,
+        step: Step,
+        version: u64,
+        mine: &T,
+    ) -> Result<Vec<T>> {
         let members = 0..self.set.members.len();
         let bytes = mine.encode();
         for member in members.clone().filter(|member| *member != self.me) {
@@ -232,7 +149,7 @@ impl Exchange<'_> {
                 }
             };
             let bytes = content(rank, message, Step::Ready, 0)?;
-            all.push(Message::decode(&bytes).ok_or(Error::Message { rank })?);
+            all.push(Wire::decode(&bytes).ok_or(Error::Message { rank })?);
         }
         Ok(Some(all))
     }

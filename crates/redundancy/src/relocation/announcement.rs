@@ -1,7 +1,7 @@
 //! Announcements of ranks to each other about the directories on their nodes.
 
 use crate::truncations::Truncation;
-use crate::wire::{Reader, Writer};
+use crate::wire::wire;
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -30,30 +30,13 @@ impl Site {
             ranks: ranks.into_iter().collect(),
         }
     }
-
-    pub(super) fn encode(&self) -> Vec<u8> {
-        let mut to = Writer::default();
-        to.text(&self.place);
-        to.word(u64::from(self.epoch));
-        let ranks: Vec<u64> = self.ranks.iter().map(|rank| u64::from(*rank)).collect();
-        to.words(&ranks);
-        to.0
-    }
-
-    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut from = Reader(bytes);
-        let place = from.text()?;
-        let epoch = u32::try_from(from.word()?).ok()?;
-        let ranks = from.words()?.into_iter();
-        let ranks: Option<Vec<u32>> = ranks.map(|rank| u32::try_from(rank).ok()).collect();
-        let ranks = ranks?;
-        from.is_over().then_some(Self {
-            place,
-            epoch,
-            ranks,
-        })
-    }
 }
+
+wire!(Site {
+    place,
+    epoch,
+    ranks
+});
 
 /// A directory of a rank that does not run where it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -108,89 +91,21 @@ impl Holding {
         let truncations = self.truncations.iter().map(|truncation| truncation.epoch);
         pieces.chain(truncations).max()
     }
-
-    fn words(&self) -> [Vec<u64>; 5] {
-        let pieces = self.pieces.iter();
-        let pieces =
-            pieces.flat_map(|(version, (epoch, sequence))| [*version, (*epoch).into(), *sequence]);
-        let truncations = self.truncations.iter();
-        let manifests = self.manifests.iter();
-        [
-            pieces.collect(),
-            truncations
-                .flat_map(|one| [one.epoch.into(), one.from])
-                .collect(),
-            manifests
-                .flat_map(|(version, start)| [*version, *start])
-                .collect(),
-            Truncation::encode(&self.forgotten),
-            self.elsewhere.clone(),
-        ]
-    }
-
-    pub(super) fn encode_all(all: &[Self]) -> Vec<u8> {
-        let mut to = Writer::default();
-        to.word(all.len() as u64);
-        for one in all {
-            to.word(one.rank.into());
-            one.words().iter().for_each(|words| to.words(words));
-        }
-        to.0
-    }
-
-    pub(super) fn decode_all(bytes: &[u8]) -> Option<Vec<Self>> {
-        let mut from = Reader(bytes);
-        let mut all = Vec::new();
-        for _ in 0..from.word()? {
-            all.push(Self::decode(&mut from)?);
-        }
-        from.is_over().then_some(all)
-    }
-
-    fn decode(from: &mut Reader<'_>) -> Option<Self> {
-        let rank = u32::try_from(from.word()?).ok()?;
-        let words = from.words()?;
-        let (pieces, []) = words.as_chunks() else {
-            return None;
-        };
-        let piece = |[version, epoch, sequence]: &[u64; 3]| {
-            Some((*version, (u32::try_from(*epoch).ok()?, *sequence)))
-        };
-        let pieces: Option<Vec<_>> = pieces.iter().map(piece).collect();
-        let truncation = |(epoch, from): (u64, u64)| {
-            let epoch = u32::try_from(epoch).ok()?;
-            Some(tierflow_store::Truncation { epoch, from })
-        };
-        let truncations: Option<Vec<_>> = pairs(from)?.into_iter().map(truncation).collect();
-        let manifests = pairs(from)?;
-        let forgotten = Truncation::decode(&from.words()?)?;
-        Some(Self {
-            rank,
-            pieces: pieces?,
-            truncations: truncations?,
-            manifests,
-            forgotten,
-            elsewhere: from.words()?,
-        })
-    }
 }
 
-fn pairs(from: &mut Reader<'_>) -> Option<Vec<(u64, u64)>> {
-    let words = from.words()?;
-    let (pairs, []) = words.as_chunks() else {
-        return None;
-    };
-    Some(
-        pairs
-            .iter()
-            .map(|[first, second]| (*first, *second))
-            .collect(),
-    )
-}
+wire!(Holding {
+    rank,
+    pieces,
+    truncations,
+    manifests,
+    forgotten,
+    elsewhere
+});
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::Wire;
 
     fn site(place: &str, ranks: &[u32]) -> Site {
         Site {
@@ -216,13 +131,13 @@ mod tests {
                 elsewhere: vec![4, 5],
             },
         ];
-        let encoded = Holding::encode_all(&all);
-        assert_eq!(Holding::decode_all(&encoded), Some(all));
+        let encoded = all.encode();
+        assert_eq!(Vec::<Holding>::decode(&encoded), Some(all));
         for end in 0..bytes.len() {
             assert_eq!(Site::decode(&bytes[..end]), None);
         }
         for end in 0..encoded.len() {
-            assert_eq!(Holding::decode_all(&encoded[..end]), None);
+            assert_eq!(Vec::<Holding>::decode(&encoded[..end]), None);
         }
     }
 
