@@ -1,5 +1,6 @@
 //! `cargo xtask install`: the library for C, C++ and Fortran as their build systems find it, the command, and the agent.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -220,16 +221,25 @@ pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
     fs::rename(&part, to).with_context(|| format!("{}", to.display()))
 }
 
+/// Copies a folder with all that is in it.
 pub(crate) fn copy_all(from: &Path, to: &Path) -> Result<()> {
-    for entry in fs::read_dir(from).with_context(|| format!("{}", from.display()))? {
-        let entry = entry?;
-        let target = to.join(entry.file_name());
-        match entry.file_type()?.is_dir() {
-            true => copy_all(&entry.path(), &target)?,
-            false => copy(&entry.path(), &target)?,
-        }
+    for file in files_below(from)? {
+        copy(&file, &to.join(file.strip_prefix(from)?))?;
     }
     Ok(())
+}
+
+/// Returns all files below a folder.
+pub(crate) fn files_below(folder: &Path) -> Result<BTreeSet<PathBuf>> {
+    let mut files = BTreeSet::new();
+    for entry in fs::read_dir(folder).with_context(|| format!("{}", folder.display()))? {
+        let entry = entry?;
+        match entry.file_type()?.is_dir() {
+            true => files.extend(files_below(&entry.path())?),
+            false => _ = files.insert(entry.path()),
+        }
+    }
+    Ok(files)
 }
 
 /// Writes a file of `package/`, and for CMake a second one that says which versions it serves.

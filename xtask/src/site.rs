@@ -2,14 +2,13 @@
 
 mod links;
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
 use crate::cargo::{Metadata, cargo, stream};
-use crate::install::copy;
+use crate::install::{copy, files_below};
 use crate::python::PythonChore;
 use crate::tidy::links::resolved;
 
@@ -53,8 +52,8 @@ impl Site<'_> {
     /// Builds the book. Files of the tree that it links to come along.
     fn book(&self, python: &PythonChore<'_>) -> Result<()> {
         let root = &self.workspace.workspace_root;
-        let mut pages = BTreeSet::from([root.join("docs/measurements.md")]);
-        links::list(&root.join(BOOK), &mut pages)?;
+        let mut pages = files_below(&root.join(BOOK))?;
+        pages.insert(root.join("docs/measurements.md"));
         let mut linked = Vec::new();
         for full in pages {
             let text = fs::read_to_string(&full).with_context(|| format!("{}", full.display()))?;
@@ -155,10 +154,16 @@ impl Site<'_> {
         doc.args(["doc", "--no-deps", "--workspace"])
             .env("RUSTDOCFLAGS", "-D warnings");
         stream(&mut doc)?;
-        copy_pages(
-            &self.workspace.target_directory.join("doc"),
-            &self.pages.join("rust"),
-        )
+        // Without the descriptions for programs that lie there, too.
+        let built = self.workspace.target_directory.join("doc");
+        let is_page = |file: &&PathBuf| file.extension().is_none_or(|kind| kind != "json");
+        for page in files_below(&built)?.iter().filter(is_page) {
+            copy(
+                page,
+                &self.pages.join("rust").join(page.strip_prefix(&built)?),
+            )?;
+        }
+        Ok(())
     }
 }
 
@@ -166,18 +171,4 @@ impl Site<'_> {
 /// the book.
 fn name_of(file: &Path) -> String {
     format!("files/{}.txt", file.display()).replace(".md.", ".markdown.")
-}
-
-/// Copies a folder of pages without the descriptions for programs that lie there, too.
-fn copy_pages(from: &Path, to: &Path) -> Result<()> {
-    for entry in fs::read_dir(from).with_context(|| format!("{}", from.display()))? {
-        let entry = entry?;
-        let (path, target) = (entry.path(), to.join(entry.file_name()));
-        if entry.file_type()?.is_dir() {
-            copy_pages(&path, &target)?;
-        } else if path.extension().is_none_or(|kind| kind != "json") {
-            copy(&path, &target)?;
-        }
-    }
-    Ok(())
 }

@@ -1,6 +1,5 @@
 //! The campaigns with the programs of all doors, in one folder that needs neither Rust nor a compiler nor an installed package.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -8,6 +7,7 @@ use anyhow::{Context, Result};
 
 use super::Item;
 use crate::cargo::{Metadata, cargo, stream};
+use crate::install::files_below;
 
 /// The package whose name in `--only` asks for it.
 pub(super) const PACKAGE: &str = "tierflow-campaigns";
@@ -66,22 +66,11 @@ pub(super) fn items(workspace: &Metadata) -> Result<Vec<Item>> {
         });
     }
     let package = member("tierflow-python")?.join("tierflow");
-    modules(&package, &Path::new(DOORS).join("tierflow"), &mut items)?;
-    Ok(items)
-}
-
-/// The modules of a package in Python, with those in folders below.
-fn modules(from: &Path, to: &Path, items: &mut Vec<Item>) -> Result<()> {
-    for entry in fs::read_dir(from).with_context(|| format!("cannot list {}", from.display()))? {
-        let (from, to) = {
-            let entry = entry?;
-            (entry.path(), to.join(entry.file_name()))
-        };
-        if from.is_dir() {
-            modules(&from, &to, items)?;
-        } else if from.extension().is_some_and(|ending| ending == "py") {
-            items.push(Item { from, to });
-        }
+    let is_module = |file: &PathBuf| file.extension().is_some_and(|ending| ending == "py");
+    for from in files_below(&package)?.into_iter().filter(is_module) {
+        let to = Path::new(DOORS).join("tierflow");
+        let to = to.join(from.strip_prefix(&package)?);
+        items.push(Item { from, to });
     }
-    Ok(())
+    Ok(items)
 }

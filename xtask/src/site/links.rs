@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use crate::install::files_below;
+
 /// Pages that have others' text, with links that hold there alone.
 const NOT_LOOKED_AT: &[&str] = &[
     "print.html",
@@ -38,8 +40,7 @@ struct Page {
 
 /// Returns a line for each link of a page below `site` that leads to no file, or to no place of a page. Other sites are not looked at.
 pub(super) fn dead(site: &Path) -> Result<Vec<String>> {
-    let mut files = BTreeSet::new();
-    list(site, &mut files)?;
+    let files = files_below(site)?;
     let mut pages = BTreeMap::new();
     for file in &files {
         if file.extension().is_some_and(|kind| kind == "html") {
@@ -82,18 +83,6 @@ impl Page {
         let is_range = anchor.bytes().all(|b| b.is_ascii_digit() || b == b'-');
         self.leads_on || self.anchors.contains(anchor) || is_range && self.anchors.contains(line)
     }
-}
-
-/// Adds all files below a folder.
-pub(super) fn list(folder: &Path, files: &mut BTreeSet<PathBuf>) -> Result<()> {
-    for entry in fs::read_dir(folder).with_context(|| format!("{}", folder.display()))? {
-        let entry = entry?;
-        match entry.file_type()?.is_dir() {
-            true => list(&entry.path(), files)?,
-            false => _ = files.insert(entry.path()),
-        }
-    }
-    Ok(())
 }
 
 /// The file that a link of the page `from` names. A folder is its index.

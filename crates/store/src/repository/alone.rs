@@ -9,7 +9,6 @@ use super::threads::{WRITE_BYTES, side_by_side};
 use crate::container::checksum;
 use crate::file::{BLOCK, File};
 use crate::{Error, Result, Storage};
-use std::sync::atomic::{AtomicU64, Ordering};
 use tierflow_sync::Mutex;
 
 /// The file under the name that a piece is to have, as far as it is known.
@@ -96,33 +95,19 @@ fn write_file(
 fn write_payload(file: &File, layout: &Layout<'_>, buffers: &WriteBuffers) -> Result<Vec<u64>> {
     let (start, length) = (u64::from(layout.head.length), layout.head.payload_length);
     debug_assert!(length.is_multiple_of(BLOCK as u64));
-    let parts = length.div_ceil(WRITE_BYTES);
-    let next = AtomicU64::new(0);
+    let parts = (0..length).step_by(WRITE_BYTES as usize);
+    let threads = buffers.most().min(length.div_ceil(WRITE_BYTES) as usize);
     let sums: Mutex<_> = Mutex::new(vec![0; layout.head.block_count() as usize]);
-    let work = || -> Result<()> {
-        loop {
-            let part = next.fetch_add(1, Ordering::Relaxed);
-            if part >= parts {
-                return Ok(());
-            }
-            let at = part * WRITE_BYTES;
-            let mut memory = buffers.take();
-            let buffer = memory.get_mut((length - at).min(WRITE_BYTES) as usize);
-            layout.fill(at, buffer).inspect_err(|_| {
-                next.store(parts, Ordering::Relaxed);
-            })?;
-            let blocks = buffer.chunks(layout.head.block_bytes as usize);
-            let found: Vec<u64> = blocks.map(checksum).collect();
-            let first = (at / u64::from(layout.head.block_bytes)) as usize;
-            let mut all = sums.lock();
-            all[first..first + found.len()].copy_from_slice(&found);
-            drop(all);
-            file.write_at(start + at, buffer).inspect_err(|_| {
-                // The others need not go on.
-                next.store(parts, Ordering::Relaxed);
-            })?;
-        }
+    let write = |(): &mut (), at: u64| {
+        let mut memory = buffers.take();
+        let buffer = memory.get_mut((length - at).min(WRITE_BYTES) as usize);
+        layout.fill(at, buffer)?;
+        let blocks = buffer.chunks(layout.head.block_bytes as usize);
+        let found: Vec<u64> = blocks.map(checksum).collect();
+        let first = (at / u64::from(layout.head.block_bytes)) as usize;
+        sums.lock()[first..first + found.len()].copy_from_slice(&found);
+        file.write_at(start + at, buffer)
     };
-    side_by_side(buffers.most().min(parts as usize), work)?;
+    side_by_side(threads, parts, || (), write)?;
     Ok(sums.into_inner())
 }

@@ -126,28 +126,24 @@ impl Piece {
             .flat_map(|(number, pair)| self.unequal(other, number, pair))
             .collect();
         let threads = self.threads().min(parts.len());
-        let parts: Mutex<_> = Mutex::new(parts.into_iter());
         let read = AtomicU64::new(0);
         let found: Mutex<_> = Mutex::new(vec![None::<Difference>; pairs.len()]);
-        let next = || parts.lock().next();
-        side_by_side(threads, || {
-            let (mut ours, mut theirs) = (Aligned::default(), Aligned::default());
-            while let Some(part) = next() {
-                let [a, b] = pairs[part.pair];
-                let mut comparison = Comparison::new(a.element, within)?;
-                let a_read = self.part(a, &part.bytes, &mut ours)?;
-                let b_read = other.part(b, &part.bytes, &mut theirs)?;
-                let at = part.bytes.start / a.element.size();
-                comparison.add(at, a_read.bytes, b_read.bytes);
-                read.fetch_add(a_read.read + b_read.read, Ordering::Relaxed);
-                if let Some(more) = comparison.difference() {
-                    let mut found = found.lock();
-                    let before = &mut found[part.pair];
-                    *before = Some(before.map_or(more, |before| before.joined(more)));
-                }
+        let compare = |(ours, theirs): &mut (Aligned, Aligned), part: UnequalPart| {
+            let [a, b] = pairs[part.pair];
+            let mut comparison = Comparison::new(a.element, within)?;
+            let a_read = self.part(a, &part.bytes, ours)?;
+            let b_read = other.part(b, &part.bytes, theirs)?;
+            let at = part.bytes.start / a.element.size();
+            comparison.add(at, a_read.bytes, b_read.bytes);
+            read.fetch_add(a_read.read + b_read.read, Ordering::Relaxed);
+            if let Some(more) = comparison.difference() {
+                let mut found = found.lock();
+                let before = &mut found[part.pair];
+                *before = Some(before.map_or(more, |before| before.joined(more)));
             }
             Ok(())
-        })?;
+        };
+        side_by_side(threads, parts.into_iter(), Default::default, compare)?;
         let found = found.into_inner();
         let regions = pairs.iter().zip(found).filter_map(|([region, _], found)| {
             Some(RegionDifference {

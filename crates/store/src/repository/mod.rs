@@ -21,7 +21,6 @@ mod locate;
 mod lock;
 mod meeting;
 mod open;
-mod parallel;
 mod piece;
 mod prune;
 mod record;

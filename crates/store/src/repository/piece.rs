@@ -14,7 +14,6 @@ use crate::{Error, Result};
 use std::fmt::Debug;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use tierflow_sync::Mutex;
 
 /// The piece of one rank of a version. Pruning leaves it readable.
 #[derive(Debug)]
@@ -424,34 +423,15 @@ impl Piece {
 
     fn read_parts(&self, parts: Vec<Part<'_>>, progress: &(dyn Fn(u64) + Sync)) -> Result<()> {
         let threads = self.threads.min(parts.len());
-        let parts: Mutex<_> = Mutex::new(parts.into_iter());
-        let next = || parts.lock().next();
-        side_by_side(threads, || {
-            let mut memory = Aligned::default();
-            while let Some(part) = next() {
-                let read = self.read_part(part, &mut memory, progress);
-                if read.is_err() {
-                    // The others need not go on.
-                    while next().is_some() {}
-                }
-                read?;
+        let read = |memory: &mut Aligned, part: Part<'_>| {
+            let bytes = self.checked(part.offset, part.length, memory)?;
+            for (from, target) in part.targets {
+                target.copy_from_slice(&bytes[from..from + target.len()]);
             }
+            progress(part.length as u64);
             Ok(())
-        })
-    }
-
-    fn read_part(
-        &self,
-        part: Part<'_>,
-        memory: &mut Aligned,
-        progress: &(dyn Fn(u64) + Sync),
-    ) -> Result<()> {
-        let bytes = self.checked(part.offset, part.length, memory)?;
-        for (from, target) in part.targets {
-            target.copy_from_slice(&bytes[from..from + target.len()]);
-        }
-        progress(part.length as u64);
-        Ok(())
+        };
+        side_by_side(threads, parts.into_iter(), Aligned::default, read)
     }
 
     /// A part of the payload, of whole blocks, each of which matches its checksum.

@@ -1,7 +1,7 @@
 //! A piece handed on part by part, to callers that cannot take it in one buffer of ordinary memory.
 
-use super::Piece;
 use super::aligned::Aligned;
+use super::piece::{Part, Piece};
 use super::threads::side_by_side;
 use crate::Result;
 use std::ops::Range;
@@ -63,28 +63,16 @@ impl Piece {
         let mut parts = self.cut(Vec::new(), true);
         parts.retain(|part| wanted(part.range()).next().is_some());
         let threads = self.threads().min(parts.len());
-        let parts: Mutex<_> = Mutex::new(parts.into_iter());
-        let next = || parts.lock().next();
         let push: Mutex<_, { rank::PACKER }> = Mutex::new(push);
-        side_by_side(threads, || {
-            let mut memory = Aligned::default();
-            while let Some(part) = next() {
-                let read = self.checked(part.offset, part.length, &mut memory);
-                let handed = read.and_then(|bytes| {
-                    let mut push = push.lock();
-                    wanted(part.range()).try_for_each(|(range, at)| {
-                        let from = (range.start - part.offset) as usize;
-                        push(at, &bytes[from..from + (range.end - range.start) as usize])
-                    })
-                });
-                if handed.is_err() {
-                    // The others need not go on.
-                    while next().is_some() {}
-                }
-                handed?;
-            }
-            Ok(())
-        })
+        let hand_on = |memory: &mut Aligned, part: Part<'_>| {
+            let bytes = self.checked(part.offset, part.length, memory)?;
+            let mut push = push.lock();
+            wanted(part.range()).try_for_each(|(range, at)| {
+                let from = (range.start - part.offset) as usize;
+                push(at, &bytes[from..from + (range.end - range.start) as usize])
+            })
+        };
+        side_by_side(threads, parts.into_iter(), Aligned::default, hand_on)
     }
 
     /// Returns the offset of each region, if each begins at the end of the one before.
