@@ -128,7 +128,7 @@ fn a_storage_that_fails_ends_the_run_with_its_error() {
 }
 
 #[test]
-fn flush_threads_go_without_work_and_come_again() {
+fn flushes_go_on_after_a_pause() {
     let folder = tempfile::tempdir().unwrap();
     let stores = vec![store(scratch(folder.path()), 4e9, 20)];
     let external = scratch(folder.path());

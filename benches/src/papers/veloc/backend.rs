@@ -2,7 +2,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -12,10 +12,8 @@ use tierflow_transfer::volume::LocalStore;
 
 use super::{Buffer, Chunk, ChunkFlush, ChunkPlacement, ChunkWrite};
 
-/// Flush threads, at most: as many as there is work for.
+/// Flush threads.
 const FLUSHERS: usize = 16;
-/// How long a flush thread without work stays.
-const IDLE: Duration = Duration::from_millis(100);
 
 /// Local stores in front of an external one, and the threads that flush. Dropping it waits for the
 /// flushes that run, and forgets those that do not yet.
@@ -23,6 +21,7 @@ const IDLE: Duration = Duration::from_millis(100);
 pub struct Backend {
     shared: Arc<BackendShared>,
     producers: AtomicU64,
+    flushers: Vec<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
@@ -47,11 +46,6 @@ struct BackendState {
     to_flush: VecDeque<ChunkFlush>,
     /// Flushes that were started and have not ended.
     flushes: usize,
-    handles: Vec<JoinHandle<()>>,
-    /// Flush threads, those of them that wait for work, and those that were started and have not looked for work yet.
-    flushers: usize,
-    idle: usize,
-    coming: usize,
     is_stopping: bool,
     /// The error of the storage that failed.
     failure: Option<StoreError>,
@@ -81,20 +75,25 @@ impl Backend {
                 assigned: HashMap::new(),
                 to_flush: VecDeque::new(),
                 flushes: 0,
-                handles: Vec::new(),
-                flushers: 0,
-                idle: 0,
-                coming: 0,
                 is_stopping: false,
                 failure: None,
             }),
             answered: Condvar::new(),
             to_flush: Condvar::new(),
         });
-        Ok(Self {
+        let mut backend = Self {
             shared,
             producers: AtomicU64::new(0),
-        })
+            flushers: Vec::new(),
+        };
+        for _ in 0..FLUSHERS {
+            let shared = Arc::clone(&backend.shared);
+            let thread = std::thread::Builder::new().name("tierflow-flush".to_owned());
+            let flusher = thread.spawn(move || shared.flush_chunks());
+            let flusher = flusher.context("a flush thread cannot be started")?;
+            backend.flushers.push(flusher);
+        }
+        Ok(backend)
     }
 
     /// Writes a checkpoint to local stores, chunk by chunk, and returns when its last byte is on one. It will lie at `target` in the
@@ -106,7 +105,7 @@ impl Backend {
         let producer = self.producers.fetch_add(1, Ordering::Relaxed);
         let announced = bytes.len() as u64;
         let announced = |state: &mut BackendState, _| state.plan.announce(producer, announced);
-        drop(self.shared.change(announced)?);
+        drop(self.shared.change(announced));
         let mut at = target;
         for chunk in bytes.chunks(self.shared.chunk_size) {
             self.shared.write(producer, chunk, at)?;
@@ -141,13 +140,9 @@ impl Backend {
 
 impl Drop for Backend {
     fn drop(&mut self) {
-        let mut state = self.shared.state.lock();
-        state.is_stopping = true;
-        // No thread is started from here on. Joined without the lock, which running threads may take.
-        let flushers = std::mem::take(&mut state.handles);
-        drop(state);
+        self.shared.state.lock().is_stopping = true;
         self.shared.to_flush.notify_all();
-        for flusher in flushers {
+        for flusher in self.flushers.drain(..) {
             // A thread that panicked has nothing that is waited for.
             let _ = flusher.join();
         }
@@ -155,11 +150,8 @@ impl Drop for Backend {
 }
 
 impl BackendShared {
-    /// Changes the plan, gives places to the producers that can have one now, and starts flushes and as many threads as they need.
-    fn change(
-        self: &Arc<Self>,
-        change: impl FnOnce(&mut BackendState, u64),
-    ) -> Result<MutexGuard<'_, BackendState>> {
+    /// Changes the plan, gives places to the producers that can have one now, and starts flushes.
+    fn change(&self, change: impl FnOnce(&mut BackendState, u64)) -> MutexGuard<'_, BackendState> {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         let now = self.now_ns();
@@ -173,25 +165,9 @@ impl BackendShared {
         {
             state.flushes += 1;
             state.to_flush.push_back(flushing);
-        }
-        for _ in 0..state.to_flush.len().min(state.idle) {
             self.to_flush.notify_one();
         }
-        // Threads that have ended need no handle.
-        state.handles.retain(|flusher| !flusher.is_finished());
-        while !state.is_stopping
-            && state.flushers < FLUSHERS
-            && state.to_flush.len() > state.idle + state.coming
-        {
-            let shared = Arc::clone(self);
-            let thread = std::thread::Builder::new().name("tierflow-flush".to_owned());
-            let flusher = thread.spawn(move || shared.flush_chunks());
-            let flusher = flusher.context("a flush thread cannot be started")?;
-            state.handles.push(flusher);
-            state.flushers += 1;
-            state.coming += 1;
-        }
-        Ok(guard)
+        guard
     }
 
     fn now_ns(&self) -> u64 {
@@ -199,9 +175,9 @@ impl BackendShared {
     }
 
     /// Algorithm 1, one chunk.
-    fn write(self: &Arc<Self>, producer: u64, bytes: &[u8], target: u64) -> Result<()> {
+    fn write(&self, producer: u64, bytes: &[u8], target: u64) -> Result<()> {
         let mut state =
-            self.change(|state, _| state.plan.ask(producer, bytes.len() as u64, target))?;
+            self.change(|state, _| state.plan.ask(producer, bytes.len() as u64, target));
         let writing = loop {
             state.check()?;
             if let Some(writing) = state.assigned.remove(&producer) {
@@ -215,39 +191,32 @@ impl BackendShared {
             self.fail(error.clone());
             return Err(error.into());
         }
-        drop(self.change(|state, now| state.plan.written(now, writing))?);
+        drop(self.change(|state, now| state.plan.written(now, writing)));
         Ok(())
     }
 
-    /// Algorithm 3, on one thread, until there is no work for a while.
-    fn flush_chunks(self: &Arc<Self>) {
+    /// Algorithm 3, on one thread.
+    fn flush_chunks(&self) {
         let alignments = self.stores.iter().map(|store| store.alignment());
         let alignment = alignments.fold(self.external.alignment(), usize::max);
-        let mut buffer = Buffer::new(self.chunk_size, alignment);
+        // A thread without work needs no memory.
+        let mut buffer = None;
         let mut state = self.state.lock();
-        state.coming -= 1;
         while !state.is_stopping {
             let Some(flushing) = state.to_flush.pop_front() else {
-                state.idle += 1;
-                let late = self.to_flush.wait_for(&mut state, IDLE);
-                state.idle -= 1;
-                if late.timed_out() && state.to_flush.is_empty() {
-                    break;
-                }
+                self.to_flush.wait(&mut state);
                 continue;
             };
             drop(state);
-            if let Err(error) = self.flush(flushing.chunk, &mut buffer) {
+            let buffer = buffer.get_or_insert_with(|| Buffer::new(self.chunk_size, alignment));
+            if let Err(error) = self.flush(flushing.chunk, buffer) {
                 return self.fail(error);
             }
-            let changed = self.change(|state, now| {
+            state = self.change(|state, now| {
                 state.flushes -= 1;
                 state.plan.flushed(now, flushing);
             });
-            // Without another thread, this one goes on.
-            state = changed.unwrap_or_else(|_| self.state.lock());
         }
-        state.flushers -= 1;
     }
 
     fn flush(&self, chunk: Chunk, buffer: &mut Buffer) -> Result<(), StoreError> {

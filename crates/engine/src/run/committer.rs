@@ -9,7 +9,7 @@ use crate::plan::TierId;
 use crate::{Error, Result};
 use std::sync::{Arc, Weak};
 use tierflow_device::{Access, ReadLoan};
-use tierflow_plan::timeline::{TimelineLane, What};
+use tierflow_plan::timeline::TimelineLane;
 use tierflow_sync::model::{Builder, Mutex, Ordering};
 use tierflow_sync::rank;
 
@@ -109,17 +109,8 @@ impl Committer {
     }
 
     fn report(&self, shared: &Shared, jobs: &[Arc<Job>], begun_ns: u64) {
-        if self.row.is_some() {
-            for job in jobs {
-                let what = What {
-                    name: "flush",
-                    version: Some(job.transfer.version),
-                    bytes: job.bytes(),
-                    flow: Some(job.transfer.id.0),
-                };
-                shared.recorder.worked(self.row, what, begun_ns);
-            }
-        }
+        jobs.iter()
+            .for_each(|job| shared.worked(self.row, "flush", job, begun_ns));
         shared.delivered(jobs.iter().map(|job| job.transfer.id));
         shared.have_housekept(self.tier);
     }

@@ -115,6 +115,25 @@ fn row_name(shared: &Shared, direction: Direction, tier: usize, number: usize) -
     }
 }
 
+impl Shared {
+    /// A worker, whose row this is, was busy with a job from `begun_ns` until now.
+    pub(super) fn worked(
+        &self,
+        row: Option<TimelineLane>,
+        name: &'static str,
+        job: &Job,
+        begun_ns: u64,
+    ) {
+        let what = What {
+            name,
+            version: Some(job.transfer.version),
+            bytes: job.bytes(),
+            flow: Some(job.transfer.id.0),
+        };
+        self.recorder.worked(row, what, begun_ns);
+    }
+}
+
 /// Carries transfers, small ones together, and reports how they ended.
 fn carry_all(
     shared: &Shared,
@@ -131,16 +150,8 @@ fn carry_all(
     let all = |_| (Vec::new(), jobs.iter().map(|job| &**job).collect());
     let (done, left) = carried.unwrap_or_else(all);
     let name = if is_down { "flush" } else { "prefetch" };
-    for job in &done {
-        let version = job.transfer.version;
-        let what = What {
-            name,
-            version: Some(version),
-            bytes: job.bytes(),
-            flow: Some(job.transfer.id.0),
-        };
-        shared.recorder.worked(row, what, begun);
-    }
+    done.iter()
+        .for_each(|job| shared.worked(row, name, job, begun));
     for reported in done.chunks(REPORTED) {
         shared.delivered(reported.iter().map(|job| job.transfer.id));
     }
@@ -239,14 +250,9 @@ fn carry(shared: &Shared, context: &mut TierContext, job: &Job, row: Option<Time
             error: Some(panic),
         })
     });
-    let what = What {
-        name: if outcome.is_ok() { name } else { "given up" },
-        version: Some(*version),
-        bytes,
-        flow: Some(id.0),
-    };
-    shared.recorder.worked(row, what, begun);
     let arrived = outcome.is_ok();
+    let name = if arrived { name } else { "given up" };
+    shared.worked(row, name, job, begun);
     if above < below
         && let Some(kept) = lying(target).medium.kept()
     {
