@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
+use tierflow_store::replace_file;
 
 mod chart;
 mod figures;
@@ -94,9 +95,7 @@ pub fn write_rows(path: &Path, rows: &[Row]) -> Result<()> {
     let lines = rows.iter().map(serde_json::to_string);
     let lines = lines.collect::<serde_json::Result<Vec<_>>>()?.join(",\n");
     // A run that is ended from outside leaves the file as it was, or as it is now.
-    let beside = path.with_extension("new");
-    let written = std::fs::write(&beside, format!("[\n{lines}\n]\n"));
-    let written = written.and_then(|()| std::fs::rename(&beside, path));
+    let written = replace_file(path, format!("[\n{lines}\n]\n").as_bytes(), false);
     written.with_context(|| format!("cannot write {}", path.display()))
 }
 

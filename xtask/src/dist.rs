@@ -10,6 +10,7 @@ use serde::Deserialize;
 
 use crate::bench::QUICK_CRITERION;
 use crate::cargo::{Metadata, cargo, output};
+use crate::install::remove_folder;
 
 /// Bytes in all. A folder that is slow to copy is not copied.
 const MOST_BYTES: u64 = 60_000_000;
@@ -69,10 +70,7 @@ pub(crate) fn run(only: &[String]) -> Result<()> {
         items.extend(campaigns::items(&workspace)?);
     }
     let folder = workspace.target_directory.join(FOLDER);
-    if folder.exists() {
-        std::fs::remove_dir_all(&folder)
-            .with_context(|| format!("cannot remove {}", folder.display()))?;
-    }
+    remove_folder(&folder)?;
     let mut sizes = Vec::new();
     for item in &items {
         let to = folder.join(&item.to);

@@ -8,6 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::cargo::{Metadata, PIP_INSTALL, output, stream};
+use crate::install::remove_folder;
 
 const PACKAGE: &str = "tierflow-python";
 
@@ -127,10 +128,7 @@ impl<'a> PythonChore<'a> {
     /// Builds the wheel anew.
     fn wheel(&self) -> Result<PathBuf> {
         let wheels = self.folder.join("wheels");
-        if wheels.exists() {
-            std::fs::remove_dir_all(&wheels)
-                .with_context(|| format!("cannot remove {}", wheels.display()))?;
-        }
+        remove_folder(&wheels)?;
         stream(
             self.tool("maturin")
                 .args(["build", "--release", "--locked", "--manifest-path"])

@@ -7,6 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use crate::cargo::{Metadata, output, stream};
+use crate::install::remove_folder;
 use crate::{python, release};
 
 /// The checks, each with its program of the environment. Spack's are those of its own repository of packages.
@@ -64,9 +65,7 @@ pub(crate) fn run() -> Result<()> {
     let folder = workspace.target_directory.join("recipes");
     python::environment(&folder, &source.join("requirements.txt"))?;
     let files = folder.join("packaging");
-    if files.exists() {
-        fs::remove_dir_all(&files).with_context(|| format!("{}", files.display()))?;
-    }
+    remove_folder(&files)?;
     // No file has this sum: the checks fetch nothing.
     release::write_recipes(&source, &files, &"0".repeat(64))?;
     let tool = |name: &str| {

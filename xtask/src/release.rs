@@ -11,7 +11,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use crate::cargo::{Metadata, cargo, output, stream};
-use crate::install::{self, Build, InstallFolders};
+use crate::install::{self, Build, InstallFolders, remove_folder};
 use crate::python;
 
 /// The package whose version is that of the release.
@@ -69,9 +69,7 @@ pub(crate) fn run(arguments: &ReleaseArguments) -> Result<()> {
         folder,
     };
     for folder in [&release.files, &release.work] {
-        if folder.exists() {
-            fs::remove_dir_all(folder).with_context(|| format!("{}", folder.display()))?;
-        }
+        remove_folder(folder)?;
         fs::create_dir_all(folder)?;
     }
     release.sources(root)?;

@@ -9,6 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use crate::cargo::{Metadata, cargo, output};
+use crate::install::remove_folder;
 use crate::{api, release};
 
 /// The commit of the last release.
@@ -97,9 +98,7 @@ pub(crate) fn run(commit: Option<&str>) -> Result<()> {
     let commit = commit.map_or_else(|| released(&workspace), Ok)?;
     let folder = workspace.target_directory.join("semver");
     let sources = folder.join("sources");
-    if sources.exists() {
-        fs::remove_dir_all(&sources).with_context(|| format!("{}", sources.display()))?;
-    }
+    remove_folder(&sources)?;
     fs::create_dir_all(&folder).with_context(|| format!("{}", folder.display()))?;
     release::unpack(&workspace.workspace_root, commit, &folder, "sources")
         .with_context(|| format!("{commit} is not in this clone: fetch its whole history"))?;

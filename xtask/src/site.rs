@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 
 use crate::cargo::{Metadata, cargo, stream};
-use crate::install::{copy, files_below};
+use crate::install::{copy, files_below, remove_folder};
 use crate::python::PythonChore;
 use crate::tidy::links::resolved;
 
@@ -23,11 +23,8 @@ pub(crate) fn run() -> Result<()> {
         sources: workspace.target_directory.join("book"),
         workspace: &workspace,
     };
-    for folder in [&site.pages, &site.sources] {
-        if folder.exists() {
-            fs::remove_dir_all(folder).with_context(|| format!("{}", folder.display()))?;
-        }
-    }
+    remove_folder(&site.pages)?;
+    remove_folder(&site.sources)?;
     site.book(&python)?;
     site.rust()?;
     python.reference(&site.pages.join("python"))?;

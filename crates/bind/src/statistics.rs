@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::system::uname;
 use tierflow_engine::Engine;
+use tierflow_store::replace_file;
 
 use crate::options::Options;
 
@@ -48,19 +49,10 @@ impl Statistics {
         let Some(path) = &self.path else {
             return;
         };
-        if let Err(error) = replace(path, &self.text(engine)) {
+        if let Err(error) = replace_file(path, self.text(engine).as_bytes(), false) {
             tracing::warn!("statistics were not written: {}: {error}", path.display());
         }
     }
-}
-
-fn replace(path: &Path, text: &str) -> std::io::Result<()> {
-    let mut new = path.as_os_str().to_owned();
-    new.push(format!(".{}.new", std::process::id()));
-    std::fs::write(&new, text)?;
-    std::fs::rename(&new, path).inspect_err(|_| {
-        let _already_failed = std::fs::remove_file(&new);
-    })
 }
 
 /// The path with the rank, the host and the process in the places of `%r`, `%h` and `%p`.

@@ -119,12 +119,10 @@ impl Metrics {
     /// node exporter see the old text or the new one. The engine never writes it by itself.
     ///
     /// # Errors
-    /// The errors of the file, and of the one beside it with the extension `new` that takes its place.
+    /// The errors of [`replace_file`](tierflow_store::replace_file).
     pub fn write_open_metrics(&self, path: impl AsRef<Path>) -> io::Result<()> {
-        let path = path.as_ref();
-        let new = path.with_extension("new");
-        std::fs::write(&new, self.open_metrics())?;
-        std::fs::rename(new, path)
+        let text = self.open_metrics();
+        tierflow_store::replace_file(path.as_ref(), text.as_bytes(), false)
     }
 
     /// Returns the measurements as a JSON object. Its keys are the names of [`open_metrics`](Self::open_metrics) without `tierflow_`; each

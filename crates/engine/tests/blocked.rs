@@ -259,7 +259,14 @@ fn counters_time_line_and_text_say_the_same() {
     for _ in 0..2 {
         metrics.write_open_metrics(&file).unwrap();
         assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
-        assert!(!file.with_extension("new").exists());
+        let names = std::fs::read_dir(directory.path()).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        assert_eq!(
+            names
+                .filter(|name| name.starts_with("tierflow.prom"))
+                .count(),
+            1
+        );
     }
     let json: Value = serde_json::from_str(&metrics.json()).unwrap();
     let value = |family: &str, labels: &[(&str, &str)], part: &str| {

@@ -1,6 +1,5 @@
 //! The directory in which a member stores parity and manifests on its node.
 
-use crate::atomic_file::AtomicFile;
 use crate::manifest::Digester;
 use crate::truncations::{Truncation, Truncations, make, remove};
 use crate::wire::{Reader, Wire, Writer};
@@ -10,6 +9,7 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use tierflow_store::replace_file;
 use tierflow_sync::{Mutex, MutexGuard, rank};
 
 /// The file with the node of each rank.
@@ -88,7 +88,10 @@ impl ParityStore {
         std::fs::create_dir_all(directory).map_err(Error::io(directory))?;
         let store = Self::as_it_is(directory)?;
         for name in store.names()? {
-            if name.ends_with(".part") || name.ends_with(".piece") {
+            if [".part", ".piece", ".new"]
+                .iter()
+                .any(|end| name.ends_with(end))
+            {
                 let path = directory.join(name);
                 std::fs::remove_file(&path).map_err(Error::io(path))?;
             }
@@ -345,7 +348,8 @@ impl ParityStore {
 
     /// Writes a version's manifest, whole or not at all.
     pub(crate) fn put(&self, manifest: &Manifest) -> Result<()> {
-        write(&self.path(manifest.version, "manifest"), &manifest.encode())
+        let path = self.path(manifest.version, "manifest");
+        replace_file(&path, &manifest.encode(), true).map_err(Error::io(path))
     }
 
     /// The nodes of the group's ranks as they were stored last; empty if they never were, or cannot be read.
@@ -359,7 +363,8 @@ impl ParityStore {
     pub(crate) fn put_nodes<'a>(&self, nodes: impl Iterator<Item = &'a String>) -> Result<()> {
         let mut to = Writer::default();
         nodes.for_each(|node| node.put(&mut to));
-        write(&self.directory.join(NODES), &to.0)
+        let path = self.directory.join(NODES);
+        replace_file(&path, &to.0, true).map_err(Error::io(path))
     }
 
     /// The parity that is stored of a version; `None` if there is none, or it does not have so many bytes.
@@ -388,11 +393,4 @@ pub(crate) fn ranks_in(directory: &Path, prefix: &str) -> Result<BTreeSet<u32>> 
         ranks.extend(rank.filter(|rank| format!("{prefix}{rank}") == name));
     }
     Ok(ranks)
-}
-
-/// Writes a file, whole or not at all.
-fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    let mut file = AtomicFile::new(path, 0)?;
-    file.append(bytes)?;
-    file.publish()
 }

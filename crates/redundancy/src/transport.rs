@@ -6,6 +6,7 @@ use std::fmt::Debug;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use tierflow_store::replace_file;
 use tierflow_sync::Mutex;
 
 /// Messages between the ranks of a group, over the application's MPI, or in a directory that all nodes see ([`Directory`]).
@@ -137,11 +138,9 @@ impl Transport for Directory {
                 Err(error) => Err(Error::io(&earlier)(error)),
             })?;
         }
-        let part = path.with_extension("part");
         let folder = self.home.join(to.to_string());
         std::fs::create_dir_all(&folder).map_err(Error::io(folder))?;
-        std::fs::write(&part, message).map_err(Error::io(&part))?;
-        std::fs::rename(&part, &path).map_err(Error::io(path))?;
+        replace_file(&path, message, false).map_err(Error::io(path))?;
         self.count(Direction::To, to);
         Ok(())
     }

@@ -5,6 +5,7 @@ use crate::{Error, Result, Storage};
 use rustix::fs;
 use rustix::io::{self, Errno};
 use rustix::process::{Resource, getrlimit};
+use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -105,6 +106,32 @@ pub fn within_limit(end: u64) -> io::Result<()> {
         Some(limit) if end > limit => Err(Errno::FBIG),
         _ => Ok(()),
     }
+}
+
+/// Replaces a file by these bytes in one step: readers see the old bytes or the new ones. With `lasts`, the new ones are on the disk when
+/// this returns. They are written beside the file first, under its name with the process and `.new` behind it.
+///
+/// # Errors
+/// The system's error. The file is as it was, unless the directory alone could not be synchronised.
+pub fn replace_file(path: &Path, bytes: &[u8], lasts: bool) -> std::io::Result<()> {
+    let mut new = path.as_os_str().to_owned();
+    new.push(format!(".{}.new", std::process::id()));
+    let write = || {
+        within_limit(bytes.len() as u64)?;
+        let mut file = std::fs::File::create(&new)?;
+        file.write_all(bytes)?;
+        if lasts {
+            file.sync_all()?;
+        }
+        std::fs::rename(&new, path)?;
+        match path.parent().filter(|_| lasts) {
+            Some(directory) => std::fs::File::open(directory)?.sync_all(),
+            None => Ok(()),
+        }
+    };
+    write().inspect_err(|_| {
+        let _already_failed = std::fs::remove_file(&new);
+    })
 }
 
 fn io_pwrite(file: &OwnedFd, bytes: &[u8], offset: u64) -> io::Result<usize> {
