@@ -21,7 +21,7 @@ pub(crate) fn run() -> Result<()> {
     let checks = [
         (
             "crates depend on those below them",
-            rooms::complaints(&workspace),
+            rooms::complaints(&workspace)?,
         ),
         ("no build script", tree::build_scripts(&workspace)),
         ("nothing builds C", tree::c_builders(&workspace)?),

@@ -1,172 +1,22 @@
 //! The crates that each crate may depend on. The table is the one of docs/src/architecture.md.
 
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+
 use crate::cargo::Metadata;
 
-/// Each crate, and those of ours that it may depend on, whether to build or to test.
-const ROOMS: &[(&str, &[&str])] = &[
-    ("tierflow-lifecycle", &[]),
-    ("tierflow-evict", &[]),
-    ("tierflow-placement", &[]),
-    // The engine by a feature.
-    (
-        "tierflow-schedule",
-        &["tierflow-engine", "tierflow-device", "tierflow-store"],
-    ),
-    ("tierflow-sync", &[]),
-    ("tierflow-device", &["tierflow-sync"]),
-    (
-        "tierflow-peers",
-        &["tierflow-device", "tierflow-placement", "tierflow-sync"],
-    ),
-    ("tierflow-tier-alloc", &["tierflow-device", "tierflow-sync"]),
-    (
-        "tierflow-transfer",
-        &[
-            "tierflow-device",
-            "tierflow-placement",
-            "tierflow-tier-alloc",
-            "tierflow-store",
-            "tierflow-sync",
-        ],
-    ),
-    ("tierflow-dedup", &["tierflow-device"]),
-    ("tierflow-codec", &["tierflow-device"]),
-    ("tierflow-store", &["tierflow-sync"]),
-    ("tierflow-plan", &["tierflow-evict", "tierflow-lifecycle"]),
-    (
-        "tierflow-engine",
-        &[
-            "tierflow-plan",
-            "tierflow-device",
-            "tierflow-tier-alloc",
-            "tierflow-codec",
-            "tierflow-dedup",
-            "tierflow-store",
-            "tierflow-objects",
-            "tierflow-peers",
-            "tierflow-transfer",
-            "tierflow-sync",
-        ],
-    ),
-    // Schedules are played in tests.
-    ("tierflow-sim", &["tierflow-plan", "tierflow-schedule"]),
-    // The engine is in the tests of the next three.
-    (
-        "tierflow-objects",
-        &["tierflow-store", "tierflow-device", "tierflow-engine"],
-    ),
-    (
-        "tierflow-agent",
-        &["tierflow-store", "tierflow-device", "tierflow-engine"],
-    ),
-    (
-        "tierflow-redundancy",
-        &[
-            "tierflow-store",
-            "tierflow-sync",
-            "tierflow-device",
-            "tierflow-engine",
-        ],
-    ),
-    (
-        "tierflow-cli",
-        &[
-            "tierflow-store",
-            "tierflow-objects",
-            "tierflow-agent",
-            "tierflow-codec",
-            "tierflow-dedup",
-            "tierflow-redundancy",
-            // `doctor` measures, and predicts.
-            "tierflow-device",
-            "tierflow-plan",
-            "tierflow-sim",
-            "tierflow-transfer",
-            // In tests.
-            "tierflow-engine",
-        ],
-    ),
-    (
-        "tierflow-bind",
-        &[
-            "tierflow-agent",
-            "tierflow-device",
-            "tierflow-tier-alloc",
-            "tierflow-dedup",
-            "tierflow-peers",
-            "tierflow-redundancy",
-            "tierflow-store",
-            "tierflow-engine",
-        ],
-    ),
-    ("tierflow-python", BINDINGS),
-    ("tierflow-capi", BINDINGS),
-    (
-        "tierflow-benches",
-        &[
-            "tierflow-lifecycle",
-            "tierflow-evict",
-            "tierflow-placement",
-            "tierflow-device",
-            "tierflow-tier-alloc",
-            "tierflow-codec",
-            "tierflow-dedup",
-            "tierflow-store",
-            "tierflow-peers",
-            "tierflow-plan",
-            "tierflow-redundancy",
-            "tierflow-engine",
-            "tierflow-sim",
-            "tierflow-transfer",
-            // A rank by VELOC's interface.
-            "tierflow-capi",
-        ],
-    ),
-    (TESTING, &[]),
-    // Every door.
-    (
-        "tierflow-campaigns",
-        &[
-            "tierflow-device",
-            "tierflow-dedup",
-            "tierflow-store",
-            "tierflow-redundancy",
-            "tierflow-engine",
-            "tierflow-capi",
-        ],
-    ),
-    (
-        "rtm",
-        &[
-            "tierflow-device",
-            "tierflow-engine",
-            "tierflow-schedule",
-            // The tests throttle storage.
-            "tierflow-store",
-        ],
-    ),
-    ("xtask", &[]),
-];
+/// Each crate, and those of ours that it may depend on, without the first part of their names.
+type Rooms = BTreeMap<String, Vec<String>>;
 
-/// The crates that other languages are bound to.
-const BINDINGS: &[&str] = &[
-    "tierflow-bind",
-    // In tests.
-    "tierflow-agent",
-    "tierflow-device",
-    "tierflow-tier-alloc",
-    "tierflow-redundancy",
-    "tierflow-store",
-    "tierflow-objects",
-    "tierflow-engine",
-    "tierflow-schedule",
-];
+/// The file of the table, from the root of the workspace.
+const FILE: &str = "xtask/rooms.toml";
 
 /// Crates that may use crates of others in their tests alone.
-const ALONE: &[&str] = &["tierflow-lifecycle", "tierflow-schedule"];
+const ALONE: &[&str] = &["lifecycle", "schedule"];
 
 /// The helpers of every crate's tests. The crate is not published, so nothing else may use it.
-const TESTING: &str = "tierflow-testing";
+const TESTING: &str = "testing";
 
 /// A dependency of a crate, as its manifest states it.
 struct Edge<'a> {
@@ -176,36 +26,44 @@ struct Edge<'a> {
     only_tests: bool,
 }
 
-pub(crate) fn complaints(workspace: &Metadata) -> Vec<String> {
+fn read() -> Result<Rooms> {
+    toml::from_str(include_str!("../../rooms.toml")).context(FILE)
+}
+
+fn short(name: &str) -> &str {
+    name.strip_prefix("tierflow-").unwrap_or(name)
+}
+
+pub(crate) fn complaints(workspace: &Metadata) -> Result<Vec<String>> {
+    let rooms = read()?;
     let ours: Vec<&str> = workspace
         .members()
         .map(|package| package.name.as_str())
         .collect();
     let strangers = ours
         .iter()
-        .filter(|name| !ROOMS.iter().any(|(package, _)| package == *name))
-        .map(|name| format!("{name} has no line in xtask/src/tidy/rooms.rs"));
+        .filter(|name| !rooms.contains_key(short(name)))
+        .map(|name| format!("{name} has no line in {FILE}"));
     let edges = workspace.members().flat_map(|package| {
         package.dependencies.iter().map(|dependency| Edge {
-            from: &package.name,
-            to: &dependency.name,
+            from: short(&package.name),
+            to: short(&dependency.name),
             is_ours: ours.contains(&dependency.name.as_str()),
             only_tests: dependency.kind.as_deref() == Some("dev"),
         })
     });
-    strangers
-        .chain(edges.filter_map(|edge| complaint(&edge)))
-        .collect()
+    let wrong = edges.filter_map(|edge| complaint(&rooms, &edge));
+    Ok(strangers.chain(wrong).collect())
 }
 
-fn complaint(edge: &Edge<'_>) -> Option<String> {
-    let (package, ours) = ROOMS.iter().find(|(package, _)| *package == edge.from)?;
+fn complaint(rooms: &Rooms, edge: &Edge<'_>) -> Option<String> {
+    let ours = rooms.get(edge.from)?;
     let allowed = if edge.is_ours {
         // In its tests, a crate has itself with its features.
         let in_tests = edge.to == TESTING || edge.to == edge.from;
-        ours.contains(&edge.to) || (in_tests && edge.only_tests)
+        ours.iter().any(|own| own == edge.to) || (in_tests && edge.only_tests)
     } else {
-        !ALONE.contains(package) || edge.only_tests
+        !ALONE.contains(&edge.from) || edge.only_tests
     };
     (!allowed).then(|| format!("{} may not depend on {}", edge.from, edge.to))
 }
@@ -215,47 +73,32 @@ mod tests {
     use super::*;
 
     fn is_allowed(from: &str, to: &str, is_ours: bool, only_tests: bool) -> bool {
-        complaint(&Edge {
+        let edge = Edge {
             from,
             to,
             is_ours,
             only_tests,
-        })
-        .is_none()
+        };
+        complaint(&read().unwrap(), &edge).is_none()
     }
 
     #[test]
     fn dependencies_point_down() {
-        assert!(is_allowed(
-            "tierflow-tier-alloc",
-            "tierflow-device",
-            true,
-            false
-        ));
-        assert!(is_allowed("tierflow-sim", "tierflow-plan", true, false));
-        assert!(!is_allowed("tierflow-sim", "tierflow-engine", true, false));
-        assert!(!is_allowed(
-            "tierflow-device",
-            "tierflow-tier-alloc",
-            true,
-            false
-        ));
-        assert!(!is_allowed(
-            "tierflow-evict",
-            "tierflow-lifecycle",
-            true,
-            true
-        ));
-        assert!(!is_allowed("tierflow-engine", "tierflow-sim", true, false));
-        assert!(!is_allowed("tierflow-sim", "tierflow-store", true, false));
-        assert!(is_allowed("tierflow-store", TESTING, true, true));
-        assert!(!is_allowed("tierflow-store", TESTING, true, false));
+        assert!(is_allowed("tier-alloc", "device", true, false));
+        assert!(is_allowed("sim", "plan", true, false));
+        assert!(!is_allowed("sim", "engine", true, false));
+        assert!(!is_allowed("device", "tier-alloc", true, false));
+        assert!(!is_allowed("evict", "lifecycle", true, true));
+        assert!(!is_allowed("engine", "sim", true, false));
+        assert!(!is_allowed("sim", "store", true, false));
+        assert!(is_allowed("store", TESTING, true, true));
+        assert!(!is_allowed("store", TESTING, true, false));
     }
 
     #[test]
     fn lifecycle_has_dependencies_in_its_tests_only() {
-        assert!(is_allowed("tierflow-lifecycle", "proptest", false, true));
-        assert!(!is_allowed("tierflow-lifecycle", "hashbrown", false, false));
-        assert!(is_allowed("tierflow-evict", "hashbrown", false, false));
+        assert!(is_allowed("lifecycle", "proptest", false, true));
+        assert!(!is_allowed("lifecycle", "hashbrown", false, false));
+        assert!(is_allowed("evict", "hashbrown", false, false));
     }
 }
