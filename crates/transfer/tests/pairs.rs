@@ -299,7 +299,7 @@ impl tierflow_store::Storage for Second {
 }
 
 /// Copies over such a disk through buffers. Returns the outcome and the number of requests. The buffers are free again.
-fn over_second(is_down: bool, fails: bool) -> (std::result::Result<(), TransferError>, u64) {
+fn over_second(is_down: bool, fails: bool) -> (Result<(), TransferError>, u64) {
     let stop = Arc::new(AtomicBool::new(false));
     let disk = Arc::new(Second {
         stop: Arc::clone(&stop),
