@@ -112,24 +112,16 @@ impl Machine {
 
     /// The same with a quarter of the history in a quarter of the caches.
     fn quarter(&self) -> Self {
-        let scale = Scale {
+        self.of_scale(Scale {
             versions: self.scale.versions / 4,
             device: self.scale.device / 4,
             host: self.scale.host / 4,
             ..self.scale
-        };
-        Self {
-            scale,
-            ..self.clone()
-        }
+        })
     }
 
-    /// The same with a device cache of another size.
-    fn with_device_cache(&self, device: u64) -> Self {
-        let scale = Scale {
-            device,
-            ..self.scale
-        };
+    /// The same with other sizes.
+    fn of_scale(&self, scale: Scale) -> Self {
         Self {
             scale,
             ..self.clone()

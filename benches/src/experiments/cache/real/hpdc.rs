@@ -12,7 +12,7 @@ use tierflow_sim::{Order, Shot};
 
 use super::super::{ORDERS, hints_of, inputs};
 use super::play::{Played, play};
-use super::{Machine, Way};
+use super::{Machine, Scale, Way};
 use crate::experiments::Run;
 
 /// Restores that are summed up in one point of Figure 7.
@@ -93,10 +93,12 @@ pub(crate) fn run(run: &mut Run) -> Result<()> {
                 ..hardest(false)
             };
             for percent in [50, 200, 400] {
-                hpdc.by_cache(shape, usual.device * percent / 100, ways)?;
+                let device = usual.device * percent / 100;
+                hpdc.points(shape, Scale { device, ..usual }, ways, Hpdc::by_cache)?;
             }
             for percent in [50, 200, 300] {
-                hpdc.by_interval(shape, usual.interval * percent / 100, ways)?;
+                let interval = usual.interval * percent / 100;
+                hpdc.points(shape, Scale { interval, ..usual }, ways, Hpdc::by_interval)?;
             }
         }
         for waits in [false, true] {
@@ -139,60 +141,45 @@ impl Hpdc<'_> {
             && !shape.waits
             && (shape.sizes, shape.order) == ("variable", "irregular")
             && shape.hints != "single";
-        let by = (
-            self.by_cache_case(shape, way, machine.scale.device),
-            self.by_interval_case(shape, way, machine.scale.interval),
-        );
-        self.measure(
-            &machine,
-            shape,
-            &case,
-            way,
-            machine.scale.interval,
-            |run, played| {
-                report(run, &case, played)?;
-                if is_point {
-                    report(run, &by.0, played)?;
-                    report(run, &by.1, played)?;
-                }
-                match (shape.sizes, shape.order, shape.waits) {
-                    ("uniform", "sequential", false) => by_iteration(run, &case, played),
-                    _ => Ok(()),
-                }
-            },
-        )
+        let by = [Self::by_cache, Self::by_interval];
+        let by = by.map(|named| named(self, shape, way, &machine.scale));
+        self.measure(&machine, shape, &case, way, |run, played| {
+            report(run, &case, played)?;
+            for case in by.iter().filter(|_| is_point) {
+                report(run, case, played)?;
+            }
+            match (shape.sizes, shape.order, shape.waits) {
+                ("uniform", "sequential", false) => by_iteration(run, &case, played),
+                _ => Ok(()),
+            }
+        })
     }
 
-    fn by_cache(&mut self, shape: Shape, bytes: u64, ways: &[Way]) -> Result<()> {
-        let machine = self.machine.with_device_cache(bytes);
+    /// Plays the shape with other caches or pauses, as cells that `named` names.
+    fn points(
+        &mut self,
+        shape: Shape,
+        scale: Scale,
+        ways: &[Way],
+        named: fn(&Self, Shape, Way, &Scale) -> String,
+    ) -> Result<()> {
+        let machine = self.machine.of_scale(scale);
         for &way in ways {
-            let case = self.by_cache_case(shape, way, bytes);
-            let interval = machine.scale.interval;
-            self.measure(&machine, shape, &case, way, interval, |run, played| {
+            let case = named(self, shape, way, &scale);
+            self.measure(&machine, shape, &case, way, |run, played| {
                 report(run, &case, played)
             })?;
         }
         Ok(())
     }
 
-    fn by_interval(&mut self, shape: Shape, interval: Duration, ways: &[Way]) -> Result<()> {
-        let machine = self.machine.clone();
-        for &way in ways {
-            let case = self.by_interval_case(shape, way, interval);
-            self.measure(&machine, shape, &case, way, interval, |run, played| {
-                report(run, &case, played)
-            })?;
-        }
-        Ok(())
-    }
-
-    fn by_cache_case(&self, shape: Shape, way: Way, bytes: u64) -> String {
-        let (case, mib) = (self.named(shape), bytes as f64 / f64::from(1 << 20));
+    fn by_cache(&self, shape: Shape, way: Way, scale: &Scale) -> String {
+        let (case, mib) = (self.named(shape), scale.device as f64 / f64::from(1 << 20));
         format!("{case}, approach={}, device cache in MiB={mib}", way.name())
     }
 
-    fn by_interval_case(&self, shape: Shape, way: Way, interval: Duration) -> String {
-        let (case, ms) = (self.named(shape), interval.as_secs_f64() * 1e3);
+    fn by_interval(&self, shape: Shape, way: Way, scale: &Scale) -> String {
+        let (case, ms) = (self.named(shape), scale.interval.as_secs_f64() * 1e3);
         format!(
             "{case}, approach={}, compute interval in ms={ms}",
             way.name()
@@ -220,7 +207,6 @@ impl Hpdc<'_> {
         shape: Shape,
         case: &str,
         way: Way,
-        interval: Duration,
         report: impl FnOnce(&mut Run, &Played) -> Result<()>,
     ) -> Result<()> {
         if let Some(part) = machine.lacks(way) {
@@ -238,7 +224,6 @@ impl Hpdc<'_> {
                 .map_or(Order::Sequential, |one| one.1),
             hints: hints_of(shape.hints),
             wait: shape.waits,
-            compute_ns: interval.as_nanos() as u64,
             ..machine.scale.shot(sizes.clone())
         };
         let workload = shot.workload();
