@@ -15,7 +15,7 @@ use super::Run;
 use crate::process::Process;
 use crate::threads::on_threads;
 pub(super) use client::Client;
-use client::{ClientScale, ClientTimes, Host};
+use client::{ClientScale, ClientTimes};
 
 pub(crate) fn run(run: &mut Run) -> Result<()> {
     let is_gpu = open(Choice::Auto)?.info().kind == Kind::Cuda;
@@ -90,11 +90,8 @@ fn as_threads(clients: &[Client]) -> Result<Vec<ClientTimes>> {
     let pool = HostPool::in_process(clients[0].pool_options())?;
     let meeting = Meeting::of(clients.len());
     on_threads(clients, |client| {
-        let host = match client.pooled {
-            true => Host::Pooled(&pool),
-            false => Host::Private,
-        };
-        let done = client.run(&host, &mut || meeting.meet());
+        let pool = client.pooled.then_some(&pool);
+        let done = client.run(pool, &mut || meeting.meet());
         // The others need not wait for one that failed.
         done.inspect_err(|_| meeting.give_up())
     })

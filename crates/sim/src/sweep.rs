@@ -191,32 +191,20 @@ impl Parameters {
 
 impl fmt::Display for Parameters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            interval_us,
-            device_mib,
-            host_mib,
-            disk_down,
-            disk_up,
-            is_shared,
-            versions,
-            megabytes,
-            shape,
-            order,
-            hints,
-            shots,
-            wait,
-            keep,
-            passes,
-            seed,
-        } = self;
-        let together = if *is_shared { " shared" } else { "" };
+        let (interval, device, host) = (self.interval_us, self.device_mib, self.host_mib);
+        let together = if self.is_shared { " shared" } else { "" };
+        let (down, up, bytes) = (self.disk_down, self.disk_up, self.megabytes);
         write!(
             f,
-            "interval={interval_us}us device={device_mib}MiB host={host_mib}MiB disk={disk_down}/{disk_up}MB/s{together} \
-             versions={versions} bytes={megabytes}MB sizes={shape} shots={shots} wait={wait} keep={keep} passes={passes} \
-             seed={seed} "
+            "interval={interval}us device={device}MiB host={host}MiB disk={down}/{up}MB/s{together} "
         )?;
-        write!(f, "order={} hints={hints}", order_name(*order))
+        let (versions, shape, shots) = (self.versions, self.shape, self.shots);
+        let (wait, keep, passes, seed) = (self.wait, self.keep, self.passes, self.seed);
+        write!(
+            f,
+            "versions={versions} bytes={bytes}MB sizes={shape} shots={shots} wait={wait} keep={keep} passes={passes} seed={seed} "
+        )?;
+        write!(f, "order={} hints={}", order_name(self.order), self.hints)
     }
 }
 

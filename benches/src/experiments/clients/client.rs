@@ -56,12 +56,6 @@ pub(in crate::experiments) struct Client {
     pub(super) directory: PathBuf,
 }
 
-/// The origin of a client's host cache.
-pub(super) enum Host<'a> {
-    Private,
-    Pooled(&'a HostPool),
-}
-
 /// A client's measurement: bytes that it restored, and seconds that it was blocked.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct ClientTimes {
@@ -91,15 +85,10 @@ impl Client {
 
     /// Runs in a process of its own: meets the others by a line each way, and prints what it measured.
     pub(in crate::experiments) fn serve(&self) -> Result<()> {
-        let pool = match self.pooled {
-            true => {
-                let folder = self.directory.join("pool");
-                Some(HostPool::of_node(Some(&folder), self.pool_options())?)
-            }
-            false => None,
-        };
-        let host = pool.as_ref().map_or(Host::Private, Host::Pooled);
-        let done = self.run(&host, &mut meet)?;
+        let folder = self.directory.join("pool");
+        let pool = || HostPool::of_node(Some(&folder), self.pool_options());
+        let pool = self.pooled.then(pool).transpose()?;
+        let done = self.run(pool.as_ref(), &mut meet)?;
         say(&serde_json::to_string(&done)?)
     }
 
@@ -109,9 +98,10 @@ impl Client {
         PoolOptions::new(total as u64).slab(self.scale.slab)
     }
 
+    /// Runs with a part of a pool as its host cache, or with one of its own.
     pub(super) fn run(
         &self,
-        host: &Host<'_>,
+        pool: Option<&HostPool>,
         meet: &mut dyn FnMut() -> Result<()>,
     ) -> Result<ClientTimes> {
         let ClientScale {
@@ -126,9 +116,9 @@ impl Client {
             .device_cache(device)
             .scratch(&self.directory)
             .after_restore(AfterRestore::Discard);
-        let engine = match host {
-            Host::Private => builder.host_cache(host_cache),
-            Host::Pooled(pool) => builder.tier(Tier::host(0).pool(pool)),
+        let engine = match pool {
+            None => builder.host_cache(host_cache),
+            Some(pool) => builder.tier(Tier::host(0).pool(pool)),
         }
         .build()?;
         let bytes = self.bytes();
