@@ -11,7 +11,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use tierflow_store::{Options, Repository};
 
-use support::{Draws, Mpi, home, must, ranks_of, told, wait_for};
+use support::{Mpi, home, must, ranks_of, told, wait_for};
+use tierflow_testing::Draws;
 
 /// Longer than any run, and than the ranks wait for each other.
 const PATIENCE: Duration = Duration::from_secs(100);

@@ -8,7 +8,8 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use support::{Draws, Mpi, build, home, must, ranks_of, told, wait_for};
+use support::{Mpi, build, home, must, ranks_of, told, wait_for};
+use tierflow_testing::Draws;
 
 const PATIENCE: Duration = Duration::from_secs(300);
 

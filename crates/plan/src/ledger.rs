@@ -16,7 +16,7 @@ mod outlook;
 mod replicas;
 mod room;
 mod settled;
-mod windows;
+pub(crate) mod windows;
 
 pub(crate) use differences::{Base, EncodedSizes, LatestEncoding};
 pub(crate) use outlook::{Outlook, Phase};
@@ -40,7 +40,7 @@ use std::collections::BTreeSet;
 use tierflow_lifecycle::{Event as Move, IllegalMove, State};
 
 /// The ledger's data about one tier.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Tier {
     pub(crate) config: TierConfig,
     pub(crate) space: Space,

@@ -67,8 +67,19 @@ impl Setup {
     }
 }
 
+fn policy(kind: usize) -> Box<dyn Policy> {
+    match kind {
+        0 => Box::new(Residency),
+        1 => Box::new(Lru),
+        2 => Box::new(Fifo),
+        3 => Box::new(Score),
+        _ => Box::new(alike::Alike),
+    }
+}
+
 pub(crate) struct Machine {
     world: World,
+    policy: usize,
     hands: Hands,
     /// Versions hinted since hints were forgotten; of those, the ones that were there then, and not restored since.
     hinted: BTreeSet<Version>,
@@ -81,13 +92,6 @@ pub(crate) struct Machine {
 
 impl Machine {
     pub(crate) fn new(setup: &Setup) -> Self {
-        let policy: Box<dyn Policy> = match setup.policy {
-            0 => Box::new(Residency),
-            1 => Box::new(Lru),
-            2 => Box::new(Fifo),
-            3 => Box::new(Score),
-            _ => Box::new(alike::Alike),
-        };
         let bytes = setup
             .tiers
             .iter()
@@ -105,19 +109,31 @@ impl Machine {
         };
         let world = World::new(PlanConfig {
             after_restore: setup.after,
-            policy,
+            policy: policy(setup.policy),
             extents: setup.extents,
             differences: setup.differences,
             ..PlanConfig::new(setup.tiers.clone())
         });
         Self {
             world: world.unwrap(),
+            policy: setup.policy,
             hands,
             hinted: BTreeSet::new(),
             unread: BTreeSet::new(),
             damaged: BTreeSet::new(),
             checks: true,
             now: 0,
+        }
+    }
+
+    pub(crate) fn copy(&self) -> Self {
+        Self {
+            world: self.world.copy(policy(self.policy)),
+            hands: self.hands.clone(),
+            hinted: self.hinted.clone(),
+            unread: self.unread.clone(),
+            damaged: self.damaged.clone(),
+            ..*self
         }
     }
 
