@@ -9,7 +9,7 @@ use tierflow_plan::{
     Coding, Event, Executor, Piece, PlanConfig, Refusal, Scope, Ticket, TierConfig, Transfer,
     TransferFailure, TransferId, Version, World,
 };
-use tierflow_testing::Draws;
+use tierflow_testing::{Draws, variable};
 
 const MIB: u64 = 1 << 20;
 const MS: u64 = 1_000_000;
@@ -354,8 +354,7 @@ fn is_best(history: &History, scope: Scope, patience: u64) -> bool {
 
 #[test]
 fn never_late_and_never_older_than_the_best_that_was_possible() {
-    let count = std::env::var("TIERFLOW_SUSPENSIONS").ok();
-    let count = count.and_then(|count| count.parse().ok()).unwrap_or(200);
+    let count = variable("TIERFLOW_SUSPENSIONS", 200);
     let mut draws = Draws(0x9e37_79b9_7f4a_7c15);
     let mut best = 0;
     for _ in 0..count {

@@ -9,7 +9,7 @@ mod nodes;
 use nodes::{Group, checkpoint, is_there};
 use std::collections::BTreeSet;
 use tierflow_redundancy::Redundancy;
-use tierflow_testing::Draws;
+use tierflow_testing::{Draws, variable};
 
 /// A history: after each start, all versions that were acknowledged are there, unless more nodes are away than the code bears.
 fn history(seed: u64) -> (usize, usize) {
@@ -90,8 +90,7 @@ fn history(seed: u64) -> (usize, usize) {
 
 #[test]
 fn nothing_acknowledged_is_lost_and_no_start_deletes() {
-    let count = std::env::var("TIERFLOW_HISTORIES");
-    let count: u64 = count.map_or(12, |count| count.parse().unwrap());
+    let count: u64 = variable("TIERFLOW_HISTORIES", 12);
     let (mut starts, mut missing) = (0, 0);
     for seed in 1..=count {
         let (more_starts, more_missing) = history(seed * 7919);

@@ -13,7 +13,7 @@ use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Group, Region, RegionMut};
 use tierflow_redundancy::{Directory, Redundancy};
 use tierflow_store::{OnNode, Options, Protection, Repository, Snapshot};
-use tierflow_testing::{Draws, Process, this_test};
+use tierflow_testing::{Draws, Process, this_test, variable};
 
 const START: &str = "TIERFLOW_REDUNDANCY_START";
 const HOME: &str = "TIERFLOW_REDUNDANCY_HOME";
@@ -107,10 +107,8 @@ fn number(report: &str) -> Option<u64> {
 
 #[test]
 fn nothing_durable_is_lost_with_ranks_and_nodes() {
-    let restarts = std::env::var("TIERFLOW_RESTARTS");
-    let restarts: u64 = restarts.map_or(12, |restarts| restarts.parse().unwrap());
-    let seed = std::env::var("TIERFLOW_SEED");
-    let mut draws = Draws(seed.map_or(1, |seed| seed.parse().unwrap()));
+    let restarts: u64 = variable("TIERFLOW_RESTARTS", 12);
+    let mut draws = Draws(variable("TIERFLOW_SEED", 1));
     let (mut nodes, mut newest) = (0, 0);
     for (at, scheme) in (0..).zip(SCHEMES) {
         let home = tempfile::tempdir().unwrap();
@@ -256,10 +254,8 @@ fn discarding_rank() {
 
 #[test]
 fn what_was_being_discarded_is_not_lost_with_ranks_and_nodes() {
-    let restarts = std::env::var("TIERFLOW_RESTARTS");
-    let restarts: u64 = restarts.map_or(12, |restarts| restarts.parse().unwrap());
-    let seed = std::env::var("TIERFLOW_SEED");
-    let mut draws = Draws(seed.map_or(1, |seed| seed.parse().unwrap()));
+    let restarts: u64 = variable("TIERFLOW_RESTARTS", 12);
+    let mut draws = Draws(variable("TIERFLOW_SEED", 1));
     let home = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(home.path().join("shared")).unwrap();
     let mut durable: Option<u64> = None;

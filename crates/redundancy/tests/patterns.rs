@@ -14,7 +14,7 @@ use std::time::Duration;
 use tierflow_redundancy::{
     Directory, Error, Exchange, Lost, Member, ParityStore, Part, Rebuilt, Redundancy, Result, Sets,
 };
-use tierflow_testing::{Draws, as_ranks};
+use tierflow_testing::{Draws, as_ranks, variable};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Patterns that a group goes through before another one is made.
@@ -108,7 +108,7 @@ impl Group {
 }
 
 fn patterns(few: usize) -> usize {
-    std::env::var("TIERFLOW_PATTERNS").map_or(few, |count| count.parse().unwrap())
+    variable("TIERFLOW_PATTERNS", few)
 }
 
 /// Changes a byte of a file, if it has one.

@@ -4,9 +4,9 @@
 #![allow(dead_code, reason = "each test uses a part")]
 
 use std::fmt;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 use tierflow_schedule::{Machine, Tier};
-use tierflow_testing::Draws;
+use tierflow_testing::{Draws, variable};
 
 /// The draws of the long form, `None` in the short one.
 pub(crate) fn long() -> Option<usize> {
@@ -21,21 +21,9 @@ pub(crate) struct Dice(Draws);
 impl Dice {
     /// Drawn from the clock in the long form, from a fixed seed in the short one.
     pub(crate) fn fresh() -> Self {
-        let asked = std::env::var("TIERFLOW_SCHEDULE_SEED")
-            .ok()
-            .and_then(|seed| seed.parse().ok());
-        let clock = || {
-            SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .map_or(1, |now| now.as_nanos() as u64)
-        };
-        let seed = asked.unwrap_or_else(|| {
-            if long().is_some() {
-                clock()
-            } else {
-                20_261_124
-            }
-        });
+        let clock = || SystemTime::UNIX_EPOCH.elapsed().map_or(1, |now| now.as_nanos() as u64);
+        let seed = long().map_or(20_261_124, |_| clock());
+        let seed = variable("TIERFLOW_SCHEDULE_SEED", seed);
         println!("TIERFLOW_SCHEDULE_SEED={seed}");
         Self(Draws(seed))
     }
