@@ -13,7 +13,6 @@ mod history;
 use home::home;
 use std::io::Write;
 use std::path::PathBuf;
-use std::time::Duration;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Damage, Engine, Group, RegionMut};
 use tierflow_testing::{Draws, Process, this_test, variable};

@@ -14,7 +14,6 @@ use home::{Home, home};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Damage, Engine, EngineBuilder, RegionMut, Tier};
 use tierflow_testing::{Draws, Process, this_test, variable};

@@ -15,7 +15,6 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{AfterRestore, Engine, EngineBuilder, Error, RegionMut, Tier};
 use tierflow_store::{Error as StoreError, Result};

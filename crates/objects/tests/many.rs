@@ -201,7 +201,10 @@ fn a_save_that_failed_behind_its_piece_succeeds_when_it_is_tried_again() {
         if saved.is_err() {
             save(&first, 1, &[1; 8]).unwrap();
         }
-        assert!(matches!(save(&first, 1, &[1; 8]), Err(Error::Exists { .. })));
+        assert!(matches!(
+            save(&first, 1, &[1; 8]),
+            Err(Error::Exists { .. })
+        ));
         assert_eq!(numbers(&second), [0, 1]);
     }
     assert!(complete > 0);

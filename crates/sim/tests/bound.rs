@@ -191,7 +191,11 @@ proptest! {
 }
 
 /// Runs of these policies take no less than the bound.
-fn stay_above(hardware: &Hardware, workloads: &[Workload], policies: Range<usize>) -> Result<(), TestCaseError> {
+fn stay_above(
+    hardware: &Hardware,
+    workloads: &[Workload],
+    policies: Range<usize>,
+) -> Result<(), TestCaseError> {
     let bound = fluid_bound(hardware, workloads).unwrap();
     for policy in policies {
         let outcome = match simulate(hardware, policy, workloads) {

@@ -379,11 +379,12 @@ impl Explored {
                 self.endings.push((from, state));
             }
         }
+        // What a call was told is no part of a state.
+        run.rules(&mut self.rules);
         if state < next {
             return None;
         }
         self.origins.push(step);
-        run.rules(&mut self.rules);
         self.look_at_rest(&run);
         let actions = run.actions();
         run.is_looked_at = false;

@@ -21,7 +21,11 @@ pub(crate) struct Dice(Draws);
 impl Dice {
     /// Drawn from the clock in the long form, from a fixed seed in the short one.
     pub(crate) fn fresh() -> Self {
-        let clock = || SystemTime::UNIX_EPOCH.elapsed().map_or(1, |now| now.as_nanos() as u64);
+        let clock = || {
+            SystemTime::UNIX_EPOCH
+                .elapsed()
+                .map_or(1, |now| now.as_nanos() as u64)
+        };
         let seed = long().map_or(20_261_124, |_| clock());
         let seed = variable("TIERFLOW_SCHEDULE_SEED", seed);
         println!("TIERFLOW_SCHEDULE_SEED={seed}");
