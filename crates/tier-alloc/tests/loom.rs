@@ -1,5 +1,5 @@
 //! The watermark and the gate, through every order in which their steps can happen:
-//! `RUSTFLAGS="--cfg loom" cargo test -p tierflow-tier-alloc --test loom`.
+//! `RUSTFLAGS="--cfg loom" cargo test -p tierflow-tier-alloc --release --test loom`.
 //!
 //! Loom's time-outs never come, so a wake-up that is lost is a deadlock here, and found.
 
