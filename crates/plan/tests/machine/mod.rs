@@ -10,16 +10,15 @@
     reason = "the machine serves several tests, and not all ask everything"
 )]
 
-mod alike;
 mod endings;
 mod hands;
+mod policies;
 
 use hands::{Byte, Hands};
 use std::collections::BTreeSet;
 use tierflow_plan::{
-    AfterRestore, Coding, Difference, Differences, Event, ExtentSize, Fifo, Lru, Piece, PlanConfig,
-    Policy, Refusal, Residency, Scope, Score, Ticket, TierConfig, TierId, TransferFailure,
-    TransferId, Version, World,
+    AfterRestore, Coding, Difference, Differences, Event, ExtentSize, Piece, PlanConfig, Refusal,
+    Scope, Ticket, TierConfig, TierId, TransferFailure, TransferId, Version, World,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -67,16 +66,6 @@ impl Setup {
     }
 }
 
-fn policy(kind: usize) -> Box<dyn Policy> {
-    match kind {
-        0 => Box::new(Residency),
-        1 => Box::new(Lru),
-        2 => Box::new(Fifo),
-        3 => Box::new(Score),
-        _ => Box::new(alike::Alike),
-    }
-}
-
 pub(crate) struct Machine {
     world: World,
     policy: usize,
@@ -109,7 +98,7 @@ impl Machine {
         };
         let world = World::new(PlanConfig {
             after_restore: setup.after,
-            policy: policy(setup.policy),
+            policy: policies::policy(setup.policy),
             extents: setup.extents,
             differences: setup.differences,
             ..PlanConfig::new(setup.tiers.clone())
@@ -123,17 +112,6 @@ impl Machine {
             damaged: BTreeSet::new(),
             checks: true,
             now: 0,
-        }
-    }
-
-    pub(crate) fn copy(&self) -> Self {
-        Self {
-            world: self.world.copy(policy(self.policy)),
-            hands: self.hands.clone(),
-            hinted: self.hinted.clone(),
-            unread: self.unread.clone(),
-            damaged: self.damaged.clone(),
-            ..*self
         }
     }
 
