@@ -4,12 +4,17 @@
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
+    clippy::panic,
     reason = "a test fails by panicking"
 )]
 
+mod draws;
+
+pub use draws::Draws;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::str::FromStr;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 
@@ -38,11 +43,15 @@ pub fn noise(seed: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Returns a number below `below`, from a sequence that `seed` begins.
-#[must_use]
-pub fn random(seed: &mut u64, below: u64) -> u64 {
-    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-    (*seed >> 33) % below
+/// Returns what a variable of the environment says, or a default where there is none.
+///
+/// # Panics
+/// If the variable has no such value.
+pub fn variable<T: FromStr>(name: &str, default: T) -> T {
+    std::env::var(name).map_or(default, |text| {
+        let parsed = text.parse();
+        parsed.unwrap_or_else(|_| panic!("{name} = {text}"))
+    })
 }
 
 /// Has each of `count` ranks do this on a thread of its own. Returns the results in the ranks' order.

@@ -11,12 +11,11 @@ use homes::Home;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
 use tierflow_agent::Way;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Region, RegionMut, Retention, Tier};
 use tierflow_store::{Options, Repository};
-use tierflow_testing::{Process, random, this_test};
+use tierflow_testing::{Draws, Process, this_test, variable};
 
 const CHILD: &str = "TIERFLOW_KILLS_SCRATCH";
 /// What the application keeps: of the versions reported durable, the newest of these are there.
@@ -61,17 +60,17 @@ fn child() {
 }
 
 /// Runs the application until it is killed, and kills the agent on the way if `agent` is given. Returns what it reported.
-fn killed(home: &Home, seed: &mut u64, agent: Option<&mut Process>) -> BTreeSet<u64> {
+fn killed(home: &Home, draws: &mut Draws, agent: Option<&mut Process>) -> BTreeSet<u64> {
     let mut child = this_test("child");
     let child = child
         .env(CHILD, &home.scratch)
         .env("TIERFLOW_KILLS_NEAR", &home.near)
         .env("TIERFLOW_KILLS_FAR", &home.far);
     let mut child = Process::start(child, "durable ");
-    std::thread::sleep(Duration::from_micros(2_000 + random(seed, 400_000)));
+    draws.pause(2_000..402_000);
     if let Some(agent) = agent {
         agent.kill();
-        std::thread::sleep(Duration::from_micros(random(seed, 60_000)));
+        draws.pause(0..60_000);
     }
     let reports = child.kill();
     // The last one may be cut off.
@@ -80,23 +79,22 @@ fn killed(home: &Home, seed: &mut u64, agent: Option<&mut Process>) -> BTreeSet<
 
 #[test]
 fn no_kill_loses_or_tears_what_was_durable() {
-    let kills: u64 = std::env::var("TIERFLOW_KILLS").map_or(12, |kills| kills.parse().unwrap());
+    let kills: u64 = variable("TIERFLOW_KILLS", 12);
     let home = Home::new();
-    let mut seed = u64::from(SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos()) | 1;
-    println!("seed {seed}");
+    let mut draws = Draws::fresh();
     let mut reported = BTreeSet::new();
     let (mut of_application, mut of_agent) = (0, 0);
     let mut agent = None;
     while of_application + of_agent < kills {
         // Now and then there is none, or one that is left from the last life.
-        if agent.is_none() && random(&mut seed, 5) > 0 {
+        if agent.is_none() && !draws.once(5) {
             agent = Some(home.agent(&[]));
         }
-        let kill_agent = random(&mut seed, 2) == 0;
+        let kill_agent = draws.once(2);
         let killed_agent = agent.as_mut().filter(|_| kill_agent);
         of_agent += u64::from(killed_agent.is_some());
         of_application += 1;
-        reported.extend(killed(&home, &mut seed, killed_agent));
+        reported.extend(killed(&home, &mut draws, killed_agent));
         if kill_agent {
             agent = None;
         }

@@ -11,11 +11,10 @@ use homes::Home;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
 use tierflow_agent::Way;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Region, RegionMut, Tier};
-use tierflow_testing::{Process, random, this_test};
+use tierflow_testing::{Draws, Process, this_test, variable};
 
 const CHILD: &str = "TIERFLOW_NODES_RUN";
 
@@ -97,9 +96,9 @@ fn nodes() -> [Node; 2] {
 
 impl Node {
     /// The job goes on elsewhere: the agent dies with it, or brings what is left before.
-    fn leave(&mut self, seed: &mut u64) {
+    fn leave(&mut self, draws: &mut Draws) {
         if let Some(mut agent) = self.agent.take() {
-            match random(seed, 2) {
+            match draws.below(2) {
                 0 => drop(agent.kill()),
                 _ => self.home.stop(&mut agent),
             }
@@ -107,8 +106,8 @@ impl Node {
     }
 
     /// Runs the application until it is killed, and perhaps kills the agent with it. Returns what it reported.
-    fn run(&mut self, run: u64, seed: &mut u64) -> Vec<u64> {
-        if self.agent.is_none() && random(seed, 5) > 0 {
+    fn run(&mut self, run: u64, draws: &mut Draws) -> Vec<u64> {
+        if self.agent.is_none() && !draws.once(5) {
             self.agent = Some(self.home.agent(&[]));
         }
         let mut child = this_test("child");
@@ -118,10 +117,10 @@ impl Node {
             .env("TIERFLOW_NODES_NEAR", &self.home.near)
             .env("TIERFLOW_NODES_FAR", &self.home.far);
         let mut child = Process::start(child, "durable ");
-        std::thread::sleep(Duration::from_micros(5_000 + random(seed, 300_000)));
-        if let Some(mut agent) = self.agent.take_if(|_| random(seed, 3) == 0) {
+        draws.pause(5_000..305_000);
+        if let Some(mut agent) = self.agent.take_if(|_| draws.once(3)) {
             agent.kill();
-            std::thread::sleep(Duration::from_micros(random(seed, 60_000)));
+            draws.pause(0..60_000);
         }
         let reports = child.kill();
         reports.iter().filter_map(|r| r.parse().ok()).collect()
@@ -130,16 +129,15 @@ impl Node {
 
 #[test]
 fn no_kill_and_no_agent_makes_an_acknowledged_version_stale() {
-    let kills: u64 = std::env::var("TIERFLOW_KILLS").map_or(12, |kills| kills.parse().unwrap());
+    let kills: u64 = variable("TIERFLOW_KILLS", 12);
     let mut nodes = nodes();
-    let mut seed = u64::from(SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos()) | 1;
-    println!("seed {seed}");
+    let mut draws = Draws::fresh();
     let (mut acknowledged, mut all): (BTreeMap<u64, u64>, usize) = (BTreeMap::new(), 0);
     for run in 1..=kills {
-        let at = random(&mut seed, 2) as usize;
-        nodes[1 - at].leave(&mut seed);
+        let at = draws.index(2);
+        nodes[1 - at].leave(&mut draws);
         let before = acknowledged.last_key_value().map(|(version, _)| *version);
-        let reports = nodes[at].run(run, &mut seed);
+        let reports = nodes[at].run(run, &mut draws);
         if let (Some(oldest), Some(newest)) = (reports.first(), reports.last()) {
             let engine = engine(&nodes[at].home, u64::MAX);
             for version in before.map_or(0, |before| before + 1)..=*newest {
@@ -156,9 +154,9 @@ fn no_kill_and_no_agent_makes_an_acknowledged_version_stale() {
                 acknowledged.insert(version, writer);
             }
         }
-        let looks = random(&mut seed, 2) as usize;
+        let looks = draws.index(2);
         if looks != at {
-            nodes[at].leave(&mut seed);
+            nodes[at].leave(&mut draws);
         }
         check(&nodes[looks].home, &acknowledged);
         if run % 40 == 0 {

@@ -11,7 +11,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use tierflow_store::{Options, Repository};
 
-use support::{Draws, Mpi, home, must, ranks_of, told, wait_for};
+use support::{Mpi, home, must, ranks_of, told, wait_for};
+use tierflow_testing::{Draws, variable};
 
 /// Longer than any run, and than the ranks wait for each other.
 const PATIENCE: Duration = Duration::from_secs(100);
@@ -181,8 +182,8 @@ fn calls_behind_the_end_of_mpi_fail_and_end_nothing_else() {
 
 #[test]
 fn killed_ranks_resume_to_the_same_bits() {
-    let kills: u64 = std::env::var("TIERFLOW_KILLS").map_or(16, |kills| kills.parse().unwrap());
-    let seed = std::env::var("TIERFLOW_SEED").map_or(7, |seed| seed.parse().unwrap());
+    let kills: u64 = variable("TIERFLOW_KILLS", 16);
+    let seed = variable("TIERFLOW_SEED", 7);
     let mut draws = Draws(seed);
     let directory = tempfile::tempdir().unwrap();
     let mpis = Mpi::installed();

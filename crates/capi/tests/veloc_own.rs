@@ -8,7 +8,8 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use support::{Draws, Mpi, build, home, must, ranks_of, told, wait_for};
+use support::{Mpi, build, home, must, ranks_of, told, wait_for};
+use tierflow_testing::{Draws, variable};
 
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -62,7 +63,7 @@ fn they_run_are_killed_and_resume() {
         eprintln!("NOT RUN: TIERFLOW_VELOC names no checkout of VELOC");
         return;
     };
-    let kills: u32 = std::env::var("TIERFLOW_KILLS").map_or(2, |kills| kills.parse().unwrap());
+    let kills: u32 = variable("TIERFLOW_KILLS", 2);
     let directory = tempfile::tempdir().unwrap();
     let same = build("cc", &["-std=c99"], "same.c", directory.path());
     let mut draws = Draws(5);

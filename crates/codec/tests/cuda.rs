@@ -8,7 +8,7 @@
 
 mod common;
 
-use common::{LENGTHS, Random, inputs};
+use common::{Draws, LENGTHS, inputs};
 use tierflow_codec::{
     Bound, Bounded, Codec, Element, Error, HEADER_BYTES, Header, Invalid, Method, Planes,
     Predictor, decode, gpu,
@@ -212,7 +212,7 @@ fn too_little_room_is_found_on_the_gpu() {
 #[ignore = "needs an NVIDIA GPU"]
 fn damaged_containers_do_no_harm_on_the_gpu() {
     let gpu = gpu();
-    let mut random = Random(5);
+    let mut random = Draws(5);
     let mut refused = 0;
     for element in [Element::I8, Element::Bf16, Element::F32, Element::F64] {
         for (name, input) in inputs(element, 5000) {

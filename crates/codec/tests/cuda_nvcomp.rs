@@ -9,7 +9,7 @@ mod common;
 #[path = "common/nvcomp.rs"]
 mod nvcomp;
 
-use common::{LENGTHS, Random, inputs};
+use common::{Draws, LENGTHS, inputs};
 use tierflow_codec::{
     Element, Error, HEADER_BYTES, Header, Invalid, NvcompCodec, decode, decode_to_vec, gpu,
 };
@@ -89,7 +89,7 @@ impl Gpu {
 
 /// More than a few blocks, some of which do not shrink.
 fn long(element: Element) -> Vec<u8> {
-    let mut random = Random(9);
+    let mut random = Draws(9);
     let mut bytes = vec![7; 150_000];
     bytes.extend((0..200_000).map(|_| random.word() as u8));
     bytes.extend((0..300_000).map(|n| (n / 900) as u8));
@@ -133,7 +133,7 @@ fn what_nvcomp_makes_is_read_by_the_processor_and_lz4_by_the_device() {
 fn inputs_of_many_blocks_come_back() {
     const LEN: usize = (100 << 20) + 12_345;
     let mut gpu = Gpu::new();
-    let mut random = Random(3);
+    let mut random = Draws(3);
     let input: Vec<u8> = (0..LEN)
         .map(|n| match n >> 20 & 3 {
             0 => 0,
@@ -194,7 +194,7 @@ fn too_little_room_is_found() {
 #[ignore = "needs an NVIDIA GPU and nvCOMP"]
 fn damaged_containers_do_no_harm() {
     let mut gpu = Gpu::new();
-    let mut random = Random(5);
+    let mut random = Draws(5);
     let mut refused = 0;
     let input = long(Element::I16);
     let sound = gpu.encode((NvcompCodec::Lz4, Element::I16), &input, ROOM);

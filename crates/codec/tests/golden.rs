@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{Random, bytes_of};
+use common::{Draws, bytes_of};
 use std::path::Path;
 use tierflow_codec::{
     Bound, Bounded, Codec, Element, Method, Planes, Predictor, decode_all, decode_to_vec,
@@ -18,7 +18,7 @@ const VALUES: usize = 5_000;
 fn cases() -> Vec<(String, Method, Element, Vec<u8>)> {
     let mut cases = Vec::new();
     for element in Element::ALL {
-        let mut random = Random(element as u64);
+        let mut random = Draws(element as u64);
         // Zeros first, then a walk by sums and products alone, which are the same on every machine.
         let mut value = 0.0;
         let walk = (0..VALUES).map(|n| {

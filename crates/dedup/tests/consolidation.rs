@@ -7,7 +7,7 @@
 
 mod common;
 
-use common::{METHODS, Random, check, histories};
+use common::{Draws, METHODS, check, histories};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use tierflow_dedup::{Chain, Config, Lineage, Method};
@@ -55,14 +55,14 @@ fn assert_needs_no_more(chain: &Chain<Vec<u8>>, history: &[Vec<u8>], allowed: &[
 
 #[test]
 fn versions_need_no_differences_but_those_that_were_kept() {
-    let mut random = Random(11);
+    let mut random = Draws(11);
     for method in METHODS {
         for verify in [false, true] {
             for (_, history) in histories(50_007, 64) {
                 let config = Config::new(method).chunk(64).verify(verify);
                 let (chain, allowed) = encode(config, &history, |ordinal, _| {
-                    let begins = random.below(2) == 0;
-                    let keep = |_: &u32| random.below(2) == 0;
+                    let begins = random.index(2) == 0;
+                    let keep = |_: &u32| random.index(2) == 0;
                     begins.then(|| (0..ordinal).filter(keep).collect())
                 });
                 assert_needs_no_more(&chain, &history, &allowed);

@@ -8,7 +8,7 @@
 
 mod common;
 
-use common::{METHODS, Random, colliding_history, histories};
+use common::{Draws, METHODS, colliding_history, histories};
 use tierflow_dedup::{Chain, Config, Error, Invalid, Lineage, Method, gpu};
 use tierflow_device::{Choice, Device, Memory, Stream, WriteLoan, open};
 
@@ -188,7 +188,7 @@ fn every_number_of_chunks() {
         .chain([1, 2, 31, 32, 33, 255, 256, 257, 1023, 1024, 1025])
     {
         let len = (chunks - 1) * 64 + 1 + (chunks * 7) % 64;
-        let mut random = Random(chunks as u64);
+        let mut random = Draws(chunks as u64);
         let (a, b) = (random.bytes(len), random.bytes(len));
         let history = [a.clone(), b, a];
         compare(
@@ -207,13 +207,13 @@ fn auto_decides_as_on_the_cpu() {
     let gpu = gpu();
     for chunks in [1, 2, 63, 64, 65, 127, 128, 1000, 4095, 4096, 20_000] {
         let len = chunks * 64 - chunks % 3;
-        let mut random = Random(chunks as u64);
+        let mut random = Draws(chunks as u64);
         let mut history = vec![random.bytes(len)];
         // Shares around the deciding one, in places with a period and without one.
         for eighths in [0, 6, 7, 8, 7, 6] {
             let mut next = history[history.len() - 1].clone();
             for (at, chunk) in next.chunks_mut(64).enumerate() {
-                let place = if eighths == 6 { at } else { random.below(8) };
+                let place = if eighths == 6 { at } else { random.index(8) };
                 if place % 8 < eighths {
                     chunk.copy_from_slice(&random.bytes(chunk.len()));
                 }
@@ -233,20 +233,20 @@ fn auto_decides_as_on_the_cpu() {
 #[ignore = "needs an NVIDIA GPU"]
 fn a_full_record_forgets_the_same() {
     let gpu = gpu();
-    let mut random = Random(11);
+    let mut random = Draws(11);
     let mut history = vec![random.bytes(500_000)];
     for round in 0..12 {
         let mut next = history[round].clone();
         // A third is new each time, and some of it is old data.
         for _ in 0..2600 {
-            let at = random.below(7812) * 64;
-            if random.below(3) == 0 {
-                let from = &history[random.below(history.len())];
+            let at = random.index(7812) * 64;
+            if random.index(3) == 0 {
+                let from = &history[random.index(history.len())];
                 let piece = from[at..at + 64].to_vec();
-                let to = random.below(7812) * 64;
+                let to = random.index(7812) * 64;
                 next[to..to + 64].copy_from_slice(&piece);
             } else {
-                next[at..at + 8].copy_from_slice(&random.next().to_le_bytes());
+                next[at..at + 8].copy_from_slice(&random.word().to_le_bytes());
             }
         }
         history.push(next);
@@ -434,7 +434,7 @@ fn a_damaged_payload_is_found_by_a_restore() {
 fn more_than_four_gibibytes() {
     let gpu = gpu();
     let len = (1_usize << 32) + (1 << 20) + 77;
-    let mut data = Random(1).bytes(1 << 20).repeat(len.div_ceil(1 << 20));
+    let mut data = Draws(1).bytes(1 << 20).repeat(len.div_ceil(1 << 20));
     data.truncate(len);
     // Each megabyte differs, and the last bytes lie beyond 4 GiB.
     for (megabyte, n) in data.chunks_mut(1 << 20).zip(0_u64..) {

@@ -7,12 +7,12 @@
 
 mod common;
 
-use common::{METHODS, Random, histories};
+use common::{Draws, METHODS, histories};
 use tierflow_dedup::{Chain, Config, Container, Error, Lineage, Method};
 
 /// Histories whose differences are small but have every kind of entry.
 fn small() -> Vec<Vec<u8>> {
-    let mut random = Random(9);
+    let mut random = Draws(9);
     let a = random.bytes(600);
     let mut b = a.clone();
     b[100..132].fill(1);
@@ -242,7 +242,7 @@ fn a_short_file_cannot_ask_for_much_memory() {
 
 #[test]
 fn any_bytes_are_an_error() {
-    let mut random = Random(2);
+    let mut random = Draws(2);
     for len in (0..600).chain([10_000]) {
         assert!(Container::parse(&random.bytes(len)).is_err());
     }
@@ -250,8 +250,8 @@ fn any_bytes_are_an_error() {
         let file = stored(Config::new(Method::Tree).chunk(32), &history).remove(0);
         for _ in 0..200 {
             let mut file = file.clone();
-            let (from, to) = (random.below(file.len()), random.below(file.len()));
-            let len = random.below(64).min(file.len() - from.max(to));
+            let (from, to) = (random.index(file.len()), random.index(file.len()));
+            let len = random.index(64).min(file.len() - from.max(to));
             let piece = file[from..from + len].to_vec();
             if file[to..to + len] == piece {
                 continue;

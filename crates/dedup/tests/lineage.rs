@@ -7,7 +7,7 @@
 
 mod common;
 
-use common::{METHODS, Random, check, colliding, colliding_history, encode, histories};
+use common::{Draws, METHODS, check, colliding, colliding_history, encode, histories};
 use proptest::prelude::*;
 use tierflow_dedup::{Chain, Config, Error, Invalid, Lineage, Method, Stored};
 
@@ -38,7 +38,7 @@ fn a_resumed_lineage_goes_on_as_if_nothing_had_happened() {
 #[test]
 fn a_full_record_forgets_and_loses_nothing() {
     let chunk = 64;
-    let mut random = Random(5);
+    let mut random = Draws(5);
     let (a, b) = (random.bytes(64_000), random.bytes(64_000));
     let history = [a.clone(), b.clone(), a, b];
     let config = Config::new(Method::Tree).chunk(chunk);

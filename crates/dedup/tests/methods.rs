@@ -110,7 +110,7 @@ fn every_number_of_chunks_with_every_kind_of_tail() {
         let chunk = 32;
         let tail = [1, 3, 8, 16, 17, 31, 32][chunks % 7];
         let len = (chunks - 1) * chunk + tail;
-        let mut random = common::Random(chunks as u64);
+        let mut random = common::Draws(chunks as u64);
         let a = random.bytes(len);
         let mut b = random.bytes(len);
         let half = len / 2 / chunk * chunk;
@@ -179,7 +179,7 @@ fn rayon_of_one() -> rayon::ThreadPool {
 #[test]
 fn auto_gives_up_on_what_is_all_new_and_finds_its_way_back() {
     let len = 64 * 64 * 200;
-    let mut random = common::Random(1);
+    let mut random = common::Draws(1);
     let (a, b, c) = (random.bytes(len), random.bytes(len), random.bytes(len));
     let mut d = c.clone();
     d[77] ^= 1;
@@ -198,7 +198,7 @@ fn auto_gives_up_on_what_is_all_new_and_finds_its_way_back() {
 #[test]
 fn auto_is_not_misled_by_a_period() {
     let (chunk, period) = (64, 64);
-    let mut random = common::Random(9);
+    let mut random = common::Draws(9);
     let base = random.bytes(chunk * period * 512);
     for first in [0, 1, 31, 63] {
         let mut next = base.clone();
@@ -225,7 +225,7 @@ fn auto_is_not_misled_by_a_period() {
 #[test]
 fn auto_looks_at_more_than_the_first_chunk_of_a_small_checkpoint() {
     for chunks in [10, 63, 64, 65, 200] {
-        let mut random = common::Random(chunks as u64);
+        let mut random = common::Draws(chunks as u64);
         let base = random.bytes(64 * chunks);
         for changed in [0, chunks / 2, chunks - 1] {
             let mut next = base.clone();

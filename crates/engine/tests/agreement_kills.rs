@@ -13,10 +13,9 @@ mod history;
 use home::home;
 use std::io::Write;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Damage, Engine, Group, RegionMut};
-use tierflow_testing::{Process, random, this_test};
+use tierflow_testing::{Draws, Process, this_test, variable};
 
 const CHILD: &str = "TIERFLOW_AGREEMENT_START";
 
@@ -82,16 +81,10 @@ fn rank() {
     }
 }
 
-fn pause(seed: &mut u64, most: u64) {
-    std::thread::sleep(Duration::from_micros(random(seed, most)));
-}
-
 #[test]
 fn all_ranks_go_on_from_the_same_version_whenever_they_are_killed() {
-    let restarts = std::env::var("TIERFLOW_RESTARTS");
-    let restarts: u64 = restarts.map_or(15, |restarts| restarts.parse().unwrap());
-    let mut seed = u64::from(SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos()) | 1;
-    println!("seed {seed}");
+    let restarts: u64 = variable("TIERFLOW_RESTARTS", 15);
+    let mut draws = Draws::fresh();
     let (mut starts, mut agreements, mut splits, mut durable) = (0, 0, 0, 0);
     for ranks in 2..=8_u32 {
         let home = home();
@@ -99,7 +92,7 @@ fn all_ranks_go_on_from_the_same_version_whenever_they_are_killed() {
         let mut acknowledged: Option<u64> = None;
         for _ in 0..restarts.div_ceil(7) {
             starts += 1;
-            let node = random(&mut seed, 2).to_string();
+            let node = draws.below(2).to_string();
             let start = |rank: u32| {
                 let mut child = this_test("rank");
                 let child = child
@@ -113,19 +106,19 @@ fn all_ranks_go_on_from_the_same_version_whenever_they_are_killed() {
             std::fs::create_dir_all(&home.far).unwrap();
             let mut group: Vec<Process> = (0..ranks).map(start).collect();
             let mut reports: Vec<Vec<String>> = vec![Vec::new(); ranks as usize];
-            if random(&mut seed, 3) == 0 {
-                pause(&mut seed, 60_000);
+            if draws.once(3) {
+                draws.pause(0..60_000);
             } else {
                 for (rank, reports) in group.iter().zip(&mut reports) {
                     reports.push(rank.report());
                 }
-                pause(&mut seed, 200_000);
+                draws.pause(0..200_000);
             }
             let mut order: Vec<usize> = (0..ranks as usize).collect();
             while !order.is_empty() {
-                let next = order.swap_remove(random(&mut seed, order.len() as u64) as usize);
+                let next = order.swap_remove(draws.index(order.len()));
                 reports[next].extend(group[next].kill());
-                pause(&mut seed, 5_000);
+                draws.pause(0..5_000);
             }
             let panicked = |text: &&String| text.starts_with("panicked");
             let panicked = reports.iter().flatten().find(panicked);

@@ -14,10 +14,9 @@ use home::{Home, home};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Damage, Engine, EngineBuilder, RegionMut, Tier};
-use tierflow_testing::{Process, random, this_test};
+use tierflow_testing::{Draws, Process, this_test, variable};
 
 const CHILD: &str = "TIERFLOW_IDENTITY_RUN";
 
@@ -108,15 +107,14 @@ fn check(home: &Home, node: u64, differences: bool, acknowledged: &BTreeMap<u64,
 
 #[test]
 fn no_kill_makes_an_acknowledged_version_stale() {
-    let kills: u64 = std::env::var("TIERFLOW_KILLS").map_or(15, |kills| kills.parse().unwrap());
+    let kills: u64 = variable("TIERFLOW_KILLS", 15);
     let mut home = home();
-    let mut seed = u64::from(SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos()) | 1;
-    println!("seed {seed}");
+    let mut draws = Draws::fresh();
     let (mut acknowledged, mut all): (BTreeMap<u64, u64>, usize) = (BTreeMap::new(), 0);
     // Directories that hold differences are for engines that make some.
     let (each, mut differences) = ((kills / 2).clamp(1, 60), true);
     for run in 1..=kills {
-        let node = random(&mut seed, 2);
+        let node = draws.below(2);
         let before = acknowledged.last_key_value().map(|(version, _)| *version);
         let mut child = this_test("child");
         let child = child
@@ -125,7 +123,7 @@ fn no_kill_makes_an_acknowledged_version_stale() {
             .env("TIERFLOW_FAR", &home.far)
             .envs(differences.then_some(("TIERFLOW_DIFFERENCES", "1")));
         let mut child = Process::start(child, "durable ");
-        std::thread::sleep(Duration::from_micros(5_000 + random(&mut seed, 300_000)));
+        draws.pause(5_000..305_000);
         let reports = child.kill();
         let reports = reports
             .iter()
@@ -149,7 +147,7 @@ fn no_kill_makes_an_acknowledged_version_stale() {
                 acknowledged.insert(version, writer);
             }
         }
-        check(&home, random(&mut seed, 2), differences, &acknowledged);
+        check(&home, draws.below(2), differences, &acknowledged);
         if run % each == 0 {
             differences = !differences;
             all += acknowledged.len();

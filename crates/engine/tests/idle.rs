@@ -35,8 +35,7 @@ fn sleeps() -> BTreeMap<String, u64> {
 
 /// How long no thread wakes up: `TIERFLOW_IDLE_SECONDS`, or two seconds.
 fn window() -> Duration {
-    let asked = std::env::var("TIERFLOW_IDLE_SECONDS").ok();
-    Duration::from_secs(asked.map_or(2, |seconds| seconds.parse().unwrap()))
+    Duration::from_secs(tierflow_testing::variable("TIERFLOW_IDLE_SECONDS", 2))
 }
 
 /// Lets an engine work, then looks whether it rests: within a minute there is a [`window`] in which no thread of it wakes up.

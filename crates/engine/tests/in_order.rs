@@ -15,11 +15,10 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, SystemTime};
 use tierflow_device::{Choice, open};
 use tierflow_engine::{AfterRestore, Engine, EngineBuilder, Error, RegionMut, Tier};
 use tierflow_store::{Error as StoreError, Result};
-use tierflow_testing::{Process, this_test};
+use tierflow_testing::{Draws, Process, this_test, variable};
 use vaults::{Call, Watch, Watched};
 
 const CHILD: &str = "TIERFLOW_IN_ORDER";
@@ -152,9 +151,8 @@ fn child() {
 
 #[test]
 fn no_kill_leaves_a_hole_before_the_newest() {
-    let kills: u64 = std::env::var("TIERFLOW_KILLS").map_or(12, |kills| kills.parse().unwrap());
-    let mut seed = u64::from(SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos()) | 1;
-    println!("seed {seed}");
+    let kills: u64 = variable("TIERFLOW_KILLS", 12);
+    let mut draws = Draws::fresh();
     let (mut versions, mut holes) = (0, 0);
     let mut kept = tempfile::tempdir().unwrap();
     for kill in 0..kills {
@@ -168,8 +166,7 @@ fn no_kill_leaves_a_hole_before_the_newest() {
         }
         let mut child = Process::start(child, "wrote ");
         child.report();
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        std::thread::sleep(Duration::from_micros((seed >> 33) % 150_000));
+        draws.pause(0..150_000);
         child.kill();
         for directory in ["near", "far"] {
             let there = listed(&kept.path().join(directory));

@@ -15,7 +15,6 @@ use home::{Home, home};
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
 use tierflow_dedup::Tree;
 use tierflow_device::{Choice, Device, open};
 use tierflow_engine::{
@@ -23,7 +22,7 @@ use tierflow_engine::{
     Version,
 };
 use tierflow_store::{Options, Repository};
-use tierflow_testing::{Process, this_test};
+use tierflow_testing::{Draws, Process, this_test, variable};
 
 const DIRECTORY: &str = "TIERFLOW_DIFFERENCES_DIRECTORY";
 /// Number of versions that the killed process keeps.
@@ -404,20 +403,16 @@ fn child() {
 
 #[test]
 fn no_kill_loses_or_tears_a_version_that_was_durable() {
-    let kills: u64 = std::env::var("TIERFLOW_KILLS").map_or(12, |kills| kills.parse().unwrap());
+    let kills: u64 = variable("TIERFLOW_KILLS", 12);
     let home = tempfile::tempdir().unwrap();
-    let mut random = u64::from(SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos()) | 1;
-    println!("seed {random}");
+    let mut draws = Draws::fresh();
     let mut reported = BTreeSet::new();
     for kill in 1..=kills {
-        random = random
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
         let mut child = this_test("child");
         let mut child = Process::start(child.env(DIRECTORY, home.path()), "durable ");
         // On a busy machine, the first report may take long.
-        let patience = if reported.is_empty() { kill as u32 } else { 1 };
-        std::thread::sleep(patience * Duration::from_micros(20_000 + (random >> 33) % 400_000));
+        let patience = if reported.is_empty() { kill } else { 1 };
+        draws.pause(patience * 20_000..patience * 420_000);
         let reports = child.kill();
         // The last one may be cut off.
         reported.extend(
@@ -426,7 +421,7 @@ fn no_kill_loses_or_tears_a_version_that_was_durable() {
                 .filter_map(|report| report.parse::<u64>().ok()),
         );
         check(home.path(), &reported);
-        if random >> 60 == 7 {
+        if draws.once(16) {
             std::fs::remove_dir_all(home.path().join("near")).unwrap_or_default();
         }
     }

@@ -5,21 +5,10 @@
 use std::ops::Range;
 use tierflow_device::{Choice, Device, HostReservation, Memory, open};
 use tierflow_engine::{Engine, EngineBuilder, Region, RegionMut, Version};
+use tierflow_testing::Draws;
 
 const MIB: usize = 1 << 20;
 const ROOM: usize = 4 * MIB;
-
-/// xorshift64*.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % limit
-    }
-}
 
 /// An application's memory of each kind.
 struct Application {
@@ -34,9 +23,9 @@ type Place = (usize, Range<usize>);
 
 impl Application {
     fn new(device: &Device, seed: u64) -> Self {
-        let mut random = Random(seed);
+        let mut draws = Draws(seed);
         let mut bytes = || -> Vec<u8> {
-            let first = random.below(1 << 20);
+            let first = draws.index(1 << 20);
             let words = (first as u64..).map(|word| word.wrapping_mul(0x9E37_79B9_7F4A_7C15));
             words.take(ROOM / 8).flat_map(u64::to_le_bytes).collect()
         };
@@ -105,25 +94,25 @@ impl Application {
 
 /// Regions of any length, many of them empty. Regions of one memory are adjacent or apart; regions of device and host
 /// are mixed.
-fn places(random: &mut Random, count: usize) -> Vec<Place> {
+fn places(draws: &mut Draws, count: usize) -> Vec<Place> {
     let mut at = [0; 3];
     let mut places: Vec<Place> = (0..count)
         .map(|_| {
-            let kind = random.below(3);
-            let length = match random.below(16) {
+            let kind = draws.index(3);
+            let length = match draws.index(16) {
                 0..3 => 0,
-                3 => random.below(40_000),
-                4..8 => 16 * random.below(64),
-                _ => random.below(700),
+                3 => draws.index(40_000),
+                4..8 => 16 * draws.index(64),
+                _ => draws.index(700),
             };
-            let start = (at[kind] + random.below(3) * random.below(20)).min(ROOM);
+            let start = (at[kind] + draws.index(3) * draws.index(20)).min(ROOM);
             let end = (start + length).min(ROOM);
             at[kind] = end;
             (kind, start..end)
         })
         .collect();
     for _ in 0..count {
-        let (one, other) = (random.below(count), random.below(count));
+        let (one, other) = (draws.index(count), draws.index(count));
         if places[one].0 < 2 && places[other].0 < 2 {
             places.swap(one, other);
         }
@@ -133,9 +122,9 @@ fn places(random: &mut Random, count: usize) -> Vec<Place> {
 
 /// All of them come back, and so do some of them, asked for in another order.
 fn come_back(device: &Device, builder: &dyn Fn() -> EngineBuilder, (seed, count): (u64, usize)) {
-    let mut random = Random(seed);
+    let mut draws = Draws(seed);
     let application = Application::new(device, seed);
-    let places = places(&mut random, count);
+    let places = places(&mut draws, count);
     let engine = builder().build().unwrap();
     let regions = application.regions(&places);
     let version: Version = 3;
@@ -155,7 +144,7 @@ fn come_back(device: &Device, builder: &dyn Fn() -> EngineBuilder, (seed, count)
         .collect();
     let version = 4;
     engine.checkpoint(version, &named).unwrap();
-    let chosen: Vec<usize> = (0..count).filter(|_| random.below(3) == 0).collect();
+    let chosen: Vec<usize> = (0..count).filter(|_| draws.index(3) == 0).collect();
     let chosen_places: Vec<Place> = chosen.iter().map(|at| places[*at].clone()).collect();
     let mut back = application.other();
     let untouched = application.other();

@@ -17,7 +17,7 @@ use tierflow_dedup::Tree;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, EngineBuilder, Error, Group, Region, Version};
 use tierflow_store::{Faults, Options, Order, Repository};
-use tierflow_testing::copy_directory;
+use tierflow_testing::{copy_directory, variable};
 
 /// So many tries are made of one read.
 const TRIES: u64 = 3;
@@ -207,7 +207,7 @@ fn strike_every_read(world: World, elsewhere: bool) -> Seen {
     let acknowledged = world.written(home.path(), elsewhere);
     let mut seen = Seen::default();
     for (bad, stride) in [(1, 17), (TRIES, 2), (12 * TRIES, 7), (1 << 40, 11)] {
-        let stride = std::env::var("TIERFLOW_READS").map_or(stride, |step| step.parse().unwrap());
+        let stride = variable("TIERFLOW_READS", stride);
         let mut steps = (0..).step_by(stride);
         while strike(
             world,
@@ -356,7 +356,7 @@ fn reads_that_fail_of_one_rank_of_two() {
         if !met {
             break;
         }
-        step += std::env::var("TIERFLOW_READS").map_or(9, |step| step.parse().unwrap());
+        step += variable("TIERFLOW_READS", 9);
     }
     assert!(refused > 0);
 }

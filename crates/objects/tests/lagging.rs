@@ -4,14 +4,14 @@
 mod common;
 mod faulty;
 
-use common::{numbers, objects};
+use common::{numbers, objects, save};
 use faulty::Faulty;
 use object_store::ObjectStore;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Engine, Region as EngineRegion, RegionMut, Tier};
-use tierflow_store::{Error, Region, Snapshot, Vault};
+use tierflow_engine::{Engine, Region, RegionMut, Tier};
+use tierflow_store::{Error, Vault};
 
 /// One request, and an upload in parts.
 const LENGTHS: [usize; 2] = [5_000, 18_000_001];
@@ -26,11 +26,6 @@ fn lagging(length: usize) -> (Arc<Faulty>, Arc<dyn ObjectStore>) {
     }
     faulty.lags.store(2, Relaxed);
     (faulty, store)
-}
-
-fn save(vault: &dyn Vault, version: u64, bytes: &[u8]) -> Result<(), Error> {
-    let regions = [Region::new("state", bytes)];
-    vault.save(&Snapshot::new(version, &regions), &|| Ok(()))
 }
 
 /// The first byte of each version that is offered, after all are read.
@@ -137,7 +132,7 @@ fn an_engine_goes_on_where_lists_lag() {
         assert_eq!(second.latest(None), Some(3));
         let new = vec![2; length];
         for version in 4..=6 {
-            let regions = [EngineRegion::from(new.as_slice())];
+            let regions = [Region::from(new.as_slice())];
             second.checkpoint(version, &regions).unwrap();
         }
         second.wait().unwrap();

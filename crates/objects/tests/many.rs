@@ -4,24 +4,18 @@
 mod common;
 mod faulty;
 
-use common::{all_ranks, change, indexes, numbers, objects, path_of};
+use common::{all_ranks, change, indexes, numbers, objects, path_of, save};
 use faulty::Faulty;
 use object_store::ObjectStore;
 use object_store::memory::InMemory;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use tierflow_objects::{Settings, repository};
-use tierflow_store::{Error, Region, Repository, Retention, Snapshot, Vault};
+use tierflow_store::{Error, Repository, Retention, Vault};
 
 /// Saves so many versions of a few bytes, from a number on.
 fn save_small(vault: &dyn Vault, from: u64, count: u64) {
-    (from..from + count).for_each(|version| save(vault, version).unwrap());
-}
-
-fn save(vault: &dyn Vault, version: u64) -> Result<(), Error> {
-    let bytes = version.to_le_bytes();
-    let regions = [Region::new("state", &bytes)];
-    vault.save(&Snapshot::new(version, &regions), &|| Ok(()))
+    (from..from + count).for_each(|version| save(vault, version, &version.to_le_bytes()).unwrap());
 }
 
 #[test]
@@ -100,7 +94,7 @@ fn many_threads_save_at_a_time() {
             let vault = &vault;
             scope.spawn(move || save_small(vault, 1000 * thread, 700));
         }
-        let saved = (0..4).map(|_| scope.spawn(|| save(&vault, 9000)));
+        let saved = (0..4).map(|_| scope.spawn(|| save(&vault, 9000, &[1; 8])));
         let saved: Vec<_> = saved.collect();
         let saved = saved.into_iter().map(|thread| thread.join().unwrap());
         assert_eq!(saved.filter(Result::is_ok).count(), 1);
@@ -169,8 +163,7 @@ fn opening_takes_few_requests_however_many_versions_there_are() {
     };
     let faulty = Arc::new(Faulty::default());
     let store: Arc<dyn ObjectStore> = Arc::clone(&faulty) as Arc<dyn ObjectStore>;
-    let count = std::env::var("TIERFLOW_VERSIONS");
-    let count = count.map_or(20_000, |count| count.parse().unwrap());
+    let count = tierflow_testing::variable("TIERFLOW_VERSIONS", 20_000);
     save_small(&objects(&store), 0, count);
     faulty.gets.store(0, Relaxed);
     let (before, begun) = (resident(), std::time::Instant::now());
@@ -198,17 +191,20 @@ fn a_save_that_failed_behind_its_piece_succeeds_when_it_is_tried_again() {
             common::open(&store, "runs/7", settings)
         };
         let (first, second) = (rank(0), rank(1));
-        save(&first, 0).unwrap();
-        save(&second, 0).unwrap();
-        save(&second, 1).unwrap();
+        save(&first, 0, &[0; 8]).unwrap();
+        save(&second, 0, &[0; 8]).unwrap();
+        save(&second, 1, &[1; 8]).unwrap();
         faulty.fail_after.store(requests, Relaxed);
-        let saved = save(&first, 1);
+        let saved = save(&first, 1, &[1; 8]);
         faulty.fail_after.store(u64::MAX, Relaxed);
         complete += u32::from(saved.is_err() && numbers(&second) == [0, 1]);
         if saved.is_err() {
-            save(&first, 1).unwrap();
+            save(&first, 1, &[1; 8]).unwrap();
         }
-        assert!(matches!(save(&first, 1), Err(Error::Exists { .. })));
+        assert!(matches!(
+            save(&first, 1, &[1; 8]),
+            Err(Error::Exists { .. })
+        ));
         assert_eq!(numbers(&second), [0, 1]);
     }
     assert!(complete > 0);

@@ -4,23 +4,16 @@
 mod common;
 mod faulty;
 
-use common::{numbers, objects};
+use common::{numbers, objects, save};
 use faulty::Faulty;
 use object_store::ObjectStore;
 use object_store::memory::InMemory;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Engine, Region as EngineRegion, Tier};
+use tierflow_engine::{Engine, Region, Tier};
 use tierflow_objects::{Settings, repository};
-use tierflow_store::{Options, Order, Region, Repository, Snapshot, Vault};
-
-fn save(vault: &dyn Vault, version: u64, byte: u8) {
-    let bytes = [byte; 100];
-    let regions = [Region::new("state", &bytes)];
-    let snapshot = Snapshot::new(version, &regions);
-    vault.save(&snapshot, &|| Ok(())).unwrap();
-}
+use tierflow_store::{Options, Order, Repository, Vault};
 
 /// The first byte of each piece.
 fn offered(vault: &dyn Vault) -> Vec<(u64, u8)> {
@@ -36,7 +29,7 @@ const FIRST: [(u64, u8); 6] = [(0, 1), (1, 1), (2, 1), (3, 1), (4, 1), (5, 1)];
 fn written() -> Arc<dyn ObjectStore> {
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
     let first = objects(&store);
-    (0..6).for_each(|version| save(&first, version, 1));
+    (0..6).for_each(|version| save(&first, version, &[1; 100]).unwrap());
     store
 }
 
@@ -57,7 +50,7 @@ fn versions_given_up_stay_so_once_a_piece_is_saved() {
         let old = objects(&store).piece(5).unwrap();
         let second = objects(&store);
         second.truncate(Some(3)).unwrap();
-        save(&second, number, 2);
+        save(&second, number, &[2; 100]).unwrap();
         let expected = [&FIRST[..4], &[(number, 2)]].concat();
         assert_eq!(offered(&second), expected);
         drop(second);
@@ -78,7 +71,7 @@ fn versions_given_up_stay_so_once_a_piece_is_copied() {
     order.see(second.last_run().unwrap().epoch + 2, 0);
     let options = Options::default().order(&order);
     let local = Repository::open(near.path(), options).unwrap();
-    save(&local, 4, 2);
+    save(&local, 4, &[2; 100]).unwrap();
     second.copy(&local.piece(4).unwrap()).unwrap();
     let expected = [&FIRST[..4], &[(4, 2)]].concat();
     assert_eq!(offered(&second), expected);
@@ -92,7 +85,7 @@ fn a_run_that_copies_pieces_keeps_hidden_ones_out() {
     let faulty = Arc::new(Faulty::default());
     let store: Arc<dyn ObjectStore> = Arc::clone(&faulty) as Arc<dyn ObjectStore>;
     let first = objects(&store);
-    (1..6).for_each(|version| save(&first, version, 1));
+    (1..6).for_each(|version| save(&first, version, &[1; 100]).unwrap());
     faulty.lags.store(2, Relaxed);
     let near = tempfile::tempdir().unwrap();
     let device = open(Choice::Host).unwrap();
@@ -101,7 +94,7 @@ fn a_run_that_copies_pieces_keeps_hidden_ones_out() {
     let builder = builder.tier(Tier::vault(Arc::new(objects(&store))));
     let second = builder.build().unwrap();
     assert_eq!(second.latest(None), Some(3));
-    let regions = [EngineRegion::from([2; 100].as_slice())];
+    let regions = [Region::from([2; 100].as_slice())];
     second.checkpoint(4, &regions).unwrap();
     second.wait().unwrap();
     drop(second);
@@ -116,15 +109,15 @@ fn pieces_of_a_renumbered_run_make_no_version_with_those_of_the_run_before() {
         let settings = Settings::default().group(rank, 2, 7);
         repository(Arc::clone(&store), "runs/7", &settings).unwrap()
     };
-    save(&rank(1), 5, 1);
+    save(&rank(1), 5, &[1; 100]).unwrap();
     let second = rank(0);
     second.renumber(99);
-    save(&second, 5, 2);
+    save(&second, 5, &[2; 100]).unwrap();
     assert!(numbers(&second).is_empty());
     let both = rank(1);
     both.renumber(99);
     both.truncate(Some(4)).unwrap();
-    save(&both, 5, 2);
+    save(&both, 5, &[2; 100]).unwrap();
     assert_eq!(numbers(&second), [5]);
     assert_eq!(offered(&both), [(5, 2)]);
 }

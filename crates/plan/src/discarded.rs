@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// Ranges that are remembered: some 128 KiB of them.
 const MOST_RANGES: usize = 4096;
 
-#[derive(Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Discarded {
     /// First version to last version of each range, both included.
     ranges: BTreeMap<Version, Version>,

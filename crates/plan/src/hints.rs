@@ -15,7 +15,7 @@ struct ExpectedRead {
 
 /// The restore order. A version may be named several times, and before it is written. Sequence numbers ascend along the queue; those
 /// of readings that were forgotten at its end are given to the next ones.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Hints {
     /// Sequence number after the last one.
     end: u64,

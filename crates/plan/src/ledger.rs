@@ -16,7 +16,7 @@ mod outlook;
 mod replicas;
 mod room;
 mod settled;
-mod windows;
+pub(crate) mod windows;
 
 pub(crate) use differences::{Base, EncodedSizes, LatestEncoding};
 pub(crate) use outlook::{Outlook, Phase};
@@ -41,7 +41,7 @@ use std::ops::Range;
 use tierflow_lifecycle::{Event as Move, IllegalMove, State};
 
 /// The ledger's data about one tier.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Tier {
     pub(crate) config: TierConfig,
     pub(crate) space: Space,

@@ -75,7 +75,7 @@ pub(crate) enum Direction {
 }
 
 /// All versions held, and those hinted that are not written yet, in the order of their use.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Order {
     classes: [Sums; CLASSES],
     direction: Direction,
@@ -204,7 +204,7 @@ impl Order {
 }
 
 /// Extents in the order of use; those of one version in ascending order.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Ranked {
     entries: BTreeMap<(Key, u64), Version>,
     /// Bytes of all extents.

@@ -8,6 +8,8 @@ mod writing;
 
 #[cfg(any(test, feature = "check"))]
 mod check;
+#[cfg(feature = "check")]
+mod copy;
 #[cfg(any(test, feature = "check"))]
 mod fingerprint;
 

@@ -205,7 +205,7 @@ pub(crate) fn first_sound<'r>(
 }
 
 /// The plan's record of one version.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Record {
     pub(crate) size: u64,
     /// The place that the policy asks for.

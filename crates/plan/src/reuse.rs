@@ -72,7 +72,7 @@ impl LastRead {
 /// would have lain below each tier, had the versions lain in that order. All costs are halved each time half of the bytes
 /// held were read, so that the last readings count most (follow the leader: Littlestone and Warmuth, Information and Computation
 /// 108(2), 1994; versions followed beside the cache, as in the ghost lists of ARC: Megiddo and Modha, FAST'03).
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Contest {
     /// Versions that were not read, by the tick of their writing.
     unread: Sums,

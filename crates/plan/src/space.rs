@@ -19,7 +19,7 @@ pub(crate) struct Fragment {
 /// Runs of bytes: mostly one, which needs no allocation.
 pub(crate) type Runs = SmallVec<[Range<u64>; 1]>;
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Space {
     capacity: u64,
     alignment: u64,

@@ -140,7 +140,7 @@ pub struct Statistics {
 }
 
 /// The growing counts.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Counts {
     pub(crate) tiers: Vec<TierStatistics>,
     pub(crate) hops: Vec<HopStatistics>,

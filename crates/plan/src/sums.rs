@@ -63,7 +63,7 @@ impl SubAssign for Weight {
 type Node = Box<[Weight; FANOUT]>;
 
 /// The weights of items, by their numbers.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Sums {
     /// From the items upwards: at level `l`, the node of prefix `p` has the sums of the numbers whose digits above `l` are `p`.
     levels: Vec<HashMap<u64, Node>>,

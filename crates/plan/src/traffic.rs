@@ -26,7 +26,7 @@ pub(crate) enum Purpose {
 }
 
 /// A transfer under way.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Flight {
     pub(crate) purpose: Purpose,
     pub(crate) version: Version,

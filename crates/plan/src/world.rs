@@ -58,6 +58,17 @@ impl World {
         })
     }
 
+    /// Returns a copy for a search through what may happen next. `policy` is to be like this world's.
+    #[cfg(feature = "check")]
+    #[must_use]
+    pub fn copy(&self, policy: Box<dyn crate::Policy>) -> Self {
+        Self {
+            plan: self.plan.copy(policy),
+            commands: self.commands.clone(),
+            tickets: self.tickets,
+        }
+    }
+
     /// Returns the plan.
     #[must_use]
     pub fn plan(&self) -> &Plan {

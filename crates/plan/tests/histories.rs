@@ -205,7 +205,7 @@ fn run(setup: &Setup, adopted: &[u64], steps: Vec<Step>) {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(
-        std::env::var("TIERFLOW_HISTORIES").ok().and_then(|n| n.parse().ok()).unwrap_or(2_000)
+        tierflow_testing::variable("TIERFLOW_HISTORIES", 2_000)
     ))]
 
     #[test]

@@ -1,8 +1,8 @@
 //! The plan explored exhaustively: every order of calls and endings of small machines, with a failure anywhere.
 //!
-//! States are told apart by [`Plan::fingerprint`](tierflow_plan::Plan::fingerprint) and the machine's own. A state is
-//! reached by replaying the events that lead to it, so neither the plan nor a policy has to be cloned. In each state
-//! hold the plan's own invariants and the machine's; and steps in which things end well form no circle.
+//! States are told apart by [`Plan::fingerprint`](tierflow_plan::Plan::fingerprint) and the machine's own. Each step is
+//! made by a copy of the machine. In each state hold the plan's own invariants and the machine's; and steps in which
+//! things end well form no circle.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

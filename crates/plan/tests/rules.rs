@@ -8,6 +8,7 @@ use machine::{Call, Ending, Machine, Setup};
 use tierflow_plan::{
     AfterRestore, Differences, ExtentSize, Overhead, Refusal, TierId, TransferFailure,
 };
+use tierflow_testing::Draws;
 
 fn setup(capacities: &[u64], after: AfterRestore) -> Setup {
     Setup {
@@ -356,14 +357,8 @@ fn a_wait_is_never_stalled_on_a_healthy_machine() {
 /// The lowest tier has room for all that was ever written, nothing fails, and calls come in the middle of all else.
 #[test]
 fn a_healthy_machine_refuses_no_checkpoint_and_no_wait() {
-    // xorshift64 (Marsaglia, 2003).
-    let mut seed = 1_u64;
-    let mut random = |below: u64| {
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        seed % below
-    };
+    let mut draws = Draws(1);
+    let mut random = |below: u64| draws.below(below);
     for history in 0..600 {
         let capacities: &[u64] = [&[7, 3, 4, 30][..], &[5, 30], &[6, 8, 30]][random(3) as usize];
         let mut setup = setup(capacities, AfterRestore::Discard);

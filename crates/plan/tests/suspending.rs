@@ -9,6 +9,7 @@ use tierflow_plan::{
     Coding, Event, Executor, Piece, PlanConfig, Refusal, Scope, Ticket, TierConfig, Transfer,
     TransferFailure, TransferId, Version, World,
 };
+use tierflow_testing::{Draws, variable};
 
 const MIB: u64 = 1 << 20;
 const MS: u64 = 1_000_000;
@@ -16,22 +17,6 @@ const MS: u64 = 1_000_000;
 const DEPTH: usize = 4;
 /// The most ms that a transfer takes besides its bytes.
 const MOST_MS: u64 = 30;
-
-/// Random numbers by xorshift.
-struct Draw(u64);
-
-impl Draw {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn within(&mut self, range: std::ops::RangeInclusive<u64>) -> u64 {
-        range.start() + self.next() % (range.end() - range.start() + 1)
-    }
-}
 
 /// How long transfers into a tier take, in ns.
 #[derive(Debug, Clone, Copy, Default)]
@@ -245,40 +230,40 @@ struct History {
 }
 
 impl History {
-    fn draw(draw: &mut Draw) -> Self {
-        let rate = |draw: &mut Draw| {
-            let bytes_per_s = draw.within(50..=2000) * MIB;
+    fn draw(draws: &mut Draws) -> Self {
+        let rate = |draws: &mut Draws| {
+            let bytes_per_s = draws.within(50..2001) * MIB;
             Rate {
                 byte: 1e9 / bytes_per_s as f64,
                 ..Rate::default()
             }
         };
-        let is_node_local = draw.within(0..=1) == 1;
+        let is_node_local = draws.within(0..2) == 1;
         let mut rates = vec![Rate::default()];
-        rates.extend(is_node_local.then(|| rate(draw)));
-        let lasting = draw.within(0..=3) > 0;
-        let in_order = lasting && draw.within(0..=2) == 0;
-        let own = |draw: &mut Draw| match draw.within(0..=1) {
-            1 if lasting => (draw.within(0..=MOST_MS) * MS) as f64,
+        rates.extend(is_node_local.then(|| rate(draws)));
+        let lasting = draws.within(0..4) > 0;
+        let in_order = lasting && draws.within(0..3) == 0;
+        let own = |draws: &mut Draws| match draws.within(0..2) {
+            1 if lasting => (draws.within(0..MOST_MS + 1) * MS) as f64,
             _ => 0.0,
         };
         rates.push(Rate {
-            each: own(draw),
-            last: in_order.then(|| own(draw)),
-            ..rate(draw)
+            each: own(draws),
+            last: in_order.then(|| own(draws)),
+            ..rate(draws)
         });
-        let equal = (draw.within(0..=1) == 1).then(|| draw.within(1..=200) * MIB);
-        let count = draw.within(2..=12);
+        let equal = (draws.within(0..2) == 1).then(|| draws.within(1..201) * MIB);
+        let count = draws.within(2..13);
         let checkpoints = (0..count).map(|_| {
-            let size = equal.unwrap_or_else(|| draw.within(1..=200) * MIB);
-            (draw.within(0..=400) * MS, size)
+            let size = equal.unwrap_or_else(|| draws.within(1..201) * MIB);
+            (draws.within(0..401) * MS, size)
         });
         let checkpoints = checkpoints.collect();
         Self {
             lasting,
             is_fed: false,
             checkpoints,
-            pause: draw.within(0..=1000) * MS,
+            pause: draws.within(0..1001) * MS,
             rates,
         }
     }
@@ -369,21 +354,20 @@ fn is_best(history: &History, scope: Scope, patience: u64) -> bool {
 
 #[test]
 fn never_late_and_never_older_than_the_best_that_was_possible() {
-    let count = std::env::var("TIERFLOW_SUSPENSIONS").ok();
-    let count = count.and_then(|count| count.parse().ok()).unwrap_or(200);
-    let mut draw = Draw(0x9e37_79b9_7f4a_7c15);
+    let count = variable("TIERFLOW_SUSPENSIONS", 200);
+    let mut draws = Draws(0x9e37_79b9_7f4a_7c15);
     let mut best = 0;
     for _ in 0..count {
-        let history = History::draw(&mut draw);
+        let history = History::draw(&mut draws);
         let in_order = history.rates.last().is_some_and(|rate| rate.last.is_some());
-        let scope = match draw.within(0..=2) {
+        let scope = match draws.within(0..3) {
             0 => Scope::History,
             _ if in_order => Scope::History,
             _ => Scope::Version,
         };
         let last = history.last();
         let longest = history.play().suspend(last, scope).max(50e6) as u64;
-        let patience = longest * draw.within(2..=150) / 100;
+        let patience = longest * draws.within(2..151) / 100;
         best += u64::from(is_best(&history, scope, patience));
     }
     println!("{best} of {count} are the best to the nanosecond");

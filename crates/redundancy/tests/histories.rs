@@ -9,52 +9,34 @@ mod nodes;
 use nodes::{Group, checkpoint, is_there};
 use std::collections::BTreeSet;
 use tierflow_redundancy::Redundancy;
-use tierflow_testing::random;
-
-struct Draws(u64);
-
-impl Draws {
-    fn below(&mut self, end: usize) -> usize {
-        random(&mut self.0, end as u64) as usize
-    }
-
-    fn is_one_of(&mut self, count: usize) -> bool {
-        self.below(count) == 0
-    }
-
-    fn shuffle<T>(&mut self, all: &mut [T]) {
-        for end in (1..all.len()).rev() {
-            all.swap(end, self.below(end + 1));
-        }
-    }
-}
+use tierflow_testing::{Draws, variable};
 
 /// A history: after each start, all versions that were acknowledged are there, unless more nodes are away than the code bears.
 fn history(seed: u64) -> (usize, usize) {
     let mut draws = Draws(seed);
-    draws.below(2);
-    let ranks = 2 + draws.below(3);
+    draws.index(2);
+    let ranks = 2 + draws.index(3);
     let schemes = [
         Redundancy::Partner,
         Redundancy::Xor { set: ranks },
         Redundancy::ReedSolomon { data: 2, parity: 2 },
     ];
-    let scheme = schemes[draws.below(if ranks == 4 { 3 } else { 2 })];
+    let scheme = schemes[draws.index(if ranks == 4 { 3 } else { 2 })];
     let group = Group::of(ranks as u32, scheme);
     let mut hosts: Vec<String> = (0..ranks).map(|rank| format!("node{rank}")).collect();
     // Nodes that may be lost, until all is protected anew.
     let mut spares = 0;
     let mut acknowledged = 0_u64;
     let (mut starts, mut missing) = (0, 0);
-    for _ in 0..3 + draws.below(4) {
+    for _ in 0..3 + draws.index(4) {
         starts += 1;
         let mut order = hosts.clone();
-        if draws.is_one_of(2) {
+        if draws.once(2) {
             draws.shuffle(&mut order);
         }
-        if draws.is_one_of(4) {
+        if draws.once(4) {
             // More are away than the code bears, for a start that writes nothing.
-            let away: BTreeSet<usize> = (0..ranks).filter(|_| !draws.is_one_of(3)).collect();
+            let away: BTreeSet<usize> = (0..ranks).filter(|_| !draws.once(3)).collect();
             missing += usize::from(away.len() > scheme.tolerates());
             away.iter().for_each(|at| group.unmount(&hosts[*at]));
             group.place(&order);
@@ -67,21 +49,21 @@ fn history(seed: u64) -> (usize, usize) {
             away.iter().for_each(|at| group.mount(&hosts[*at]));
             continue;
         }
-        if draws.is_one_of(2) {
+        if draws.once(2) {
             // A node is lost, and a spare comes in at any place.
-            let lost = draws.below(ranks);
+            let lost = draws.index(ranks);
             let name = hosts[lost].clone();
             std::fs::remove_dir_all(group.home.path().join(&name)).unwrap_or_default();
             spares += 1;
             hosts[lost] = format!("spare{spares}");
             let at = order.iter().position(|host| *host == name).unwrap();
             order[at].clone_from(&hosts[lost]);
-            if draws.is_one_of(2) {
+            if draws.once(2) {
                 draws.shuffle(&mut order);
             }
         }
         group.place(&order);
-        let more = draws.below(4) as u64;
+        let more = draws.index(4) as u64;
         group.run(|rank, engine| {
             let end = acknowledged;
             assert!(
@@ -108,8 +90,7 @@ fn history(seed: u64) -> (usize, usize) {
 
 #[test]
 fn nothing_acknowledged_is_lost_and_no_start_deletes() {
-    let count = std::env::var("TIERFLOW_HISTORIES");
-    let count: u64 = count.map_or(12, |count| count.parse().unwrap());
+    let count: u64 = variable("TIERFLOW_HISTORIES", 12);
     let (mut starts, mut missing) = (0, 0);
     for seed in 1..=count {
         let (more_starts, more_missing) = history(seed * 7919);

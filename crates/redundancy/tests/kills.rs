@@ -13,7 +13,7 @@ use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Group, Region, RegionMut};
 use tierflow_redundancy::{Directory, Redundancy};
 use tierflow_store::{OnNode, Options, Protection, Repository, Snapshot};
-use tierflow_testing::{Process, random, this_test};
+use tierflow_testing::{Draws, Process, this_test, variable};
 
 const START: &str = "TIERFLOW_REDUNDANCY_START";
 const HOME: &str = "TIERFLOW_REDUNDANCY_HOME";
@@ -95,18 +95,6 @@ fn rank() {
     }
 }
 
-struct Draws(u64);
-
-impl Draws {
-    fn below(&mut self, end: u64) -> u64 {
-        random(&mut self.0, end)
-    }
-
-    fn pause(&mut self, most: u64) {
-        std::thread::sleep(Duration::from_micros(self.below(most)));
-    }
-}
-
 /// The number in a report such as `durable 7` or `agreed Some(7)`.
 fn number(report: &str) -> Option<u64> {
     let digits = |c: char| c.is_ascii_digit();
@@ -119,10 +107,8 @@ fn number(report: &str) -> Option<u64> {
 
 #[test]
 fn nothing_durable_is_lost_with_ranks_and_nodes() {
-    let restarts = std::env::var("TIERFLOW_RESTARTS");
-    let restarts: u64 = restarts.map_or(12, |restarts| restarts.parse().unwrap());
-    let seed = std::env::var("TIERFLOW_SEED");
-    let mut draws = Draws(seed.map_or(1, |seed| seed.parse().unwrap()));
+    let restarts: u64 = variable("TIERFLOW_RESTARTS", 12);
+    let mut draws = Draws(variable("TIERFLOW_SEED", 1));
     let (mut nodes, mut newest) = (0, 0);
     for (at, scheme) in (0..).zip(SCHEMES) {
         let home = tempfile::tempdir().unwrap();
@@ -141,23 +127,23 @@ fn nothing_durable_is_lost_with_ranks_and_nodes() {
             let mut reports: Vec<Vec<String>> = vec![Vec::new(); group.len()];
             let is_early = draws.below(4) == 0;
             if is_early {
-                draws.pause(100_000);
+                draws.pause(0..100_000);
             } else {
                 for (rank, reports) in group.iter().zip(&mut reports) {
                     reports.push(rank.report());
                 }
                 // After so many versions, however fast the machine is, and somewhere within the next one.
-                let ahead = draws.below(group.len() as u64) as usize;
+                let ahead = draws.index(group.len());
                 for _ in 0..draws.below(8) {
                     reports[ahead].push(group[ahead].report());
                 }
-                draws.pause(20_000);
+                draws.pause(0..20_000);
             }
             let mut order: Vec<usize> = (0..group.len()).collect();
             while !order.is_empty() {
-                let next = order.swap_remove(draws.below(order.len() as u64) as usize);
+                let next = order.swap_remove(draws.index(order.len()));
                 reports[next].extend(group[next].kill());
-                draws.pause(5_000);
+                draws.pause(0..5_000);
             }
             let agreed: Vec<&String> = reports
                 .iter()
@@ -268,10 +254,8 @@ fn discarding_rank() {
 
 #[test]
 fn what_was_being_discarded_is_not_lost_with_ranks_and_nodes() {
-    let restarts = std::env::var("TIERFLOW_RESTARTS");
-    let restarts: u64 = restarts.map_or(12, |restarts| restarts.parse().unwrap());
-    let seed = std::env::var("TIERFLOW_SEED");
-    let mut draws = Draws(seed.map_or(1, |seed| seed.parse().unwrap()));
+    let restarts: u64 = variable("TIERFLOW_RESTARTS", 12);
+    let mut draws = Draws(variable("TIERFLOW_SEED", 1));
     let home = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(home.path().join("shared")).unwrap();
     let mut durable: Option<u64> = None;
@@ -290,16 +274,16 @@ fn what_was_being_discarded_is_not_lost_with_ranks_and_nodes() {
             assert!(agreed.starts_with("agreed"), "{agreed}");
             assert!(number(&agreed) >= durable, "{agreed} after {durable:?}");
         }
-        let ahead = draws.below(group.len() as u64) as usize;
+        let ahead = draws.index(group.len());
         for _ in 0..draws.below(8) {
             reports.push(group[ahead].report());
         }
-        draws.pause(20_000);
+        draws.pause(0..20_000);
         let mut order: Vec<usize> = (0..group.len()).collect();
         while !order.is_empty() {
-            let next = order.swap_remove(draws.below(order.len() as u64) as usize);
+            let next = order.swap_remove(draws.index(order.len()));
             reports.extend(group[next].kill());
-            draws.pause(5_000);
+            draws.pause(0..5_000);
         }
         durable = durable.max(reports.iter().filter_map(|report| number(report)).max());
         if draws.below(2) == 0 {

@@ -14,34 +14,21 @@ use std::time::Duration;
 use tierflow_redundancy::{
     Directory, Error, Exchange, Lost, Member, ParityStore, Part, Rebuilt, Redundancy, Result, Sets,
 };
-use tierflow_testing::{as_ranks, random};
+use tierflow_testing::{Draws, as_ranks, variable};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Patterns that a group goes through before another one is made.
 const PATTERNS_OF_A_GROUP: usize = 20;
 
-/// Numbers that look random, the same for the same seed.
-struct Draws(u64);
-
-impl Draws {
-    fn below(&mut self, end: u64) -> u64 {
-        random(&mut self.0, end.max(1))
-    }
-
-    fn index(&mut self, end: usize) -> usize {
-        self.below(end as u64) as usize
-    }
-
-    fn bytes(&mut self) -> Vec<u8> {
-        // Nothing, little, and lengths around a chunk of the code.
-        let length = match self.below(8) {
-            0 => 0,
-            1 => self.below(4),
-            2 => tierflow_redundancy::CHUNK as u64 * 2 - 3 + self.below(6),
-            _ => self.below(3_000),
-        };
-        (0..length).map(|_| self.below(256) as u8).collect()
-    }
+fn bytes(draws: &mut Draws) -> Vec<u8> {
+    // Nothing, little, and lengths around a chunk of the code.
+    let length = match draws.below(8) {
+        0 => 0,
+        1 => draws.index(4),
+        2 => tierflow_redundancy::CHUNK * 2 - 3 + draws.index(6),
+        _ => draws.index(3_000),
+    };
+    draws.bytes(length)
 }
 
 struct Group {
@@ -65,7 +52,7 @@ impl Group {
         Self {
             home: tempfile::tempdir().unwrap(),
             sets: Sets::choose(&members, scheme).unwrap(),
-            parts: members.iter().map(|_| draws.bytes()).collect(),
+            parts: members.iter().map(|_| bytes(draws)).collect(),
             sessions: AtomicU64::new(0),
         }
     }
@@ -121,7 +108,7 @@ impl Group {
 }
 
 fn patterns(few: usize) -> usize {
-    std::env::var("TIERFLOW_PATTERNS").map_or(few, |count| count.parse().unwrap())
+    variable("TIERFLOW_PATTERNS", few)
 }
 
 /// Changes a byte of a file, if it has one.

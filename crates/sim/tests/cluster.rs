@@ -7,18 +7,7 @@ use tierflow_sim::cluster::{
     BatchJob, Candidate, Cluster, ClusterOutcome, Jobs, OnDemandJob, StopOption, Strategy,
     WorkloadModel, least_loss,
 };
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, below: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        (self.0 >> 33) % below
-    }
-}
+use tierflow_testing::Draws;
 
 /// The least loss of all choices, one after the other.
 fn all_choices(candidates: &[Candidate], nodes: u64, budget: u64) -> Option<u64> {
@@ -36,7 +25,7 @@ fn all_choices(candidates: &[Candidate], nodes: u64, budget: u64) -> Option<u64>
 
 #[test]
 fn the_choice_is_the_best_of_all() {
-    let mut random = Random(11);
+    let mut random = Draws(11);
     let (mut possible, mut tight) = (0, 0);
     for case in 0..10_000 {
         let candidates: Vec<_> = (0..random.below(8))

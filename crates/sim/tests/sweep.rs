@@ -170,11 +170,7 @@ fn recorded_sizes_take_the_place_of_made_up_ones() {
 
 /// How many cells are run: `TIERFLOW_SWEEP_CELLS`, or a few.
 fn count() -> usize {
-    let asked = std::env::var("TIERFLOW_SWEEP_CELLS");
-    asked
-        .ok()
-        .and_then(|count| count.parse().ok())
-        .unwrap_or(12)
+    tierflow_testing::variable("TIERFLOW_SWEEP_CELLS", 12)
 }
 
 #[test]

@@ -10,9 +10,8 @@ mod histories;
 use histories::{bytes_of, save};
 use std::collections::BTreeSet;
 use std::io::Write;
-use std::time::{Duration, SystemTime};
 use tierflow_store::{Options, Repository, Retention};
-use tierflow_testing::{Process, this_test};
+use tierflow_testing::{Draws, Process, this_test, variable};
 
 const CHILD: &str = "TIERFLOW_KILLS_DIRECTORY";
 /// What the child prunes to: of the versions reported, these stay.
@@ -49,11 +48,11 @@ fn child() {
     }
 }
 
-/// Runs the child until it is killed, after `patience`. Returns the versions that it reported.
-fn killed(directory: &std::path::Path, patience: Duration) -> BTreeSet<u64> {
+/// Runs the child until it is killed, at any time. Returns the versions that it reported.
+fn killed(directory: &std::path::Path, draws: &mut Draws) -> BTreeSet<u64> {
     let mut child = this_test("child");
     let mut child = Process::start(child.env(CHILD, directory), "saved ");
-    std::thread::sleep(patience);
+    draws.pause(2_000..252_000);
     let reports = child.kill();
     // The last one may be cut off.
     reports.iter().filter_map(|r| r.parse().ok()).collect()
@@ -87,20 +86,12 @@ fn check(repository: &Repository, reported: &BTreeSet<u64>) {
 
 #[test]
 fn no_kill_loses_or_tears_a_version() {
-    let kills = std::env::var("TIERFLOW_KILLS").map_or(20, |kills| kills.parse().unwrap());
+    let kills = variable("TIERFLOW_KILLS", 20);
     let directory = tempfile::tempdir().unwrap();
     let mut reported = BTreeSet::new();
-    let seed = SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
-    println!("seed {seed}");
-    let mut random = u64::from(seed) | 1;
+    let mut draws = Draws::fresh();
     for _ in 0..kills {
-        random = random
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        reported.extend(killed(
-            directory.path(),
-            Duration::from_micros(2_000 + (random >> 33) % 250_000),
-        ));
+        reported.extend(killed(directory.path(), &mut draws));
         // As another process sees it, and as the one that takes over does.
         check(
             &Repository::read_only(directory.path(), Options::default()).unwrap(),

@@ -63,7 +63,7 @@ fn a_flipped_bit_anywhere_costs_one_version_at_most() {
     let (home, segment, whole) = left();
     let end = whole.iter().rposition(|byte| *byte != 0).unwrap() + 1;
     let end = end.next_multiple_of(4096);
-    let step = std::env::var("TIERFLOW_FLIPS").map_or(17, |step| step.parse().unwrap());
+    let step = tierflow_testing::variable("TIERFLOW_FLIPS", 17);
     for at in 0..end {
         let mut bytes = whole.clone();
         bytes[at] ^= 1 << (at % 8);

@@ -269,19 +269,6 @@ pub(crate) fn ranks_of(program: &Path, argument: &Path) -> Vec<u32> {
     found
 }
 
-/// Numbers that look random, the same for the same seed.
-pub(crate) struct Draws(pub(crate) u64);
-
-impl Draws {
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % end
-    }
-}
-
 /// Waits for a child, so long at most; if it goes on, `hangs` is called, and it is ended. What it printed.
 pub(crate) fn wait_for(mut child: Child, patience: Duration, hangs: impl FnOnce()) -> Output {
     // Read while it runs: pipes hold little.

@@ -7,6 +7,7 @@
 )]
 
 use tierflow_codec::{Bound, Bounded, Codec, Element, Planes, Predictor};
+pub use tierflow_testing::Draws;
 
 /// Corrects the checksum of a header, so that the checks behind it are reached.
 pub fn seal(container: &mut [u8]) {
@@ -19,30 +20,6 @@ pub fn seal(container: &mut [u8]) {
         sum = x ^ (x >> 29);
     }
     container[56..64].copy_from_slice(&sum.to_le_bytes());
-}
-
-/// Pseudo-random numbers, the same in every run.
-#[derive(Clone, Debug)]
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn word(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        x ^ (x >> 31)
-    }
-
-    /// Returns a number from 0 up to 1.
-    pub fn share(&mut self) -> f64 {
-        (self.word() >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
-    /// Returns an about normal number: mean 0, deviation 1.
-    pub fn normal(&mut self) -> f64 {
-        (0..12).map(|_| self.share()).sum::<f64>() - 6.0
-    }
 }
 
 /// Converts values to bytes of a type; integers are truncated.
@@ -80,7 +57,7 @@ pub fn wave(n: usize) -> impl Iterator<Item = f64> {
 /// Inputs of about `n` values that exercise every path, by name.
 pub fn inputs(element: Element, n: usize) -> Vec<(&'static str, Vec<u8>)> {
     let len = n * element.bytes();
-    let mut random = Random(n as u64);
+    let mut random = Draws(n as u64);
     let noise: Vec<u8> = (0..len).map(|_| random.word() as u8).collect();
     let mut sparse = vec![0; len];
     for _ in 0..n / 500 {

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use tierflow_dedup::{Chain, Config, Lineage, Method};
+pub(crate) use tierflow_testing::Draws;
 
 pub(crate) const METHODS: [Method; 5] = [
     Method::Full,
@@ -13,34 +14,9 @@ pub(crate) const METHODS: [Method; 5] = [
     Method::Auto,
 ];
 
-/// Pseudo-random numbers that are the same in every run (SplitMix64).
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        x ^ (x >> 31)
-    }
-
-    pub(crate) fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-
-    pub(crate) fn bytes(&mut self, len: usize) -> Vec<u8> {
-        let mut bytes: Vec<u8> = (0..len.div_ceil(8))
-            .flat_map(|_| self.next().to_le_bytes())
-            .collect();
-        bytes.truncate(len);
-        bytes
-    }
-}
-
 /// Histories of small checkpoints, of every kind that the benches measure.
 pub(crate) fn histories(len: usize, chunk: usize) -> Vec<(&'static str, Vec<Vec<u8>>)> {
-    let mut random = Random(len as u64);
+    let mut random = Draws(len as u64);
     let base = random.bytes(len);
     let mut all = Vec::new();
 
@@ -48,7 +24,7 @@ pub(crate) fn histories(len: usize, chunk: usize) -> Vec<(&'static str, Vec<Vec<
     for _ in 0..4 {
         let mut next = sparse[sparse.len() - 1].clone();
         for _ in 0..1 + len / chunk / 50 {
-            let at = random.below(len);
+            let at = random.index(len);
             next[at] = next[at].wrapping_add(1);
         }
         sparse.push(next);
@@ -94,7 +70,7 @@ pub(crate) fn histories(len: usize, chunk: usize) -> Vec<(&'static str, Vec<Vec<
     for _ in 0..4 {
         let mut state: Vec<u8> = Vec::with_capacity(len + chunk);
         while state.len() < len {
-            let skewed = random.below(5).min(random.below(5));
+            let skewed = random.index(5).min(random.index(5));
             state.extend_from_slice(&kinds[skewed]);
         }
         state.truncate(len);
@@ -185,7 +161,7 @@ pub(crate) fn colliding() -> ([u8; 32], [u8; 32]) {
 /// Chunks of 32 bytes that collide within a checkpoint, at the same place in the next, and elsewhere in a later one.
 pub(crate) fn colliding_history() -> Vec<Vec<u8>> {
     let (x, y) = colliding();
-    let fill = Random(3).bytes(20 * 32);
+    let fill = Draws(3).bytes(20 * 32);
     let with = |chunks: &[(usize, &[u8; 32])]| {
         let mut state = fill.clone();
         for (at, chunk) in chunks {

@@ -10,7 +10,7 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
 use std::sync::Arc;
 use tierflow_objects::{Settings, repository};
-use tierflow_store::{Repository, Vault};
+use tierflow_store::{Error, Region, Repository, Snapshot, Vault};
 
 /// The bytes of a version.
 pub(crate) fn bytes_of(version: u64, length: usize) -> Vec<u8> {
@@ -21,6 +21,12 @@ pub(crate) fn bytes_of(version: u64, length: usize) -> Vec<u8> {
             ^ i
     };
     (0..length as u64).map(|i| (word(i) >> 8) as u8).collect()
+}
+
+/// Saves a version of one region.
+pub(crate) fn save(vault: &dyn Vault, version: u64, bytes: &[u8]) -> Result<(), Error> {
+    let regions = [Region::new("state", bytes)];
+    vault.save(&Snapshot::new(version, &regions), &|| Ok(()))
 }
 
 /// The versions that it lists.

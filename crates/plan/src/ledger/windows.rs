@@ -13,7 +13,7 @@ use tierflow_lifecycle::State;
 /// The policy that chooses windows, and the windows whose copies are waited for.
 #[derive(Debug)]
 pub(crate) struct Windows {
-    chooser: Box<dyn tierflow_evict::Policy + Send>,
+    pub(crate) chooser: Box<dyn tierflow_evict::Policy + Send>,
     pub(crate) awaited: Vec<Awaited>,
 }
 

@@ -24,7 +24,7 @@ pub(super) struct SuspendCall {
 }
 
 /// A caller that copies out.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ReadCall {
     pub(super) version: Version,
     /// The extents that it reads, by their first bytes, and the tiers that it reads them from.
@@ -44,7 +44,7 @@ impl ReadCall {
 }
 
 /// The calls that are not over yet.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Calls {
     pub(super) open: HashSet<Ticket>,
     /// Open calls that hold or want a slot in place.

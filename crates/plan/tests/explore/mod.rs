@@ -68,8 +68,22 @@ fn is_expected(ending: Ending) -> bool {
         )
 }
 
+/// The bytes that are hashed, to be hashed more than once.
+#[derive(Default)]
+struct Bytes(Vec<u8>);
+
+impl Hasher for Bytes {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0.len() as u64
+    }
+}
+
 /// A machine and its history.
-struct Replay<'a> {
+struct Run<'a> {
     model: &'a Model,
     machine: Machine,
     done: Vec<Action>,
@@ -80,18 +94,20 @@ struct Replay<'a> {
     /// it holds that one no more.
     written: Vec<Version>,
     last_read: Option<Version>,
+    /// False while it waits to be gone on with.
+    is_looked_at: bool,
 }
 
-impl Drop for Replay<'_> {
+impl Drop for Run<'_> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        if std::thread::panicking() && self.is_looked_at {
             eprintln!("{:#?}\nafter {:?}", self.model, self.done);
         }
     }
 }
 
-impl<'a> Replay<'a> {
-    fn of(model: &'a Model, actions: &[Action]) -> Self {
+impl<'a> Run<'a> {
+    fn new(model: &'a Model) -> Self {
         let mut machine = Machine::new(&model.setup);
         let mut next: Version = 0;
         for (tiers, &size) in model.adopts.iter().zip(model.sizes) {
@@ -101,7 +117,7 @@ impl<'a> Replay<'a> {
             machine.adopt(next, size, tiers, difference);
             next += 1;
         }
-        let mut replay = Self {
+        Self {
             model,
             machine,
             done: Vec::new(),
@@ -110,15 +126,18 @@ impl<'a> Replay<'a> {
             abandoned: 0,
             written: (0..next).collect(),
             last_read: None,
-        };
-        // All but the last were checked when they came first.
-        if let Some((last, known)) = actions.split_last() {
-            replay.machine.checks = false;
-            known.iter().for_each(|&action| replay.act(action));
-            replay.machine.checks = true;
-            replay.act(*last);
+            is_looked_at: true,
         }
-        replay
+    }
+
+    fn copy(&self) -> Self {
+        Self {
+            machine: self.machine.copy(),
+            done: self.done.clone(),
+            written: self.written.clone(),
+            is_looked_at: true,
+            ..*self
+        }
     }
 
     fn act(&mut self, action: Action) {
@@ -235,10 +254,12 @@ impl<'a> Replay<'a> {
             later.drain(..=at);
         }
         later.sort_unstable();
+        let mut bytes = Bytes::default();
+        (self.failures, self.abandoned, calls, later).hash(&mut bytes);
+        self.machine.fingerprint(&mut bytes);
         let hash = |salt: u64| {
             let mut hasher = DefaultHasher::new();
-            (salt, self.failures, self.abandoned, &calls, &later).hash(&mut hasher);
-            self.machine.fingerprint(&mut hasher);
+            (salt, &bytes.0).hash(&mut hasher);
             hasher.finish()
         };
         (hash(0), hash(1))
@@ -315,27 +336,26 @@ pub(crate) struct Explored {
     pub(crate) rules: BTreeSet<&'static str>,
 }
 
+/// A state, and what may happen in it that did not yet.
+struct Open<'a> {
+    state: usize,
+    run: Run<'a>,
+    actions: Vec<Action>,
+}
+
 impl Explored {
     pub(crate) fn of(model: &Model) -> Self {
         let mut explored = Self::default();
-        let mut open = vec![None];
-        while let Some(origin) = open.pop() {
-            let mut replay = Replay::of(model, &explored.path(origin));
-            let mut origin = origin;
-            // The first thing that may happen goes on in the same machine; the others are replayed later.
-            loop {
-                let (state, is_new) = explored.reach(origin, replay.fingerprint());
-                if !is_new {
-                    break;
-                }
-                replay.rules(&mut explored.rules);
-                explored.look_at_rest(&replay);
-                let mut actions = replay.actions().into_iter();
-                let Some(first) = actions.next() else { break };
-                open.extend(actions.map(|action| Some((state, action))));
-                replay.act(first);
-                origin = Some((state, first));
-            }
+        let mut open = Vec::new();
+        open.extend(explored.reach(Run::new(model), None));
+        while let Some(last) = open.last_mut() {
+            let Some(action) = last.actions.pop() else {
+                open.pop();
+                continue;
+            };
+            let (from, mut run) = (last.state, last.run.copy());
+            run.act(action);
+            open.extend(explored.reach(run, Some((from, action))));
         }
         explored.assert_it_settles();
         println!(
@@ -349,63 +369,58 @@ impl Explored {
         explored
     }
 
-    /// Checks a state with nothing under way: all calls are answered and everything comes back. Lent slots may never be given back.
-    fn look_at_rest(&mut self, replay: &Replay) {
-        let under_way = replay.machine.endings();
-        if under_way
-            .iter()
-            .all(|&ending| replay.machine.is_slot(ending))
-        {
-            assert_eq!(replay.unanswered(), [], "calls that nothing will answer");
-        }
-        if under_way.is_empty() {
-            self.quiet += 1;
-            assert!(
-                replay.failures > 0 || replay.machine.is_released(),
-                "what may not be used any more never becomes free"
-            );
-            let mut other = Replay::of(replay.model, &replay.done);
-            other.machine.read_back();
-        }
-    }
-
-    /// How many states there are.
-    pub(crate) fn states(&self) -> usize {
-        self.origins.len()
-    }
-
-    fn path(&self, origin: Option<(usize, Action)>) -> Vec<Action> {
-        let mut path = Vec::new();
-        let mut at = origin;
-        while let Some((state, action)) = at {
-            path.push(action);
-            at = self.origins[state];
-        }
-        path.reverse();
-        path
-    }
-
-    /// Notes a step, and whether it led to a state not seen before.
-    fn reach(&mut self, origin: Option<(usize, Action)>, fingerprint: (u64, u64)) -> (usize, bool) {
-        let next = self.origins.len();
-        let state = *self.states.entry(fingerprint).or_insert(next);
-        if state == next {
-            self.origins.push(origin);
-        }
-        if let Some((from, action)) = origin {
+    /// Notes a step, and looks at the state that it led to unless that was seen before.
+    fn reach<'a>(&mut self, mut run: Run<'a>, step: Option<(usize, Action)>) -> Option<Open<'a>> {
+        let next = self.states.len();
+        let state = *self.states.entry(run.fingerprint()).or_insert(next);
+        if let Some((from, action)) = step {
             self.steps += 1;
             if matches!(action, Action::End(ending) if is_expected(ending)) {
                 self.endings.push((from, state));
             }
         }
-        (state, state == next)
+        // What a call was told is no part of a state.
+        run.rules(&mut self.rules);
+        if state < next {
+            return None;
+        }
+        self.origins.push(step);
+        self.look_at_rest(&run);
+        let actions = run.actions();
+        run.is_looked_at = false;
+        Some(Open {
+            state,
+            run,
+            actions,
+        })
+    }
+
+    /// Checks a state with nothing under way: all calls are answered and everything comes back. Lent slots may never be given back.
+    fn look_at_rest(&mut self, run: &Run) {
+        let under_way = run.machine.endings();
+        if under_way.iter().all(|&ending| run.machine.is_slot(ending)) {
+            assert_eq!(run.unanswered(), [], "calls that nothing will answer");
+        }
+        if under_way.is_empty() {
+            self.quiet += 1;
+            assert!(
+                run.failures > 0 || run.machine.is_released(),
+                "what may not be used any more never becomes free"
+            );
+            run.machine.copy().read_back();
+        }
+    }
+
+    /// How many states there are.
+    pub(crate) fn states(&self) -> usize {
+        self.states.len()
     }
 
     /// Checks that everything comes to rest, whatever the order in which things end well: the graph of these steps has
     /// no circle. All calls are answered in every state at rest, so none waits for ever.
     fn assert_it_settles(&self) {
-        let mut incoming = vec![0_usize; self.origins.len()];
-        let mut next = vec![Vec::new(); self.origins.len()];
+        let mut incoming = vec![0_usize; self.states.len()];
+        let mut next = vec![Vec::new(); self.states.len()];
         for &(from, to) in &self.endings {
             incoming[to] += 1;
             next[from].push(to);
@@ -424,11 +439,12 @@ impl Explored {
         }
         if sorted < incoming.len() {
             let on = (0..incoming.len()).find(|&at| incoming[at] > 0);
-            let origin = on.and_then(|at| self.origins[at]);
-            panic!(
-                "transfers can go round in circles after {:?}",
-                self.path(origin)
-            );
+            let origins = std::iter::successors(on.and_then(|at| self.origins[at]), |step| {
+                self.origins[step.0]
+            });
+            let mut path: Vec<_> = origins.map(|(_, action)| action).collect();
+            path.reverse();
+            panic!("transfers can go round in circles after {path:?}");
         }
     }
 }

@@ -17,7 +17,7 @@ pub(super) enum Byte {
 }
 
 /// Carries out the commands of the plan.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Hands {
     pub(super) bytes: Vec<Vec<Option<Byte>>>,
     pub(super) after: AfterRestore,

@@ -10,16 +10,15 @@
     reason = "the machine serves several tests, and not all ask everything"
 )]
 
-mod alike;
 mod endings;
 mod hands;
+mod policies;
 
 use hands::{Byte, Hands};
 use std::collections::BTreeSet;
 use tierflow_plan::{
-    AfterRestore, Coding, Difference, Differences, Event, ExtentSize, Fifo, Lru, Piece, PlanConfig,
-    Policy, Refusal, Residency, Scope, Score, Ticket, TierConfig, TierId, TransferFailure,
-    TransferId, Version, World,
+    AfterRestore, Coding, Difference, Differences, Event, ExtentSize, Piece, PlanConfig, Refusal,
+    Scope, Ticket, TierConfig, TierId, TransferFailure, TransferId, Version, World,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -69,6 +68,7 @@ impl Setup {
 
 pub(crate) struct Machine {
     world: World,
+    policy: usize,
     hands: Hands,
     /// Versions hinted since hints were forgotten; of those, the ones that were there then, and not restored since.
     hinted: BTreeSet<Version>,
@@ -81,13 +81,6 @@ pub(crate) struct Machine {
 
 impl Machine {
     pub(crate) fn new(setup: &Setup) -> Self {
-        let policy: Box<dyn Policy> = match setup.policy {
-            0 => Box::new(Residency),
-            1 => Box::new(Lru),
-            2 => Box::new(Fifo),
-            3 => Box::new(Score),
-            _ => Box::new(alike::Alike),
-        };
         let bytes = setup
             .tiers
             .iter()
@@ -105,13 +98,14 @@ impl Machine {
         };
         let world = World::new(PlanConfig {
             after_restore: setup.after,
-            policy,
+            policy: policies::policy(setup.policy),
             extents: setup.extents,
             differences: setup.differences,
             ..PlanConfig::new(setup.tiers.clone())
         });
         Self {
             world: world.unwrap(),
+            policy: setup.policy,
             hands,
             hinted: BTreeSet::new(),
             unread: BTreeSet::new(),

@@ -4,8 +4,9 @@
 #![allow(dead_code, reason = "each test uses a part")]
 
 use std::fmt;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 use tierflow_schedule::{Machine, Tier};
+use tierflow_testing::{Draws, variable};
 
 /// The draws of the long form, `None` in the short one.
 pub(crate) fn long() -> Option<usize> {
@@ -14,38 +15,26 @@ pub(crate) fn long() -> Option<usize> {
         .and_then(|count| count.parse().ok())
 }
 
-/// SplitMix64.
-pub(crate) struct Dice(u64);
+/// Draws of a seed that is printed.
+pub(crate) struct Dice(Draws);
 
 impl Dice {
     /// Drawn from the clock in the long form, from a fixed seed in the short one.
     pub(crate) fn fresh() -> Self {
-        let asked = std::env::var("TIERFLOW_SCHEDULE_SEED")
-            .ok()
-            .and_then(|seed| seed.parse().ok());
         let clock = || {
-            SystemTime::now()
-                .duration_since(UNIX_EPOCH)
+            SystemTime::UNIX_EPOCH
+                .elapsed()
                 .map_or(1, |now| now.as_nanos() as u64)
         };
-        let seed = asked.unwrap_or_else(|| {
-            if long().is_some() {
-                clock()
-            } else {
-                20_261_124
-            }
-        });
+        let seed = long().map_or(20_261_124, |_| clock());
+        let seed = variable("TIERFLOW_SCHEDULE_SEED", seed);
         println!("TIERFLOW_SCHEDULE_SEED={seed}");
-        Self(seed)
+        Self(Draws(seed))
     }
 
     /// From 0 to 1.
     pub(crate) fn share(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+        self.0.share()
     }
 
     /// Evenly in the logarithm.

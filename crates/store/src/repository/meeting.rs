@@ -259,11 +259,7 @@ impl Collective for Repository {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn random(seed: &mut u64, below: usize) -> usize {
-        *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (*seed >> 33) as usize % below
-    }
+    use tierflow_testing::Draws;
 
     /// A rank that takes one step at a time: it writes its notice, reads the others', and looks whether they agree.
     struct Rank {
@@ -310,7 +306,7 @@ mod tests {
             }
         }
 
-        fn step(&mut self, at: usize, seed: &mut u64) {
+        fn step(&mut self, at: usize, draws: &mut Draws) {
             let rank = &mut self.ranks[at];
             if rank.result.is_some() {
                 return;
@@ -325,7 +321,7 @@ mod tests {
                     let other = step - 1;
                     let lies = &self.notices[other];
                     // Some file systems show for a while what was there before.
-                    if random(seed, 8) > 0 {
+                    if !draws.once(8) {
                         rank.seen[other] = lies.len();
                     }
                     let seen = rank.seen[other].checked_sub(1).map(|last| &lies[last]);
@@ -348,20 +344,20 @@ mod tests {
 
     #[test]
     fn a_rank_that_agrees_with_one_agrees_with_all_despite_kills() {
-        let mut seed = 7;
+        let mut draws = Draws(7);
         let (mut after_kills, mut split) = (0, 0);
         for history in 0..6_000 {
             let ranks = 2 + history % 4;
             let mut group = Group::new(ranks);
             let mut results: BTreeSet<Vec<Vec<u8>>> = BTreeSet::new();
             for _ in 0..3 {
-                for _ in 0..random(&mut seed, 60 * ranks) {
-                    let at = random(&mut seed, ranks);
-                    if random(&mut seed, 40) == 0 {
+                for _ in 0..draws.index(60 * ranks) {
+                    let at = draws.index(ranks);
+                    if draws.once(40) {
                         // Killed, or done and called again, and started alone.
                         group.ranks[at] = group.rank(at);
                     }
-                    group.step(at, &mut seed);
+                    group.step(at, &mut draws);
                     results.extend(group.ranks[at].result.clone());
                 }
                 // All ranks are killed, and started again.
@@ -371,7 +367,8 @@ mod tests {
             }
             let before = results.len();
             while group.ranks.iter().any(|rank| rank.result.is_none()) {
-                group.step(random(&mut seed, ranks), &mut seed);
+                let at = draws.index(ranks);
+                group.step(at, &mut draws);
             }
             let last: BTreeSet<_> = group.ranks.iter().map(|rank| rank.result.clone()).collect();
             assert_eq!(last.len(), 1, "history {history}: all agree in the end");

@@ -1,41 +1,11 @@
 //! Numbers that follow from a seed, and the campaign's variables.
 
-use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Condvar, LazyLock, Mutex};
 use std::thread::available_parallelism;
 use std::time::Instant;
 
-/// Numbers that look random, the same for the same seed: SplitMix64.
-pub(crate) struct Draws(pub(crate) u64);
-
-impl Draws {
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut word = self.0;
-        word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (word ^ (word >> 31)) % end
-    }
-
-    /// True once in `in_so_many`.
-    pub(crate) fn once(&mut self, in_so_many: u64) -> bool {
-        self.below(in_so_many) == 0
-    }
-
-    pub(crate) fn one_of<'a, T>(&mut self, from: &'a [T]) -> &'a T {
-        &from[self.below(from.len() as u64) as usize]
-    }
-}
-
-/// A variable of the campaign's, or what it is by default.
-pub(crate) fn variable<T: FromStr>(name: &str, default: T) -> T {
-    let given = std::env::var(name);
-    given.map_or(default, |text| {
-        let parsed = text.parse();
-        parsed.unwrap_or_else(|_| panic!("{name} = {text}"))
-    })
-}
+pub(crate) use tierflow_testing::{Draws, variable};
 
 /// Returns true once this process has run for `TIERFLOW_SECONDS`: what runs then goes to its end, and nothing else begins.
 pub(crate) fn is_over() -> bool {

@@ -1,0 +1,41 @@
+//! Policies by number, one of them without an order of its own, and copies of a machine, each of which has its own policy.
+
+use super::Machine;
+use tierflow_plan::{Fifo, Lru, Policy, Residency, Score, Standing, Usage};
+
+/// A policy that gives all versions equal standings.
+#[derive(Debug)]
+struct Alike;
+
+impl Policy for Alike {
+    fn standing(&self, _: &Usage) -> Standing {
+        Standing::Waiting(7)
+    }
+
+    fn name(&self) -> &'static str {
+        "alike"
+    }
+}
+
+pub(super) fn policy(kind: usize) -> Box<dyn Policy> {
+    match kind {
+        0 => Box::new(Residency),
+        1 => Box::new(Lru),
+        2 => Box::new(Fifo),
+        3 => Box::new(Score),
+        _ => Box::new(Alike),
+    }
+}
+
+impl Machine {
+    pub(crate) fn copy(&self) -> Self {
+        Self {
+            world: self.world.copy(policy(self.policy)),
+            hands: self.hands.clone(),
+            hinted: self.hinted.clone(),
+            unread: self.unread.clone(),
+            damaged: self.damaged.clone(),
+            ..*self
+        }
+    }
+}
