@@ -2,10 +2,11 @@
 
 use crate::action::Action;
 use crate::blocking;
-use crate::bound::{self, Optimum};
+use crate::bound::Bound;
 use crate::machine::Model;
 use crate::replay::{self, Times};
-use crate::shape::{self, Shape, Stored};
+use crate::shape::Shape;
+use crate::stream::{self, Stored};
 use std::collections::HashSet;
 
 /// The most actions that a search replays, and those more for each step.
@@ -14,9 +15,9 @@ const WORK_OF_STEP: usize = 400;
 
 pub(crate) struct Search<'a> {
     model: &'a Model,
-    optimum: Optimum,
-    least: f64,
-    pub(crate) best: Vec<Action>,
+    bound: Bound,
+    /// The best stream so far, and its times.
+    pub(crate) actions: Vec<Action>,
     pub(crate) times: Option<Times>,
     tried: HashSet<Shape>,
     work: usize,
@@ -30,18 +31,17 @@ struct Judged {
 }
 
 impl<'a> Search<'a> {
-    pub(crate) fn new(model: &'a Model) -> Self {
-        let optimum = bound::programme(model);
-        let least = optimum.least(model);
-        Self {
+    pub(crate) fn run(model: &'a Model) -> Self {
+        let mut search = Self {
             model,
-            optimum,
-            least,
-            best: Vec::new(),
+            bound: Bound::of(model),
+            actions: Vec::new(),
             times: None,
             tried: HashSet::new(),
             work: 0,
-        }
+        };
+        search.search();
+        search
     }
 
     fn judge(&mut self, actions: Vec<Action>) -> f64 {
@@ -49,7 +49,7 @@ impl<'a> Search<'a> {
         let times = replay::replay(self.model, &actions, &[]);
         let total = times.map_or(f64::INFINITY, |times| times.total);
         if self.times.is_none_or(|best| total < best.total) && times.is_some() {
-            (self.best, self.times) = (actions, times);
+            (self.actions, self.times) = (actions, times);
         }
         total
     }
@@ -57,7 +57,7 @@ impl<'a> Search<'a> {
     /// The shape with its time; none that was tried before is better.
     fn shape(&mut self, shape: Shape) -> Judged {
         let time = match self.tried.insert(shape) {
-            true => self.judge(shape::stream(&shape.line(self.model), self.model)),
+            true => self.judge(stream::stream(&shape.line(self.model), self.model)),
             false => f64::INFINITY,
         };
         Judged { time, shape }
@@ -66,11 +66,11 @@ impl<'a> Search<'a> {
     /// The search is over: the bound is met, or this share of the work is done.
     fn is_done(&self, share: f64) -> bool {
         let most = (WORK + WORK_OF_STEP * self.model.steps) as f64;
-        let is_met = |times: Times| times.total <= self.least * 1.0005;
+        let is_met = |times: Times| times.total <= self.bound.time.as_secs_f64() * 1.0005 + 1e-9;
         self.work as f64 > most * share || self.times.is_some_and(is_met)
     }
 
-    pub(crate) fn run(&mut self) {
+    fn search(&mut self) {
         let model = self.model;
         let (steps, slots) = (model.steps, model.slots);
         // Revolve on the device, which fits always, then with the room of more and more tiers, then with as many as the bound stores.
@@ -78,7 +78,7 @@ impl<'a> Search<'a> {
         for hop in 0..model.hops.len() {
             rooms.push(rooms[hop] + model.room(hop) as usize);
         }
-        rooms.push(self.optimum.stored().max(1.0) as usize);
+        rooms.push(self.bound.stored().max(1.0) as usize);
         for room in rooms {
             let slots = room.min(steps);
             self.shape(Shape {
@@ -90,14 +90,13 @@ impl<'a> Search<'a> {
         if let Some(actions) = blocking::stream(model) {
             self.judge(actions);
         }
-        let below = self.optimum.stored() - self.optimum.device;
-        let coded = 1000.0 * self.optimum.coded.iter().sum::<f64>() / below.max(1.0);
+        let below = self.bound.stored() - self.bound.device;
+        let coded = 1000.0 * self.bound.coded.iter().sum::<f64>() / below.max(1.0);
         let mut starts = Vec::new();
-        for factor in [1.0, 0.97, 0.9, 0.8, 0.65, 0.5, 0.3] {
-            let below = (below * factor) as usize;
-            let dense = slots as f64 / (1.0 - below as f64 / steps as f64).max(1e-3);
+        for share in [1.0, 0.97, 0.9, 0.8, 0.65, 0.5, 0.3] {
+            let Shape { below, last, .. } = Shape::of_bound(model, &self.bound, share);
             let lasts = [
-                dense as usize,
+                last,
                 slots,
                 slots / 2,
                 steps.saturating_sub(below * slots),
@@ -163,7 +162,7 @@ impl<'a> Search<'a> {
                 self.work += 10;
                 continue;
             }
-            let found = self.judge(shape::stream(&next, self.model));
+            let found = self.judge(stream::stream(&next, self.model));
             if found <= time {
                 (time, line) = (found, next);
             }
@@ -183,7 +182,7 @@ fn vary(mut shape: Shape, field: usize, share: f64, model: &Model) -> Shape {
         2 => shape.slots = moved(shape.slots, 1, model.steps),
         3 => shape.spill += by(10.0) as i32,
         4 => shape.last_spill += by(10.0) as i32,
-        5 if model.codec.is_none() => {}
+        5 if model.codec.size == 1.0 => {}
         5 => shape.coded = (shape.coded as i64 + by(1000.0)).clamp(0, 1000) as usize,
         _ => shape.tilt = moved(shape.tilt, 200, 3000),
     }

@@ -1,9 +1,9 @@
 //! Lines: which states the sweep stores, drawn from a few numbers.
 
-use crate::action::Action;
 use crate::binomial;
+use crate::bound::Bound;
 use crate::machine::Model;
-use crate::stream::{Gap, Writer};
+use crate::stream::Stored;
 
 /// The numbers that a line is drawn from. Steps before the last part have `below` states for the tiers below, the last
 /// part has states for the device alone.
@@ -25,16 +25,6 @@ pub(crate) struct Shape {
     pub(crate) coded: usize,
 }
 
-/// A state that the sweep stores.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Stored {
-    pub(crate) at: usize,
-    /// Slots for the gap behind it.
-    pub(crate) inner: usize,
-    /// The state goes down compressed.
-    pub(crate) coded: bool,
-}
-
 impl Shape {
     /// A line with so many states below, whose last part is `last` steps long.
     pub(crate) fn new(model: &Model, below: usize, last: usize) -> Self {
@@ -49,6 +39,13 @@ impl Shape {
         }
     }
 
+    /// The line of the bound's linear programme, with a share of its states below, and the steps of the last part.
+    pub(crate) fn of_bound(model: &Model, bound: &Bound, share: f64) -> Self {
+        let below = ((bound.stored() - bound.device) * share) as usize;
+        let left = 1.0 - below as f64 / model.steps as f64;
+        Self::new(model, below, (model.slots as f64 / left.max(1e-3)) as usize)
+    }
+
     /// The stored states in ascending order, the first step's among them.
     pub(crate) fn line(&self, model: &Model) -> Vec<Stored> {
         let steps = model.steps;
@@ -58,22 +55,19 @@ impl Shape {
         };
         let head = steps - last;
         let below = self.below.min(head);
-        let free = |taken: usize, spill: i32| {
-            (model.slots as i64 - taken as i64 + i64::from(spill)).max(0) as usize
-        };
         let mut line: Vec<Stored> = Vec::new();
+        let (inner, exponent) = (free(model, 1, self.spill), self.tilt as f64 / 1000.0);
         for index in 0..below {
             let share = index as f64 / below as f64;
-            let at = (head as f64 * share.powf(self.tilt as f64 / 1000.0)) as usize;
+            let at = (head as f64 * share.powf(exponent)) as usize;
             if line.last().is_none_or(|before| before.at != at) {
-                let inner = free(1, self.spill);
                 let coded = (index + 1) * self.coded / 1000 > index * self.coded / 1000;
                 line.push(Stored { at, inner, coded });
             }
         }
         let (mut at, coded) = (head, false);
         for taken in 1..=self.slots.clamp(1, last) {
-            let inner = free(taken, self.last_spill);
+            let inner = free(model, taken, self.last_spill);
             line.push(Stored { at, inner, coded });
             if self.slots <= taken || steps - at < 2 {
                 break;
@@ -84,26 +78,7 @@ impl Shape {
     }
 }
 
-/// The stream that stores the states of a line, and reverses it.
-pub(crate) fn stream(line: &[Stored], model: &Model) -> Vec<Action> {
-    let room = model.all_room();
-    let mut writer = Writer {
-        actions: Vec::with_capacity(4 * model.steps),
-    };
-    let mut before = 0;
-    for stored in line {
-        writer.forward(before, stored.at);
-        writer.save(stored.at, stored.coded);
-        before = stored.at;
-    }
-    writer.forward(before, model.steps);
-    writer.actions.push(Action::EndForward);
-    let mut end = model.steps;
-    for (index, stored) in line.iter().enumerate().rev() {
-        let inner = stored.inner.min(room.saturating_sub(index + 1));
-        let start = stored.at;
-        writer.gap(Gap { start, end, inner });
-        end = start;
-    }
-    writer.actions
+/// Slots for a gap, if so many of the device are taken and so many more are lent by the tiers below.
+pub(crate) fn free(model: &Model, taken: usize, spill: i32) -> usize {
+    (model.slots as i64 - taken as i64 + i64::from(spill)).max(0) as usize
 }
