@@ -40,7 +40,8 @@ impl Plan {
     /// Returns the best of some candidates, by replay in virtual time. Takes up to 1 s for 3 000 steps.
     #[must_use]
     pub fn best(machine: &Machine, steps: usize) -> Self {
-        let best = Search::run(&Model::new(machine, steps));
+        let model = Model::new(machine, steps);
+        let best = Search::run(&model);
         let plan = Self::new(machine, steps, best.actions);
         Self {
             times: best.times,
