@@ -184,7 +184,7 @@ fn beside<A: Adjoint>(
 /// ([`AfterRestore::Keep`], which is its default).
 ///
 /// States get numbers that nobody else uses ([`Engine::reserve`]). The restores of the states that the sweep stores are hinted in
-/// their order before it, those of a sweep of unknown length at its end. When the reversal of a gap between two of them begins, the
+/// their order before it, those of a sweep of unknown length at each state that it stores. When the reversal of a gap between two of them begins, the
 /// restores of the states that it stores are hinted before the others: earlier, they would take room that no state needs. When the
 /// sweep ends, the reversal is planned again with the rates that the sweep had; a plan of given actions ([`Plan::of`]) keeps them.
 /// Of `machine`, this takes the size of a state and the time of a reversed step; all else was measured then. Nothing is left in the
@@ -293,11 +293,9 @@ impl<A: Adjoint> Run<'_, A> {
             Some(_) => self.schedule.plan_again(&machine),
             None => self.schedule.end(&machine),
         }
-        if let Some(plan) = self.schedule.plan()
-            && let Some(reversal) = plan.reversal()
-        {
-            let expected = self.start.elapsed() + reversal;
-            self.expected = Some(expected);
+        let reversal = self.schedule.plan().and_then(Plan::reversal);
+        self.expected = reversal.map(|reversal| self.start.elapsed() + reversal);
+        if let (Some(plan), Some(expected)) = (self.schedule.plan(), self.expected) {
             self.computation.planned(plan, expected);
         }
         Ok(swept)

@@ -113,10 +113,9 @@ impl Repeated {
     fn second(&self, wait: f64) -> f64 {
         let computed = self.steps * self.backward;
         let carried = (self.steps * self.forward + wait) / self.down;
-        let copied = if self.copy > 0.0 {
-            wait / self.copy
-        } else {
-            f64::INFINITY
+        let copied = match self.copy > 0.0 {
+            true => wait / self.copy,
+            false => f64::INFINITY,
         };
         let existing = self.below.min(carried).min(copied);
         let (mut low, mut high) = (computed, computed + self.repeats(0.0, 0.0) * self.forward);
@@ -178,11 +177,12 @@ fn programme(model: &Model) -> Bound {
     let (wait, saved) = (1 + 2 * hops, 2 + 2 * hops);
     let unknowns = 3 + 2 * hops;
     let states = || 0..1 + 2 * hops;
-    let mut rows: Vec<simplex::Row> = Vec::new();
+    let mut rows = Vec::new();
     let mut add = |limit: f64, terms: &mut dyn FnMut(&mut [f64])| {
-        let mut factors = vec![0.0; unknowns];
-        terms(&mut factors);
-        rows.push(simplex::Row { factors, limit });
+        let mut row = vec![0.0; unknowns + 1];
+        terms(&mut row);
+        row[unknowns] = limit;
+        rows.push(row);
     };
     let inner = copy.min(1.0);
     // T2 without any stored state.
@@ -231,7 +231,7 @@ fn programme(model: &Model) -> Bound {
     }
     let mut gain = vec![0.0; unknowns];
     (gain[wait], gain[saved]) = (-1.0, 1.0);
-    let found = simplex::maximise(rows, gain);
+    let found = simplex::maximise(&rows, &gain);
     Bound {
         time: duration(unit * (steps + most + found[wait] - found[saved])),
         device: found[0],

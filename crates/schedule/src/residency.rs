@@ -191,11 +191,7 @@ impl TierSweep<'_> {
         let (mut ended, mut below) = (Vec::new(), Vec::new());
         let (mut down, mut up) = (Vec::new(), Vec::new());
         for &demand in demands {
-            let Demand {
-                at,
-                version,
-                is_use,
-            } = demand;
+            let (at, version, is_use) = (demand.at, demand.version, demand.is_use);
             let key = (self.versions[version].step, version);
             if !is_use {
                 arrived[version] = at;

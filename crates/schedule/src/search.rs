@@ -120,14 +120,11 @@ impl<'a> Search<'a> {
         }
         starts.sort_by(|a, b| a.time.total_cmp(&b.time));
         starts.dedup_by_key(|start| start.shape);
-        let mut best = starts[0];
-        for start in starts.into_iter().take(4) {
-            let found = self.climb(start);
-            if found.time < best.time {
-                best = found;
-            }
+        let climbed = starts.into_iter().take(4).map(|start| self.climb(start));
+        let best = climbed.min_by(|a, b| a.time.total_cmp(&b.time));
+        if let Some(best) = best {
+            self.polish(best.shape.line(model));
         }
-        self.polish(best.shape.line(model));
     }
 
     /// Varies one number at a time, by smaller and smaller steps.
@@ -211,30 +208,23 @@ impl Dice {
             1 => {
                 let position = self.next(steps);
                 if let Err(index) = line.binary_search_by_key(&position, |stored| stored.at) {
-                    let before = line[index - 1];
-                    line.insert(
-                        index,
-                        Stored {
-                            at: position,
-                            ..before
-                        },
-                    );
+                    let mut stored = line[index - 1];
+                    stored.at = position;
+                    line.insert(index, stored);
                 }
             }
             2 => {
                 let inner = (line[at].inner + self.next(3)).saturating_sub(1);
-                line[at..some]
-                    .iter_mut()
-                    .for_each(|stored| stored.inner = inner);
+                let some = &mut line[at..some];
+                some.iter_mut().for_each(|stored| stored.inner = inner);
             }
             kind => {
                 let end = if kind == 3 { some } else { at + 1 };
                 let (is_up, by) = (self.next(2) == 0, 1 + self.next(3));
                 for stored in &mut line[at.max(1).min(end)..end] {
-                    stored.at = if is_up {
-                        stored.at + by
-                    } else {
-                        stored.at.saturating_sub(by)
+                    stored.at = match is_up {
+                        true => stored.at + by,
+                        false => stored.at.saturating_sub(by),
                     };
                 }
             }
