@@ -71,22 +71,40 @@ impl<'a> Search<'a> {
             self.judge(actions);
         }
         let (mut time, mut best) = (f64::INFINITY, Vec::new());
-        for share in [1.0, 0.9, 0.65, 0.3] {
+        for share in [1.0, 0.97, 0.9, 0.8, 0.65, 0.5, 0.3] {
             let shape = Shape::of_bound(model, &self.bound, share);
-            let (below, last) = (shape.below, shape.last);
-            let before = steps.saturating_sub(below * slots);
-            for last in [last, slots, before, steps / (below + 1)] {
-                for spill in [-1, 0, 3] {
-                    if self.is_done(0.4) && !best.is_empty() {
-                        break;
-                    }
-                    let mut shape = shape;
-                    (shape.last, shape.spill) = (last, spill);
-                    let line = shape.line(model);
-                    let found = self.judge_line(&line);
-                    if found < time || best.is_empty() {
-                        (time, best) = (found, line);
-                    }
+            let Shape { below, last, .. } = shape;
+            let mut lasts = vec![
+                last,
+                slots,
+                slots / 2,
+                steps.saturating_sub(below * slots),
+                steps.saturating_sub(below * slots * 7 / 10),
+                steps / (below + 1),
+                slots * slots / 2,
+                slots * slots / 4,
+            ];
+            lasts
+                .iter_mut()
+                .for_each(|last| *last = (*last).clamp(1, steps));
+            lasts.sort_unstable();
+            lasts.dedup();
+            for (last, spill) in lasts
+                .into_iter()
+                .flat_map(|last| [(last, -1), (last, 0), (last, 3)])
+            {
+                if self.is_done(0.4) && !best.is_empty() {
+                    break;
+                }
+                let line = Shape {
+                    last,
+                    spill,
+                    ..shape
+                }
+                .line(model);
+                let found = self.judge_line(&line);
+                if found < time || best.is_empty() {
+                    (time, best) = (found, line);
                 }
             }
         }

@@ -14,11 +14,11 @@ pub(crate) struct Shape {
     /// Steps of the last part.
     pub(crate) last: usize,
     /// States that the last part stores.
-    slots: usize,
+    pub(crate) slots: usize,
     /// Slots for the states of gaps, beyond those that are free on the device. Negative ones stay for fetches.
     pub(crate) spill: i32,
     /// Thousandths of the states below that go down compressed.
-    coded: usize,
+    pub(crate) coded: usize,
 }
 
 impl Shape {
