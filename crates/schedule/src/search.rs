@@ -72,8 +72,8 @@ impl<'a> Search<'a> {
         }
         let (mut time, mut best) = (f64::INFINITY, Vec::new());
         for share in [1.0, 0.97, 0.9, 0.8, 0.65, 0.5, 0.3] {
-            let shape = Shape::of_bound(model, &self.bound, share);
-            let Shape { below, last, .. } = shape;
+            let mut shape = Shape::of_bound(model, &self.bound, share);
+            let (below, last) = (shape.below, shape.last);
             let mut lasts = vec![
                 last,
                 slots,
@@ -84,27 +84,21 @@ impl<'a> Search<'a> {
                 slots * slots / 2,
                 slots * slots / 4,
             ];
-            lasts
-                .iter_mut()
-                .for_each(|last| *last = (*last).clamp(1, steps));
+            let clamp = |last: &mut usize| *last = (*last).clamp(1, steps);
+            lasts.iter_mut().for_each(clamp);
             lasts.sort_unstable();
             lasts.dedup();
-            for (last, spill) in lasts
-                .into_iter()
-                .flat_map(|last| [(last, -1), (last, 0), (last, 3)])
-            {
-                if self.is_done(0.4) && !best.is_empty() {
-                    break;
-                }
-                let line = Shape {
-                    last,
-                    spill,
-                    ..shape
-                }
-                .line(model);
-                let found = self.judge_line(&line);
-                if found < time || best.is_empty() {
-                    (time, best) = (found, line);
+            for last in lasts {
+                for spill in [-1, 0, 3] {
+                    if self.is_done(0.4) && !best.is_empty() {
+                        break;
+                    }
+                    (shape.last, shape.spill) = (last, spill);
+                    let line = shape.line(model);
+                    let found = self.judge_line(&line);
+                    if found < time || best.is_empty() {
+                        (time, best) = (found, line);
+                    }
                 }
             }
         }

@@ -14,11 +14,11 @@ pub(crate) struct Shape {
     /// Steps of the last part.
     pub(crate) last: usize,
     /// States that the last part stores.
-    pub(crate) slots: usize,
+    slots: usize,
     /// Slots for the states of gaps, beyond those that are free on the device. Negative ones stay for fetches.
     pub(crate) spill: i32,
     /// Thousandths of the states below that go down compressed.
-    pub(crate) coded: usize,
+    coded: usize,
 }
 
 impl Shape {
