@@ -11,7 +11,7 @@ use crate::machine::Machine;
 use crate::plan::Plan;
 use crate::schedule::Schedule;
 use measured::Period;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::panic::resume_unwind;
 use std::time::{Duration, Instant};
@@ -131,10 +131,8 @@ pub fn measure<A: Adjoint>(
         })
     };
     let (quiet, steps) = (times(0)?, times(3)?);
-    let metrics = engine.metrics();
-    let before = [Some(&warm), None];
-    let after = &metrics;
-    let periods = before.map(|before| Period { before, after });
+    let after = &engine.metrics();
+    let periods = [Some(&warm), None].map(|before| Period { before, after });
     let machine = Machine::within(&periods, &periods, periods[0], steps);
     let quiet = Machine {
         forward: quiet.forward,
@@ -186,7 +184,7 @@ fn beside<A: Adjoint>(
 /// ([`AfterRestore::Keep`], which is its default).
 ///
 /// States get numbers that nobody else uses ([`Engine::reserve`]). The restores of the states that the sweep stores are hinted in
-/// their order before it, those of a sweep of unknown length at its end. When the reversal of a gap between two of them begins, the
+/// their order before it, those of a sweep of unknown length at each state that it stores. When the reversal of a gap between two of them begins, the
 /// restores of the states that it stores are hinted before the others: earlier, they would take room that no state needs. When the
 /// sweep ends, the reversal is planned again with the rates that the sweep had; a plan of given actions ([`Plan::of`]) keeps them.
 /// Of `machine`, this takes the size of a state and the time of a reversed step; all else was measured then. Nothing is left in the
@@ -207,46 +205,48 @@ pub fn run<A: Adjoint>(
     let before = engine.metrics();
     let mut run = Run {
         engine,
+        machine,
         schedule,
         computation,
         versions: HashMap::new(),
         numbers: 0..0,
-        hinted: VecDeque::new(),
-        advances: Vec::new(),
+        hinted: Vec::new(),
         start: Instant::now(),
-        times: RunTimes {
-            total: Duration::ZERO,
-            advanced: 0,
-            forward: Duration::ZERO,
-            reversed: 0,
-            backward: Duration::ZERO,
-            stored: 0,
-            blocked: Duration::ZERO,
-            expected: None,
-            machine: machine.clone(),
-        },
+        advances: Vec::new(),
+        reversals: Vec::new(),
+        blocked: Duration::ZERO,
+        expected: None,
     };
     let swept = run.sweep(&before);
     let ended = swept.and_then(|swept| run.reversal().map(|()| swept));
-    run.times.total = run.start.elapsed();
+    let total = run.start.elapsed();
     // Versions are left after an error alone.
-    for version in run.versions.values().copied() {
-        let _is_gone = engine.discard(version);
+    for version in run.versions.values() {
+        let _is_gone = engine.discard(*version);
     }
-    run.forget_hints();
+    run.hint_versions(Vec::new());
     let (swept, after) = (ended?, engine.metrics());
-    run.times.stored = after.checkpoint.bytes - before.checkpoint.bytes;
     let period = |before, after| Period { before, after };
     let (whole, all) = (period(Some(&before), &after), period(None, &after));
     let sweep = [period(Some(&before), &swept), whole, all];
     let reversal = [period(Some(&swept), &after), whole, all];
-    run.times.machine = Machine::within(&sweep, &reversal, whole, run.times.steps());
-    Ok(run.times)
+    Ok(RunTimes {
+        total,
+        advanced: run.advances.len(),
+        forward: run.advances.iter().sum(),
+        reversed: run.reversals.len(),
+        backward: run.reversals.iter().sum(),
+        stored: after.checkpoint.bytes - before.checkpoint.bytes,
+        blocked: run.blocked,
+        expected: run.expected,
+        machine: Machine::within(&sweep, &reversal, whole, run.steps(0)),
+    })
 }
 
 /// A computation on its way through a schedule.
 struct Run<'a, A> {
     engine: &'a Engine,
+    machine: &'a Machine,
     schedule: &'a mut Schedule,
     computation: &'a mut A,
     /// The version of each stored step.
@@ -254,26 +254,13 @@ struct Run<'a, A> {
     /// Numbers of the states that will be stored.
     numbers: Range<u64>,
     /// Hinted restores in their order.
-    hinted: VecDeque<u64>,
-    /// The time of each forward step.
-    advances: Vec<Duration>,
+    hinted: Vec<u64>,
     start: Instant,
-    times: RunTimes,
-}
-
-impl RunTimes {
-    /// Means of the steps so far. Those that were not taken have the times that were expected.
-    fn steps(&self) -> StepTimes {
-        let mean = |time: Duration, steps: usize, expected| match steps {
-            0 => expected,
-            _ => time.div_f64(steps as f64),
-        };
-        StepTimes {
-            forward: mean(self.forward, self.advanced, self.machine.forward),
-            backward: mean(self.backward, self.reversed, self.machine.backward),
-            state: self.machine.state,
-        }
-    }
+    /// The time of each forward step, and of each reversed one.
+    advances: Vec<Duration>,
+    reversals: Vec<Duration>,
+    blocked: Duration,
+    expected: Option<Duration>,
 }
 
 impl<A: Adjoint> Run<'_, A> {
@@ -306,24 +293,31 @@ impl<A: Adjoint> Run<'_, A> {
             Some(_) => self.schedule.plan_again(&machine),
             None => self.schedule.end(&machine),
         }
-        if let Some(plan) = self.schedule.plan()
-            && let Some(reversal) = plan.reversal()
-        {
-            let expected = self.start.elapsed() + reversal;
-            self.times.expected = Some(expected);
+        let reversal = self.schedule.plan().and_then(Plan::reversal);
+        self.expected = reversal.map(|reversal| self.start.elapsed() + reversal);
+        if let (Some(plan), Some(expected)) = (self.schedule.plan(), self.expected) {
             self.computation.planned(plan, expected);
         }
         Ok(swept)
     }
 
+    /// Means of the steps so far, without the first ones. Those that were not taken have the times that were expected.
+    fn steps(&self, first: usize) -> StepTimes {
+        let mean = |times: &[Duration], expected| match times.len() {
+            0 => expected,
+            steps => times.iter().sum::<Duration>().div_f64(steps as f64),
+        };
+        StepTimes {
+            forward: mean(&self.advances[first..], self.machine.forward),
+            backward: mean(&self.reversals, self.machine.backward),
+            state: self.machine.state,
+        }
+    }
+
     /// The machine as the sweep had it. Its steps are those of its second half: earlier ones touch memory for the first time. The
     /// ways up are those of earlier runs: what goes up in a sweep shares the way with what goes down.
     fn swept_machine(&self, before: &Metrics, swept: &Metrics) -> Machine {
-        let late = &self.advances[self.advances.len() / 2..];
-        let mut steps = self.times.steps();
-        if !late.is_empty() {
-            steps.forward = late.iter().sum::<Duration>() / late.len() as u32;
-        }
+        let steps = self.steps(self.advances.len() / 2);
         let period = |before, after| Period { before, after };
         let down = [period(Some(before), swept), period(None, swept)];
         Machine::within(&down, &[period(None, before)], down[0], steps)
@@ -353,78 +347,71 @@ impl<A: Adjoint> Run<'_, A> {
     /// Hints the restores of a gap, and behind them those of the sweep's states for later gaps, which are there at the same time.
     /// States that later gaps store are not. Earlier hints stay if they name the gap's restores first.
     fn hint_gap(&mut self, gap: &[Action]) -> Result<(), A::Error> {
-        let restarts = gap.iter().filter_map(|action| match *action {
-            Action::Restart { step } => self.versions.get(&step),
+        let version = |action: &Action| match *action {
+            Action::Restart { step } => self.versions.get(&step).copied(),
             _ => None,
-        });
+        };
+        let restarts: Vec<u64> = gap.iter().filter_map(version).collect();
         let stored = saves(gap.iter());
-        if stored == 0
-            && self
-                .hinted
-                .iter()
-                .take(restarts.clone().count())
-                .eq(restarts)
-        {
+        if stored == 0 && self.hinted.starts_with(&restarts) {
             return Ok(());
         }
-        let steps = self.times.steps();
+        let steps = self.steps(0);
         let time = gap.iter().map(|action| match *action {
             Action::Forward { from, to } => steps.forward * (to - from) as u32,
             Action::Reverse { .. } => steps.backward,
             _ => Duration::ZERO,
         });
         let later = time.sum::<Duration>().as_secs_f64() * HINTS_PER_SECOND;
-        let of_sweep = |action: &Action| matches!(action, Action::Restart { step } if self.versions.contains_key(step));
-        let later = self
-            .schedule
-            .ahead()
-            .skip(gap.len())
-            .filter(of_sweep)
-            .take(later as usize);
-        let actions: Vec<Action> = gap.iter().copied().chain(later).collect();
+        let ahead = self.schedule.ahead().skip(gap.len());
+        let of_sweep = ahead.filter(|action| version(action).is_some());
+        let actions: Vec<Action> = gap
+            .iter()
+            .copied()
+            .chain(of_sweep.take(later as usize))
+            .collect();
         self.hint(&actions, stored)
-    }
-
-    fn forget_hints(&mut self) {
-        let hinted: Vec<u64> = self.hinted.drain(..).collect();
-        self.engine.forget_hints(Some(&hinted));
     }
 
     /// Hints the restores of these actions in their order, in place of earlier hints. The first `saves` states that they store have
     /// their numbers already; later ones are not hinted.
     fn hint(&mut self, actions: &[Action], saves: u64) -> Result<(), A::Error> {
-        let start = Instant::now();
-        self.forget_hints();
         self.numbers = self.engine.reserve(saves)?;
         let (mut numbers, mut changed) = (self.numbers.clone(), HashMap::new());
+        let mut hints = Vec::new();
         for action in actions {
             match *action {
                 Action::Save { step, .. } => drop(changed.insert(step, numbers.next())),
                 Action::Forget { step } => drop(changed.insert(step, None)),
                 Action::Restart { step } => {
                     let stored = || self.versions.get(&step).copied();
-                    let version = changed.get(&step).copied().unwrap_or_else(stored);
-                    self.hinted.extend(version);
+                    hints.extend(changed.get(&step).copied().unwrap_or_else(stored));
                 }
                 _ => {}
             }
         }
-        self.engine.hint(self.hinted.iter().copied());
-        self.times.blocked += start.elapsed();
+        self.hint_versions(hints);
         Ok(())
     }
 
     /// Hints the state that a sweep of unknown length stores next, and before it those that are there, the newest first: the
     /// engine makes room for the next one meanwhile, and writes nothing down that may be forgotten.
     fn hint_newest_first(&mut self) -> Result<(), A::Error> {
-        self.forget_hints();
         self.numbers = self.engine.reserve(1)?;
-        let mut stored: Vec<u64> = self.versions.values().copied().collect();
-        stored.sort_unstable_by(|a, b| b.cmp(a));
-        self.hinted.push_back(self.numbers.start);
-        self.hinted.extend(stored);
-        self.engine.hint(self.hinted.iter().copied());
+        let mut hints: Vec<u64> = self.versions.values().copied().collect();
+        hints.push(self.numbers.start);
+        hints.sort_unstable_by(|a, b| b.cmp(a));
+        self.hint_versions(hints);
         Ok(())
+    }
+
+    /// Hints these restores in place of earlier hints.
+    fn hint_versions(&mut self, hints: Vec<u64>) {
+        let start = Instant::now();
+        self.engine.forget_hints(Some(&self.hinted));
+        self.engine.hint(hints.iter().copied());
+        self.hinted = hints;
+        self.blocked += start.elapsed();
     }
 
     fn act(&mut self, action: Action) -> Result<(), A::Error> {
@@ -436,8 +423,6 @@ impl<A: Adjoint> Run<'_, A> {
                     self.computation.advance(step)?;
                     self.advances.push(begun.elapsed());
                 }
-                self.times.advanced += to - from;
-                self.times.forward += start.elapsed();
             }
             Action::Save { step, .. } => {
                 let version = match self.numbers.next() {
@@ -446,7 +431,7 @@ impl<A: Adjoint> Run<'_, A> {
                 };
                 self.engine.checkpoint(version, &self.computation.state())?;
                 self.versions.insert(step, version);
-                self.times.blocked += start.elapsed();
+                self.blocked += start.elapsed();
             }
             Action::EndForward => self.computation.end_forward()?,
             Action::Restart { step } => {
@@ -456,15 +441,14 @@ impl<A: Adjoint> Run<'_, A> {
                 })?;
                 let mut state = self.computation.state_mut();
                 self.engine.restore(version, &mut state)?;
-                if self.hinted.front() == Some(&version) {
-                    self.hinted.pop_front();
+                if self.hinted.first() == Some(&version) {
+                    self.hinted.remove(0);
                 }
-                self.times.blocked += start.elapsed();
+                self.blocked += start.elapsed();
             }
             Action::Reverse { step } => {
                 self.computation.reverse(step)?;
-                self.times.reversed += 1;
-                self.times.backward += start.elapsed();
+                self.reversals.push(start.elapsed());
             }
             Action::Forget { step } => {
                 if let Some(version) = self.versions.remove(&step) {

@@ -1,5 +1,5 @@
 use crate::binomial;
-use crate::machine::{Machine, Model};
+use crate::machine::{Coding, Machine, Model};
 use crate::simplex;
 use std::time::Duration;
 
@@ -33,41 +33,29 @@ impl Machine {
     /// Returns a time that no schedule of `steps` steps beats on this machine.
     #[must_use]
     pub fn bound(&self, steps: usize) -> Bound {
-        let model = Model::new(self, steps);
-        let optimum = programme(&model);
-        Bound {
-            time: Duration::try_from_secs_f64(optimum.least(&model) * (1.0 - 1e-9))
-                .unwrap_or(Duration::MAX),
-            device: optimum.device,
-            plain: optimum.plain,
-            coded: optimum.coded,
-        }
+        Bound::of(&Model::new(self, steps))
     }
 }
 
-/// The optimum of the linear programme, in seconds and states.
-#[derive(Clone, Debug)]
-pub(crate) struct Optimum {
-    pub(crate) time: f64,
-    pub(crate) device: f64,
-    pub(crate) plain: Vec<f64>,
-    pub(crate) coded: Vec<f64>,
-}
-
-impl Optimum {
-    pub(crate) fn stored(&self) -> f64 {
-        self.device + self.plain.iter().sum::<f64>() + self.coded.iter().sum::<f64>()
-    }
-
-    /// The larger one of the two bounds, in seconds.
-    pub(crate) fn least(&self, model: &Model) -> f64 {
+impl Bound {
+    pub(crate) fn of(model: &Model) -> Self {
         let steps = model.steps as f64;
         // The sweep goes to the end, one step farther than Revolve's turn.
         let forwards = binomial::forwards(steps, model.all_room()) + 1.0;
         let counted = forwards * model.forward + steps * model.backward;
         let hops = (0..model.hops.len()).map(|hop| Repeated::new(model, hop).least());
-        hops.fold(self.time.max(counted), f64::max)
+        let programme = programme(model);
+        let time = hops.map(duration).fold(duration(counted), Duration::max);
+        Self {
+            time: programme.time.max(time),
+            ..programme
+        }
     }
+}
+
+/// A time that is no more than so many seconds, which are rounded.
+fn duration(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds * (1.0 - 1e-9)).unwrap_or(Duration::MAX)
 }
 
 /// The bound that counts how often states are produced again after T1.
@@ -92,10 +80,8 @@ struct Repeated {
 
 impl Repeated {
     fn new(model: &Model, hop: usize) -> Self {
-        let size = model.codec.map_or(1.0, |codec| codec.size);
-        let room = |hop: usize| (model.room(hop) / size).floor();
-        let above: f64 = (0..hop).map(room).sum();
-        let above = (model.slots + above as usize).min(model.steps);
+        let size = model.codec.size;
+        let above = (model.slots + model.rooms(0..hop) as usize).min(model.steps);
         let steps = model.steps as f64;
         let mut reach = Vec::new();
         while reach.last().is_none_or(|&last| last <= steps) {
@@ -107,7 +93,7 @@ impl Repeated {
             backward: model.backward + model.copy,
             copy: model.copy,
             reach,
-            below: (hop..model.hops.len()).map(room).sum(),
+            below: model.rooms(hop..model.hops.len()),
             down: model.hops[hop].down * size,
             up: model.hops[hop].up * size,
         }
@@ -127,10 +113,9 @@ impl Repeated {
     fn second(&self, wait: f64) -> f64 {
         let computed = self.steps * self.backward;
         let carried = (self.steps * self.forward + wait) / self.down;
-        let copied = if self.copy > 0.0 {
-            wait / self.copy
-        } else {
-            f64::INFINITY
+        let copied = match self.copy > 0.0 {
+            true => wait / self.copy,
+            false => f64::INFINITY,
         };
         let existing = self.below.min(carried).min(copied);
         let (mut low, mut high) = (computed, computed + self.repeats(0.0, 0.0) * self.forward);
@@ -180,25 +165,24 @@ fn minimum(function: impl Fn(f64) -> f64, most: f64, width: f64) -> (f64, f64) {
 ///
 /// Copies: each reversed step takes a copy from a slot, as the one before it left nothing in the working buffer. A state
 /// that does not exist at T1 is copied to a slot, or computed more than once, unless the next state exists.
-pub(crate) fn programme(model: &Model) -> Optimum {
+fn programme(model: &Model) -> Bound {
     let hops = model.hops.len();
     let steps = model.steps as f64;
     // Times in forward steps keep the tableau near 1.
     let unit = model.forward;
     let (copy, back) = (model.copy / unit, model.backward / unit);
-    let coding = model.codec;
-    let size = coding.map_or(1.0, |codec| codec.size);
-    let encode = coding.map_or(0.0, |codec| codec.encode) / unit;
-    let decode = coding.map_or(0.0, |codec| codec.decode) / unit;
+    let Coding { size, .. } = model.codec;
+    let (encode, decode) = (model.codec.encode / unit, model.codec.decode / unit);
     let (plain, coded) = (|tier: usize| 1 + tier, |tier: usize| 1 + hops + tier);
     let (wait, saved) = (1 + 2 * hops, 2 + 2 * hops);
     let unknowns = 3 + 2 * hops;
     let states = || 0..1 + 2 * hops;
-    let mut rows: Vec<simplex::Row> = Vec::new();
+    let mut rows = Vec::new();
     let mut add = |limit: f64, terms: &mut dyn FnMut(&mut [f64])| {
-        let mut factors = vec![0.0; unknowns];
-        terms(&mut factors);
-        rows.push(simplex::Row { factors, limit });
+        let mut row = vec![0.0; unknowns + 1];
+        terms(&mut row);
+        row[unknowns] = limit;
+        rows.push(row);
     };
     let inner = copy.min(1.0);
     // T2 without any stored state.
@@ -241,15 +225,15 @@ pub(crate) fn programme(model: &Model) -> Optimum {
             row[plain(hop)] = 1.0;
             row[coded(hop)] = size;
         });
-        if coding.is_none() {
+        if size == 1.0 {
             add(0.0, &mut |row| row[coded(hop)] = 1.0);
         }
     }
     let mut gain = vec![0.0; unknowns];
     (gain[wait], gain[saved]) = (-1.0, 1.0);
-    let found = simplex::maximise(rows, gain);
-    Optimum {
-        time: unit * (steps + most + found[wait] - found[saved]),
+    let found = simplex::maximise(&rows, &gain);
+    Bound {
+        time: duration(unit * (steps + most + found[wait] - found[saved])),
         device: found[0],
         plain: (0..hops).map(|tier| found[plain(tier)]).collect(),
         coded: (0..hops).map(|tier| found[coded(tier)]).collect(),

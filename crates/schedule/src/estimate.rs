@@ -31,24 +31,10 @@ pub struct Estimate {
     pub lateness: f64,
     /// The same of the last run on the device alone.
     pub quiet_lateness: f64,
-    known: Known,
-}
-
-/// Steps forward and backward, in seconds, when the ones without transfers were measured last.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Known {
-    quiet: [f64; 2],
-    /// Steps beside transfers.
-    beside: [f64; 2],
-    last: Source,
-}
-
-/// A source of the newest times of steps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
-    Trial,
-    Device,
-    Tiers,
+    /// The doubt by what is known of the links alone. It falls with runs that use them.
+    link_doubt: f64,
+    /// Times of a step forward and of one backward beside transfers, over those of steps without, at least 1.
+    slowdown: [f64; 2],
 }
 
 impl Estimate {
@@ -56,16 +42,13 @@ impl Estimate {
     #[must_use]
     pub fn new(machine: Machine, quiet: Machine) -> Self {
         Self {
-            known: Known {
-                quiet: step_times(&quiet),
-                beside: step_times(&machine),
-                last: Source::Trial,
-            },
+            slowdown: ratios(&machine, &quiet).map(|by| by.max(1.0)),
             machine,
             quiet,
             doubt: TRIAL_DOUBT,
             lateness: 1.0,
             quiet_lateness: 1.0,
+            link_doubt: TRIAL_DOUBT,
         }
     }
 
@@ -98,78 +81,55 @@ impl Estimate {
 
     /// Learns from a run: the plan as it was in the end, the machine with the run's own rates and steps, and the time that it took.
     ///
-    /// The run had one kind of steps. Those of the other kind are taken to have changed as much: the first run may find memory that
-    /// was not used before, and others load. Steps beside transfers are never faster than those without. When they become
-    /// slower after the first run, transfers or load may be the cause: each is taken for half of it, so that a wrong guess costs
-    /// the half at most.
+    /// The run had one kind of steps. Those of the other kind are taken to have changed as much: memory that was not used before and
+    /// load slow both down. What a step loses beside transfers stays as the trial had it.
     ///
-    /// The doubt falls by half, but not below the share by which a link or a step was slower than expected: a step that becomes as
-    /// fast again hides less of a transfer.
+    /// The doubt falls by half, but not below the share by which a step or a link was slower than before: a step that becomes as fast
+    /// again hides less of a transfer. A run on the device alone leaves the doubt that the links themselves have.
     pub fn learn(&mut self, plan: &Plan, machine: &Machine, took: Duration) {
         let own = plan.time_on(machine).filter(|time| !time.is_zero());
         let lateness = own.map_or(1.0, |own| took.as_secs_f64() / own.as_secs_f64());
-        let Known {
-            quiet,
-            beside,
-            last,
-        } = self.known;
-        let (newest, now) = (step_times(&self.machine), step_times(machine));
-        let is_on_device = self.is_on_device(plan);
-        let expected = match is_on_device {
-            true => step_times(&self.quiet),
-            false => newest,
-        };
-        let mut slower = ratios(now, expected).to_vec();
-        if is_on_device {
-            let change = ratios(now, quiet);
-            self.known = Known {
-                quiet: now,
-                beside: [0, 1].map(|way| {
-                    let rest = match last {
-                        Source::Tiers => newest[way] / (beside[way] * change[way]),
-                        _ => 1.0,
-                    };
-                    (beside[way] * change[way] * rest.max(1.0).sqrt()).max(now[way])
-                }),
-                last: Source::Device,
-            };
-            self.quiet_lateness = lateness;
-            self.quiet = machine.clone();
-            set_step_times(&mut self.machine, self.known.beside);
+        let slower = if self.is_on_device(plan) {
+            let slower = ratios(machine, &self.quiet);
+            (self.quiet, self.quiet_lateness) = (machine.clone(), lateness);
+            set_steps(&mut self.machine, machine, self.slowdown);
+            slower
         } else {
-            let change = ratios(now, beside);
-            let same = [0, 1].map(|way| match last {
-                Source::Trial => quiet[way] * change[way],
-                _ => quiet[way] * change[way].min(change[way].sqrt()),
-            });
-            set_step_times(&mut self.quiet, [0, 1].map(|way| same[way].min(now[way])));
+            let slower = ratios(machine, &self.machine);
             let tiers = self.machine.tiers.iter().zip(&machine.tiers);
-            let links = tiers.map(|(old, new)| [old.down / new.down, old.up / new.up]);
-            slower.extend(links.flatten());
-            self.known.last = Source::Tiers;
-            self.lateness = lateness;
-            self.machine = machine.clone();
-        }
-        slower.retain(|share| share.is_finite());
-        let least = LEAST_DOUBT.max(self.doubt / 2.0);
-        self.doubt = slower.into_iter().map(|by| by - 1.0).fold(least, f64::max);
+            let links = tiers.flat_map(|(old, new)| [old.down / new.down, old.up / new.up]);
+            self.link_doubt = share(links, LEAST_DOUBT.max(self.link_doubt / 2.0));
+            (self.machine, self.lateness) = (machine.clone(), lateness);
+            set_steps(&mut self.quiet, machine, self.slowdown.map(f64::recip));
+            slower
+        };
+        self.doubt = share(slower, self.link_doubt.max(self.doubt / 2.0));
     }
 }
 
-/// The change of each of two times. One from nothing is no change.
-fn ratios(after: [f64; 2], before: [f64; 2]) -> [f64; 2] {
-    [0, 1].map(|way| match before[way] > 0.0 {
-        true => after[way] / before[way],
-        false => 1.0,
+/// The most by which times have grown, at least `least`. Times from nothing do not count.
+fn share(ratios: impl IntoIterator<Item = f64>, least: f64) -> f64 {
+    let ratios = ratios.into_iter().filter(|ratio| ratio.is_finite());
+    ratios.map(|by| by - 1.0).fold(least, f64::max)
+}
+
+/// Steps forward and backward over those of another machine. A time over nothing is 1.
+fn ratios(machine: &Machine, over: &Machine) -> [f64; 2] {
+    let pairs = [
+        (machine.forward, over.forward),
+        (machine.backward, over.backward),
+    ];
+    pairs.map(|(time, over)| match over.is_zero() {
+        true => 1.0,
+        false => time.as_secs_f64() / over.as_secs_f64(),
     })
 }
 
-/// Seconds of a step forward and of one backward.
-fn step_times(machine: &Machine) -> [f64; 2] {
-    [machine.forward, machine.backward].map(|time| time.as_secs_f64())
-}
-
-fn set_step_times(machine: &mut Machine, times: [f64; 2]) {
-    let time = |seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
-    [machine.forward, machine.backward] = times.map(time);
+/// Gives a machine the steps of another one, times their factors.
+fn set_steps(machine: &mut Machine, of: &Machine, by: [f64; 2]) {
+    let times = |time: Duration, by| {
+        Duration::try_from_secs_f64(time.as_secs_f64() * by).unwrap_or(Duration::MAX)
+    };
+    machine.forward = times(of.forward, by[0]);
+    machine.backward = times(of.backward, by[1]);
 }

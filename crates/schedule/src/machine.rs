@@ -1,3 +1,4 @@
+use std::ops::Range;
 use std::time::Duration;
 
 /// A computation and the memories that its states can lie in.
@@ -66,9 +67,10 @@ pub(crate) struct Hop {
     pub(crate) up: f64,
 }
 
+/// A codec, or none: one that changes nothing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Coding {
-    /// Encoded bytes over those of a state, less than 1.
+    /// Encoded bytes over those of a state. 1 without a codec, else less.
     pub(crate) size: f64,
     pub(crate) encode: f64,
     pub(crate) decode: f64,
@@ -84,65 +86,67 @@ pub(crate) struct Model {
     pub(crate) state: u64,
     pub(crate) slots: usize,
     pub(crate) hops: Vec<Hop>,
-    pub(crate) codec: Option<Coding>,
+    pub(crate) codec: Coding,
 }
 
 impl Model {
     pub(crate) fn new(machine: &Machine, steps: usize) -> Self {
-        let state = machine.state.max(1);
+        let (state, steps) = (machine.state.max(1), steps.max(1));
         let bytes = state as f64;
-        let hops = machine
-            .tiers
-            .iter()
-            .take_while(|tier| tier.down > 0.0 && tier.up > 0.0)
-            .filter(|tier| tier.room >= state)
-            .map(|tier| Hop {
-                room: tier.room,
-                down: bytes / tier.down,
-                up: bytes / tier.up,
-            })
-            .collect();
+        let tiers = machine.tiers.iter();
+        let tiers = tiers.take_while(|tier| tier.down > 0.0 && tier.up > 0.0);
+        let hops = tiers.filter(|tier| tier.room >= state).map(|tier| Hop {
+            room: tier.room,
+            down: bytes / tier.down,
+            up: bytes / tier.up,
+        });
         let codec = machine.codec.filter(|codec| codec.ratio > 1.0);
+        let coding = |codec: Codec| Coding {
+            size: 1.0 / codec.ratio,
+            encode: codec.encode.as_secs_f64(),
+            decode: codec.decode.as_secs_f64(),
+        };
+        let none = Coding {
+            size: 1.0,
+            encode: 0.0,
+            decode: 0.0,
+        };
+        let slots = usize::try_from(machine.device / state).unwrap_or(usize::MAX);
         Self {
-            steps: steps.max(1),
+            steps,
             // A step that takes no time would make all plans equal.
             forward: machine.forward.as_secs_f64().max(1e-12),
             backward: machine.backward.as_secs_f64(),
-            copy: if machine.copy > 0.0 {
-                bytes / machine.copy
-            } else {
-                0.0
+            copy: match machine.copy > 0.0 {
+                true => bytes / machine.copy,
+                false => 0.0,
             },
             state,
-            slots: usize::try_from(machine.device / state)
-                .unwrap_or(usize::MAX)
-                .clamp(1, steps.max(1)),
-            hops,
-            codec: codec.map(|codec| Coding {
-                size: 1.0 / codec.ratio,
-                encode: codec.encode.as_secs_f64(),
-                decode: codec.decode.as_secs_f64(),
-            }),
+            slots: slots.clamp(1, steps),
+            hops: hops.collect(),
+            codec: codec.map_or(none, coding),
         }
     }
 
     /// States that tier `hop` holds at most, encoded ones counted as their part of a state.
     pub(crate) fn room(&self, hop: usize) -> f64 {
         let room = self.hops[hop].room as f64 / self.state as f64;
-        let most = self.steps as f64;
-        if self.codec.is_some() {
-            room.min(most)
-        } else {
-            room.floor().min(most)
-        }
+        let room = match self.codec.size < 1.0 {
+            true => room,
+            false => room.floor(),
+        };
+        room.min(self.steps as f64)
+    }
+
+    /// States that the tiers of some hops hold at most.
+    pub(crate) fn rooms(&self, hops: Range<usize>) -> f64 {
+        hops.map(|hop| (self.room(hop) / self.codec.size).floor())
+            .sum()
     }
 
     /// States that all tiers hold at most.
     pub(crate) fn all_room(&self) -> usize {
-        let size = self.codec.map_or(1.0, |codec| codec.size);
-        let below: f64 = (0..self.hops.len())
-            .map(|hop| (self.room(hop) / size).floor())
-            .sum();
-        self.slots.saturating_add(below as usize).min(self.steps)
+        let below = self.rooms(0..self.hops.len()) as usize;
+        self.slots.saturating_add(below).min(self.steps)
     }
 }

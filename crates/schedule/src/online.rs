@@ -4,7 +4,6 @@ use crate::action::Action;
 use crate::binomial;
 use crate::machine::{Machine, Model};
 use crate::plan::Plan;
-use crate::stream::Writer;
 
 /// A stored state.
 #[derive(Clone, Copy, Debug)]
@@ -33,13 +32,9 @@ pub(crate) struct Online {
     /// In ascending order of their steps.
     states: Vec<State>,
     at: usize,
-    /// Steps whose states went down.
-    sent: Vec<usize>,
-    /// By link down, the last transfer.
-    last: Vec<Option<Sent>>,
     /// Transfers begun on each link down.
-    pub(crate) begun: Vec<usize>,
-    writer: Writer,
+    sent: Vec<Vec<Sent>>,
+    actions: Vec<Action>,
 }
 
 impl Online {
@@ -49,25 +44,30 @@ impl Online {
         let hops = 0..model.hops.len();
         Self {
             slots: model.slots,
-            rooms: hops.clone().map(|hop| model.room(hop) as usize).collect(),
+            sent: vec![Vec::new(); hops.len()],
+            rooms: hops.map(|hop| model.room(hop) as usize).collect(),
             states: Vec::new(),
             at: 0,
-            sent: Vec::new(),
-            last: vec![None; hops.len()],
-            begun: vec![0; hops.len()],
-            writer: Writer::default(),
+            actions: Vec::new(),
         }
+    }
+
+    /// Transfers begun on each link down.
+    pub(crate) fn begun(&self) -> Vec<usize> {
+        self.sent.iter().map(Vec::len).collect()
     }
 
     /// Returns what is done before the next forward step, and that step. `link_free` tells of the link down to each tier
     /// whether it is idle.
     pub(crate) fn step(&mut self, link_free: &[bool]) -> Vec<Action> {
-        let before = self.writer.actions.len();
+        let before = self.actions.len();
         let is_free = |hop: usize| link_free.get(hop).copied().unwrap_or(false);
         for hop in (1..self.rooms.len()).rev() {
             if is_free(hop) && 2 * self.count(hop) > self.rooms[hop - 1] {
                 self.send(hop);
-                self.thin(hop + 1);
+                if self.count(hop + 1) > self.rooms[hop] {
+                    self.forget_cheapest(|level| level == hop + 1);
+                }
             }
         }
         // A state on its way down has its slot until it has arrived.
@@ -75,16 +75,17 @@ impl Online {
         if self.count(0) + usize::from(is_leaving) >= self.slots {
             self.shrink(is_free(0));
         }
+        let (step, coded) = (self.at, false);
         if self.count(0) < self.slots {
-            self.writer.save(self.at, false);
-            self.states.push(State {
-                step: self.at,
-                level: 0,
-            });
+            self.actions.push(Action::Save { step, coded });
+            self.states.push(State { step, level: 0 });
         }
-        self.writer.forward(self.at, self.at + 1);
         self.at += 1;
-        self.writer.actions[before..].to_vec()
+        self.actions.push(Action::Forward {
+            from: step,
+            to: self.at,
+        });
+        self.actions[before..].to_vec()
     }
 
     fn count(&self, level: usize) -> usize {
@@ -96,57 +97,48 @@ impl Online {
     fn shrink(&mut self, is_free: bool) {
         let is_open = is_free && !self.rooms.is_empty();
         let has_room = is_open && self.count(1) < self.rooms[0];
-        if !has_room {
-            match self.cheapest(|level| level == 0 || (is_open && level == 1)) {
-                Some(index) if self.forget(index) > 0 => {}
-                _ => return,
-            }
-        }
-        let step = self.send(0);
-        self.sent.extend(step);
-    }
-
-    /// Sends a state from a level down. Returns its step.
-    fn send(&mut self, level: usize) -> Option<usize> {
-        let at = self.at;
-        let wanted = self.last[level].map_or(0, |last| last.step + (at - last.at));
-        let here = self.states.iter_mut().filter(|state| state.level == level);
-        let state = here.min_by_key(|state| state.step.abs_diff(wanted))?;
-        state.level += 1;
-        let step = state.step;
-        self.last[level] = Some(Sent { step, at });
-        self.begun[level] += 1;
-        Some(step)
-    }
-
-    /// Forgets a state of a tier that has more than its room.
-    fn thin(&mut self, level: usize) {
-        if self.count(level) > self.rooms[level - 1]
-            && let Some(index) = self.cheapest(|other| other == level)
+        if has_room
+            || self.forget_cheapest(|level| level == 0 || (is_open && level == 1)) == Some(1)
         {
-            self.forget(index);
+            self.send(0);
         }
     }
 
-    /// The index of the state whose loss repeats the fewest steps, of those on some levels; among equals, on the device the oldest,
-    /// below the one whose neighbours are nearest. The first state of all always stays.
-    fn cheapest(&self, is_among: impl Fn(usize) -> bool) -> Option<usize> {
-        let at = |index: usize| self.states.get(index).map_or(self.at, |state| state.step);
-        // Slots that older states have while the gap behind a state is reversed.
-        let mut taken = Vec::with_capacity(self.states.len());
-        let mut older = 0;
-        for state in &self.states {
-            taken.push(older + usize::from(state.level > 0));
-            older += usize::from(state.level == 0);
+    /// Sends a state from a level down.
+    fn send(&mut self, level: usize) {
+        let at = self.at;
+        let last = self.sent[level].last();
+        let wanted = last.map_or(0, |last| last.step + (at - last.at));
+        let here = self.states.iter_mut().filter(|state| state.level == level);
+        if let Some(state) = here.min_by_key(|state| state.step.abs_diff(wanted)) {
+            state.level += 1;
+            let step = state.step;
+            self.sent[level].push(Sent { step, at });
         }
-        let repeated = |index: usize, steps: usize| {
-            binomial::forwards(steps as f64, self.slots.saturating_sub(taken[index]))
+    }
+
+    /// Forgets the state whose loss repeats the fewest steps, of those on some levels, and returns its level; among equals, on the
+    /// device the oldest, below the one whose neighbours are nearest. The first state of all always stays.
+    fn forget_cheapest(&mut self, is_among: impl Fn(usize) -> bool) -> Option<usize> {
+        let at = |index: usize| self.states.get(index).map_or(self.at, |state| state.step);
+        // Slots that are left for each gap while it is reversed: older states have theirs.
+        let mut older = 0;
+        let slots = self.states.iter().map(|state| {
+            let slots = self
+                .slots
+                .saturating_sub(older + usize::from(state.level > 0));
+            older += usize::from(state.level == 0);
+            slots
+        });
+        let slots: Vec<usize> = slots.collect();
+        let repeated = |index: usize, from: usize, to: usize| {
+            binomial::forwards((to - from) as f64, slots[index])
         };
         let loss = |index: usize| {
             let (before, here, after) = (at(index - 1), at(index), at(index + 1));
-            let loss = repeated(index - 1, after - before)
-                - repeated(index - 1, here - before)
-                - repeated(index, after - here);
+            let loss = repeated(index - 1, before, after)
+                - repeated(index - 1, before, here)
+                - repeated(index, here, after);
             let distance = match self.states[index].level {
                 0 => usize::MAX,
                 _ => after - before,
@@ -154,17 +146,12 @@ impl Online {
             (loss, distance, index)
         };
         let among = (1..self.states.len()).filter(|&index| is_among(self.states[index].level));
-        let least = among
+        let (_, _, index) = among
             .map(loss)
-            .min_by(|a, b| a.0.total_cmp(&b.0).then((a.1, a.2).cmp(&(b.1, b.2))));
-        least.map(|(_, _, index)| index)
-    }
-
-    /// Forgets a state. Returns the level that it was on.
-    fn forget(&mut self, index: usize) -> usize {
+            .min_by(|a, b| a.0.total_cmp(&b.0).then((a.1, a.2).cmp(&(b.1, b.2))))?;
         let State { step, level } = self.states.remove(index);
-        self.writer.actions.push(Action::Forget { step });
-        level
+        self.actions.push(Action::Forget { step });
+        Some(level)
     }
 
     /// Ends the sweep at the step that it stands at, and plans the reversal on the machine, whose rates the sweep has measured.
@@ -172,6 +159,8 @@ impl Online {
         if self.at == 0 {
             self.step(&[]);
         }
-        Plan::of_sweep(machine, self.at, self.writer.actions, self.sent)
+        let sent = self.sent.first().into_iter().flatten();
+        let sent = sent.map(|sent| sent.step).collect();
+        Plan::of_sweep(machine, self.at, self.actions, sent)
     }
 }

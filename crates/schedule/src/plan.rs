@@ -1,11 +1,12 @@
 use crate::action::Action;
 use crate::blocking;
-use crate::bound::{self, Bound};
+use crate::bound::Bound;
 use crate::machine::{Machine, Model};
 use crate::replay::{self, Times};
 use crate::reversal;
 use crate::search::Search;
-use crate::shape::{self, Shape, Stored};
+use crate::shape::Shape;
+use crate::stream::{self, Stored};
 use std::time::Duration;
 
 /// Seconds of the replay of an action, as an order of magnitude.
@@ -40,11 +41,11 @@ impl Plan {
     #[must_use]
     pub fn best(machine: &Machine, steps: usize) -> Self {
         let model = Model::new(machine, steps);
-        let mut search = Search::new(&model);
-        search.run();
+        let best = Search::run(&model);
+        let plan = Self::new(machine, steps, best.actions);
         Self {
-            times: search.times,
-            ..Self::new(machine, steps, search.best)
+            times: best.times,
+            ..plan
         }
     }
 
@@ -52,12 +53,8 @@ impl Plan {
     #[must_use]
     pub fn quick(machine: &Machine, steps: usize) -> Self {
         let model = Model::new(machine, steps);
-        let optimum = bound::programme(&model);
-        let below = (optimum.stored() - optimum.device) as usize;
-        let share = below as f64 / model.steps as f64;
-        let dense = model.slots as f64 / (1.0 - share).max(1e-3);
-        let line = Shape::new(&model, below, dense as usize).line(&model);
-        Self::new(machine, steps, shape::stream(&line, &model))
+        let line = Shape::of_bound(&model, &Bound::of(&model), 1.0).line(&model);
+        Self::new(machine, steps, stream::stream(&line, &model))
     }
 
     /// Returns the plan of H-Revolve, the best of those that wait for their transfers. `None` if it is not quickly found: see
@@ -76,7 +73,7 @@ impl Plan {
         let (inner, coded) = (every, false);
         let starts = (0..model.steps).step_by(every.max(1));
         let line: Vec<Stored> = starts.map(|at| Stored { at, inner, coded }).collect();
-        Self::of(machine, steps, shape::stream(&line, &model))
+        Self::of(machine, steps, stream::stream(&line, &model))
     }
 
     /// A plan of these actions, whose expected time is that of its replay.
@@ -121,29 +118,22 @@ impl Plan {
         self.judged(machine)
     }
 
-    /// The plan with the best reversal of its sweep, or the plan itself. A search has no more replays than take half of the time
-    /// that the plan is above its bound; all of them, if the plan has no time.
+    /// The plan with the best reversal of its sweep, or the plan itself, if it has a time. A search has no more replays than take half
+    /// of the time that the plan is above its bound; all of them, if the plan has no time.
     fn reversed(self, machine: &Machine) -> Self {
         let model = Model::new(machine, self.steps);
         let time = |plan: &Self| plan.expected().unwrap_or(Duration::MAX);
         let gain = time(&self).saturating_sub(self.bound.time).as_secs_f64();
         let replays = gain / 2.0 / (REPLAY * self.actions.len() as f64);
-        let sweep = self.actions.clone();
-        let mut best = self;
-        for (count, actions) in reversal::ways(&model, &sweep)
-            .take(replays as usize)
-            .enumerate()
-        {
-            let plan = Self {
-                actions,
-                ..best.clone()
-            }
-            .judged(machine);
-            if time(&plan) < time(&best) || (count == 0 && best.times.is_none()) {
-                best = plan;
-            }
-        }
-        best
+        let ways = reversal::ways(&model, &self.actions).take(replays as usize);
+        let plan = |actions| Self {
+            actions,
+            ..self.clone()
+        };
+        let plans = ways.map(|actions| plan(actions).judged(machine));
+        let own = self.times.map(|_| self.clone());
+        let best = own.into_iter().chain(plans).min_by_key(time);
+        best.unwrap_or(self)
     }
 
     fn judged(mut self, machine: &Machine) -> Self {

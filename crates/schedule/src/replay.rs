@@ -27,8 +27,6 @@ struct Copy {
     uses: usize,
     /// Stays so far.
     stays: usize,
-    /// The tier below has had it.
-    is_below: bool,
 }
 
 /// A link in one direction.
@@ -61,7 +59,7 @@ struct Player<'a> {
 
 impl<'a> Player<'a> {
     fn new(model: &'a Model, actions: &'a [Action], residency: &'a Residency) -> Self {
-        let versions = residency.bytes.len();
+        let versions = residency.versions.len();
         let rooms = model.hops.iter().map(|hop| hop.room);
         let link = |source: usize, target: usize, time: f64, transfers: &'a [Transfer]| Link {
             source,
@@ -92,21 +90,19 @@ impl<'a> Player<'a> {
 
     fn play(mut self) -> Option<Times> {
         let mut sweep = 0.0;
-        while self.next < self.actions.len() {
+        let is_over = |until: Option<f64>, now: f64| until.is_some_and(|until| until <= now);
+        while let Some(action) = self.actions.get(self.next) {
             while self.begin_transfers() | self.begin_action() {}
             let transfers = self.links.iter().filter_map(|link| link.until);
             self.now = transfers.chain(self.until).min_by(f64::total_cmp)?;
             for link in 0..self.links.len() {
-                if self.links[link]
-                    .until
-                    .is_some_and(|until| until <= self.now)
-                {
+                if is_over(self.links[link].until, self.now) {
                     self.end_transfer(link);
                 }
             }
-            if self.until.is_some_and(|until| until <= self.now) {
+            if is_over(self.until, self.now) {
                 self.end_action();
-                if self.actions[self.next - 1] == Action::EndForward {
+                if *action == Action::EndForward {
                     sweep = self.now;
                 }
             }
@@ -121,23 +117,21 @@ impl<'a> Player<'a> {
             return false;
         };
         let version = self.residency.of_action[self.next];
+        let Model { copy, codec, .. } = self.model;
         let time = match *action {
             Action::Forward { from, to } => to.saturating_sub(from) as f64 * self.model.forward,
             Action::Reverse { .. } => self.model.backward,
             Action::EndForward | Action::Forget { .. } => 0.0,
             Action::Save { .. } if self.free[0] == 0 => return false,
-            Action::Save { .. } => {
+            Action::Save { coded, .. } => {
                 self.free[0] -= 1;
-                let is_coded = self.residency.coded[version];
-                let encode = self.model.codec.filter(|_| is_coded);
-                self.model.copy + encode.map_or(0.0, |codec| codec.encode)
+                copy + if coded { codec.encode } else { 0.0 }
             }
             Action::Restart { .. } if !self.copies[0][version].is_present => return false,
-            Action::Restart { .. } => {
-                let is_encoded = std::mem::take(&mut self.is_encoded[version]);
-                let decode = self.model.codec.filter(|_| is_encoded);
-                self.model.copy + decode.map_or(0.0, |codec| codec.decode)
-            }
+            Action::Restart { .. } => match std::mem::take(&mut self.is_encoded[version]) {
+                true => copy + codec.decode,
+                false => *copy,
+            },
         };
         self.until = Some(self.now + time);
         true
@@ -158,16 +152,16 @@ impl<'a> Player<'a> {
     fn begin_transfers(&mut self) -> bool {
         let mut any = false;
         for link in self.links.iter_mut().filter(|link| link.until.is_none()) {
-            let Some(transfer) = link.transfers.get(link.begun) else {
+            let Some(&Transfer { version, from, .. }) = link.transfers.get(link.begun) else {
                 continue;
             };
-            let size = self.residency.size(link.target, transfer.version);
-            if self.next >= transfer.from
-                && self.copies[link.source][transfer.version].is_present
+            let size = self.residency.size(link.target, version);
+            if self.next >= from
+                && self.copies[link.source][version].is_present
                 && self.free[link.target] >= size
             {
                 self.free[link.target] -= size;
-                let bytes = self.residency.bytes[transfer.version] as f64;
+                let bytes = self.residency.versions[version].bytes as f64;
                 link.until = Some(self.now + link.time * bytes / self.model.state as f64);
                 link.begun += 1;
                 any = true;
@@ -182,14 +176,9 @@ impl<'a> Player<'a> {
         let (source, target) = (link.source, link.target);
         let version = link.transfers[link.begun - 1].version;
         self.arrive(target, version);
-        if source < target {
-            self.copies[source][version].is_below = true;
-            self.release(source, version);
-        } else {
-            self.use_once(source, version);
-        }
+        self.use_once(source, version);
         if target == 0 {
-            self.is_encoded[version] = self.residency.coded[version];
+            self.is_encoded[version] = self.residency.versions[version].coded;
         }
     }
 
@@ -208,11 +197,10 @@ impl<'a> Player<'a> {
         self.release(level, version);
     }
 
-    /// Frees a copy's room once its stay is used up and a later stay has its source on the tier below.
+    /// Frees a copy's room once its stay is used up.
     fn release(&mut self, level: usize, version: Version) {
-        let goes_down = self.residency.levels[level].goes_down[version];
         let copy = &mut self.copies[level][version];
-        if copy.is_present && copy.uses == 0 && (copy.is_below || !goes_down) {
+        if copy.is_present && copy.uses == 0 {
             copy.is_present = false;
             self.free[level] += self.residency.size(level, version);
         }

@@ -29,16 +29,25 @@ struct Stay {
     uses: usize,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Level {
-    /// For each version, the uses of each of its stays.
+    /// For each version, the uses of each of its stays. The way down, which it takes once, is a use of the first stay.
     pub(crate) stays: Vec<Vec<usize>>,
-    /// The versions that go to the tier below once.
-    pub(crate) goes_down: Vec<bool>,
     /// Transfers to the tier below.
     pub(crate) down: Vec<Transfer>,
     /// Transfers from the tier below.
     pub(crate) up: Vec<Transfer>,
+}
+
+/// A state that is saved.
+#[derive(Clone, Debug)]
+pub(crate) struct Saved {
+    step: usize,
+    pub(crate) coded: bool,
+    /// Bytes below the device.
+    pub(crate) bytes: u64,
+    /// The last action that uses it on the tier in question.
+    last: Option<usize>,
 }
 
 #[derive(Clone, Debug)]
@@ -46,9 +55,7 @@ pub(crate) struct Residency {
     pub(crate) levels: Vec<Level>,
     /// The version that each action saves or restarts from.
     pub(crate) of_action: Vec<Version>,
-    pub(crate) coded: Vec<bool>,
-    /// Bytes of each version below the device.
-    pub(crate) bytes: Vec<u64>,
+    pub(crate) versions: Vec<Saved>,
 }
 
 /// A version that a tier takes in at an action, or is asked for.
@@ -67,52 +74,47 @@ impl Residency {
     /// steps, in ascending order, whose states go down although the sweep forgets them, as nobody knew.
     pub(crate) fn new(model: &Model, actions: &[Action], sent: &[usize]) -> Option<Self> {
         let mut current = vec![usize::MAX; model.steps];
-        let (mut steps, mut coded, mut demands) = (Vec::new(), Vec::new(), Vec::new());
-        let mut last: Vec<Option<usize>> = Vec::new();
+        let (mut versions, mut demands) = (Vec::<Saved>::new(), Vec::new());
         let mut of_action = vec![usize::MAX; actions.len()];
         let mut sweep_end = actions.len();
+        let encoded = (model.state as f64 * model.codec.size).ceil() as u64;
         for (at, action) in actions.iter().enumerate() {
-            let is_use = matches!(action, Action::Restart { .. });
-            match *action {
-                Action::Save {
-                    step,
-                    coded: is_coded,
-                } => {
-                    *current.get_mut(step)? = steps.len();
-                    of_action[at] = steps.len();
-                    steps.push(step);
-                    coded.push(is_coded);
-                    last.push(None);
+            let version = match *action {
+                Action::Save { step, coded } => {
+                    *current.get_mut(step)? = versions.len();
+                    versions.push(Saved {
+                        step,
+                        coded,
+                        bytes: if coded { encoded } else { model.state },
+                        last: None,
+                    });
+                    versions.len() - 1
                 }
                 Action::Restart { step } => {
-                    of_action[at] = *current.get(step)?;
-                    *last.get_mut(of_action[at])? = Some(at);
+                    let version = *current.get(step)?;
+                    versions.get_mut(version)?.last = Some(at);
+                    version
                 }
                 Action::Forget { step } => {
                     let version = std::mem::replace(current.get_mut(step)?, usize::MAX);
                     if sweep_end == actions.len() && sent.binary_search(&step).is_ok() {
-                        *last.get_mut(version)? = Some(at);
+                        versions.get_mut(version)?.last = Some(at);
                     }
+                    continue;
                 }
-                Action::EndForward => sweep_end = at,
-                Action::Forward { .. } | Action::Reverse { .. } => {}
-            }
-            let version = of_action[at];
-            if version != usize::MAX {
-                demands.push(Demand {
-                    at,
-                    version,
-                    is_use,
-                });
-            }
+                Action::EndForward => {
+                    sweep_end = at;
+                    continue;
+                }
+                Action::Forward { .. } | Action::Reverse { .. } => continue,
+            };
+            of_action[at] = version;
+            demands.push(Demand {
+                at,
+                version,
+                is_use: matches!(action, Action::Restart { .. }),
+            });
         }
-        let whole = model.state as f64;
-        let size = model.codec.map_or(1.0, |codec| codec.size);
-        let bytes = coded.iter().map(|&coded| match coded {
-            true => (whole * size).ceil() as u64,
-            false => model.state,
-        });
-        let bytes: Vec<u64> = bytes.collect();
         let mut levels = Vec::new();
         for level in 0..=model.hops.len() {
             let tier = TierSweep {
@@ -120,89 +122,85 @@ impl Residency {
                     0 => model.slots as u64,
                     _ => model.hops[level - 1].room,
                 },
-                bytes: (level > 0).then_some(&bytes[..]),
-                steps: &steps,
-                last: &last,
+                is_device: level == 0,
                 is_last: level == model.hops.len(),
+                versions: &versions,
                 sweep_end,
                 actions: actions.len(),
             };
             let (found, below) = tier.fill(&demands)?;
             levels.push(found);
             // The last use of a version on the tier below is its last way up. One that only goes down leaves there on arrival.
-            last = vec![None; steps.len()];
+            versions.iter_mut().for_each(|version| version.last = None);
             for demand in below.iter().filter(|demand| demand.is_use) {
-                last[demand.version] = Some(demand.at);
+                versions[demand.version].last = Some(demand.at);
             }
             demands = below;
         }
         Some(Self {
             levels,
             of_action,
-            coded,
-            bytes,
+            versions,
         })
     }
 
     /// Room that a version takes: slots on the device, bytes below.
     pub(crate) fn size(&self, level: usize, version: Version) -> u64 {
-        let tier = &self.levels[level];
         match level {
             0 => 1,
             // A version that is forgotten on arrival takes the link's time alone.
-            _ if !tier.goes_down[version] && tier.stays[version].iter().all(|&uses| uses == 0) => 0,
-            _ => self.bytes[version],
+            _ if self.levels[level].stays[version]
+                .iter()
+                .all(|&uses| uses == 0) =>
+            {
+                0
+            }
+            _ => self.versions[version].bytes,
         }
     }
 }
 
-/// The sweep over a tier, with the steps and last uses of the versions.
+/// The sweep over a tier, with the last uses of the versions there.
 struct TierSweep<'a> {
     room: u64,
-    /// `None` on the device, where each version takes one slot.
-    bytes: Option<&'a [u64]>,
-    steps: &'a [usize],
-    last: &'a [Option<usize>],
+    is_device: bool,
     is_last: bool,
+    versions: &'a [Saved],
     sweep_end: usize,
     actions: usize,
 }
 
 impl TierSweep<'_> {
+    /// Each version takes one slot of the device.
     fn size(&self, version: Version) -> u64 {
-        self.bytes.map_or(1, |bytes| bytes[version])
+        match self.is_device {
+            true => 1,
+            false => self.versions[version].bytes,
+        }
     }
 
     /// Returns the tier's transfers and what it asks of the tier below.
     fn fill(&self, demands: &[Demand]) -> Option<(Level, Vec<Demand>)> {
-        let versions = self.steps.len();
+        let versions = self.versions.len();
         let mut residents = BTreeSet::new();
         let mut used = 0;
         let mut open: Vec<Option<Stay>> = vec![None; versions];
         // Actions at which each version came and left last.
         let (mut arrived, mut left) = (vec![0; versions], vec![0; versions]);
-        let mut stays: Vec<Stay> = Vec::new();
-        let mut below = Vec::new();
-        let mut level = Level {
-            stays: vec![Vec::new(); versions],
-            goes_down: vec![false; versions],
-            ..Level::default()
-        };
+        let mut goes_down = vec![false; versions];
+        let (mut ended, mut below) = (Vec::new(), Vec::new());
+        let (mut down, mut up) = (Vec::new(), Vec::new());
         for &demand in demands {
-            let Demand {
-                at,
-                version,
-                is_use,
-            } = demand;
-            let key = (self.steps[version], version);
+            let (at, version, is_use) = (demand.at, demand.version, demand.is_use);
+            let key = (self.versions[version].step, version);
             if !is_use {
                 arrived[version] = at;
             }
             if residents.insert(key) {
                 if is_use {
                     let (due, from) = (at, left[version] + 1);
-                    level.goes_down[version].then_some(())?;
-                    level.up.push(Transfer { version, due, from });
+                    goes_down[version].then_some(())?;
+                    up.push(Transfer { version, due, from });
                     below.push(demand);
                 }
                 used += self.size(version);
@@ -217,17 +215,14 @@ impl TierSweep<'_> {
                 stay.uses += 1;
                 stay.end = at;
             }
-            let is_done = self.last[version].is_none_or(|last| last <= at);
+            let is_done = self.versions[version].last.is_none_or(|last| last <= at);
             let mut leaves = is_done.then_some(key);
             loop {
                 if let Some(gone) = leaves.take() {
                     residents.remove(&gone);
                     used -= self.size(gone.1);
                     left[gone.1] = at;
-                    if let Some(stay) = open[gone.1].take() {
-                        level.stays[gone.1].push(stay.uses);
-                        stays.push(stay);
-                    }
+                    ended.extend(open[gone.1].take());
                 }
                 if used <= self.room {
                     break;
@@ -238,9 +233,9 @@ impl TierSweep<'_> {
                 }
                 leaves = Some(lowest);
                 let version = lowest.1;
-                if !std::mem::replace(&mut level.goes_down[version], true) {
+                if !std::mem::replace(&mut goes_down[version], true) {
                     let (due, from, is_use) = (at, arrived[version] + 1, false);
-                    level.down.push(Transfer { version, due, from });
+                    down.push(Transfer { version, due, from });
                     below.push(Demand {
                         at,
                         version,
@@ -249,12 +244,15 @@ impl TierSweep<'_> {
                 }
             }
         }
-        for stay in open.into_iter().flatten() {
-            level.stays[stay.version].push(stay.uses);
-            stays.push(stay);
+        ended.extend(open.into_iter().flatten());
+        self.advance(&mut up, &ended);
+        let mut stays = vec![Vec::new(); versions];
+        for stay in ended {
+            let of: &mut Vec<usize> = &mut stays[stay.version];
+            let way_down = of.is_empty() && goes_down[stay.version];
+            of.push(stay.uses + usize::from(way_down));
         }
-        self.advance(&mut level.up, &stays);
-        Some((level, below))
+        Some((Level { stays, down, up }, below))
     }
 
     /// Lets transfers begin as early as the room allows, in their order.
@@ -268,10 +266,9 @@ impl TierSweep<'_> {
         for action in 0..self.actions {
             load[action + 1] += load[action];
         }
-        let ahead = if self.bytes.is_none() {
-            AHEAD
-        } else {
-            self.actions
+        let ahead = match self.is_device {
+            true => AHEAD,
+            false => self.actions,
         };
         let mut earliest = self.sweep_end;
         for transfer in transfers {

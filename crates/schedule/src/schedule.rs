@@ -87,7 +87,7 @@ impl Schedule {
     #[must_use]
     pub fn moved(&self) -> Vec<usize> {
         match &self.stage {
-            Stage::Sweep(rule) => rule.begun.clone(),
+            Stage::Sweep(rule) => rule.begun(),
             Stage::Planned(_) => Vec::new(),
         }
     }

@@ -2,11 +2,11 @@
 
 use crate::action::Action;
 use crate::blocking;
-use crate::bound::{self, Optimum};
+use crate::bound::Bound;
 use crate::machine::Model;
 use crate::replay::{self, Times};
-use crate::shape::{self, Shape, Stored};
-use std::collections::HashSet;
+use crate::shape::Shape;
+use crate::stream::{self, Stored};
 
 /// The most actions that a search replays, and those more for each step.
 const WORK: usize = 800_000;
@@ -14,34 +14,24 @@ const WORK_OF_STEP: usize = 400;
 
 pub(crate) struct Search<'a> {
     model: &'a Model,
-    optimum: Optimum,
-    least: f64,
-    pub(crate) best: Vec<Action>,
+    bound: Bound,
+    /// The best stream so far, and its times.
+    pub(crate) actions: Vec<Action>,
     pub(crate) times: Option<Times>,
-    tried: HashSet<Shape>,
     work: usize,
 }
 
-/// A shape with the seconds that its stream takes.
-#[derive(Clone, Copy)]
-struct Judged {
-    time: f64,
-    shape: Shape,
-}
-
 impl<'a> Search<'a> {
-    pub(crate) fn new(model: &'a Model) -> Self {
-        let optimum = bound::programme(model);
-        let least = optimum.least(model);
-        Self {
+    pub(crate) fn run(model: &'a Model) -> Self {
+        let mut search = Self {
             model,
-            optimum,
-            least,
-            best: Vec::new(),
+            bound: Bound::of(model),
+            actions: Vec::new(),
             times: None,
-            tried: HashSet::new(),
             work: 0,
-        }
+        };
+        search.search();
+        search
     }
 
     fn judge(&mut self, actions: Vec<Action>) -> f64 {
@@ -49,28 +39,23 @@ impl<'a> Search<'a> {
         let times = replay::replay(self.model, &actions, &[]);
         let total = times.map_or(f64::INFINITY, |times| times.total);
         if self.times.is_none_or(|best| total < best.total) && times.is_some() {
-            (self.best, self.times) = (actions, times);
+            (self.actions, self.times) = (actions, times);
         }
         total
     }
 
-    /// The shape with its time; none that was tried before is better.
-    fn shape(&mut self, shape: Shape) -> Judged {
-        let time = match self.tried.insert(shape) {
-            true => self.judge(shape::stream(&shape.line(self.model), self.model)),
-            false => f64::INFINITY,
-        };
-        Judged { time, shape }
+    fn judge_line(&mut self, line: &[Stored]) -> f64 {
+        self.judge(stream::stream(line, self.model))
     }
 
     /// The search is over: the bound is met, or this share of the work is done.
     fn is_done(&self, share: f64) -> bool {
         let most = (WORK + WORK_OF_STEP * self.model.steps) as f64;
-        let is_met = |times: Times| times.total <= self.least * 1.0005;
+        let is_met = |times: Times| times.total <= self.bound.time.as_secs_f64() * 1.0005 + 1e-9;
         self.work as f64 > most * share || self.times.is_some_and(is_met)
     }
 
-    pub(crate) fn run(&mut self) {
+    fn search(&mut self) {
         let model = self.model;
         let (steps, slots) = (model.steps, model.slots);
         // Revolve on the device, which fits always, then with the room of more and more tiers, then with as many as the bound stores.
@@ -78,26 +63,19 @@ impl<'a> Search<'a> {
         for hop in 0..model.hops.len() {
             rooms.push(rooms[hop] + model.room(hop) as usize);
         }
-        rooms.push(self.optimum.stored().max(1.0) as usize);
+        rooms.push(self.bound.stored().max(1.0) as usize);
         for room in rooms {
-            let slots = room.min(steps);
-            self.shape(Shape {
-                slots,
-                last_spill: slots.saturating_sub(model.slots) as i32,
-                ..Shape::new(model, 0, steps)
-            });
+            self.judge_line(&Shape::revolve(model, room.min(steps)).line(model));
         }
         if let Some(actions) = blocking::stream(model) {
             self.judge(actions);
         }
-        let below = self.optimum.stored() - self.optimum.device;
-        let coded = 1000.0 * self.optimum.coded.iter().sum::<f64>() / below.max(1.0);
-        let mut starts = Vec::new();
-        for factor in [1.0, 0.97, 0.9, 0.8, 0.65, 0.5, 0.3] {
-            let below = (below * factor) as usize;
-            let dense = slots as f64 / (1.0 - below as f64 / steps as f64).max(1e-3);
-            let lasts = [
-                dense as usize,
+        let (mut time, mut best) = (f64::INFINITY, Vec::new());
+        for share in [1.0, 0.97, 0.9, 0.8, 0.65, 0.5, 0.3] {
+            let mut shape = Shape::of_bound(model, &self.bound, share);
+            let (below, last) = (shape.below, shape.last);
+            let mut lasts = vec![
+                last,
                 slots,
                 slots / 2,
                 steps.saturating_sub(below * slots),
@@ -106,52 +84,29 @@ impl<'a> Search<'a> {
                 slots * slots / 2,
                 slots * slots / 4,
             ];
+            let clamp = |last: &mut usize| *last = (*last).clamp(1, steps);
+            lasts.iter_mut().for_each(clamp);
+            lasts.sort_unstable();
+            lasts.dedup();
             for last in lasts {
-                if self.is_done(0.4) && !starts.is_empty() {
-                    break;
-                }
                 for spill in [-1, 0, 3] {
-                    starts.push(self.shape(Shape {
-                        spill,
-                        coded: coded.min(1000.0) as usize,
-                        ..Shape::new(model, below, last.clamp(1, steps))
-                    }));
+                    if self.is_done(0.4) && !best.is_empty() {
+                        break;
+                    }
+                    (shape.last, shape.spill) = (last, spill);
+                    let line = shape.line(model);
+                    let found = self.judge_line(&line);
+                    if found < time || best.is_empty() {
+                        (time, best) = (found, line);
+                    }
                 }
             }
         }
-        starts.sort_by(|a, b| a.time.total_cmp(&b.time));
-        starts.dedup_by_key(|start| start.shape);
-        let mut best = starts[0];
-        for start in starts.into_iter().take(4) {
-            let found = self.climb(start);
-            if found.time < best.time {
-                best = found;
-            }
-        }
-        self.polish(best.shape.line(model));
-    }
-
-    /// Varies one number at a time, by smaller and smaller steps.
-    fn climb(&mut self, mut best: Judged) -> Judged {
-        let mut step = 0.3;
-        while step > 0.01 && !self.is_done(0.7) {
-            let before = best.time;
-            for (field, sign) in (0..7).flat_map(|field| [(field, 1), (field, -1)]) {
-                let next = self.shape(vary(best.shape, field, step * f64::from(sign), self.model));
-                if next.time < best.time {
-                    best = next;
-                }
-            }
-            if best.time == before {
-                step /= 2.0;
-            }
-        }
-        best
+        self.polish(best, time);
     }
 
     /// Moves single states, and ranges of them, at random.
-    fn polish(&mut self, mut line: Vec<Stored>) {
-        let mut time = f64::INFINITY;
+    fn polish(&mut self, mut line: Vec<Stored>, mut time: f64) {
         let mut dice = Dice(1);
         while !self.is_done(1.0) {
             let mut next = line.clone();
@@ -163,31 +118,12 @@ impl<'a> Search<'a> {
                 self.work += 10;
                 continue;
             }
-            let found = self.judge(shape::stream(&next, self.model));
+            let found = self.judge_line(&next);
             if found <= time {
                 (time, line) = (found, next);
             }
         }
     }
-}
-
-/// Moves one number of a shape by a share of it, at least by 1.
-fn vary(mut shape: Shape, field: usize, share: f64, model: &Model) -> Shape {
-    let by = |unit: f64| ((unit * share.abs()).ceil().max(1.0) * share.signum()) as i64;
-    let moved = |value: usize, least: i64, most: usize| {
-        (value as i64 + by(value as f64)).clamp(least, most as i64) as usize
-    };
-    match field {
-        0 => shape.below = moved(shape.below, 0, model.steps),
-        1 => shape.last = moved(shape.last, 1, model.steps),
-        2 => shape.slots = moved(shape.slots, 1, model.steps),
-        3 => shape.spill += by(10.0) as i32,
-        4 => shape.last_spill += by(10.0) as i32,
-        5 if model.codec.is_none() => {}
-        5 => shape.coded = (shape.coded as i64 + by(1000.0)).clamp(0, 1000) as usize,
-        _ => shape.tilt = moved(shape.tilt, 200, 3000),
-    }
-    shape
 }
 
 /// A linear congruential generator, so that plans are the same each time.
@@ -212,30 +148,23 @@ impl Dice {
             1 => {
                 let position = self.next(steps);
                 if let Err(index) = line.binary_search_by_key(&position, |stored| stored.at) {
-                    let before = line[index - 1];
-                    line.insert(
-                        index,
-                        Stored {
-                            at: position,
-                            ..before
-                        },
-                    );
+                    let mut stored = line[index - 1];
+                    stored.at = position;
+                    line.insert(index, stored);
                 }
             }
             2 => {
                 let inner = (line[at].inner + self.next(3)).saturating_sub(1);
-                line[at..some]
-                    .iter_mut()
-                    .for_each(|stored| stored.inner = inner);
+                let some = &mut line[at..some];
+                some.iter_mut().for_each(|stored| stored.inner = inner);
             }
             kind => {
                 let end = if kind == 3 { some } else { at + 1 };
                 let (is_up, by) = (self.next(2) == 0, 1 + self.next(3));
                 for stored in &mut line[at.max(1).min(end)..end] {
-                    stored.at = if is_up {
-                        stored.at + by
-                    } else {
-                        stored.at.saturating_sub(by)
+                    stored.at = match is_up {
+                        true => stored.at + by,
+                        false => stored.at.saturating_sub(by),
                     };
                 }
             }

@@ -1,42 +1,33 @@
 //! The simplex method on a dense tableau, for programmes of a dozen unknowns whose origin is feasible.
 
-/// The constraint `factors · x <= limit`, with `limit >= 0`.
-pub(crate) struct Row {
-    pub(crate) factors: Vec<f64>,
-    pub(crate) limit: f64,
-}
-
 const NEAR_ZERO: f64 = 1e-10;
 
-/// Returns the `x >= 0` that meets all rows and has the largest `gain · x`. Bland's rule keeps it from running in circles.
-pub(crate) fn maximise(rows: Vec<Row>, gain: Vec<f64>) -> Vec<f64> {
+/// Returns the `x >= 0` that meets all rows and has the largest `gain · x`. A row has the factors of `factors · x <= limit`, and the
+/// limit, which is at least 0. Bland's rule keeps it from running in circles.
+pub(crate) fn maximise(rows: &[Vec<f64>], gain: &[f64]) -> Vec<f64> {
     let unknowns = gain.len();
     let width = unknowns + rows.len() + 1;
     let mut basis: Vec<usize> = (unknowns..unknowns + rows.len()).collect();
-    let mut tableau: Vec<Vec<f64>> = Vec::with_capacity(rows.len() + 1);
-    for (index, row) in rows.iter().enumerate() {
+    let tableau = rows.iter().enumerate().map(|(index, row)| {
         let mut line = vec![0.0; width];
-        line[..unknowns].copy_from_slice(&row.factors);
-        line[unknowns + index] = 1.0;
-        line[width - 1] = row.limit;
-        tableau.push(line);
-    }
+        line[..unknowns].copy_from_slice(&row[..unknowns]);
+        (line[unknowns + index], line[width - 1]) = (1.0, row[unknowns]);
+        line
+    });
+    let mut tableau: Vec<Vec<f64>> = tableau.collect();
     let mut costs = vec![0.0; width];
-    costs[..unknowns].copy_from_slice(&gain);
+    costs[..unknowns].copy_from_slice(gain);
     // Bland's rule ends by itself; the limit is for rounding.
     for _ in 0..1000 {
         let Some(enters) = (0..width - 1).find(|&column| costs[column] > NEAR_ZERO) else {
             break;
         };
         let ratio = |line: &[f64]| line[width - 1] / line[enters];
-        let leaves = (0..tableau.len())
-            .filter(|&row| tableau[row][enters] > NEAR_ZERO)
-            .min_by(|&a, &b| {
-                ratio(&tableau[a])
-                    .total_cmp(&ratio(&tableau[b]))
-                    .then(basis[a].cmp(&basis[b]))
-            });
-        let Some(leaves) = leaves else {
+        let rows = (0..tableau.len()).filter(|&row| tableau[row][enters] > NEAR_ZERO);
+        let Some(leaves) = rows.min_by(|&a, &b| {
+            let ratios = ratio(&tableau[a]).total_cmp(&ratio(&tableau[b]));
+            ratios.then(basis[a].cmp(&basis[b]))
+        }) else {
             break;
         };
         let pivot = tableau[leaves][enters];

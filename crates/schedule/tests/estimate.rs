@@ -325,13 +325,37 @@ fn steps_that_change_beside_transfers_change_without_them_too() {
     // The next run tells that.
     learn(&mut estimate, 1.02);
     assert!((step(&estimate.quiet) / step(&machine) - 1.0).abs() < 1e-3);
-    // Later steps beside transfers are slower than in the trial: transfers have one half of it, load the other.
+    // Load of later runs: a step loses the same share beside transfers.
     learn(&mut estimate, 1.1);
     let share = step(&estimate.quiet) / step(&machine);
-    assert!((share - (1.1f64 / 1.02).sqrt()).abs() < 1e-3, "{share}");
+    assert!((share - 1.1 / 1.02).abs() < 1e-3, "{share}");
     // They are never slower than those beside transfers.
     learn(&mut estimate, 0.8);
     assert!(step(&estimate.quiet) <= step(&estimate.machine));
+}
+
+#[test]
+fn a_run_on_the_device_leaves_the_links_in_doubt() {
+    let mut dice = Dice::fresh();
+    let Draw { machine, steps } = Draw::new(&mut dice, 2.0);
+    let plan = Plan::on_device(&machine, steps);
+    let mut estimate = Estimate::new(machine.clone(), machine.clone());
+    let mut learn = |by: f64| {
+        let machine = times(&machine, by);
+        let took = plan.time_on(&machine).expect("it fits");
+        estimate.learn(&plan, &machine, took);
+        estimate.doubt
+    };
+    for _ in 0..3 {
+        assert_eq!(learn(1.0), 0.25);
+    }
+    // Slower steps raise the doubt for a while.
+    assert!(learn(2.0) > 0.9);
+    assert!(learn(2.0) < 0.6);
+    for _ in 0..3 {
+        learn(2.0);
+    }
+    assert_eq!(learn(2.0), 0.25);
 }
 
 #[test]

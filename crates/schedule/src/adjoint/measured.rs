@@ -37,12 +37,9 @@ struct Carried {
 /// Bytes per second of the first of these that carried [`SAMPLE`] states, or half of the bytes of the one that carried most.
 /// Infinite if none carried anything.
 fn rate(carried: &[Carried], state: u64) -> f64 {
-    let most = carried
-        .iter()
-        .map(|carried| carried.bytes)
-        .max()
-        .unwrap_or(0);
-    let enough = most.div_ceil(2).min(SAMPLE.saturating_mul(state)).max(1);
+    let most = carried.iter().map(|carried| carried.bytes).max();
+    let enough = most.unwrap_or(0).div_ceil(2);
+    let enough = enough.min(SAMPLE.saturating_mul(state)).max(1);
     let is_enough = |one: &&Carried| one.bytes >= enough && !one.busy.is_zero();
     let found = carried.iter().find(is_enough);
     found.map_or(f64::INFINITY, |found| {
@@ -76,23 +73,24 @@ impl Machine {
         let tiers = metrics.tiers.iter().enumerate().skip(1).map(|(at, tier)| {
             // The link to a tier carries what comes from any tier above.
             let is_above = |name: &str| names[..at].contains(&name);
-            let link = |periods: &[Period<'_>], is_it: &dyn Fn(&HopMetrics) -> bool| {
-                let sum = |metrics: &Metrics| {
+            let is_down = |hop: &HopMetrics| hop.to == tier.name && is_above(hop.from);
+            let is_up = |hop: &HopMetrics| hop.from == tier.name && is_above(hop.to);
+            let link = |period: &Period<'_>, is_it: &dyn Fn(&HopMetrics) -> bool| {
+                period.carried(|metrics| {
                     let hops = metrics.hops.iter().filter(|hop| is_it(hop));
                     hops.fold(Carried::default(), |sum, hop| Carried {
                         bytes: sum.bytes + hop.bytes,
                         busy: sum.busy + hop.busy,
                     })
-                };
-                let carried = periods.iter().map(|period| period.carried(sum));
-                carried.collect::<Vec<_>>()
+                })
             };
-            let down = link(down, &|hop| hop.to == tier.name && is_above(hop.from));
-            let up = link(up, &|hop| hop.from == tier.name && is_above(hop.to));
+            let down = down.iter().map(|period| link(period, &is_down));
+            let up = up.iter().map(|period| link(period, &is_up));
+            let rate = |links: Vec<Carried>| rate(&links, steps.state);
             Tier {
                 room: tier.limit,
-                down: rate(&[&down[..], &up].concat(), steps.state),
-                up: rate(&[up, down].concat(), steps.state),
+                down: rate(down.clone().chain(up.clone()).collect()),
+                up: rate(up.chain(down).collect()),
             }
         });
         // All that a call takes, but for waits and memory that is touched for the first time.
