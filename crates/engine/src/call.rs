@@ -257,6 +257,7 @@ impl<'a> Call<'a> {
             shared.pending.settle(&piece.place, Access::Write);
         }
         let granted = self.engine.moment();
+        let lowest = grant.pieces.iter().map(|piece| piece.place.tier).max();
         let copied = match deadline.at().filter(|_| shared.reaches_storage(&grant)) {
             Some(at) => {
                 let copied = self.write_until(at, ticket, version, &grant, regions);
@@ -272,14 +273,18 @@ impl<'a> Call<'a> {
                 let took = clock.part(shared.cause_of_copy(&grant));
                 shared.end_write(version, &grant.pieces, true);
                 let ok = copied.is_ok();
-                shared.tell_copied(clock.last(), took, Event::Written { ticket, ok });
+                let written = Event::Written { ticket, ok };
+                shared.tell_copied(clock.last(), took, written, grant.pieces);
                 copied.map(Some)
             }
         };
         let copied = copied.and_then(|copied| copied.ok_or_else(|| deadline.passed()));
         self.engine.copied("checkpoint", version, size, granted);
         copied?;
-        shared.have_housekept_after(&grant.pieces);
+        // A tier that keeps versions under their names takes all of one.
+        lowest
+            .into_iter()
+            .for_each(|tier| shared.have_housekept(tier));
         clock.done(size);
         Ok(())
     }
@@ -473,7 +478,8 @@ impl<'a> Call<'a> {
                 let copied = engine.copy_out(version, &grant, sink, self.stream);
                 let took = clock.part(cause);
                 let ok = copied.is_ok() && sink.is_whole();
-                shared.tell_copied(clock.last(), took, Event::Read { ticket, ok });
+                let read = Event::Read { ticket, ok };
+                shared.tell_copied(clock.last(), took, read, grant.pieces);
                 copied.map(Some)
             }
         };
