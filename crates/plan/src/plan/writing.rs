@@ -192,8 +192,7 @@ impl Plan {
         ledger.lies_whole(version, tier);
         ledger.counts.tiers[tier.0].checkpoints += 1;
         let record = ledger.records.get(&version);
-        let extents = record.iter().flat_map(|record| &record.extents);
-        for extent in extents {
+        for extent in record.map_or(&[][..], |record| &record.extents) {
             if let Some(replica) = extent.replicas.first() {
                 ledger.piece(extent, replica).append(&mut pieces);
             }
