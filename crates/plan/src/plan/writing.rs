@@ -192,7 +192,7 @@ impl Plan {
         ledger.lies_whole(version, tier);
         ledger.counts.tiers[tier.0].checkpoints += 1;
         let record = ledger.records.get(&version);
-        for extent in record.map_or(&[][..], |record| &record.extents) {
+        for extent in record.map_or(&[][..], |record| &record.extents[..]) {
             if let Some(replica) = extent.replicas.first() {
                 ledger.piece(extent, replica).append(&mut pieces);
             }
