@@ -161,8 +161,9 @@ impl Shared {
         self.serve();
     }
 
-    /// As [`tell_at`](Self::tell_at), of the end of a copy from or to these places that took so long. After a long one, a worker has the plan hear of it unless
-    /// a call does first. A call that asks the plan now may wait for this end, so no worker comes between then.
+    /// As [`tell_at`](Self::tell_at), of the end of a copy from or to these places that took so long. After a long one, a worker has
+    /// the plan hear of it unless a call does first. A call that asks the plan now may wait for this end, so no worker comes between
+    /// then.
     pub(crate) fn tell_copied(
         &self,
         at: Instant,
