@@ -4,7 +4,7 @@
 //! Items are numbered by ever-growing sequence numbers, of which a window is in use. Nodes exist only where items are,
 //! so memory follows the items held, not those ever seen.
 
-use std::collections::VecDeque;
+use hashbrown::HashMap;
 use std::ops::{AddAssign, SubAssign};
 
 /// Children of a node, as a power of two: wide enough that a million items are four levels.
@@ -62,33 +62,11 @@ impl SubAssign for Weight {
 
 type Node = Box<[Weight; FANOUT]>;
 
-/// The nodes of a level in the order of their prefixes. Numbers grow, so nodes come at the end and mostly leave at an end.
-#[derive(Debug, Default)]
-struct Level(VecDeque<(u64, Node)>);
-
-impl Level {
-    /// Returns the place of a prefix, or the one where it is to be inserted.
-    fn place(&self, prefix: u64) -> Result<usize, usize> {
-        match self.0.back() {
-            Some((last, _)) if *last == prefix => Ok(self.0.len() - 1),
-            Some((last, _)) if *last > prefix => {
-                self.0.binary_search_by_key(&prefix, |node| node.0)
-            }
-            _ => Err(self.0.len()),
-        }
-    }
-
-    fn get(&self, prefix: u64) -> Option<&Node> {
-        let at = self.place(prefix).ok()?;
-        self.0.get(at).map(|(_, node)| node)
-    }
-}
-
 /// The weights of items, by their numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Sums {
     /// From the items upwards: at level `l`, the node of prefix `p` has the sums of the numbers whose digits above `l` are `p`.
-    levels: Vec<Level>,
+    levels: Vec<HashMap<u64, Node>>,
     total: Weight,
     /// Nodes of zeros: a version that comes and goes alone would allocate one at each level.
     spare: Vec<Node>,
@@ -115,13 +93,10 @@ impl Sums {
         for (level, nodes) in self.levels.iter_mut().enumerate() {
             let spare = &mut self.spare;
             let zeros = || Box::new([Weight::default(); FANOUT]);
-            let of = prefix(number, level);
-            let at = nodes.place(of).unwrap_or_else(|at| {
-                let node = spare.pop().unwrap_or_else(zeros);
-                nodes.0.insert(at, (of, node));
-                at
-            });
-            nodes.0[at].1[digit(number, level)] += weight;
+            let node = nodes
+                .entry(prefix(number, level))
+                .or_insert_with(|| spare.pop().unwrap_or_else(zeros));
+            node[digit(number, level)] += weight;
         }
     }
 
@@ -130,7 +105,7 @@ impl Sums {
         let node = self
             .levels
             .first()
-            .and_then(|nodes| nodes.get(prefix(number, 0)));
+            .and_then(|nodes| nodes.get(&prefix(number, 0)));
         node.is_some_and(|node| !node[digit(number, 0)].is_zero())
     }
 
@@ -140,19 +115,17 @@ impl Sums {
         // A node whose own sum is zero has no items any more.
         let mut sum = self.total;
         for (level, nodes) in self.levels.iter_mut().enumerate().rev() {
-            let Ok(at) = nodes.place(prefix(number, level)) else {
-                continue;
-            };
+            let at = prefix(number, level);
             if sum.is_zero() {
-                if let Some((_, mut node)) = nodes.0.remove(at)
+                if let Some(mut node) = nodes.remove(&at)
                     && self.spare.len() < MOST_SPARE
                 {
                     // The item was its only one.
                     node[digit(number, level)] = Weight::default();
                     self.spare.push(node);
                 }
-            } else {
-                let child = &mut nodes.0[at].1[digit(number, level)];
+            } else if let Some(node) = nodes.get_mut(&at) {
+                let child = &mut node[digit(number, level)];
                 *child -= weight;
                 sum = *child;
             }
@@ -168,7 +141,7 @@ impl Sums {
                 root[0] = self.total;
                 (0, root)
             });
-            self.levels.push(Level(root.into_iter().collect()));
+            self.levels.push(root.into_iter().collect());
         }
     }
 
@@ -182,7 +155,7 @@ impl Sums {
         }
         let mut sum = Weight::default();
         for (level, nodes) in self.levels.iter().enumerate() {
-            if let Some(node) = nodes.get(prefix(number, level)) {
+            if let Some(node) = nodes.get(&prefix(number, level)) {
                 for child in &node[..digit(number, level)] {
                     sum += *child;
                 }
@@ -214,7 +187,7 @@ impl Sums {
         let mut left = most;
         let mut at = 0_u64;
         for nodes in self.levels.iter().rev() {
-            let node = nodes.get(at)?;
+            let node = nodes.get(&at)?;
             let mut found = None;
             for child in children.clone() {
                 let bytes = node[child].at(each);
@@ -281,7 +254,7 @@ mod tests {
             prop_assert_eq!(sums.first_beyond(most, each), beyond(list.iter(), each, most));
             prop_assert_eq!(sums.last_beyond(most, each), beyond(list.iter().rev(), each, most));
             if list.is_empty() {
-                prop_assert!(sums.levels.iter().all(|nodes| nodes.0.is_empty()));
+                prop_assert!(sums.levels.iter().all(HashMap::is_empty));
             }
         }
     }
