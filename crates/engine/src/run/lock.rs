@@ -239,7 +239,7 @@ impl Shared {
             drop(core);
             drop(woken);
             if !is_any {
-                // Who is about to put something has it heard.
+                // The thread that is about to put something has it heard.
                 break;
             }
             is_heard = true;
