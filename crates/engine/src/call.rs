@@ -6,7 +6,7 @@ use crate::blocked::{CallClock, CallKind, Cause};
 use crate::deadline::{Awaited, Deadline, Interrupt};
 use crate::plan::{Event, Refusal, Ticket};
 use crate::region::{self, Region, RegionMut};
-use crate::run::{Answer, Grant, Pieces, SourceRegions, TargetRegions};
+use crate::run::{Answer, Grant, Pieces, PlanGuard, SourceRegions, TargetRegions};
 use crate::slot::{ConsumeSlot, ProduceSlot};
 use crate::{Engine, Error, Result, Version};
 use std::time::{Duration, Instant};
@@ -87,19 +87,20 @@ impl Engine {
         event: impl FnOnce(Ticket) -> Event,
     ) -> Result<(Ticket, Option<Grant>)> {
         self.at_home()?;
-        self.ask_at_home(at, version, size, deadline, event)
+        self.ask_at_home(None, at, version, size, deadline, event)
     }
 
-    /// As [`ask`](Self::ask), for callers that have checked the process already: each check is a system call.
+    /// As [`ask`](Self::ask), for callers that have checked the process already, and may have the plan's lock.
     pub(crate) fn ask_at_home(
         &self,
+        core: Option<PlanGuard<'_>>,
         at: Instant,
         version: Version,
         size: u64,
         deadline: Deadline,
         event: impl FnOnce(Ticket) -> Event,
     ) -> Result<(Ticket, Option<Grant>)> {
-        let (ticket, answer) = self.shared.ask(at, size, deadline, event);
+        let (ticket, answer) = self.shared.ask(core, at, size, deadline, event);
         match answer.ok_or_else(|| deadline.passed())? {
             Answer::Copy(grant) => Ok((ticket, Some(grant))),
             Answer::Done(Ok(())) => Ok((ticket, None)),
@@ -257,6 +258,7 @@ impl<'a> Call<'a> {
             shared.pending.settle(&piece.place, Access::Write);
         }
         let granted = self.engine.moment();
+        let lowest = grant.pieces.iter().map(|piece| piece.place.tier).max();
         let copied = match deadline.at().filter(|_| shared.reaches_storage(&grant)) {
             Some(at) => {
                 let copied = self.write_until(at, ticket, version, &grant, regions);
@@ -272,14 +274,18 @@ impl<'a> Call<'a> {
                 let took = clock.part(shared.cause_of_copy(&grant));
                 shared.end_write(version, &grant.pieces, true);
                 let ok = copied.is_ok();
-                shared.tell_copied(clock.last(), took, Event::Written { ticket, ok });
+                let written = Event::Written { ticket, ok };
+                shared.tell_copied(clock.last(), took, written, grant.pieces);
                 copied.map(Some)
             }
         };
         let copied = copied.and_then(|copied| copied.ok_or_else(|| deadline.passed()));
         self.engine.copied("checkpoint", version, size, granted);
         copied?;
-        shared.have_housekept_after(&grant.pieces);
+        // A tier that keeps versions under their names takes all of one.
+        lowest
+            .into_iter()
+            .for_each(|tier| shared.have_housekept(tier));
         clock.done(size);
         Ok(())
     }
@@ -295,7 +301,8 @@ impl<'a> Call<'a> {
         let clock = self.engine.shared.blocked.begin(CallKind::Restore);
         let deadline = self.deadline(Awaited::Restore(version));
         let given = region::total_mut(&*regions)?;
-        let expected = self.engine.restore_size_until(deadline, version)?;
+        let _span = tracing::debug_span!("restore", version, size = given).entered();
+        let (expected, core) = self.engine.locked_size(deadline, version)?;
         if given != expected {
             return Err(Error::SizeMismatch {
                 version,
@@ -303,13 +310,8 @@ impl<'a> Call<'a> {
                 given,
             });
         }
-        self.read_into(
-            version,
-            expected,
-            TargetRegions::whole(regions),
-            deadline,
-            clock,
-        )
+        let sink = TargetRegions::whole(regions);
+        self.read_into(Some(core), version, expected, sink, deadline, clock)
     }
 
     /// Restores these regions of `version`, in any order. The version stays held and unconsumed. From a disk, only the
@@ -346,8 +348,9 @@ impl<'a> Call<'a> {
             return Ok(());
         }
         let size = layout.iter().map(|info| info.length).sum();
+        let _span = tracing::debug_span!("restore", version, size).entered();
         let sink = TargetRegions::parts(&mut regions, &starts);
-        self.read_into(version, size, sink, deadline, clock)
+        self.read_into(None, version, size, sink, deadline, clock)
     }
 
     /// Lends `bytes` bytes of the fastest tier for the application to write. [`ProduceSlot::commit`] makes them the
@@ -394,10 +397,8 @@ impl<'a> Call<'a> {
         engine.at_home()?;
         // Versions that are taken in later are not waited for.
         let taken_in = engine.to_protect(version);
-        engine.ask_at_home(clock.last(), 0, 0, deadline, |ticket| Event::Wait {
-            ticket,
-            version,
-        })?;
+        let wait = |ticket| Event::Wait { ticket, version };
+        engine.ask_at_home(None, clock.last(), 0, 0, deadline, wait)?;
         engine.wait_protected(&taken_in, deadline)?;
         engine.list_found(deadline)?;
         clock.done(0);
@@ -425,9 +426,10 @@ impl<'a> Call<'a> {
         Ok(())
     }
 
-    /// Reads a version of `size` bytes, or parts of it, which leave it as it is.
+    /// Reads a version of `size` bytes, or parts of it, which leave it as it is. The caller may have the plan's lock.
     fn read_into(
         self,
+        mut core: Option<PlanGuard<'_>>,
         version: Version,
         size: u64,
         mut sink: TargetRegions<'_, '_>,
@@ -435,8 +437,7 @@ impl<'a> Call<'a> {
         mut clock: CallClock<'_>,
     ) -> Result<()> {
         let shared = &self.engine.shared;
-        let _span = tracing::debug_span!("restore", version, size).entered();
-        let read = || self.read_once(version, size, &mut sink, deadline, &mut clock);
+        let read = || self.read_once(core.take(), version, size, &mut sink, deadline, &mut clock);
         shared.read_sound(version, read)?;
         clock.done(sink.len());
         Ok(())
@@ -445,6 +446,7 @@ impl<'a> Call<'a> {
     /// Reads it from the copies that the plan chooses now.
     fn read_once(
         self,
+        core: Option<PlanGuard<'_>>,
         version: Version,
         size: u64,
         sink: &mut TargetRegions<'_, '_>,
@@ -453,7 +455,8 @@ impl<'a> Call<'a> {
     ) -> Result<()> {
         let (engine, shared) = (self.engine, &self.engine.shared);
         let asked = |ticket| Event::Restore { ticket, version };
-        let (ticket, grant) = engine.ask_at_home(clock.last(), version, size, deadline, asked)?;
+        let (ticket, grant) =
+            engine.ask_at_home(core, clock.last(), version, size, deadline, asked)?;
         let Some(grant) = grant else {
             return Ok(());
         };
@@ -473,7 +476,8 @@ impl<'a> Call<'a> {
                 let copied = engine.copy_out(version, &grant, sink, self.stream);
                 let took = clock.part(cause);
                 let ok = copied.is_ok() && sink.is_whole();
-                shared.tell_copied(clock.last(), took, Event::Read { ticket, ok });
+                let read = Event::Read { ticket, ok };
+                shared.tell_copied(clock.last(), took, read, grant.pieces);
                 copied.map(Some)
             }
         };

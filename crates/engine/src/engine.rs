@@ -6,7 +6,7 @@ use crate::deadline::Deadline;
 use crate::kind::Kind;
 use crate::lasting::{Damage, ProtectionState};
 use crate::plan::{Event, Refusal, TierId};
-use crate::run::{Grant, Pool, Shared, TargetRegions, start_pool};
+use crate::run::{Grant, PlanGuard, Pool, Shared, TargetRegions, start_pool};
 use crate::{AfterRestore, EngineBuilder, Error, Result, Version};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -176,17 +176,27 @@ impl Engine {
         deadline: Deadline<'_>,
         version: Version,
     ) -> Result<u64> {
+        Ok(self.locked_size(deadline, version)?.0)
+    }
+
+    /// As [`restore_size_until`](Self::restore_size_until), with the plan's lock, by which the version stays.
+    pub(crate) fn locked_size(
+        &self,
+        deadline: Deadline<'_>,
+        version: Version,
+    ) -> Result<(u64, PlanGuard<'_>)> {
         self.at_home()?;
-        let size = {
-            let core = self.shared.lock();
-            let plan = core.plan();
-            plan.size_of(version).ok_or_else(|| plan.absence(version))
+        let core = self.shared.lock();
+        let plan = core.plan();
+        let absence = match plan.size_of(version) {
+            Some(_) if self.shared.empties.has(version) => return Ok((0, core)),
+            Some(size) => return Ok((size, core)),
+            None => plan.absence(version),
         };
-        match size {
-            Ok(_) if self.shared.empties.has(version) => Ok(0),
-            Ok(size) => Ok(size),
-            Err(Refusal::Discarded) => Err(Error::Discarded { version }),
-            Err(_) => Err(match self.damage_of(version, deadline)? {
+        drop(core);
+        match absence {
+            Refusal::Discarded => Err(Error::Discarded { version }),
+            _ => Err(match self.damage_of(version, deadline)? {
                 Some(damage) => Error::Storage(damage),
                 None => Error::Unknown { version },
             }),

@@ -5,7 +5,7 @@ mod call;
 use crate::blocked::{CallClock, CallKind, Cause};
 use crate::deadline::{Awaited, Deadline};
 use crate::plan::{Event, Piece, Place, TierId};
-use crate::run::Medium;
+use crate::run::{Medium, PlanGuard};
 use crate::{Call, Engine, Error, Result, Version};
 use call::{EngineRef, SlotCall};
 use std::borrow::Borrow;
@@ -61,11 +61,12 @@ impl<'a> ConsumeSlot<'a> {
         let (engine, deadline) = (call.engine, call.deadline(Awaited::Loan(version)));
         let mut clock = engine.shared.blocked.begin(CallKind::Consume);
         lending(engine)?;
-        let size = engine.restore_size_until(deadline, version)?;
+        let (size, core) = engine.locked_size(deadline, version)?;
         if size == 0 {
             return Err(Error::Empty { version });
         }
-        let lend = || Self::lend_once(engine, version, size, deadline, &mut clock);
+        let mut core = Some(core);
+        let lend = || Self::lend_once(engine, core.take(), version, size, deadline, &mut clock);
         let slot = engine.shared.read_sound(version, lend)?;
         clock.done(size);
         Ok(slot)
@@ -74,13 +75,15 @@ impl<'a> ConsumeSlot<'a> {
     /// Lends the version once, from the copies that the plan chooses.
     fn lend_once(
         engine: &'a Engine,
+        core: Option<PlanGuard<'_>>,
         version: Version,
         size: u64,
         deadline: Deadline,
         clock: &mut CallClock<'_>,
     ) -> Result<Self> {
         let asked = |ticket| Event::Consume { ticket, version };
-        let (ticket, grant) = engine.ask_at_home(clock.last(), version, size, deadline, asked)?;
+        let (ticket, grant) =
+            engine.ask_at_home(core, clock.last(), version, size, deadline, asked)?;
         let Some(grant) = grant else {
             return Err(Error::NoMemoryTier);
         };

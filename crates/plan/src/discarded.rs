@@ -18,19 +18,13 @@ impl Discarded {
         if self.contains(version) {
             return;
         }
-        let mut first = version;
-        let mut last = version;
-        if let Some((&start, &end)) = self.ranges.range(..version).next_back()
-            && end.checked_add(1) == Some(version)
-        {
-            first = start;
+        let next = version.checked_add(1);
+        let behind = next.and_then(|next| self.ranges.remove(&next));
+        let last = behind.unwrap_or(version);
+        match self.ranges.range_mut(..version).next_back() {
+            Some((_, end)) if end.checked_add(1) == Some(version) => *end = last,
+            _ => drop(self.ranges.insert(version, last)),
         }
-        if let Some(next) = version.checked_add(1)
-            && let Some(end) = self.ranges.remove(&next)
-        {
-            last = end;
-        }
-        self.ranges.insert(first, last);
         if self.ranges.len() > MOST_RANGES {
             self.ranges.pop_first();
         }

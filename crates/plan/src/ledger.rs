@@ -56,7 +56,7 @@ pub(crate) struct Tier {
     /// The owed versions of which some bytes are not even on their way here. Others may be among them until they are
     /// looked at.
     pub(crate) unsent: BTreeSet<(u64, Version)>,
-    /// Callers that copy from here now, without slots lent in place.
+    /// Extents that callers copy from here now, without those of slots lent in place.
     pub(crate) callers: usize,
     /// True after a failed write: nothing is sent here until the application asks for something again.
     pub(crate) closed: bool,
@@ -156,7 +156,7 @@ impl Ledger {
             discarded: Discarded::default(),
             hints: Hints::default(),
             order: Order::default(),
-            contest: Contest::default(),
+            contest: Contest::new(last + 1),
             last_read: LastRead::default(),
             windows,
             policy: config.policy,

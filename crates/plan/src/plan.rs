@@ -179,6 +179,9 @@ impl Plan {
     /// calls.
     fn pump(&mut self) {
         self.phase.peak = self.phase.peak.max(self.ledger().order.total().bytes);
+        if !self.can_start_any() {
+            return self.answer_waits();
+        }
         loop {
             let outlook = Outlook::new(self.ledger(), &self.phase);
             self.vacate();

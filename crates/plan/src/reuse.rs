@@ -72,8 +72,10 @@ impl LastRead {
 /// would have lain below each tier, had the versions lain in that order. All costs are halved each time half of the bytes
 /// held were read, so that the last readings count most (follow the leader: Littlestone and Warmuth, Information and Computation
 /// 108(2), 1994; versions followed beside the cache, as in the ghost lists of ARC: Megiddo and Modha, FAST'03).
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Contest {
+    /// False on an only tier, where nothing lies below: no order costs anything, and none is kept.
+    is_held: bool,
     /// Versions that were not read, by the tick of their writing.
     unread: Sums,
     /// Versions that were read, by the tick of their last reading.
@@ -118,6 +120,17 @@ impl Costs {
 }
 
 impl Contest {
+    /// A contest without readings so far, over so many tiers.
+    pub(crate) fn new(tiers: usize) -> Self {
+        Self {
+            is_held: tiers > 1,
+            unread: Sums::default(),
+            read: Sums::default(),
+            read_by_age: Sums::default(),
+            costs: Costs::default(),
+        }
+    }
+
     /// The order that is followed.
     pub(crate) fn followed(&self) -> Reuse {
         self.costs.followed
@@ -143,6 +156,9 @@ impl Contest {
     }
 
     pub(crate) fn enter(&mut self, version: UseSoFar) {
+        if !self.is_held {
+            return;
+        }
         let weight = Weight::written(version.bytes);
         match version.read {
             None => self.unread.add(version.written, weight),
@@ -154,6 +170,9 @@ impl Contest {
     }
 
     pub(crate) fn leave(&mut self, version: UseSoFar) {
+        if !self.is_held {
+            return;
+        }
         let weight = Weight::written(version.bytes);
         match version.read {
             None => self.unread.subtract(version.written, weight),
@@ -258,7 +277,7 @@ mod tests {
             steps in prop::collection::vec((0_u8..4, 0_u64..12, 1_u64..9), 1..60),
             reaches in prop::collection::vec(1_u64..40, 1..3),
         ) {
-            let mut contest = Contest::default();
+            let mut contest = Contest::new(2);
             let mut held: BTreeMap<u64, UseSoFar> = BTreeMap::new();
             for (tick, (step, version, bytes)) in (1..).zip(steps) {
                 let before = held.get(&version).copied();
@@ -299,7 +318,7 @@ mod tests {
 
     #[test]
     fn the_order_of_least_cost_is_followed() {
-        let mut contest = Contest::default();
+        let mut contest = Contest::new(2);
         let mut held: Vec<_> = (0..10)
             .map(|tick| UseSoFar {
                 written: tick,

@@ -29,7 +29,8 @@ pub(crate) struct Space {
     used: u64,
     /// Bytes of all gaps.
     free: u64,
-    /// Lengths of the gaps by first byte; all within the limit, no two adjacent.
+    /// Lengths of the gaps by the byte behind them; all within the limit, no two adjacent. Bytes are taken from the front of a
+    /// gap and mostly come back there, so the gap keeps its entry.
     gaps: BTreeMap<u64, u64>,
     /// The gaps by length: length and first byte.
     sizes: BTreeSet<(u64, u64)>,
@@ -113,14 +114,21 @@ impl Space {
 
     /// Sets a free run aside.
     pub(crate) fn take(&mut self, run: Range<u64>, owner: ExtentId) {
-        let Some((&start, &bytes)) = self.gaps.range(..=run.start).next_back() else {
+        let Some((&end, bytes)) = self.gaps.range_mut(run.end..).next() else {
             return;
         };
-        let end = start + bytes;
-        debug_assert!(run.end <= end, "only what is free is set aside");
-        self.remove_gap(start, bytes);
+        let start = end - *bytes;
+        debug_assert!(start <= run.start, "only what is free is set aside");
+        match end - run.end {
+            0 => self.remove_gap(start..end),
+            behind => {
+                self.sizes.remove(&(*bytes, start));
+                self.sizes.insert((behind, run.end));
+                *bytes = behind;
+                self.free -= run.end - start;
+            }
+        }
         self.add_gap(start..run.start);
-        self.add_gap(run.end..end);
         self.used += run.end - run.start;
         if let Some(owners) = &mut self.owners {
             owners.insert(run.start, (run.end - run.start, owner));
@@ -147,31 +155,34 @@ impl Space {
         if run.is_empty() {
             return;
         }
-        if let Some((&start, &bytes)) = self.gaps.range(..run.start).next_back()
-            && start + bytes == run.start
-        {
-            self.remove_gap(start, bytes);
-            run.start = start;
+        if let Some(&bytes) = self.gaps.get(&run.start) {
+            let before = run.start - bytes..run.start;
+            run.start = before.start;
+            self.remove_gap(before);
         }
-        if let Some(&bytes) = self.gaps.get(&run.end) {
-            self.remove_gap(run.end, bytes);
-            run.end += bytes;
+        match self.gaps.range_mut(run.end..).next() {
+            Some((end, bytes)) if end - *bytes == run.end => {
+                self.sizes.remove(&(*bytes, run.end));
+                *bytes = end - run.start;
+                self.sizes.insert((*bytes, run.start));
+                self.free += run.end - run.start;
+            }
+            _ => self.add_gap(run),
         }
-        self.add_gap(run);
     }
 
     fn add_gap(&mut self, run: Range<u64>) {
         if !run.is_empty() {
             self.free += run.end - run.start;
-            self.gaps.insert(run.start, run.end - run.start);
+            self.gaps.insert(run.end, run.end - run.start);
             self.sizes.insert((run.end - run.start, run.start));
         }
     }
 
-    fn remove_gap(&mut self, start: u64, bytes: u64) {
-        self.free -= bytes;
-        self.gaps.remove(&start);
-        self.sizes.remove(&(bytes, start));
+    fn remove_gap(&mut self, gap: Range<u64>) {
+        self.free -= gap.end - gap.start;
+        self.gaps.remove(&gap.end);
+        self.sizes.remove(&(gap.end - gap.start, gap.start));
     }
 
     /// Splits the run at `offset` in two extents: `second` begins `at` bytes later.
@@ -218,11 +229,12 @@ impl Space {
         let before = std::mem::replace(&mut self.limit, limit);
         let last_first = self.gaps.iter().rev();
         let cut: Vec<_> = last_first
-            .map(|(&start, &bytes)| (start, bytes))
-            .take_while(|&(start, bytes)| start + bytes > limit)
+            .map(|(&end, &bytes)| end - bytes..end)
+            .take_while(|gap| gap.end > limit)
             .collect();
-        for (start, bytes) in cut {
-            self.remove_gap(start, bytes);
+        for gap in cut {
+            let start = gap.start;
+            self.remove_gap(gap);
             self.add_gap(start..limit.max(start));
         }
         if limit > before {
@@ -267,13 +279,13 @@ impl Space {
             bytes,
             owner: Some(owner),
         });
-        let before = self.gaps.range(..run.start).next_back();
-        let gaps = self.gaps.range(first(before.map(|(&at, _)| at))..run.end);
-        let gaps = gaps.map(|(&offset, &bytes)| Fragment {
-            offset,
+        let gaps = self.gaps.range(run.start..);
+        let gaps = gaps.map(|(&end, &bytes)| Fragment {
+            offset: end - bytes,
             bytes,
             owner: None,
         });
+        let gaps = gaps.take_while(|gap| gap.offset < run.end);
         let mut fragments: Vec<_> = owned.chain(gaps).collect();
         fragments.retain(|fragment| {
             let end = fragment.offset + fragment.bytes;

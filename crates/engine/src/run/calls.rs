@@ -3,7 +3,7 @@
 use super::call_table::{Answer, Grant, PendingAnswer, PlanState, Reply, Waiter};
 use super::core::Shared;
 use super::job::{Direction, Task};
-use super::lock::later;
+use super::lock::{PlanGuard, later};
 use super::waits::WaitInfo;
 use crate::Version;
 use crate::blocked::{Cause, spend};
@@ -63,9 +63,10 @@ impl Shared {
     }
 
     /// Asks the plan, just now, at `at`, about a version of so many bytes and sleeps until it answers, or until the deadline: there is
-    /// no answer then. The ticket names the call in the report that follows.
+    /// no answer then. The ticket names the call in the report that follows. `core`: the plan's lock, if the caller has it.
     pub(crate) fn ask(
         &self,
+        core: Option<PlanGuard<'_>>,
         at: Instant,
         bytes: u64,
         deadline: Deadline<'_>,
@@ -74,7 +75,7 @@ impl Shared {
         let _asks = AskGuard::new(&self.asking);
         let ticket = self.ticket();
         let event = event(ticket);
-        let later = match self.try_lock() {
+        let later = match core.or_else(|| self.try_lock()) {
             Some(mut core) => match self.ask_in(&mut core, at, ticket, event, bytes) {
                 Ok(answer) => return (ticket, Some(answer)),
                 Err(later) => later,

@@ -329,7 +329,7 @@ impl Shared {
         let free = self.contexts.lock().pop();
         let mut context = match free {
             Some(context) => context,
-            None => TierContext::with_stream(&self.device)?,
+            None => Box::new(TierContext::with_stream(&self.device)?),
         };
         let result = copy(&mut context);
         self.tell_damage(&mut context);

@@ -181,7 +181,11 @@ pub(crate) struct Shared {
     /// The number of the next call.
     pub(super) tickets: AtomicU64,
     /// Lanes of callers, taken for the time of a call.
-    pub(super) contexts: Mutex<Vec<TierContext>>,
+    #[expect(
+        clippy::vec_box,
+        reason = "a context is large, and is taken out for each copy"
+    )]
+    pub(super) contexts: Mutex<Vec<Box<TierContext>>>,
     /// Workers, and threads that do what their callers may have stopped waiting for.
     pub(super) detached: Mutex<Vec<JoinHandle<()>>>,
     /// Versions that calls with deadlines look for on storage.
@@ -237,7 +241,7 @@ impl Shared {
             empties,
             layouts,
         } = parts;
-        let contexts = Mutex::new(vec![context]);
+        let contexts = Mutex::new(vec![Box::new(context)]);
         // No disk holds these workers up.
         let is_memory = tiers.get(1).is_some_and(|tier| tier.medium.is_memory());
         let planner = ways.queues.get(&(Direction::Down, 1));

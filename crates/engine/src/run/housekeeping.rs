@@ -2,7 +2,7 @@
 //! call stands behind it, and it begins after those who wait for versions have them.
 
 use super::core::Shared;
-use crate::plan::{Event, Piece, TierId};
+use crate::plan::{Event, TierId};
 use crate::{Error, Result};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -89,12 +89,6 @@ impl Shared {
             let lowest = self.tiers.len() - 1;
             self.housekeeping.ask(tier.0 == lowest);
         }
-    }
-
-    /// The same of a version that a caller wrote to these places itself.
-    pub(crate) fn have_housekept_after(&self, pieces: &[Piece]) {
-        let tiers = pieces.iter().map(|piece| piece.place.tier);
-        tiers.for_each(|tier| self.have_housekept(tier));
     }
 
     fn let_waiters_go_first(&self) {

@@ -10,11 +10,11 @@ use super::core::Shared;
 use super::job::Task;
 use super::waits::WaitInfo;
 use crate::blocked::{Cause, spend_on};
-use crate::plan::{Event, Ticket};
+use crate::plan::{Event, Piece, Ticket};
 use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};
 use tierflow_sync::model::{
-    MutexGuard, Ordering, Receiver, ReplySender, Sender, answer, fence, unbounded,
+    AtomicUsize, MutexGuard, Ordering, Receiver, ReplySender, Sender, answer, fence, unbounded,
 };
 use tierflow_sync::rank;
 
@@ -41,6 +41,8 @@ pub(super) struct QueuedEvent {
 /// Events for the plan, which their threads queued while another thread held its lock.
 #[derive(Debug)]
 pub(super) struct EventQueue {
+    /// Events that are here, or about to be.
+    count: AtomicUsize,
     sender: Sender<QueuedEvent>,
     receiver: Receiver<QueuedEvent>,
 }
@@ -48,23 +50,32 @@ pub(super) struct EventQueue {
 impl Default for EventQueue {
     fn default() -> Self {
         let (sender, receiver) = unbounded();
-        Self { sender, receiver }
+        let count = AtomicUsize::new(0);
+        Self {
+            count,
+            sender,
+            receiver,
+        }
     }
 }
 
 impl EventQueue {
     fn put(&self, put: QueuedEvent) {
+        self.count.fetch_add(1, Ordering::Relaxed);
         // Both ends are here.
         let _ = self.sender.send(put);
     }
 
     fn is_empty(&self) -> bool {
-        self.receiver.is_empty()
+        self.count.load(Ordering::Relaxed) == 0
     }
 
     fn take(&self) -> Vec<QueuedEvent> {
         let there = 0..self.receiver.len();
-        there.map_while(|_| self.receiver.try_recv().ok()).collect()
+        let taken = there.map_while(|_| self.receiver.try_recv().ok());
+        let taken: Vec<_> = taken.collect();
+        self.count.fetch_sub(taken.len(), Ordering::Relaxed);
+        taken
     }
 }
 
@@ -136,24 +147,37 @@ impl Shared {
 
     /// As [`tell`](Self::tell), of something that happened just now, at `at`: a reading of the clock takes some 60 ns.
     pub(crate) fn tell_at(&self, at: Instant, event: Event) {
+        self.tell_with(at, event, Vec::new());
+    }
+
+    /// As [`tell_at`](Self::tell_at), and gives back a list of the plan.
+    fn tell_with(&self, at: Instant, event: Event, list: Vec<Piece>) {
         if let Some(mut core) = self.try_lock() {
-            return self.handle_all(&mut core, self.recorder.at_ns(at), [event]);
+            self.handle_all(&mut core, self.recorder.at_ns(at), [event]);
+            return core.world.plan_mut().give_back(list);
         }
         let caller = None;
         self.tray.put(QueuedEvent { event, caller });
         self.serve();
     }
 
-    /// As [`tell_at`](Self::tell_at), of the end of a copy that took so long. After a long one, a worker has the plan hear of it unless
-    /// a call does first. A call that asks the plan now may wait for this end, so no worker comes between then.
-    pub(crate) fn tell_copied(&self, at: Instant, took: Duration, event: Event) {
+    /// As [`tell_at`](Self::tell_at), of the end of a copy from or to these places that took so long. After a long one, a worker has
+    /// the plan hear of it unless a call does first. A call that asks the plan now may wait for this end, so no worker comes between
+    /// then.
+    pub(crate) fn tell_copied(
+        &self,
+        at: Instant,
+        took: Duration,
+        event: Event,
+        places: Vec<Piece>,
+    ) {
         if took < WAKING {
-            return self.tell_at(at, event);
+            return self.tell_with(at, event, places);
         }
         let planner = self.planner.lock();
         let Some(workers) = planner.as_ref() else {
             drop(planner);
-            return self.tell_at(at, event);
+            return self.tell_with(at, event, places);
         };
         let caller = None;
         self.tray.put(QueuedEvent { event, caller });
@@ -210,20 +234,25 @@ impl Shared {
             let Some(mut core) = self.core.try_lock() else {
                 break;
             };
-            self.hear(&mut core);
+            let is_any = self.hear(&mut core);
             let woken = std::mem::take(&mut core.calls.woken);
             drop(core);
             drop(woken);
+            if !is_any {
+                // The thread that is about to put something has it heard.
+                break;
+            }
             is_heard = true;
             fence(Ordering::SeqCst);
         }
         is_heard
     }
 
-    fn hear(&self, core: &mut PlanState) {
+    /// Has the plan hear of what was put. Returns false if nothing was.
+    fn hear(&self, core: &mut PlanState) -> bool {
         core.calls.turn += 1;
         if self.tray.is_empty() {
-            return;
+            return false;
         }
         let put = self.tray.take();
         let (since, heard_ns) = (core.calls.turn, self.now_ns());
@@ -239,7 +268,9 @@ impl Shared {
             }
             events.push(event);
         }
+        let is_any = !events.is_empty();
         self.handle_all(core, heard_ns, events);
+        is_any
     }
 }
 
@@ -277,7 +308,7 @@ mod tests {
         let shared = &engine.shared;
         let hint = || Event::Hint { versions: vec![7] };
         // Nobody else takes the lock.
-        shared.tell_copied(Instant::now(), WAKING, hint());
+        shared.tell_copied(Instant::now(), WAKING, hint(), Vec::new());
         let since = Instant::now();
         while !shared.tray.is_empty() && since.elapsed() < Duration::from_secs(10) {
             std::thread::yield_now();
@@ -298,7 +329,8 @@ mod tests {
         let (deaf, _nobody) = unbounded();
         *shared.planner.lock() = Some(deaf);
         let versions = vec![7];
-        shared.tell_copied(Instant::now(), WAKING, Event::Hint { versions });
+        let hint = Event::Hint { versions };
+        shared.tell_copied(Instant::now(), WAKING, hint, Vec::new());
         assert!(shared.tray.is_empty());
         shared.asking.fetch_sub(1, Ordering::Relaxed);
         *shared.planner.lock() = Some(workers);

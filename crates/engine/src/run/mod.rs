@@ -90,6 +90,7 @@ pub(crate) use housekeeping::start as start_housekeeping;
 pub(crate) use job::Direction;
 pub(crate) use kept::{DurableTier, TierSettings};
 pub(crate) use layouts::Layouts;
+pub(crate) use lock::PlanGuard;
 pub(crate) use medium::{Medium, TierState};
 pub(crate) use opening::start as start_opening;
 pub(crate) use recorder::Recorder;

@@ -392,11 +392,11 @@ impl Ledger {
     /// one run.
     fn free_whole(&mut self, version: Version) {
         let rules = self.set_rules();
-        let Some(mut record) = self.forget_discarded(version) else {
+        let Some(record) = self.records.get_mut(&version) else {
             return;
         };
-        let before = rules.before(&record, 0..record.extents.len(), &mut self.member_buffer);
-        before.update(&mut self.tiers, version, &record, 0..0);
+        let before = rules.before(record, 0..record.extents.len(), &mut self.member_buffer);
+        before.update(&mut self.tiers, version, record, 0..0);
         let mut left: SmallVec<[TierId; 4]> = SmallVec::new();
         for (at, level) in self.tiers.iter_mut().enumerate() {
             let tier = TierId(at);
@@ -422,18 +422,19 @@ impl Ledger {
                 left.push(tier);
             }
         }
+        let size = record.size;
+        self.forget_discarded(version);
         for tier in left {
-            self.emit_removal(version, tier, record.size, true);
+            self.emit_removal(version, tier, size, true);
         }
     }
 
     /// Removes the record of a discarded version. The caller frees its replicas, if it has any.
-    fn forget_discarded(&mut self, version: Version) -> Option<Record> {
-        let record = self.remove(version)?;
-        if !record.adopted {
+    fn forget_discarded(&mut self, version: Version) {
+        let record = self.remove(version);
+        if record.is_some_and(|record| !record.adopted) {
             self.discarded.insert(version);
         }
-        Some(record)
     }
 
     /// Frees those replicas of a discarded version, and of the discarded versions that only it builds upon, that are not

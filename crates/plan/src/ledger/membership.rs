@@ -60,7 +60,6 @@ impl SetRules {
         let lies_encoded = self.differences.is_some_and(|how| how.lie_on(tier));
         let is_readable = replica.is_readable();
         let is_below = extent.is_sound_below(tier);
-        let write_back = extent.write_back(tier, self.last, record.unreadable);
         // A version that others build upon stays on some lower tier.
         let is_built_upon = !record.dependents.is_empty() && lies_encoded;
         let is_wanted = !record.discarded && !record.unreadable;
@@ -70,9 +69,9 @@ impl SetRules {
             && (is_below || !is_built_upon)
             && extent.replicas.iter().all(|r| r.arriving.is_none());
         let dirty = is_readable
-            && write_back == WriteBack::Queued
             && record.is_taken_in
-            && record.is_needed(lies_encoded);
+            && record.is_needed(lies_encoded)
+            && extent.write_back(tier, self.last, record.unreadable) == WriteBack::Queued;
         let sinkable = is_readable
             && tier != self.last
             && record.is_taken_in
@@ -86,6 +85,14 @@ impl SetRules {
             .zip(0..)
             .map(|(&is_in, bit)| SetMask::from(is_in) << bit);
         bits.sum()
+    }
+
+    /// Returns those of these extents that may be in a set. On an only tier none is: there is no other to move to.
+    fn with_sets(self, extents: Range<usize>) -> Range<usize> {
+        match self.last == TierId::FASTEST {
+            true => 0..0,
+            false => extents,
+        }
     }
 
     fn member(self, record: &Record, extent: &Extent, at: usize) -> Member {
@@ -105,7 +112,7 @@ impl SetRules {
         buffer: &'a mut Vec<Member>,
     ) -> MembersBefore<'a> {
         buffer.clear();
-        for extent in &record.extents[extents] {
+        for extent in &record.extents[self.with_sets(extents)] {
             let replicas = 0..extent.replicas.len();
             buffer.extend(replicas.map(|at| self.member(record, extent, at)));
         }
@@ -133,7 +140,7 @@ impl MembersBefore<'_> {
                 set.remove(self.key, was.start, was.len);
             }
         };
-        for extent in &record.extents[extents] {
+        for extent in &record.extents[self.rules.with_sets(extents)] {
             for at in 0..extent.replicas.len() {
                 let is = self.rules.member(record, extent, at);
                 let mut unchanged = 0;

@@ -44,7 +44,7 @@ impl Ledger {
 
     /// Lets the plan read the versions again that failed without known damage.
     pub(crate) fn retry_failing(&mut self) {
-        for version in std::mem::take(&mut self.failing) {
+        while let Some(version) = self.failing.pop_first() {
             self.change_record(version, |record, _| record.unreadable = false);
         }
     }
@@ -84,7 +84,9 @@ impl Ledger {
             return false;
         };
         let (last, differences) = (self.last(), self.differences);
-        let is_settled = self.is_settled(version);
+        // A version without a form builds upon none.
+        let is_settled =
+            record.has_reached(last) && (record.form.is_none() || self.is_settled(version));
         let mut has_changed = false;
         for (at, tier) in self.tiers.iter_mut().enumerate() {
             let at = TierId(at);

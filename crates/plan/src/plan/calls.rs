@@ -1,5 +1,6 @@
 //! Open calls of the application.
 
+use crate::command::Piece;
 use crate::event::{Misuse, Scope};
 use crate::ledger::Base;
 use crate::{Ticket, TierId, Version};
@@ -33,16 +34,6 @@ pub(super) struct ReadCall {
     pub(super) bases: Vec<Base>,
 }
 
-impl ReadCall {
-    /// Returns the tiers that it reads, each once.
-    pub(super) fn tiers(&self) -> SmallVec<[TierId; 4]> {
-        let mut tiers: SmallVec<_> = self.parts.iter().map(|&(_, tier)| tier).collect();
-        tiers.sort_unstable();
-        tiers.dedup();
-        tiers
-    }
-}
-
 /// The calls that are not over yet.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Calls {
@@ -59,6 +50,8 @@ pub(super) struct Calls {
     /// Waits for one version each, by version.
     pub(super) awaiting: BTreeMap<Version, Vec<Ticket>>,
     pub(super) suspending: Option<SuspendCall>,
+    /// Memory of lists that callers gave back.
+    pub(super) lists: Vec<Vec<Piece>>,
 }
 
 impl Calls {

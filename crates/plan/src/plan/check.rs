@@ -227,11 +227,12 @@ impl Plan {
                 return Err(Violation::Outdated("the number of transfers under way"));
             }
             let readings = self.calls.reading.iter();
-            let callers = readings.filter(|(ticket, reading)| {
-                !self.calls.in_place.contains(*ticket) && reading.tiers().contains(&TierId(at))
-            });
-            if tier.callers != callers.count() {
-                return Err(Violation::Outdated("the number of callers of a tier"));
+            let copied = readings.filter(|(ticket, _)| !self.calls.in_place.contains(*ticket));
+            let parts = copied.flat_map(|(_, reading)| &reading.parts);
+            if tier.callers != parts.filter(|part| part.1 == TierId(at)).count() {
+                return Err(Violation::Outdated(
+                    "the number of extents that callers copy from a tier",
+                ));
             }
         }
         Ok(())

@@ -214,6 +214,7 @@ impl Calls {
     fn fingerprint<H: Hasher>(&self, ledger: &Ledger, hasher: &mut H) {
         let Self {
             open: _,
+            lists: _,
             in_place,
             blocked,
             writing,

@@ -91,9 +91,9 @@ impl Plan {
         if record.extents.is_empty() || record.extents.iter().any(is_arriving) {
             return record.waiting.push(ticket);
         }
-        let ledger = self.ledger_mut();
         let mut parts = SmallVec::new();
-        let mut pieces = Vec::new();
+        let mut pieces = self.calls.lists.pop().unwrap_or_default();
+        let ledger = self.ledger_mut();
         if let Some(record) = ledger.records.get(&version) {
             let fastest = record
                 .extents
@@ -121,7 +121,7 @@ impl Plan {
                 .collect(),
         };
         if !in_place {
-            for tier in reading.tiers() {
+            for &(_, tier) in &reading.parts {
                 self.ledger_mut().tier_mut(tier).callers += 1;
             }
         }
@@ -156,7 +156,7 @@ impl Plan {
         let reading = self.calls.reading.remove(&ticket);
         let reading = reading.ok_or(Misuse::NotGranted(ticket))?;
         if !self.calls.in_place.contains(&ticket) {
-            for tier in reading.tiers() {
+            for &(_, tier) in &reading.parts {
                 let callers = &mut self.ledger_mut().tier_mut(tier).callers;
                 *callers = callers.saturating_sub(1);
             }
@@ -242,7 +242,7 @@ impl Plan {
         let Some(record) = ledger.records.get(&version) else {
             return;
         };
-        if ledger.hints.next(version).is_some() {
+        if ledger.tiers.len() == 1 || ledger.hints.next(version).is_some() {
             return;
         }
         let mut reach = 0_u64;

@@ -2,12 +2,32 @@
 
 use super::Plan;
 use super::calls::SuspendCall;
-use crate::command::{Command, Refusal};
+use crate::command::{Command, Piece, Refusal};
 use crate::event::Misuse;
 use crate::record::Record;
 use crate::{Ticket, Version};
 
 impl Plan {
+    /// Takes back the list of a [`Command::Write`] or [`Command::Read`] that its caller needs no more: another such command
+    /// uses its memory, so that calls allocate nothing.
+    pub fn give_back(&mut self, mut pieces: Vec<Piece>) {
+        if pieces.capacity() > 0 {
+            pieces.clear();
+            self.calls.lists.push(pieces);
+        }
+    }
+
+    /// Returns true if a call waits, or if bytes may move: between tiers, or out of one.
+    pub(super) fn can_start_any(&self) -> bool {
+        let mut tiers = self.ledger().tiers.iter();
+        self.ledger().tiers.len() > 1
+            || tiers.any(|tier| tier.vacating)
+            || self.calls.is_any_blocked()
+            || self.calls.is_any_waiting()
+            || self.calls.suspending.is_some()
+            || self.traffic.suspension.is_some()
+    }
+
     pub(super) fn drop_version(&mut self, ticket: Ticket, version: Version) -> Result<(), Misuse> {
         self.calls.begin(ticket)?;
         if self.ledger().held(version).is_none() {

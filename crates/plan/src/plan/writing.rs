@@ -186,14 +186,13 @@ impl Plan {
         let BlockedCheckpoint {
             ticket, version, ..
         } = blocked;
+        let mut pieces = self.calls.lists.pop().unwrap_or_default();
         let ledger = self.ledger_mut();
         ledger.grant(version, room);
         ledger.lies_whole(version, tier);
         ledger.counts.tiers[tier.0].checkpoints += 1;
         let record = ledger.records.get(&version);
-        let extents = record.iter().flat_map(|record| &record.extents);
-        let mut pieces = Vec::new();
-        for extent in extents {
+        for extent in record.map_or(&[][..], |record| &record.extents[..]) {
             if let Some(replica) = extent.replicas.first() {
                 ledger.piece(extent, replica).append(&mut pieces);
             }
