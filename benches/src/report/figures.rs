@@ -221,7 +221,11 @@ impl Statement {
         match ours {
             Some(point) if is_quick(&point) => first + "; ours is a quick run",
             Some(point) if !reaches(point, 1.0) => {
-                first + "; ours falls short of the paper's number"
+                let falls_short = format!("{first}; ours falls short of the paper's number");
+                match first.as_str() {
+                    "reproduced" => with_reason(&falls_short),
+                    _ => falls_short,
+                }
             }
             Some(_) => first + "; ours reaches the paper's number",
             None => first,
@@ -389,6 +393,10 @@ mod tests {
         assert_eq!(
             verdict(&claim, &rows(false, 8.5, 20.0)),
             "reproduced; ours reaches the paper's number"
+        );
+        assert_eq!(
+            verdict(&claim, &rows(false, 8.5, 9.0)),
+            "reproduced; ours falls short of the paper's number: another disk"
         );
         assert_eq!(
             verdict(&claim, &rows(false, 5.0, 9.0)),
