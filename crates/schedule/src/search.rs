@@ -7,6 +7,7 @@ use crate::machine::Model;
 use crate::replay::{self, Times};
 use crate::shape::Shape;
 use crate::stream::{self, Stored};
+use std::collections::HashSet;
 
 /// The most actions that a search replays, and those more for each step.
 const WORK: usize = 800_000;
@@ -18,7 +19,15 @@ pub(crate) struct Search<'a> {
     /// The best stream so far, and its times.
     pub(crate) actions: Vec<Action>,
     pub(crate) times: Option<Times>,
+    tried: HashSet<Shape>,
     work: usize,
+}
+
+/// A shape with the seconds that its stream takes.
+#[derive(Clone, Copy)]
+struct Judged {
+    time: f64,
+    shape: Shape,
 }
 
 impl<'a> Search<'a> {
@@ -28,6 +37,7 @@ impl<'a> Search<'a> {
             bound: Bound::of(model),
             actions: Vec::new(),
             times: None,
+            tried: HashSet::new(),
             work: 0,
         };
         search.search();
@@ -44,8 +54,13 @@ impl<'a> Search<'a> {
         total
     }
 
-    fn judge_line(&mut self, line: &[Stored]) -> f64 {
-        self.judge(stream::stream(line, self.model))
+    /// The shape with its time; none that was tried before is better.
+    fn shape(&mut self, shape: Shape) -> Judged {
+        let time = match self.tried.insert(shape) {
+            true => self.judge(stream::stream(&shape.line(self.model), self.model)),
+            false => f64::INFINITY,
+        };
+        Judged { time, shape }
     }
 
     /// The search is over: the bound is met, or this share of the work is done.
@@ -65,16 +80,22 @@ impl<'a> Search<'a> {
         }
         rooms.push(self.bound.stored().max(1.0) as usize);
         for room in rooms {
-            self.judge_line(&Shape::revolve(model, room.min(steps)).line(model));
+            let slots = room.min(steps);
+            self.shape(Shape {
+                slots,
+                last_spill: slots.saturating_sub(model.slots) as i32,
+                ..Shape::new(model, 0, steps)
+            });
         }
         if let Some(actions) = blocking::stream(model) {
             self.judge(actions);
         }
-        let (mut time, mut best) = (f64::INFINITY, Vec::new());
+        let below = self.bound.stored() - self.bound.device;
+        let coded = 1000.0 * self.bound.coded.iter().sum::<f64>() / below.max(1.0);
+        let mut starts = Vec::new();
         for share in [1.0, 0.97, 0.9, 0.8, 0.65, 0.5, 0.3] {
-            let mut shape = Shape::of_bound(model, &self.bound, share);
-            let (below, last) = (shape.below, shape.last);
-            let mut lasts = vec![
+            let Shape { below, last, .. } = Shape::of_bound(model, &self.bound, share);
+            let lasts = [
                 last,
                 slots,
                 slots / 2,
@@ -84,29 +105,49 @@ impl<'a> Search<'a> {
                 slots * slots / 2,
                 slots * slots / 4,
             ];
-            let clamp = |last: &mut usize| *last = (*last).clamp(1, steps);
-            lasts.iter_mut().for_each(clamp);
-            lasts.sort_unstable();
-            lasts.dedup();
             for last in lasts {
+                if self.is_done(0.4) && !starts.is_empty() {
+                    break;
+                }
                 for spill in [-1, 0, 3] {
-                    if self.is_done(0.4) && !best.is_empty() {
-                        break;
-                    }
-                    (shape.last, shape.spill) = (last, spill);
-                    let line = shape.line(model);
-                    let found = self.judge_line(&line);
-                    if found < time || best.is_empty() {
-                        (time, best) = (found, line);
-                    }
+                    starts.push(self.shape(Shape {
+                        spill,
+                        coded: coded.min(1000.0) as usize,
+                        ..Shape::new(model, below, last.clamp(1, steps))
+                    }));
                 }
             }
         }
-        self.polish(best, time);
+        starts.sort_by(|a, b| a.time.total_cmp(&b.time));
+        starts.dedup_by_key(|start| start.shape);
+        let climbed = starts.into_iter().take(4).map(|start| self.climb(start));
+        let best = climbed.min_by(|a, b| a.time.total_cmp(&b.time));
+        if let Some(best) = best {
+            self.polish(best.shape.line(model));
+        }
+    }
+
+    /// Varies one number at a time, by smaller and smaller steps.
+    fn climb(&mut self, mut best: Judged) -> Judged {
+        let mut step = 0.3;
+        while step > 0.01 && !self.is_done(0.7) {
+            let before = best.time;
+            for (field, sign) in (0..7).flat_map(|field| [(field, 1), (field, -1)]) {
+                let next = self.shape(vary(best.shape, field, step * f64::from(sign), self.model));
+                if next.time < best.time {
+                    best = next;
+                }
+            }
+            if best.time == before {
+                step /= 2.0;
+            }
+        }
+        best
     }
 
     /// Moves single states, and ranges of them, at random.
-    fn polish(&mut self, mut line: Vec<Stored>, mut time: f64) {
+    fn polish(&mut self, mut line: Vec<Stored>) {
+        let mut time = f64::INFINITY;
         let mut dice = Dice(1);
         while !self.is_done(1.0) {
             let mut next = line.clone();
@@ -118,12 +159,31 @@ impl<'a> Search<'a> {
                 self.work += 10;
                 continue;
             }
-            let found = self.judge_line(&next);
+            let found = self.judge(stream::stream(&next, self.model));
             if found <= time {
                 (time, line) = (found, next);
             }
         }
     }
+}
+
+/// Moves one number of a shape by a share of it, at least by 1.
+fn vary(mut shape: Shape, field: usize, share: f64, model: &Model) -> Shape {
+    let by = |unit: f64| ((unit * share.abs()).ceil().max(1.0) * share.signum()) as i64;
+    let moved = |value: usize, least: i64, most: usize| {
+        (value as i64 + by(value as f64)).clamp(least, most as i64) as usize
+    };
+    match field {
+        0 => shape.below = moved(shape.below, 0, model.steps),
+        1 => shape.last = moved(shape.last, 1, model.steps),
+        2 => shape.slots = moved(shape.slots, 1, model.steps),
+        3 => shape.spill += by(10.0) as i32,
+        4 => shape.last_spill += by(10.0) as i32,
+        5 if model.codec.size == 1.0 => {}
+        5 => shape.coded = (shape.coded as i64 + by(1000.0)).clamp(0, 1000) as usize,
+        _ => shape.tilt = moved(shape.tilt, 200, 3000),
+    }
+    shape
 }
 
 /// A linear congruential generator, so that plans are the same each time.

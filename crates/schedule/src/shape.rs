@@ -7,45 +7,43 @@ use crate::stream::Stored;
 
 /// The numbers that a line is drawn from. Steps before the last part have `below` states for the tiers below, the last
 /// part has states for the device alone.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {
     /// States stored for the tiers below.
     pub(crate) below: usize,
     /// Steps of the last part.
     pub(crate) last: usize,
     /// States that the last part stores.
-    slots: usize,
+    pub(crate) slots: usize,
     /// Slots for the states of gaps, beyond those that are free on the device. Negative ones stay for fetches.
     pub(crate) spill: i32,
+    /// The same in the last part.
+    pub(crate) last_spill: i32,
+    /// Thousandths: the exponent of the positions before the last part, 1000 for even ones, less for denser ones behind.
+    pub(crate) tilt: usize,
     /// Thousandths of the states below that go down compressed.
-    coded: usize,
+    pub(crate) coded: usize,
 }
 
 impl Shape {
-    /// Revolve with so many slots, those of the device and others.
-    pub(crate) fn revolve(model: &Model, slots: usize) -> Self {
+    /// A line with so many states below, whose last part is `last` steps long.
+    pub(crate) fn new(model: &Model, below: usize, last: usize) -> Self {
         Self {
-            below: 0,
-            last: model.steps,
-            slots,
-            spill: 0,
+            below,
+            last,
+            slots: model.slots,
+            spill: -1,
+            last_spill: 0,
+            tilt: 1000,
             coded: 0,
         }
     }
 
-    /// The line of the bound's linear programme, with a share of its states below.
+    /// The line of the bound's linear programme, with a share of its states below, and the steps of the last part.
     pub(crate) fn of_bound(model: &Model, bound: &Bound, share: f64) -> Self {
-        let stored = bound.stored() - bound.device;
-        let coded = 1000.0 * bound.coded.iter().sum::<f64>() / stored.max(1.0);
-        let below = (stored * share) as usize;
+        let below = ((bound.stored() - bound.device) * share) as usize;
         let left = 1.0 - below as f64 / model.steps as f64;
-        Self {
-            below,
-            last: (model.slots as f64 / left.max(1e-3)) as usize,
-            slots: model.slots,
-            spill: -1,
-            coded: coded.min(1000.0) as usize,
-        }
+        Self::new(model, below, (model.slots as f64 / left.max(1e-3)) as usize)
     }
 
     /// The stored states in ascending order, the first step's among them.
@@ -57,17 +55,19 @@ impl Shape {
         };
         let head = steps - last;
         let below = self.below.min(head);
-        let inner = free(model, 1, self.spill);
-        let stored = |index: usize| Stored {
-            at: head * index / below,
-            inner,
-            coded: (index + 1) * self.coded / 1000 > index * self.coded / 1000,
-        };
-        let mut line: Vec<Stored> = (0..below).map(stored).collect();
+        let mut line: Vec<Stored> = Vec::new();
+        let (inner, exponent) = (free(model, 1, self.spill), self.tilt as f64 / 1000.0);
+        for index in 0..below {
+            let share = index as f64 / below as f64;
+            let at = (head as f64 * share.powf(exponent)) as usize;
+            if line.last().is_none_or(|before| before.at != at) {
+                let coded = (index + 1) * self.coded / 1000 > index * self.coded / 1000;
+                line.push(Stored { at, inner, coded });
+            }
+        }
         let (mut at, coded) = (head, false);
-        let others = self.slots.saturating_sub(model.slots) as i32;
         for taken in 1..=self.slots.clamp(1, last) {
-            let inner = free(model, taken, others);
+            let inner = free(model, taken, self.last_spill);
             line.push(Stored { at, inner, coded });
             if self.slots <= taken || steps - at < 2 {
                 break;
