@@ -94,7 +94,7 @@ fn many_threads_save_at_a_time() {
             let vault = &vault;
             scope.spawn(move || save_small(vault, 1000 * thread, 700));
         }
-        let saved = (0..4).map(|_| scope.spawn(|| save(&vault, 9000, &[1; 8])));
+        let saved = (0..4).map(|_| scope.spawn(|| save(&vault, 9000, &9000_u64.to_le_bytes())));
         let saved: Vec<_> = saved.collect();
         let saved = saved.into_iter().map(|thread| thread.join().unwrap());
         assert_eq!(saved.filter(Result::is_ok).count(), 1);

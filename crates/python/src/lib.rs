@@ -63,7 +63,7 @@ mod _tierflow {
     #[pymodule_export]
     use crate::tape::Tape;
     #[pymodule_export]
-    use crate::tree::{flatten, told};
+    use crate::tree::{descriptors, flatten};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

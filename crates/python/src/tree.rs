@@ -39,12 +39,12 @@ pub(crate) fn flatten<'py>(tree: &Bound<'py, PyAny>, pickled: bool) -> PyResult<
 }
 
 /// Returns the addresses, devices, element types, extents and strides of tensors as one run of bytes. Lists that differ in one of them never
-/// return the same. A conjugation that PyTorch has put off is not told. `None` if the tensors' framework has no C exchange API.
+/// return the same. A conjugation that PyTorch has put off is not among them. `None` if the tensors' framework has no C exchange API.
 #[pyfunction]
-pub(crate) fn told<'py>(tensors: &Bound<'py, PyList>) -> Option<Bound<'py, PyBytes>> {
+pub(crate) fn descriptors<'py>(tensors: &Bound<'py, PyList>) -> Option<Bound<'py, PyBytes>> {
     let mut numbers = Vec::with_capacity(8 * tensors.len());
     for tensor in tensors {
-        if !Api::of(&tensor)?.tell(&tensor, &mut numbers) {
+        if !Api::of(&tensor)?.describe(&tensor, &mut numbers) {
             return None;
         }
     }

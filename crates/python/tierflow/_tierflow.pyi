@@ -21,9 +21,9 @@ __all__ = [
     "Suspension",
     "Tape",
     "__version__",
+    "descriptors",
     "flatten",
     "number_of_bytes",
-    "told",
     "words_of_redundancy",
 ]
 
@@ -48,9 +48,9 @@ _Stream: TypeAlias = Any
 _DType: TypeAlias = Any
 _Shape: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
 
+def descriptors(tensors: list[Any]) -> bytes | None: ...
 def flatten(tree: Any, pickled: bool) -> tuple[dict[str, Any], str, bool]: ...
 def number_of_bytes(given: _Bytes) -> int: ...
-def told(tensors: list[Any]) -> bytes | None: ...
 def words_of_redundancy(scheme: str) -> str: ...
 
 @final

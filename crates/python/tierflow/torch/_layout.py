@@ -52,7 +52,7 @@ class Layout:
 
     def __init__(self, tensors: list[torch.Tensor], awaited: Container[int] = ()) -> None:
         self._keys = [list(map(get, tensors)) for get in _KEY]
-        self._told = _tierflow.told(tensors)
+        self._descriptors = _tierflow.descriptors(tensors)
         self._complex = [index for index, tensor in enumerate(tensors) if tensor.is_complex()]
         self.offsets = [0] * len(tensors)
         self.end = 0
@@ -75,13 +75,13 @@ class Layout:
 
     def is_of(self, tensors: list[torch.Tensor]) -> bool:
         """Whether the tensors have the keys that it was made of."""
-        told = _tierflow.told(tensors)
-        if told is None:
+        descriptors = _tierflow.descriptors(tensors)
+        if descriptors is None:
             return all(list(map(get, tensors)) == known for get, known in zip(_KEY, self._keys, strict=True))
         # PyTorch's C interface tells most of the keys in a tenth of the time.
         *_, are_conjugates, are_negative, _, _ = self._keys
         return (
-            told == self._told
+            descriptors == self._descriptors
             and list(map(torch.Tensor.is_neg, tensors)) == are_negative
             and all(tensors[index].is_conj() is are_conjugates[index] for index in self._complex)
         )
