@@ -44,7 +44,7 @@ pub(crate) fn flatten<'py>(tree: &Bound<'py, PyAny>, pickled: bool) -> PyResult<
 pub(crate) fn descriptors<'py>(tensors: &Bound<'py, PyList>) -> Option<Bound<'py, PyBytes>> {
     let mut numbers = Vec::with_capacity(8 * tensors.len());
     for tensor in tensors {
-        if !Api::of(&tensor)?.describe(&tensor, &mut numbers) {
+        if !Api::of(&tensor)?.append_descriptor(&tensor, &mut numbers) {
             return None;
         }
     }

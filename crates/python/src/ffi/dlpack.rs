@@ -129,7 +129,7 @@ impl Tensor {
     ///
     /// # Safety
     /// As for [`Self::described`].
-    pub(super) unsafe fn describe(&self, numbers: &mut Vec<i64>) {
+    pub(super) unsafe fn append_descriptor(&self, numbers: &mut Vec<i64>) {
         let DataType { code, bits, lanes } = self.dtype;
         let address = (self.data.expose_provenance() as u64).wrapping_add(self.byte_offset);
         numbers.extend([
