@@ -99,7 +99,11 @@ impl Api {
     }
 
     /// Appends the numbers that tell a tensor's bytes from those of another one. Returns false if the framework does not give them.
-    pub(crate) fn append_descriptor(self, object: &Bound<'_, PyAny>, numbers: &mut Vec<i64>) -> bool {
+    pub(crate) fn append_descriptor(
+        self,
+        object: &Bound<'_, PyAny>,
+        numbers: &mut Vec<i64>,
+    ) -> bool {
         let Ok(Some(tensor)) = self.tensor(object) else {
             return false;
         };
