@@ -379,7 +379,7 @@ impl Explored {
                 self.endings.push((from, state));
             }
         }
-        // What a call was told is no part of a state.
+        // The answers that a call got are no part of a state.
         run.rules(&mut self.rules);
         if state < next {
             return None;
