@@ -14,7 +14,7 @@ use crate::plan::{Event, Piece, Ticket};
 use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};
 use tierflow_sync::model::{
-    AtomicUsize, MutexGuard, Ordering, Receiver, ReplySender, Sender, answer, fence, unbounded,
+    MutexGuard, Ordering, Receiver, ReplySender, Sender, answer, fence, unbounded,
 };
 use tierflow_sync::rank;
 
@@ -41,8 +41,6 @@ pub(super) struct QueuedEvent {
 /// Events for the plan, which their threads queued while another thread held its lock.
 #[derive(Debug)]
 pub(super) struct EventQueue {
-    /// Events that are here, or about to be.
-    count: AtomicUsize,
     sender: Sender<QueuedEvent>,
     receiver: Receiver<QueuedEvent>,
 }
@@ -50,32 +48,23 @@ pub(super) struct EventQueue {
 impl Default for EventQueue {
     fn default() -> Self {
         let (sender, receiver) = unbounded();
-        let count = AtomicUsize::new(0);
-        Self {
-            count,
-            sender,
-            receiver,
-        }
+        Self { sender, receiver }
     }
 }
 
 impl EventQueue {
     fn put(&self, put: QueuedEvent) {
-        self.count.fetch_add(1, Ordering::Relaxed);
         // Both ends are here.
         let _ = self.sender.send(put);
     }
 
     fn is_empty(&self) -> bool {
-        self.count.load(Ordering::Relaxed) == 0
+        self.receiver.is_empty()
     }
 
     fn take(&self) -> Vec<QueuedEvent> {
         let there = 0..self.receiver.len();
-        let taken = there.map_while(|_| self.receiver.try_recv().ok());
-        let taken: Vec<_> = taken.collect();
-        self.count.fetch_sub(taken.len(), Ordering::Relaxed);
-        taken
+        there.map_while(|_| self.receiver.try_recv().ok()).collect()
     }
 }
 
@@ -234,25 +223,20 @@ impl Shared {
             let Some(mut core) = self.core.try_lock() else {
                 break;
             };
-            let is_any = self.hear(&mut core);
+            self.hear(&mut core);
             let woken = std::mem::take(&mut core.calls.woken);
             drop(core);
             drop(woken);
-            if !is_any {
-                // The thread that is about to put something has it heard.
-                break;
-            }
             is_heard = true;
             fence(Ordering::SeqCst);
         }
         is_heard
     }
 
-    /// Has the plan hear of what was put. Returns false if nothing was.
-    fn hear(&self, core: &mut PlanState) -> bool {
+    fn hear(&self, core: &mut PlanState) {
         core.calls.turn += 1;
         if self.tray.is_empty() {
-            return false;
+            return;
         }
         let put = self.tray.take();
         let (since, heard_ns) = (core.calls.turn, self.now_ns());
@@ -268,9 +252,7 @@ impl Shared {
             }
             events.push(event);
         }
-        let is_any = !events.is_empty();
         self.handle_all(core, heard_ns, events);
-        is_any
     }
 }
 
