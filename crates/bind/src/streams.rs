@@ -144,6 +144,8 @@ impl Deref for CallStream<'_> {
 pub struct Order<'a> {
     streams: &'a Streams,
     chosen: Option<CallStream<'a>>,
+    /// The stream behind whose work the call was ordered last.
+    behind: Option<u64>,
 }
 
 impl<'a> Order<'a> {
@@ -153,7 +155,14 @@ impl<'a> Order<'a> {
         Self {
             streams,
             chosen: None,
+            behind: None,
         }
+    }
+
+    /// Returns true if the call was ordered behind the work of this stream last: arrays of one framework name the same one again and again.
+    #[must_use]
+    pub fn is_behind(&self, handle: u64) -> bool {
+        self.behind == Some(handle.max(1))
     }
 
     /// A call behind all work given to the device so far; of a device without such work, behind none.
@@ -165,7 +174,11 @@ impl<'a> Order<'a> {
             true => Some(CallStream::Own(streams.behind_all_work()?)),
             false => None,
         };
-        Ok(Self { streams, chosen })
+        Ok(Self {
+            streams,
+            chosen,
+            behind: None,
+        })
     }
 
     /// The call comes after the work that was given to the stream of this handle. The first one is taken to copy on:
@@ -206,6 +219,7 @@ impl<'a> Order<'a> {
                 self.chosen = Some(CallStream::Adopted(handle, stream));
             }
         }
+        self.behind = Some(handle);
         Ok(())
     }
 

@@ -55,13 +55,13 @@ impl Stream {
                 match part {
                     Part::Loan(loan) => {
                         self.reaches(loan.memory())?;
-                        check(at, loan.len(), into.len())?;
+                        check_bounds(at, loan.len(), into.len())?;
                         let (from, to) = (End::of(&loan, 0), End::of(into, at));
                         spread(from, to, loan.len(), &mut copies)?;
                         loans.push(loan);
                     }
                     Part::Bytes(bytes) => {
-                        check(at, bytes.len(), into.len())?;
+                        check_bounds(at, bytes.len(), into.len())?;
                         match into.bytes_mut() {
                             Ok(target) => target[at..at + bytes.len()].copy_from_slice(bytes),
                             Err(_) => {
@@ -102,13 +102,13 @@ impl Stream {
                 match part {
                     PartMut::Loan(loan) => {
                         self.reaches(loan.memory())?;
-                        check(at, loan.len(), from.len())?;
+                        check_bounds(at, loan.len(), from.len())?;
                         let (from, to) = (End::of(from, at), End::of(&loan, 0));
                         spread(from, to, loan.len(), &mut copies)?;
                         loans.push(loan);
                     }
                     PartMut::Bytes(bytes) => {
-                        check(at, bytes.len(), from.len())?;
+                        check_bounds(at, bytes.len(), from.len())?;
                         slices.push((from, at, bytes));
                     }
                 }
@@ -211,7 +211,8 @@ pub(crate) fn spread(from: End<'_>, to: End<'_>, len: usize, copies: &mut Copies
     })
 }
 
-fn check(at: usize, len: usize, room: usize) -> Result<()> {
+/// Checks that `len` bytes from `at` on lie within `room` bytes.
+pub(crate) fn check_bounds(at: usize, len: usize, room: usize) -> Result<()> {
     if at.checked_add(len).is_some_and(|end| end <= room) {
         return Ok(());
     }

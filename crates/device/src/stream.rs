@@ -11,7 +11,7 @@ use crate::error::{Invalid, Result};
 use crate::info::Place;
 use crate::loan::{ReadLoan, WriteLoan};
 use crate::memory::Memory;
-use crate::parts::{Copies, End, spread};
+use crate::parts::{Copies, End, check_bounds, spread};
 use crate::transfer::Transfer;
 
 /// Work on a device, done in the order of the calls. Several threads may use one stream, and then share its order; work
@@ -304,13 +304,35 @@ impl Stream {
     ) -> Result<()> {
         self.reaches(src.memory())?;
         self.reaches(dst.memory())?;
-        for (start, limit) in [(from, src.len()), (to, dst.len())] {
-            if start.checked_add(len).is_none_or(|end| end > limit) {
-                let range = start..start.saturating_add(len);
-                return Err(Invalid::OutOfBounds { range, len: limit }.into());
-            }
-        }
+        check_bounds(from, len, src.len())?;
+        check_bounds(to, len, dst.len())?;
         self.enqueue_part(End::of(src, from), End::of(dst, to), len)
+    }
+
+    /// Enqueues copies of whole loans to their offsets in `dst`, in any order, as [`copy_unwaited`](Self::copy_unwaited) does one. On CUDA one
+    /// kernel makes those within the device's reach.
+    ///
+    /// # Errors
+    ///
+    /// As for [`copy_unwaited`](Self::copy_unwaited); some of the copies may have been enqueued.
+    ///
+    /// # Safety
+    ///
+    /// As for [`copy_unwaited`](Self::copy_unwaited), of each of them; no two have a byte of the target in common.
+    pub unsafe fn gather_unwaited<'l>(
+        &self,
+        parts: impl IntoIterator<Item = (usize, &'l ReadLoan)>,
+        dst: &WriteLoan,
+    ) -> Result<()> {
+        self.reaches(dst.memory())?;
+        let mut copies = Copies::new();
+        for (at, part) in parts {
+            self.reaches(part.memory())?;
+            check_bounds(at, part.len(), dst.len())?;
+            spread(End::of(part, 0), End::of(dst, at), part.len(), &mut copies)?;
+        }
+        // SAFETY: the caller's promise; the places are those that the loans say.
+        unsafe { self.queue.copy_many(&copies) }
     }
 
     fn enqueue(&self, src: &ReadLoan, dst: &WriteLoan) -> Result<()> {

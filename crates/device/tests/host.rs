@@ -223,3 +223,27 @@ fn a_part_is_copied_in_the_order_of_the_stream() {
     let expected: Vec<u8> = (30..40).collect();
     assert_eq!(target.bytes().unwrap()[5..15], expected);
 }
+
+#[test]
+fn many_parts_are_copied_in_the_order_of_the_stream() {
+    let device = open(Choice::Host).unwrap();
+    let (source, target) = (device.alloc(100).unwrap(), device.alloc(50).unwrap());
+    let mut bytes = source.lend_mut(0..100).unwrap();
+    let each = bytes.bytes_mut().unwrap().iter_mut().zip(0..);
+    each.for_each(|(byte, at)| *byte = at);
+    drop(bytes);
+    let target = target.lend_mut(0..50).unwrap();
+    let parts = [20..30, 90..90, 40..41, 70..79].map(|range| source.lend(range).unwrap());
+    let stream = device.stream().unwrap();
+    for at in [41, 51, usize::MAX] {
+        // SAFETY: it is refused.
+        let copied = unsafe { stream.gather_unwaited([(at, &parts[0])], &target) };
+        assert!(matches!(copied, Err(Error::Invalid(_))), "{copied:?}");
+    }
+    // SAFETY: all are there until the stream is done, and used here alone.
+    unsafe { stream.gather_unwaited([40, 50, 0, 1].into_iter().zip(&parts), &target) }.unwrap();
+    stream.synchronize().unwrap();
+    let bytes = target.bytes().unwrap();
+    assert_eq!(bytes[40..], (20..30).collect::<Vec<u8>>());
+    assert_eq!(bytes[..10], (40..41).chain(70..79).collect::<Vec<u8>>());
+}

@@ -154,6 +154,23 @@ class Rows:
         )
 
 
+def bytes_beside(training: Training) -> float:
+    """Bytes that the bus carries to pinned memory by the time at which an update begins."""
+    begun, at = time.perf_counter(), 0.0
+
+    def before_update() -> None:
+        nonlocal at
+        training.synchronize()
+        at = time.perf_counter() - begun
+
+    training.step(before_update)
+    there = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+    here = torch.empty_like(there, device="cpu", pin_memory=True)
+    here.copy_(there)
+    seconds = timeit(lambda: here.copy_(there), number=3) / 3
+    return here.nbytes * at / seconds
+
+
 def copies_within_the_gpu(rows: Rows, graphs: bool) -> None:
     """A stream of its own copies all tensors, and the next update comes after that. With `graphs`, of copies that one launch begins, by kernels
     and by the driver's copies."""
@@ -346,8 +363,8 @@ def main() -> None:
         torch.cuda.empty_cache()
     # Of two versions, and what is staged besides.
     room = size + (64 << 20)
-    # Bytes that the bus does not carry in a step.
-    buffer = size * 3 // 8
+    # Bytes that the bus does not carry between a save and the update, and a fifth of what it does carry besides: it is not idle from end to end.
+    buffer = 0 if options.device == "host" else max(0, size - round(0.8 * bytes_beside(training)))
     gpu = {} if options.device == "host" else {"device_cache": room}
     first, host = "tierflow, on the GPU first", "tierflow, in host memory"
     if "tierflow" in kinds:

@@ -6,6 +6,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyCapsule, PyDict, PyTuple};
 use tierflow_bind::{CallMemory, Order, Span};
+use tierflow_device::{Device, Memory};
 use tierflow_engine::{Region, RegionMut};
 
 use crate::dtype::ArrayType;
@@ -63,6 +64,21 @@ impl Arrays {
             .map(|given| &given.memory)
             .filter(|memory| memory.span().bytes() > 0)
             .try_for_each(call)
+    }
+
+    /// Where the bytes of the first one begin, and how many there are.
+    pub(crate) fn span(&self) -> (u64, usize) {
+        let first = self.0.first().map(|given| given.memory.span());
+        first.map_or((0, 0), |span| (span.address(), span.bytes()))
+    }
+
+    /// The memory of the first one, to be copied by streams of `device`.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(crate) fn memory(&self, device: &Device) -> tierflow_device::Result<Option<Memory>> {
+        let first = self.0.first().map(|given| given.memory.lendable(device));
+        first.transpose()
     }
 
     /// What the arrays are, as far as they say it.

@@ -25,6 +25,7 @@ mod dtype;
 mod engine;
 mod errors;
 mod ffi;
+mod gather;
 mod group;
 mod logging;
 mod metrics;
@@ -62,6 +63,8 @@ mod _tierflow {
     use crate::suspending::{Notice, Suspension};
     #[pymodule_export]
     use crate::tape::Tape;
+    #[pymodule_export]
+    use crate::gather::gather;
     #[pymodule_export]
     use crate::tree::{descriptors, flatten};
 

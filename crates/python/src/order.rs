@@ -26,7 +26,10 @@ pub(crate) fn behind<'core>(
 
 /// The call comes after the work that was given to the stream of this handle.
 pub(crate) fn after(py: Python<'_>, order: &mut Order<'_>, handle: u64) -> Answer {
-    Ok(py.detach(|| streams::after(order, handle))?)
+    match order.is_behind(handle) {
+        true => Ok(()),
+        false => Ok(py.detach(|| streams::after(order, handle))?),
+    }
 }
 
 /// The driver's handle of a framework's stream, or of a number that is one.

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import tierflow
+from tierflow._tierflow import gather
 
 DTYPES = ["?", "i1", "u1", "i2", "u4", "i8", "f2", "f4", "f8", "c8", "c16", ">f8", "M8[ns]", "S7", "U3", "V5", "i4,f8"]
 
@@ -140,6 +141,36 @@ def test_what_is_no_array(engine: tierflow.Engine, bad: object) -> None:
         engine.checkpoint(0, bad)
     with pytest.raises(TypeError, match=r"np\.asarray"):
         engine.restore(0, bad)
+
+
+@pytest.mark.parametrize("count", [1, 3, 400])
+def test_arrays_are_gathered_at_their_offsets(engine: tierflow.Engine, count: int) -> None:
+    arrays = tuple(np.arange(n, n + n % 7, dtype=np.int32) for n in range(count))
+    offsets = [32 * (count - 1 - n) for n in range(count)]
+    slot = engine.produce(1, 32 * count, "uint8")
+    gather(engine, slot, arrays, offsets)
+    other = np.zeros(32 * count, np.uint8)
+    gather(engine, other, arrays, offsets)
+    whole = np.asarray(slot)
+    for found in (whole, other):
+        for given, at in zip(arrays, offsets, strict=True):
+            assert found[at : at + given.nbytes].tobytes() == given.tobytes()
+    del whole, found
+    slot.give_up()
+
+
+def test_what_cannot_be_gathered(engine: tierflow.Engine) -> None:
+    room, part = np.zeros(100, np.uint8), np.ones(10, np.uint8)
+    for offset in (91, 1 << 63):
+        with pytest.raises(tierflow.ArgumentError, match="beyond|bytes"):
+            gather(engine, room, (part,), [offset])
+    with pytest.raises(tierflow.ArgumentError, match="2 offsets of 1 arrays"):
+        gather(engine, room, (part,), [0, 10])
+    with pytest.raises(tierflow.ArrayError, match="shares memory"):
+        gather(engine, room, (part, room[90:]), [0, 50])
+    with pytest.raises(tierflow.ArrayError, match="read-only"):
+        gather(engine, b"abc", (part[:3],), [0])
+    assert not room.any()
 
 
 def test_targets_that_overlap(engine: tierflow.Engine) -> None:

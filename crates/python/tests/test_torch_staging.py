@@ -18,6 +18,8 @@ torch = pytest.importorskip("torch")
 
 from torch.distributed import checkpoint as dcp  # noqa: E402
 
+from tierflow import _tierflow  # noqa: E402
+from tierflow.torch import _staging  # noqa: E402
 from tierflow.torch._layout import SMALL, Layout  # noqa: E402
 from tierflow.torch._program import Guard, updates_of  # noqa: E402
 
@@ -247,15 +249,18 @@ def test_the_last_tensors_go_through_a_buffer() -> None:
     tensors = [torch.randint(256, (size,), dtype=torch.uint8) for size in (8, *sizes[:2], 12, *sizes[2:])]
     tensors[2] = tensors[2].view(torch.float32)
     layout = Layout(tensors)
-    slot = torch.zeros(layout.end, dtype=torch.uint8)
-    for places in layout.in_slot(slot, tensors):
-        places.copy(tensors)
     runs = set()
     for room in range(0, layout.end + 8192, 1024):
-        buffer = torch.zeros(room, dtype=torch.uint8)
-        where, places = layout.in_buffer(buffer, tensors)
-        assert sum(len(one.copy(tensors)) for one in places) == sum(at in where for at in set(layout.offsets))
-        assert torch.equal(buffer[: len(where)], slot[where.start : where.stop])
+        where = layout.buffered(torch.zeros(room, dtype=torch.uint8), tensors)
+        found = []
+        for of_slot in (range(where.start), where):
+            for copies in layout.copies(of_slot):
+                assert not copies.others
+                found += [
+                    (index, of_slot.start + at) for index, at in zip(copies.indices, copies.offsets, strict=True)
+                ]
+        assert sorted(found) == [(index, layout.offsets[index]) for index in (1, 2, 4, 5)]
+        assert sum(at in where for _, at in found) == sum(at in where for at in set(layout.offsets))
         runs.add(len(where))
         # The small ones lie behind it.
         assert where.stop == min(layout.offsets[0], layout.offsets[3])
@@ -420,7 +425,15 @@ class Streams:
         monkeypatch.setattr(torch.cuda, "stream", lambda _: contextlib.nullcontext())
         monkeypatch.setattr(torch.cuda, "current_stream", lambda _: self.program)
         monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: self.is_capturing)
+        monkeypatch.setattr(_staging, "gather", self.gather)
         writer._staging._stream = self.copies
+        # The addresses of the tensors that were copied, in their order.
+        self.copied: list[int] = []
+
+    def gather(self, engine: Any, into: Any, tensors: Any, offsets: list[int], *, stream: Any) -> None:
+        assert stream is self.copies
+        self.copied.extend(tensor.data_ptr() for tensor in tensors)
+        _tierflow.gather(engine, into, tensors, offsets)
 
 
 def test_an_update_comes_after_the_copies(engine: tierflow.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -457,16 +470,6 @@ def test_what_no_optimizer_has_is_copied_before_the_program_goes_on(
     streams = Streams(writer, monkeypatch)
     model = torch.nn.Sequential(torch.nn.Linear(40, 40), torch.nn.BatchNorm1d(2000))
     optimizer = torch.optim.AdamW(model.parameters())
-    copied: list[int] = []
-    launch = torch._foreach_copy_
-
-    def copy(to: list[torch.Tensor], tensors: list[torch.Tensor]) -> None:
-        # Small ones in main memory are not copied by the GPU.
-        copied.extend(tensor.data_ptr() for tensor in tensors if tensor.nbytes > SMALL)
-        launch(to, tensors)
-
-    monkeypatch.setattr(torch, "_foreach_copy_", copy)
-
     def step() -> None:
         for parameter in model.parameters():
             parameter.grad = torch.ones_like(parameter)
@@ -474,6 +477,7 @@ def test_what_no_optimizer_has_is_copied_before_the_program_goes_on(
 
     def saved() -> tuple[set[int], set[int]]:
         """What was copied before the program's stream goes on, and after that."""
+        copied = streams.copied
         copied.clear()
         before: list[int] = []
         monkeypatch.setattr(streams.program, "wait_event", lambda _: before.extend(copied[len(before) :]))

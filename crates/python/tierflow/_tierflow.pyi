@@ -23,6 +23,7 @@ __all__ = [
     "__version__",
     "descriptors",
     "flatten",
+    "gather",
     "number_of_bytes",
     "words_of_redundancy",
 ]
@@ -50,6 +51,9 @@ _Shape: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
 
 def descriptors(tensors: list[Any]) -> bytes | None: ...
 def flatten(tree: Any, pickled: bool) -> tuple[dict[str, Any], str, bool]: ...
+def gather(
+    engine: Engine, into: _Array, arrays: tuple[_Array, ...], offsets: list[int], *, stream: _Stream = None
+) -> None: ...
 def number_of_bytes(given: _Bytes) -> int: ...
 def words_of_redundancy(scheme: str) -> str: ...
 

@@ -18,6 +18,20 @@ pub(crate) fn fill(
     ordered(stream, wait, copied)
 }
 
+/// Copies parts to their offsets in an array, or in a slot.
+pub(crate) fn gather(
+    (stream, wait): (&Stream, Wait),
+    parts: &[(usize, Memory)],
+    into: &WriteLoan,
+) -> Result<()> {
+    let sources = parts.iter().map(|(at, part)| Ok((*at, part.lend(0..part.len())?)));
+    let sources: Vec<(usize, ReadLoan)> = sources.collect::<Result<_>>()?;
+    let parts = sources.iter().map(|(at, source)| (*at, source));
+    // SAFETY: as in `fill`; the caller gives each part a place of its own.
+    let copied = unsafe { stream.gather_unwaited(parts, into) };
+    ordered(stream, wait, copied)
+}
+
 /// Fills an array with the bytes of a slot, from `offset` on.
 pub(crate) fn read(
     (stream, wait): (&Stream, Wait),

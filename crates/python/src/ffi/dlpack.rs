@@ -96,31 +96,52 @@ impl Tensor {
     /// # Safety
     /// `shape`, and `strides` if not null, are of `dimensions` numbers.
     pub(super) unsafe fn described(&self, is_read_only: Option<bool>) -> Described {
-        let dimensions = usize::try_from(self.dimensions).unwrap_or(0);
-        let numbers = |from: *const i64| match NonNull::new(from.cast_mut()) {
-            // SAFETY: the caller's promise; a tensor without dimensions may have any pointer, and is not read here.
-            Some(from) if dimensions > 0 => unsafe {
-                std::slice::from_raw_parts(from.as_ptr(), dimensions)
-            },
-            _ => &[],
-        };
-        let (shape, strides) = (numbers(self.shape), numbers(self.strides));
-        let elements = shape.iter().map(|&n| usize::try_from(n).unwrap_or(0));
-        let elements = elements.fold(1_usize, usize::saturating_mul);
-        let bits = usize::from(self.dtype.bits) * usize::from(self.dtype.lanes);
-        let bytes = elements.saturating_mul(bits).div_ceil(8);
-        let address = (self.data.expose_provenance() as u64).wrapping_add(self.byte_offset);
+        // SAFETY: the caller's promise.
+        let (span, is_contiguous) = unsafe { self.span() };
+        // SAFETY: the caller's promise.
+        let shape = unsafe { self.numbers(self.shape) };
         Described {
-            // SAFETY: the format has it that a tensor has so many bytes there, as long as it is held.
-            span: unsafe { Span::new(address, bytes) },
+            span,
             shape: shape
                 .iter()
                 .map(|&n| u64::try_from(n).unwrap_or(0))
                 .collect(),
             device: self.device,
             dtype: self.dtype,
-            is_contiguous: is_c_order(shape, strides, elements),
+            is_contiguous,
             is_read_only,
+        }
+    }
+
+    /// Its bytes, and whether they are those of its elements in C order.
+    ///
+    /// # Safety
+    /// As for [`Self::described`].
+    pub(super) unsafe fn span(&self) -> (Span, bool) {
+        // SAFETY: the caller's promise.
+        let (shape, strides) = unsafe { (self.numbers(self.shape), self.numbers(self.strides)) };
+        let elements = shape.iter().map(|&n| usize::try_from(n).unwrap_or(0));
+        let elements = elements.fold(1_usize, usize::saturating_mul);
+        let bits = usize::from(self.dtype.bits) * usize::from(self.dtype.lanes);
+        let bytes = elements.saturating_mul(bits).div_ceil(8);
+        let address = (self.data.expose_provenance() as u64).wrapping_add(self.byte_offset);
+        // SAFETY: the format has it that a tensor has so many bytes there, as long as it is held.
+        let span = unsafe { Span::new(address, bytes) };
+        (span, is_c_order(shape, strides, elements))
+    }
+
+    /// A number for each dimension; none if there are none.
+    ///
+    /// # Safety
+    /// `from` is null, or of `dimensions` numbers.
+    unsafe fn numbers(&self, from: *const i64) -> &[i64] {
+        let dimensions = usize::try_from(self.dimensions).unwrap_or(0);
+        match NonNull::new(from.cast_mut()) {
+            // SAFETY: the caller's promise; a tensor without dimensions may have any pointer, and is not read here.
+            Some(from) if dimensions > 0 => unsafe {
+                std::slice::from_raw_parts(from.as_ptr(), dimensions)
+            },
+            _ => &[],
         }
     }
 
@@ -139,12 +160,8 @@ impl Tensor {
             i64::from(self.dimensions) << 1 | i64::from(self.strides.is_null()),
         ]);
         for extents in [self.shape, self.strides] {
-            let dimensions = usize::try_from(self.dimensions).unwrap_or(0);
-            if let Some(extents) = NonNull::new(extents).filter(|_| dimensions > 0) {
-                // SAFETY: the caller's promise.
-                let extents = unsafe { std::slice::from_raw_parts(extents.as_ptr(), dimensions) };
-                numbers.extend_from_slice(extents);
-            }
+            // SAFETY: the caller's promise.
+            numbers.extend_from_slice(unsafe { self.numbers(extents) });
         }
     }
 }

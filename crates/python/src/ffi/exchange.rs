@@ -11,6 +11,7 @@ use parking_lot::RwLock;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyCapsuleMethods, PyType};
+use tierflow_bind::Span;
 
 use super::dlpack::{Described, Device, Managed, Tensor, VERSION, Version, Versioned};
 use super::given::Hold;
@@ -96,6 +97,14 @@ impl Api {
         // SAFETY: shape and strides are the object's, which the caller holds.
         let described = unsafe { tensor.described(None) };
         Ok((described, Hold::Nothing))
+    }
+
+    /// The bytes of a tensor whose elements lie in C order, and its device. `None` for all others.
+    pub(crate) fn contiguous(self, object: &Bound<'_, PyAny>) -> Option<(Span, Device)> {
+        let tensor = self.tensor(object).ok()??;
+        // SAFETY: as in `describe`.
+        let (span, is_contiguous) = unsafe { tensor.span() };
+        (is_contiguous && span.address() != 0).then_some((span, tensor.device))
     }
 
     /// Appends the numbers that tell a tensor's bytes from those of another one. Returns false if the framework does not give them.

@@ -17,7 +17,7 @@ use crate::order;
 
 /// A lent slot. Every user of its bytes shares it; the last one gives it back.
 pub(crate) struct Lent {
-    pub(super) slot: Slot,
+    pub(crate) slot: Slot,
     layout: Layout,
     address: u64,
     device: dlpack::Device,

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-from torch.utils.dlpack import from_dlpack
+from torch.utils.dlpack import DLDeviceType
 
 from .._errors import ArgumentError, TierflowError
+from .._tierflow import gather
 from ._layout import ALIGNMENT, Layout, bytes_of
 from ._program import Guard, Updates, updates_of
 from ._state import ATOMS, State
@@ -49,6 +50,7 @@ class Staged:
         self, engine: Engine, version: int, layout: Layout, spare: int, stream: torch.cuda.Stream | None
     ) -> None:
         self.version = version
+        self._engine = engine
         self._layout = layout
         self._end = layout.end
         self._limit = layout.end + spare - FOOTER.size
@@ -78,37 +80,38 @@ class Staged:
     def keep(
         self, tensors: list[torch.Tensor], buffer: torch.Tensor | None, goes_on: Callable[[], None]
     ) -> list[torch.Tensor]:
-        """Copies the tensors to their places, by few calls where they are on the slot's device, and to `buffer`, which has room for the last of them,
-        if the slot is in host memory. `goes_on` is called behind the copies of those that the program may change at once.
+        """Copies the tensors to their places, by one call those that it can, and to `buffer`, which has room for the last of them, if the slot is in
+        host memory. `goes_on` is called behind the copies of those that the program may change at once.
         Returns tensors over the GPU's memory that is being read."""
         layout, read = self._layout, []
-        # A slot is committed without other users of its bytes: what this makes of it is dropped here.
-        whole = from_dlpack(self._slot)
-        phases = [[places] for places in layout.in_slot(whole, tensors)]
-        if buffer is not None and not whole.is_cuda:
-            self._buffer = buffer
-            self._buffered, in_buffer = layout.in_buffer(buffer, tensors)
-            for phase, places in zip(phases, in_buffer, strict=True):
-                phase.append(places)
-        del whole
-        for phase in phases:
-            for places in phase:
-                read += places.copy(tensors)
-            for index in phase[0].elsewhere:
-                if layout.offsets[index] not in self._buffered:
-                    read.append(self._keep(layout.offsets[index], tensors[index]))
-            if phase is phases[0]:
+        targets: list[tuple[Any, range]] = [(self._slot, range(layout.end))]
+        if buffer is not None and self._slot.__dlpack_device__()[0] == DLDeviceType.kDLCPU:
+            self._buffer, self._buffered = buffer, layout.buffered(buffer, tensors)
+            targets = [(self._slot, range(self._buffered.start)), (buffer, self._buffered)]
+        for phase in range(2):
+            for into, of_slot in targets:
+                copies = layout.copies(of_slot)[phase]
+                some = tuple([tensors[index] for index in copies.indices])
+                if some:
+                    gather(self._engine, into, some, copies.offsets, stream=self._stream)
+                read += some
+                for index in copies.others:
+                    self._keep(layout.offsets[index], tensors[index])
+                    read.append(tensors[index])
+            if phase == 0:
                 goes_on()
         self.put(*layout.gathered(tensors))
         return [tensor for tensor in read if tensor.is_cuda]
 
-    def _keep(self, at: int, tensor: torch.Tensor) -> torch.Tensor:
+    def _keep(self, at: int, tensor: torch.Tensor) -> None:
         bytes = bytes_of(tensor)
-        if self._stream is None or not tensor.is_cuda:
+        if self._buffer is not None and at in self._buffered:
+            at -= self._buffered.start
+            self._buffer[at : at + bytes.nbytes].copy_(bytes)
+        elif self._stream is None or not tensor.is_cuda:
             self.put(at, bytes.cpu() if self._stream is None else bytes)
         else:
             self._slot.write(bytes, at, stream=self._stream)
-        return bytes
 
     def keep_buffered(self) -> None:
         """Copies to their places what `keep` copied to the buffer, a piece at a time: a program that synchronizes the device meanwhile
@@ -207,7 +210,7 @@ class Staging:
         taken = State(state)
         changes = 0 if updates is None else updates.changes
         if self._changes != changes or not self._layout.is_of(taken.tensors):
-            self._layout = Layout(taken.tensors, set() if updates is None else updates.awaited())
+            self._layout = Layout(taken.tensors, set() if updates is None else updates.awaited(), self._engine.device != "host")
             self._changes = changes
         layout = self._layout
         self._empty_buffer()
