@@ -64,6 +64,9 @@ enum Chore {
         /// Programs that run at a time
         #[arg(long, default_value_t = 3)]
         jobs: usize,
+        /// Arguments for cargo that select packages, in place of --workspace
+        #[arg(last = true)]
+        selected: Vec<String>,
     },
     /// Check every choice of features of every crate, and that the light crates stay light
     Features,
@@ -122,7 +125,7 @@ fn main() -> Result<()> {
         Chore::Api { write } => api::run(write),
         Chore::Semver { commit } => semver::run(commit.as_deref()),
         Chore::Words { write } => words::run(write),
-        Chore::Test { jobs } => test::run(jobs),
+        Chore::Test { jobs, selected } => test::run(jobs, &selected),
         Chore::Features => features::run(),
         Chore::Bench { quick, names } => bench::run(quick, &names),
         Chore::Tables => bench::tables(),

@@ -15,22 +15,23 @@ use crate::cargo::{Metadata, cargo};
 use crate::dist::{MESSAGES, executables};
 
 /// The programs that take longest. They begin before the others, so that none of them runs alone at the end.
-const LONGEST: &[&str] = &[];
+const LONGEST: &[&str] = &["tierflow-capi.install", "tierflow-engine.level"];
 
 /// The tests of one target, or the doctests of all libraries.
 struct Tests {
     name: String,
-    /// The program; cargo if there is none.
-    program: Option<PathBuf>,
+    program: PathBuf,
+    arguments: Vec<String>,
     /// The folder in which they run, as cargo has it: that of their package.
     folder: PathBuf,
     /// The file that gets what they print.
     log: PathBuf,
 }
 
-/// Builds all tests and runs them, so many programs at a time. Shows what those print that fail.
-pub(crate) fn run(jobs: usize) -> Result<()> {
-    let all = tests(&Metadata::read()?)?;
+/// Builds the tests of the packages that arguments for cargo select, or all, and runs so many programs of them at a time. Shows what
+/// those print that fail.
+pub(crate) fn run(jobs: usize, selected: &[String]) -> Result<()> {
+    let all = tests(&Metadata::read()?, selected)?;
     let next = AtomicUsize::new(0);
     let (sender, receiver) = mpsc::channel();
     let mut failed = Vec::new();
@@ -69,18 +70,26 @@ pub(crate) fn run(jobs: usize) -> Result<()> {
 }
 
 /// Builds all programs of tests. Returns them in the order in which they begin.
-fn tests(workspace: &Metadata) -> Result<Vec<Tests>> {
+fn tests(workspace: &Metadata, selected: &[String]) -> Result<Vec<Tests>> {
     let logs = workspace.target_directory.join("tests");
     fs::create_dir_all(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
     let log = |name: &str| logs.join(format!("{name}.log"));
+    let mut arguments = vec!["test".to_owned()];
+    match selected {
+        [] => arguments.push("--workspace".to_owned()),
+        some => arguments.extend_from_slice(some),
+    }
+    let mut build = cargo();
+    let built = executables(build.args(&arguments).args(["--no-run", MESSAGES]))?;
+    arguments.extend(["--doc", "--no-fail-fast"].map(str::to_owned));
     let mut all = vec![Tests {
         name: "documentation".to_owned(),
-        program: None,
+        program: build.get_program().into(),
+        arguments,
         folder: workspace.workspace_root.clone(),
         log: log("documentation"),
     }];
     let packages = workspace.by_id();
-    let built = executables(cargo().args(["test", "--workspace", "--no-run", MESSAGES]))?;
     for built in built.into_iter().filter(|built| built.is_test) {
         let package = packages.get(built.package_id.as_str());
         let package = package.with_context(|| format!("{} is no package", built.package_id))?;
@@ -89,7 +98,8 @@ fn tests(workspace: &Metadata) -> Result<Vec<Tests>> {
         all.push(Tests {
             log: log(&name),
             name,
-            program: Some(built.path),
+            program: built.path,
+            arguments: Vec::new(),
             folder: package.folder().to_owned(),
         });
     }
@@ -100,16 +110,11 @@ fn tests(workspace: &Metadata) -> Result<Vec<Tests>> {
 
 impl Tests {
     fn run(&self) -> Result<(ExitStatus, Duration)> {
-        let mut command = match &self.program {
-            Some(program) => Command::new(program),
-            None => cargo(),
-        };
-        if self.program.is_none() {
-            command.args(["test", "--workspace", "--doc", "--no-fail-fast"]);
-        }
+        let mut command = Command::new(&self.program);
         let log = File::create(&self.log)?;
         let begun = Instant::now();
         let status = command
+            .args(&self.arguments)
             .current_dir(&self.folder)
             .env("CARGO_MANIFEST_DIR", &self.folder)
             .stdin(Stdio::null())
