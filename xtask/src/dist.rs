@@ -19,7 +19,7 @@ const MOST_BYTES: u64 = 60_000_000;
 const FOLDER: &str = "bundle/tierflow";
 
 /// Lets cargo write what it built to its output, and its own messages elsewhere.
-const MESSAGES: &str = "--message-format=json-render-diagnostics";
+pub(crate) const MESSAGES: &str = "--message-format=json-render-diagnostics";
 
 const RUN_SH: &str = include_str!("dist/run.sh");
 
@@ -38,11 +38,11 @@ struct Profile {
 }
 
 /// An executable that cargo built.
-struct Executable {
-    package_id: String,
-    target: crate::cargo::Target,
-    is_test: bool,
-    path: PathBuf,
+pub(crate) struct Executable {
+    pub(crate) package_id: String,
+    pub(crate) target: crate::cargo::Target,
+    pub(crate) is_test: bool,
+    pub(crate) path: PathBuf,
 }
 
 /// A file, and where it goes under [`FOLDER`].
@@ -172,7 +172,7 @@ fn build(workspace: &Metadata, only: &[String]) -> Result<Vec<(String, Item)>> {
 }
 
 /// Runs a `cargo build` that writes [`MESSAGES`]. Returns its executables.
-fn executables(build: &mut Command) -> Result<Vec<Executable>> {
+pub(crate) fn executables(build: &mut Command) -> Result<Vec<Executable>> {
     let mut executables = Vec::new();
     for line in output(build)?.lines() {
         let message: Message =

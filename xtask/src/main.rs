@@ -15,6 +15,7 @@ mod recipes;
 mod release;
 mod semver;
 mod site;
+mod test;
 mod tidy;
 mod toolchain;
 mod words;
@@ -57,6 +58,15 @@ enum Chore {
         /// Lower the numbers there to those of the tree
         #[arg(long)]
         write: bool,
+    },
+    /// Build and run all tests of the workspace, several programs of them at a time
+    Test {
+        /// Programs that run at a time
+        #[arg(long, default_value_t = 3)]
+        jobs: usize,
+        /// Arguments for cargo that select packages, in place of --workspace
+        #[arg(last = true)]
+        selected: Vec<String>,
     },
     /// Check every choice of features of every crate, and that the light crates stay light
     Features,
@@ -115,6 +125,7 @@ fn main() -> Result<()> {
         Chore::Api { write } => api::run(write),
         Chore::Semver { commit } => semver::run(commit.as_deref()),
         Chore::Words { write } => words::run(write),
+        Chore::Test { jobs, selected } => test::run(jobs, &selected),
         Chore::Features => features::run(),
         Chore::Bench { quick, names } => bench::run(quick, &names),
         Chore::Tables => bench::tables(),
