@@ -145,11 +145,15 @@ fn a_file_that_cannot_be_removed_counts_and_holds_nothing_up() {
         let pieces = near.own_pieces().unwrap();
         pieces.iter().map(|one| one.version).collect::<Vec<_>>()
     };
-    // The others still take turns beside it.
+    // Others still take turns beside it.
     let now = there();
-    assert!(now.contains(&0) && now.contains(&11), "{now:?}");
+    assert!(
+        now.contains(&0) && now.iter().any(|version| *version > 4),
+        "{now:?}"
+    );
     faults.keep_file(None);
     (12..20).for_each(checkpoint);
-    assert!(!there().contains(&0), "{:?}", there());
     assert_eq!(engine.versions().len(), 20);
+    drop(engine);
+    assert!(!there().contains(&0), "{:?}", there());
 }

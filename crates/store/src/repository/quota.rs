@@ -5,7 +5,7 @@ use super::directory::Directory;
 use super::segment::SEGMENT_BYTES;
 use crate::file::BLOCK;
 use crate::{Error, Result};
-use rustix::fs::{self, AtFlags};
+use rustix::fs::{self, AtFlags, FileType, Stat};
 use std::sync::Arc;
 use tierflow_sync::Mutex;
 
@@ -129,6 +129,8 @@ impl Directory {
             return 0;
         };
         let stat = fs::statat(&*self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW);
+        let is_file = |stat: &Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        let stat = stat.ok().filter(is_file);
         stat.map_or(0, |stat| stat.st_size as u64)
     }
 
