@@ -173,7 +173,7 @@ impl HistoryOptions {
             Some(Location::Vault(vault)) => (Some(vault), None),
             None => (None, None),
         };
-        let options = options.limited(self.limit.is_some());
+        let options = options.limited(self.limit);
         let local = match (&self.node_local, &external) {
             (None, _) => None,
             (Some(path), None) => Some(open_to_write_or_read(
@@ -251,12 +251,12 @@ impl HistoryOptions {
         });
         let node_local = local.map(|local| {
             let directory = alone(Some(Arc::clone(&local)));
+            let limit = self.limit.map(|limit| (limit, Arc::clone(&local)));
             let vault: Arc<dyn Vault> = match &protected {
                 Some(protected) => Arc::clone(protected) as _,
                 None => local,
             };
             let below = external.clone();
-            let limit = self.limit;
             let settings = TierSettings { limit, ..settings };
             Arc::new(DurableTier::new(vault, below, directory, settings))
         });

@@ -4,11 +4,13 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Region, Tier};
+use tierflow_store::{Faults, Options, Repository};
 
-/// The bytes that the files below a directory have on the disk, at a moment at which none comes or goes.
+/// The bytes of the files below a directory, in blocks, at a moment at which none comes or goes.
 fn used(directory: &Path) -> u64 {
     let mut before = files(directory);
     loop {
@@ -20,7 +22,7 @@ fn used(directory: &Path) -> u64 {
     }
 }
 
-/// The files below a directory, each with the bytes that it has on the disk.
+/// The files below a directory, each with its length in blocks of 4 KiB.
 fn files(directory: &Path) -> Vec<(u64, u64)> {
     let mut found = Vec::new();
     let Ok(entries) = std::fs::read_dir(directory) else {
@@ -34,25 +36,25 @@ fn files(directory: &Path) -> Vec<(u64, u64)> {
         };
         match metadata.is_dir() {
             true => found.append(&mut files(&path)),
-            false => found.push((metadata.ino(), metadata.blocks() * 512)),
+            false => found.push((metadata.ino(), metadata.len().next_multiple_of(4096))),
         }
     }
     found.sort_unstable();
     found
 }
 
-const LIMIT: u64 = 8 << 20;
 const ALL: u64 = 96;
 const THREADS: usize = 3;
 
-/// Writes many times the limit by some threads. Returns the most bytes that the directory had meanwhile.
-fn most(lengths: &[usize]) -> u64 {
+/// Writes many versions by some threads. Returns the most bytes that the directory had meanwhile. All versions reach external
+/// storage, and the directory is used.
+fn most(limit: u64, lengths: &[usize]) -> u64 {
     let home = tempfile::tempdir().unwrap();
     let (near, far) = (home.path().join("near"), home.path().join("far"));
     let device = open(Choice::Host).unwrap();
     let engine = Engine::builder(&device)
         .host_cache(8 << 20)
-        .tier(Tier::node_local(&near).limit(LIMIT))
+        .tier(Tier::node_local(&near).limit(limit))
         .external(&far)
         .build()
         .unwrap();
@@ -62,7 +64,7 @@ fn most(lengths: &[usize]) -> u64 {
         engine.checkpoint(version, &regions).unwrap();
     };
     let is_over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
+    let most = std::thread::scope(|scope| {
         let watch = scope.spawn(|| {
             let mut most = 0;
             while !is_over.load(Ordering::Relaxed) {
@@ -79,22 +81,79 @@ fn most(lengths: &[usize]) -> u64 {
         engine.wait().unwrap();
         is_over.store(true, Ordering::Relaxed);
         watch.join().unwrap()
-    })
+    });
+    drop(engine);
+    let near = Repository::read_only(&near, Options::default()).unwrap();
+    assert!(
+        !near.own_pieces().unwrap().is_empty(),
+        "{limit}: {lengths:?}"
+    );
+    let far = Repository::read_only(&far, Options::default()).unwrap();
+    assert_eq!(
+        far.versions().unwrap().len() as u64,
+        ALL,
+        "{limit}: {lengths:?}"
+    );
+    most
 }
 
 #[test]
 fn versions_in_flight_stay_within_the_limit() {
-    for lengths in [
-        &[2_200_000][..],
-        &[1_100_000, 1_600_000, 2_200_000],
-        &[1_100_000, 1_600_000, 2_200_000, 3_000],
-    ] {
-        // Small versions share files, which are written anew when some go, and of what goes a 64th may stay.
-        let limit = match lengths.contains(&3_000) {
-            true => LIMIT + LIMIT / 16,
-            false => LIMIT,
-        };
-        let most = most(lengths);
-        assert!(most <= limit, "{lengths:?}: {most} of {limit}");
+    for limit in [256 << 10, 1 << 20, 5_000_000, 8 << 20] {
+        for lengths in [
+            &[2_200_000, 150_000][..],
+            &[1_100_000, 1_600_000, 2_200_000, 3_000],
+            &[3_000],
+            &[4_096, 100, 60_000],
+            &[20_000, 70_000, 130_000, 1],
+        ] {
+            let most = most(limit, lengths);
+            assert!(most <= limit, "{lengths:?}: {most} of {limit}");
+        }
     }
+}
+
+/// A file of the node's directory that cannot be removed: it is busy, or belongs to another user by now.
+#[test]
+fn a_file_that_cannot_be_removed_counts_and_holds_nothing_up() {
+    const LIMIT: u64 = 8 << 20;
+    let home = tempfile::tempdir().unwrap();
+    let (near, far) = (home.path().join("near"), home.path().join("far"));
+    let device = open(Choice::Host).unwrap();
+    let faults = Arc::<Faults>::default();
+    let build = || {
+        Engine::builder(&device)
+            .host_cache(8 << 20)
+            .tier(Tier::node_local(&near).limit(LIMIT))
+            .external(&far)
+            .build()
+    };
+    let engine = faults.during(build).unwrap();
+    let checkpoint = |version: u64| {
+        let bytes = vec![version as u8; 2_200_000];
+        engine
+            .checkpoint(version, &[Region::from(bytes.as_slice())])
+            .unwrap();
+        engine.wait().unwrap();
+        assert!(used(&near) <= LIMIT);
+    };
+    checkpoint(0);
+    faults.keep_file(Some(&near.join("rank-0/v00000000000000000000.tfc")));
+    (1..12).for_each(checkpoint);
+    let there = || {
+        let near = Repository::read_only(&near, Options::default()).unwrap();
+        let pieces = near.own_pieces().unwrap();
+        pieces.iter().map(|one| one.version).collect::<Vec<_>>()
+    };
+    // Others still take turns beside it.
+    let now = there();
+    assert!(
+        now.contains(&0) && now.iter().any(|version| *version > 4),
+        "{now:?}"
+    );
+    faults.keep_file(None);
+    (12..20).for_each(checkpoint);
+    assert_eq!(engine.versions().len(), 20);
+    drop(engine);
+    assert!(!there().contains(&0), "{:?}", there());
 }

@@ -216,7 +216,7 @@ fn counting() -> BTreeMap<Version, u64> {
 }
 
 fn limited(home: &Home) -> EngineBuilder {
-    let near = Tier::node_local(&home.near).limit(changing::SIZE as u64 + 20_000);
+    let near = Tier::node_local(&home.near).limit(changing::SIZE as u64 * 9 / 8);
     builder().tier(near).external(&home.far)
 }
 

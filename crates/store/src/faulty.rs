@@ -63,6 +63,7 @@ pub struct Faults {
     calls: AtomicU64,
     held: Mutex<Option<PathBuf>>,
     unmarked: Mutex<Option<PathBuf>>,
+    kept: Mutex<Option<PathBuf>>,
 }
 
 /// Returns true if a directory lies below the one that is chosen.
@@ -95,6 +96,21 @@ impl Faults {
     pub(crate) fn mark(&self, directory: &Path) -> std::result::Result<(), Errno> {
         match is_below(directory, &self.unmarked) {
             true => Err(Errno::NOSPC),
+            false => Ok(()),
+        }
+    }
+
+    /// Fails every removal of this file, as of one that is busy, until this is called again.
+    pub fn keep_file(&self, file: Option<&Path>) {
+        choose(file, &self.kept);
+    }
+
+    /// Fails the removal of a file, or lets it pass.
+    pub(crate) fn keep(&self, directory: &Path, name: &str) -> std::result::Result<(), Errno> {
+        let kept = self.kept.lock();
+        let is_kept = |kept: &Path| kept.parent() == Some(directory) && kept.ends_with(name);
+        match kept.as_deref().is_some_and(is_kept) {
+            true => Err(Errno::BUSY),
             false => Ok(()),
         }
     }

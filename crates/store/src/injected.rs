@@ -53,6 +53,10 @@ impl Injected {
         Ok(())
     }
 
+    pub(crate) fn keep(&self, _: &std::path::Path, _: &str) -> rustix::io::Result<()> {
+        Ok(())
+    }
+
     pub(crate) fn wait(&self, _: &std::path::Path) {}
 
     pub(crate) fn rename(&self) -> rustix::io::Result<()> {

@@ -53,7 +53,13 @@ impl EngineBuilder {
             // The directory is left out, and named in the engine's damage.
             kinds = self.kinds();
         }
-        self.node_local_limit = self.node_local_limit.max(opened.required(ALIGNMENT));
+        // At least a block, for versions that are larger go past the tier.
+        let room = opened
+            .node_local
+            .as_ref()
+            .and_then(|kept| kept.room(u64::MAX));
+        let limit = room.map_or(self.node_local_limit, |room| room.max(ALIGNMENT));
+        self.node_local_limit = limit.max(opened.required(ALIGNMENT));
         // Streams come before memory: while the arenas grow, the driver is slow to make anything.
         let context = TierContext::with_stream(&self.device)?;
         let (mut ways, crews) = crews(&self.device, &kinds)?;

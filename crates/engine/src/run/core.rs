@@ -146,6 +146,7 @@ impl Executor for CommandDispatcher<'_> {
         let dropped = DroppedCopy {
             bytes,
             is_discarded,
+            is_stuck: false,
         };
         if let Some(kept) = kept(&tier.0) {
             kept.drop_copy(version, dropped);
@@ -398,6 +399,7 @@ impl Shared {
                 let dropped = DroppedCopy {
                     bytes: pieces.iter().map(|piece| piece.place.size).sum(),
                     is_discarded: true,
+                    is_stuck: false,
                 };
                 kept.drop_copy(version, dropped);
             }

@@ -110,5 +110,28 @@ impl Shared {
         }
         let kept = self.tiers.iter().filter_map(|tier| tier.medium.kept());
         kept.for_each(|kept| kept.tidy());
+        self.limit_to_room();
+    }
+
+    /// Tells the plan how much of a limited tier its versions may have, once their heads and what cannot be removed take more or less
+    /// than before.
+    pub(super) fn limit_to_room(&self) {
+        for (index, tier) in self.tiers.iter().enumerate() {
+            let Some(kept) = tier.medium.kept().filter(|kept| kept.is_limited()) else {
+                continue;
+            };
+            let state = self.lock().plan().statistics().tiers.get(index).copied();
+            let Some((state, room)) = state.and_then(|s| Some((s, kept.room(s.used_bytes)?)))
+            else {
+                continue;
+            };
+            let bytes = room.min(state.capacity);
+            if bytes.abs_diff(state.limit) > state.capacity / 256 {
+                self.tell(Event::Limit {
+                    tier: TierId(index),
+                    bytes,
+                });
+            }
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! A tier that outlives the engine: copies lie under their versions' numbers, whole or not at all, with checksums.
 
 mod many;
+mod removal;
 mod unfit;
 
 use super::empties::Empties;
@@ -22,8 +23,6 @@ use tierflow_transfer::Stop;
 /// Copies given up are removed so many, or of so many bytes, at a time: small ones share files, which are written anew.
 const REMOVED_AT_ONCE: usize = 256;
 const BYTES_REMOVED_AT_ONCE: u64 = 64 << 20;
-/// Of a limited tier, copies of more than this part of the limit are removed before others are written.
-const PART_REMOVED_LATER: u64 = 64;
 
 /// The name under which a checkpoint is saved whose regions have none: one after the other.
 const NAME: &str = crate::region::UNNAMED;
@@ -45,8 +44,8 @@ pub(super) enum Form {
 #[derive(Debug, Clone)]
 pub(crate) struct TierSettings {
     pub(crate) retention: Option<Retention>,
-    /// The most bytes of the tier, if they are limited.
-    pub(crate) limit: Option<u64>,
+    /// The most bytes of the tier, if they are limited, and the directory that counts them.
+    pub(crate) limit: Option<(u64, Arc<Repository>)>,
     /// True if the engine's versions build upon others.
     pub(crate) builds: bool,
     /// True if versions become durable in the order of their numbers.
@@ -69,6 +68,8 @@ pub(crate) struct DroppedCopy {
     pub(crate) bytes: u64,
     /// True if the version is given up on every tier, and protection has not heard of it.
     pub(crate) is_discarded: bool,
+    /// True once it could not be removed.
+    pub(crate) is_stuck: bool,
 }
 
 /// A vault as a tier.
@@ -90,6 +91,8 @@ pub(crate) struct DurableTier {
     unfit: Mutex<BTreeMap<Version, u64>>,
     /// Copies given up that are still there.
     dropped: Mutex<BTreeMap<Version, DroppedCopy>>,
+    /// Discarded versions whose note found no room: it is given again.
+    unheard: Mutex<BTreeSet<Version>>,
     /// How often bytes got here, or were about to.
     moved: Arc<AtomicU64>,
     /// Held while they are removed: [`Self::dropped`] never is, as the plan's lock is held when it is taken.
@@ -115,6 +118,7 @@ impl DurableTier {
             sound: Mutex::default(),
             unfit: Mutex::default(),
             dropped: Mutex::default(),
+            unheard: Mutex::default(),
             moved: Arc::new(AtomicU64::new(0)),
             removing: Mutex::default(),
             noting: Mutex::default(),
@@ -304,8 +308,12 @@ impl DurableTier {
         };
         match put() {
             Err(Error::Full { .. }) if self.make_room() => {
-                self.remove_dropped()?;
-                put()
+                let removed = self.remove_dropped();
+                match put() {
+                    // The file that is in the way is named.
+                    Err(Error::Full { .. }) if removed.is_err() => removed,
+                    done => done,
+                }
             }
             done => done,
         }?;
@@ -315,34 +323,6 @@ impl DurableTier {
             self.sound.lock().insert(version);
         }
         Ok(())
-    }
-
-    /// Removes what was given up if some of it has these numbers, or the limit counts it.
-    fn make_way(&self, versions: impl IntoIterator<Item = Version>) -> Result<()> {
-        let mut is_dropped = self.settings.limit.is_some_and(|limit| {
-            let bytes: u64 = self.dropped.lock().values().map(|copy| copy.bytes).sum();
-            bytes > limit / PART_REMOVED_LATER
-        });
-        for version in versions {
-            self.drop_unfit(version);
-            is_dropped |= self.dropped.lock().contains_key(&version);
-            let below = self.below.as_ref();
-            if let Some(below) = below.filter(|below| below.has_discarded(version)) {
-                // Later, the note would be of the version that comes now.
-                self.settings.first.note()?;
-                below.note_discarded()?;
-            }
-        }
-        match is_dropped {
-            true => self.remove_dropped(),
-            false => Ok(()),
-        }
-    }
-
-    /// Gives up what need not stay, on a full disk. Returns true if there is something to remove, or was.
-    fn make_room(&self) -> bool {
-        self.drop_all_unfit();
-        self.settings.first.make_room() || !self.dropped.lock().is_empty()
     }
 
     /// Returns the versions that the retention gives up. Lists them once for so many new ones that it costs next to nothing. One
@@ -435,66 +415,5 @@ impl DurableTier {
             offset += info.length;
         }
         (!layout.is_empty()).then_some(layout)
-    }
-
-    /// A copy was given up.
-    pub(crate) fn drop_copy(&self, version: Version, copy: DroppedCopy) {
-        let mut dropped = self.dropped.lock();
-        let is_discarded = &mut dropped.entry(version).or_insert(copy).is_discarded;
-        *is_discarded |= copy.is_discarded;
-    }
-
-    fn has_discarded(&self, version: Version) -> bool {
-        let dropped = self.dropped.lock();
-        dropped.get(&version).is_some_and(|one| one.is_discarded)
-    }
-
-    /// Has protection hear of the discarded versions of which copies are still here.
-    fn note_discarded(&self) -> Result<()> {
-        let Some(protected) = &self.settings.protected else {
-            return Ok(());
-        };
-        let _one_at_a_time = self.noting.lock();
-        let is_new = |(one, copy): (&Version, &DroppedCopy)| copy.is_discarded.then_some(*one);
-        let discarded: BTreeSet<_> = self.dropped.lock().iter().filter_map(is_new).collect();
-        if discarded.is_empty() {
-            return Ok(());
-        }
-        match protected.discard(&discarded) {
-            // Removals need no room.
-            Ok(()) | Err(Error::Full { .. }) => {}
-            // A node that fails does not hold up the storage below it.
-            Err(_) if !self.settings.is_node_lowest => {}
-            failed => failed?,
-        }
-        let mut dropped = self.dropped.lock();
-        let heard = dropped
-            .iter_mut()
-            .filter(|(version, _)| discarded.contains(version));
-        heard.for_each(|(_, one)| one.is_discarded = false);
-        Ok(())
-    }
-
-    /// Removes the copies given up so far.
-    pub(crate) fn remove_dropped(&self) -> Result<()> {
-        let _one_at_a_time = self.removing.lock();
-        let dropped: BTreeSet<Version> = self.dropped.lock().keys().copied().collect();
-        if !dropped.is_empty() {
-            match self.settings.first.note() {
-                Ok(()) | Err(Error::Full { .. }) => self.note_discarded()?,
-                failed => failed?,
-            }
-            match &self.directory {
-                // The plan gives none up that are needed here and nowhere else.
-                Some(directory) if self.settings.builds => directory.remove_even_bases(&dropped)?,
-                _ => self.vault.remove(&dropped)?,
-            }
-            self.sound
-                .lock()
-                .retain(|version| !dropped.contains(version));
-            let mut left = self.dropped.lock();
-            left.retain(|version, _| !dropped.contains(version));
-        }
-        Ok(())
     }
 }

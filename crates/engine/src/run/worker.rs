@@ -253,15 +253,20 @@ fn carry(shared: &Shared, context: &mut TierContext, job: &Job, row: Option<Time
     let arrived = outcome.is_ok();
     let name = if arrived { name } else { "given up" };
     shared.worked(row, name, job, begun);
+    let mut failed = false;
     if above < below
         && let Some(kept) = lying(target).medium.kept()
     {
-        let failed = matches!(&outcome, Err(failed) if failed.end == TransferFailure::Destination);
+        failed = matches!(&outcome, Err(failed) if failed.end == TransferFailure::Destination);
         kept.end(*version, failed);
     }
     let has_damage = !context.damaged.is_empty();
     shared.tell_damage(context);
     shared.carried(*id, outcome, has_damage);
+    if failed {
+        // There may be less room than the plan knows.
+        shared.limit_to_room();
+    }
     if arrived {
         shared.have_housekept(below);
     }

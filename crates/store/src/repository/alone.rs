@@ -2,6 +2,7 @@
 
 use super::aligned::{Aligned, WriteBuffers};
 use super::directory::{Directory, Readers};
+use super::quota::Claim;
 use super::record::{Name, Record};
 use super::snapshot::{Layout, Ready, encoded};
 use super::spare::SpareFiles;
@@ -72,10 +73,10 @@ fn write_file(
     let length = layout.head.record_length();
     let file = match spares.take(name, length) {
         Some(file) => file,
-        None => match directory.create(name, length, Readers::Later) {
+        None => match directory.create(name, length, Readers::Later, Claim::Piece) {
             Err(Error::Full { .. }) => {
                 spares.clear();
-                directory.create(name, length, Readers::Later)?
+                directory.create(name, length, Readers::Later, Claim::Piece)?
             }
             file => file?,
         },

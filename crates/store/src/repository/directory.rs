@@ -2,12 +2,13 @@
 //! place, and nothing leaves its file system.
 
 use super::handle::{Handle, Plain, retried};
+use super::quota::{Claim, Quota};
 use super::record::Name;
 use crate::file::{BLOCK, File, within_limit};
 use crate::injected::Injected;
 use crate::{Error, Result};
 use rustix::fs::{self, AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Stat};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,6 +22,7 @@ pub(crate) struct Directory {
     pub(super) within: Option<(Arc<Directory>, String)>,
     owner: u32,
     pub(super) faults: Injected,
+    pub(super) quota: Option<Arc<Quota>>,
 }
 
 /// When others read a file that is written. They do so through the page cache, and pages of what is written past it may
@@ -85,6 +87,7 @@ impl Directory {
             within: None,
             owner,
             faults,
+            quota: None,
         })
     }
 
@@ -135,6 +138,7 @@ impl Directory {
             within: Some((Arc::new(self.clone()), name.to_owned())),
             owner: self.owner,
             faults: self.faults.clone(),
+            quota: None,
         })
     }
 
@@ -168,7 +172,19 @@ impl Directory {
     }
 
     /// Makes the file `name`, which must not be there, to be written.
-    pub(crate) fn create(&self, name: &str, reserve: u64, readers: Readers) -> Result<File> {
+    pub(crate) fn create(
+        &self,
+        name: &str,
+        reserve: u64,
+        readers: Readers,
+        by: Claim,
+    ) -> Result<File> {
+        self.claim(reserve, by)?;
+        let created = self.create_claimed(name, reserve, readers);
+        created.inspect_err(|_| self.give(reserve))
+    }
+
+    fn create_claimed(&self, name: &str, reserve: u64, readers: Readers) -> Result<File> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
         self.faults
@@ -197,6 +213,10 @@ impl Directory {
         self.reserve(&file, reserve).inspect_err(|_| {
             let _already_failed = self.remove(name);
         })?;
+        if self.quota.is_some() {
+            // It counts as what was claimed, also where the file system sets nothing aside.
+            let _counts_as_less = fs::ftruncate(file.descriptor(), reserve);
+        }
         Ok(file)
     }
 
@@ -242,38 +262,6 @@ impl Directory {
         self.sync()
     }
 
-    /// Puts a file of these bytes in the place of `name`. It need not last.
-    pub(crate) fn replace(&self, name: &str, bytes: &[u8]) -> Result<()> {
-        let (new, _) = self.write_new(name, bytes)?;
-        fs::renameat(&*self.descriptor, &*new, &*self.descriptor, name)
-            .map_err(|source| self.failed("renaming", &new, source))
-    }
-
-    /// [`replace`](Self::replace), and makes it last: whenever the process ends, the one file is there or the other.
-    pub(crate) fn replace_durably(&self, name: &str, bytes: &[u8]) -> Result<()> {
-        let (new, file) = self.write_new(name, bytes)?;
-        self.sync_file(&new, &File::new(file))?;
-        self.publish_over(&new, name)
-    }
-
-    /// Writes a file of these bytes under a name derived from `name`.
-    fn write_new(&self, name: &str, bytes: &[u8]) -> Result<(String, OwnedFd)> {
-        let new = format!("{name}.new");
-        let flags =
-            OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let make = || fs::openat(&*self.descriptor, &*new, flags, Mode::RUSR | Mode::WUSR);
-        let file = self.faults.make().and_then(|()| make());
-        let file = file.map_err(|source| self.failed("making", &new, source))?;
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let within = within_limit(bytes.len() as u64);
-            let written = within.and_then(|()| retry_on_intr(|| rustix::io::write(&file, rest)));
-            let written = written.map_err(|source| self.failed("writing", &new, source))?;
-            rest = rest.get(written..).unwrap_or_default();
-        }
-        Ok((new, file))
-    }
-
     /// Opens the file `name` to write over it; `None` if a process reads it, or it is none of ours, or the file system
     /// cannot tell.
     pub(crate) fn write_over(&self, name: &str) -> Option<File> {
@@ -316,8 +304,15 @@ impl Directory {
 
     pub(crate) fn remove(&self, name: &str) -> Result<()> {
         let unlink = || fs::unlinkat(&*self.descriptor, name, AtFlags::empty());
-        match self.faults.remove().and_then(|()| unlink()) {
-            Ok(()) | Err(Errno::NOENT) => Ok(()),
+        let bytes = self.counted(name);
+        let faults = self.faults.remove();
+        let faults = faults.and_then(|()| self.faults.keep(&self.path, name));
+        match faults.and_then(|()| unlink()) {
+            Ok(()) => {
+                self.give(bytes);
+                Ok(())
+            }
+            Err(Errno::NOENT) => Ok(()),
             Err(source) => Err(self.failed("removing", name, source)),
         }
     }

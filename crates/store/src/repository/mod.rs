@@ -23,6 +23,7 @@ mod meeting;
 mod open;
 mod piece;
 mod prune;
+mod quota;
 mod record;
 mod rename;
 mod restorable;
@@ -63,6 +64,7 @@ use aligned::WriteBuffers;
 use catalog::Catalog;
 use directory::Directory;
 use lock::Lock;
+use quota::Quota;
 use segment::Packer;
 use spare::SpareFiles;
 use std::collections::BTreeMap;
@@ -119,6 +121,7 @@ struct OwnedFiles {
     packer: Packer,
     spares: SpareFiles,
     buffers: WriteBuffers,
+    quota: Option<Arc<Quota>>,
     /// Held until the packer has closed its segment.
     lock: Lock,
 }
@@ -283,6 +286,14 @@ impl Repository {
         self.refresh_rank(&mut state, self.options.rank)?;
         let own = state.catalogs.get(&self.options.rank);
         Ok(own.map_or_else(Marks::default, |catalog| Marks(catalog.marks.clone())))
+    }
+
+    /// Returns the bytes that this rank's files in a [limited](Options::limited) directory have together: their lengths, in blocks of
+    /// 4 KiB, and those set aside for files that are being written. `None` without a limit.
+    #[must_use]
+    pub fn used(&self) -> Option<u64> {
+        let files = self.owned.get(&self.options.rank)?.files().ok()?;
+        files.quota.as_ref().map(|quota| quota.used())
     }
 
     /// Returns true if the versions lie in blobs, in which ranks cannot meet.

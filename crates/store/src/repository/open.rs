@@ -4,6 +4,7 @@ use super::aligned::WriteBuffers;
 use super::catalog::Catalog;
 use super::directory::Directory;
 use super::identity::Order;
+use super::quota::{self, Quota};
 use super::record::{Name, Record};
 use super::segment::{self, Packer};
 use super::spare::SpareFiles;
@@ -12,6 +13,7 @@ use crate::injected::{self, Injected};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use tierflow_sync::{Condvar, Mutex, RwLock};
 
@@ -23,7 +25,7 @@ pub struct Options {
     pub(super) run: u64,
     pub(super) packed_below: u64,
     pub(super) threads: usize,
-    pub(super) is_limited: bool,
+    pub(super) limit: Option<u64>,
     pub(super) order: Option<Order>,
     faults: Injected,
 }
@@ -37,7 +39,7 @@ impl Default for Options {
             run: 0,
             packed_below: 1 << 20,
             threads: cores.min(4),
-            is_limited: false,
+            limit: None,
             order: None,
             faults: injected::current(),
         }
@@ -81,11 +83,27 @@ impl Options {
         }
     }
 
-    /// Sets whether the caller limits the bytes of the directory, by what its pieces take. At first not: up to two files of pieces that
-    /// were removed are kept beside the others, to be written over. With a limit none is kept.
+    /// Limits the bytes of all files of this rank, at any time; at first not. What does not fit is [`Error::Full`], and
+    /// [`room`](Self::room) says how much pieces may have. Segments are closed at a 64th of the limit, and pieces of half of that or more
+    /// have files of their own. Without a limit, up to two files of pieces that were removed are kept beside the others, to be written
+    /// over. More bytes that are found in the directory stay until they are removed.
     #[must_use]
-    pub fn limited(self, is_limited: bool) -> Self {
-        Self { is_limited, ..self }
+    pub fn limited(self, limit: Option<u64>) -> Self {
+        let half = |limit| quota::segment_bytes(limit) / 2;
+        let packed_below = limit.map_or(u64::MAX, half).min(self.packed_below);
+        Self {
+            limit,
+            packed_below,
+            ..self
+        }
+    }
+
+    /// Returns the bytes of the [limit](Self::limited) that pieces may have, with their heads and lists. The others are for a segment
+    /// that is written anew, and for notes.
+    #[must_use]
+    pub fn room(&self) -> Option<u64> {
+        let limit = self.limit?;
+        Some(limit.saturating_sub(quota::upkeep(limit)))
     }
 
     /// Writes in the order of other directories that this run writes as the same rank, so that copies in them can be
@@ -109,7 +127,7 @@ impl Options {
     /// Puts faults in front of all I/O.
     #[cfg(feature = "testing")]
     #[must_use]
-    pub fn faults(self, faults: std::sync::Arc<crate::Faults>) -> Self {
+    pub fn faults(self, faults: Arc<crate::Faults>) -> Self {
         Self { faults, ..self }
     }
 }
@@ -208,14 +226,18 @@ fn own(
     order: &Order,
 ) -> Result<(Owned, Catalog)> {
     let lock = directory.lock()?;
+    let quota = options.limit.map(Quota::new).map(Arc::new);
+    let directory = directory.within(quota.clone());
+    directory.count()?;
     let mut catalog = Catalog::new(directory.clone(), rank);
     catalog.refresh()?;
     let (epoch, sequence, newest) = catalog.highest();
     order.see(epoch, sequence);
     let files = OwnedFiles {
-        spares: SpareFiles::new(directory.clone(), options.is_limited),
+        spares: SpareFiles::new(directory.clone(), options.limit.is_some()),
         buffers: WriteBuffers::new(options.threads),
-        packer: Packer::new(directory, newest, options.is_limited),
+        packer: Packer::new(directory, newest, options.limit),
+        quota,
         lock,
     };
     let owned = Owned {
@@ -237,6 +259,7 @@ impl Repository {
         }
         if let Some(catalog) = self.state().catalogs.get_mut(&rank) {
             settle(catalog)?;
+            catalog.directory()?.count()?;
         }
         *is_settled = true;
         Ok(())

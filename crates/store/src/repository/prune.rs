@@ -273,8 +273,20 @@ fn prune_catalog(
                 // Of what is damaged and may belong to what stays, nothing goes.
                 let is_lost = |damage: &Damage| damage.version.is_some_and(|v| !versions(v));
                 if seen.details().damage.iter().all(is_lost) {
-                    catalog.directory()?.remove(&name.published())?;
-                    catalog.directory()?.remove(&name.unpublished())?;
+                    let directory = catalog.directory()?;
+                    let removed = directory
+                        .remove(&name.published())
+                        .and_then(|()| directory.remove(&name.unpublished()));
+                    if removed.is_err() {
+                        // What stays is where it was. Of a successor that cannot be removed either, nothing counts.
+                        let successor = records.first().map(|record| record.file.published());
+                        if successor.is_some_and(|name| directory.remove(&name).is_err()) {
+                            records
+                                .into_iter()
+                                .for_each(|record| catalog.insert(record));
+                        }
+                        return removed;
+                    }
                 } else {
                     let text = match seen.published {
                         true => name.published(),
@@ -302,13 +314,16 @@ fn prune_catalog(
                     full = Some(error);
                 }
             }
+            // A file that cannot be removed holds no other up.
+            Err(error @ Error::File { .. }) => done = done.and(Err(error)),
             Err(error) => {
                 done = Err(error);
                 break;
             }
         }
     }
-    let done = done.and_then(|()| catalog.directory()?.sync());
+    let synced = catalog.directory()?.sync();
+    let done = done.and(synced);
     for file in retired {
         match done {
             Ok(()) if full.is_none() => files.spares.put(file),

@@ -1,9 +1,12 @@
-//! Other names for files: none is taken away from another file.
+//! Other names for files: none is taken away from another file, but by notes that replace older ones.
 
 use super::directory::Directory;
+use super::quota::Claim;
+use crate::file::{File, within_limit};
 use crate::{Error, Result};
-use rustix::fs::{self, AtFlags, RenameFlags};
-use rustix::io::Errno;
+use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags};
+use rustix::io::{Errno, retry_on_intr};
+use std::os::fd::OwnedFd;
 
 impl Directory {
     /// Gives a file another name that none has, for now. Says whether it has it.
@@ -61,8 +64,12 @@ impl Directory {
             exchanged => exchanged.map(|()| Some(true)),
         };
         let faults = self.faults.rename().and_then(|()| self.faults.remove());
+        let replaced = self.counted(to);
         let had_one = faults.and_then(|()| replace());
         let had_one = had_one.map_err(|source| self.failed("renaming", from, source))?;
+        if had_one == Some(false) {
+            self.give(replaced);
+        }
         self.faults.wait(&self.path);
         let Err(error) = self.sync() else {
             if had_one == Some(true) {
@@ -81,5 +88,43 @@ impl Directory {
             source,
         })?;
         Err(error)
+    }
+
+    /// Puts a file of these bytes in the place of `name`. It need not last.
+    pub(crate) fn replace(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        let (new, _) = self.write_new(name, bytes)?;
+        let old = self.counted(name);
+        fs::renameat(&*self.descriptor, &*new, &*self.descriptor, name)
+            .map_err(|source| self.failed("renaming", &new, source))?;
+        self.give(old);
+        Ok(())
+    }
+
+    /// [`replace`](Self::replace), and makes it last: whenever the process ends, the one file is there or the other.
+    pub(crate) fn replace_durably(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        let (new, file) = self.write_new(name, bytes)?;
+        self.sync_file(&new, &File::new(file))?;
+        self.publish_over(&new, name)
+    }
+
+    /// Writes a file of these bytes under a name derived from `name`.
+    fn write_new(&self, name: &str, bytes: &[u8]) -> Result<(String, OwnedFd)> {
+        let new = format!("{name}.new");
+        self.claim(bytes.len() as u64, Claim::Upkeep)?;
+        // What is left of a call that failed is cut off.
+        self.give(self.counted(&new));
+        let flags =
+            OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let make = || fs::openat(&*self.descriptor, &*new, flags, Mode::RUSR | Mode::WUSR);
+        let file = self.faults.make().and_then(|()| make());
+        let file = file.map_err(|source| self.failed("making", &new, source))?;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let within = within_limit(bytes.len() as u64);
+            let written = within.and_then(|()| retry_on_intr(|| rustix::io::write(&file, rest)));
+            let written = written.map_err(|source| self.failed("writing", &new, source))?;
+            rest = rest.get(written..).unwrap_or_default();
+        }
+        Ok((new, file))
     }
 }

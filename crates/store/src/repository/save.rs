@@ -6,6 +6,7 @@ use super::batch::Batch;
 use super::directory::Directory;
 use super::encoded::RecordLabel;
 use super::identity::{Identity, MARKS, Mark, Order};
+use super::quota::segment_bytes;
 use super::record::{Detail, Name, Record, mark_name, sum_of};
 use super::snapshot::{Layout, Snapshot};
 use super::{Heads, Owned, OwnedFiles, Piece, Repository, State, Top};
@@ -204,6 +205,8 @@ impl Repository {
             }
             Ok(())
         };
+        let half = |limit| segment_bytes(limit) as usize / 2;
+        let most = self.options.limit.map_or(BATCH_BYTES, half);
         let mut batch = Batch::default();
         for snapshot in snapshots {
             if let Some(blobs) = self.blobs() {
@@ -223,7 +226,7 @@ impl Repository {
                 continue;
             }
             batch.encode(&mut layout)?;
-            if batch.bytes.len() >= BATCH_BYTES {
+            if batch.bytes.len() >= most.min(BATCH_BYTES) {
                 pack(&mut batch, left)?;
             }
         }

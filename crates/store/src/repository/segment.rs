@@ -3,6 +3,7 @@
 use super::aligned::Aligned;
 use super::batch::{Batch, batch_index, row, whole_index};
 use super::directory::{Directory, Readers};
+use super::quota::{Claim, segment_bytes};
 use super::record::{Name, Record};
 use super::seen::FileEntry;
 use crate::container::IndexRow;
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 use tierflow_sync::{Condvar, Mutex, MutexGuard, rank};
 
 /// A segment that has grown to this many bytes is closed, and another one begun.
-const SEGMENT_BYTES: u64 = 64 << 20;
+pub(super) const SEGMENT_BYTES: u64 = 64 << 20;
 /// Space set aside for a new segment, in bytes. Later, it is as much as is in use.
 const FIRST_BYTES: u64 = 256 << 10;
 /// Bytes of one write.
@@ -30,6 +31,8 @@ struct Open {
     end: u64,
     /// Up to here there is space for it.
     reserved: u64,
+    /// So many bytes of the directory's limit are claimed for it.
+    claimed: u64,
     /// The highest epoch of a record in it.
     epoch: u32,
     index: Vec<IndexRow>,
@@ -41,6 +44,8 @@ struct Writing {
     open: Option<Open>,
     newest: u64,
     memory: Aligned,
+    /// The limit has no room for the batches, so nothing was written.
+    is_refused: bool,
 }
 
 /// Batches that are written together: how that ended, once it has.
@@ -82,20 +87,23 @@ pub(crate) struct Packer {
     directory: Directory,
     /// No space is set aside beyond what is written.
     is_limited: bool,
+    /// A segment that has grown to this many bytes is closed, or of which a batch would make more.
+    most: u64,
     queue: Mutex<Queue, { rank::PACKER }>,
     /// A group was written: the next one may be.
     changed: Condvar,
 }
 
 impl Packer {
-    pub(crate) fn new(directory: Directory, newest: u64, is_limited: bool) -> Self {
+    pub(crate) fn new(directory: Directory, newest: u64, limit: Option<u64>) -> Self {
         let queue = Queue {
             newest,
             ..Queue::default()
         };
         Self {
             directory,
-            is_limited,
+            is_limited: limit.is_some(),
+            most: limit.map_or(SEGMENT_BYTES, segment_bytes),
             queue: Mutex::new(queue),
             changed: Condvar::new(),
         }
@@ -155,17 +163,20 @@ impl Packer {
             open: queue.open.take(),
             newest: queue.newest,
             memory: std::mem::take(&mut queue.memory),
+            is_refused: false,
         };
         drop(queue);
 
         let begun = Instant::now();
         // A panic ends the group, too: its callers and the next leader wait for an outcome.
         let written = guarded("writing records", || self.write(&mut writing, &mut batches));
-        if written.is_err() {
+        if written.is_err() && !writing.is_refused {
             // Bytes behind the end are unknown; bytes before it stay.
             if let Some(open) = writing.open.take() {
                 let name = Name::Segment(open.number).unpublished();
-                let _left_to_recovery = self.directory.truncate(&name, &open.file, open.end);
+                if self.directory.truncate(&name, &open.file, open.end).is_ok() {
+                    self.directory.give(open.claimed - open.end);
+                }
             }
         }
         let took = begun.elapsed();
@@ -193,8 +204,14 @@ impl Packer {
             open,
             newest,
             memory,
+            is_refused,
         } = writing;
-        if open.as_ref().is_some_and(|open| open.end >= SEGMENT_BYTES) {
+        let bytes: usize = batches.iter().map(|batch| batch.bytes.len()).sum();
+        let is_complete = |open: &Open| match self.is_limited {
+            true => open.end > 0 && open.end + bytes as u64 > self.most,
+            false => open.end >= self.most,
+        };
+        if open.as_ref().is_some_and(is_complete) {
             let closed = self.close(open);
             // If that failed, it stays readable as it is, and is closed when the directory is opened again.
             *open = None;
@@ -217,10 +234,16 @@ impl Packer {
         let written: Vec<&Record> = written.map(|(_, _, record)| record).collect();
         let list = batch_index(&written, at)?;
         at += list.len() as u64;
+        let length = at.next_multiple_of(BLOCK as u64);
+        let more = length.saturating_sub(open.claimed);
+        *is_refused = true;
+        self.directory.claim(more, Claim::Piece)?;
+        *is_refused = false;
+        open.claimed += more;
         if at > open.reserved {
             let more = match self.is_limited {
                 true => at,
-                false => at.max((2 * open.end).min(SEGMENT_BYTES)),
+                false => at.max((2 * open.end).min(self.most)),
             };
             match self.directory.reserve(&open.file, more) {
                 // The records that are written now may still fit.
@@ -244,7 +267,8 @@ impl Packer {
     fn begin(&self, number: u64) -> Result<Open> {
         let name = Name::Segment(number).unpublished();
         // Other ranks look at what has come to it, and this one restores from it.
-        let create = |reserve| self.directory.create(&name, reserve, Readers::Meanwhile);
+        let readers = Readers::Meanwhile;
+        let create = |reserve| self.directory.create(&name, reserve, readers, Claim::Piece);
         let reserved = if self.is_limited { 0 } else { FIRST_BYTES };
         let file = match create(reserved) {
             // The records that are asked for now may still fit.
@@ -257,6 +281,7 @@ impl Packer {
             file,
             end: 0,
             reserved,
+            claimed: 0,
             epoch: 0,
             index: Vec::new(),
         })
@@ -274,6 +299,9 @@ impl Packer {
             return self.directory.remove(&name);
         }
         let index = whole_index(&segment.index, segment.epoch, segment.end)?;
+        let length = segment.end + index.len().next_multiple_of(BLOCK) as u64;
+        let more = length.saturating_sub(segment.claimed);
+        self.directory.claim(more, Claim::Upkeep)?;
         let end = write_all(
             &segment.file,
             segment.end,
@@ -314,8 +342,11 @@ impl Packer {
 
         let name = format!("s{number:020}.tmp");
         self.directory.remove(&name)?;
-        let reserve = length + index.len() as u64;
-        let output = self.directory.create(&name, reserve, Readers::Later)?;
+        let reserve = length + index.len().next_multiple_of(BLOCK) as u64;
+        let readers = Readers::Later;
+        let output = self
+            .directory
+            .create(&name, reserve, readers, Claim::Upkeep)?;
         let write = || {
             let end = write_all(
                 &output,
@@ -417,7 +448,7 @@ mod tests {
     fn a_panic_of_the_leader_ends_its_group() {
         let place = tempfile::tempdir().unwrap();
         let directory = Directory::open(place.path(), false, Injected::default()).unwrap();
-        let packer = Packer::new(directory, 0, false);
+        let packer = Packer::new(directory, 0, None);
         let (ended, end) = channel();
         std::thread::scope(|scope| {
             for _ in 0..2 {

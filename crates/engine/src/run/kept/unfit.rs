@@ -10,6 +10,7 @@ impl DroppedCopy {
         Self {
             bytes,
             is_discarded: false,
+            is_stuck: false,
         }
     }
 }
