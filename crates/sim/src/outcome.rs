@@ -36,6 +36,10 @@ pub struct ClientOutcome {
     pub checkpointed: u64,
     /// Bytes restored.
     pub restored: u64,
+    /// Runs of a tier that checkpoints were copied into.
+    pub checkpoint_pieces: u64,
+    /// Runs of a tier that restores were copied out of.
+    pub restore_pieces: u64,
     /// Prefetch distance at each restore: the versions after it that were on the fastest tier, up to the first that was
     /// not (HPDC'23 §5.4.4).
     pub prefetch_distance: Vec<u32>,

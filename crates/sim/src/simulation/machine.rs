@@ -208,10 +208,12 @@ impl GpuExecutor<'_, '_> {
 
 impl Executor for GpuExecutor<'_, '_> {
     fn write(&mut self, ticket: Ticket, _: Version, pieces: Vec<Piece>) {
+        self.machine.clients[self.gpu].outcome.checkpoint_pieces += pieces.len() as u64;
         self.grant(ticket, &pieces, Direction::Down);
     }
 
     fn read(&mut self, ticket: Ticket, _: Version, pieces: Vec<Piece>, _: Coding) {
+        self.machine.clients[self.gpu].outcome.restore_pieces += pieces.len() as u64;
         self.grant(ticket, &pieces, Direction::Up);
     }
 
