@@ -2,6 +2,7 @@
 //!
 //! Everything lies under target/python: the virtual environment, the wheel, and nothing that another chore needs.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -171,19 +172,19 @@ pub(crate) fn environment(folder: &Path, list: &Path) -> Result<()> {
     let new = ["-m", "venv", "--clear"];
     stream(Command::new(python()?).args(new).arg(&venv))
         .context("no virtual environment could be made; Debian has python3-venv for it")?;
-    let mut pip = Command::new(venv.join("bin/python"));
-    let pip = pip.args(PIP_INSTALL).arg(INSTALLER);
+    let pip = |what: &[&OsStr]| {
+        let mut pip = Command::new(venv.join("bin/python"));
+        stream(pip.args(PIP_INSTALL).args(what).env_remove("PYTHONPATH"))
+            .context("pip could not install what the tests need; it needs a way to PyPI")
+    };
+    pip(&[OsStr::new(INSTALLER)])?;
     let mut uv = Command::new(venv.join("bin/uv"));
     uv.args(["pip", "install", "--quiet", "--no-cache", "--system-certs"]);
     uv.arg("--python").arg(venv.join("bin/python"));
     uv.arg("--requirement").arg(list);
-    for install in [pip, &mut uv] {
-        stream(install.env_remove("PYTHONPATH")).with_context(|| {
-            format!(
-                "cannot install {}, which needs a way to PyPI",
-                list.display()
-            )
-        })?;
+    // A mirror that only pip's settings name is pip's to ask.
+    if stream(uv.env_remove("PYTHONPATH")).is_err() {
+        pip(&[OsStr::new("--requirement"), list.as_os_str()])?;
     }
     std::fs::write(&stamp, wanted).with_context(|| format!("cannot write {}", stamp.display()))
 }

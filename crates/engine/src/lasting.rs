@@ -173,7 +173,7 @@ impl HistoryOptions {
             Some(Location::Vault(vault)) => (Some(vault), None),
             None => (None, None),
         };
-        let options = options.limited(self.limit);
+        let options = options.limit(self.limit);
         let local = match (&self.node_local, &external) {
             (None, _) => None,
             (Some(path), None) => Some(open_to_write_or_read(

@@ -66,16 +66,16 @@ impl Arrays {
             .try_for_each(call)
     }
 
-    /// Where the bytes of the first one begin, and how many there are.
+    /// Returns the address of the first array, and how many bytes it has.
     pub(crate) fn span(&self) -> (u64, usize) {
         let first = self.0.first().map(|given| given.memory.span());
         first.map_or((0, 0), |span| (span.address(), span.bytes()))
     }
 
-    /// The memory of the first one, to be copied by streams of `device`.
+    /// Returns the memory of the first array, to be copied by streams of `device`.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub(crate) fn memory(&self, device: &Device) -> tierflow_device::Result<Option<Memory>> {
         let first = self.0.first().map(|given| given.memory.lendable(device));
         first.transpose()

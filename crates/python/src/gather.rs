@@ -32,13 +32,20 @@ pub(crate) fn gather<'py>(
 ) -> Answer {
     let py = engine.py();
     if offsets.len() != arrays.len() {
-        let text = format!("there are {} offsets of {} arrays", offsets.len(), arrays.len());
+        let text = format!(
+            "there are {} offsets of {} arrays",
+            offsets.len(),
+            arrays.len()
+        );
         return Err(Failure::argument(&text).into());
     }
     let core = engine.get().core()?;
     let mut order = order::behind(&core.streams, stream)?;
     let target = Target::of(into, &mut order)?;
-    let (own, (mut parts, mut others)) = (target.addresses(), (Vec::with_capacity(offsets.len()), Vec::new()));
+    let (own, (mut parts, mut others)) = (
+        target.addresses(),
+        (Vec::with_capacity(offsets.len()), Vec::new()),
+    );
     let mut add = |at, memory: &CallMemory| {
         let (begin, bytes) = (memory.span().address(), memory.span().bytes() as u64);
         if begin < own.end && own.start < begin.saturating_add(bytes) {
@@ -80,7 +87,7 @@ pub(crate) fn gather<'py>(
     Ok(copied?)
 }
 
-/// What arrays are copied to. A slot knows where its host memory was pinned in parts, which nothing that is made over its bytes does.
+/// The target of the copies. A slot knows where its host memory was pinned in parts, which nothing that is made over its bytes does.
 enum Target {
     Slot(Arc<Lent>),
     Array(Arrays),
@@ -120,7 +127,7 @@ fn plain(array: &Bound<'_, PyAny>, order: &mut Order<'_>) -> Answer<Option<CallM
     }
 }
 
-/// Whether the engine is of the GPU of this number.
+/// Returns true if the engine is of the GPU of this number.
 fn is_own(order: &Order<'_>, number: i32) -> bool {
     order.is_cuda() && usize::try_from(number) == Ok(order.device().info().ordinal)
 }

@@ -48,6 +48,8 @@ mod _tierflow {
     #[pymodule_export]
     use crate::engine::Engine;
     #[pymodule_export]
+    use crate::gather::gather;
+    #[pymodule_export]
     use crate::group::words_of_redundancy;
     #[pymodule_export]
     use crate::options::number_of_bytes;
@@ -63,8 +65,6 @@ mod _tierflow {
     use crate::suspending::{Notice, Suspension};
     #[pymodule_export]
     use crate::tape::Tape;
-    #[pymodule_export]
-    use crate::gather::gather;
     #[pymodule_export]
     use crate::tree::{descriptors, flatten};
 

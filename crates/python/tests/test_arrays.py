@@ -162,7 +162,7 @@ def test_arrays_are_gathered_at_their_offsets(engine: tierflow.Engine, count: in
 def test_what_cannot_be_gathered(engine: tierflow.Engine) -> None:
     room, part = np.zeros(100, np.uint8), np.ones(10, np.uint8)
     for offset in (91, 1 << 63):
-        with pytest.raises(tierflow.ArgumentError, match="beyond|bytes"):
+        with pytest.raises(tierflow.ArgumentError, match="do not lie within"):
             gather(engine, room, (part,), [offset])
     with pytest.raises(tierflow.ArgumentError, match="2 offsets of 1 arrays"):
         gather(engine, room, (part,), [0, 10])

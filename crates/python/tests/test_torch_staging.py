@@ -256,9 +256,7 @@ def test_the_last_tensors_go_through_a_buffer() -> None:
         for of_slot in (range(where.start), where):
             for copies in layout.copies(of_slot):
                 assert not copies.others
-                found += [
-                    (index, of_slot.start + at) for index, at in zip(copies.indices, copies.offsets, strict=True)
-                ]
+                found += [(index, of_slot.start + at) for index, at in zip(copies.indices, copies.offsets, strict=True)]
         assert sorted(found) == [(index, layout.offsets[index]) for index in (1, 2, 4, 5)]
         assert sum(at in where for _, at in found) == sum(at in where for at in set(layout.offsets))
         runs.add(len(where))
@@ -470,6 +468,7 @@ def test_what_no_optimizer_has_is_copied_before_the_program_goes_on(
     streams = Streams(writer, monkeypatch)
     model = torch.nn.Sequential(torch.nn.Linear(40, 40), torch.nn.BatchNorm1d(2000))
     optimizer = torch.optim.AdamW(model.parameters())
+
     def step() -> None:
         for parameter in model.parameters():
             parameter.grad = torch.ones_like(parameter)

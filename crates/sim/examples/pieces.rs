@@ -39,7 +39,10 @@ fn main() -> Result<(), Box<dyn Error>> {
                 let workload = [shot.workload()];
                 let bound = fluid_bound(&hardware, &workload)?.lost_ns as f64;
                 let runs = [
-                    ("residency", Simulation::new(hardware.clone()).policy(|| Residency)),
+                    (
+                        "residency",
+                        Simulation::new(hardware.clone()).policy(|| Residency),
+                    ),
                     ("score", Simulation::new(hardware.clone()).policy(|| Score)),
                 ];
                 for (policy, simulation) in runs {

@@ -19,7 +19,7 @@ fn bytes_of(directory: &Path) -> u64 {
 fn saves_and_removals_stay_within_the_limit_and_are_counted() {
     for limit in [256 << 10, 1 << 20, 8 << 20] {
         let home = tempfile::tempdir().unwrap();
-        let options = || Options::default().limited(Some(limit));
+        let options = || Options::default().limit(Some(limit));
         let mut repository = Repository::open(home.path(), options()).unwrap();
         let mut there = BTreeSet::new();
         let mut refused = 0;

@@ -24,7 +24,9 @@ pub(crate) fn gather(
     parts: &[(usize, Memory)],
     into: &WriteLoan,
 ) -> Result<()> {
-    let sources = parts.iter().map(|(at, part)| Ok((*at, part.lend(0..part.len())?)));
+    let sources = parts
+        .iter()
+        .map(|(at, part)| Ok((*at, part.lend(0..part.len())?)));
     let sources: Vec<(usize, ReadLoan)> = sources.collect::<Result<_>>()?;
     let parts = sources.iter().map(|(at, source)| (*at, source));
     // SAFETY: as in `fill`; the caller gives each part a place of its own.

@@ -113,7 +113,7 @@ impl Tensor {
         }
     }
 
-    /// Its bytes, and whether they are those of its elements in C order.
+    /// Returns the tensor's bytes, and whether they are those of its elements in C order.
     ///
     /// # Safety
     /// As for [`Self::described`].

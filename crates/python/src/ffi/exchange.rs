@@ -99,7 +99,7 @@ impl Api {
         Ok((described, Hold::Nothing))
     }
 
-    /// The bytes of a tensor whose elements lie in C order, and its device. `None` for all others.
+    /// Returns the bytes of a tensor whose elements lie in C order, and its device. `None` for all other tensors.
     pub(crate) fn contiguous(self, object: &Bound<'_, PyAny>) -> Option<(Span, Device)> {
         let tensor = self.tensor(object).ok()??;
         // SAFETY: as in `describe`.

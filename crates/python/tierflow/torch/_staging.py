@@ -210,7 +210,9 @@ class Staging:
         taken = State(state)
         changes = 0 if updates is None else updates.changes
         if self._changes != changes or not self._layout.is_of(taken.tensors):
-            self._layout = Layout(taken.tensors, set() if updates is None else updates.awaited(), self._engine.device != "host")
+            self._layout = Layout(
+                taken.tensors, set() if updates is None else updates.awaited(), self._engine.device != "host"
+            )
             self._changes = changes
         layout = self._layout
         self._empty_buffer()

@@ -2,7 +2,7 @@
 
 use super::aligned::{Aligned, WriteBuffers};
 use super::directory::{Directory, Readers};
-use super::quota::Claim;
+use super::quota::Purpose;
 use super::record::{Name, Record};
 use super::snapshot::{Layout, Ready, encoded};
 use super::spare::SpareFiles;
@@ -73,10 +73,10 @@ fn write_file(
     let length = layout.head.record_length();
     let file = match spares.take(name, length) {
         Some(file) => file,
-        None => match directory.create(name, length, Readers::Later, Claim::Piece) {
+        None => match directory.create(name, length, Readers::Later, Purpose::Piece) {
             Err(Error::Full { .. }) => {
                 spares.clear();
-                directory.create(name, length, Readers::Later, Claim::Piece)?
+                directory.create(name, length, Readers::Later, Purpose::Piece)?
             }
             file => file?,
         },

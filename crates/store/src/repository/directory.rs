@@ -2,7 +2,7 @@
 //! place, and nothing leaves its file system.
 
 use super::handle::{Handle, Plain, retried};
-use super::quota::{Claim, Quota};
+use super::quota::{Purpose, Quota};
 use super::record::Name;
 use crate::file::{BLOCK, File, within_limit};
 use crate::injected::Injected;
@@ -177,7 +177,7 @@ impl Directory {
         name: &str,
         reserve: u64,
         readers: Readers,
-        by: Claim,
+        by: Purpose,
     ) -> Result<File> {
         self.claim(reserve, by)?;
         let created = self.create_claimed(name, reserve, readers);
@@ -214,7 +214,7 @@ impl Directory {
             let _already_failed = self.remove(name);
         })?;
         if self.quota.is_some() {
-            // It counts as what was claimed, also where the file system sets nothing aside.
+            // The file counts as what was claimed, also where the file system sets nothing aside.
             let _counts_as_less = fs::ftruncate(file.descriptor(), reserve);
         }
         Ok(file)

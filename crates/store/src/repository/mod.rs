@@ -288,7 +288,7 @@ impl Repository {
         Ok(own.map_or_else(Marks::default, |catalog| Marks(catalog.marks.clone())))
     }
 
-    /// Returns the bytes that this rank's files in a [limited](Options::limited) directory have together: their lengths, in blocks of
+    /// Returns the bytes that this rank's files in a [limited](Options::limit) directory have together: their lengths, in blocks of
     /// 4 KiB, and those set aside for files that are being written. `None` without a limit.
     #[must_use]
     pub fn used(&self) -> Option<u64> {

@@ -26,6 +26,7 @@ pub struct Options {
     pub(super) packed_below: u64,
     pub(super) threads: usize,
     pub(super) limit: Option<u64>,
+    keeps_no_spares: bool,
     pub(super) order: Option<Order>,
     faults: Injected,
 }
@@ -40,6 +41,7 @@ impl Default for Options {
             packed_below: 1 << 20,
             threads: cores.min(4),
             limit: None,
+            keeps_no_spares: false,
             order: None,
             faults: injected::current(),
         }
@@ -85,10 +87,9 @@ impl Options {
 
     /// Limits the bytes of all files of this rank, at any time; at first not. What does not fit is [`Error::Full`], and
     /// [`room`](Self::room) says how much pieces may have. Segments are closed at a 64th of the limit, and pieces of half of that or more
-    /// have files of their own. Without a limit, up to two files of pieces that were removed are kept beside the others, to be written
-    /// over. More bytes that are found in the directory stay until they are removed.
+    /// have files of their own. More bytes that are found in the directory stay until they are removed.
     #[must_use]
-    pub fn limited(self, limit: Option<u64>) -> Self {
+    pub fn limit(self, limit: Option<u64>) -> Self {
         let half = |limit| quota::segment_bytes(limit) / 2;
         let packed_below = limit.map_or(u64::MAX, half).min(self.packed_below);
         Self {
@@ -98,7 +99,17 @@ impl Options {
         }
     }
 
-    /// Returns the bytes of the [limit](Self::limited) that pieces may have, with their heads and lists. The others are for a segment
+    /// Sets whether the caller counts the bytes of the directory itself, by what its pieces take. At first not: up to two files of pieces
+    /// that were removed are kept beside the others, to be written over. None is kept with this, or with a [limit](Self::limit).
+    #[must_use]
+    pub fn limited(self, is_limited: bool) -> Self {
+        Self {
+            keeps_no_spares: is_limited,
+            ..self
+        }
+    }
+
+    /// Returns the bytes of the [limit](Self::limit) that pieces may have, with their heads and lists. The others are for a segment
     /// that is written anew, and for notes.
     #[must_use]
     pub fn room(&self) -> Option<u64> {
@@ -234,7 +245,10 @@ fn own(
     let (epoch, sequence, newest) = catalog.highest();
     order.see(epoch, sequence);
     let files = OwnedFiles {
-        spares: SpareFiles::new(directory.clone(), options.limit.is_some()),
+        spares: SpareFiles::new(
+            directory.clone(),
+            options.keeps_no_spares || options.limit.is_some(),
+        ),
         buffers: WriteBuffers::new(options.threads),
         packer: Packer::new(directory, newest, options.limit),
         quota,

@@ -278,7 +278,7 @@ fn prune_catalog(
                         .remove(&name.published())
                         .and_then(|()| directory.remove(&name.unpublished()));
                     if removed.is_err() {
-                        // What stays is where it was. Of a successor that cannot be removed either, nothing counts.
+                        // All pieces are still where they were. A successor that cannot be removed either does not count.
                         let successor = records.first().map(|record| record.file.published());
                         if successor.is_some_and(|name| directory.remove(&name).is_err()) {
                             records

@@ -14,7 +14,7 @@ const SEGMENT_PART: u64 = 64;
 
 /// The purpose of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Claim {
+pub(crate) enum Purpose {
     /// A piece. The room of upkeep stays free.
     Piece,
     /// Notes, lists of segments, and segments that are written anew so that others can go.
@@ -64,11 +64,11 @@ impl Quota {
         self.used.lock().bytes
     }
 
-    fn claim(&self, bytes: u64, by: Claim) -> bool {
+    fn claim(&self, bytes: u64, by: Purpose) -> bool {
         let mut used = self.used.lock();
         let most = match by {
-            Claim::Piece => self.limit.saturating_sub(self.upkeep),
-            Claim::Upkeep => used.ceiling,
+            Purpose::Piece => self.limit.saturating_sub(self.upkeep),
+            Purpose::Upkeep => used.ceiling,
         };
         let more = used.bytes.saturating_add(bytes);
         let fits = bytes == 0 || more <= most;
@@ -104,7 +104,7 @@ impl Directory {
     ///
     /// # Errors
     /// [`Error::Full`] if the limit has no room for them.
-    pub(super) fn claim(&self, bytes: u64, by: Claim) -> Result<()> {
+    pub(super) fn claim(&self, bytes: u64, by: Purpose) -> Result<()> {
         let bytes = bytes.next_multiple_of(BLOCK as u64);
         match &self.quota {
             Some(quota) if !quota.claim(bytes, by) => Err(Error::Full {

@@ -1,7 +1,7 @@
 //! Other names for files: none is taken away from another file, but by notes that replace older ones.
 
 use super::directory::Directory;
-use super::quota::Claim;
+use super::quota::Purpose;
 use crate::file::{File, within_limit};
 use crate::{Error, Result};
 use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags};
@@ -110,8 +110,8 @@ impl Directory {
     /// Writes a file of these bytes under a name derived from `name`.
     fn write_new(&self, name: &str, bytes: &[u8]) -> Result<(String, OwnedFd)> {
         let new = format!("{name}.new");
-        self.claim(bytes.len() as u64, Claim::Upkeep)?;
-        // What is left of a call that failed is cut off.
+        self.claim(bytes.len() as u64, Purpose::Upkeep)?;
+        // The rest of a call that failed is cut off.
         self.give(self.counted(&new));
         let flags =
             OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;

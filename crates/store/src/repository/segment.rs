@@ -3,7 +3,7 @@
 use super::aligned::Aligned;
 use super::batch::{Batch, batch_index, row, whole_index};
 use super::directory::{Directory, Readers};
-use super::quota::{Claim, segment_bytes};
+use super::quota::{Purpose, segment_bytes};
 use super::record::{Name, Record};
 use super::seen::FileEntry;
 use crate::container::IndexRow;
@@ -237,7 +237,7 @@ impl Packer {
         let length = at.next_multiple_of(BLOCK as u64);
         let more = length.saturating_sub(open.claimed);
         *is_refused = true;
-        self.directory.claim(more, Claim::Piece)?;
+        self.directory.claim(more, Purpose::Piece)?;
         *is_refused = false;
         open.claimed += more;
         if at > open.reserved {
@@ -268,7 +268,10 @@ impl Packer {
         let name = Name::Segment(number).unpublished();
         // Other ranks look at what has come to it, and this one restores from it.
         let readers = Readers::Meanwhile;
-        let create = |reserve| self.directory.create(&name, reserve, readers, Claim::Piece);
+        let create = |reserve| {
+            self.directory
+                .create(&name, reserve, readers, Purpose::Piece)
+        };
         let reserved = if self.is_limited { 0 } else { FIRST_BYTES };
         let file = match create(reserved) {
             // The records that are asked for now may still fit.
@@ -301,7 +304,7 @@ impl Packer {
         let index = whole_index(&segment.index, segment.epoch, segment.end)?;
         let length = segment.end + index.len().next_multiple_of(BLOCK) as u64;
         let more = length.saturating_sub(segment.claimed);
-        self.directory.claim(more, Claim::Upkeep)?;
+        self.directory.claim(more, Purpose::Upkeep)?;
         let end = write_all(
             &segment.file,
             segment.end,
@@ -346,7 +349,7 @@ impl Packer {
         let readers = Readers::Later;
         let output = self
             .directory
-            .create(&name, reserve, readers, Claim::Upkeep)?;
+            .create(&name, reserve, readers, Purpose::Upkeep)?;
         let write = || {
             let end = write_all(
                 &output,

@@ -59,7 +59,7 @@ impl DurableTier {
     pub(crate) fn room(&self, planned: u64) -> Option<u64> {
         let (limit, directory) = self.settings.limit.as_ref()?;
         let part = limit / PART_REMOVED_LATER;
-        let room = Options::default().limited(Some(*limit)).room()?;
+        let room = Options::default().limit(Some(*limit)).room()?;
         let beyond = directory.used()?.saturating_sub(self.dropped_bytes(false));
         // Versions that are on their way are among the planned bytes, so they hide others.
         let stuck = self.dropped_bytes(true).saturating_add(part);
