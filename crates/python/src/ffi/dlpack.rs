@@ -119,7 +119,9 @@ impl Tensor {
     /// As for [`Self::described`].
     pub(super) unsafe fn span(&self) -> (Span, bool) {
         // SAFETY: the caller's promise.
-        let (shape, strides) = unsafe { (self.numbers(self.shape), self.numbers(self.strides)) };
+        let shape = unsafe { self.numbers(self.shape) };
+        // SAFETY: the caller's promise.
+        let strides = unsafe { self.numbers(self.strides) };
         let elements = shape.iter().map(|&n| usize::try_from(n).unwrap_or(0));
         let elements = elements.fold(1_usize, usize::saturating_mul);
         let bits = usize::from(self.dtype.bits) * usize::from(self.dtype.lanes);

@@ -72,9 +72,12 @@ class Layout:
                     kinds[kind[index]].append(index)
             self.offsets[index] = places[key]
         self._end_of_large = self.offsets[self._small[0]] if self._small else self.end
-        # Tensors that one call may copy: on the engine's device, with their bytes in C order.
+        # Tensors that one call may copy: on the engine's device, with their bytes in C order. Without PyTorch's C interface, that call refuses
+        # those that require a gradient.
         self._is_plain = [
-            tensor.is_cuda == on_gpu and tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
+            tensor.is_cuda == on_gpu
+            and tensor.is_contiguous()
+            and not (tensor.is_conj() or tensor.is_neg() or (self._descriptors is None and tensor.requires_grad))
             for tensor in tensors
         ]
         self._copies: dict[range, tuple[Copies, Copies]] = {}
