@@ -68,7 +68,7 @@ fn more_that_is_found_than_the_limit_can_be_removed_and_nothing_is_added_before(
     let repository = Repository::open(home.path(), Options::default()).unwrap();
     (0..100).for_each(|version| save(&repository, version).unwrap());
     drop(repository);
-    let options = Options::default().limited(Some(256 << 10));
+    let options = Options::default().limit(Some(256 << 10));
     let repository = Repository::open(home.path(), options).unwrap();
     let refused = save(&repository, 100);
     assert!(matches!(refused, Err(Error::Full { .. })), "{refused:?}");

@@ -143,7 +143,7 @@ fn a_second_writer_is_refused_and_a_reader_is_not() {
 #[test]
 fn a_limited_directory_has_no_more_bytes_than_its_pieces_had() {
     let directory = tempfile::tempdir().unwrap();
-    let options = Options::default().limited(Some(1 << 30));
+    let options = Options::default().limit(Some(1 << 30));
     let repository = Repository::open(directory.path(), options).unwrap();
     (1..=2).for_each(|version| save(&repository, version, 2 * LARGE));
     let bytes = || {
