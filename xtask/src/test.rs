@@ -15,14 +15,22 @@ use crate::cargo::{Metadata, cargo};
 use crate::dist::{MESSAGES, executables};
 
 /// The programs that take longest. They begin before the others, so that none of them runs alone at the end.
-const LONGEST: &[&str] = &["tierflow-capi.install", "tierflow-engine.level"];
+const LONGEST: &[&str] = &[
+    "tierflow-capi.install",
+    "tierflow-engine.level",
+    "tierflow-sim.bound",
+    "tierflow-campaigns.campaigns",
+    "tierflow-plan.model",
+    "tierflow-plan.histories",
+];
 
 /// The tests of one target, or the doctests of all libraries.
 struct Tests {
     name: String,
     program: PathBuf,
     arguments: Vec<String>,
-    /// The folder in which they run, as cargo has it: that of their package.
+    /// The package, and the folder in which they run, as cargo has it: that of the package.
+    package: String,
     folder: PathBuf,
     /// The file that gets what they print.
     log: PathBuf,
@@ -86,6 +94,7 @@ fn tests(workspace: &Metadata, selected: &[String]) -> Result<Vec<Tests>> {
         name: "documentation".to_owned(),
         program: build.get_program().into(),
         arguments,
+        package: String::new(),
         folder: workspace.workspace_root.clone(),
         log: log("documentation"),
     }];
@@ -100,6 +109,7 @@ fn tests(workspace: &Metadata, selected: &[String]) -> Result<Vec<Tests>> {
             name,
             program: built.path,
             arguments: Vec::new(),
+            package: package.name.clone(),
             folder: package.folder().to_owned(),
         });
     }
@@ -116,6 +126,7 @@ impl Tests {
         let status = command
             .args(&self.arguments)
             .current_dir(&self.folder)
+            .env("CARGO_PKG_NAME", &self.package)
             .env("CARGO_MANIFEST_DIR", &self.folder)
             .stdin(Stdio::null())
             .stderr(log.try_clone()?)

@@ -143,7 +143,7 @@ fn pythons_methods_are_in_the_table() {
         }
     }
     // Parts of `Redundancy`, `Engine.save` and `StorageWriter`.
-    for part in ["words_of_redundancy", "flatten", "descriptors"] {
+    for part in ["words_of_redundancy", "flatten", "descriptors", "gather"] {
         has.remove(part);
     }
     same("Python", has, column(|call| call.python), &BTreeSet::new());
