@@ -52,11 +52,8 @@ pub(crate) fn run(only_wheel: bool, pytest: &[String]) -> Result<()> {
     let mut tests = chore.tool("pytest");
     tests.arg("-c").arg(&settings);
     tests.arg("--rootdir").arg(chore.source);
-    // Two processes: many tests wait for programs that they start.
     stream(match pytest {
-        [] => tests
-            .args(["-n", "2", "--dist", "worksteal"])
-            .arg(chore.source.join("tests")),
+        [] => tests.arg(chore.source.join("tests")),
         some => tests.args(some),
     })?;
     stream(
