@@ -83,7 +83,8 @@ class Staged:
         """Copies the tensors to their places, by one call those that it can, and to `buffer`, which has room for the last of them, if the slot is in
         host memory. `goes_on` is called behind the copies of those that the program may change at once.
         Returns tensors over the GPU's memory that is being read."""
-        layout, read = self._layout, []
+        layout = self._layout
+        read: list[torch.Tensor] = []
         targets: list[tuple[Any, range]] = [(self._slot, range(layout.end))]
         if buffer is not None and self._slot.__dlpack_device__()[0] == DLDeviceType.kDLCPU:
             self._buffer, self._buffered = buffer, layout.buffered(buffer, tensors)
