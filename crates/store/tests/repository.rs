@@ -142,8 +142,12 @@ fn a_second_writer_is_refused_and_a_reader_is_not() {
 /// A limit of a directory counts its pieces. Files that wait to be written over are not to come on top.
 #[test]
 fn a_limited_directory_has_no_more_bytes_than_its_pieces_had() {
+    has_no_more_bytes_than_its_pieces_had(Options::default().limited(true));
+    has_no_more_bytes_than_its_pieces_had(Options::default().limit(Some(1 << 30)));
+}
+
+fn has_no_more_bytes_than_its_pieces_had(options: Options) {
     let directory = tempfile::tempdir().unwrap();
-    let options = Options::default().limit(Some(1 << 30));
     let repository = Repository::open(directory.path(), options).unwrap();
     (1..=2).for_each(|version| save(&repository, version, 2 * LARGE));
     let bytes = || {

@@ -31,15 +31,6 @@ macro_rules! slot_class {
             pub(crate) fn new(slot: Slot, layout: Layout, version: Version) -> Self {
                 Self(Own::new(Lent::new(slot, layout, version)))
             }
-
-            /// For one more user of the bytes.
-            ///
-            /// # Errors
-            /// `ClosedError` if the slot was given back.
-            #[allow(dead_code, reason = "of one of the classes")]
-            pub(crate) fn lent(&self) -> Answer<Arc<Lent>> {
-                self.0.shared()
-            }
         }
 
         #[pymethods]
@@ -250,5 +241,15 @@ slot_class! {
             }
             Ok(false)
         }
+    }
+}
+
+impl ProduceSlot {
+    /// Returns the slot for one more user of the bytes.
+    ///
+    /// # Errors
+    /// `ClosedError` if the slot was given back.
+    pub(crate) fn lent(&self) -> Answer<Arc<Lent>> {
+        self.0.shared()
     }
 }

@@ -26,7 +26,7 @@ pub struct Options {
     pub(super) packed_below: u64,
     pub(super) threads: usize,
     pub(super) limit: Option<u64>,
-    keeps_no_spares: bool,
+    is_limited: bool,
     pub(super) order: Option<Order>,
     faults: Injected,
 }
@@ -41,7 +41,7 @@ impl Default for Options {
             packed_below: 1 << 20,
             threads: cores.min(4),
             limit: None,
-            keeps_no_spares: false,
+            is_limited: false,
             order: None,
             faults: injected::current(),
         }
@@ -103,10 +103,7 @@ impl Options {
     /// that were removed are kept beside the others, to be written over. None is kept with this, or with a [limit](Self::limit).
     #[must_use]
     pub fn limited(self, is_limited: bool) -> Self {
-        Self {
-            keeps_no_spares: is_limited,
-            ..self
-        }
+        Self { is_limited, ..self }
     }
 
     /// Returns the bytes of the [limit](Self::limit) that pieces may have, with their heads and lists. The others are for a segment
@@ -247,10 +244,10 @@ fn own(
     let files = OwnedFiles {
         spares: SpareFiles::new(
             directory.clone(),
-            options.keeps_no_spares || options.limit.is_some(),
+            options.is_limited || options.limit.is_some(),
         ),
         buffers: WriteBuffers::new(options.threads),
-        packer: Packer::new(directory, newest, options.limit),
+        packer: Packer::new(directory, newest, options.is_limited, options.limit),
         quota,
         lock,
     };

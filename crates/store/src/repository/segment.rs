@@ -95,14 +95,19 @@ pub(crate) struct Packer {
 }
 
 impl Packer {
-    pub(crate) fn new(directory: Directory, newest: u64, limit: Option<u64>) -> Self {
+    pub(crate) fn new(
+        directory: Directory,
+        newest: u64,
+        is_limited: bool,
+        limit: Option<u64>,
+    ) -> Self {
         let queue = Queue {
             newest,
             ..Queue::default()
         };
         Self {
             directory,
-            is_limited: limit.is_some(),
+            is_limited: is_limited || limit.is_some(),
             most: limit.map_or(SEGMENT_BYTES, segment_bytes),
             queue: Mutex::new(queue),
             changed: Condvar::new(),
@@ -451,7 +456,7 @@ mod tests {
     fn a_panic_of_the_leader_ends_its_group() {
         let place = tempfile::tempdir().unwrap();
         let directory = Directory::open(place.path(), false, Injected::default()).unwrap();
-        let packer = Packer::new(directory, 0, None);
+        let packer = Packer::new(directory, 0, false, None);
         let (ended, end) = channel();
         std::thread::scope(|scope| {
             for _ in 0..2 {
