@@ -145,14 +145,11 @@ fn a_volume_is_as_large_as_its_stores_and_may_be_written_over_and_over() {
 fn a_store_that_is_slower_than_its_calibration_is_left() {
     let home = tempfile::tempdir().unwrap();
     // Both are calibrated alike, so the first one is taken until its writes tell more.
-    let slow = Throttled::new(scratch(home.path()), 1 << 20);
-    let stores = vec![
-        store(slow, 1e9, 1000),
-        store(scratch(home.path()), 1e9, 1000),
-    ];
+    let slow = Throttled::new(scratch(home.path()), 1 << 16);
+    let stores = vec![store(slow, 1e6, 100), store(scratch(home.path()), 1e6, 100)];
     let volume = volume(stores, ShortestWait);
     let chunk = Blocks::of(4, 1);
-    for at in 0..100 {
+    for at in 0..40 {
         volume.write_at((at * CHUNK) as u64, chunk.get()).unwrap();
     }
     let chunks = volume.chunks();
@@ -166,7 +163,7 @@ fn what_a_store_refuses_goes_to_another_one() {
     let failing = Faulty::new(scratch(home.path()), Arc::clone(&faults));
     let stores = vec![
         store(failing, 9e9, 100),
-        store(scratch(home.path()), 1e9, 100),
+        store(scratch(home.path()), 1e6, 100),
     ];
     let volume = volume(stores, FirstWithRoom);
     volume.write_at(0, Blocks::of(4, 1).get()).unwrap();
