@@ -139,7 +139,6 @@ impl Release {
             .env_remove("RUSTFLAGS")
             .env_remove("PYTHONPATH")
             .env("CARGO_INCREMENTAL", "0")
-            .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
             .env("CARGO_PROFILE_RELEASE_STRIP", "true")
             .env("SOURCE_DATE_EPOCH", &self.time);
     }
