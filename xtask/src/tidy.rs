@@ -1,5 +1,6 @@
 //! `cargo xtask tidy`: what neither rustc nor clippy checks.
 
+mod dependencies;
 pub(crate) mod files;
 pub(crate) mod links;
 mod packaging;
@@ -25,6 +26,12 @@ pub(crate) fn run() -> Result<()> {
         ),
         ("no build script", tree::build_scripts(&workspace)),
         ("nothing builds C", tree::c_builders(&workspace)?),
+        ("all is from crates.io", dependencies::sources(&workspace)?),
+        ("licences are allowed", dependencies::licences(&workspace)),
+        (
+            "no version is left open",
+            dependencies::wildcards(&workspace),
+        ),
         ("every shared dependency is used", tree::unused(&manifests)?),
         ("every crate tells what it is", tree::papers(&workspace)),
         (
