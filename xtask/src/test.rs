@@ -20,8 +20,7 @@ const LONGEST: &[&str] = &[
     "tierflow-engine.level",
     "tierflow-sim.bound",
     "tierflow-campaigns.campaigns",
-    "tierflow-plan.model",
-    "tierflow-plan.histories",
+    "tierflow-plan.plan",
 ];
 
 /// The tests of one target, or the doctests of all libraries.

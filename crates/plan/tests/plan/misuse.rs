@@ -1,7 +1,5 @@
 //! Events that a driver may not send.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use tierflow_plan::{
     Command, Event, Misuse, Plan, PlanConfig, Stored, Ticket, TierConfig, TierId, TransferFailure,
     TransferId,

@@ -1,11 +1,7 @@
 //! Random histories: every byte comes back after any calls, in any order of endings.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod machine;
-
-use machine::Ending;
-use machine::{Machine, Setup};
+use crate::machine::Ending;
+use crate::machine::{Machine, Setup};
 use proptest::prelude::*;
 use tierflow_plan::{
     AfterRestore, Difference, Differences, ExtentSize, Overhead, Scope, TierConfig, TierId,

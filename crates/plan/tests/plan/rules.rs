@@ -1,10 +1,6 @@
 //! Rules that users rely on, one short history each.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod machine;
-
-use machine::{Call, Ending, Machine, Setup};
+use crate::machine::{Call, Ending, Machine, Setup};
 use tierflow_plan::{
     AfterRestore, Differences, ExtentSize, Overhead, Refusal, TierId, TransferFailure,
 };

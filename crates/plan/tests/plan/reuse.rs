@@ -1,10 +1,6 @@
 //! The places of versions that no hint names.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod machine;
-
-use machine::{Machine, Setup};
+use crate::machine::{Machine, Setup};
 use tierflow_plan::AfterRestore;
 
 /// Without hints, on a device for two versions of four: a first reading does not say that the version is read no more.

@@ -1,10 +1,6 @@
 //! A tier that is fed from the tier above alone, as external storage is to which an agent brings what lies on the node.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod machine;
-
-use machine::{Ending, Machine, Setup};
+use crate::machine::{Ending, Machine, Setup};
 use tierflow_plan::{AfterRestore, Scope, TierConfig, TierId, TransferFailure};
 
 /// Memory, a node of `node` bytes, and external storage that is fed from there.

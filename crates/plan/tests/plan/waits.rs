@@ -1,10 +1,6 @@
 //! Waits for one version, whatever becomes of the others.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod machine;
-
-use machine::{Call, Ending, Machine, Setup};
+use crate::machine::{Call, Ending, Machine, Setup};
 use tierflow_plan::{AfterRestore, Refusal, TierConfig, TierId, TransferFailure};
 
 /// Two tiers, and versions 0 and 1 taken in, both on their way down.

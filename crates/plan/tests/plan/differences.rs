@@ -1,10 +1,6 @@
 //! Differences on their way: the next is asked for while the one before has not arrived, and depends on its arrival.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod machine;
-
-use machine::{Ending, Machine, Setup};
+use crate::machine::{Ending, Machine, Setup};
 use tierflow_plan::{
     ConfigError, Differences, Overhead, Plan, PlanConfig, Scope, TierId, TransferFailure,
     TransferId, Version,

@@ -2,8 +2,6 @@
 //! best one is known. Each transfer takes a time of its own beside the others, then its bytes share the link evenly. If
 //! versions become durable in order, it waits for its turn, and one after the other ends.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::collections::BTreeMap;
 use tierflow_plan::{
     Coding, Event, Executor, Piece, PlanConfig, Refusal, Scope, Ticket, TierConfig, Transfer,

@@ -4,13 +4,8 @@
 //! made by a copy of the machine. In each state hold the plan's own invariants and the machine's; and steps in which
 //! things end well form no circle.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod explore;
-mod machine;
-
-use explore::{Explored, Model};
-use machine::Setup;
+use crate::explore::{Explored, Model};
+use crate::machine::Setup;
 use tierflow_plan::{AfterRestore, Differences, ExtentSize, Overhead, Scope, TierId};
 
 /// Tiers of so many bytes; extents of 1 to 2 bytes.

@@ -1,0 +1,15 @@
+//! Tests of the plan. One program has them all, as each program would compile the machine and the plan's optimised code anew.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod differences;
+mod explore;
+mod from_above;
+mod histories;
+mod machine;
+mod misuse;
+mod model;
+mod reuse;
+mod rules;
+mod suspending;
+mod waits;
