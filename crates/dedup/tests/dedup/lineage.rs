@@ -1,13 +1,6 @@
 //! Lineages and chains, besides encoding and restoring.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "the helpers of tests fail like tests"
-)]
 
-mod common;
-
-use common::{Draws, METHODS, check, colliding, colliding_history, encode, histories};
+use crate::common::{Draws, METHODS, check, colliding, colliding_history, encode, histories};
 use proptest::prelude::*;
 use tierflow_dedup::{Chain, Config, Error, Invalid, Lineage, Method, Stored};
 

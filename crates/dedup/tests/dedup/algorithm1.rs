@@ -1,14 +1,7 @@
 //! Algorithm 1 of ICPP'23, written down from the paper, with its tree of hashes (a Merkle tree), beside `Tree`, which has regions in
 //! its place: every difference stores the same bytes, and `Tree` never has more entries.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "the helpers of tests fail like tests"
-)]
 
-mod common;
-
-use common::{encode, histories};
+use crate::common::{encode, histories};
 use proptest::prelude::*;
 use std::collections::HashMap;
 use tierflow_dedup::{Config, Method, Stored, most_stored_bytes};

@@ -1,13 +1,6 @@
 //! Damaged and forged files: a clear error, never a panic, never wrong bytes.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "the helpers of tests fail like tests"
-)]
 
-mod common;
-
-use common::{Draws, METHODS, histories};
+use crate::common::{Draws, METHODS, histories};
 use tierflow_dedup::{Chain, Config, Container, Error, Lineage, Method};
 
 /// Histories whose differences are small but have every kind of entry.

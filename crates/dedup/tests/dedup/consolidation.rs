@@ -1,13 +1,6 @@
 //! Consolidated differences: every version of their lineages comes back, and needs no differences but those that were kept.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "the helpers of tests fail like tests"
-)]
 
-mod common;
-
-use common::{Draws, METHODS, check, histories};
+use crate::common::{Draws, METHODS, check, histories};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use tierflow_dedup::{Chain, Config, Lineage, Method};

@@ -1,13 +1,6 @@
 //! The bytes that each method stores, compared with the oracle and among methods, and restored.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "the helpers of tests fail like tests"
-)]
 
-mod common;
-
-use common::{METHODS, check, encode, histories, oracle};
+use crate::common::{METHODS, check, encode, histories, oracle};
 use tierflow_dedup::{Chain, Config, Lineage, Method, Stored, most_stored_bytes};
 
 fn config(method: Method, chunk: usize) -> Config {
@@ -110,7 +103,7 @@ fn every_number_of_chunks_with_every_kind_of_tail() {
         let chunk = 32;
         let tail = [1, 3, 8, 16, 17, 31, 32][chunks % 7];
         let len = (chunks - 1) * chunk + tail;
-        let mut random = common::Draws(chunks as u64);
+        let mut random = crate::common::Draws(chunks as u64);
         let a = random.bytes(len);
         let mut b = random.bytes(len);
         let half = len / 2 / chunk * chunk;
@@ -179,7 +172,7 @@ fn rayon_of_one() -> rayon::ThreadPool {
 #[test]
 fn auto_gives_up_on_what_is_all_new_and_finds_its_way_back() {
     let len = 64 * 64 * 200;
-    let mut random = common::Draws(1);
+    let mut random = crate::common::Draws(1);
     let (a, b, c) = (random.bytes(len), random.bytes(len), random.bytes(len));
     let mut d = c.clone();
     d[77] ^= 1;
@@ -198,7 +191,7 @@ fn auto_gives_up_on_what_is_all_new_and_finds_its_way_back() {
 #[test]
 fn auto_is_not_misled_by_a_period() {
     let (chunk, period) = (64, 64);
-    let mut random = common::Draws(9);
+    let mut random = crate::common::Draws(9);
     let base = random.bytes(chunk * period * 512);
     for first in [0, 1, 31, 63] {
         let mut next = base.clone();
@@ -225,7 +218,7 @@ fn auto_is_not_misled_by_a_period() {
 #[test]
 fn auto_looks_at_more_than_the_first_chunk_of_a_small_checkpoint() {
     for chunks in [10, 63, 64, 65, 200] {
-        let mut random = common::Draws(chunks as u64);
+        let mut random = crate::common::Draws(chunks as u64);
         let base = random.bytes(64 * chunks);
         for changed in [0, chunks / 2, chunks - 1] {
             let mut next = base.clone();
