@@ -1,4 +1,5 @@
-//! Which CUDA stream a call copies on, so that it comes after the work that makes its arrays.
+//! Which CUDA stream a call copies on, so that it comes after the work that makes its arrays. Where the caller names none, the arrays' protocols
+//! name theirs: `array.rs`.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;

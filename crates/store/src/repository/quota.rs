@@ -1,5 +1,6 @@
 //! The bytes of a limited directory: the lengths of its files, in whole blocks. They are claimed before they are written, so the
-//! directory never has more than its limit.
+//! directory never has more than its limit. An engine's plan keeps within what pieces may have, so a claim fails only where files take
+//! more than it knew.
 
 use super::directory::Directory;
 use super::segment::SEGMENT_BYTES;
