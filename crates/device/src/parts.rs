@@ -7,6 +7,7 @@ use crate::loan::{ReadLoan, WriteLoan};
 use crate::memory::Memory;
 use crate::stream::{Stream, cut};
 use smallvec::SmallVec;
+use std::ops::Range;
 
 /// The copies of a call. Most checkpoints are one region, which needs no allocation.
 pub(crate) type Copies = SmallVec<[Copy; 1]>;
@@ -14,8 +15,8 @@ pub(crate) type Copies = SmallVec<[Copy; 1]>;
 /// A part to gather: bytes of a memory, or of the caller.
 #[derive(Debug)]
 pub enum Part<'b> {
-    /// Bytes of a memory.
-    Loan(ReadLoan),
+    /// Bytes of a memory, lent for the time of the call.
+    Memory(&'b Memory, Range<usize>),
     /// Bytes of the caller.
     Bytes(&'b [u8]),
 }
@@ -23,8 +24,8 @@ pub enum Part<'b> {
 /// A part to scatter to: bytes of a memory, or of the caller.
 #[derive(Debug)]
 pub enum PartMut<'b> {
-    /// Bytes of a memory.
-    Loan(WriteLoan),
+    /// Bytes of a memory, lent for the time of the call.
+    Memory(&'b Memory, Range<usize>),
     /// Bytes of the caller.
     Bytes(&'b mut [u8]),
 }
@@ -38,8 +39,8 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// [`Invalid::OutOfBounds`] for a part that does not fit, [`Invalid::OtherDevice`], or the device's failure. After
-    /// an error the target may hold some of the bytes.
+    /// [`Invalid::OutOfBounds`] for a part that does not fit, the errors of [`Memory::lend`], [`Invalid::OtherDevice`], or the
+    /// device's failure. After an error the target may hold some of the bytes.
     pub fn gather_all<'b, 'l, P>(
         &self,
         runs: impl IntoIterator<Item = (P, &'l mut WriteLoan)>,
@@ -53,9 +54,10 @@ impl Stream {
             self.reaches(into.memory())?;
             for (at, part) in parts {
                 match part {
-                    Part::Loan(loan) => {
-                        self.reaches(loan.memory())?;
-                        check_bounds(at, loan.len(), into.len())?;
+                    Part::Memory(memory, range) => {
+                        self.reaches(memory)?;
+                        check_bounds(at, range.len(), into.len())?;
+                        let loan = memory.lend(range)?;
                         let (from, to) = (End::of(&loan, 0), End::of(into, at));
                         spread(from, to, loan.len(), &mut copies)?;
                         loans.push(loan);
@@ -84,7 +86,8 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// As for [`gather_all`](Self::gather_all); after an error the parts may hold some of the bytes.
+    /// As for [`gather_all`](Self::gather_all), but those of [`Memory::lend_mut`]; after an error the parts may hold some of the
+    /// bytes.
     pub fn scatter_all<'b, 'l, P>(
         &self,
         runs: impl IntoIterator<Item = (&'l ReadLoan, P)>,
@@ -100,9 +103,10 @@ impl Stream {
             self.reaches(from.memory())?;
             for (at, part) in parts {
                 match part {
-                    PartMut::Loan(loan) => {
-                        self.reaches(loan.memory())?;
-                        check_bounds(at, loan.len(), from.len())?;
+                    PartMut::Memory(memory, range) => {
+                        self.reaches(memory)?;
+                        check_bounds(at, range.len(), from.len())?;
+                        let loan = memory.lend_mut(range)?;
                         let (from, to) = (End::of(from, at), End::of(&loan, 0));
                         spread(from, to, loan.len(), &mut copies)?;
                         loans.push(loan);

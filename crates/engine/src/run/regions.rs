@@ -53,30 +53,25 @@ impl<'r, 'a> SourceRegions<'r, 'a> {
     }
 
     /// Copies parts of the checkpoint into these targets, all at once.
-    pub(super) fn copy_to(
-        &self,
-        targets: impl IntoIterator<Item = At<WriteLoan>>,
-        stream: &Stream,
-    ) -> Result<()> {
-        let mut runs: SmallVec<[_; 1]> = SmallVec::new();
-        for (start, target) in targets {
-            let mut parts: SmallVec<[_; 1]> = SmallVec::new();
-            for (begin, region, within) in self.within(start..start + target.len() as u64) {
+    pub(super) fn copy_to(&self, targets: &mut [At<WriteLoan>], stream: &Stream) -> Result<()> {
+        let runs = targets.iter_mut().map(|(start, target)| {
+            let start = *start;
+            let parts = self.within(start..start + target.len() as u64);
+            let parts = parts.map(move |(begin, region, within)| {
                 let at = (begin + within.start as u64 - start) as usize;
                 let part = match region {
                     Region::Memory(memory, of) => {
-                        Part::Loan(memory.lend(of.start + within.start..of.start + within.end)?)
+                        Part::Memory(memory, of.start + within.start..of.start + within.end)
                     }
                     Region::Bytes(bytes) => Part::Bytes(&bytes[within]),
                     // The region is plain.
                     Region::Named { .. } => Part::Bytes(&[]),
                 };
-                parts.push((at, part));
-            }
-            runs.push((parts, target));
-        }
-        let runs = runs.iter_mut();
-        Ok(stream.gather_all(runs.map(|(parts, target)| (std::mem::take(parts), target)))?)
+                (at, part)
+            });
+            (parts, target)
+        });
+        Ok(stream.gather_all(runs)?)
     }
 
     /// Fills `into` with the bytes of the checkpoint from `start` on, if they are ordinary memory. Returns whether they are.
@@ -216,7 +211,7 @@ impl<'r, 'a> TargetRegions<'r, 'a> {
         sources: impl IntoIterator<Item = At<ReadLoan>>,
         stream: &Stream,
     ) -> Result<()> {
-        scatter(self.runs(sources)?, stream)
+        scatter(&mut self.runs(sources)?, stream)
     }
 
     /// Returns each of these sources, which ascend, with its parts of the checkpoint; what is not wanted of them is left out.
@@ -241,7 +236,7 @@ impl<'r, 'a> TargetRegions<'r, 'a> {
 }
 
 /// Copies each source into its parts, all at once.
-pub(super) fn scatter(mut runs: SmallVec<[Run<'_>; 1]>, stream: &Stream) -> Result<()> {
+pub(super) fn scatter(runs: &mut [Run<'_>], stream: &Stream) -> Result<()> {
     let runs = runs.iter_mut();
     Ok(stream.scatter_all(runs.map(|(source, parts)| (&*source, std::mem::take(parts))))?)
 }
@@ -265,7 +260,7 @@ impl<'r> Room<'r> {
         match self {
             Self::Memory(memory, of) => {
                 let of = of.start + within.start..of.start + within.end;
-                Ok(PartMut::Loan(memory.lend_mut(of)?))
+                Ok(PartMut::Memory(memory, of))
             }
             Self::Bytes(rest, passed) => {
                 let skipped = within.start.checked_sub(*passed);
