@@ -73,7 +73,6 @@ impl Plan {
         commands: &mut Vec<Command>,
     ) -> Result<(), Misuse> {
         self.traffic.now_ns = self.traffic.now_ns.max(now_ns);
-        // The ledger has no commands between two calls: it appends to the caller's list.
         std::mem::swap(&mut self.ledger_mut().commands, commands);
         let (mut outcome, mut is_changed) = (Ok(()), false);
         for event in events {
