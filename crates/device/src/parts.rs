@@ -15,6 +15,8 @@ pub(crate) type Copies = SmallVec<[Copy; 1]>;
 /// A part to gather: bytes of a memory, or of the caller.
 #[derive(Debug)]
 pub enum Part<'b> {
+    /// Bytes of a memory.
+    Loan(ReadLoan),
     /// Bytes of a memory, lent for the time of the call.
     Memory(&'b Memory, Range<usize>),
     /// Bytes of the caller.
@@ -24,6 +26,8 @@ pub enum Part<'b> {
 /// A part to scatter to: bytes of a memory, or of the caller.
 #[derive(Debug)]
 pub enum PartMut<'b> {
+    /// Bytes of a memory.
+    Loan(WriteLoan),
     /// Bytes of a memory, lent for the time of the call.
     Memory(&'b Memory, Range<usize>),
     /// Bytes of the caller.
@@ -53,15 +57,9 @@ impl Stream {
         for (parts, into) in runs {
             self.reaches(into.memory())?;
             for (at, part) in parts {
-                match part {
-                    Part::Memory(memory, range) => {
-                        self.reaches(memory)?;
-                        check_bounds(at, range.len(), into.len())?;
-                        let loan = memory.lend(range)?;
-                        let (from, to) = (End::of(&loan, 0), End::of(into, at));
-                        spread(from, to, loan.len(), &mut copies)?;
-                        loans.push(loan);
-                    }
+                let loan = match part {
+                    Part::Loan(loan) => loan,
+                    Part::Memory(memory, range) => memory.lend(range)?,
                     Part::Bytes(bytes) => {
                         check_bounds(at, bytes.len(), into.len())?;
                         match into.bytes_mut() {
@@ -71,8 +69,14 @@ impl Stream {
                                 spread(from, End::of(into, at), bytes.len(), &mut copies)?;
                             }
                         }
+                        continue;
                     }
-                }
+                };
+                self.reaches(loan.memory())?;
+                check_bounds(at, loan.len(), into.len())?;
+                let (from, to) = (End::of(&loan, 0), End::of(into, at));
+                spread(from, to, loan.len(), &mut copies)?;
+                loans.push(loan);
             }
         }
         // SAFETY: `copy_many` waits: until then the loans of sources are held, those of targets and slices are borrowed for
@@ -102,20 +106,20 @@ impl Stream {
         for (from, parts) in runs {
             self.reaches(from.memory())?;
             for (at, part) in parts {
-                match part {
-                    PartMut::Memory(memory, range) => {
-                        self.reaches(memory)?;
-                        check_bounds(at, range.len(), from.len())?;
-                        let loan = memory.lend_mut(range)?;
-                        let (from, to) = (End::of(from, at), End::of(&loan, 0));
-                        spread(from, to, loan.len(), &mut copies)?;
-                        loans.push(loan);
-                    }
+                let loan = match part {
+                    PartMut::Loan(loan) => loan,
+                    PartMut::Memory(memory, range) => memory.lend_mut(range)?,
                     PartMut::Bytes(bytes) => {
                         check_bounds(at, bytes.len(), from.len())?;
                         slices.push((from, at, bytes));
+                        continue;
                     }
-                }
+                };
+                self.reaches(loan.memory())?;
+                check_bounds(at, loan.len(), from.len())?;
+                let (from, to) = (End::of(from, at), End::of(&loan, 0));
+                spread(from, to, loan.len(), &mut copies)?;
+                loans.push(loan);
             }
         }
         if slices.iter().any(|(from, ..)| from.bytes().is_ok()) {

@@ -130,7 +130,8 @@ fn runs(device: &Device, near: &Memory, content: &[u8], own: &[u8]) -> CaseResul
         let from = number * PART..(number + 1) * PART;
         let mut parts = Vec::new();
         if number < 4 {
-            parts.push((PART, Part::Memory(near, from.clone())));
+            let loan = near.lend(from.clone()).expect_ok("lending a part")?;
+            parts.push((PART, Part::Loan(loan)));
             parts.push((0, Part::Bytes(&own[from.clone()])));
             expected.push([&own[from.clone()], &content[from]].concat());
         }
@@ -148,7 +149,8 @@ fn runs(device: &Device, near: &Memory, content: &[u8], own: &[u8]) -> CaseResul
         let start = number / 2 * RUN;
         holds(&stream, run, start, &expected[number])?;
         let from = run.lend(start..start + 2 * PART).expect_ok("lending")?;
-        let to = PartMut::Memory(&back, number * PART..(number + 1) * PART);
+        let to = back.lend_mut(number * PART..(number + 1) * PART);
+        let to = PartMut::Loan(to.expect_ok("lending a part")?);
         scattered.push((from, vec![(0, PartMut::Bytes(half)), (PART, to)]));
     }
     let all = scattered.iter_mut();
