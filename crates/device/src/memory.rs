@@ -314,12 +314,11 @@ impl Memory {
     /// Returns true if `device` owns these bytes, or reaches them as a peer.
     pub(crate) fn is_reached_by(&self, device: &Device) -> bool {
         let own = self.device();
-        let alike = own.info().kind == device.info().kind;
-        let granted = match &self.inner.backing {
-            Backing::Reserved { peers } => peers.contains(&device.info().ordinal),
-            _ => false,
+        let is_granted = |peers: &[usize]| {
+            own.info().kind == device.info().kind && peers.contains(&device.info().ordinal)
         };
-        own.is_same(device) || (alike && granted)
+        own.is_same(device)
+            || matches!(&self.inner.backing, Backing::Reserved { peers } if is_granted(peers))
     }
 
     pub(crate) fn chunks(&self) -> &Mutex<Vec<Chunk>, { rank::CHUNKS }> {

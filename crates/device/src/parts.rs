@@ -7,6 +7,7 @@ use crate::loan::{ReadLoan, WriteLoan};
 use crate::memory::Memory;
 use crate::stream::{Stream, cut};
 use smallvec::SmallVec;
+use std::ops::Range;
 
 /// The copies of a call. Most checkpoints are one region, which needs no allocation.
 pub(crate) type Copies = SmallVec<[Copy; 1]>;
@@ -16,6 +17,8 @@ pub(crate) type Copies = SmallVec<[Copy; 1]>;
 pub enum Part<'b> {
     /// Bytes of a memory.
     Loan(ReadLoan),
+    /// Bytes of a memory, lent for the time of the call.
+    Memory(&'b Memory, Range<usize>),
     /// Bytes of the caller.
     Bytes(&'b [u8]),
 }
@@ -25,6 +28,8 @@ pub enum Part<'b> {
 pub enum PartMut<'b> {
     /// Bytes of a memory.
     Loan(WriteLoan),
+    /// Bytes of a memory, lent for the time of the call.
+    Memory(&'b Memory, Range<usize>),
     /// Bytes of the caller.
     Bytes(&'b mut [u8]),
 }
@@ -38,8 +43,8 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// [`Invalid::OutOfBounds`] for a part that does not fit, [`Invalid::OtherDevice`], or the device's failure. After
-    /// an error the target may hold some of the bytes.
+    /// [`Invalid::OutOfBounds`] for a part that does not fit, the errors of [`Memory::lend`], [`Invalid::OtherDevice`], or the
+    /// device's failure. After an error the target may hold some of the bytes.
     pub fn gather_all<'b, 'l, P>(
         &self,
         runs: impl IntoIterator<Item = (P, &'l mut WriteLoan)>,
@@ -52,14 +57,9 @@ impl Stream {
         for (parts, into) in runs {
             self.reaches(into.memory())?;
             for (at, part) in parts {
-                match part {
-                    Part::Loan(loan) => {
-                        self.reaches(loan.memory())?;
-                        check_bounds(at, loan.len(), into.len())?;
-                        let (from, to) = (End::of(&loan, 0), End::of(into, at));
-                        spread(from, to, loan.len(), &mut copies)?;
-                        loans.push(loan);
-                    }
+                let loan = match part {
+                    Part::Loan(loan) => loan,
+                    Part::Memory(memory, range) => memory.lend(range)?,
                     Part::Bytes(bytes) => {
                         check_bounds(at, bytes.len(), into.len())?;
                         match into.bytes_mut() {
@@ -69,8 +69,14 @@ impl Stream {
                                 spread(from, End::of(into, at), bytes.len(), &mut copies)?;
                             }
                         }
+                        continue;
                     }
-                }
+                };
+                self.reaches(loan.memory())?;
+                check_bounds(at, loan.len(), into.len())?;
+                let (from, to) = (End::of(&loan, 0), End::of(into, at));
+                spread(from, to, loan.len(), &mut copies)?;
+                loans.push(loan);
             }
         }
         // SAFETY: `copy_many` waits: until then the loans of sources are held, those of targets and slices are borrowed for
@@ -84,7 +90,8 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// As for [`gather_all`](Self::gather_all); after an error the parts may hold some of the bytes.
+    /// As for [`gather_all`](Self::gather_all), but those of [`Memory::lend_mut`]; after an error the parts may hold some of the
+    /// bytes.
     pub fn scatter_all<'b, 'l, P>(
         &self,
         runs: impl IntoIterator<Item = (&'l ReadLoan, P)>,
@@ -99,19 +106,20 @@ impl Stream {
         for (from, parts) in runs {
             self.reaches(from.memory())?;
             for (at, part) in parts {
-                match part {
-                    PartMut::Loan(loan) => {
-                        self.reaches(loan.memory())?;
-                        check_bounds(at, loan.len(), from.len())?;
-                        let (from, to) = (End::of(from, at), End::of(&loan, 0));
-                        spread(from, to, loan.len(), &mut copies)?;
-                        loans.push(loan);
-                    }
+                let loan = match part {
+                    PartMut::Loan(loan) => loan,
+                    PartMut::Memory(memory, range) => memory.lend_mut(range)?,
                     PartMut::Bytes(bytes) => {
                         check_bounds(at, bytes.len(), from.len())?;
                         slices.push((from, at, bytes));
+                        continue;
                     }
-                }
+                };
+                self.reaches(loan.memory())?;
+                check_bounds(at, loan.len(), from.len())?;
+                let (from, to) = (End::of(from, at), End::of(&loan, 0));
+                spread(from, to, loan.len(), &mut copies)?;
+                loans.push(loan);
             }
         }
         if slices.iter().any(|(from, ..)| from.bytes().is_ok()) {

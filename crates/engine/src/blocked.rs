@@ -227,7 +227,7 @@ impl BlockedTime {
             since: Instant::now(),
             named: 0,
             outcome: CallOutcome::Failed,
-            outer: take_spent(),
+            outer: take_spent().map(Box::new),
         }
     }
 
@@ -331,7 +331,7 @@ pub(crate) struct CallClock<'a> {
     named: u64,
     outcome: CallOutcome,
     /// The call within which this one is made: by an interrupt, say.
-    outer: Option<Spent>,
+    outer: Option<Box<Spent>>,
 }
 
 impl CallClock<'_> {
@@ -376,11 +376,13 @@ impl Drop for CallClock<'_> {
                 add(&counter.bytes, bytes);
             }
         }
-        for (cause, ns) in take_spent().iter().flat_map(Spent::named) {
-            self.of.causes[cause].add(ns);
+        if let Some(spent) = take_spent() {
+            for (cause, ns) in spent.named() {
+                self.of.causes[cause].add(ns);
+            }
         }
         if let Some(outer) = self.outer.take() {
-            SPENT.set(outer);
+            SPENT.set(*outer);
         }
     }
 }

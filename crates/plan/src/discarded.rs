@@ -15,13 +15,12 @@ pub(crate) struct Discarded {
 
 impl Discarded {
     pub(crate) fn insert(&mut self, version: Version) {
-        if self.contains(version) {
-            return;
-        }
+        // Ranges do not touch: none begins right behind a version that is there.
         let next = version.checked_add(1);
         let behind = next.and_then(|next| self.ranges.remove(&next));
         let last = behind.unwrap_or(version);
-        match self.ranges.range_mut(..version).next_back() {
+        match self.ranges.range_mut(..=version).next_back() {
+            Some((_, end)) if version <= *end => {}
             Some((_, end)) if end.checked_add(1) == Some(version) => *end = last,
             _ => drop(self.ranges.insert(version, last)),
         }

@@ -88,6 +88,7 @@ pub(crate) struct Ledger {
     pub(crate) latest_encoding: Option<LatestEncoding>,
     /// Logical time: one tick per event.
     pub(crate) tick: u64,
+    /// The list of the caller whose events are handled; empty between two calls.
     pub(crate) commands: Vec<Command>,
     /// Unreadable versions of which no damage is known: they are tried again when the application asks for something.
     pub(crate) failing: BTreeSet<Version>,

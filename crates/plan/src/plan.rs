@@ -73,6 +73,7 @@ impl Plan {
         commands: &mut Vec<Command>,
     ) -> Result<(), Misuse> {
         self.traffic.now_ns = self.traffic.now_ns.max(now_ns);
+        std::mem::swap(&mut self.ledger_mut().commands, commands);
         let (mut outcome, mut is_changed) = (Ok(()), false);
         for event in events {
             self.traffic.ledger.tick += 1;
@@ -84,7 +85,7 @@ impl Plan {
         if is_changed {
             self.pump();
         }
-        commands.append(&mut self.traffic.ledger.commands);
+        std::mem::swap(&mut self.ledger_mut().commands, commands);
         outcome
     }
 

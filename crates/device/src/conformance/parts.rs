@@ -83,14 +83,13 @@ pub(super) fn gather_and_scatter(device: &Device) -> CaseResult {
         let gathered = parts.iter().map(|(side, start, length)| {
             let range = *start..start + length;
             let part = match side {
-                Side::Device => Part::Loan(near.lend(range).expect_ok("lending a part")?),
-                Side::Pinned => Part::Loan(far.memory().lend(range).expect_ok("lending a part")?),
+                Side::Device => Part::Memory(&near, range),
+                Side::Pinned => Part::Memory(far.memory(), range),
                 Side::Slice => Part::Bytes(&own[range]),
             };
             at += length;
-            Ok((at - length, part))
+            (at - length, part)
         });
-        let gathered: Vec<_> = gathered.collect::<Result<_, String>>()?;
         stream
             .gather_all([(gathered, &mut into)])
             .expect_ok("gathering")?;
@@ -151,11 +150,8 @@ fn runs(device: &Device, near: &Memory, content: &[u8], own: &[u8]) -> CaseResul
         holds(&stream, run, start, &expected[number])?;
         let from = run.lend(start..start + 2 * PART).expect_ok("lending")?;
         let to = back.lend_mut(number * PART..(number + 1) * PART);
-        let to = to.expect_ok("lending a part")?;
-        scattered.push((
-            from,
-            vec![(0, PartMut::Bytes(half)), (PART, PartMut::Loan(to))],
-        ));
+        let to = PartMut::Loan(to.expect_ok("lending a part")?);
+        scattered.push((from, vec![(0, PartMut::Bytes(half)), (PART, to)]));
     }
     let all = scattered.iter_mut();
     let all = all.map(|(from, parts)| (&*from, std::mem::take(parts)));
@@ -199,14 +195,8 @@ fn scattered(
     for (side, start, length) in parts {
         let range = *start..start + length;
         let (part, index) = match side {
-            Side::Device => (
-                PartMut::Loan(near.lend_mut(range.clone()).expect_ok("lending")?),
-                0,
-            ),
-            Side::Pinned => {
-                let loan = far.memory().lend_mut(range.clone());
-                (PartMut::Loan(loan.expect_ok("lending")?), 1)
-            }
+            Side::Device => (PartMut::Memory(&near, range.clone()), 0),
+            Side::Pinned => (PartMut::Memory(far.memory(), range.clone()), 1),
             Side::Slice => {
                 let (taken, behind) = rest.split_at_mut(range.end - cut);
                 let skipped = range.start - cut;
@@ -235,8 +225,7 @@ pub(super) fn refuses(device: &Device) -> CaseResult {
     let out = |range| Err(Error::Invalid(Invalid::OutOfBounds { range, len: 10 }));
     let refused = stream.gather_all([([(8, Part::Bytes(&[1, 2, 3]))], &mut into)]);
     require!(refused == out(8..11), "a part beyond the end was gathered");
-    let loan = memory.lend(20..31).expect_ok("lending")?;
-    let refused = stream.gather_all([([(0, Part::Loan(loan))], &mut into)]);
+    let refused = stream.gather_all([([(0, Part::Memory(&memory, 20..31))], &mut into)]);
     require!(
         refused == out(0..11),
         "a part that is too long was gathered"

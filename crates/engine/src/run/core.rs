@@ -19,7 +19,7 @@ use super::regions::{SourceRegions, TargetRegions};
 use super::waits::EndedWait;
 use crate::blocked::{BlockedTime, Cause};
 use crate::plan::{
-    Coding, Event, Executor, Piece, Refusal, Ticket, TierId, Transfer, TransferId, World,
+    Coding, Event, Executor, Piece, Place, Refusal, Ticket, TierId, Transfer, TransferId, World,
 };
 use crate::{Error, Result, Version};
 use hashbrown::HashMap;
@@ -372,12 +372,13 @@ impl Shared {
 
     /// Returns true if some of these places lie in storage, which may take any time.
     pub(crate) fn reaches_storage(&self, grant: &Grant) -> bool {
-        let bases = grant.bases.iter().flatten().map(|(_, place)| place);
-        let mut places = grant.pieces.iter().map(|piece| &piece.place).chain(bases);
-        places.any(|place| {
+        let is_storage = |place: &Place| {
             let tier = self.tiers.get(place.tier.0);
             tier.is_some_and(|tier| !tier.medium.is_memory())
-        })
+        };
+        let mut bases = grant.bases.iter().flatten();
+        grant.pieces.iter().any(|piece| is_storage(&piece.place))
+            || bases.any(|(_, place)| is_storage(place))
     }
 
     /// Returns the name of the time of a caller's copy.

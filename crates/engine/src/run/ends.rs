@@ -60,7 +60,7 @@ impl Source for SourceRegions<'_, '_> {
     }
 
     fn read(&self, at: u64, into: WriteLoan, stream: &mut StreamChoice<'_>) -> Result<()> {
-        Ok(self.copy_to([(at, into)], stream.get()?)?)
+        Ok(self.copy_to(&mut [(at, into)], stream.get()?)?)
     }
 }
 

@@ -17,48 +17,34 @@ pub(super) struct Link {
 }
 
 /// Returns the pieces, cut where another link leads on. Without a tier of peers all have one link.
-pub(super) fn by_link<'p>(
-    tiers: &'p [TierState],
-    pieces: &'p [Piece],
-) -> impl Iterator<Item = (Link, Piece)> + 'p {
-    let has_peers = tiers
-        .iter()
-        .any(|tier| matches!(tier.medium, Medium::Peers(_)));
-    let cut = move |piece: &'p Piece| {
-        let Place {
-            tier, offset, size, ..
-        } = piece.place;
-        let mut at = 0;
-        std::iter::from_fn(move || {
+pub(super) fn by_link(tiers: &[TierState], pieces: &[Piece]) -> SmallVec<[(Link, Piece); 1]> {
+    let mut tiers_of = tiers.iter();
+    let has_peers = tiers_of.any(|tier| matches!(tier.medium, Medium::Peers(_)));
+    let mut cut = SmallVec::new();
+    for piece in pieces {
+        let Place { offset, size, .. } = piece.place;
+        let tier = match has_peers {
+            true => piece.place.tier,
+            false => TierId::FASTEST,
+        };
+        let (mut first, mut behind) = (0, 0);
+        while behind < size {
             let end = match medium(tiers, piece) {
-                Medium::Peers(memory) => memory.part_end(offset + at),
+                Medium::Peers(memory) => memory.part_end(offset + first),
                 _ => u64::MAX,
             };
-            let first = at;
-            at = size.min(end.saturating_sub(offset));
-            (first < at).then(|| {
-                let place = Place {
-                    offset: offset + first,
-                    size: at - first,
-                    ..piece.place
-                };
-                let start = piece.start + first;
-                (Link { tier, end }, Piece { start, place })
-            })
-        })
-    };
-    let link = move |(link, piece)| match has_peers {
-        true => (link, piece),
-        false => (Link::ONLY, piece),
-    };
-    pieces.iter().flat_map(cut).map(link)
-}
-
-impl Link {
-    const ONLY: Self = Self {
-        tier: TierId::FASTEST,
-        end: u64::MAX,
-    };
+            behind = size.min(end.saturating_sub(offset));
+            let place = Place {
+                offset: offset + first,
+                size: behind - first,
+                ..piece.place
+            };
+            let start = piece.start + first;
+            cut.push((Link { tier, end }, Piece { start, place }));
+            first = behind;
+        }
+    }
+    cut
 }
 
 /// Makes the copies of each link together, all links at once: those of the first on `own`, those of each other one on a stream of
@@ -67,20 +53,20 @@ pub(super) fn over_links<T: Send>(
     own: &Stream,
     spare: &mut Vec<Stream>,
     on: &[Link],
-    copies: SmallVec<[T; 1]>,
-    copy: impl Fn(SmallVec<[T; 1]>, &Stream) -> Result<()> + Sync,
+    mut copies: SmallVec<[T; 1]>,
+    copy: impl Fn(&mut [T], &Stream) -> Result<()> + Sync,
 ) -> Result<()> {
     if on.windows(2).all(|pair| pair[0] == pair[1]) {
-        return copy(copies, own);
+        return copy(&mut copies, own);
     }
     let mut links: BTreeMap<Link, SmallVec<[T; 1]>> = BTreeMap::new();
     for (link, one) in on.iter().zip(copies) {
         links.entry(*link).or_default().push(one);
     }
-    let Some((_, first)) = links.pop_first() else {
+    let Some((_, mut first)) = links.pop_first() else {
         return Ok(());
     };
-    let behind = own.record()?;
+    let behind = &own.record()?;
     while spare.len() < links.len() {
         spare.push(own.device().stream()?);
     }
@@ -88,10 +74,10 @@ pub(super) fn over_links<T: Send>(
     scope(|scope| {
         let mut outcome = Ok(());
         let mut others = Vec::new();
-        for (copies, stream) in links.into_values().zip(&*spare) {
-            let run = || {
-                stream.wait(&behind)?;
-                copy(copies, stream)
+        for (mut copies, stream) in links.into_values().zip(&*spare) {
+            let run = move || {
+                stream.wait(behind)?;
+                copy(&mut copies, stream)
             };
             let thread = Builder::new().name("tierflow-link".to_owned());
             match thread.spawn_scoped(scope, run) {
@@ -99,7 +85,7 @@ pub(super) fn over_links<T: Send>(
                 Err(why) => outcome = Err(Error::Thread(why)),
             }
         }
-        outcome = outcome.and_then(|()| copy(first, own));
+        outcome = outcome.and_then(|()| copy(&mut first, own));
         for other in others {
             match other.join() {
                 Ok(ended) => outcome = outcome.and(ended),

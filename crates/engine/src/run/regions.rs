@@ -10,15 +10,15 @@ use tierflow_device::{Memory, Part, PartMut, ReadLoan, Stream, WriteLoan};
 /// Regions to copy from.
 pub(crate) struct SourceRegions<'r, 'a> {
     regions: &'r [Region<'a>],
-    /// Offsets in the checkpoint at which the regions begin.
-    starts: Starts,
+    /// The offsets of the regions in the checkpoint.
+    spans: Spans,
 }
 
 /// Regions to copy to: all of the checkpoint, or parts of it.
 pub(crate) struct TargetRegions<'r, 'a> {
     regions: &'r mut [RegionMut<'a>],
-    /// Offsets in the checkpoint at which the regions begin, in ascending order. The regions do not overlap.
-    starts: Starts,
+    /// The offsets of the regions in the checkpoint, in ascending order. The regions do not overlap.
+    spans: Spans,
     is_whole: bool,
 }
 
@@ -29,14 +29,14 @@ pub(crate) type At<L> = (u64, L);
 pub(super) type Run<'r> = (ReadLoan, SmallVec<[(usize, PartMut<'r>); 1]>);
 
 /// Offsets of regions: most checkpoints have few, which need no allocation.
-type Starts = SmallVec<[u64; 2]>;
+type Spans = SmallVec<[Range<u64>; 2]>;
 
 impl<'r, 'a> SourceRegions<'r, 'a> {
     /// The regions of the checkpoint, one after the other.
     pub(crate) fn new(regions: &'r [Region<'a>]) -> Self {
         Self {
             regions,
-            starts: starts(regions.iter().map(Region::len)),
+            spans: spans(regions.iter().map(Region::len)),
         }
     }
 
@@ -47,36 +47,30 @@ impl<'r, 'a> SourceRegions<'r, 'a> {
 
     /// The regions that have bytes in this range, and which of theirs these are.
     fn within(&self, range: Range<u64>) -> impl Iterator<Item = (u64, &Region<'a>, Range<usize>)> {
-        let length = |index: usize| self.regions[index].len();
-        within(&self.starts, length, range)
-            .map(|(index, of)| (self.starts[index], self.regions[index].plain(), of))
+        within(&self.spans, range)
+            .map(|(index, of)| (self.spans[index].start, self.regions[index].plain(), of))
     }
 
     /// Copies parts of the checkpoint into these targets, all at once.
-    pub(super) fn copy_to(
-        &self,
-        targets: impl IntoIterator<Item = At<WriteLoan>>,
-        stream: &Stream,
-    ) -> Result<()> {
-        let mut runs: SmallVec<[_; 1]> = SmallVec::new();
-        for (start, target) in targets {
-            let mut parts: SmallVec<[_; 1]> = SmallVec::new();
-            for (begin, region, within) in self.within(start..start + target.len() as u64) {
+    pub(super) fn copy_to(&self, targets: &mut [At<WriteLoan>], stream: &Stream) -> Result<()> {
+        let runs = targets.iter_mut().map(|(start, target)| {
+            let start = *start;
+            let parts = self.within(start..start + target.len() as u64);
+            let parts = parts.map(move |(begin, region, within)| {
                 let at = (begin + within.start as u64 - start) as usize;
                 let part = match region {
                     Region::Memory(memory, of) => {
-                        Part::Loan(memory.lend(of.start + within.start..of.start + within.end)?)
+                        Part::Memory(memory, of.start + within.start..of.start + within.end)
                     }
                     Region::Bytes(bytes) => Part::Bytes(&bytes[within]),
                     // The region is plain.
                     Region::Named { .. } => Part::Bytes(&[]),
                 };
-                parts.push((at, part));
-            }
-            runs.push((parts, target));
-        }
-        let runs = runs.iter_mut();
-        Ok(stream.gather_all(runs.map(|(parts, target)| (std::mem::take(parts), target)))?)
+                (at, part)
+            });
+            (parts, target)
+        });
+        Ok(stream.gather_all(runs)?)
     }
 
     /// Fills `into` with the bytes of the checkpoint from `start` on, if they are ordinary memory. Returns whether they are.
@@ -102,19 +96,21 @@ impl<'r, 'a> SourceRegions<'r, 'a> {
 impl<'r, 'a> TargetRegions<'r, 'a> {
     /// The regions of the checkpoint, one after the other.
     pub(crate) fn whole(regions: &'r mut [RegionMut<'a>]) -> Self {
-        let starts = starts(regions.iter().map(RegionMut::len));
+        let spans = spans(regions.iter().map(RegionMut::len));
         Self {
             regions,
-            starts,
+            spans,
             is_whole: true,
         }
     }
 
     /// Parts of it, and where each begins, in ascending order.
     pub(crate) fn parts(regions: &'r mut [RegionMut<'a>], starts: &[u64]) -> Self {
+        let regions_at = starts.iter().zip(&*regions);
+        let spans = regions_at.map(|(start, region)| *start..*start + region.len() as u64);
         Self {
+            spans: spans.collect(),
             regions,
-            starts: starts.into(),
             is_whole: false,
         }
     }
@@ -135,7 +131,7 @@ impl<'r, 'a> TargetRegions<'r, 'a> {
 
     /// The regions that have bytes in this range, by number, and which of theirs these are.
     fn within(&self, range: Range<u64>) -> impl Iterator<Item = (usize, Range<usize>)> {
-        within(&self.starts, |index| self.regions[index].len(), range)
+        within(&self.spans, range)
     }
 
     /// Lends the memory for these bytes of the checkpoint, if they all go to one region that is no ordinary memory.
@@ -153,9 +149,9 @@ impl<'r, 'a> TargetRegions<'r, 'a> {
 
     /// The regions and where each begins, if all are ordinary memory.
     pub(super) fn bytes_mut(&mut self) -> Option<Vec<(u64, &mut [u8])>> {
-        let regions = self.starts.iter().zip(self.regions.iter_mut());
-        let parts = regions.map(|(start, region)| match region {
-            RegionMut::Bytes(bytes) => Some((*start, &mut **bytes)),
+        let regions = self.spans.iter().zip(self.regions.iter_mut());
+        let parts = regions.map(|(span, region)| match region {
+            RegionMut::Bytes(bytes) => Some((span.start, &mut **bytes)),
             RegionMut::Memory(..) => None,
         });
         parts.collect()
@@ -163,12 +159,7 @@ impl<'r, 'a> TargetRegions<'r, 'a> {
 
     /// The bytes of the checkpoint that are wanted, if not all are.
     pub(crate) fn wanted(&self) -> Option<Vec<Range<u64>>> {
-        if self.is_whole {
-            return None;
-        }
-        let starts = self.starts.iter().zip(self.regions.iter());
-        let ranges = starts.map(|(start, region)| *start..*start + region.len() as u64);
-        Some(ranges.collect())
+        (!self.is_whole).then(|| self.spans.to_vec())
     }
 
     /// Of these pieces, what is wanted of each: from multiples of `alignment` on, and to them or to the end of the piece.
@@ -216,7 +207,7 @@ impl<'r, 'a> TargetRegions<'r, 'a> {
         sources: impl IntoIterator<Item = At<ReadLoan>>,
         stream: &Stream,
     ) -> Result<()> {
-        scatter(self.runs(sources)?, stream)
+        scatter(&mut self.runs(sources)?, stream)
     }
 
     /// Returns each of these sources, which ascend, with its parts of the checkpoint; what is not wanted of them is left out.
@@ -224,14 +215,13 @@ impl<'r, 'a> TargetRegions<'r, 'a> {
         &mut self,
         sources: impl IntoIterator<Item = At<ReadLoan>>,
     ) -> Result<SmallVec<[Run<'_>; 1]>> {
-        let lengths: SmallVec<[usize; 2]> = self.regions.iter().map(RegionMut::len).collect();
         let mut rooms: SmallVec<[Room<'_>; 2]> = self.regions.iter_mut().map(Room::of).collect();
         let mut runs = SmallVec::new();
         for (start, source) in sources {
             let range = start..start + source.len() as u64;
             let mut parts = SmallVec::new();
-            for (index, within) in within(&self.starts, |index| lengths[index], range) {
-                let at = (self.starts[index] + within.start as u64 - start) as usize;
+            for (index, within) in within(&self.spans, range) {
+                let at = (self.spans[index].start + within.start as u64 - start) as usize;
                 parts.push((at, rooms[index].take(within)?));
             }
             runs.push((source, parts));
@@ -241,7 +231,7 @@ impl<'r, 'a> TargetRegions<'r, 'a> {
 }
 
 /// Copies each source into its parts, all at once.
-pub(super) fn scatter(mut runs: SmallVec<[Run<'_>; 1]>, stream: &Stream) -> Result<()> {
+pub(super) fn scatter(runs: &mut [Run<'_>], stream: &Stream) -> Result<()> {
     let runs = runs.iter_mut();
     Ok(stream.scatter_all(runs.map(|(source, parts)| (&*source, std::mem::take(parts))))?)
 }
@@ -265,7 +255,7 @@ impl<'r> Room<'r> {
         match self {
             Self::Memory(memory, of) => {
                 let of = of.start + within.start..of.start + within.end;
-                Ok(PartMut::Loan(memory.lend_mut(of)?))
+                Ok(PartMut::Memory(memory, of))
             }
             Self::Bytes(rest, passed) => {
                 let skipped = within.start.checked_sub(*passed);
@@ -285,35 +275,27 @@ const NOT_ASCENDING: Error = Error::Internal {
     what: "pieces of a version that do not ascend",
 };
 
-/// Returns the offsets at which runs of these lengths begin, one after the other.
-fn starts(lengths: impl ExactSizeIterator<Item = usize>) -> Starts {
-    let begin = lengths.scan(0, |end, length| {
-        let begin = *end;
-        *end += length as u64;
-        Some(begin)
-    });
-    begin.collect()
+/// Returns the offsets of runs of these lengths, one after the other.
+fn spans(lengths: impl Iterator<Item = usize>) -> Spans {
+    let (mut spans, mut end) = (Spans::new(), 0);
+    for length in lengths {
+        let start = end;
+        end += length as u64;
+        spans.push(start..end);
+    }
+    spans
 }
 
-/// Of a region of `length` bytes that begins at `start`, those in the range.
-fn overlap(start: u64, length: usize, range: &Range<u64>) -> Option<Range<usize>> {
-    let from = range.start.max(start);
-    let to = range.end.min(start + length as u64);
-    (from < to).then(|| (from - start) as usize..(to - start) as usize)
-}
-
-/// The regions that have bytes in a range, by number, and which of theirs these are. They begin at `starts`, which ascend.
-fn within(
-    starts: &[u64],
-    length: impl Fn(usize) -> usize,
-    range: Range<u64>,
-) -> impl Iterator<Item = (usize, Range<usize>)> {
-    let first = starts
-        .partition_point(|start| *start <= range.start)
-        .saturating_sub(1);
-    let behind = first + starts[first..].partition_point(|start| *start < range.end);
-    (first..behind).filter_map(move |index| {
-        overlap(starts[index], length(index), &range).map(|of| (index, of))
+/// Returns the spans, which ascend, that have bytes in a range, by number, and which of theirs these are.
+fn within(spans: &[Range<u64>], range: Range<u64>) -> impl Iterator<Item = (usize, Range<usize>)> {
+    let Range { start, end } = range;
+    let first = spans.partition_point(|span| span.end <= start);
+    let numbered = spans.iter().enumerate().skip(first);
+    let in_range = numbered.take_while(move |(_, span)| span.start < end);
+    in_range.filter_map(move |(index, span)| {
+        let (from, to) = (start.max(span.start), end.min(span.end));
+        let of = (from - span.start) as usize..(to - span.start) as usize;
+        (from < to).then_some((index, of))
     })
 }
 
@@ -329,13 +311,13 @@ mod tests {
     #[test]
     fn parts_cover_the_range_once() {
         let lengths = [3, 0, 5, 1, 0, 0, 4, 0];
-        let starts = starts(lengths.into_iter());
+        let spans = spans(lengths.into_iter());
         for from in 0..13_u64 {
             for to in from..=13 {
-                let parts = within(&starts, |index| lengths[index], from..to);
+                let parts = within(&spans, from..to);
                 let bytes = parts.flat_map(|(index, of)| {
                     assert!(of.end <= lengths[index]);
-                    of.map(|byte| starts[index] + byte as u64)
+                    of.map(|byte| spans[index].start + byte as u64)
                         .collect::<Vec<_>>()
                 });
                 assert_eq!(bytes.collect::<Vec<_>>(), (from..to).collect::<Vec<_>>());
