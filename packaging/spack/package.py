@@ -22,8 +22,30 @@ class Tierflow(Package):
     depends_on("rust@1.95:", type="build")
     depends_on("mpi", when="+mpi")
 
+    sanity_check_is_file = [
+        "bin/tierflow",
+        "bin/tierflow-agent",
+        "include/tierflow.h",
+        "lib/libtierflow.a",
+        "lib/libtierflow.so",
+    ]
+
+    @property
+    def download_instr(self):
+        archive = os.path.basename(self.url)
+        return f"Call spack in the directory that has {archive}, or put it into a mirror."
+
     def install(self, spec, prefix):
         arguments = ["xtask", "install", "--prefix", prefix]
         if spec.satisfies("+mpi"):
             arguments += ["--mpicc", spec["mpi"].mpicc]
-        Executable("cargo")(*arguments)
+        cargo = Executable("cargo")
+        cargo(*arguments, extra_env={"CARGO_BUILD_JOBS": str(make_jobs)})
+
+    def test_programs(self):
+        """run the command and the agent"""
+        for name in ["tierflow", "tierflow-agent"]:
+            with test_part(self, f"test_programs_{name}", purpose=f"{name} --version"):
+                program = which(join_path(self.prefix.bin, name), required=True)
+                output = program("--version", output=str.split, error=str.split)
+                assert f"{name} {self.version}" in output

@@ -38,7 +38,7 @@ const CHECKS: &[&[&str]] = &[
         "--isolated",
         "--line-length=99",
         "--extend-select=E,I,W",
-        "--ignore=F403,F405",
+        "--ignore=F403,F405,RUF012",
         "spack",
     ],
     &[

@@ -205,6 +205,11 @@ impl Release {
                 "the wheel for {target} has {bytes} bytes, more than {}",
                 python::MOST_BYTES
             );
+            let inside = self.work.join("wheels").join(format!("{target}.inside"));
+            let mut unzip = self.tool("python");
+            let unzip = unzip.args(["-m", "zipfile", "-e"]);
+            stream(unzip.arg(wheel.path()).arg(&inside))?;
+            needs_no_newer_glibc(&inside.join("tierflow"))?;
             fs::copy(wheel.path(), self.files.join(wheel.file_name()))?;
         }
         Ok(())
@@ -247,17 +252,7 @@ impl Release {
             fs::copy(from, to.join(file))?;
         }
         for folder in ["bin", "lib"] {
-            for file in fs::read_dir(self.work.join(&name).join(folder))? {
-                let file = file?.path();
-                if file.is_file() {
-                    let newest = newest_glibc(&fs::read(&file)?);
-                    ensure!(
-                        newest <= GLIBC,
-                        "{} needs glibc {newest:?}, newer than {GLIBC:?}",
-                        file.display()
-                    );
-                }
-            }
+            needs_no_newer_glibc(&self.work.join(&name).join(folder))?;
         }
         self.pack(&name)
     }
@@ -314,6 +309,22 @@ pub(crate) fn write_recipes(from: &Path, to: &Path, sum: &str) -> Result<()> {
     Ok(())
 }
 
+/// Refuses a folder in which a file needs a newer C library than [`GLIBC`].
+fn needs_no_newer_glibc(folder: &Path) -> Result<()> {
+    for file in fs::read_dir(folder)? {
+        let file = file?.path();
+        if file.is_file() {
+            let newest = newest_glibc(&fs::read(&file)?);
+            ensure!(
+                newest <= GLIBC,
+                "{} needs glibc {newest:?}, newer than {GLIBC:?}",
+                file.display()
+            );
+        }
+    }
+    Ok(())
+}
+
 /// The newest version of the C library whose symbols a file names. The names of versions stand in it as they are.
 fn newest_glibc(file: &[u8]) -> (u32, u32) {
     let text = String::from_utf8_lossy(file);
@@ -334,5 +345,11 @@ mod tests {
         let file = b"\x7fELF\0GLIBC_2.4\0GLIBC_2.34\0\xffGLIBC_2.17\0GLIBC_PRIVATE\0";
         assert_eq!(newest_glibc(file), (2, 34));
         assert_eq!(newest_glibc(b"\x7fELF"), (2, 0));
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("old.so"), b"GLIBC_2.28\0").unwrap();
+        assert!(needs_no_newer_glibc(folder.path()).is_ok());
+        fs::write(folder.path().join("new.so"), b"GLIBC_2.29\0").unwrap();
+        let refused = needs_no_newer_glibc(folder.path()).unwrap_err();
+        assert!(refused.to_string().contains("new.so"), "{refused}");
     }
 }
