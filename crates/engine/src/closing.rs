@@ -77,9 +77,9 @@ impl Engine {
     /// Returns a number that grows with the bytes that get to tiers that outlive the engine, and with those that other
     /// ranks protect.
     pub(crate) fn moved(&self) -> u64 {
-        let kept = self.shared.tiers.iter();
-        let kept = kept.filter_map(|tier| tier.medium.kept());
-        let moved: u64 = kept.map(|kept| kept.moved()).sum();
+        let durable = self.shared.tiers.iter();
+        let durable = durable.filter_map(|tier| tier.medium.durable());
+        let moved: u64 = durable.map(|durable| durable.moved()).sum();
         moved.wrapping_add(self.nodes.progress())
     }
 
@@ -149,7 +149,7 @@ impl Call<'_> {
     pub fn is_kept(self, version: Version) -> bool {
         let shared = &self.engine.shared;
         let mut tiers = (0..).map(TierId).zip(&shared.tiers);
-        let first = tiers.find(|(_, tier)| tier.medium.kept().is_some());
+        let first = tiers.find(|(_, tier)| tier.medium.durable().is_some());
         first.is_some_and(|(first, _)| shared.lock().plan().is_sound_from(version, first))
     }
 
@@ -186,7 +186,7 @@ impl Call<'_> {
         let engine = self.engine;
         engine.at_home()?;
         let lowest = engine.shared.tiers.last();
-        match lowest.and_then(|tier| tier.medium.kept()) {
+        match lowest.and_then(|tier| tier.medium.durable()) {
             None => Ok(()),
             Some(_) => match engine.shared.suspended_for() {
                 Some(version) => self.wait_suspended(version),

@@ -370,10 +370,10 @@ pub(crate) fn adopt(
         let why = "the directory holds some: give the engine `dedup` or `compress` to read them";
         return Err(BuildError::NoDifferences { why }.into());
     }
-    let tier_of = |kept: &Option<Arc<DurableTier>>| {
+    let tier_of = |durable: &Option<Arc<DurableTier>>| {
         let is_it = |tier: &crate::run::TierState| {
-            let kept = kept.as_deref().map(std::ptr::from_ref);
-            kept.is_some() && tier.medium.kept().map(std::ptr::from_ref) == kept
+            let durable = durable.as_deref().map(std::ptr::from_ref);
+            durable.is_some() && tier.medium.durable().map(std::ptr::from_ref) == durable
         };
         shared.tiers.iter().position(is_it).map(TierId)
     };
@@ -404,10 +404,10 @@ pub(crate) fn adopt(
             }
         }
     }
-    if let Some(kept) = &opened.node_local {
+    if let Some(durable) = &opened.node_local {
         // The copies on external storage keep their numbers taken.
         for (version, bytes) in unfit {
-            kept.found_unfit(version, bytes);
+            durable.found_unfit(version, bytes);
         }
     }
     Ok(())

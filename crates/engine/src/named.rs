@@ -28,8 +28,8 @@ impl Engine {
         }
         let found = match layouts.may_be_adopted(version) {
             true => self.look_until(deadline, move |shared| {
-                let mut kept = shared.tiers.iter().filter_map(|tier| tier.medium.kept());
-                Ok(kept.find_map(|kept| kept.layout(version)))
+                let mut durable = shared.tiers.iter().filter_map(|tier| tier.medium.durable());
+                Ok(durable.find_map(|durable| durable.layout(version)))
             })?,
             false => None,
         };

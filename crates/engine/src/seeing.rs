@@ -182,18 +182,18 @@ impl Engine {
     pub fn damage(&self) -> Vec<Damage> {
         let mut all = self.damage.clone();
         for tier in &self.shared.tiers {
-            let Some(kept) = tier.medium.kept() else {
+            let Some(durable) = tier.medium.durable() else {
                 continue;
             };
-            all.extend(kept.vault().damage().into_iter().map(|damage| Damage {
+            all.extend(durable.vault().damage().into_iter().map(|damage| Damage {
                 tier: tier.kind.name(),
                 what: format!("at byte {}: {}", damage.offset, damage.what),
                 path: damage.path,
                 version: damage.version,
             }));
         }
-        let mut kept = self.shared.tiers.iter().rev();
-        let lowest = kept.find_map(|tier| tier.medium.kept());
+        let mut durable = self.shared.tiers.iter().rev();
+        let lowest = durable.find_map(|tier| tier.medium.durable());
         let unmarked = lowest.and_then(crate::run::DurableTier::unmarked);
         all.extend(unmarked.map(|error| Damage::unmarked("external", &error)));
         all.extend(self.nodes.weakness().map(|what| Damage {

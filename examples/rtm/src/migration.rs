@@ -23,7 +23,7 @@ use tierflow_schedule::Estimate;
 use crate::budget::{ErrorBudget, Of, Sample};
 use crate::cli::{Hints, Order};
 use crate::history::History;
-use crate::kept::Kept;
+use crate::host_history::HostHistory;
 use crate::model::Model;
 use crate::propagator::{self, Medium, Propagator, Traces, Wavefield};
 use crate::recompute::{self, Planner};
@@ -98,7 +98,7 @@ struct Imaging {
 
 /// The same from snapshots that never left memory.
 pub(crate) struct Reference<'a> {
-    kept: Kept<'a>,
+    history: HostHistory<'a>,
     source: Wavefield,
     maps: Maps,
 }
@@ -136,7 +136,7 @@ impl<'a> Migration<'a> {
         };
         let reference = if usage.verify {
             Some(Reference {
-                kept: Kept::new(propagator, usage.levels),
+                history: HostHistory::new(propagator, usage.levels),
                 source: Wavefield::new(device, grid)?,
                 maps: Maps::new(device, propagator)?,
             })
@@ -403,7 +403,7 @@ impl<'a> Migration<'a> {
             let start = Instant::now();
             self.proven.snapshots += 1;
             let same = reference
-                .kept
+                .history
                 .take(version, &reference.source, &self.source)?;
             self.proven.different += u64::from(!same);
             self.map(&reference.source, &reference.maps)?;
@@ -446,7 +446,7 @@ impl<'a> Migration<'a> {
     pub(crate) fn keep(&mut self, version: u64) -> Result<()> {
         self.reference.as_mut().map_or(Ok(()), |reference| {
             timed(&mut self.times.verify, || {
-                reference.kept.keep(version, &self.source)
+                reference.history.keep(version, &self.source)
             })
         })
     }

@@ -57,7 +57,7 @@ impl EngineBuilder {
         let room = opened
             .node_local
             .as_ref()
-            .and_then(|kept| kept.room(u64::MAX));
+            .and_then(|durable| durable.room(u64::MAX));
         let limit = room.map_or(self.node_local_limit, |room| room.max(ALIGNMENT));
         self.node_local_limit = limit.max(opened.required(ALIGNMENT));
         // Streams come before memory: while the arenas grow, the driver is slow to make anything.
@@ -73,7 +73,7 @@ impl EngineBuilder {
             let capacity = medium.capacity().unwrap_or(limit);
             let tier = TierState { kind, medium };
             // A save that waits for its turn has its own worker, as it may wait for a save that would find no worker.
-            let takes_many = tier.medium.kept().is_some_and(DurableTier::takes_many);
+            let takes_many = tier.medium.durable().is_some_and(DurableTier::takes_many);
             if takes_many {
                 let (theirs, gathering) = gathering();
                 ways.commits.insert(index, theirs);
@@ -98,7 +98,7 @@ impl EngineBuilder {
                     && kinds.get(index - 1).is_some_and(|above| above.lasts())
                     && tier
                         .medium
-                        .kept()
+                        .durable()
                         .is_some_and(DurableTier::takes_copies_alone),
                 shared: kind == Kind::Storage,
             });
@@ -310,8 +310,11 @@ impl EngineBuilder {
                 return Ok((Medium::Storage(ScratchMedium::new(storage, direct)), limit));
             }
             Kind::NodeLocal => {
-                let kept = opened.node_local.as_ref().ok_or(ABSENT)?;
-                return Ok((Medium::DurableTier(Arc::clone(kept)), self.node_local_limit));
+                let durable = opened.node_local.as_ref().ok_or(ABSENT)?;
+                return Ok((
+                    Medium::DurableTier(Arc::clone(durable)),
+                    self.node_local_limit,
+                ));
             }
             Kind::External => {
                 Medium::DurableTier(Arc::clone(opened.external.as_ref().ok_or(ABSENT)?))

@@ -95,7 +95,7 @@ impl Engine {
         let shared = &self.shared;
         let mut tiers = shared.tiers.iter();
         match deadline.at() {
-            Some(at) if tiers.any(|tier| tier.medium.kept().is_some()) => {
+            Some(at) if tiers.any(|tier| tier.medium.durable().is_some()) => {
                 let done = look_until(shared, at, work)?;
                 done.ok_or_else(|| deadline.passed())
             }
@@ -106,15 +106,15 @@ impl Engine {
     /// Makes the versions that a group found on the lowest tier visible to readers of all ranks' pieces.
     pub(super) fn list_found(&self, deadline: Deadline<'_>) -> Result<()> {
         let lowest = self.shared.tiers.last();
-        let kept = lowest.and_then(|tier| tier.medium.kept());
-        let Some(kept) = kept.filter(|kept| kept.first().has_unlisted()) else {
+        let durable = lowest.and_then(|tier| tier.medium.durable());
+        let Some(durable) = durable.filter(|durable| durable.first().has_unlisted()) else {
             return Ok(());
         };
         if deadline.is_now() {
             // A list makes nothing durable that is not.
             return Ok(());
         }
-        let first = Arc::clone(kept.first());
+        let first = Arc::clone(durable.first());
         self.look_until(deadline, move |_| {
             first.list_found();
             Ok(())

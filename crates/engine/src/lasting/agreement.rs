@@ -232,15 +232,15 @@ pub(super) fn taken(
 ) -> Result<BTreeSet<Version>> {
     let mut others = BTreeMap::new();
     // Most groups are alone, and need not read the directories of all their ranks to know that.
-    let may_have = |kept: &&DurableTier| {
+    let may_have = |durable: &&DurableTier| {
         agreed.is_none_or(|agreed| {
-            let pieces = kept.vault().pieces().unwrap_or_default();
+            let pieces = durable.vault().pieces().unwrap_or_default();
             agreed.has_others || pieces.iter().any(|piece| piece.ranks != group.ranks)
         })
     };
-    for kept in tiers.into_iter().flatten().filter(may_have) {
+    for durable in tiers.into_iter().flatten().filter(may_have) {
         // A list that fails is told by the call that needs it.
-        let whole = kept.vault().versions().unwrap_or_default().into_iter();
+        let whole = durable.vault().versions().unwrap_or_default().into_iter();
         let other = whole.filter(|info| info.ranks != group.ranks);
         others.extend(other.map(|info| (info.version, info.ranks)));
     }

@@ -115,25 +115,25 @@ impl CopySelection {
         } = found;
         let last = runs.last;
         let below = match external {
-            Some(kept) => copies(kept, group, agreed)?,
+            Some(durable) => copies(durable, group, agreed)?,
             None => Found::new(),
         };
         let mut here = match node_local {
-            Some(kept) => copies(kept, group, agreed)?,
+            Some(durable) => copies(durable, group, agreed)?,
             None => Found::new(),
         };
         let has_met = group.ranks == 1 || agreed.is_some();
-        if let Some(kept) = node_local.filter(|_| external.is_some() && !has_met) {
+        if let Some(durable) = node_local.filter(|_| external.is_some() && !has_met) {
             // The group has not met, and other ranks' pieces on their nodes cannot be seen from here. So a piece on this node counts
             // only if its version is whole on external storage.
-            let pieces = kept.vault().pieces()?.into_iter();
+            let pieces = durable.vault().pieces()?.into_iter();
             let known = pieces.filter(|piece| below.contains_key(&piece.version));
             here.extend(known.map(|piece| (piece.version, FoundCopy::new(&piece))));
         }
         // A group has agreed on the runs that its ranks go on from.
         let elsewhere = last == LastWriter::Elsewhere && agreed.is_none();
         let is_unreadable =
-            |kept: &DurableTier| kept.vault().damage().iter().any(Damage::is_unreadable);
+            |durable: &DurableTier| durable.vault().damage().iter().any(Damage::is_unreadable);
         if elsewhere && external.is_some_and(is_unreadable) {
             // A run elsewhere may have written these anew, and what it wrote cannot be read now.
             here.retain(|version, _| below.contains_key(version));
@@ -291,25 +291,25 @@ impl CopySelection {
 
 /// The copies on a tier: the pieces in a directory of a rank alone, else those of whole versions. Those of a group of another size
 /// have no piece for each rank of this one. Those of a group that agreed are what it agreed on.
-fn copies(kept: &DurableTier, group: &Group, agreed: Option<&Agreed>) -> Result<Found> {
+fn copies(durable: &DurableTier, group: &Group, agreed: Option<&Agreed>) -> Result<Found> {
     let ranks = group.ranks;
     if let Some(agreed) = agreed {
-        let pieces = kept.vault().pieces()?.into_iter();
+        let pieces = durable.vault().pieces()?.into_iter();
         let is_agreed = |one: &PieceInfo| agreed.versions.contains(&one.version);
         let own = pieces.filter(|one| one.ranks == ranks && is_agreed(one));
         return Ok(own
             .map(|piece| (piece.version, FoundCopy::new(&piece)))
             .collect());
     }
-    if let Some(pieces) = kept.parts()? {
+    if let Some(pieces) = durable.parts()? {
         let own = pieces.iter().filter(|piece| piece.ranks == ranks);
         return Ok(own
             .map(|piece| (piece.version, FoundCopy::new(piece)))
             .collect());
     }
-    let pieces = kept.vault().pieces()?.into_iter();
+    let pieces = durable.vault().pieces()?.into_iter();
     let pieces: BTreeMap<Version, PieceInfo> = pieces.map(|piece| (piece.version, piece)).collect();
-    let versions = kept.vault().versions()?.into_iter();
+    let versions = durable.vault().versions()?.into_iter();
     let whole = versions.filter(|info| info.ranks == ranks);
     // A version that cannot be read is named when it is looked for, and an older version is offered.
     let found =

@@ -28,9 +28,9 @@ impl Engine {
         }
         let tier = self.shared.lock().plan().fastest_tier(version);
         let tier = tier.and_then(|tier| self.shared.tiers.get(tier.0));
-        let kept = tier.and_then(|tier| tier.medium.kept());
-        let kept = kept.ok_or(Error::Unknown { version })?;
-        Ok(kept.vault().piece(version)?)
+        let durable = tier.and_then(|tier| tier.medium.durable());
+        let durable = durable.ok_or(Error::Unknown { version })?;
+        Ok(durable.vault().piece(version)?)
     }
 }
 

@@ -64,11 +64,11 @@ trait Lender: Send + 'static {
     /// Makes memory of so many bytes usable.
     fn grow(&mut self, shared: &Shared, bytes: u64) -> Result<()>;
 
-    /// Takes back all beyond the first `kept` bytes, which are not in use. Returns the bytes that may be used from now on.
+    /// Takes back all beyond the first `durable_tier` bytes, which are not in use. Returns the bytes that may be used from now on.
     ///
     /// # Errors
     /// The memory could not be given back, so the caller makes it usable again.
-    fn take_back(&mut self, shared: &Shared, kept: u64) -> Result<u64>;
+    fn take_back(&mut self, shared: &Shared, durable: u64) -> Result<u64>;
 }
 
 /// The state of the memory beyond the limit.

@@ -21,8 +21,8 @@ pub(super) fn may_be_committed(tiers: &[TierState], transfer: &Transfer) -> bool
         && from.place.size <= SMALL
         && matches!(memory.medium, Medium::Host(_))
         && medium(tiers, to)
-            .kept()
-            .is_some_and(|kept| kept.takes_many())
+            .durable()
+            .is_some_and(|durable| durable.takes_many())
 }
 
 /// The jobs that wait to be committed.

@@ -127,8 +127,8 @@ fn commit(shared: &Shared, jobs: &[Arc<Job>]) -> Result<()> {
         return Ok(());
     };
     let to = first.transfer.to.first();
-    let kept = to.and_then(|to| medium(&shared.tiers, to).kept());
-    let kept = kept.ok_or(UNFIT)?;
+    let durable = to.and_then(|to| medium(&shared.tiers, to).durable());
+    let durable = durable.ok_or(UNFIT)?;
     let from = jobs.iter().map(|job| {
         let from = job.transfer.from.first().ok_or(UNFIT)?;
         Ok((job.transfer.version, PlacedPiece::on(&shared.tiers, from)))
@@ -142,9 +142,9 @@ fn commit(shared: &Shared, jobs: &[Arc<Job>]) -> Result<()> {
     let lent: Vec<(_, ReadLoan)> = from.map(lend).collect::<Result<_>>()?;
     let versions = lent.iter();
     let versions = versions.map(|(version, lent)| Ok((*version, lent.bytes()?)));
-    kept.save_many(&versions.collect::<Result<Vec<_>>>()?)?;
+    durable.save_many(&versions.collect::<Result<Vec<_>>>()?)?;
     for (version, _) in &lent {
-        kept.end(*version, false);
+        durable.end(*version, false);
     }
     Ok(())
 }

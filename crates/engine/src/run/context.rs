@@ -2,10 +2,10 @@
 
 use super::bypass::{Bypass, LinkLookup, bypass};
 use super::core::Shared;
+use super::durable_record::DurableRecord;
+use super::durable_tier::Form;
 use super::ends::PlacedPiece;
 use super::job::Direction;
-use super::kept::Form;
-use super::kept_record::KeptRecord;
 use super::links::{by_link, over_links};
 use super::medium::{TierState, medium};
 use super::regions::{SourceRegions, TargetRegions, scatter};
@@ -172,8 +172,8 @@ impl TierContext {
         let Some(first) = to.pieces.first() else {
             return Ok(());
         };
-        if let Some(kept) = medium(tiers.levels, first).kept() {
-            let record = KeptRecord::whole(kept, to.version);
+        if let Some(durable) = medium(tiers.levels, first).durable() {
+            let record = DurableRecord::whole(durable, to.version);
             return self.keep_regions(source, &record, stream);
         }
         let mut on: SmallVec<[_; 1]> = SmallVec::new();
@@ -214,11 +214,11 @@ impl TierContext {
         stream: Option<&Stream>,
     ) -> Result<()> {
         let Pieces { version, pieces } = from;
-        let mut kept = pieces
+        let mut durable = pieces
             .iter()
-            .filter_map(|piece| Some((medium(tiers.levels, piece).kept()?, piece.place.tier)));
-        if let Some((kept, tier)) = kept.next() {
-            let record = KeptRecord::whole(kept, version);
+            .filter_map(|piece| Some((medium(tiers.levels, piece).durable()?, piece.place.tier)));
+        if let Some((durable, tier)) = durable.next() {
+            let record = DurableRecord::whole(durable, version);
             let brought = self.bring_regions(sink, &record, stream);
             return brought.inspect_err(|error| self.note(version, tier, error));
         }
@@ -272,24 +272,27 @@ impl TierContext {
         to: &[Piece],
     ) -> std::result::Result<(), TransferError> {
         let Pieces { version, pieces } = from;
-        let kept_of =
-            |pieces: &[Piece]| pieces.iter().find_map(|piece| medium(tiers, piece).kept());
-        if let Some(kept) = to.first().and_then(|piece| medium(tiers, piece).kept()) {
-            let mut record = KeptRecord {
-                kept,
+        let durable_of = |pieces: &[Piece]| {
+            pieces
+                .iter()
+                .find_map(|piece| medium(tiers, piece).durable())
+        };
+        if let Some(durable) = to.first().and_then(|piece| medium(tiers, piece).durable()) {
+            let mut record = DurableRecord {
+                tier: durable,
                 version,
                 form,
             };
-            return match kept_of(pieces) {
+            return match durable_of(pieces) {
                 Some(other) => {
-                    let from = KeptRecord::whole(other, version);
+                    let from = DurableRecord::whole(other, version);
                     Ok(self.copy.copy(&from, &mut record, 0..0, None)?)
                 }
                 None => self.keep_pieces(tiers, pieces, &record),
             };
         }
-        if let Some(kept) = kept_of(pieces) {
-            return self.bring(&KeptRecord::whole(kept, version), tiers, to);
+        if let Some(durable) = durable_of(pieces) {
+            return self.bring(&DurableRecord::whole(durable, version), tiers, to);
         }
         for (from, to) in pieces.iter().zip(to) {
             let (from, to) = (PlacedPiece::on(tiers, from), PlacedPiece::on(tiers, to));

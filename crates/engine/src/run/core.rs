@@ -6,10 +6,10 @@ use super::call_table::{Answer, CallTable, Grant, PlanState, Reply, WakeList, Wa
 use super::commits;
 use super::context::{Pieces, TierContext, Tiers, TransferError};
 use super::detached::Lookups;
+use super::durable_tier::DroppedCopy;
 use super::empties::Empties;
 use super::housekeeping::Housekeeping;
 use super::job::{Direction, Job, Task};
-use super::kept::DroppedCopy;
 use super::layouts::Layouts;
 use super::lock::EventQueue;
 use super::medium::TierState;
@@ -75,8 +75,8 @@ impl Executor for CommandDispatcher<'_> {
         let tier = pieces
             .first()
             .and_then(|piece| self.tiers.get(piece.place.tier.0));
-        if let Some(kept) = tier.and_then(|tier| tier.medium.kept()) {
-            kept.expect(version);
+        if let Some(durable) = tier.and_then(|tier| tier.medium.durable()) {
+            durable.expect(version);
         }
         let bases = None;
         self.tell(ticket, Answer::Copy(Grant { pieces, bases }));
@@ -107,8 +107,9 @@ impl Executor for CommandDispatcher<'_> {
             direction == Direction::Down && commits::may_be_committed(self.tiers, &transfer)
         });
         let tier = self.tiers.get(tier);
-        if let (Direction::Down, Some(kept)) = (direction, tier.and_then(|t| t.medium.kept())) {
-            kept.expect(transfer.version);
+        if let (Direction::Down, Some(durable)) = (direction, tier.and_then(|t| t.medium.durable()))
+        {
+            durable.expect(transfer.version);
         }
         let turn = self.calls.encodings;
         self.calls.encodings += u64::from(matches!(transfer.coding, Coding::Encode { .. }));
@@ -142,18 +143,19 @@ impl Executor for CommandDispatcher<'_> {
     }
 
     fn removed(&mut self, version: Version, tier: TierId, bytes: u64, is_discarded: bool) {
-        let kept = |tier: &'_ usize| self.tiers.get(*tier).and_then(|tier| tier.medium.kept());
+        let durable =
+            |tier: &'_ usize| self.tiers.get(*tier).and_then(|tier| tier.medium.durable());
         let dropped = DroppedCopy {
             bytes,
             is_discarded,
             is_stuck: false,
         };
-        if let Some(kept) = kept(&tier.0) {
-            kept.drop_copy(version, dropped);
+        if let Some(durable) = durable(&tier.0) {
+            durable.drop_copy(version, dropped);
         }
         if tier.0 + 1 == self.tiers.len() {
-            let above = (0..tier.0).filter_map(|tier| kept(&tier));
-            above.for_each(|kept| kept.drop_unfit(version));
+            let above = (0..tier.0).filter_map(|tier| durable(&tier));
+            above.for_each(|durable| durable.drop_unfit(version));
         }
     }
 }
@@ -174,7 +176,7 @@ pub(crate) struct Shared {
     /// The stage that encodes versions for lower tiers.
     pub(crate) stage: Option<Box<dyn Stage>>,
     pub(super) core: Mutex<PlanState, { rank::PLAN }>,
-    pub(super) tray: EventQueue,
+    pub(super) events: EventQueue,
     /// To the workers that have the plan hear of queued events, until they leave: they copy into the second tier, if it is memory.
     pub(super) planner: Mutex<Option<Sender<Task>>, { rank::LEAF }>,
     /// Calls that ask the plan now.
@@ -253,7 +255,7 @@ impl Shared {
             stage,
             planner: Mutex::new(planner),
             core: Mutex::new(PlanState::new(world, ways)),
-            tray: EventQueue::default(),
+            events: EventQueue::default(),
             asking: AtomicUsize::new(0),
             tickets: AtomicU64::new(1),
             contexts,
@@ -303,12 +305,12 @@ impl Shared {
         events: impl IntoIterator<Item = Event>,
     ) {
         let PlanState { world, calls } = core;
-        let mut clerk = CommandDispatcher {
+        let mut dispatcher = CommandDispatcher {
             now_ns,
             calls,
             tiers: &self.tiers,
         };
-        let told = world.tell_all(now_ns, events, &mut clerk);
+        let told = world.tell_all(now_ns, events, &mut dispatcher);
         debug_assert_eq!(told, Ok(()), "the engine reports what is");
         if self.recorder.is_recording() {
             let name = |tier| {
@@ -394,23 +396,24 @@ impl Shared {
         let tiers = pieces
             .iter()
             .filter_map(|piece| self.tiers.get(piece.place.tier.0));
-        for kept in tiers.filter_map(|tier| tier.medium.kept()) {
-            kept.end(version, false);
+        for durable in tiers.filter_map(|tier| tier.medium.durable()) {
+            durable.end(version, false);
             if !is_wanted {
                 let dropped = DroppedCopy {
                     bytes: pieces.iter().map(|piece| piece.place.size).sum(),
                     is_discarded: true,
                     is_stuck: false,
                 };
-                kept.drop_copy(version, dropped);
+                durable.drop_copy(version, dropped);
             }
         }
     }
 
     /// Returns the damage of a version that the plan does not know, if it lies on some tier.
     pub(crate) fn damage_of(&self, version: Version) -> Option<tierflow_store::Error> {
-        let kept = self.tiers.iter().filter_map(|tier| tier.medium.kept());
-        kept.filter_map(|kept| kept.vault().piece(version).err())
+        let durable = self.tiers.iter().filter_map(|tier| tier.medium.durable());
+        durable
+            .filter_map(|durable| durable.vault().piece(version).err())
             .find(|error| matches!(error, tierflow_store::Error::Damaged { .. }))
     }
 
@@ -423,14 +426,14 @@ impl Shared {
         // The application will not read the versions that it hinted. Those that it never wrote may be millions, and hold nothing up.
         let held: Vec<_> = self.lock().plan().versions().collect();
         self.forget_hints(Some(&held));
-        let kept = || self.tiers.iter().filter_map(|tier| tier.medium.kept());
+        let durable = || self.tiers.iter().filter_map(|tier| tier.medium.durable());
         if self.has_begun() {
-            kept().for_each(|kept| kept.look_again());
+            durable().for_each(|durable| durable.look_again());
             self.housekeep(true);
         }
-        for kept in kept() {
+        for durable in durable() {
             // The next engine finds the versions that are still there, and can give them up.
-            let _still_there = kept.remove_dropped();
+            let _still_there = durable.remove_dropped();
         }
     }
 
@@ -468,8 +471,8 @@ impl Shared {
             .for_each(|job| job.cancelled.store(true, Ordering::Relaxed));
         calls.ways = Ways::default();
         self.housekeeping.close();
-        let kept = self.tiers.iter().filter_map(|tier| tier.medium.kept());
-        kept.for_each(|kept| kept.close());
+        let durable = self.tiers.iter().filter_map(|tier| tier.medium.durable());
+        durable.for_each(|durable| durable.close());
         if let Some(stage) = &self.stage {
             stage.close();
         }

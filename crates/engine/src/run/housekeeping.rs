@@ -60,7 +60,11 @@ impl Housekeeping {
 
 /// Starts the thread, if some tier keeps versions under their numbers. It ends with [`Housekeeping::close`].
 pub(crate) fn start(shared: &Arc<Shared>) -> Result<()> {
-    if shared.tiers.iter().all(|tier| tier.medium.kept().is_none()) {
+    if shared
+        .tiers
+        .iter()
+        .all(|tier| tier.medium.durable().is_none())
+    {
         return Ok(());
     }
     let housekeeping = Arc::clone(&shared.housekeeping);
@@ -85,7 +89,7 @@ impl Shared {
     /// A version came to `tier`: has versions given up and removed that are not to be kept there any more.
     pub(crate) fn have_housekept(&self, tier: TierId) {
         let this = self.tiers.get(tier.0);
-        if this.is_some_and(|tier| tier.medium.kept().is_some()) {
+        if this.is_some_and(|tier| tier.medium.durable().is_some()) {
             let lowest = self.tiers.len() - 1;
             self.housekeeping.ask(tier.0 == lowest);
         }
@@ -101,15 +105,15 @@ impl Shared {
 
     /// Gives up versions that the lowest tier is not to keep any more, if one came there, and removes what was given up.
     pub(super) fn housekeep(&self, is_of_lowest: bool) {
-        let lowest = self.tiers.last().and_then(|tier| tier.medium.kept());
-        if let Some(kept) = lowest.filter(|_| is_of_lowest) {
-            let versions = kept.not_retained(|version| self.lock().plan().is_sound(version));
+        let lowest = self.tiers.last().and_then(|tier| tier.medium.durable());
+        if let Some(durable) = lowest.filter(|_| is_of_lowest) {
+            let versions = durable.not_retained(|version| self.lock().plan().is_sound(version));
             if !versions.is_empty() {
                 self.tell(Event::Prune { versions });
             }
         }
-        let kept = self.tiers.iter().filter_map(|tier| tier.medium.kept());
-        kept.for_each(|kept| kept.tidy());
+        let durable = self.tiers.iter().filter_map(|tier| tier.medium.durable());
+        durable.for_each(|durable| durable.tidy());
         self.limit_to_room();
     }
 
@@ -117,11 +121,11 @@ impl Shared {
     /// than before.
     pub(super) fn limit_to_room(&self) {
         for (index, tier) in self.tiers.iter().enumerate() {
-            let Some(kept) = tier.medium.kept().filter(|kept| kept.is_limited()) else {
+            let Some(durable) = tier.medium.durable().filter(|durable| durable.is_limited()) else {
                 continue;
             };
             let state = self.lock().plan().statistics().tiers.get(index).copied();
-            let Some((state, room)) = state.and_then(|s| Some((s, kept.room(s.used_bytes)?)))
+            let Some((state, room)) = state.and_then(|s| Some((s, durable.room(s.used_bytes)?)))
             else {
                 continue;
             };

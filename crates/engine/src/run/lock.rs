@@ -146,7 +146,7 @@ impl Shared {
             return core.world.plan_mut().give_back(list);
         }
         let caller = None;
-        self.tray.put(QueuedEvent { event, caller });
+        self.events.put(QueuedEvent { event, caller });
         self.serve();
     }
 
@@ -169,7 +169,7 @@ impl Shared {
             return self.tell_with(at, event, places);
         };
         let caller = None;
-        self.tray.put(QueuedEvent { event, caller });
+        self.events.put(QueuedEvent { event, caller });
         fence(Ordering::SeqCst);
         if self.asking.load(Ordering::Relaxed) == 0 {
             // The workers are there as long as this sender is.
@@ -196,7 +196,7 @@ impl Shared {
             heard_ns: 0,
         };
         let caller = Some((ticket, waiter));
-        self.tray.put(QueuedEvent { event, caller });
+        self.events.put(QueuedEvent { event, caller });
         // Who waits for flushes sleeps in any case.
         let looks = match later.why {
             Some(WaitInfo {
@@ -219,7 +219,7 @@ impl Shared {
         let mut is_heard = false;
         // Who put something sees the lock taken, or who has it sees what was put.
         fence(Ordering::SeqCst);
-        while !self.tray.is_empty() {
+        while !self.events.is_empty() {
             let Some(mut core) = self.core.try_lock() else {
                 break;
             };
@@ -235,10 +235,10 @@ impl Shared {
 
     fn hear(&self, core: &mut PlanState) {
         core.calls.turn += 1;
-        if self.tray.is_empty() {
+        if self.events.is_empty() {
             return;
         }
-        let put = self.tray.take();
+        let put = self.events.take();
         let (since, heard_ns) = (core.calls.turn, self.now_ns());
         let mut events = Vec::with_capacity(put.len());
         for QueuedEvent { event, caller } in put {
@@ -292,10 +292,10 @@ mod tests {
         // Nobody else takes the lock.
         shared.tell_copied(Instant::now(), WAKING, hint(), Vec::new());
         let since = Instant::now();
-        while !shared.tray.is_empty() && since.elapsed() < Duration::from_secs(10) {
+        while !shared.events.is_empty() && since.elapsed() < Duration::from_secs(10) {
             std::thread::yield_now();
         }
-        assert!(shared.tray.is_empty());
+        assert!(shared.events.is_empty());
         assert_eq!(shared.lock().plan().hinted().count(), 1);
     }
 
@@ -313,7 +313,7 @@ mod tests {
         let versions = vec![7];
         let hint = Event::Hint { versions };
         shared.tell_copied(Instant::now(), WAKING, hint, Vec::new());
-        assert!(shared.tray.is_empty());
+        assert!(shared.events.is_empty());
         shared.asking.fetch_sub(1, Ordering::Relaxed);
         *shared.planner.lock() = Some(workers);
     }

@@ -1,7 +1,7 @@
 //! The media of an engine's tiers.
 
 use super::capacity::PeerMemory;
-use super::kept::DurableTier;
+use super::durable_tier::DurableTier;
 use crate::blocked::{Cause, spend_on};
 use crate::kind::Kind;
 use crate::plan::Piece;
@@ -39,7 +39,7 @@ impl Medium {
             Self::Peers(memory) => memory.medium(),
             Self::Host(arena) => arena,
             Self::Storage(scratch) => scratch,
-            Self::DurableTier(kept) => &**kept,
+            Self::DurableTier(durable) => &**durable,
         }
     }
 
@@ -52,9 +52,9 @@ impl Medium {
     }
 
     /// Returns the tier that keeps copies under their versions' numbers.
-    pub(crate) fn kept(&self) -> Option<&DurableTier> {
+    pub(crate) fn durable(&self) -> Option<&DurableTier> {
         match self {
-            Self::DurableTier(kept) => Some(kept),
+            Self::DurableTier(durable) => Some(durable),
             _ => None,
         }
     }

@@ -7,8 +7,8 @@
 //! | `context` | which copies make up a transfer, or a call? |
 //! | `direct` | is there a way to the scratch file past the host's memory? |
 //! | `bypass` | how does a caller read from storage, or write there, past all caches? |
-//! | `kept` | how does a tier keep copies under their versions' numbers? |
-//! | `kept_record` | how do bytes get there and back? |
+//! | `durable_tier` | how does a tier keep copies under their versions' numbers? |
+//! | `durable_record` | how do bytes get there and back? |
 //! | `stage` | what becomes of checkpoints on lower tiers, and checkpoints of that? |
 //! | `encode` | which stages does the engine have itself? |
 //! | `regions` | which bytes of the application make up this part of a checkpoint? |
@@ -49,6 +49,8 @@ mod core;
 mod damage;
 mod detached;
 mod direct;
+mod durable_record;
+mod durable_tier;
 mod empties;
 #[cfg(feature = "stage")]
 pub(crate) mod encode;
@@ -56,8 +58,6 @@ mod ends;
 mod first_write;
 mod housekeeping;
 mod job;
-mod kept;
-mod kept_record;
 mod layouts;
 mod links;
 mod lock;
@@ -84,11 +84,11 @@ pub(crate) use committer::start as start_committer;
 pub(crate) use context::{Pieces, TierContext};
 pub(crate) use detached::{look_until, work_until};
 pub(crate) use direct::find as find_direct;
+pub(crate) use durable_tier::{DurableTier, TierSettings};
 pub(crate) use empties::Empties;
 pub(crate) use first_write::{Directories, FirstWrite};
 pub(crate) use housekeeping::start as start_housekeeping;
 pub(crate) use job::Direction;
-pub(crate) use kept::{DurableTier, TierSettings};
 pub(crate) use layouts::Layouts;
 pub(crate) use lock::PlanGuard;
 pub(crate) use medium::{Medium, TierState};

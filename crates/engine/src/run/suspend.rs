@@ -23,9 +23,9 @@ pub(crate) struct SuspendChoice {
 
 /// Has the plan hear which versions wait for their turn on the lowest tier: what tells its pace does not count that.
 pub(crate) fn hear_turns(shared: &Arc<Shared>) {
-    if let Some(kept) = shared.tiers.last().and_then(|tier| tier.medium.kept()) {
+    if let Some(durable) = shared.tiers.last().and_then(|tier| tier.medium.durable()) {
         let shared = Arc::downgrade(shared);
-        kept.tell(Box::new(move |version, is_held| {
+        durable.tell(Box::new(move |version, is_held| {
             // An engine that goes needs no pace.
             if let Some(shared) = shared.upgrade() {
                 shared.tell(Event::Hold { version, is_held });
@@ -54,8 +54,8 @@ impl Shared {
     fn scope(&self, plan: &Plan) -> Scope {
         let is_in_order = |tier: &TierState| {
             tier.medium
-                .kept()
-                .is_some_and(super::kept::DurableTier::is_in_order)
+                .durable()
+                .is_some_and(super::durable_tier::DurableTier::is_in_order)
         };
         match plan.may_build_upon_others() || self.tiers.last().is_some_and(is_in_order) {
             true => Scope::History,

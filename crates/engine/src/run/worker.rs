@@ -2,9 +2,9 @@
 
 use super::context::{Pieces, TierContext, TransferError};
 use super::core::Shared;
+use super::durable_tier::Form;
 use super::ends::PlacedPiece;
 use super::job::{Direction, Job, Task};
-use super::kept::Form;
 use super::stage::Descent;
 use super::together::{self, with_followers};
 use crate::plan::{Coding, Transfer, TransferFailure};
@@ -255,10 +255,10 @@ fn carry(shared: &Shared, context: &mut TierContext, job: &Job, row: Option<Time
     shared.worked(row, name, job, begun);
     let mut failed = false;
     if above < below
-        && let Some(kept) = lying(target).medium.kept()
+        && let Some(durable) = lying(target).medium.durable()
     {
         failed = matches!(&outcome, Err(failed) if failed.end == TransferFailure::Destination);
-        kept.end(*version, failed);
+        durable.end(*version, failed);
     }
     let has_damage = !context.damaged.is_empty();
     shared.tell_damage(context);

@@ -107,10 +107,10 @@ impl Lender for Pool {
         Ok(grown.transpose().map(drop)?)
     }
 
-    fn take_back(&mut self, shared: &Shared, kept: u64) -> Result<u64> {
-        let resized = host(shared, self.tier).map(|arena| arena.resize(kept as usize));
+    fn take_back(&mut self, shared: &Shared, durable: u64) -> Result<u64> {
+        let resized = host(shared, self.tier).map(|arena| arena.resize(durable as usize));
         let left = resized.transpose()?.unwrap_or_default() as u64;
-        Ok(self.lease.give_back(left.max(kept))?.keep)
+        Ok(self.lease.give_back(left.max(durable))?.keep)
     }
 }
 

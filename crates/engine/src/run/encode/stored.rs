@@ -3,10 +3,10 @@
 use super::Links;
 use crate::plan::Piece;
 use crate::run::context::{TierContext, TransferError};
+use crate::run::durable_record::DurableRecord;
+use crate::run::durable_tier::Form;
 use crate::run::encode::at_source;
 use crate::run::ends::PlacedPiece;
-use crate::run::kept::Form;
-use crate::run::kept_record::KeptRecord;
 use crate::run::medium::TierState;
 use crate::run::regions::TargetRegions;
 use crate::{RegionMut, Result, Version};
@@ -67,8 +67,10 @@ fn fetch_from(context: &mut TierContext, version: Version, from: PlacedPiece<'_>
     }
     let size = from.piece.place.size;
     let mut bytes = vec![0; usize::try_from(size).unwrap_or(usize::MAX)];
-    match from.medium.kept() {
-        Some(kept) => KeptRecord::whole(kept, version).read_whole(&mut bytes, &context.stop())?,
+    match from.medium.durable() {
+        Some(durable) => {
+            DurableRecord::whole(durable, version).read_whole(&mut bytes, &context.stop())?
+        }
         None => context.fill(&from.span(), 0, &mut bytes, None)?,
     }
     Ok(Bytes::Owned(bytes))
@@ -153,11 +155,11 @@ impl TierContext {
             length,
         } = stored;
         let all = 0..length;
-        let put = match to.medium.kept() {
+        let put = match to.medium.durable() {
             None => self.copy(from, &mut to.span(), all, None),
-            Some(kept) => {
-                let mut record = KeptRecord {
-                    kept,
+            Some(durable) => {
+                let mut record = DurableRecord {
+                    tier: durable,
                     version,
                     form,
                 };

@@ -6,9 +6,9 @@ mod nvcomp;
 use super::predictors::Predictors;
 use super::runs::Run;
 use crate::run::context::TierContext;
+use crate::run::durable_record::DurableRecord;
 use crate::run::encode::{starts_on_device, to_usize};
 use crate::run::ends::PlacedPiece;
-use crate::run::kept_record::KeptRecord;
 use crate::run::medium::TierState;
 use crate::{Compression, Error, Result, Version};
 use nvcomp::{Nvcomp, NvcompWorking};
@@ -204,10 +204,10 @@ impl DeviceCodec {
             memory: &containers,
         };
         let mut bring = || -> Result<()> {
-            let Some(kept) = from.medium.kept() else {
+            let Some(durable) = from.medium.durable() else {
                 return Ok(context.copy(&from.span(), &mut held, 0..bytes, theirs)?);
             };
-            let record = KeptRecord::whole(kept, version);
+            let record = DurableRecord::whole(durable, version);
             let mut stored = vec![0; to_usize(0..bytes).end];
             record.read_whole(&mut stored, &context.stop())?;
             Ok(context.give(&mut held, 0, &stored, theirs)?)

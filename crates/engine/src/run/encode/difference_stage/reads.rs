@@ -66,7 +66,7 @@ impl Reads {
     /// restore would read more than the bound allows.
     pub(super) fn add(&mut self, bound: Bound, summary: &Summary, start: &Start) -> bool {
         let (size, own) = (summary.checkpoint_bytes, bound.of(summary));
-        let kept = match start {
+        let durable = match start {
             Start::Difference => self.bytes,
             Start::Consolidated(keep) => keep.iter().filter_map(|one| self.of.get(one)).sum(),
             Start::Alone => 0,
@@ -76,7 +76,7 @@ impl Reads {
             Start::Consolidated(_) => summary.stored_bytes < size,
             Start::Alone => true,
         };
-        let fits = is_small && kept + own <= bound.bytes(size);
+        let fits = is_small && durable + own <= bound.bytes(size);
         if !fits && *start != Start::Alone {
             return false;
         }
@@ -86,7 +86,7 @@ impl Reads {
             Start::Alone => *self = Self::default(),
         }
         self.of.insert(summary.ordinal, own);
-        self.bytes = kept + own;
+        self.bytes = durable + own;
         true
     }
 
@@ -120,23 +120,23 @@ impl Reads {
         });
         let allowed = bound.bytes(size);
         let entries = HEADER_BYTES as u64 + SHIFTED_BYTES * origins.entries;
-        let mut kept: u64 = candidates.iter().map(|candidate| candidate.read).sum();
+        let mut durable: u64 = candidates.iter().map(|candidate| candidate.read).sum();
         // Bytes that are stored, and those that restores may read of later differences; at first, of a whole checkpoint.
         let mut stored = entries;
         let whole = if bound.whole { size } else { 0 };
         let mut best = (size, allowed.saturating_sub(whole));
         let mut chosen = None;
         for (given_up, candidate) in candidates.iter().enumerate() {
-            let read = kept + if bound.whole { stored } else { entries };
+            let read = durable + if bound.whole { stored } else { entries };
             let left = allowed.saturating_sub(read + self.largest);
             if u128::from(stored) * u128::from(best.1) < u128::from(best.0) * u128::from(left) {
                 best = (stored, left);
                 chosen = Some(given_up);
             }
             stored += candidate.bytes;
-            kept -= candidate.read;
+            durable -= candidate.read;
         }
-        let kept = candidates.iter().skip(chosen?);
-        Some(kept.map(|candidate| candidate.ordinal).collect())
+        let durable = candidates.iter().skip(chosen?);
+        Some(durable.map(|candidate| candidate.ordinal).collect())
     }
 }

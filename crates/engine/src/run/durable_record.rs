@@ -1,8 +1,8 @@
 //! Copies to and from tiers that keep versions under their numbers.
 
 use super::context::{TierContext, TransferError};
+use super::durable_tier::{DurableTier, Form};
 use super::ends::PlacedPiece;
-use super::kept::{DurableTier, Form};
 use super::medium::TierState;
 use super::regions::{SourceRegions, TargetRegions};
 use crate::plan::Piece;
@@ -14,39 +14,39 @@ use tierflow_transfer::{MediumKind, Source, SourceRecord, Stop, Target, TargetRe
 
 /// A version on a durable tier.
 #[derive(Clone, Copy)]
-pub(super) struct KeptRecord<'k> {
-    pub(super) kept: &'k DurableTier,
+pub(super) struct DurableRecord<'k> {
+    pub(super) tier: &'k DurableTier,
     pub(super) version: Version,
     pub(super) form: Form,
 }
 
-impl<'k> KeptRecord<'k> {
-    pub(super) fn whole(kept: &'k DurableTier, version: Version) -> Self {
+impl<'k> DurableRecord<'k> {
+    pub(super) fn whole(tier: &'k DurableTier, version: Version) -> Self {
         Self {
-            kept,
+            tier,
             version,
             form: Form::Whole,
         }
     }
 }
 
-impl SourceRecord for KeptRecord<'_> {
+impl SourceRecord for DurableRecord<'_> {
     fn piece(&self) -> StoreResult<StoredPiece> {
-        self.kept.vault().piece(self.version)
+        self.tier.vault().piece(self.version)
     }
 }
 
-impl TargetRecord for KeptRecord<'_> {
+impl TargetRecord for DurableRecord<'_> {
     fn save(&self, bytes: u64, pull: &Pull<'_>, stop: &Stop) -> StoreResult<()> {
-        self.kept.save(self.version, bytes, self.form, pull, stop)
+        self.tier.save(self.version, bytes, self.form, pull, stop)
     }
 
     fn copy(&self, piece: StoredPiece, stop: &Stop) -> StoreResult<()> {
-        self.kept.copy(piece, stop)
+        self.tier.copy(piece, stop)
     }
 }
 
-impl Source for KeptRecord<'_> {
+impl Source for DurableRecord<'_> {
     fn kind(&self) -> MediumKind {
         MediumKind::Directory
     }
@@ -56,7 +56,7 @@ impl Source for KeptRecord<'_> {
     }
 }
 
-impl Target for KeptRecord<'_> {
+impl Target for DurableRecord<'_> {
     fn kind(&self) -> MediumKind {
         MediumKind::Directory
     }
@@ -71,17 +71,17 @@ impl TierContext {
     pub(super) fn keep_regions(
         &mut self,
         source: &SourceRegions<'_, '_>,
-        record: &KeptRecord<'_>,
+        record: &DurableRecord<'_>,
         stream: Option<&Stream>,
     ) -> Result<()> {
         let bytes = source.len() as u64;
-        let kept = self.write_record(record, bytes, |context, at, into| {
+        let durable = self.write_record(record, bytes, |context, at, into| {
             match source.copy_bytes(at, into) {
                 true => Ok(()),
                 false => context.fill(source, at, into, stream),
             }
         });
-        Ok(kept?)
+        Ok(durable?)
     }
 
     /// Keeps a version that lies on tiers of memory and scratch storage, in the form that it has there.
@@ -89,10 +89,10 @@ impl TierContext {
         &mut self,
         tiers: &[TierState],
         from: &[Piece],
-        record: &KeptRecord<'_>,
+        record: &DurableRecord<'_>,
     ) -> std::result::Result<(), TransferError> {
         let bytes = from.iter().map(|piece| piece.place.size).sum();
-        let kept = self.write_record(record, bytes, |context, at, into| {
+        let durable = self.write_record(record, bytes, |context, at, into| {
             for (piece, within) in overlaps(from, at, into.len()) {
                 let first = at + within.start as u64;
                 let span = PlacedPiece::on(tiers, piece).span();
@@ -100,14 +100,14 @@ impl TierContext {
             }
             Ok(())
         });
-        Ok(kept?)
+        Ok(durable?)
     }
 
     /// Brings a version back into the application's regions.
     pub(super) fn bring_regions(
         &mut self,
         sink: &mut TargetRegions<'_, '_>,
-        record: &KeptRecord<'_>,
+        record: &DurableRecord<'_>,
         stream: Option<&Stream>,
     ) -> Result<()> {
         let stop = self.stop();
@@ -136,7 +136,7 @@ impl TierContext {
     /// Fetches pieces of a kept version to another tier.
     pub(super) fn bring(
         &mut self,
-        record: &KeptRecord<'_>,
+        record: &DurableRecord<'_>,
         tiers: &[TierState],
         to: &[Piece],
     ) -> std::result::Result<(), TransferError> {

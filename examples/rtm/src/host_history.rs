@@ -7,14 +7,14 @@ use anyhow::{Context, Result};
 use crate::propagator::{self, Propagator, Wavefield};
 
 /// Keeps every wavefield, one or both time levels, until it is taken.
-pub struct Kept<'a> {
+pub struct HostHistory<'a> {
     propagator: &'a dyn Propagator,
     levels: usize,
     fields: HashMap<u64, Vec<Vec<u8>>>,
 }
 
-impl<'a> Kept<'a> {
-    /// Nothing kept yet.
+impl<'a> HostHistory<'a> {
+    /// An empty history.
     pub fn new(propagator: &'a dyn Propagator, levels: usize) -> Self {
         Self {
             propagator,
