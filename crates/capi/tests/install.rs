@@ -182,7 +182,7 @@ fn pkg_config_and_cmake_find_it() {
     let mut install = Command::new(cargo);
     install
         .current_dir(home())
-        .args(["xtask", "install", "--profile", "dev"])
+        .args(["xtask", "install", "--profile", "dev-install"])
         .args(["--prefix", "/opt/tierflow", "--libdir", &libraries()])
         .env("DESTDIR", &image);
     let mpis = Mpi::installed();
