@@ -19,6 +19,8 @@ EXAMPLES = pathlib.Path(__file__).parent.parent / "examples"
 def begun(name: str, *arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-W", "ignore", str(EXAMPLES / f"resume_{name}.py"), *arguments]
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    # A killed process does not write what its buffers hold.
+    environment["PYTHONUNBUFFERED"] = "1"
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

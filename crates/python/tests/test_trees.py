@@ -372,3 +372,13 @@ def test_flushes_are_the_versions_that_are_not_durable_yet(tmp_path: pathlib.Pat
         assert len(flushes) == len(seen)
         assert seen == sorted(seen)
         assert list(engine.flushes()) == []
+
+
+def test_flushes_end_with_versions_that_are_given_up(tmp_path: pathlib.Path) -> None:
+    with tierflow.Engine(device="host", host_cache="64MiB", external=tmp_path) as engine:
+        for version in range(8):
+            engine.save(version, {"x": np.full(500_000, float(version))})
+        flushes = engine.flushes(timeout=60)
+        for version in range(8):
+            engine.discard(version)
+        assert len(list(flushes)) == len(flushes)

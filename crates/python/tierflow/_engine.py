@@ -13,7 +13,7 @@ from typing import Any, SupportsIndex
 
 from . import _tierflow
 from ._attempts import log
-from ._errors import ArgumentError, ArrayError, DamagedError, TierflowError
+from ._errors import ArgumentError, ArrayError, DamagedError, TierflowError, UnknownVersionError
 from ._leaf import Leaf, Stored, stored
 from ._metrics import shown_bytes
 from ._tree import ANEW, framework, subtree, unflatten
@@ -136,7 +136,7 @@ class Engine(Versions, _tierflow.Engine):
         return StoredArray(_OfEngine(self, int(version), timeout), way, plain)
 
     def flushes(self, timeout: float | None = None) -> Flushes:
-        """Returns the versions that are not durable yet. Iterating over them, oldest first, waits for each, as `wait_version` does, for
+        """Returns the versions that are not durable yet. Iterating over them, oldest first, waits until each is durable or given up, for
         `timeout` seconds at most:
 
         for version in tqdm(engine.flushes()): ...
@@ -224,7 +224,9 @@ class Flushes:
 
     def __iter__(self) -> Iterator[int]:
         for version in self._versions:
-            self._engine.wait_version(version, self._timeout)
+            # The retention, or a discard, may give a version up meanwhile.
+            with suppress(UnknownVersionError):
+                self._engine.wait_version(version, self._timeout)
             yield version
 
 
