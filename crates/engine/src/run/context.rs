@@ -214,10 +214,10 @@ impl TierContext {
         stream: Option<&Stream>,
     ) -> Result<()> {
         let Pieces { version, pieces } = from;
-        let mut durable = pieces
+        let mut on_durable = pieces
             .iter()
             .filter_map(|piece| Some((medium(tiers.levels, piece).durable()?, piece.place.tier)));
-        if let Some((durable, tier)) = durable.next() {
+        if let Some((durable, tier)) = on_durable.next() {
             let record = DurableRecord::whole(durable, version);
             let brought = self.bring_regions(sink, &record, stream);
             return brought.inspect_err(|error| self.note(version, tier, error));

@@ -75,13 +75,13 @@ impl TierContext {
         stream: Option<&Stream>,
     ) -> Result<()> {
         let bytes = source.len() as u64;
-        let durable = self.write_record(record, bytes, |context, at, into| {
+        let written = self.write_record(record, bytes, |context, at, into| {
             match source.copy_bytes(at, into) {
                 true => Ok(()),
                 false => context.fill(source, at, into, stream),
             }
         });
-        Ok(durable?)
+        Ok(written?)
     }
 
     /// Keeps a version that lies on tiers of memory and scratch storage, in the form that it has there.
@@ -92,7 +92,7 @@ impl TierContext {
         record: &DurableRecord<'_>,
     ) -> std::result::Result<(), TransferError> {
         let bytes = from.iter().map(|piece| piece.place.size).sum();
-        let durable = self.write_record(record, bytes, |context, at, into| {
+        let written = self.write_record(record, bytes, |context, at, into| {
             for (piece, within) in overlaps(from, at, into.len()) {
                 let first = at + within.start as u64;
                 let span = PlacedPiece::on(tiers, piece).span();
@@ -100,7 +100,7 @@ impl TierContext {
             }
             Ok(())
         });
-        Ok(durable?)
+        Ok(written?)
     }
 
     /// Brings a version back into the application's regions.
