@@ -8,7 +8,7 @@ use tier::ScratchTier;
 pub use tier::{MemoryCache, Tier};
 
 use crate::flush::Flush;
-use crate::lasting::HistoryOptions;
+use crate::history::HistoryOptions;
 use crate::plan::AfterRestore;
 use crate::run::{PeerMemory, StageOptions};
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ pub struct EngineBuilder {
     peer_cache: Option<Arc<dyn PeerMemory>>,
     host_cache: MemoryCache<HostOptions>,
     scratch: Option<ScratchTier>,
-    pub(crate) lasting: HistoryOptions,
+    pub(crate) history: HistoryOptions,
     node_local_limit: u64,
     /// An option that a tier was given and does not have.
     refused: Option<&'static str>,
@@ -49,7 +49,7 @@ impl EngineBuilder {
             peer_cache: None,
             host_cache: Tier::host(0),
             scratch: None,
-            lasting: HistoryOptions::default(),
+            history: HistoryOptions::default(),
             node_local_limit: UNLIMITED,
             refused: None,
             after_restore: AfterRestore::default(),
@@ -105,7 +105,7 @@ impl EngineBuilder {
     /// others, restored or not. A version that is hinted or being restored stays until the application has read it.
     #[must_use]
     pub fn retention(mut self, retention: Retention) -> Self {
-        self.lasting.retention = Some(retention);
+        self.history.retention = Some(retention);
         self
     }
 
@@ -159,7 +159,7 @@ impl std::fmt::Debug for EngineBuilder {
             .field("device_cache", &self.device_cache)
             .field("host_cache", &self.host_cache)
             .field("scratch", &self.scratch)
-            .field("lasting", &self.lasting)
+            .field("history", &self.history)
             .field("after_restore", &self.after_restore)
             .finish_non_exhaustive()
     }

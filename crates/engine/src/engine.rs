@@ -1,11 +1,11 @@
 //! The front door.
 
-use crate::caught::PolicyPanic;
-use crate::closing::EndPatience;
+use crate::close::EndPatience;
 use crate::deadline::Deadline;
+use crate::history::{Damage, ProtectionState};
 use crate::kind::Kind;
-use crate::lasting::{Damage, ProtectionState};
 use crate::plan::{Event, Refusal, TierId};
+use crate::policy_guard::PolicyPanic;
 use crate::run::{Grant, PlanGuard, Pool, Shared, TargetRegions, start_pool};
 use crate::{AfterRestore, EngineBuilder, Error, Result, Version};
 use std::collections::BTreeSet;

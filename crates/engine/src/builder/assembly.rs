@@ -2,15 +2,15 @@
 
 use super::machine::usable_memory;
 use super::{EngineBuilder, UNLIMITED};
-use crate::caught::GuardedPolicy;
 use crate::flush::Flush;
+use crate::history::{self, OpenHistory};
 use crate::kind::{Kind, depth};
-use crate::lasting::{self, OpenHistory};
 use crate::plan::{ExtentSize, PlanConfig, TierConfig, TierId, World};
+use crate::policy_guard::GuardedPolicy;
 use crate::run::{
-    AHEAD, COMMITTED, Crew, Direction, DurableTier, EngineParts, Medium, Pool, Recorder, Shared,
-    Stage, TierContext, TierState, Ways, find_direct, gathering, hear_turns, start_committer,
-    start_housekeeping, start_opening, start_peers, start_workers,
+    AHEAD, COMMITTED, Direction, DurableTier, EngineParts, LinkQueues, LinkWorkers, Medium, Pool,
+    Recorder, Shared, Stage, TierContext, TierState, find_direct, gathering, hear_turns,
+    start_committer, start_housekeeping, start_mapped_tier, start_peers, start_workers,
 };
 use crate::{BuildError, Engine, Error, Result};
 use std::sync::Arc;
@@ -48,8 +48,8 @@ impl EngineBuilder {
         self.check_stage(&kinds)?;
         self.check_peers(&kinds)?;
         let consumes = self.after_restore == crate::plan::AfterRestore::Discard;
-        let opened = self.lasting.open(self.differs(), consumes)?;
-        if opened.node_local.is_none() && self.lasting.node_local.take().is_some() {
+        let opened = self.history.open(self.differs(), consumes)?;
+        if opened.node_local.is_none() && self.history.node_local.take().is_some() {
             // The directory is left out, and named in the engine's damage.
             kinds = self.kinds();
         }
@@ -62,7 +62,7 @@ impl EngineBuilder {
         self.node_local_limit = limit.max(opened.required(ALIGNMENT));
         // Streams come before memory: while the arenas grow, the driver is slow to make anything.
         let context = TierContext::with_stream(&self.device)?;
-        let (mut ways, crews) = crews(&self.device, &kinds)?;
+        let (mut links, workers) = workers(&self.device, &kinds)?;
         let mut commits = Vec::new();
         let lasts = kinds.iter().any(|kind| kind.lasts());
         let is_eager = self.flush == Some(Flush::Eager);
@@ -76,7 +76,7 @@ impl EngineBuilder {
             let takes_many = tier.medium.durable().is_some_and(DurableTier::takes_many);
             if takes_many {
                 let (theirs, gathering) = gathering();
-                ways.commits.insert(index, theirs);
+                links.commits.insert(index, theirs);
                 commits.push((index, gathering));
             }
             configs.push(TierConfig {
@@ -127,14 +127,14 @@ impl EngineBuilder {
             tiers,
             stage,
             world,
-            ways,
+            links,
             context,
             recorder: Recorder::new(self.timeline),
             empties: Arc::clone(&opened.empties),
             layouts: Arc::clone(&opened.layouts),
         }));
         hear_turns(&shared);
-        start_workers(&shared, crews)?;
+        start_workers(&shared, workers)?;
         for (tier, gathering) in commits {
             start_committer(&shared, tier, gathering)?;
         }
@@ -142,13 +142,13 @@ impl EngineBuilder {
         start_peers(&shared)?;
         let device = kinds.iter().position(|&kind| kind == Kind::Device);
         if let Some(tier) = device.filter(|_| self.device_cache.evict_while_growing) {
-            start_opening(&shared, tier)?;
+            start_mapped_tier(&shared, tier)?;
         }
-        let mut engine = Engine::assemble(Arc::clone(&shared), self.lasting.closing);
+        let mut engine = Engine::assemble(Arc::clone(&shared), self.history.closing);
         if let Some(pool) = pool {
             engine.keep_within(pool)?;
         }
-        lasting::adopt(&shared, &opened, self.node_local_limit, ALIGNMENT)?;
+        history::adopt(&shared, &opened, self.node_local_limit, ALIGNMENT)?;
         engine.policy_panic = policy_panic;
         engine.damage = opened.damage;
         engine.after_restore = self.after_restore;
@@ -182,7 +182,7 @@ impl EngineBuilder {
             return Err(BuildError::LargeCache { bytes, usable }.into());
         }
         self.check_direct()?;
-        self.lasting.check()
+        self.history.check()
     }
 
     fn differs(&self) -> bool {
@@ -203,7 +203,7 @@ impl EngineBuilder {
         };
         stage.check(kinds)?;
         if stage.differs() {
-            self.lasting.may_differ()?;
+            self.history.may_differ()?;
         }
         Ok(())
     }
@@ -274,8 +274,8 @@ impl EngineBuilder {
             (self.peer_cache.is_some(), Kind::Peers),
             (self.host_cache.bytes > 0, Kind::Host),
             (self.scratch.is_some(), Kind::Storage),
-            (self.lasting.node_local.is_some(), Kind::NodeLocal),
-            (self.lasting.external.is_some(), Kind::External),
+            (self.history.node_local.is_some(), Kind::NodeLocal),
+            (self.history.external.is_some(), Kind::External),
         ];
         asked
             .into_iter()
@@ -338,9 +338,9 @@ fn part_bytes(above: &[TierConfig], capacity: u64) -> u64 {
 }
 
 /// Makes as many workers for each link into and out of a tier as the plan may have transfers on it.
-fn crews(device: &Device, kinds: &[Kind]) -> Result<(Ways, Vec<Crew>)> {
-    let mut ways = Ways::default();
-    let mut crews = Vec::new();
+fn workers(device: &Device, kinds: &[Kind]) -> Result<(LinkQueues, Vec<LinkWorkers>)> {
+    let mut links = LinkQueues::default();
+    let mut workers = Vec::new();
     let reaches_device = kinds
         .iter()
         .any(|kind| matches!(kind, Kind::Device | Kind::Peers));
@@ -362,9 +362,9 @@ fn crews(device: &Device, kinds: &[Kind]) -> Result<(Ways, Vec<Crew>)> {
                 None => Ok(TierContext::new(device)),
             };
             let (sender, tasks) = unbounded();
-            ways.queues.insert((direction, tier), sender);
+            links.queues.insert((direction, tier), sender);
             let contexts = (0..depth(kind)).map(|_| make());
-            crews.push(Crew {
+            workers.push(LinkWorkers {
                 direction,
                 tier,
                 depth: depth(kind),
@@ -373,5 +373,5 @@ fn crews(device: &Device, kinds: &[Kind]) -> Result<(Ways, Vec<Crew>)> {
             });
         }
     }
-    Ok((ways, crews))
+    Ok((links, workers))
 }

@@ -2,7 +2,7 @@
 
 use super::assembly::ALIGNMENT;
 use super::{EngineBuilder, UNLIMITED};
-use crate::lasting::External;
+use crate::history::External;
 use crate::run::PeerMemory;
 use crate::{BuildError, Error, Result};
 use std::path::PathBuf;
@@ -154,11 +154,11 @@ impl EngineBuilder {
             AnyTier::Host(cache) => self.host_cache = cache,
             AnyTier::Scratch(scratch) => self.scratch = Some(scratch),
             AnyTier::NodeLocal(directory, limit) => {
-                self.lasting.node_local = Some(directory);
-                self.lasting.limit = (limit < UNLIMITED).then_some(limit);
+                self.history.node_local = Some(directory);
+                self.history.limit = (limit < UNLIMITED).then_some(limit);
                 self.node_local_limit = limit;
             }
-            AnyTier::External(external) => self.lasting.external = Some(external),
+            AnyTier::External(external) => self.history.external = Some(external),
             AnyTier::Refused(option) => self.refused = Some(option),
         }
         self

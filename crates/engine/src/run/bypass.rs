@@ -2,8 +2,8 @@
 //! with its requests while it copies.
 
 use super::context::TierContext;
-use super::ends::PlacedPiece;
 use super::job::{Direction, Help, Request, Task};
+use super::placed_piece::PlacedPiece;
 use super::regions::cuts;
 use crate::plan::TierId;
 use crate::{Error, Result};

@@ -105,7 +105,7 @@ pub(super) struct Waiter {
 
 /// Where transfers go.
 #[derive(Debug, Default)]
-pub(crate) struct Ways {
+pub(crate) struct LinkQueues {
     /// To the workers of their way: into a tier from above, or out of it upwards.
     pub(crate) queues: HashMap<(Direction, usize), Sender<Task>>,
     /// Small versions into a tier where they are kept together: to who commits them.
@@ -132,7 +132,7 @@ pub(super) struct CallTable {
     pub(super) ended: Option<Arc<Job>>,
     /// The waits that ended.
     pub(super) waits: WaitTable,
-    pub(super) ways: Ways,
+    pub(super) links: LinkQueues,
     /// Who keeps tiers as large as others let them be.
     pub(super) notices: Vec<NoticeSender>,
     /// The last failure of a transfer: why a tier takes no more.
@@ -150,13 +150,13 @@ pub(super) struct CallTable {
 }
 
 impl PlanState {
-    pub(super) fn new(world: World, ways: Ways) -> Self {
+    pub(super) fn new(world: World, links: LinkQueues) -> Self {
         let calls = CallTable {
             sleeping: HashMap::new(),
             carried: HashMap::new(),
             ended: None,
             waits: WaitTable::default(),
-            ways,
+            links,
             notices: Vec::new(),
             last_failure: None,
             warned: None,

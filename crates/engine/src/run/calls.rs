@@ -3,7 +3,7 @@
 use super::call_table::{Answer, Grant, PendingAnswer, PlanState, Reply, Waiter};
 use super::core::Shared;
 use super::job::{Direction, Task};
-use super::lock::{PlanGuard, later};
+use super::plan_lock::{PlanGuard, later};
 use super::waits::WaitInfo;
 use crate::Version;
 use crate::blocked::{Cause, spend};
@@ -175,9 +175,9 @@ impl Shared {
     }
 
     /// The workers that carry into a tier from above, or out of it upwards.
-    pub(super) fn crew(&self, direction: Direction, tier: TierId) -> Option<Sender<Task>> {
+    pub(super) fn link_queue(&self, direction: Direction, tier: TierId) -> Option<Sender<Task>> {
         let core = self.lock();
-        core.calls.ways.queues.get(&(direction, tier.0)).cloned()
+        core.calls.links.queues.get(&(direction, tier.0)).cloned()
     }
 
     /// Keeps a thread for the end of the engine, which waits for it. A thread that starts another one keeps it before its own end.

@@ -1,8 +1,8 @@
 //! Small versions on their way from host memory into a directory that outlives the engine, until they are committed together.
 
-use super::ends::PlacedPiece;
 use super::job::{Job, SMALL};
 use super::medium::{Medium, TierState, medium};
+use super::placed_piece::PlacedPiece;
 use crate::plan::{Coding, Transfer};
 use std::sync::Arc;
 use tierflow_sync::model::{Mutex, Receiver, Sender, unbounded};

@@ -2,9 +2,9 @@
 
 use super::commits::Gathering;
 use super::core::Shared;
-use super::ends::PlacedPiece;
 use super::job::{Direction, Job, Task};
 use super::medium::medium;
+use super::placed_piece::PlacedPiece;
 use crate::plan::TierId;
 use crate::{Error, Result};
 use std::sync::{Arc, Weak};
@@ -97,13 +97,13 @@ impl Committer {
                 // Each is to meet the failure for itself.
                 Ok(Err(_)) | Err(_) => left.extend(jobs),
             }
-            let crew = match left.as_slice() {
+            let queue = match left.as_slice() {
                 [] => None,
-                _ => shared.crew(Direction::Down, self.tier),
+                _ => shared.link_queue(Direction::Down, self.tier),
             };
             for job in left {
                 // Without workers the engine goes, which ends all that is left.
-                let _ = crew.as_ref().map(|crew| crew.send(Task::Transfer(job)));
+                let _ = queue.as_ref().map(|queue| queue.send(Task::Transfer(job)));
             }
         }
     }

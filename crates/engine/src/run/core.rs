@@ -2,18 +2,18 @@
 
 use super::Stage;
 use super::bypass::LinkLookup;
-use super::call_table::{Answer, CallTable, Grant, PlanState, Reply, WakeList, Ways};
+use super::call_table::{Answer, CallTable, Grant, LinkQueues, PlanState, Reply, WakeList};
 use super::commits;
 use super::context::{Pieces, TierContext, Tiers, TransferError};
 use super::detached::Lookups;
 use super::durable_tier::DroppedCopy;
-use super::empties::Empties;
+use super::empty_checkpoints::EmptyCheckpoints;
 use super::housekeeping::Housekeeping;
 use super::job::{Direction, Job, Task};
 use super::layouts::Layouts;
-use super::lock::EventQueue;
 use super::medium::TierState;
 use super::pending::Pending;
+use super::plan_lock::EventQueue;
 use super::recorder::Recorder;
 use super::regions::{SourceRegions, TargetRegions};
 use super::waits::EndedWait;
@@ -98,11 +98,11 @@ impl Executor for CommandDispatcher<'_> {
             (Some(from), _) => (Direction::Up, from.0),
             (None, _) => return,
         };
-        let Some(queue) = self.calls.ways.queues.get(&way) else {
+        let Some(queue) = self.calls.links.queues.get(&way) else {
             return;
         };
         let (direction, tier) = way;
-        let commits = self.calls.ways.commits.get(&tier);
+        let commits = self.calls.links.commits.get(&tier);
         let commits = commits.filter(|_| {
             direction == Direction::Down && commits::may_be_committed(self.tiers, &transfer)
         });
@@ -206,7 +206,7 @@ pub(crate) struct Shared {
     /// The end of the numbers that were reserved. Locked before the plan.
     pub(crate) reserved: Mutex<Version, { rank::CALL }>,
     /// Versions without bytes.
-    pub(crate) empties: Arc<Empties>,
+    pub(crate) empties: Arc<EmptyCheckpoints>,
     /// The names of regions.
     pub(crate) layouts: Arc<Layouts>,
     /// Locked while a cache is resized.
@@ -223,11 +223,11 @@ pub(crate) struct EngineParts {
     pub(crate) tiers: Vec<TierState>,
     pub(crate) stage: Option<Box<dyn Stage>>,
     pub(crate) world: World,
-    pub(crate) ways: Ways,
+    pub(crate) links: LinkQueues,
     /// The context of the first call.
     pub(crate) context: TierContext,
     pub(crate) recorder: Recorder,
-    pub(crate) empties: Arc<Empties>,
+    pub(crate) empties: Arc<EmptyCheckpoints>,
     pub(crate) layouts: Arc<Layouts>,
 }
 
@@ -238,7 +238,7 @@ impl Shared {
             tiers,
             stage,
             world,
-            ways,
+            links,
             context,
             recorder,
             empties,
@@ -247,14 +247,14 @@ impl Shared {
         let contexts = Mutex::new(vec![Box::new(context)]);
         // No disk holds these workers up.
         let is_memory = tiers.get(1).is_some_and(|tier| tier.medium.is_memory());
-        let planner = ways.queues.get(&(Direction::Down, 1));
+        let planner = links.queues.get(&(Direction::Down, 1));
         let planner = planner.filter(|_| is_memory).cloned();
         Self {
             device,
             tiers,
             stage,
             planner: Mutex::new(planner),
-            core: Mutex::new(PlanState::new(world, ways)),
+            core: Mutex::new(PlanState::new(world, links)),
             events: EventQueue::default(),
             asking: AtomicUsize::new(0),
             tickets: AtomicU64::new(1),
@@ -334,7 +334,7 @@ impl Shared {
         to: Pieces<'_>,
         stream: Option<&Stream>,
     ) -> Result<()> {
-        let links: LinkLookup<'_> = &|way, tier| self.crew(way, tier);
+        let links: LinkLookup<'_> = &|way, tier| self.link_queue(way, tier);
         let levels = &self.tiers;
         context.write(source, Tiers { levels, links }, to, stream)
     }
@@ -360,7 +360,7 @@ impl Shared {
                 read.inspect_err(|error| context.note_stored(chain, error))
             }
             (_, pieces) => {
-                let links: LinkLookup<'_> = &|way, tier| self.crew(way, tier);
+                let links: LinkLookup<'_> = &|way, tier| self.link_queue(way, tier);
                 let levels = &self.tiers;
                 context.read(
                     sink,
@@ -469,7 +469,7 @@ impl Shared {
             .carried
             .values()
             .for_each(|job| job.cancelled.store(true, Ordering::Relaxed));
-        calls.ways = Ways::default();
+        calls.links = LinkQueues::default();
         self.housekeeping.close();
         let durable = self.tiers.iter().filter_map(|tier| tier.medium.durable());
         durable.for_each(|durable| durable.close());

@@ -2,8 +2,8 @@
 
 use super::context::{TierContext, TransferError};
 use super::durable_tier::{DurableTier, Form};
-use super::ends::PlacedPiece;
 use super::medium::TierState;
+use super::placed_piece::PlacedPiece;
 use super::regions::{SourceRegions, TargetRegions};
 use crate::plan::Piece;
 use crate::{RegionMut, Result, Version};

@@ -4,10 +4,10 @@ mod many;
 mod removal;
 mod unfit;
 
-use super::empties::Empties;
+use super::empty_checkpoints::EmptyCheckpoints;
 use super::first_write::FirstWrite;
 use super::layouts::{Layout, Layouts};
-use super::turns::{OrderObserver, PublishOrder};
+use super::publish_order::{OrderObserver, PublishOrder};
 use crate::Version;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -51,7 +51,7 @@ pub(crate) struct TierSettings {
     /// True if versions become durable in the order of their numbers.
     pub(crate) in_order: bool,
     /// The versions that are kept without bytes.
-    pub(crate) empties: Arc<Empties>,
+    pub(crate) empties: Arc<EmptyCheckpoints>,
     /// The names of the versions' regions.
     pub(crate) layouts: Arc<Layouts>,
     /// Noted before the first change on any of the tiers.

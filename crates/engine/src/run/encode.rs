@@ -7,8 +7,8 @@ mod choice;
 mod coder;
 mod compressed;
 mod difference_stage;
-mod line;
 mod options;
+mod sequencer;
 mod stored;
 
 pub use choice::{Bound, CompressedTiers, Compression, Differences, NvcompCodec, Value};

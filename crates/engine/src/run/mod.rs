@@ -3,7 +3,7 @@
 //! | file | its question |
 //! |---|---|
 //! | `medium` | what is a tier made of, and how is a part of it lent? |
-//! | `ends` | which ends has a copy? |
+//! | `placed_piece` | which ends has a copy? |
 //! | `context` | which copies make up a transfer, or a call? |
 //! | `direct` | is there a way to the scratch file past the host's memory? |
 //! | `bypass` | how does a caller read from storage, or write there, past all caches? |
@@ -14,7 +14,7 @@
 //! | `regions` | which bytes of the application make up this part of a checkpoint? |
 //! | `pending` | which work of the application's streams must be over first? |
 //! | `capacity` | how large is a tier whose memory others want, too? |
-//! | `lock` | how do events come to the plan, and answers to callers? |
+//! | `plan_lock` | how do events come to the plan, and answers to callers? |
 //! | `call_table` | who waits for what, and where do transfers go? |
 //! | `core` | what does the plan say, and who must hear it? |
 //! | `calls` | who waits for the plan's answer, and how long? |
@@ -22,18 +22,18 @@
 //! | `recorder` | what happened when? |
 //! | `waits` | which transfers ended the waits of callers? |
 //! | `job` | what does a worker do next? |
-//! | `together` | which small transfers are one request of a disk? |
+//! | `small_transfers` | which small transfers are one request of a disk? |
 //! | `commits`, `committer` | which small versions are kept together, and by whom? |
 //! | `worker` | who carries the bytes between tiers? |
 //! | `housekeeping` | who removes what is not to be kept any more? |
 //! | `suspend` | which version can be durable in time, and is it? |
 //! | `resize` | how does a cache become smaller while it is used? |
 //! | `detached` | who does what its caller stopped waiting for? |
-//! | `empties` | which checkpoints have no bytes? |
+//! | `empty_checkpoints` | which checkpoints have no bytes? |
 //! | `layouts` | what are the regions of checkpoints called? |
 //! | `first_write` | what does a run note before it changes anything? |
-//! | `turns` | what must be durable before this version is? |
-//! | `opening` | how much of a tier that is still being mapped may be used? |
+//! | `publish_order` | what must be durable before this version is? |
+//! | `mapped_tier` | how much of a tier that is still being mapped may be used? |
 //!
 //! The plan is locked for microseconds around each event, never across a copy. Bytes are touched through loans only:
 //! should the plan ever hand out bytes in use, the loan is refused, and the call or transfer fails instead of the data.
@@ -51,33 +51,33 @@ mod detached;
 mod direct;
 mod durable_record;
 mod durable_tier;
-mod empties;
+mod empty_checkpoints;
 #[cfg(feature = "stage")]
 pub(crate) mod encode;
-mod ends;
 mod first_write;
 mod housekeeping;
 mod job;
 mod layouts;
 mod links;
-mod lock;
+mod mapped_tier;
 mod medium;
-mod opening;
 mod pending;
+mod placed_piece;
+mod plan_lock;
+mod publish_order;
 mod recorder;
 mod regions;
 mod reports;
 mod resize;
+mod small_transfers;
 mod stage;
 mod suspend;
-mod together;
-mod turns;
 mod waits;
 mod worker;
 
 pub(crate) use self::core::{EngineParts, Shared};
 pub(crate) use self::suspend::{SuspendChoice, SuspendTicket, hear_turns};
-pub(crate) use call_table::{Answer, Grant, Ways};
+pub(crate) use call_table::{Answer, Grant, LinkQueues};
 pub(crate) use capacity::{PeerMemory, Pool, start_peers, start_pool};
 pub(crate) use commits::{COMMITTED, gathering};
 pub(crate) use committer::start as start_committer;
@@ -85,16 +85,16 @@ pub(crate) use context::{Pieces, TierContext};
 pub(crate) use detached::{look_until, work_until};
 pub(crate) use direct::find as find_direct;
 pub(crate) use durable_tier::{DurableTier, TierSettings};
-pub(crate) use empties::Empties;
+pub(crate) use empty_checkpoints::EmptyCheckpoints;
 pub(crate) use first_write::{Directories, FirstWrite};
 pub(crate) use housekeeping::start as start_housekeeping;
 pub(crate) use job::Direction;
 pub(crate) use layouts::Layouts;
-pub(crate) use lock::PlanGuard;
+pub(crate) use mapped_tier::start as start_mapped_tier;
 pub(crate) use medium::{Medium, TierState};
-pub(crate) use opening::start as start_opening;
+pub(crate) use plan_lock::PlanGuard;
 pub(crate) use recorder::Recorder;
 pub(crate) use regions::{At, SourceRegions, TargetRegions};
+pub(crate) use small_transfers::AHEAD;
 pub(crate) use stage::{Stage, StageOptions};
-pub(crate) use together::AHEAD;
-pub(crate) use worker::{Crew, start as start_workers};
+pub(crate) use worker::{LinkWorkers, start as start_workers};

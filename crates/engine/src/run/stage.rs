@@ -6,9 +6,9 @@
 //! the other one wrote, the other one's on the host's cores.
 
 use super::context::{TierContext, TransferError};
-use super::ends::PlacedPiece;
 use super::layouts::Layout;
 use super::medium::TierState;
+use super::placed_piece::PlacedPiece;
 use super::regions::TargetRegions;
 use crate::kind::Kind;
 use crate::plan::{Overhead, Piece, Place, Stored};

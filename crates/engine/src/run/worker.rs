@@ -3,10 +3,10 @@
 use super::context::{Pieces, TierContext, TransferError};
 use super::core::Shared;
 use super::durable_tier::Form;
-use super::ends::PlacedPiece;
 use super::job::{Direction, Job, Task};
+use super::placed_piece::PlacedPiece;
+use super::small_transfers::{self, with_followers};
 use super::stage::Descent;
-use super::together::{self, with_followers};
 use crate::plan::{Coding, Transfer, TransferFailure};
 use crate::{Error, Result};
 use std::sync::{Arc, Weak};
@@ -23,7 +23,7 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// The workers of one link, which leads out of a tier in one direction. One is there from the start, and each starts the next before
 /// its first task: so one is ready as long as there is any that has not begun, and links that are not used have one thread.
-pub(crate) struct Crew {
+pub(crate) struct LinkWorkers {
     pub(crate) direction: Direction,
     pub(crate) tier: usize,
     /// Workers at most.
@@ -34,12 +34,12 @@ pub(crate) struct Crew {
 }
 
 /// Starts the first worker of each link. They end when their queues' senders are gone.
-pub(crate) fn start(shared: &Arc<Shared>, crews: Vec<Crew>) -> Result<()> {
-    let mut crews = crews.into_iter().map(Arc::new);
-    crews.try_for_each(|crew| crew.start_next(shared))
+pub(crate) fn start(shared: &Arc<Shared>, workers: Vec<LinkWorkers>) -> Result<()> {
+    let mut workers = workers.into_iter().map(Arc::new);
+    workers.try_for_each(|workers| workers.start_next(shared))
 }
 
-impl Crew {
+impl LinkWorkers {
     /// Starts one more worker, if not all are there.
     fn start_next(self: &Arc<Self>, shared: &Arc<Shared>) -> Result<()> {
         if self.waiting.lock().is_empty() {
@@ -49,8 +49,10 @@ impl Crew {
             Direction::Down => format!("tierflow-down{}", self.tier),
             Direction::Up => format!("tierflow-up{}", self.tier),
         };
-        let (crew, theirs) = (Arc::clone(self), Arc::downgrade(shared));
-        let thread = Builder::new().name(name).spawn(move || crew.run(&theirs));
+        let (workers, theirs) = (Arc::clone(self), Arc::downgrade(shared));
+        let thread = Builder::new()
+            .name(name)
+            .spawn(move || workers.run(&theirs));
         shared.keep_thread(thread.map_err(Error::Thread)?);
         Ok(())
     }
@@ -145,7 +147,7 @@ fn carry_all(
     let begun = shared.now_ns();
     jobs.iter().for_each(|job| job.begin(begun));
     let is_down = direction == Direction::Down;
-    let carried = shared.count_copy(|| together::carry(shared, context, jobs, is_down));
+    let carried = shared.count_copy(|| small_transfers::carry(shared, context, jobs, is_down));
     // After a panic, each is to meet it for itself.
     let all = |_| (Vec::new(), jobs.iter().map(|job| &**job).collect());
     let (done, left) = carried.unwrap_or_else(all);

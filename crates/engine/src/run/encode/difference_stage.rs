@@ -12,15 +12,15 @@ mod kernels;
 mod needed;
 mod reads;
 
-use super::line::Line;
+use super::sequencer::Sequencer;
 use super::stored::{self, Bytes, StoredBytes};
 use super::{Descent, Links, Stage};
 use crate::plan::{Overhead, Piece, Stored};
 use crate::run::context::{TierContext, TransferError};
 use crate::run::durable_tier::Form;
 use crate::run::encode::at_source;
-use crate::run::ends::PlacedPiece;
 use crate::run::medium::TierState;
+use crate::run::placed_piece::PlacedPiece;
 use crate::run::regions::TargetRegions;
 use crate::{BuildError, CompressionMetrics, Differences, Error, Result, Version};
 use encoded::{DifferenceCoder, Encoded};
@@ -48,8 +48,8 @@ pub(crate) struct DifferenceStage {
     coder: Option<DifferenceCoder>,
     encoder: Mutex<Encoder, { rank::COPY }>,
     /// The order in which differences begin, and that in which they end.
-    beginning: Line,
-    ending: Line,
+    beginning: Sequencer,
+    ending: Sequencer,
 }
 
 #[derive(Debug, Default)]
@@ -167,8 +167,8 @@ impl DifferenceStage {
             kernels,
             coder: None,
             encoder: Mutex::default(),
-            beginning: Line::default(),
-            ending: Line::default(),
+            beginning: Sequencer::default(),
+            ending: Sequencer::default(),
         })
     }
 

@@ -22,7 +22,7 @@ impl EngineBuilder {
     /// nodes protect what is not there yet.
     #[must_use]
     pub fn redundancy(mut self, protection: impl Protection + 'static) -> Self {
-        self.lasting.protection = Some(Arc::new(protection));
+        self.history.protection = Some(Arc::new(protection));
         self
     }
 }

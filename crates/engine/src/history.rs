@@ -18,7 +18,9 @@ pub(crate) use nodes::ProtectionState;
 pub use piece::{read_piece, read_regions};
 
 use crate::plan::{Event, TierId};
-use crate::run::{Directories, DurableTier, Empties, FirstWrite, Layouts, Shared, TierSettings};
+use crate::run::{
+    Directories, DurableTier, EmptyCheckpoints, FirstWrite, Layouts, Shared, TierSettings,
+};
 use crate::{BuildError, EngineBuilder, Result, Version};
 use copy_selection::{Candidates, CopySelection, Orphan};
 use external::Location;
@@ -73,7 +75,7 @@ impl EngineBuilder {
     /// pool's share.
     #[must_use]
     pub fn closing_patience(mut self, patience: Duration) -> Self {
-        self.lasting.closing = patience;
+        self.history.closing = patience;
         self
     }
 
@@ -84,7 +86,7 @@ impl EngineBuilder {
     /// [`AfterRestore::Discard`](crate::AfterRestore::Discard), where the whole history is read back, and not else.
     #[must_use]
     pub fn durable_in_order(mut self, in_order: bool) -> Self {
-        self.lasting.in_order = Some(in_order);
+        self.history.in_order = Some(in_order);
         self
     }
 }
@@ -99,7 +101,7 @@ pub(crate) struct OpenHistory {
     /// Numbers that a group of another size used.
     pub(crate) taken: BTreeSet<Version>,
     /// The versions without bytes.
-    pub(crate) empties: Arc<Empties>,
+    pub(crate) empties: Arc<EmptyCheckpoints>,
     /// The names of the regions of versions.
     pub(crate) layouts: Arc<Layouts>,
     /// The protection of the node-local directory by other ranks.
@@ -160,7 +162,7 @@ impl HistoryOptions {
             .rank(group.rank, group.ranks)
             .run(group.run)
             .order(&order);
-        let empties = Arc::new(Empties::new(group.ranks > 1));
+        let empties = Arc::new(EmptyCheckpoints::new(group.ranks > 1));
         let layouts = Arc::<Layouts>::default();
         let mut damage = Vec::new();
         let found = self.external.as_ref().map(|external| external.find(&group));

@@ -5,50 +5,53 @@ use tierflow_sync::model::Monitor;
 
 /// Lets threads run in the order of their numbers, from 0. Each number is used or given up exactly once.
 #[derive(Debug, Default)]
-pub(super) struct Line {
-    standing: Monitor<Standing>,
+pub(super) struct Sequencer {
+    state: Monitor<SequencerState>,
 }
 
 #[derive(Debug, Default)]
-struct Standing {
+struct SequencerState {
     next: u64,
     /// Numbers behind the next one that were given up.
     left: BTreeSet<u64>,
     is_closed: bool,
 }
 
-/// A place in a line, until this is dropped.
+/// A place in the order, until this is dropped.
 #[derive(Debug)]
-pub(super) struct Turn<'l> {
-    line: &'l Line,
+pub(super) struct SequencerTurn<'s> {
+    sequencer: &'s Sequencer,
     number: u64,
 }
 
-impl Line {
-    pub(super) fn turn(&self, number: u64) -> Turn<'_> {
-        Turn { line: self, number }
+impl Sequencer {
+    pub(super) fn turn(&self, number: u64) -> SequencerTurn<'_> {
+        SequencerTurn {
+            sequencer: self,
+            number,
+        }
     }
 
     /// No turn comes any more but one that is there.
     pub(super) fn close(&self) {
-        self.standing.change(|standing| standing.is_closed = true);
+        self.state.change(|state| state.is_closed = true);
     }
 }
 
-impl Turn<'_> {
-    /// Waits for it. False if the line is closed before.
+impl SequencerTurn<'_> {
+    /// Waits for it. Returns false if the sequencer is closed before.
     pub(super) fn comes(&self) -> bool {
-        self.line.standing.wait(|standing| {
-            let is_next = standing.next == self.number;
-            (is_next || standing.is_closed).then_some(is_next)
+        self.sequencer.state.wait(|state| {
+            let is_next = state.next == self.number;
+            (is_next || state.is_closed).then_some(is_next)
         })
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for SequencerTurn<'_> {
     fn drop(&mut self) {
-        self.line.standing.change(|standing| {
-            let Standing { next, left, .. } = standing;
+        self.sequencer.state.change(|state| {
+            let SequencerState { next, left, .. } = state;
             left.insert(self.number);
             while left.remove(next) {
                 *next += 1;
@@ -63,17 +66,17 @@ mod tests {
 
     #[test]
     fn turns_come_in_order_whoever_leaves() {
-        let line = Line::default();
+        let line = Sequencer::default();
         let [first, second, third, fourth] = [0, 1, 2, 3].map(|number| line.turn(number));
         assert!(first.comes());
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| {
-                let came = (second.comes(), line.standing.lock().next);
+                let came = (second.comes(), line.state.lock().next);
                 drop(second);
                 came
             });
             drop(third);
-            assert_eq!(line.standing.lock().next, 0);
+            assert_eq!(line.state.lock().next, 0);
             drop(first);
             assert!(waits.join().is_ok_and(|came| came == (true, 1)));
         });
@@ -82,7 +85,7 @@ mod tests {
 
     #[test]
     fn who_waits_for_a_turn_that_does_not_come_hears_so() {
-        let line = Line::default();
+        let line = Sequencer::default();
         let first = line.turn(0);
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| line.turn(1).comes());

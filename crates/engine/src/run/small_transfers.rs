@@ -3,9 +3,9 @@
 
 use super::context::TierContext;
 use super::core::Shared;
-use super::ends::PlacedPiece;
 use super::job::{Job, SMALL, Task};
 use super::medium::Medium;
+use super::placed_piece::PlacedPiece;
 use crate::plan::{Coding, Place};
 use crate::{Error, Result};
 use std::sync::Arc;

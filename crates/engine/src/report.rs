@@ -2,7 +2,7 @@
 
 use crate::blocked::CallKind;
 use crate::deadline::Deadline;
-use crate::lasting::Damage;
+use crate::history::Damage;
 use crate::metrics::{HopMetrics, Metrics, Reports, TierMetrics};
 use crate::plan::{Statistics, TierId};
 use crate::run::Medium;

@@ -89,7 +89,7 @@ impl EngineBuilder {
     /// ```
     #[must_use]
     pub fn group(mut self, group: Group) -> Self {
-        self.lasting.group = Some(group);
+        self.history.group = Some(group);
         self
     }
 }

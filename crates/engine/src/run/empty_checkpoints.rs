@@ -6,9 +6,9 @@ use tierflow_sync::model::Mutex;
 
 /// The versions without bytes, if there may be any.
 #[derive(Debug, Default)]
-pub(crate) struct Empties(Option<Mutex<BTreeSet<Version>>>);
+pub(crate) struct EmptyCheckpoints(Option<Mutex<BTreeSet<Version>>>);
 
-impl Empties {
+impl EmptyCheckpoints {
     /// `allowed`: in a group, of which some ranks may have nothing.
     pub(crate) fn new(allowed: bool) -> Self {
         Self(allowed.then(Mutex::default))
