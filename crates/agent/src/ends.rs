@@ -8,6 +8,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use tierflow_store::{Identity, Options, PieceInfo, Repository};
@@ -233,15 +234,16 @@ impl Ends {
     }
 }
 
-/// Returns true if there is the directory of a node, and none of the rank in it, which the first engine there makes: its file system may
-/// not be mounted.
-pub(crate) fn is_unused(route: &Route) -> bool {
+/// A directory, whatever its path: its file system and its number there.
+pub(crate) type DirectoryId = (u64, u64);
+
+/// Returns the directory of a node if there is none of the rank in it, which the first engine there makes: its file system may not be
+/// mounted.
+pub(crate) fn unused(route: &Route) -> Option<DirectoryId> {
     let node = Path::new(&route.local);
+    let found = node.metadata().ok()?;
     let of_rank = node.join(format!("rank-{}", route.rank));
-    matches!(
-        (node.try_exists(), of_rank.try_exists()),
-        (Ok(true), Ok(false))
-    )
+    matches!(of_rank.try_exists(), Ok(false)).then(|| (found.dev(), found.ino()))
 }
 
 /// Returns true if there is no such directory; false if the file system does not say.

@@ -4,7 +4,7 @@ mod state;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use crate::ends::{Ends, PieceKey, identities, is_gone, is_unused, keys};
+use crate::ends::{DirectoryId, Ends, PieceKey, identities, is_gone, keys, unused};
 use crate::protocol::{Failure, Route, RouteStatus};
 use parking_lot::Mutex;
 use state::State;
@@ -40,6 +40,8 @@ impl Ends {
 pub(crate) struct Flow {
     pub(crate) route: Route,
     ends: Mutex<Option<Arc<Ends>>>,
+    /// The node's directory when a client took the route, if the rank had nothing in it.
+    taken: Mutex<Option<DirectoryId>>,
     pub(crate) state: Mutex<State>,
     /// The next agent will know of it.
     pub(crate) is_noted: AtomicBool,
@@ -51,6 +53,7 @@ impl Flow {
     pub(crate) fn new(route: Route) -> Self {
         Self {
             ends: Mutex::default(),
+            taken: Mutex::default(),
             state: Mutex::new(State::new()),
             is_noted: AtomicBool::new(false),
             removal: Mutex::default(),
@@ -68,6 +71,11 @@ impl Flow {
             .threads(2);
         let opened = Ends::open(&self.route, options)?;
         Ok(Arc::clone(ends.insert(Arc::new(opened))))
+    }
+
+    /// Looks at the node's directory before a client begins to use it. May take long.
+    pub(crate) fn look(&self) {
+        *self.taken.lock() = unused(&self.route);
     }
 
     /// Scans the node for pieces that are not on external storage.
@@ -127,7 +135,12 @@ impl Flow {
         let ends = self.ends()?;
         self.remove_returned()?;
         // A client's engine is about to make it.
-        if self.state.lock().clients == 0 && is_unused(&self.route) {
+        let is_free = self.state.lock().clients == 0;
+        if is_free && let Some(unused) = unused(&self.route) {
+            if *self.taken.lock() == Some(unused) {
+                // The clients ended before their engines made it.
+                return Ok(Vec::new());
+            }
             // Once the file system is mounted, another directory has this path.
             ends.forget_node();
             return Err(Error::Refused {

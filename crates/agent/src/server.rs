@@ -87,8 +87,11 @@ pub fn serve(scratch: &Path, settings: Settings) -> Result<()> {
     let routes = home.routes()?;
     let listener = home.listen()?;
     let (server, wakes) = Server::new(home, settings)?;
-    let flows = routes.into_iter();
-    let flows = flows.map(|route| (route.clone(), Arc::new(Flow::new(route))));
+    let flows = routes.into_iter().map(|route| {
+        let flow = Flow::new(route.clone());
+        flow.is_noted.store(true, Ordering::Release);
+        (route, Arc::new(flow))
+    });
     server.shared.lock().flows.extend(flows);
     event_loop::start(&server, listener, wakes)?;
     server.supervise();

@@ -39,6 +39,8 @@ pub struct Faults {
     pub short_writes: AtomicBool,
     /// Bytes are not made to last: every synchronisation of a file fails with an I/O error.
     pub syncs_fail: AtomicBool,
+    /// 1: the next synchronisation hangs. It sets 2, and goes on once this is 0.
+    pub sync_hangs: AtomicU64,
     /// Every renaming says that the new name is on another file system.
     pub renames_fail: AtomicBool,
     /// Every n-th call fails with an I/O error; 0 is never.
@@ -201,6 +203,11 @@ impl Faults {
 
     /// Fails the synchronisation of a file, or lets it pass.
     pub(crate) fn sync(&self) -> std::result::Result<(), Errno> {
+        let hangs = &self.sync_hangs;
+        let is_next = hangs.compare_exchange(1, 2, Ordering::Relaxed, Ordering::Relaxed);
+        while is_next.is_ok() && hangs.load(Ordering::Relaxed) == 2 {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
         if self.syncs_fail.load(Ordering::Relaxed) || self.strikes() {
             return Err(Errno::IO);
         }

@@ -9,6 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 use tierflow_store::{Error, Faults, Options, Repository, Retention};
 
 const LARGE: usize = 2_000_000;
@@ -135,4 +136,49 @@ fn ranks_set_aside_no_more_than_they_use() {
     let used: u64 = (0..8).map(|rank| used(home.path(), rank)).sum();
     println!("{used} bytes for 8 ranks of 40 kB");
     assert!(used <= 8 * (2 * 40_000 + (1 << 20)), "{used}");
+}
+
+/// The storage hangs while small versions are written.
+#[test]
+fn a_batch_that_hangs_holds_up_no_removal_from_other_files() {
+    let home = tempfile::tempdir().unwrap();
+    let repository = Repository::open(home.path(), Options::default()).unwrap();
+    (1..3).for_each(|version| save(&repository, version, 5_000));
+    save(&repository, 3, LARGE);
+    drop(repository);
+    let faults = Arc::<Faults>::default();
+    let options = Options::default().faults(Arc::clone(&faults));
+    let repository = Repository::open(home.path(), options).unwrap();
+    save(&repository, 4, 5_000);
+    faults.sync_hangs.store(1, Ordering::Relaxed);
+    let remove = |version| repository.remove(&[version].into()).unwrap();
+    std::thread::scope(|scope| {
+        let batch = scope.spawn(|| save(&repository, 5, 5_000));
+        while faults.sync_hangs.load(Ordering::Relaxed) == 1 {
+            std::thread::yield_now();
+        }
+        let others = scope.spawn(|| [1, 3, 5].into_iter().for_each(remove));
+        // A removal that waits for the batch fails the test.
+        let begun = Instant::now();
+        while !others.is_finished() && begun.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let have_ended = others.is_finished();
+        let there = have_ended.then(|| numbers(&repository));
+        // One that shares the file of the batch waits.
+        let same = scope.spawn(|| remove(4));
+        faults.sync_hangs.store(0, Ordering::Relaxed);
+        for thread in [batch, others, same] {
+            thread.join().unwrap();
+        }
+        assert_eq!(there, Some(vec![2, 4]));
+    });
+    assert_eq!(numbers(&repository), [2, 5]);
+    drop(repository);
+    let repository = Repository::open(home.path(), Options::default()).unwrap();
+    assert_eq!(numbers(&repository), [2, 5]);
+    for version in [2, 5] {
+        version_of(&repository, version, 5_000);
+    }
+    assert_eq!(repository.damage(), []);
 }

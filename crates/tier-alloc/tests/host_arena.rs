@@ -214,6 +214,24 @@ fn as_needed_it_grows_ahead_of_what_is_used_and_no_farther() {
 }
 
 #[test]
+fn on_use_no_page_comes_before_it_is_used() {
+    let device = open(Choice::Host).unwrap();
+    let options = HostOptions::from(pieces(2 * MIB, 2)).pace(Pace::OnUse);
+    let arena = HostArena::start(&device, 64 * MIB, options).unwrap();
+    arena.wait_grown();
+    for limit in [64 * MIB, 8 * MIB, 64 * MIB] {
+        assert_eq!(arena.resize(limit).unwrap(), limit);
+        arena.wait_grown();
+        let mut last = arena.lend_mut(limit - MIB..limit).unwrap();
+        last.bytes_mut().unwrap().fill(7);
+        drop(last);
+        let report = arena.report();
+        assert_eq!((report.touched, report.pinned), (0, 0));
+        assert!(report.finished);
+    }
+}
+
+#[test]
 fn it_shrinks_and_grows_again_and_keeps_what_it_keeps() {
     let device = open(Choice::Host).unwrap();
     let arena = HostArena::start(&device, 40 * MIB, pieces(4 * MIB, 2)).unwrap();

@@ -124,40 +124,45 @@ fn go_on(flow: &Flow) {
 /// The removal of a version returns while its copy hangs, and takes what the copy publishes.
 #[test]
 fn a_version_removed_while_it_is_copied_does_not_come_back() {
-    let (_home, flow) = with_version();
-    let faults = Arc::<Faults>::default();
-    fail(&flow, &faults);
-    // Small pieces are copied by batches, which hold up removals in the store.
-    save_bytes(&flow, &vec![7; 2 << 20]);
-    faults.hold(Some(Path::new(&flow.route.external)));
-    flow.state.lock().watch(1);
-    assert_eq!(next(&flow), Some(1));
-    let told = std::thread::scope(|scope| {
-        let copy = scope.spawn(|| flow.bring(1));
-        until(|| faults.held_back.load(Ordering::Relaxed) > 0);
-        let removal = scope.spawn(|| remove(&flow));
-        // A removal that waits for the copy fails the test.
-        let begun = Instant::now();
-        while !removal.is_finished() && begun.elapsed() < Duration::from_secs(20) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let has_returned = removal.is_finished();
-        let told = flow.state.lock().outcome(1);
-        if has_returned {
-            flow.scan();
-        }
-        faults.hold(None);
-        removal.join().unwrap().unwrap();
-        assert!(copy.join().unwrap().is_some(), "it published the version");
-        assert!(has_returned, "the removal waited for the copy");
-        told
-    });
-    let message = told.unwrap().unwrap_err().message;
-    assert!(message.contains("was removed"), "{message}");
-    assert!(!is_brought(&flow));
-    assert!(flow.state.lock().is_idle());
-    go_on(&flow);
-    assert!(!is_brought(&flow));
+    // Small pieces are copied by batches.
+    for bytes in [1000, 2 << 20] {
+        let (_home, flow) = with_version();
+        let faults = Arc::<Faults>::default();
+        fail(&flow, &faults);
+        save_bytes(&flow, &vec![7; bytes]);
+        let ends = flow.ends().unwrap();
+        let run = ends.node().unwrap().last_run().unwrap();
+        ends.external.mark(run).unwrap();
+        faults.sync_hangs.store(1, Ordering::Relaxed);
+        flow.state.lock().watch(1);
+        assert_eq!(next(&flow), Some(1));
+        let told = std::thread::scope(|scope| {
+            let copy = scope.spawn(|| flow.bring(1));
+            until(|| faults.sync_hangs.load(Ordering::Relaxed) == 2);
+            let removal = scope.spawn(|| remove(&flow));
+            // A removal that waits for the copy fails the test.
+            let begun = Instant::now();
+            while !removal.is_finished() && begun.elapsed() < Duration::from_secs(20) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let has_returned = removal.is_finished();
+            let told = flow.state.lock().outcome(1);
+            if has_returned {
+                flow.scan();
+            }
+            faults.sync_hangs.store(0, Ordering::Relaxed);
+            removal.join().unwrap().unwrap();
+            assert!(copy.join().unwrap().is_some(), "it published the version");
+            assert!(has_returned, "the removal waited for the copy");
+            told
+        });
+        let message = told.unwrap().unwrap_err().message;
+        assert!(message.contains("was removed"), "{message}");
+        assert!(!is_brought(&flow));
+        assert!(flow.state.lock().is_idle());
+        go_on(&flow);
+        assert!(!is_brought(&flow));
+    }
 }
 
 /// The agent was killed when a copy had published what was removed meanwhile.

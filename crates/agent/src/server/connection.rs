@@ -34,7 +34,7 @@ enum Waits {
 pub(super) enum SlowTask {
     Remove(Removal),
     /// A note of the route that the client takes.
-    Note,
+    Note(Arc<Flow>),
 }
 
 /// A client.
@@ -190,10 +190,10 @@ impl Connection {
         let reply = match request {
             Request::Hello { .. } => return Err(Error::Protocol("a second greeting")),
             Request::Take { route } => match self.take(route) {
-                Ok(true) => Ok(Reply::Done),
-                Ok(false) => {
+                Ok(flow) if flow.is_noted.load(Ordering::Acquire) => Ok(Reply::Done),
+                Ok(flow) => {
                     self.wait(Waits::ForSlowTask);
-                    return Ok(Some(SlowTask::Note));
+                    return Ok(Some(SlowTask::Note(flow)));
                 }
                 Err(error) => Err(error),
             },
@@ -281,8 +281,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes a route. Returns true if it is noted already.
-    fn take(&mut self, route: Route) -> Result<bool> {
+    /// Takes a route.
+    fn take(&mut self, route: Route) -> Result<Arc<Flow>> {
         let absolute = |path: &str| Path::new(path).is_absolute() && path.len() < 4096;
         if !absolute(&route.local) || !absolute(&route.external) || route.rank >= route.ranks {
             let what = "a route needs two absolute paths and a rank of its group: name another one";
@@ -300,9 +300,8 @@ impl Connection {
             state.clients += 1;
             state.scanned_without_clients = false;
         }
-        let is_noted = flow.is_noted.load(Ordering::Acquire);
-        self.flow = Some(flow);
-        Ok(is_noted)
+        self.flow = Some(Arc::clone(&flow));
+        Ok(flow)
     }
 
     fn on_route(&self) -> Result<Arc<Flow>> {
@@ -378,7 +377,7 @@ mod tests {
         // The disk that has the agent's notes hangs.
         let hanging = server.noting.lock();
         let task = connection.go_on(true).unwrap();
-        assert!(matches!(task, Some(SlowTask::Note)));
+        assert!(matches!(task, Some(SlowTask::Note(_))));
         assert_eq!(replies(), Reply::Hello { protocol: PROTOCOL });
         std::thread::sleep(WORKING_EVERY);
         assert!(connection.go_on(false).unwrap().is_none());

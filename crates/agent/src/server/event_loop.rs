@@ -67,7 +67,7 @@ impl EventLoop {
             self.clients.retain(|client, connection| {
                 match connection.go_on(readable.contains(client)) {
                     Ok(Some(SlowTask::Remove(removal))) => self.server.remove(*client, removal),
-                    Ok(Some(SlowTask::Note)) => self.server.note_for(*client),
+                    Ok(Some(SlowTask::Note(flow))) => self.server.note_for(*client, flow),
                     Ok(None) => {}
                     Err(_) => return false,
                 }

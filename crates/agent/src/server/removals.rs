@@ -88,14 +88,18 @@ impl Server {
         self.waker.wake();
     }
 
-    /// Has the routes noted for a client that took one. The event loop is woken when that is done.
-    pub(super) fn note_for(self: &Arc<Self>, client: u64) {
+    /// Has the routes noted for a client that took one, `flow`. The event loop is woken when that is done.
+    pub(super) fn note_for(self: &Arc<Self>, client: u64, flow: Arc<Flow>) {
         let server = Arc::clone(self);
         let done = move |server: &Self, result| {
             server.removals.lock().done.push((client, result));
             server.waker.wake();
         };
-        if let Err(error) = spawn("tierflow-note", move || done(&server, server.note())) {
+        let note = move || {
+            flow.look();
+            done(&server, server.note());
+        };
+        if let Err(error) = spawn("tierflow-note", note) {
             done(self, Err(error));
         }
     }

@@ -301,7 +301,7 @@ impl EngineBuilder {
             Kind::Host => Medium::Host(HostArena::start(
                 &self.device,
                 self.host_cache.bytes,
-                self.host_cache.growth.clone(),
+                self.host_cache.growth_on(&self.device),
             )?),
             Kind::Storage => {
                 let scratch = self.scratch.as_ref().ok_or(ABSENT)?;

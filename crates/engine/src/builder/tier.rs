@@ -7,6 +7,7 @@ use crate::run::PeerMemory;
 use crate::{BuildError, Error, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
+use tierflow_device::Device;
 use tierflow_store::{Guarded, Scratch, Storage, Vault, Verified};
 use tierflow_tier_alloc::{DeviceOptions, HostOptions, HostPool, Pace};
 use tierflow_transfer::volume::{Volume, VolumeError};
@@ -226,6 +227,16 @@ impl MemoryCache<HostOptions> {
     pub fn pool(mut self, pool: &HostPool) -> Self {
         self.pool = Some(pool.clone());
         self
+    }
+
+    /// The growth on this device. Without a driver, pinning makes no copy faster: what is not used takes no memory then, unless all of
+    /// it is to be ready at once.
+    pub(super) fn growth_on(&self, device: &Device) -> HostOptions {
+        let growth = self.growth.clone();
+        match (device.info().kind, growth.pace) {
+            (tierflow_device::Kind::Host, Pace::AsNeeded { .. }) => growth.pace(Pace::OnUse),
+            _ => growth,
+        }
     }
 }
 

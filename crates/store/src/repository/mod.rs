@@ -91,8 +91,8 @@ pub struct Repository {
     removed: Condvar,
     /// Held while heads are written into indexes of blobs.
     indexing: Mutex<(), { rank::CHORE }>,
-    /// Read while a batch is written and entered into the catalog, written while segments are rewritten: records that are on the
-    /// disk and not yet in the catalog must not be left out.
+    /// Read while a batch is written and entered into the catalog, written while the segment of batches is rewritten: records that are
+    /// on the disk and not yet in the catalog must not be left out.
     gate: RwLock<(), { rank::GATE }>,
 }
 

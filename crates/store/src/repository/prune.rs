@@ -57,7 +57,8 @@ impl Repository {
             None => {
                 let mut bytes = 0;
                 for (rank, owned) in &self.owned {
-                    bytes += prune_rank(&mut state, *rank, owned, &BTreeSet::new(), &stays)?;
+                    let none = BTreeSet::new();
+                    bytes += prune_rank(&mut state, *rank, owned, Packing::Stopped, &none, &stays)?;
                 }
                 bytes
             }
@@ -118,7 +119,8 @@ impl Repository {
     }
 
     /// Gives up these versions, as far as they are there and nothing that stays is a difference against them. Small ones
-    /// share files with others, which are written anew: give up many at a time.
+    /// share files with others, which are written anew: give up many at a time. Pieces that are being saved stay, and are waited for only if
+    /// they go to a file of these versions.
     ///
     /// # Errors
     /// As [`prune`](Self::prune).
@@ -145,10 +147,15 @@ impl Repository {
         if let Some(blobs) = self.blobs() {
             self.remove_blobs(blobs, versions, &stays)?;
         } else {
-            let _no_saving = self.stop_packing();
-            let mut state = self.state();
-            for (rank, owned) in &self.owned {
-                prune_rank(&mut state, *rank, owned, &BTreeSet::new(), &stays)?;
+            // A batch that is being written may hang: it holds up the versions that share its segment, and no others.
+            self.settle_all();
+            let done = self.prune_all(Packing::GoesOn, &stays);
+            let is_full = matches!(done, Err(Error::Full { .. }));
+            if is_full || self.share_current(versions) {
+                let _no_saving = self.stop_packing();
+                self.prune_all(Packing::Stopped, &stays)?;
+            } else {
+                done?;
             }
         }
         let mut state = self.state();
@@ -160,11 +167,41 @@ impl Repository {
 
     /// Waits until no batch is between the disk and the catalog, and lets none get there.
     pub(super) fn stop_packing(&self) -> RwLockWriteGuard<'_, (), { rank::GATE }> {
+        self.settle_all();
+        self.gate.write()
+    }
+
+    fn settle_all(&self) {
         for (rank, owned) in &self.owned {
             // If this fails, the files that a crash left stay readable as they are.
             let _settled_later = self.settle(*rank, owned);
         }
-        self.gate.write()
+    }
+
+    fn prune_all(&self, packing: Packing, versions: &dyn Fn(u64) -> bool) -> Result<()> {
+        let mut state = self.state();
+        self.owned.iter().try_for_each(|(rank, owned)| {
+            prune_rank(
+                &mut state,
+                *rank,
+                owned,
+                packing,
+                &BTreeSet::new(),
+                versions,
+            )
+            .map(drop)
+        })
+    }
+
+    /// Returns true if some of these versions lie in a segment to which a batch may be on its way.
+    fn share_current(&self, versions: &BTreeSet<u64>) -> bool {
+        let state = self.state();
+        self.owned.iter().any(|(rank, owned)| {
+            let current = owned.files().map(|files| files.packer.current()).ok();
+            let catalog = state.catalogs.get(rank);
+            let seen = catalog.and_then(|catalog| catalog.files.get(&current?));
+            seen.is_some_and(|seen| seen.records.iter().any(|r| versions.contains(&r.version)))
+        })
     }
 }
 
@@ -190,12 +227,22 @@ impl State {
     }
 }
 
+/// What others do while versions are given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Packing {
+    /// They write batches: the segment of these stays as it is.
+    GoesOn,
+    /// They were [stopped](Repository::stop_packing).
+    Stopped,
+}
+
 /// Gives up, of one rank, all but the `versions` that stay. Nothing goes that lies under a number which is being saved, as the new
 /// piece may have the name of the old one already; but for the caller's `own` numbers.
 pub(super) fn prune_rank(
     state: &mut State,
     rank: u32,
     owned: &Owned,
+    packing: Packing,
     own: &BTreeSet<u64>,
     versions: &dyn Fn(u64) -> bool,
 ) -> Result<u64> {
@@ -205,7 +252,7 @@ pub(super) fn prune_rank(
         return Ok(0);
     };
     catalog.being_written = others;
-    let pruned = prune_catalog(catalog, owned, versions);
+    let pruned = prune_catalog(catalog, owned, packing, versions);
     catalog.being_written.clear();
     pruned
 }
@@ -213,6 +260,7 @@ pub(super) fn prune_rank(
 fn prune_catalog(
     catalog: &mut Catalog,
     owned: &Owned,
+    packing: Packing,
     versions: &dyn Fn(u64) -> bool,
 ) -> Result<u64> {
     let counts = |record: &Record, catalog: &Catalog| {
@@ -239,17 +287,23 @@ fn prune_catalog(
             losing.push((staying, *name, lost));
         }
     }
+    let files = owned.files()?;
+    if packing == Packing::GoesOn {
+        let current = files.packer.current();
+        losing.retain(|(_, name, _)| *name != current);
+    }
     if losing.is_empty() {
         return Ok(0);
     }
     // Removals that need no space come first.
     losing.sort_unstable();
-    // The segment that is being written may lose records too; written anew, it is closed.
-    let files = owned.files()?;
-    match files.packer.finish() {
-        // The file is read as it is.
-        Ok(()) | Err(Error::Full { .. }) => {}
-        failed => failed?,
+    if packing == Packing::Stopped {
+        // The segment that is being written may lose records too; written anew, it is closed.
+        match files.packer.finish() {
+            // The file is read as it is.
+            Ok(()) | Err(Error::Full { .. }) => {}
+            failed => failed?,
+        }
     }
     let (mut bytes, mut retired) = (0, Vec::new());
     let mut rewrite = |catalog: &mut Catalog, name: Name, lost: u64| -> Result<()> {

@@ -11,6 +11,7 @@ use crate::file::{BLOCK, File};
 use crate::panics::guarded;
 use crate::{Error, Result, Storage};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tierflow_sync::{Condvar, Mutex, MutexGuard, rank};
@@ -42,7 +43,6 @@ struct Open {
 #[derive(Debug)]
 struct Writing {
     open: Option<Open>,
-    newest: u64,
     memory: Aligned,
     /// The limit has no room for the batches, so nothing was written.
     is_refused: bool,
@@ -65,8 +65,6 @@ struct Queue {
     expected: usize,
     /// How long writing the last group took.
     took: Duration,
-    /// The number of the newest segment.
-    newest: u64,
     open: Option<Open>,
     /// The buffer in which a batch is put together.
     memory: Aligned,
@@ -89,6 +87,10 @@ pub(crate) struct Packer {
     is_limited: bool,
     /// A segment that has grown to this many bytes is closed, or of which a batch would make more.
     most: u64,
+    /// The number of the newest segment.
+    newest: AtomicU64,
+    /// The number of the segment to which batches are written, or were last. The records of all others are in the catalog.
+    current: AtomicU64,
     queue: Mutex<Queue, { rank::PACKER }>,
     /// A group was written: the next one may be.
     changed: Condvar,
@@ -101,15 +103,13 @@ impl Packer {
         is_limited: bool,
         limit: Option<u64>,
     ) -> Self {
-        let queue = Queue {
-            newest,
-            ..Queue::default()
-        };
         Self {
             directory,
             is_limited: is_limited || limit.is_some(),
             most: limit.map_or(SEGMENT_BYTES, segment_bytes),
-            queue: Mutex::new(queue),
+            newest: AtomicU64::new(newest),
+            current: AtomicU64::default(),
+            queue: Mutex::default(),
             changed: Condvar::new(),
         }
     }
@@ -166,7 +166,6 @@ impl Packer {
         queue.is_led = true;
         let mut writing = Writing {
             open: queue.open.take(),
-            newest: queue.newest,
             memory: std::mem::take(&mut queue.memory),
             is_refused: false,
         };
@@ -186,28 +185,27 @@ impl Packer {
         }
         let took = begun.elapsed();
         let callers = batches.len();
+        let records = batches
+            .iter_mut()
+            .flat_map(|batch| std::mem::take(&mut batch.records));
+        let records = records.map(|(_, _, record)| record);
+        // Before another group is written: it may go to another segment.
+        let outcome = written.and_then(|()| guarded("noting records", || keep(records.collect())));
         {
             let mut queue = self.queue();
             queue.open = writing.open;
-            queue.newest = writing.newest;
             queue.memory = writing.memory;
             queue.is_led = false;
             queue.took = took;
             queue.expected = callers + queue.waiting.len();
         }
         self.changed.notify_all();
-        let records = batches
-            .iter_mut()
-            .flat_map(|batch| std::mem::take(&mut batch.records));
-        let records = records.map(|(_, _, record)| record);
-        let outcome = written.and_then(|()| guarded("noting records", || keep(records.collect())));
         group.outcome.get_or_init(|| outcome).clone()
     }
 
     fn write(&self, writing: &mut Writing, batches: &mut [Batch]) -> Result<()> {
         let Writing {
             open,
-            newest,
             memory,
             is_refused,
         } = writing;
@@ -224,10 +222,7 @@ impl Packer {
         }
         let open = match open {
             Some(open) => open,
-            None => {
-                *newest += 1;
-                open.insert(self.begin(*newest)?)
-            }
+            None => open.insert(self.begin()?),
         };
         let file = Name::Segment(open.number);
         let mut at = open.end;
@@ -269,7 +264,19 @@ impl Packer {
         Ok(())
     }
 
-    fn begin(&self, number: u64) -> Result<Open> {
+    /// Returns the number of a segment that is to be.
+    fn next(&self) -> u64 {
+        self.newest.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// The segment to which a batch may be on its way. The records of all others are in the catalog, for whoever has locked that.
+    pub(crate) fn current(&self) -> Name {
+        Name::Segment(self.current.load(Ordering::Acquire))
+    }
+
+    fn begin(&self) -> Result<Open> {
+        let number = self.next();
+        self.current.store(number, Ordering::Release);
         let name = Name::Segment(number).unpublished();
         // Other ranks look at what has come to it, and this one restores from it.
         let readers = Readers::Meanwhile;
@@ -335,11 +342,7 @@ impl Packer {
 
     /// Writes a whole segment of a number of its own: no other is written over, and who reads one finds it or its successor.
     pub(crate) fn rewrite(&self, batch: &mut Batch) -> Result<Vec<Record>> {
-        let number = {
-            let mut queue = self.wait(self.queue(), |queue| !queue.is_led);
-            queue.newest += 1;
-            queue.newest
-        };
+        let number = self.next();
         let file = Name::Segment(number);
         batch.place(file, 0);
         let records = batch.records.iter().map(|(_, _, record)| record);

@@ -4,7 +4,7 @@ use super::catalog::Catalog;
 use super::damage::Damage;
 use super::directory::{Directory, FileStamp};
 use super::identity::Identity;
-use super::prune::prune_rank;
+use super::prune::{Packing, prune_rank};
 use super::{Repository, State};
 use crate::Result;
 use crate::container::{Source, checksum};
@@ -192,7 +192,15 @@ impl Repository {
             return Ok(());
         }
         let _no_saving = self.stop_packing();
-        prune_rank(&mut self.state(), rank, owned, &BTreeSet::new(), &|_| true)?;
+        let none = BTreeSet::new();
+        prune_rank(
+            &mut self.state(),
+            rank,
+            owned,
+            Packing::Stopped,
+            &none,
+            &|_| true,
+        )?;
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use super::catalog::Catalog;
 use super::identity::Identity;
-use super::prune::prune_rank;
+use super::prune::{Packing, prune_rank};
 use super::{Repository, State};
 use crate::Result;
 use std::collections::BTreeSet;
@@ -169,7 +169,7 @@ impl Repository {
         if let Some(catalog) = state.catalogs.get_mut(&rank) {
             catalog.is_untidy = is_untidy;
         }
-        let _freed_later = prune_rank(&mut state, rank, owned, own, &|_| true);
+        let _freed_later = prune_rank(&mut state, rank, owned, Packing::Stopped, own, &|_| true);
         true
     }
 

@@ -134,6 +134,9 @@ pub enum Pace {
         /// Bytes that are pinned ahead.
         lead: usize,
     },
+    /// Not at all: the system provides each page on its first use, and nothing is pinned. No thread is started. For devices without
+    /// a driver, whose copies pinning makes no faster.
+    OnUse,
 }
 
 impl Pace {
@@ -142,6 +145,7 @@ impl Pace {
         match self {
             Self::Full => usize::MAX,
             Self::AsNeeded { lead } => needed.saturating_add(lead),
+            Self::OnUse => 0,
         }
     }
 
@@ -150,6 +154,7 @@ impl Pace {
         match self {
             Self::Full => usize::MAX,
             Self::AsNeeded { lead } => needed.saturating_add(lead.saturating_mul(4)),
+            Self::OnUse => 0,
         }
     }
 }
