@@ -174,60 +174,50 @@ fn dropping_it_early_gives_all_back() {
     }
 }
 
+/// Waits until the arena is touched so far, and sees that it then goes no farther.
+fn touched_to(arena: &HostArena, end: usize) {
+    let begun = Instant::now();
+    while arena.touched() < end {
+        let touched = arena.touched();
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "touched {touched} only"
+        );
+        thread::sleep(Duration::from_millis(1));
+    }
+    thread::sleep(Duration::from_millis(50));
+    assert!(
+        arena.touched() <= end,
+        "touched {} unasked",
+        arena.touched()
+    );
+}
+
 #[test]
 fn as_needed_it_grows_ahead_of_what_is_used_and_no_farther() {
     let device = open(Choice::Host).unwrap();
     let options = HostOptions::from(pieces(2 * MIB, 2)).pace(Pace::AsNeeded { lead: 2 * MIB });
     let arena = HostArena::start(&device, 64 * MIB, options).unwrap();
-    let reaches = |least: usize| {
-        let begun = Instant::now();
-        while arena.touched() < least {
-            assert!(
-                begun.elapsed() < Duration::from_secs(60),
-                "touched {} only",
-                arena.touched()
-            );
-            thread::sleep(Duration::from_millis(1));
-        }
-    };
-    reaches(8 * MIB);
-    thread::sleep(Duration::from_millis(50));
-    assert!(
-        arena.touched() <= 8 * MIB,
-        "touched {} unasked",
-        arena.touched()
-    );
+    touched_to(&arena, 8 * MIB);
     let source = device.alloc(MIB).unwrap();
     let (stream, loan) = (device.stream().unwrap(), source.lend(0..MIB).unwrap());
     let begun = arena.begin_copy_in(&stream, loan, 31 * MIB).unwrap();
     begun.map_or(Ok(()), |copy| copy.wait().result).unwrap();
-    reaches(40 * MIB);
-    thread::sleep(Duration::from_millis(50));
-    assert!(
-        arena.touched() <= 40 * MIB,
-        "touched {} unasked",
-        arena.touched()
-    );
+    touched_to(&arena, 40 * MIB);
     // What is lent is copied by others.
     drop(arena.lend_mut(50 * MIB..52 * MIB).unwrap());
-    reaches(60 * MIB);
+    touched_to(&arena, 60 * MIB);
 }
 
 #[test]
-fn on_use_no_page_comes_before_it_is_used() {
+fn doubling_it_grows_as_far_again_as_it_is_used() {
     let device = open(Choice::Host).unwrap();
-    let options = HostOptions::from(pieces(2 * MIB, 2)).pace(Pace::OnUse);
+    let options = HostOptions::from(pieces(2 * MIB, 2)).pace(Pace::Doubling { most: 16 * MIB });
     let arena = HostArena::start(&device, 64 * MIB, options).unwrap();
-    arena.wait_grown();
-    for limit in [64 * MIB, 8 * MIB, 64 * MIB] {
-        assert_eq!(arena.resize(limit).unwrap(), limit);
-        arena.wait_grown();
-        let mut last = arena.lend_mut(limit - MIB..limit).unwrap();
-        last.bytes_mut().unwrap().fill(7);
-        drop(last);
-        let report = arena.report();
-        assert_eq!((report.touched, report.pinned), (0, 0));
-        assert!(report.finished);
+    touched_to(&arena, 0);
+    for (used, touched) in [(2, 4), (6, 12), (16, 32), (20, 36), (5, 36), (64, 64)] {
+        drop(arena.lend_mut(0..used * MIB).unwrap());
+        touched_to(&arena, touched * MIB);
     }
 }
 

@@ -229,12 +229,14 @@ impl MemoryCache<HostOptions> {
         self
     }
 
-    /// The growth on this device. Without a driver, pinning makes no copy faster: what is not used takes no memory then, unless all of
-    /// it is to be ready at once.
+    /// Returns the growth on this device. Without a driver, nothing is pinned, and touching a page takes less time than the application's
+    /// copy into it: the pages that come ahead of their use are as many as were used, so small checkpoints take little memory.
     pub(super) fn growth_on(&self, device: &Device) -> HostOptions {
         let growth = self.growth.clone();
         match (device.info().kind, growth.pace) {
-            (tierflow_device::Kind::Host, Pace::AsNeeded { .. }) => growth.pace(Pace::OnUse),
+            (tierflow_device::Kind::Host, Pace::AsNeeded { lead }) => {
+                growth.pace(Pace::Doubling { most: lead })
+            }
             _ => growth,
         }
     }

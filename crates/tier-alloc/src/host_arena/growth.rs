@@ -134,9 +134,12 @@ pub enum Pace {
         /// Bytes that are pinned ahead.
         lead: usize,
     },
-    /// Not at all: the system provides each page on its first use, and nothing is pinned. No thread is started. For devices without
-    /// a driver, whose copies pinning makes no faster.
-    OnUse,
+    /// As far again as copies have come, at most this many bytes ahead of them: what was used has at least half of the memory. For
+    /// devices without a driver, whose copies pinning makes no faster.
+    Doubling {
+        /// Bytes ahead at most.
+        most: usize,
+    },
 }
 
 impl Pace {
@@ -145,7 +148,7 @@ impl Pace {
         match self {
             Self::Full => usize::MAX,
             Self::AsNeeded { lead } => needed.saturating_add(lead),
-            Self::OnUse => 0,
+            Self::Doubling { most } => needed.saturating_add(needed.min(most)),
         }
     }
 
@@ -154,7 +157,7 @@ impl Pace {
         match self {
             Self::Full => usize::MAX,
             Self::AsNeeded { lead } => needed.saturating_add(lead.saturating_mul(4)),
-            Self::OnUse => 0,
+            Self::Doubling { most } => needed.saturating_add(needed.min(most)),
         }
     }
 }

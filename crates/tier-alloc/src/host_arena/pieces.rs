@@ -72,11 +72,6 @@ impl Strategy for Pieces {
     }
 
     fn grow(self: Box<Self>, growing: &Arc<Growing>, workers: &mut Workers) -> Result<()> {
-        if growing.pace == Pace::OnUse {
-            growing.touched.finish(End::Stopped);
-            growing.pinned.finish(End::Stopped);
-            return Ok(());
-        }
         let end = growing.limit();
         let pieces = end.div_ceil(self.piece);
         // A resized arena continues behind its touched pieces.
