@@ -10,7 +10,7 @@ use crate::stream::{self, Stored};
 use std::collections::HashSet;
 
 /// The most actions that a search replays, and those more for each step.
-const WORK: usize = 800_000;
+const WORK: usize = 1_600_000;
 const WORK_OF_STEP: usize = 400;
 
 /// Shares of the states that the bound stores below the device.
