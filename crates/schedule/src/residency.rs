@@ -47,7 +47,7 @@ pub(crate) struct Residency {
     pub(crate) transfers: Vec<Transfers>,
 }
 
-/// A state that is saved. Those of one step that are saved one after the other differ.
+/// A state that is saved. A step that is saved again has another version.
 struct Version {
     step: usize,
     coded: bool,
@@ -127,7 +127,7 @@ impl Residency {
         let mut transfers = vec![Transfers::default(); model.hops.len()];
         let mut stays = Vec::new();
         for level in 0..=model.hops.len() {
-            let mut tier = Tier {
+            let mut tier = TierSweep {
                 level,
                 room: match level {
                     0 => model.slots as u64,
@@ -178,7 +178,7 @@ impl Residency {
 }
 
 /// The sweep over a tier, with the last uses of the versions there.
-struct Tier<'a> {
+struct TierSweep<'a> {
     level: usize,
     room: u64,
     is_last: bool,
@@ -188,7 +188,7 @@ struct Tier<'a> {
     first: usize,
 }
 
-impl Tier<'_> {
+impl TierSweep<'_> {
     /// Finds the stay of each demand. Returns the demands on the tier below.
     fn fill(&mut self, demands: &mut [Demand]) -> Option<Vec<Demand>> {
         let versions = self.versions.len();

@@ -13,7 +13,7 @@ pub(crate) struct Shape {
     pub(crate) below: usize,
     /// Steps of the last part.
     pub(crate) last: usize,
-    /// States that the last part stores. Those beyond the slots of the device are lent by the tiers below.
+    /// States that the last part stores. Tiers below lend the slots that the device lacks.
     pub(crate) slots: usize,
     /// Slots for the states of gaps, beyond those that are free on the device. Negative ones stay for fetches.
     pub(crate) spill: i32,
