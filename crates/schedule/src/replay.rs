@@ -34,7 +34,7 @@ struct Player<'a> {
     model: &'a Model,
     actions: &'a [Action],
     residency: &'a Residency,
-    /// Of each stay, if the state is there, and the uses that are left.
+    /// Tells of each stay if the state is there, and how many uses are left.
     is_there: Vec<bool>,
     uses: Vec<usize>,
     free: Vec<u64>,

@@ -65,9 +65,9 @@ struct Demand {
     is_use: bool,
     /// The first action beside which its transfer may begin.
     from: usize,
-    /// Its stay on the tier above.
+    /// The stay on the tier above.
     above: usize,
-    /// Its stay on this tier.
+    /// The stay on this tier.
     here: usize,
 }
 
