@@ -2,7 +2,7 @@
 
 use crate::action::Action;
 use crate::machine::Model;
-use crate::residency::{Residency, Transfer, Version};
+use crate::residency::{Residency, Stay, Transfer};
 
 /// Times of a stream, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,21 +19,9 @@ pub(crate) fn replay(model: &Model, actions: &[Action], sent: &[usize]) -> Optio
     Player::new(model, actions, &residency).play()
 }
 
-/// A version on a tier.
-#[derive(Clone, Copy, Default)]
-struct Copy {
-    is_present: bool,
-    /// Uses left of this stay.
-    uses: usize,
-    /// Stays so far.
-    stays: usize,
-}
-
 /// A link in one direction.
 struct Link<'a> {
-    source: usize,
-    target: usize,
-    /// Seconds of a whole state.
+    /// Seconds of a byte.
     time: f64,
     /// The transfers in their order, and the number of them that have begun.
     transfers: &'a [Transfer],
@@ -46,12 +34,11 @@ struct Player<'a> {
     model: &'a Model,
     actions: &'a [Action],
     residency: &'a Residency,
-    /// By tier and version.
-    copies: Vec<Vec<Copy>>,
+    /// Tells of each stay if the state is there, and how many uses are left.
+    is_there: Vec<bool>,
+    uses: Vec<usize>,
     free: Vec<u64>,
     links: Vec<Link<'a>>,
-    /// Versions that came to the device encoded and were not decoded since.
-    is_encoded: Vec<bool>,
     next: usize,
     until: Option<f64>,
     now: f64,
@@ -59,29 +46,23 @@ struct Player<'a> {
 
 impl<'a> Player<'a> {
     fn new(model: &'a Model, actions: &'a [Action], residency: &'a Residency) -> Self {
-        let versions = residency.versions.len();
         let rooms = model.hops.iter().map(|hop| hop.room);
-        let link = |source: usize, target: usize, time: f64, transfers: &'a [Transfer]| Link {
-            source,
-            target,
-            time,
+        let link = |time: f64, transfers: &'a [Transfer]| Link {
+            time: time / model.state as f64,
             transfers,
             begun: 0,
             until: None,
         };
-        let hops = model.hops.iter().zip(&residency.levels).enumerate();
-        let links = hops.flat_map(|(at, (hop, level))| {
-            let up = link(at + 1, at, hop.up, &level.up);
-            [up, link(at, at + 1, hop.down, &level.down)]
-        });
+        let hops = model.hops.iter().zip(&residency.transfers);
+        let links = hops.flat_map(|(hop, of)| [link(hop.up, &of.up), link(hop.down, &of.down)]);
         Self {
             model,
             actions,
             residency,
-            copies: vec![vec![Copy::default(); versions]; model.hops.len() + 1],
+            is_there: vec![false; residency.stays.len()],
+            uses: residency.stays.iter().map(|stay| stay.uses).collect(),
             free: std::iter::once(model.slots as u64).chain(rooms).collect(),
             links: links.collect(),
-            is_encoded: vec![false; versions],
             next: 0,
             until: None,
             now: 0.0,
@@ -116,7 +97,7 @@ impl<'a> Player<'a> {
         let Some(action) = self.actions.get(self.next).filter(|_| self.until.is_none()) else {
             return false;
         };
-        let version = self.residency.of_action[self.next];
+        let stay = self.residency.of_action[self.next];
         let Model { copy, codec, .. } = self.model;
         let time = match *action {
             Action::Forward { from, to } => to.saturating_sub(from) as f64 * self.model.forward,
@@ -127,21 +108,26 @@ impl<'a> Player<'a> {
                 self.free[0] -= 1;
                 copy + if coded { codec.encode } else { 0.0 }
             }
-            Action::Restart { .. } if !self.copies[0][version].is_present => return false,
-            Action::Restart { .. } => match std::mem::take(&mut self.is_encoded[version]) {
-                true => copy + codec.decode,
-                false => *copy,
-            },
+            Action::Restart { .. } if !self.is_there[stay] => return false,
+            Action::Restart { .. } => {
+                let of = &self.residency.stays[stay];
+                let is_first = self.uses[stay] == of.uses;
+                copy + if of.is_encoded && is_first {
+                    codec.decode
+                } else {
+                    0.0
+                }
+            }
         };
         self.until = Some(self.now + time);
         true
     }
 
     fn end_action(&mut self) {
-        let version = self.residency.of_action[self.next];
+        let stay = self.residency.of_action[self.next];
         match self.actions[self.next] {
-            Action::Save { .. } => self.arrive(0, version),
-            Action::Restart { .. } => self.use_once(0, version),
+            Action::Save { .. } => self.arrive(stay),
+            Action::Restart { .. } => self.use_once(stay),
             _ => {}
         }
         self.until = None;
@@ -152,17 +138,15 @@ impl<'a> Player<'a> {
     fn begin_transfers(&mut self) -> bool {
         let mut any = false;
         for link in self.links.iter_mut().filter(|link| link.until.is_none()) {
-            let Some(&Transfer { version, from, .. }) = link.transfers.get(link.begun) else {
+            let Some(transfer) = link.transfers.get(link.begun) else {
                 continue;
             };
-            let size = self.residency.size(link.target, version);
-            if self.next >= from
-                && self.copies[link.source][version].is_present
-                && self.free[link.target] >= size
+            let target = self.residency.stays[transfer.target];
+            let free = &mut self.free[target.level];
+            if self.next >= transfer.from && self.is_there[transfer.source] && *free >= target.size
             {
-                self.free[link.target] -= size;
-                let bytes = self.residency.versions[version].bytes as f64;
-                link.until = Some(self.now + link.time * bytes / self.model.state as f64);
+                *free -= target.size;
+                link.until = Some(self.now + link.time * transfer.bytes as f64);
                 link.begun += 1;
                 any = true;
             }
@@ -173,36 +157,27 @@ impl<'a> Player<'a> {
     fn end_transfer(&mut self, link: usize) {
         let link = &mut self.links[link];
         link.until = None;
-        let (source, target) = (link.source, link.target);
-        let version = link.transfers[link.begun - 1].version;
-        self.arrive(target, version);
-        self.use_once(source, version);
-        if target == 0 {
-            self.is_encoded[version] = self.residency.versions[version].coded;
-        }
+        let Transfer { source, target, .. } = link.transfers[link.begun - 1];
+        self.arrive(target);
+        self.use_once(source);
     }
 
-    fn arrive(&mut self, level: usize, version: Version) {
-        let uses = &self.residency.levels[level].stays[version];
-        let copy = &mut self.copies[level][version];
-        copy.is_present = true;
-        copy.uses = uses.get(copy.stays).copied().unwrap_or(0);
-        copy.stays += 1;
-        self.release(level, version);
+    fn arrive(&mut self, stay: usize) {
+        self.is_there[stay] = true;
+        self.release(stay);
     }
 
-    fn use_once(&mut self, level: usize, version: Version) {
-        let copy = &mut self.copies[level][version];
-        copy.uses = copy.uses.saturating_sub(1);
-        self.release(level, version);
+    fn use_once(&mut self, stay: usize) {
+        self.uses[stay] -= 1;
+        self.release(stay);
     }
 
-    /// Frees a copy's room once its stay is used up.
-    fn release(&mut self, level: usize, version: Version) {
-        let copy = &mut self.copies[level][version];
-        if copy.is_present && copy.uses == 0 {
-            copy.is_present = false;
-            self.free[level] += self.residency.size(level, version);
+    /// Frees the room of a stay that is used up.
+    fn release(&mut self, stay: usize) {
+        if self.uses[stay] == 0 {
+            let Stay { level, size, .. } = self.residency.stays[stay];
+            self.is_there[stay] = false;
+            self.free[level] += size;
         }
     }
 }

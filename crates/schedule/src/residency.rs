@@ -1,70 +1,77 @@
-//! The states that a stream of actions has on each tier: by Belady's rule, which for reversals is that of a stack.
+//! The stays that the states of a stream have on each tier: by Belady's rule, which for reversals is that of a stack.
 //!
 //! The state of the highest step is used first. A full tier therefore gives up the lowest step that it holds. Nothing here
 //! depends on time; the replay adds it.
 
 use crate::action::Action;
 use crate::machine::Model;
-use std::collections::BTreeSet;
+use std::collections::VecDeque;
 
-/// The index of a `Save` among those of the stream.
-pub(crate) type Version = usize;
+/// A stay of a state on a tier: from its arrival until it was used so many times. Transfers to other tiers are uses.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stay {
+    pub(crate) level: usize,
+    /// Slots on the device, bytes below. A state that is forgotten on arrival takes no room there, but the link's time.
+    pub(crate) size: u64,
+    pub(crate) uses: usize,
+    /// The state comes from below and is compressed.
+    pub(crate) is_encoded: bool,
+    /// Indices of the actions at which the stay begins and ends.
+    begin: usize,
+    end: usize,
+}
 
-/// A transfer over a hop. Lists have them in the order in which the stream needs them.
+/// A transfer over a hop, between two stays. Lists have them in the order in which the stream needs them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transfer {
-    pub(crate) version: Version,
-    /// Index of the action that needs it done.
-    due: usize,
+    pub(crate) source: usize,
+    pub(crate) target: usize,
+    pub(crate) bytes: u64,
     /// Index of the first action beside which it may begin without taking room that others need.
     pub(crate) from: usize,
 }
 
-/// A stay on a tier: from its arrival until it was used so many times.
-#[derive(Clone, Copy, Debug)]
-struct Stay {
-    version: Version,
-    begin: usize,
-    end: usize,
-    uses: usize,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Level {
-    /// For each version, the uses of each of its stays. The way down, which it takes once, is a use of the first stay.
-    pub(crate) stays: Vec<Vec<usize>>,
-    /// Transfers to the tier below.
+/// The transfers of a hop.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Transfers {
     pub(crate) down: Vec<Transfer>,
-    /// Transfers from the tier below.
     pub(crate) up: Vec<Transfer>,
-}
-
-/// A state that is saved.
-#[derive(Clone, Debug)]
-pub(crate) struct Saved {
-    step: usize,
-    pub(crate) coded: bool,
-    /// Bytes below the device.
-    pub(crate) bytes: u64,
-    /// The last action that uses it on the tier in question.
-    last: Option<usize>,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Residency {
-    pub(crate) levels: Vec<Level>,
-    /// The version that each action saves or restarts from.
-    pub(crate) of_action: Vec<Version>,
-    pub(crate) versions: Vec<Saved>,
+    pub(crate) stays: Vec<Stay>,
+    /// The stay on the device that each action saves or restarts from.
+    pub(crate) of_action: Vec<usize>,
+    /// The transfers of each hop.
+    pub(crate) transfers: Vec<Transfers>,
+}
+
+/// A state that is saved. A step that is saved again has another version.
+struct Version {
+    step: usize,
+    coded: bool,
+    /// Bytes below the device.
+    bytes: u64,
+    /// The last action that uses it on the tier in question.
+    last: Option<usize>,
 }
 
 /// A version that a tier takes in at an action, or is asked for.
 #[derive(Clone, Copy)]
 struct Demand {
     at: usize,
-    version: Version,
+    version: usize,
     is_use: bool,
+    /// The first action beside which its transfer may begin.
+    from: usize,
+    /// The stay on the tier above.
+    above: usize,
+    /// The stay on this tier.
+    here: usize,
 }
+
+const NONE: usize = usize::MAX;
 
 /// The most actions that a transfer to the device begins ahead of the one that needs it.
 const AHEAD: usize = 2048;
@@ -73,30 +80,29 @@ impl Residency {
     /// Returns `None` if the states do not fit into all tiers, or if the stream uses a state that is not stored. `sent` has the
     /// steps, in ascending order, whose states go down although the sweep forgets them, as nobody knew.
     pub(crate) fn new(model: &Model, actions: &[Action], sent: &[usize]) -> Option<Self> {
-        let mut current = vec![usize::MAX; model.steps];
-        let (mut versions, mut demands) = (Vec::<Saved>::new(), Vec::new());
-        let mut of_action = vec![usize::MAX; actions.len()];
+        let mut current = vec![NONE; model.steps];
+        let (mut versions, mut demands) = (Vec::<Version>::new(), Vec::new());
         let mut sweep_end = actions.len();
         let encoded = (model.state as f64 * model.codec.size).ceil() as u64;
         for (at, action) in actions.iter().enumerate() {
-            let version = match *action {
+            let (version, is_use) = match *action {
                 Action::Save { step, coded } => {
                     *current.get_mut(step)? = versions.len();
-                    versions.push(Saved {
+                    versions.push(Version {
                         step,
                         coded,
                         bytes: if coded { encoded } else { model.state },
                         last: None,
                     });
-                    versions.len() - 1
+                    (versions.len() - 1, false)
                 }
                 Action::Restart { step } => {
                     let version = *current.get(step)?;
                     versions.get_mut(version)?.last = Some(at);
-                    version
+                    (version, true)
                 }
                 Action::Forget { step } => {
-                    let version = std::mem::replace(current.get_mut(step)?, usize::MAX);
+                    let version = std::mem::replace(current.get_mut(step)?, NONE);
                     if sweep_end == actions.len() && sent.binary_search(&step).is_ok() {
                         versions.get_mut(version)?.last = Some(at);
                     }
@@ -108,28 +114,48 @@ impl Residency {
                 }
                 Action::Forward { .. } | Action::Reverse { .. } => continue,
             };
-            of_action[at] = version;
             demands.push(Demand {
                 at,
                 version,
-                is_use: matches!(action, Action::Restart { .. }),
+                is_use,
+                from: at,
+                above: NONE,
+                here: NONE,
             });
         }
-        let mut levels = Vec::new();
+        let mut of_action = vec![NONE; actions.len()];
+        let mut transfers = vec![Transfers::default(); model.hops.len()];
+        let mut stays = Vec::new();
         for level in 0..=model.hops.len() {
-            let tier = TierSweep {
+            let mut tier = TierSweep {
+                level,
                 room: match level {
                     0 => model.slots as u64,
                     _ => model.hops[level - 1].room,
                 },
-                is_device: level == 0,
                 is_last: level == model.hops.len(),
                 versions: &versions,
-                sweep_end,
-                actions: actions.len(),
+                first: stays.len(),
+                stays: &mut stays,
             };
-            let (found, below) = tier.fill(&demands)?;
-            levels.push(found);
+            let mut below = tier.fill(&mut demands)?;
+            tier.advance(&mut below, sweep_end, actions.len());
+            for demand in &demands {
+                let &Demand {
+                    above, here, from, ..
+                } = demand;
+                let transfer = |source, target| Transfer {
+                    source,
+                    target,
+                    bytes: versions[demand.version].bytes,
+                    from,
+                };
+                match level {
+                    0 => of_action[demand.at] = here,
+                    _ if demand.is_use => transfers[level - 1].up.push(transfer(here, above)),
+                    _ => transfers[level - 1].down.push(transfer(above, here)),
+                }
+            }
             // The last use of a version on the tier below is its last way up. One that only goes down leaves there on arrival.
             versions.iter_mut().for_each(|version| version.last = None);
             for demand in below.iter().filter(|demand| demand.is_use) {
@@ -137,151 +163,145 @@ impl Residency {
             }
             demands = below;
         }
-        Some(Self {
-            levels,
-            of_action,
-            versions,
-        })
-    }
-
-    /// Room that a version takes: slots on the device, bytes below.
-    pub(crate) fn size(&self, level: usize, version: Version) -> u64 {
-        match level {
-            0 => 1,
-            // A version that is forgotten on arrival takes the link's time alone.
-            _ if self.levels[level].stays[version]
-                .iter()
-                .all(|&uses| uses == 0) =>
-            {
-                0
-            }
-            _ => self.versions[version].bytes,
+        for stay in stays
+            .iter_mut()
+            .filter(|stay| stay.level > 0 && stay.uses == 0)
+        {
+            stay.size = 0;
         }
+        Some(Self {
+            stays,
+            of_action,
+            transfers,
+        })
     }
 }
 
 /// The sweep over a tier, with the last uses of the versions there.
 struct TierSweep<'a> {
+    level: usize,
     room: u64,
-    is_device: bool,
     is_last: bool,
-    versions: &'a [Saved],
-    sweep_end: usize,
-    actions: usize,
+    versions: &'a [Version],
+    /// The stays on all tiers, and the first one on this.
+    stays: &'a mut Vec<Stay>,
+    first: usize,
 }
 
 impl TierSweep<'_> {
-    /// Each version takes one slot of the device.
-    fn size(&self, version: Version) -> u64 {
-        match self.is_device {
-            true => 1,
-            false => self.versions[version].bytes,
-        }
-    }
-
-    /// Returns the tier's transfers and what it asks of the tier below.
-    fn fill(&self, demands: &[Demand]) -> Option<(Level, Vec<Demand>)> {
+    /// Finds the stay of each demand. Returns the demands on the tier below.
+    fn fill(&mut self, demands: &mut [Demand]) -> Option<Vec<Demand>> {
         let versions = self.versions.len();
-        let mut residents = BTreeSet::new();
+        // In ascending order of their steps: nearly all come last and leave first or last.
+        let mut residents = VecDeque::new();
         let mut used = 0;
-        let mut open: Vec<Option<Stay>> = vec![None; versions];
+        let mut open = vec![NONE; versions];
         // Actions at which each version came and left last.
         let (mut arrived, mut left) = (vec![0; versions], vec![0; versions]);
         let mut goes_down = vec![false; versions];
-        let (mut ended, mut below) = (Vec::new(), Vec::new());
-        let (mut down, mut up) = (Vec::new(), Vec::new());
-        for &demand in demands {
+        let mut below = Vec::new();
+        for demand in demands {
             let (at, version, is_use) = (demand.at, demand.version, demand.is_use);
-            let key = (self.versions[version].step, version);
+            let Version {
+                step,
+                coded,
+                bytes,
+                last,
+                ..
+            } = self.versions[version];
+            let key = (step, version);
             if !is_use {
                 arrived[version] = at;
             }
-            if residents.insert(key) {
+            if let Err(index) = residents.binary_search(&key) {
+                residents.insert(index, key);
+                open[version] = self.stays.len();
                 if is_use {
-                    let (due, from) = (at, left[version] + 1);
                     goes_down[version].then_some(())?;
-                    up.push(Transfer { version, due, from });
-                    below.push(demand);
+                    below.push(Demand {
+                        from: left[version] + 1,
+                        above: open[version],
+                        ..*demand
+                    });
                 }
-                used += self.size(version);
-                open[version] = Some(Stay {
-                    version,
+                let size = if self.level == 0 { 1 } else { bytes };
+                used += size;
+                self.stays.push(Stay {
+                    level: self.level,
+                    size,
+                    uses: 0,
+                    is_encoded: is_use && coded,
                     begin: at,
                     end: at,
-                    uses: 0,
                 });
             }
-            if let (true, Some(stay)) = (is_use, &mut open[version]) {
-                stay.uses += 1;
-                stay.end = at;
+            demand.here = open[version];
+            if is_use {
+                let stay = &mut self.stays[demand.here];
+                (stay.uses, stay.end) = (stay.uses + 1, at);
             }
-            let is_done = self.versions[version].last.is_none_or(|last| last <= at);
+            let is_done = last.is_none_or(|last| last <= at);
             let mut leaves = is_done.then_some(key);
             loop {
                 if let Some(gone) = leaves.take() {
-                    residents.remove(&gone);
-                    used -= self.size(gone.1);
+                    if let Ok(index) = residents.binary_search(&gone) {
+                        residents.remove(index);
+                    }
+                    used -= self.stays[open[gone.1]].size;
                     left[gone.1] = at;
-                    ended.extend(open[gone.1].take());
                 }
                 if used <= self.room {
                     break;
                 }
-                let lowest = *residents.first()?;
+                let lowest = *residents.front()?;
                 if lowest == key || self.is_last {
                     return None;
                 }
                 leaves = Some(lowest);
                 let version = lowest.1;
                 if !std::mem::replace(&mut goes_down[version], true) {
-                    let (due, from, is_use) = (at, arrived[version] + 1, false);
-                    down.push(Transfer { version, due, from });
+                    self.stays[open[version]].uses += 1;
                     below.push(Demand {
                         at,
                         version,
-                        is_use,
+                        is_use: false,
+                        from: arrived[version] + 1,
+                        above: open[version],
+                        here: NONE,
                     });
                 }
             }
         }
-        ended.extend(open.into_iter().flatten());
-        self.advance(&mut up, &ended);
-        let mut stays = vec![Vec::new(); versions];
-        for stay in ended {
-            let of: &mut Vec<usize> = &mut stays[stay.version];
-            let way_down = of.is_empty() && goes_down[stay.version];
-            of.push(stay.uses + usize::from(way_down));
-        }
-        Some((Level { stays, down, up }, below))
+        Some(below)
     }
 
-    /// Lets transfers begin as early as the room allows, in their order.
-    fn advance(&self, transfers: &mut [Transfer], stays: &[Stay]) {
+    /// Lets transfers up begin as early as the room allows, in their order.
+    fn advance(&self, demands: &mut [Demand], sweep_end: usize, actions: usize) {
         // The room taken beside each action: first its changes, then their sums.
-        let mut load = vec![0i64; self.actions + 1];
-        for stay in stays.iter().filter(|stay| stay.uses > 0) {
-            load[stay.begin] += self.size(stay.version) as i64;
-            load[stay.end + 1] -= self.size(stay.version) as i64;
+        let mut load = vec![0i64; actions + 1];
+        for stay in self.stays[self.first..].iter().filter(|stay| stay.uses > 0) {
+            load[stay.begin] += stay.size as i64;
+            load[stay.end + 1] -= stay.size as i64;
         }
-        for action in 0..self.actions {
+        for action in 0..actions {
             load[action + 1] += load[action];
         }
-        let ahead = match self.is_device {
-            true => AHEAD,
-            false => self.actions,
+        let ahead = match self.level {
+            0 => AHEAD,
+            _ => actions,
         };
-        let mut earliest = self.sweep_end;
-        for transfer in transfers {
-            let size = self.size(transfer.version) as i64;
+        let mut earliest = sweep_end;
+        for demand in demands.iter_mut().filter(|demand| demand.is_use) {
+            let size = self.stays[demand.above].size as i64;
             let least = earliest
-                .max(transfer.from)
-                .max(transfer.due.saturating_sub(ahead));
-            transfer.from = transfer.due;
-            while transfer.from > least && (load[transfer.from - 1] + size) as u64 <= self.room {
-                transfer.from -= 1;
-                load[transfer.from] += size;
+                .max(demand.from)
+                .max(demand.at.saturating_sub(ahead));
+            demand.from = demand.at;
+            while demand.from > least && (load[demand.from - 1] + size) as u64 <= self.room {
+                demand.from -= 1;
+                load[demand.from] += size;
             }
-            earliest = transfer.from;
+            earliest = demand.from;
         }
     }
 }

@@ -10,8 +10,14 @@ use crate::stream::{self, Stored};
 use std::collections::HashSet;
 
 /// The most actions that a search replays, and those more for each step.
-const WORK: usize = 800_000;
+const WORK: usize = 1_600_000;
 const WORK_OF_STEP: usize = 400;
+
+/// Shares of the states that the bound stores below the device.
+const SHARES: [f64; 7] = [1.0, 0.97, 0.9, 0.8, 0.65, 0.5, 0.3];
+
+/// Slots for the states of gaps, beyond those that are free on the device. Negative ones stay for fetches.
+const SPILLS: [i32; 3] = [-1, 0, 3];
 
 pub(crate) struct Search<'a> {
     model: &'a Model,
@@ -19,15 +25,11 @@ pub(crate) struct Search<'a> {
     /// The best stream so far, and its times.
     pub(crate) actions: Vec<Action>,
     pub(crate) times: Option<Times>,
+    /// The best shape so far, and the seconds that its stream takes.
+    shape: Shape,
+    seconds: f64,
     tried: HashSet<Shape>,
     work: usize,
-}
-
-/// A shape with the seconds that its stream takes.
-#[derive(Clone, Copy)]
-struct Judged {
-    time: f64,
-    shape: Shape,
 }
 
 impl<'a> Search<'a> {
@@ -37,10 +39,19 @@ impl<'a> Search<'a> {
             bound: Bound::of(model),
             actions: Vec::new(),
             times: None,
+            shape: Shape::new(model, 0, model.steps),
+            seconds: f64::INFINITY,
             tried: HashSet::new(),
             work: 0,
         };
-        search.search();
+        if let Some(actions) = blocking::stream(model) {
+            search.judge(actions);
+        }
+        for tiers in (0..=model.hops.len()).rev() {
+            search.start(tiers);
+        }
+        search.climb();
+        search.polish();
         search
     }
 
@@ -54,13 +65,13 @@ impl<'a> Search<'a> {
         total
     }
 
-    /// The shape with its time; none that was tried before is better.
-    fn shape(&mut self, shape: Shape) -> Judged {
-        let time = match self.tried.insert(shape) {
-            true => self.judge(stream::stream(&shape.line(self.model), self.model)),
-            false => f64::INFINITY,
-        };
-        Judged { time, shape }
+    fn try_shape(&mut self, shape: Shape) {
+        if self.tried.insert(shape) {
+            let seconds = self.judge(stream::stream(&shape.line(self.model), self.model));
+            if seconds < self.seconds {
+                (self.shape, self.seconds) = (shape, seconds);
+            }
+        }
     }
 
     /// The search is over: the bound is met, or this share of the work is done.
@@ -70,31 +81,23 @@ impl<'a> Search<'a> {
         self.work as f64 > most * share || self.times.is_some_and(is_met)
     }
 
-    fn search(&mut self) {
+    /// Tries lines for the nearest so many tiers: those below them may not be worth their transfers, and then their rates change
+    /// nothing.
+    fn start(&mut self, tiers: usize) {
         let model = self.model;
         let (steps, slots) = (model.steps, model.slots);
-        // Revolve on the device, which fits always, then with the room of more and more tiers, then with as many as the bound stores.
-        let mut rooms = vec![slots];
-        for hop in 0..model.hops.len() {
-            rooms.push(rooms[hop] + model.room(hop) as usize);
-        }
-        rooms.push(self.bound.stored().max(1.0) as usize);
-        for room in rooms {
-            let slots = room.min(steps);
-            self.shape(Shape {
-                slots,
-                last_spill: slots.saturating_sub(model.slots) as i32,
-                ..Shape::new(model, 0, steps)
-            });
-        }
-        if let Some(actions) = blocking::stream(model) {
-            self.judge(actions);
-        }
-        let below = self.bound.stored() - self.bound.device;
-        let coded = 1000.0 * self.bound.coded.iter().sum::<f64>() / below.max(1.0);
-        let mut starts = Vec::new();
-        for share in [1.0, 0.97, 0.9, 0.8, 0.65, 0.5, 0.3] {
-            let Shape { below, last, .. } = Shape::of_bound(model, &self.bound, share);
+        let mut near = model.clone();
+        near.hops.truncate(tiers);
+        let bound = Bound::of(&near);
+        // Revolve with the room of these tiers: that on the device fits always.
+        self.try_shape(Shape {
+            slots: near.all_room(),
+            ..Shape::new(model, 0, steps)
+        });
+        let coded = bound.coded.iter().sum::<f64>() / (bound.stored() - bound.device).max(1.0);
+        let coded = (1000.0 * coded).min(1000.0) as usize;
+        for share in SHARES {
+            let Shape { below, last, .. } = Shape::of_bound(model, &bound, share);
             let lasts = [
                 last,
                 slots,
@@ -102,51 +105,39 @@ impl<'a> Search<'a> {
                 steps.saturating_sub(below * slots),
                 steps.saturating_sub(below * slots * 7 / 10),
                 steps / (below + 1),
-                slots * slots / 2,
-                slots * slots / 4,
             ];
-            for last in lasts {
-                if self.is_done(0.4) && !starts.is_empty() {
-                    break;
-                }
-                for spill in [-1, 0, 3] {
-                    starts.push(self.shape(Shape {
+            for last in lasts.into_iter().filter(|_| below > 0) {
+                for spill in SPILLS {
+                    if self.is_done(0.4) {
+                        return;
+                    }
+                    self.try_shape(Shape {
                         spill,
-                        coded: coded.min(1000.0) as usize,
+                        coded,
                         ..Shape::new(model, below, last.clamp(1, steps))
-                    }));
+                    });
                 }
             }
-        }
-        starts.sort_by(|a, b| a.time.total_cmp(&b.time));
-        starts.dedup_by_key(|start| start.shape);
-        let climbed = starts.into_iter().take(4).map(|start| self.climb(start));
-        let best = climbed.min_by(|a, b| a.time.total_cmp(&b.time));
-        if let Some(best) = best {
-            self.polish(best.shape.line(model));
         }
     }
 
-    /// Varies one number at a time, by smaller and smaller steps.
-    fn climb(&mut self, mut best: Judged) -> Judged {
+    /// Varies one number of the best shape at a time, by smaller and smaller steps.
+    fn climb(&mut self) {
         let mut step = 0.3;
         while step > 0.01 && !self.is_done(0.7) {
-            let before = best.time;
-            for (field, sign) in (0..7).flat_map(|field| [(field, 1), (field, -1)]) {
-                let next = self.shape(vary(best.shape, field, step * f64::from(sign), self.model));
-                if next.time < best.time {
-                    best = next;
-                }
+            let before = self.seconds;
+            for (field, sign) in (0..5).flat_map(|field| [(field, 1.0), (field, -1.0)]) {
+                self.try_shape(vary(self.shape, field, step * sign, self.model));
             }
-            if best.time == before {
+            if self.seconds == before {
                 step /= 2.0;
             }
         }
-        best
     }
 
-    /// Moves single states, and ranges of them, at random.
-    fn polish(&mut self, mut line: Vec<Stored>) {
+    /// Moves single states of the best shape's line, and ranges of them, at random.
+    fn polish(&mut self) {
+        let mut line = self.shape.line(self.model);
         let mut time = f64::INFINITY;
         let mut dice = Dice(1);
         while !self.is_done(1.0) {
@@ -178,10 +169,8 @@ fn vary(mut shape: Shape, field: usize, share: f64, model: &Model) -> Shape {
         1 => shape.last = moved(shape.last, 1, model.steps),
         2 => shape.slots = moved(shape.slots, 1, model.steps),
         3 => shape.spill += by(10.0) as i32,
-        4 => shape.last_spill += by(10.0) as i32,
-        5 if model.codec.size == 1.0 => {}
-        5 => shape.coded = (shape.coded as i64 + by(1000.0)).clamp(0, 1000) as usize,
-        _ => shape.tilt = moved(shape.tilt, 200, 3000),
+        _ if model.codec.size == 1.0 => {}
+        _ => shape.coded = (shape.coded as i64 + by(1000.0)).clamp(0, 1000) as usize,
     }
     shape
 }

@@ -13,14 +13,10 @@ pub(crate) struct Shape {
     pub(crate) below: usize,
     /// Steps of the last part.
     pub(crate) last: usize,
-    /// States that the last part stores.
+    /// States that the last part stores. Tiers below lend the slots that the device lacks.
     pub(crate) slots: usize,
     /// Slots for the states of gaps, beyond those that are free on the device. Negative ones stay for fetches.
     pub(crate) spill: i32,
-    /// The same in the last part.
-    pub(crate) last_spill: i32,
-    /// Thousandths: the exponent of the positions before the last part, 1000 for even ones, less for denser ones behind.
-    pub(crate) tilt: usize,
     /// Thousandths of the states below that go down compressed.
     pub(crate) coded: usize,
 }
@@ -33,8 +29,6 @@ impl Shape {
             last,
             slots: model.slots,
             spill: -1,
-            last_spill: 0,
-            tilt: 1000,
             coded: 0,
         }
     }
@@ -56,18 +50,16 @@ impl Shape {
         let head = steps - last;
         let below = self.below.min(head);
         let mut line: Vec<Stored> = Vec::new();
-        let (inner, exponent) = (free(model, 1, self.spill), self.tilt as f64 / 1000.0);
+        let inner = free(model, 1, self.spill);
         for index in 0..below {
-            let share = index as f64 / below as f64;
-            let at = (head as f64 * share.powf(exponent)) as usize;
-            if line.last().is_none_or(|before| before.at != at) {
-                let coded = (index + 1) * self.coded / 1000 > index * self.coded / 1000;
-                line.push(Stored { at, inner, coded });
-            }
+            let at = head * index / below;
+            let coded = (index + 1) * self.coded / 1000 > index * self.coded / 1000;
+            line.push(Stored { at, inner, coded });
         }
         let (mut at, coded) = (head, false);
+        let lent = self.slots.saturating_sub(model.slots) as i32;
         for taken in 1..=self.slots.clamp(1, last) {
-            let inner = free(model, taken, self.last_spill);
+            let inner = free(model, taken, lent);
             line.push(Stored { at, inner, coded });
             if self.slots <= taken || steps - at < 2 {
                 break;
