@@ -212,12 +212,18 @@ fn as_needed_it_grows_ahead_of_what_is_used_and_no_farther() {
 #[test]
 fn doubling_it_grows_as_far_again_as_it_is_used() {
     let device = open(Choice::Host).unwrap();
-    let options = HostOptions::from(pieces(2 * MIB, 2)).pace(Pace::Doubling { most: 16 * MIB });
+    let options = HostOptions::from(pieces(8 * MIB, 2)).pace(Pace::Doubling { most: 16 * MIB });
     let arena = HostArena::start(&device, 64 * MIB, options).unwrap();
     touched_to(&arena, 0);
     for (used, touched) in [(2, 4), (6, 12), (16, 32), (20, 36), (5, 36), (64, 64)] {
         drop(arena.lend_mut(0..used * MIB).unwrap());
         touched_to(&arena, touched * MIB);
+    }
+    assert_eq!((arena.pinned(), arena.report().finished), (0, true));
+    for limit in [8, 64] {
+        assert_eq!(arena.resize(limit * MIB).unwrap(), limit * MIB);
+        drop(arena.lend_mut(0..8 * MIB).unwrap());
+        touched_to(&arena, limit.min(16) * MIB);
     }
 }
 

@@ -134,8 +134,8 @@ pub enum Pace {
         /// Bytes that are pinned ahead.
         lead: usize,
     },
-    /// As far again as copies have come, at most this many bytes ahead of them: what was used has at least half of the memory. For
-    /// devices without a driver, whose copies pinning makes no faster.
+    /// Touched as far again as copies have come, at most this many bytes ahead of them, and not pinned. For devices without a driver,
+    /// whose copies pinning makes no faster.
     Doubling {
         /// Bytes ahead at most.
         most: usize,
@@ -148,7 +148,7 @@ impl Pace {
         match self {
             Self::Full => usize::MAX,
             Self::AsNeeded { lead } => needed.saturating_add(lead),
-            Self::Doubling { most } => needed.saturating_add(needed.min(most)),
+            Self::Doubling { .. } => 0,
         }
     }
 

@@ -71,7 +71,13 @@ impl Strategy for Pieces {
         })
     }
 
-    fn grow(self: Box<Self>, growing: &Arc<Growing>, workers: &mut Workers) -> Result<()> {
+    fn grow(mut self: Box<Self>, growing: &Arc<Growing>, workers: &mut Workers) -> Result<()> {
+        let is_pinned = !matches!(growing.pace, Pace::Doubling { .. });
+        if !is_pinned {
+            growing.pinned.finish(End::Stopped);
+            // Nothing but pinning becomes faster in larger pieces.
+            self.piece = self.piece.min(HostReservation::GRANULARITY);
+        }
         let end = growing.limit();
         let pieces = end.div_ceil(self.piece);
         // A resized arena continues behind its touched pieces.
@@ -96,6 +102,9 @@ impl Strategy for Pieces {
         for _ in 0..touchers {
             let (theirs, stop) = (Arc::clone(&shared), workers.stop());
             workers.spawn("tierflow-touch", move || theirs.touch(&stop))?;
+        }
+        if !is_pinned {
+            return Ok(());
         }
         let stop = workers.stop();
         workers.spawn("tierflow-pin", move || shared.pin_all(&stop))
