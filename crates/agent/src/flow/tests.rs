@@ -140,7 +140,6 @@ fn a_version_removed_while_it_is_copied_does_not_come_back() {
             let copy = scope.spawn(|| flow.bring(1));
             until(|| faults.sync_hangs.load(Ordering::Relaxed) == 2);
             let removal = scope.spawn(|| remove(&flow));
-            // A removal that waits for the copy fails the test.
             let begun = Instant::now();
             while !removal.is_finished() && begun.elapsed() < Duration::from_secs(20) {
                 std::thread::sleep(Duration::from_millis(1));
@@ -479,8 +478,7 @@ fn an_empty_mount_point_is_no_node_without_pieces() {
     std::fs::rename(&away, local).unwrap();
     flow.scan();
     let after_pause = Instant::now() + LONGEST_PAUSE;
-    let found = flow.state.lock().next(after_pause, LONGEST_PAUSE);
-    assert_eq!(found, Some(1));
+    assert_eq!(flow.state.lock().next(after_pause, LONGEST_PAUSE), Some(1));
     flow.bring(1);
     assert!(is_brought(&flow));
 }
@@ -495,8 +493,7 @@ fn a_panic_before_a_copy_leaves_its_version_to_the_next_attempt() {
     faults.reads_panic.store(true, Ordering::Relaxed);
     assert_eq!(flow.bring(1), None);
     faults.reads_panic.store(false, Ordering::Relaxed);
-    let outcome = flow.state.lock().outcome(1);
-    assert!(matches!(outcome, Some(Err(_))));
+    assert!(matches!(flow.state.lock().outcome(1), Some(Err(_))));
     flow.state.lock().watch(1);
     assert_eq!(next(&flow), Some(1));
     assert!(flow.bring(1).is_some());

@@ -227,12 +227,12 @@ impl State {
     }
 }
 
-/// What others do while versions are given up.
+/// How batches are written while versions are given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Packing {
-    /// They write batches: the segment of these stays as it is.
+    /// Batches may be on their way: their segment stays as it is.
     GoesOn,
-    /// They were [stopped](Repository::stop_packing).
+    /// Packing was [stopped](Repository::stop_packing).
     Stopped,
 }
 
