@@ -190,6 +190,8 @@ impl<O> MemoryCache<O> {
     ///
     /// With any growth, no version is evicted from a device cache that is not mapped and filled yet (HiPC'22 §II, constraint
     /// 1), unless [`evict_while_growing`](MemoryCache::evict_while_growing) is set.
+    ///
+    /// Without a GPU, a host cache with [`Pace::AsNeeded`] grows by [`Pace::Doubling`], at most as far ahead.
     #[must_use]
     pub fn growth(mut self, growth: impl Into<O>) -> Self {
         self.growth = growth.into();
@@ -229,8 +231,8 @@ impl MemoryCache<HostOptions> {
         self
     }
 
-    /// Returns the growth on this device. Without a driver, nothing is pinned, and touching a page takes less time than the application's
-    /// copy into it: the pages that come ahead of their use are as many as were used, so small checkpoints take little memory.
+    /// Returns the growth on this device. Without a driver, nothing is pinned, and as much memory as was used is touched ahead of its use:
+    /// small checkpoints take little, and the first ones alone have the page faults.
     pub(super) fn growth_on(&self, device: &Device) -> HostOptions {
         let growth = self.growth.clone();
         match (device.info().kind, growth.pace) {

@@ -148,14 +148,16 @@ impl Repository {
             self.remove_blobs(blobs, versions, &stays)?;
         } else {
             // A batch that is being written may hang: it holds up the versions that share its segment, and no others.
-            self.settle_all();
-            let done = self.prune_all(Packing::GoesOn, &stays);
-            let is_full = matches!(done, Err(Error::Full { .. }));
-            if is_full || self.share_current(versions) {
+            let is_shared = match self.prune_beside_batches(versions) {
+                Err(Error::Full { .. }) => true,
+                done => done?,
+            };
+            if is_shared {
                 let _no_saving = self.stop_packing();
-                self.prune_all(Packing::Stopped, &stays)?;
-            } else {
-                done?;
+                let (mut state, none) = (self.state(), BTreeSet::new());
+                for (rank, owned) in &self.owned {
+                    prune_rank(&mut state, *rank, owned, Packing::Stopped, &none, &stays)?;
+                }
             }
         }
         let mut state = self.state();
@@ -178,30 +180,22 @@ impl Repository {
         }
     }
 
-    fn prune_all(&self, packing: Packing, versions: &dyn Fn(u64) -> bool) -> Result<()> {
-        let mut state = self.state();
-        self.owned.iter().try_for_each(|(rank, owned)| {
-            prune_rank(
-                &mut state,
-                *rank,
-                owned,
-                packing,
-                &BTreeSet::new(),
-                versions,
-            )
-            .map(drop)
-        })
-    }
-
-    /// Returns true if some of these versions lie in a segment to which a batch may be on its way.
-    fn share_current(&self, versions: &BTreeSet<u64>) -> bool {
-        let state = self.state();
-        self.owned.iter().any(|(rank, owned)| {
-            let current = owned.files().map(|files| files.packer.current()).ok();
+    /// Gives up these versions, but for the segment of each rank to which a batch may be on its way. Returns true if some lie there.
+    fn prune_beside_batches(&self, versions: &BTreeSet<u64>) -> Result<bool> {
+        self.settle_all();
+        let (mut state, none) = (self.state(), BTreeSet::new());
+        let stays = |version| !versions.contains(&version);
+        let mut is_shared = false;
+        for (rank, owned) in &self.owned {
+            // Read once: batches may go on to another segment, of which the catalog learns when it is unlocked.
+            let current = owned.files()?.packer.current();
+            let packing = Packing::GoesOn(current);
+            prune_rank(&mut state, *rank, owned, packing, &none, &stays)?;
             let catalog = state.catalogs.get(rank);
-            let seen = catalog.and_then(|catalog| catalog.files.get(&current?));
-            seen.is_some_and(|seen| seen.records.iter().any(|r| versions.contains(&r.version)))
-        })
+            let seen = catalog.and_then(|catalog| catalog.files.get(&current));
+            is_shared |= seen.is_some_and(|seen| seen.records.iter().any(|r| !stays(r.version)));
+        }
+        Ok(is_shared)
     }
 }
 
@@ -230,8 +224,8 @@ impl State {
 /// How batches are written while versions are given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Packing {
-    /// Batches may be on their way: their segment stays as it is.
-    GoesOn,
+    /// Batches may be on their way to this segment, which stays as it is.
+    GoesOn(Name),
     /// Packing was [stopped](Repository::stop_packing).
     Stopped,
 }
@@ -287,14 +281,13 @@ fn prune_catalog(
             losing.push((staying, *name, lost));
         }
     }
-    let files = owned.files()?;
-    if packing == Packing::GoesOn {
-        let current = files.packer.current();
+    if let Packing::GoesOn(current) = packing {
         losing.retain(|(_, name, _)| *name != current);
     }
     if losing.is_empty() {
         return Ok(0);
     }
+    let files = owned.files()?;
     // Removals that need no space come first.
     losing.sort_unstable();
     if packing == Packing::Stopped {
