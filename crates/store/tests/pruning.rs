@@ -182,3 +182,23 @@ fn a_batch_that_hangs_holds_up_no_removal_from_other_files() {
     }
     assert_eq!(repository.damage(), []);
 }
+
+/// Segments are small, so that batches often go on to another one.
+#[test]
+fn what_is_removed_is_gone_while_others_are_written() {
+    let home = tempfile::tempdir().unwrap();
+    let repository =
+        Repository::open(home.path(), Options::default().limit(Some(8 << 20))).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let repository = &repository;
+            scope.spawn(move || {
+                for version in (thread..400).step_by(4) {
+                    save(repository, version, 20_000);
+                    repository.remove(&[version].into()).unwrap();
+                    assert!(!numbers(repository).contains(&version), "{version}");
+                }
+            });
+        }
+    });
+}
