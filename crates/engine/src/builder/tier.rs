@@ -231,8 +231,9 @@ impl MemoryCache<HostOptions> {
         self
     }
 
-    /// Returns the growth on this device. Without a driver, nothing is pinned, and as much memory as was used is touched ahead of its use:
-    /// small checkpoints take little, and the first ones alone have the page faults.
+    /// Returns the growth on this device. Without a driver, nothing is pinned, and as much memory as was used is touched ahead of
+    /// its use, so that small checkpoints take little. A copy into memory that is not touched yet does not wait: it has the page
+    /// faults itself.
     pub(super) fn growth_on(&self, device: &Device) -> HostOptions {
         let growth = self.growth.clone();
         match (device.info().kind, growth.pace) {
