@@ -18,14 +18,12 @@ const THREADS: u32 = 256;
 const TILE_BYTES: u32 = 32 << 10;
 const MAX_PARTS: usize = 1360;
 
-/// Longer copies are made one by one, while there are few: a call is short next to such a copy.
+/// The longest copy between host and device that joins others: a call is short next to a longer one.
 const SHORT_BYTES: usize = 4 << 20;
 /// The longest copy that the kernel makes.
 const MOST_BYTES: usize = u32::MAX as usize;
-/// So many long copies within the device are made by the kernel, too. Alone it is a tenth slower than the driver's copies, each
-/// of which takes 3 µs more (H100, 128 MiB in 8 parts: 112 µs in place of 119; in 16: 141).
-const MIN_LONG: usize = 8;
-/// Fewer copies than this are made one by one.
+/// Fewer copies than this are made one by one. For one copy the driver is faster than the kernel, but each of its copies takes 3 µs
+/// more (H200, 128 MiB in 1, 4, 9, 17 parts: 69, 78, 92, 115 µs by the driver, 82, 79, 79, 80 by the kernel).
 const MIN_BATCH: usize = 4;
 
 /// The kernel of a device, loaded at first use. The inner `None` means that loading failed.
@@ -71,16 +69,9 @@ impl<'c> SortedCopies<'c> {
             sorted.alone.extend(copies);
             return sorted;
         }
-        let is_within =
-            |copy: &Copy| copy.src_place == Place::Device && copy.dst_place == Place::Device;
-        let is_long = |copy: &&Copy| is_within(copy) && copy.len > SHORT_BYTES;
-        let longest = match copies.iter().filter(is_long).count() >= MIN_LONG {
-            true => MOST_BYTES,
-            false => SHORT_BYTES,
-        };
         for copy in copies {
             let list = match (copy.src_place, copy.dst_place) {
-                (Place::Device, Place::Device) if copy.len <= longest => &mut sorted.within,
+                (Place::Device, Place::Device) if copy.len <= MOST_BYTES => &mut sorted.within,
                 _ if copy.len > SHORT_BYTES => &mut sorted.alone,
                 // Measured: the kernel makes short copies to the device in half the driver's time; from the device it
                 // gains nothing.
@@ -210,17 +201,14 @@ mod tests {
 
     #[test]
     fn many_fragments_are_one_launch_however_long_they_are() {
-        let fragments = vec![within(16 << 20); MIN_LONG];
-        assert_eq!(SortedCopies::of(&fragments).within.len(), MIN_LONG);
+        let fragments = vec![within(16 << 20); MIN_BATCH];
+        assert_eq!(SortedCopies::of(&fragments).within.len(), MIN_BATCH);
         let few = SortedCopies::of(&fragments[1..]);
-        assert_eq!((few.within.len(), few.alone.len()), (0, MIN_LONG - 1));
-        // Short ones beside a few long ones are the kernel's as before, and what is too long for it is the driver's.
-        let mut mixed = vec![within(4096); MIN_BATCH];
-        mixed.extend([within(16 << 20); 2]);
-        assert_eq!(SortedCopies::of(&mixed).within.len(), MIN_BATCH);
+        assert_eq!((few.within.len(), few.alone.len()), (0, MIN_BATCH - 1));
+        // A copy that is too long for the kernel is the driver's.
         let mut huge = fragments;
         huge.push(within(MOST_BYTES + 1));
         let sorted = SortedCopies::of(&huge);
-        assert_eq!((sorted.within.len(), sorted.alone.len()), (MIN_LONG, 1));
+        assert_eq!((sorted.within.len(), sorted.alone.len()), (MIN_BATCH, 1));
     }
 }
