@@ -14,6 +14,7 @@ pub(crate) type Copies = SmallVec<[Copy; 1]>;
 
 /// A part to gather: bytes of a memory, or of the caller.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Part<'b> {
     /// Bytes of a memory.
     Loan(ReadLoan),
@@ -25,6 +26,7 @@ pub enum Part<'b> {
 
 /// A part to scatter to: bytes of a memory, or of the caller.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum PartMut<'b> {
     /// Bytes of a memory.
     Loan(WriteLoan),

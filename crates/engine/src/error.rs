@@ -182,6 +182,7 @@ pub enum Error {
     Interrupted,
     /// The engine ended before some versions were durable.
     #[error("{}: {}", left_text(.versions, .kept), end_text(.cause))]
+    #[non_exhaustive]
     Lost {
         /// The versions that are lost, in ascending order; there may be none.
         versions: Vec<Version>,

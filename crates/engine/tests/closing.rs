@@ -78,6 +78,7 @@ fn storage_that_hangs_is_waited_for_as_long_as_the_patience_lasts() {
         versions: lost,
         kept,
         cause,
+        ..
     } = &error
     else {
         panic!("{error}");

@@ -4,6 +4,7 @@ use tierflow_plan::Statistics;
 
 /// The time for which the application did not compute, by its causes. All in ns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Stalls {
     /// Time of copying checkpoints out of the application's memory.
     pub checkpoint_copy_ns: u64,
@@ -27,6 +28,7 @@ pub struct Stalls {
 
 /// The outcome for one GPU's application.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ClientOutcome {
     /// ns from the beginning until its last op was done.
     pub elapsed_ns: u64,
@@ -92,6 +94,7 @@ impl ClientOutcome {
 
 /// The outcome for all GPUs' applications.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Outcome {
     /// The outcomes by GPU.
     pub clients: Vec<ClientOutcome>,

@@ -59,6 +59,7 @@ macro_rules! options {
         $(, also $also:literal)? $(, veloc $veloc:literal)?;)*) => {
         /// An engine to be.
         #[derive(Clone, Debug, Default)]
+        #[non_exhaustive]
         pub struct Options {
             $($(#[doc = $help] pub $key: $field,)?)*
             /// Host memory that it shares with others.
