@@ -317,3 +317,34 @@ fn shots_of_different_sizes_come_near_the_bound() {
     let sequential = lost(|_| Order::Sequential, false);
     assert!(sequential < 6.0, "{sequential}");
 }
+
+#[test]
+fn two_full_tiers_exchange_versions_that_are_read_again() {
+    // Each fourth version is read, twice. Device and host hold these, and are full of versions that nobody reads.
+    let shot = Shot {
+        order: Order::Sequential,
+        hints: Hints::All,
+        passes: 2,
+        after_restore: AfterRestore::Keep,
+        unread: (0..60).filter(|version| version % 4 != 0).collect(),
+        ..Shot::new(vec![8 * MIB; 60], 3_000_000)
+    };
+    let hardware = Hardware::new()
+        .tier(
+            Tier::new("device", 3 * 8 * MIB),
+            Hop::over(Link::own(1_458_000_000_000), 10_000),
+        )
+        .tier(
+            Tier::new("host", 20 * 8 * MIB),
+            Hop::over(Link::own(8_000_000_000), 10_000),
+        )
+        .tier(
+            Tier::new("file", UNLIMITED).depth(4),
+            Hop::over(Link::own(1_000_000_000), 100_000),
+        );
+    let outcome = Simulation::new(hardware).run(&[shot.workload()]).unwrap();
+    // Of 30 restores, those are served by the host that come before the unread ones were written to the file. It was two thirds.
+    let below_ns = outcome.clients[0].stalls.restore_from_below_ns;
+    let each_ns = 8 * MIB / 8 + 10_000;
+    assert!(below_ns < 10 * each_ns, "{below_ns} ns");
+}

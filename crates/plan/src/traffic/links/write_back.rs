@@ -2,6 +2,7 @@
 
 use super::super::{Purpose, Traffic};
 use super::{End, Link, Part, Pressure};
+use crate::config::AfterRestore;
 use crate::ledger::{KeepReason, Outlook, RoomRequest, Urgency};
 use crate::order::{ExtentId, Key, Point, Ranked};
 use crate::record::first_sound;
@@ -46,10 +47,12 @@ impl Traffic {
         if is_last {
             return self.write_to_last(to, outlook, is_short || config.eager);
         }
-        let urgency = if is_short {
-            Urgency::Urgent
-        } else {
-            Urgency::Idle
+        // Versions that are discarded when they are read leave room behind. Others leave none: the replica that is used last
+        // gives way, or two tiers that are full would wait for each other's room.
+        let urgency = match (is_short, self.ledger.after_restore) {
+            (true, _) => Urgency::Urgent,
+            (false, AfterRestore::Keep) => Urgency::Ranked,
+            (false, AfterRestore::Discard) => Urgency::Idle,
         };
         let above = TierId(to.0 - 1);
         let (begin, end) = (outlook.end(above), outlook.end(to));
