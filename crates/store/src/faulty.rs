@@ -39,8 +39,10 @@ pub struct Faults {
     pub short_writes: AtomicBool,
     /// Bytes are not made to last: every synchronisation of a file fails with an I/O error.
     pub syncs_fail: AtomicBool,
-    /// 1: the next synchronisation hangs. It sets 2, and goes on once this is 0.
-    pub sync_hangs: AtomicU64,
+    /// The next synchronisation of a file waits until this is false.
+    pub sync_hangs: AtomicBool,
+    /// A synchronisation waits for that.
+    pub sync_waits: AtomicBool,
     /// Every renaming says that the new name is on another file system.
     pub renames_fail: AtomicBool,
     /// Every n-th call fails with an I/O error; 0 is never.
@@ -203,10 +205,12 @@ impl Faults {
 
     /// Fails the synchronisation of a file, or lets it pass.
     pub(crate) fn sync(&self) -> std::result::Result<(), Errno> {
-        let hangs = &self.sync_hangs;
-        let is_next = hangs.compare_exchange(1, 2, Ordering::Relaxed, Ordering::Relaxed);
-        while is_next.is_ok() && hangs.load(Ordering::Relaxed) == 2 {
-            std::thread::sleep(std::time::Duration::from_millis(1));
+        let hangs = || self.sync_hangs.load(Ordering::Relaxed);
+        if hangs() && !self.sync_waits.swap(true, Ordering::Relaxed) {
+            while hangs() {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            self.sync_waits.store(false, Ordering::Relaxed);
         }
         if self.syncs_fail.load(Ordering::Relaxed) || self.strikes() {
             return Err(Errno::IO);

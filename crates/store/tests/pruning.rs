@@ -150,11 +150,11 @@ fn a_batch_that_hangs_holds_up_no_removal_from_other_files() {
     let options = Options::default().faults(Arc::clone(&faults));
     let repository = Repository::open(home.path(), options).unwrap();
     save(&repository, 4, 5_000);
-    faults.sync_hangs.store(1, Ordering::Relaxed);
+    faults.sync_hangs.store(true, Ordering::Relaxed);
     let remove = |version| repository.remove(&[version].into()).unwrap();
     std::thread::scope(|scope| {
         let batch = scope.spawn(|| save(&repository, 5, 5_000));
-        while faults.sync_hangs.load(Ordering::Relaxed) == 1 {
+        while !faults.sync_waits.load(Ordering::Relaxed) {
             std::thread::yield_now();
         }
         let others = scope.spawn(|| [1, 3, 5].into_iter().for_each(remove));
@@ -167,7 +167,7 @@ fn a_batch_that_hangs_holds_up_no_removal_from_other_files() {
         let there = have_ended.then(|| numbers(&repository));
         // One that shares the file of the batch waits.
         let same = scope.spawn(|| remove(4));
-        faults.sync_hangs.store(0, Ordering::Relaxed);
+        faults.sync_hangs.store(false, Ordering::Relaxed);
         for thread in [batch, others, same] {
             thread.join().unwrap();
         }

@@ -133,12 +133,12 @@ fn a_version_removed_while_it_is_copied_does_not_come_back() {
         let ends = flow.ends().unwrap();
         let run = ends.node().unwrap().last_run().unwrap();
         ends.external.mark(run).unwrap();
-        faults.sync_hangs.store(1, Ordering::Relaxed);
+        faults.sync_hangs.store(true, Ordering::Relaxed);
         flow.state.lock().watch(1);
         assert_eq!(next(&flow), Some(1));
         let told = std::thread::scope(|scope| {
             let copy = scope.spawn(|| flow.bring(1));
-            until(|| faults.sync_hangs.load(Ordering::Relaxed) == 2);
+            until(|| faults.sync_waits.load(Ordering::Relaxed));
             let removal = scope.spawn(|| remove(&flow));
             let begun = Instant::now();
             while !removal.is_finished() && begun.elapsed() < Duration::from_secs(20) {
@@ -149,7 +149,7 @@ fn a_version_removed_while_it_is_copied_does_not_come_back() {
             if has_returned {
                 flow.scan();
             }
-            faults.sync_hangs.store(0, Ordering::Relaxed);
+            faults.sync_hangs.store(false, Ordering::Relaxed);
             removal.join().unwrap().unwrap();
             assert!(copy.join().unwrap().is_some(), "it published the version");
             assert!(has_returned, "the removal waited for the copy");

@@ -148,7 +148,7 @@ impl Executor for CommandDispatcher<'_> {
         let dropped = DroppedCopy {
             bytes,
             is_discarded,
-            is_stuck: false,
+            ..DroppedCopy::default()
         };
         if let Some(durable) = durable(&tier.0) {
             durable.drop_copy(version, dropped);
@@ -402,7 +402,7 @@ impl Shared {
                 let dropped = DroppedCopy {
                     bytes: pieces.iter().map(|piece| piece.place.size).sum(),
                     is_discarded: true,
-                    is_stuck: false,
+                    ..DroppedCopy::default()
                 };
                 durable.drop_copy(version, dropped);
             }

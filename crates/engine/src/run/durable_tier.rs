@@ -63,7 +63,7 @@ pub(crate) struct TierSettings {
 }
 
 /// A copy that was given up and is still there.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DroppedCopy {
     pub(crate) bytes: u64,
     /// True if the version is given up on every tier, and protection has not heard of it.

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | 1 | replicas that a lower tier has too and that belong on the lower one, latest use first |
 //! | 2 | replicas that a faster tier has too, belong on the faster one and are used sooner than the new bytes, soonest use first |
-//! | 3 | replicas that a lower tier has too, latest use first: for a checkpoint; for a prefetch, if they are used later than the new bytes |
+//! | 3 | replicas that a lower tier has too, latest use first: for a checkpoint; for a prefetch, and for a write-back where read versions stay, if they are used later than the new bytes |
 //!
 //! A replica that is being copied, read or written is never given up: only one that is *clean*, idle with a sound replica of its
 //! bytes on a lower tier, or *superseded*, idle with one on a faster tier, as `sets_of` of `membership.rs` decides. While there are too few of these, a checkpoint waits.

@@ -9,8 +9,7 @@ impl DroppedCopy {
     fn unfit(bytes: u64) -> Self {
         Self {
             bytes,
-            is_discarded: false,
-            is_stuck: false,
+            ..Self::default()
         }
     }
 }
