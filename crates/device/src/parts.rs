@@ -38,7 +38,7 @@ pub enum PartMut<'b> {
 
 impl Stream {
     /// Copies parts to their offsets in ranges of memory, and waits once for all. The fastest way to copy a checkpoint of
-    /// many regions: on CUDA, one kernel makes the short copies within the device's reach, and one call of the driver
+    /// many regions: on CUDA, one kernel makes those within the device's reach, and one call of the driver
     /// those across the bus.
     ///
     /// If parts overlap in the target, either one's bytes may stay.
