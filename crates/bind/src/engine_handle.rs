@@ -365,6 +365,8 @@ pub fn end_of_process(interrupt: Option<&(dyn Fn() -> bool + Sync)>) {
                     patience,
                     interrupt,
                 });
+            } else if handle.engine.process.is_current() {
+                handle.engine.statistics.leave(&handle.engine);
             }
         });
         if let Err(error @ Error::Lost { .. }) = ended {
