@@ -205,6 +205,9 @@ mod tests {
         assert_eq!(SortedCopies::of(&fragments).within.len(), MIN_BATCH);
         let few = SortedCopies::of(&fragments[1..]);
         assert_eq!((few.within.len(), few.alone.len()), (0, MIN_BATCH - 1));
+        let mut mixed = vec![within(4096); MIN_BATCH];
+        mixed.extend([within(16 << 20); 2]);
+        assert_eq!(SortedCopies::of(&mixed).within.len(), MIN_BATCH + 2);
         // A copy that is too long for the kernel is the driver's.
         let mut huge = fragments;
         huge.push(within(MOST_BYTES + 1));

@@ -1,6 +1,6 @@
 """SZ3 and ZFP on the fields that `ratios --write DIR` writes, with the bounds that `ratios` gives ours, on one thread.
 
-pip install numpy zfpy pysz && python others.py DIR
+pip install numpy zfpy pysz && python sz3_zfp.py DIR
 
 One line for each field, bound and library: how many times smaller, GB/s of the input to encode and to decode (medians of three),
 and the largest error over the bound.
