@@ -104,6 +104,12 @@ module tierflow
       integer(c_int64_t), intent(in) :: versions(*)
       integer(c_size_t), value :: count
     end function
+    integer(c_int) function tf_hint_next(engine, versions, count) bind(c)
+      import :: c_int, c_int64_t, c_size_t
+      integer(c_int64_t), value :: engine
+      integer(c_int64_t), intent(in) :: versions(*)
+      integer(c_size_t), value :: count
+    end function
     integer(c_int) function tf_forget_hints(engine) bind(c)
       import :: c_int, c_int64_t
       integer(c_int64_t), value :: engine

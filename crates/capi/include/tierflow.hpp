@@ -237,6 +237,11 @@ public:
     {
         check(tf_hint(handle_, versions.data(), versions.size()));
     }
+    /* Before all that are hinted. */
+    void hint_next(const std::vector<std::uint64_t> &versions)
+    {
+        check(tf_hint_next(handle_, versions.data(), versions.size()));
+    }
     void forget_hints() { check(tf_forget_hints(handle_)); }
     void forget_hints(const std::vector<std::uint64_t> &versions)
     {

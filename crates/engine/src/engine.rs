@@ -115,6 +115,15 @@ impl Engine {
         }
     }
 
+    /// Tells which versions will be restored before all that are hinted: an application that comes to store and restore some more on
+    /// its way hints them when they are near, as hinted versions keep room for themselves.
+    pub fn hint_next(&self, versions: impl IntoIterator<Item = Version>) {
+        if self.at_home().is_ok() {
+            let versions: Vec<_> = versions.into_iter().collect();
+            self.shared.hint_next(&versions);
+        }
+    }
+
     /// Withdraws the hints of these versions, or all hints given so far: the application will do something else. Hints given
     /// after this count. Several users of one engine each name the versions that they hinted.
     pub fn forget_hints(&self, versions: Option<&[Version]>) {

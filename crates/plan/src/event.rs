@@ -38,6 +38,7 @@ pub enum Scope {
 
 /// A fact about the application or a transfer, or a request of the application.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Event {
     /// The application wants to checkpoint `size` bytes as `version`. Answered by
     /// [`Command::Write`](crate::Command::Write) or [`Command::Refuse`](crate::Command::Refuse).
@@ -99,6 +100,12 @@ pub enum Event {
     /// The application expects to restore these versions, in this order, after those hinted before.
     Hint {
         /// Appended to the restore order.
+        versions: Vec<Version>,
+    },
+    /// The application expects to restore these versions, in this order, before those hinted before. A long list is handed in in
+    /// pieces, the last one first.
+    HintNext {
+        /// Put in front of the restore order.
         versions: Vec<Version>,
     },
     /// The application does not expect to restore these versions any more: their hints are void. A long list is handed in in

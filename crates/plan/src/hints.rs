@@ -13,12 +13,13 @@ struct ExpectedRead {
     next: Option<u64>,
 }
 
+/// The sequence number of the first reading of all. As many numbers lie before it as readings may ever be put in front.
+const FIRST: u64 = 1 << 60;
+
 /// The restore order. A version may be named several times, and before it is written. Sequence numbers ascend along the queue; those
-/// of readings that were forgotten at its end are given to the next ones.
+/// of readings that were forgotten at an end of it are given to the next ones.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Hints {
-    /// Sequence number after the last one.
-    end: u64,
     /// The readings to come, by their sequence numbers: one that never takes place keeps no others in memory.
     queue: BTreeMap<u64, ExpectedRead>,
     /// First and last reading of each version.
@@ -29,9 +30,9 @@ pub(crate) struct Hints {
 
 impl Hints {
     /// Appends a reading. Returns its sequence number if it is the next one of its version.
-    pub(crate) fn push(&mut self, version: Version) -> Option<u64> {
-        let (sequence, next) = (self.end, None);
-        self.end += 1;
+    pub(crate) fn push_back(&mut self, version: Version) -> Option<u64> {
+        let last = self.queue.last_key_value();
+        let (sequence, next) = (last.map_or(FIRST, |(last, _)| last + 1), None);
         self.queue.insert(sequence, ExpectedRead { version, next });
         match self.readings.entry(version) {
             Entry::Vacant(entry) => {
@@ -46,6 +47,18 @@ impl Hints {
                 None
             }
         }
+    }
+
+    /// Puts a reading before all others.
+    pub(crate) fn push_front(&mut self, version: Version) {
+        let first = self.queue.first_key_value();
+        let sequence = first.map_or(FIRST, |(first, _)| first - 1);
+        let readings = self.readings.entry(version);
+        let mut next = None;
+        let of_version =
+            readings.and_modify(|(first, _)| next = Some(std::mem::replace(first, sequence)));
+        of_version.or_insert((sequence, sequence));
+        self.queue.insert(sequence, ExpectedRead { version, next });
     }
 
     /// Returns the number of readings before the next one of a version, if it is hinted. Those between that took place out of order
@@ -87,11 +100,7 @@ impl Hints {
     /// Removes a reading; returns the next one of the same version.
     fn remove(&mut self, sequence: u64) -> Option<u64> {
         self.unwritten.remove(&sequence);
-        let removed = self.queue.remove(&sequence);
-        if let Some((last, _)) = self.queue.last_key_value() {
-            self.end = last + 1;
-        }
-        removed?.next
+        self.queue.remove(&sequence)?.next
     }
 
     /// Notes that the version of this first reading is not written yet.
@@ -128,7 +137,7 @@ mod tests {
     fn hints(versions: &[Version]) -> Hints {
         let mut hints = Hints::default();
         for &version in versions {
-            hints.push(version);
+            hints.push_back(version);
         }
         hints
     }
@@ -136,19 +145,22 @@ mod tests {
     #[test]
     fn a_reading_out_of_order_leaves_the_others() {
         let mut hints = hints(&[1, 2, 3]);
-        assert_eq!(hints.consume(2), Some(1));
+        assert_eq!(hints.consume(2), Some(FIRST + 1));
         assert_eq!(hints.from(0).collect::<Vec<_>>(), [1, 3]);
-        assert_eq!(hints.consume(1), Some(0));
-        assert_eq!((hints.distance(3), hints.next(3)), (Some(0), Some(2)));
+        assert_eq!(hints.consume(1), Some(FIRST));
+        assert_eq!(
+            (hints.distance(3), hints.next(3)),
+            (Some(0), Some(FIRST + 2))
+        );
     }
 
     #[test]
     fn a_version_may_be_read_several_times_or_forgotten() {
         let mut hints = hints(&[7, 8, 7, 7]);
-        assert_eq!(hints.consume(7), Some(0));
-        assert_eq!(hints.next(7), Some(2));
-        assert_eq!(hints.consume(7), Some(2));
-        assert_eq!(hints.next(7), Some(3));
+        assert_eq!(hints.consume(7), Some(FIRST));
+        assert_eq!(hints.next(7), Some(FIRST + 2));
+        assert_eq!(hints.consume(7), Some(FIRST + 2));
+        assert_eq!(hints.next(7), Some(FIRST + 3));
         hints.forget(7);
         assert_eq!((hints.next(7), hints.from(0).count()), (None, 1));
         hints.consume(8);
@@ -156,23 +168,37 @@ mod tests {
     }
 
     #[test]
+    fn a_reading_in_front_comes_before_all_others() {
+        let mut hints = hints(&[7, 8]);
+        hints.push_front(8);
+        hints.push_front(9);
+        assert_eq!(hints.from(0).collect::<Vec<_>>(), [9, 8, 7, 8]);
+        assert_eq!((hints.distance(7), hints.distance(8)), (Some(2), Some(1)));
+        hints.consume(8);
+        assert_eq!((hints.distance(8), hints.distance(9)), (Some(3), Some(0)));
+        hints.forget(8);
+        hints.consume(9);
+        assert_eq!(hints.push_back(5), Some(FIRST + 1));
+        hints.push_front(6);
+        assert_eq!(hints.from(0).collect::<Vec<_>>(), [6, 7, 5]);
+    }
+
+    #[test]
     fn a_reading_that_never_takes_place_keeps_no_others_in_memory() {
         let mut hints = hints(&Vec::from_iter(1..100));
         assert!((2..99).all(|version| hints.consume(version).is_some()));
         assert_eq!(hints.queue.len(), 2);
-        assert_eq!(
-            (hints.from(0).collect::<Vec<_>>(), hints.end),
-            (vec![1, 99], 99)
-        );
+        assert_eq!(hints.from(0).collect::<Vec<_>>(), [1, 99]);
     }
 
     #[test]
     fn what_should_have_been_read_and_was_never_written_is_found() {
         let mut hints = hints(&[5, 6, 7]);
-        hints.expect_write(0);
-        hints.expect_write(2);
-        assert_eq!((hints.overdue(0), hints.overdue(1)), (None, Some(5)));
+        hints.expect_write(FIRST);
+        hints.expect_write(FIRST + 2);
+        let overdue = |before: u64| hints.overdue(FIRST + before);
+        assert_eq!((overdue(0), overdue(1)), (None, Some(5)));
         hints.forget(5);
-        assert_eq!((hints.overdue(2), hints.unwritten()), (None, 1));
+        assert_eq!((hints.overdue(FIRST + 2), hints.unwritten()), (None, 1));
     }
 }

@@ -400,9 +400,26 @@ impl Ledger {
             return;
         }
         let is_there = self.records.contains_key(&version);
-        if self.hints.push(version).is_none() {
+        if self.hints.push_back(version).is_some() {
+            self.hinted(version, is_there);
+        }
+    }
+
+    /// Adds a reading of `version` before all that the application named before.
+    pub(crate) fn hint_next(&mut self, version: Version) {
+        if self.discarded.contains(version) {
             return;
         }
+        let is_there = self.records.contains_key(&version);
+        if !is_there {
+            self.settle_hint(version, true);
+        }
+        self.hints.push_front(version);
+        self.hinted(version, is_there);
+    }
+
+    /// Gives a version the place of its first reading, which is a new one.
+    fn hinted(&mut self, version: Version, is_there: bool) {
         match is_there {
             true => {
                 self.change_record(version, |_, _| ());

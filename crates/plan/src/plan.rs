@@ -106,15 +106,12 @@ impl Plan {
             Event::Consume { ticket, version } => self.restore(ticket, version, true),
             Event::Read { ticket, ok } => self.read(ticket, ok),
             Event::Abandon { ticket } => self.abandon(ticket),
-            Event::Hint { versions } => {
-                versions.into_iter().for_each(|v| self.ledger_mut().hint(v));
-                Ok(())
+            Event::Hint { versions } => self.change_hints(versions, Ledger::hint),
+            Event::HintNext { mut versions } => {
+                versions.reverse();
+                self.change_hints(versions, Ledger::hint_next)
             }
-            Event::ForgetHints { versions } => {
-                let versions = versions.into_iter();
-                versions.for_each(|v| self.ledger_mut().forget_hints(v));
-                Ok(())
-            }
+            Event::ForgetHints { versions } => self.change_hints(versions, Ledger::forget_hints),
             Event::PrefetchStart => {
                 self.phase.prefetches = true;
                 self.phase.is_reading = true;

@@ -186,6 +186,13 @@ impl Engine {
         self.detached(py, |engine| engine.hint(order))
     }
 
+    /// Tells which versions will be restored before all that are hinted: a program that comes to store and restore some more on its
+    /// way hints them when they are near, as hinted versions keep room for themselves.
+    fn hint_next(&self, py: Python<'_>, versions: &Bound<'_, PyAny>) -> Answer {
+        let order = patience::all_of(py, versions)?;
+        self.detached(py, |engine| engine.hint_next(order))
+    }
+
     /// Withdraws the hints of `versions`, or all hints given so far. Hints given after this count. Several users of one engine
     /// each name the versions that they hinted.
     #[pyo3(signature = (versions = None))]

@@ -389,6 +389,17 @@ def test_closing_keeps_what_is_to_outlive_it(tmp_path: pathlib.Path) -> None:
     engine.close()
 
 
+def test_versions_hinted_next_come_up_first(engine: tierflow.Engine) -> None:
+    for version in range(100):
+        engine.checkpoint(version, bytes(1 << 16))
+    engine.hint(range(100))
+    engine.hint_next([50, 60])
+    assert engine.reserve(1)[0] == 100
+    assert [engine.restore(version, bytearray(1 << 16)) for version in (50, 60, 0)] == [None] * 3
+    with pytest.raises(TypeError):
+        engine.hint_next(7)
+
+
 def test_hints_are_withdrawn(engine: tierflow.Engine) -> None:
     engine.hint([3, 2])
     engine.forget_hints()

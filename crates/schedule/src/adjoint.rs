@@ -17,10 +17,6 @@ use std::panic::resume_unwind;
 use std::time::{Duration, Instant};
 use tierflow_engine::{AfterRestore, Engine, Metrics, Region, RegionMut};
 
-/// Restores of later gaps that are hinted, for each second that the next gap's reversal takes. A hint that comes and goes takes some
-/// 2 µs, so hinting takes a 50th of the time at most.
-const HINTS_PER_SECOND: f64 = 1e4;
-
 /// A computation that is reversed. Each call returns when its work on the state is over.
 pub trait Adjoint {
     /// The error of a step. That of the engine ends the run, too.
@@ -184,9 +180,9 @@ fn beside<A: Adjoint>(
 /// ([`AfterRestore::Keep`], which is its default).
 ///
 /// States get numbers that nobody else uses ([`Engine::reserve`]). The restores of the states that the sweep stores are hinted in
-/// their order before it, those of a sweep of unknown length at each state that it stores. When the reversal of a gap between two of them begins, the
-/// restores of the states that it stores are hinted before the others: earlier, they would take room that no state needs. When the
-/// sweep ends, the reversal is planned again with the rates that the sweep had; a plan of given actions ([`Plan::of`]) keeps them.
+/// their order before it, those of a sweep of unknown length at each state that it stores. When the reversal of a gap between two of them
+/// begins, the restores of the states that it stores are hinted before the others ([`Engine::hint_next`]): earlier, they would take
+/// room that no state needs. When the sweep ends, the reversal is planned again with the rates that the sweep had; a plan of given actions ([`Plan::of`]) keeps them.
 /// Of `machine`, this takes the size of a state and the time of a reversed step; all else was measured then. Nothing is left in the
 /// engine.
 ///
@@ -210,7 +206,6 @@ pub fn run<A: Adjoint>(
         computation,
         versions: HashMap::new(),
         numbers: 0..0,
-        hinted: Vec::new(),
         start: Instant::now(),
         advances: Vec::new(),
         reversals: Vec::new(),
@@ -220,11 +215,11 @@ pub fn run<A: Adjoint>(
     let swept = run.sweep(&before);
     let ended = swept.and_then(|swept| run.reversal().map(|()| swept));
     let total = run.start.elapsed();
-    // Versions are left after an error alone.
+    // Versions are left after an error alone, and so are hinted numbers.
     for version in run.versions.values() {
         let _is_gone = engine.discard(*version);
     }
-    run.hint_versions(Vec::new());
+    engine.forget_hints(Some(&Vec::from_iter(run.numbers.clone())));
     let (swept, after) = (ended?, engine.metrics());
     let period = |before, after| Period { before, after };
     let (whole, all) = (period(Some(&before), &after), period(None, &after));
@@ -253,8 +248,6 @@ struct Run<'a, A> {
     versions: HashMap<usize, u64>,
     /// Numbers of the states that will be stored.
     numbers: Range<u64>,
-    /// Hinted restores in their order.
-    hinted: Vec<u64>,
     start: Instant,
     /// The time of each forward step, and of each reversed one.
     advances: Vec<Duration>,
@@ -272,7 +265,8 @@ impl<A: Adjoint> Run<'_, A> {
             let sweep = ahead
                 .iter()
                 .take_while(|action| **action != Action::EndForward);
-            self.hint(&ahead, saves(sweep))?;
+            self.reserve(saves(sweep))?;
+            self.engine.hint(self.restores(&ahead));
         }
         while self.schedule.ahead().next() != Some(Action::EndForward) {
             let idle = links.idle(self.engine, self.schedule);
@@ -282,7 +276,11 @@ impl<A: Adjoint> Run<'_, A> {
             self.act(action)?;
             match action {
                 _ if self.schedule.plan().is_some() => {}
-                Action::Save { .. } => self.hint_newest_first()?,
+                // The engine makes room for the next state meanwhile. The newest is used first.
+                Action::Save { .. } => {
+                    self.reserve(1)?;
+                    self.engine.hint_next(self.numbers.clone());
+                }
                 Action::Forward { to, .. } if self.computation.is_over(to) => break,
                 _ => {}
             }
@@ -344,74 +342,43 @@ impl<A: Adjoint> Run<'_, A> {
         Ok(())
     }
 
-    /// Hints the restores of a gap, and behind them those of the sweep's states for later gaps, which are there at the same time.
-    /// States that later gaps store are not. Earlier hints stay if they name the gap's restores first.
+    /// Hints the restores of a gap before all others. One that is restored once, and stores nothing, is hinted.
     fn hint_gap(&mut self, gap: &[Action]) -> Result<(), A::Error> {
-        let version = |action: &Action| match *action {
-            Action::Restart { step } => self.versions.get(&step).copied(),
-            _ => None,
-        };
-        let restarts: Vec<u64> = gap.iter().filter_map(version).collect();
-        let stored = saves(gap.iter());
-        if stored == 0 && self.hinted.starts_with(&restarts) {
-            return Ok(());
+        let start = Instant::now();
+        self.reserve(saves(gap.iter()))?;
+        let restores = self.restores(gap);
+        if restores.len() > 1 {
+            self.engine.forget_hints(Some(&restores));
+            self.engine.hint_next(restores);
         }
-        let steps = self.steps(0);
-        let time = gap.iter().map(|action| match *action {
-            Action::Forward { from, to } => steps.forward * (to - from) as u32,
-            Action::Reverse { .. } => steps.backward,
-            _ => Duration::ZERO,
-        });
-        let later = time.sum::<Duration>().as_secs_f64() * HINTS_PER_SECOND;
-        let ahead = self.schedule.ahead().skip(gap.len());
-        let of_sweep = ahead.filter(|action| version(action).is_some());
-        let actions: Vec<Action> = gap
-            .iter()
-            .copied()
-            .chain(of_sweep.take(later as usize))
-            .collect();
-        self.hint(&actions, stored)
+        self.blocked += start.elapsed();
+        Ok(())
     }
 
-    /// Hints the restores of these actions in their order, in place of earlier hints. The first `saves` states that they store have
-    /// their numbers already; later ones are not hinted.
-    fn hint(&mut self, actions: &[Action], saves: u64) -> Result<(), A::Error> {
+    /// Gives the next states numbers, in place of those that are left.
+    fn reserve(&mut self, saves: u64) -> Result<(), A::Error> {
+        let left = Vec::from_iter(self.numbers.clone());
+        self.engine.forget_hints(Some(&left));
         self.numbers = self.engine.reserve(saves)?;
+        Ok(())
+    }
+
+    /// The versions that these actions restore, in their order. States beyond the reserved numbers have none yet.
+    fn restores(&self, actions: &[Action]) -> Vec<u64> {
         let (mut numbers, mut changed) = (self.numbers.clone(), HashMap::new());
-        let mut hints = Vec::new();
+        let mut restores = Vec::new();
         for action in actions {
             match *action {
                 Action::Save { step, .. } => drop(changed.insert(step, numbers.next())),
                 Action::Forget { step } => drop(changed.insert(step, None)),
                 Action::Restart { step } => {
                     let stored = || self.versions.get(&step).copied();
-                    hints.extend(changed.get(&step).copied().unwrap_or_else(stored));
+                    restores.extend(changed.get(&step).copied().unwrap_or_else(stored));
                 }
                 _ => {}
             }
         }
-        self.hint_versions(hints);
-        Ok(())
-    }
-
-    /// Hints the state that a sweep of unknown length stores next, and before it those that are there, the newest first: the
-    /// engine makes room for the next one meanwhile, and writes nothing down that may be forgotten.
-    fn hint_newest_first(&mut self) -> Result<(), A::Error> {
-        self.numbers = self.engine.reserve(1)?;
-        let mut hints: Vec<u64> = self.versions.values().copied().collect();
-        hints.push(self.numbers.start);
-        hints.sort_unstable_by(|a, b| b.cmp(a));
-        self.hint_versions(hints);
-        Ok(())
-    }
-
-    /// Hints these restores in place of earlier hints.
-    fn hint_versions(&mut self, hints: Vec<u64>) {
-        let start = Instant::now();
-        self.engine.forget_hints(Some(&self.hinted));
-        self.engine.hint(hints.iter().copied());
-        self.hinted = hints;
-        self.blocked += start.elapsed();
+        restores
     }
 
     fn act(&mut self, action: Action) -> Result<(), A::Error> {
@@ -441,9 +408,6 @@ impl<A: Adjoint> Run<'_, A> {
                 })?;
                 let mut state = self.computation.state_mut();
                 self.engine.restore(version, &mut state)?;
-                if self.hinted.first() == Some(&version) {
-                    self.hinted.remove(0);
-                }
                 self.blocked += start.elapsed();
             }
             Action::Reverse { step } => {

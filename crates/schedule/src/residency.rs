@@ -194,6 +194,7 @@ impl TierSweep<'_> {
         let versions = self.versions.len();
         // In ascending order of their steps: nearly all come last and leave first or last.
         let mut residents = VecDeque::new();
+        let mut is_resident = vec![false; versions];
         let mut used = 0;
         let mut open = vec![NONE; versions];
         // Actions at which each version came and left last.
@@ -213,8 +214,9 @@ impl TierSweep<'_> {
             if !is_use {
                 arrived[version] = at;
             }
-            if let Err(index) = residents.binary_search(&key) {
-                residents.insert(index, key);
+            if !std::mem::replace(&mut is_resident[version], true) {
+                let lower = residents.iter().rposition(|resident| *resident < key);
+                residents.insert(lower.map_or(0, |index| index + 1), key);
                 open[version] = self.stays.len();
                 if is_use {
                     goes_down[version].then_some(())?;
@@ -244,9 +246,14 @@ impl TierSweep<'_> {
             let mut leaves = is_done.then_some(key);
             loop {
                 if let Some(gone) = leaves.take() {
-                    if let Ok(index) = residents.binary_search(&gone) {
-                        residents.remove(index);
+                    match residents.front() {
+                        Some(lowest) if *lowest == gone => drop(residents.pop_front()),
+                        _ => {
+                            let index = residents.iter().rposition(|resident| *resident == gone);
+                            residents.remove(index?);
+                        }
                     }
+                    is_resident[gone.1] = false;
                     used -= self.stays[open[gone.1]].size;
                     left[gone.1] = at;
                 }

@@ -11,7 +11,7 @@ use std::collections::HashSet;
 
 /// The most actions that a search replays, and those more for each step.
 const WORK: usize = 1_600_000;
-const WORK_OF_STEP: usize = 400;
+const WORK_OF_STEP: usize = 2_500;
 
 /// Shares of the states that the bound stores below the device.
 const SHARES: [f64; 7] = [1.0, 0.97, 0.9, 0.8, 0.65, 0.5, 0.3];
@@ -108,7 +108,7 @@ impl<'a> Search<'a> {
             ];
             for last in lasts.into_iter().filter(|_| below > 0) {
                 for spill in SPILLS {
-                    if self.is_done(0.4) {
+                    if self.is_done(0.1) {
                         return;
                     }
                     self.try_shape(Shape {
@@ -124,7 +124,7 @@ impl<'a> Search<'a> {
     /// Varies one number of the best shape at a time, by smaller and smaller steps.
     fn climb(&mut self) {
         let mut step = 0.3;
-        while step > 0.01 && !self.is_done(0.7) {
+        while step > 0.01 && !self.is_done(0.2) {
             let before = self.seconds;
             for (field, sign) in (0..5).flat_map(|field| [(field, 1.0), (field, -1.0)]) {
                 self.try_shape(vary(self.shape, field, step * sign, self.model));

@@ -35,6 +35,8 @@ pub enum Op {
     Drop(Version),
     /// Hints the versions that will be restored, in this order, after those hinted before.
     Hint(Vec<Version>),
+    /// Hints the versions that will be restored, in this order, before those hinted before.
+    HintNext(Vec<Version>),
     /// Withdraws the hints of these versions.
     ForgetHints(Vec<Version>),
     /// Allows prefetching to begin.
@@ -73,6 +75,7 @@ impl Workload {
             Op::Restore(version) => Op::Restore(first + version),
             Op::Drop(version) => Op::Drop(first + version),
             Op::Hint(versions) => Op::Hint(later(versions)),
+            Op::HintNext(versions) => Op::HintNext(later(versions)),
             Op::ForgetHints(versions) => Op::ForgetHints(later(versions)),
             Op::Compute(_) | Op::PrefetchStart | Op::Wait | Op::Barrier => op.clone(),
         }));
@@ -170,6 +173,7 @@ impl Workload {
                 }
                 Op::Compute(_)
                 | Op::Hint(_)
+                | Op::HintNext(_)
                 | Op::ForgetHints(_)
                 | Op::PrefetchStart
                 | Op::Wait

@@ -47,6 +47,10 @@ fn hash(cells: &[Cell]) -> u64 {
                 Op::PrefetchStart => hash.word(5),
                 Op::Wait => hash.word(6),
                 Op::Barrier => hash.word(7),
+                Op::HintNext(versions) => {
+                    hash.words([9, versions.len() as u64]);
+                    hash.words(versions.iter().copied());
+                }
                 Op::ForgetHints(versions) => {
                     hash.words([8, versions.len() as u64]);
                     hash.words(versions.iter().copied());

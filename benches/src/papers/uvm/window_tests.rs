@@ -123,7 +123,7 @@ impl Mover {
                         self.step();
                     }
                 }
-                Op::Drop(_) | Op::ForgetHints(_) | Op::Barrier => {
+                Op::Drop(_) | Op::HintNext(_) | Op::ForgetHints(_) | Op::Barrier => {
                     unreachable!("no shot of one does it")
                 }
             }

@@ -160,6 +160,12 @@ exported! {
         Ok(())
     }
 
+    fn tf_hint_next(engine: Handle<Core>, versions: In<'_, Version>, count: usize) {
+        let (core, versions) = (engine.get()?, versions.list(count, "versions")?);
+        core.engine.hint_next(versions.iter().copied());
+        Ok(())
+    }
+
     fn tf_forget_hints(engine: Handle<Core>) { engine.get().map(|core| core.engine.forget_hints(None)) }
 
     fn tf_forget_hints_of(engine: Handle<Core>, versions: In<'_, Version>, count: usize) {

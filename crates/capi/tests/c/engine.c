@@ -113,7 +113,9 @@ static void history(tf_engine engine)
     tf_call patient = {NULL, 60};
     for (version = 0; version < VERSIONS; version++)
         order[version] = VERSIONS - 1 - version;
-    CHECK(tf_hint(engine, order, VERSIONS) == TF_OK);
+    CHECK(tf_hint(engine, order + 2, VERSIONS - 2) == TF_OK);
+    CHECK(tf_hint_next(engine, order, 2) == TF_OK);
+    CHECK(tf_hint_next(engine, NULL, 2) == TF_ARGUMENT);
     for (version = 0; version < VERSIONS; version++) {
         fill(memory, BYTES, (unsigned)version);
         CHECK(tf_checkpoint(engine, version, &whole, 1, version % 2 ? &patient : NULL) == TF_OK);

@@ -50,7 +50,8 @@ program arrays
   call must(tf_checkpoint(engine, 4_int64, seven), TF_OK)
   ! One with gaps is none.
   call must(tf_checkpoint(engine, 5_int64, wide(1:3:2, :)), TF_ARGUMENT)
-  call must(tf_hint(engine, [4_int64, 3_int64], 2_c_size_t), TF_OK)
+  call must(tf_hint(engine, [3_int64], 1_c_size_t), TF_OK)
+  call must(tf_hint_next(engine, [4_int64], 1_c_size_t), TF_OK)
   call fill(6)
   call must(tf_restore(engine, 1_int64, zero), TF_OK)
   call must(tf_restore(engine, 2_int64, three), TF_OK)

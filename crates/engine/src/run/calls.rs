@@ -19,18 +19,32 @@ use tierflow_sync::model::{AtomicUsize, JoinHandle, Ordering, Sender, fence};
 const HINTS: usize = 64;
 
 impl Shared {
-    /// These are restored next, after those hinted before.
+    /// These are restored, after those hinted before.
     pub(crate) fn hint(&self, versions: &[Version]) {
-        let count = versions.len() as u64;
-        self.hinted.fetch_add(count, Ordering::Relaxed);
+        let event = |versions| Event::Hint { versions };
+        self.hint_pieces(versions.len(), versions.chunks(HINTS), event);
+    }
+
+    /// These are restored, before those hinted before.
+    pub(crate) fn hint_next(&self, versions: &[Version]) {
+        let event = |versions| Event::HintNext { versions };
+        self.hint_pieces(versions.len(), versions.rchunks(HINTS), event);
+    }
+
+    fn hint_pieces<'a>(
+        &self,
+        count: usize,
+        pieces: impl Iterator<Item = &'a [Version]>,
+        event: impl Fn(Vec<Version>) -> Event,
+    ) {
+        self.hinted.fetch_add(count as u64, Ordering::Relaxed);
         // One list after the other, whichever thread names them.
         let _one_list = self.hinting.lock();
-        for piece in versions.chunks(HINTS) {
-            let versions = piece.to_vec();
+        for piece in pieces {
             // Each piece is handed to the plan under a lock of its own. Queued events are handed over all at once under one lock,
             // so a long list would keep another caller waiting.
             let mut core = self.lock();
-            self.handle(&mut core, Event::Hint { versions });
+            self.handle(&mut core, event(piece.to_vec()));
         }
     }
 

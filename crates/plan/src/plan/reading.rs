@@ -17,6 +17,16 @@ use tierflow_lifecycle::{Event as Move, IllegalMove, State};
 const MOST_OVERDUE: usize = 64;
 
 impl Plan {
+    pub(super) fn change_hints(
+        &mut self,
+        versions: Vec<Version>,
+        change: fn(&mut Ledger, Version),
+    ) -> Result<(), Misuse> {
+        let versions = versions.into_iter();
+        versions.for_each(|version| change(self.ledger_mut(), version));
+        Ok(())
+    }
+
     /// Returns true if `tier` and those below have a held version, whole and not known to be [damaged](Event::Damaged), and every version
     /// that it builds upon there.
     #[must_use]

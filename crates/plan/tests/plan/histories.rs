@@ -16,6 +16,7 @@ enum Step {
     Drop(prop::sample::Index),
     Prune(prop::sample::Index),
     Hint(Vec<u64>),
+    HintNext(Vec<u64>),
     ForgetHints,
     PrefetchStart,
     Wait,
@@ -37,6 +38,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => index().prop_map(Step::Drop),
         1 => index().prop_map(Step::Prune),
         4 => prop::collection::vec(0_u64..30, 1..20).prop_map(Step::Hint),
+        2 => prop::collection::vec(0_u64..30, 1..6).prop_map(Step::HintNext),
         1 => Just(Step::ForgetHints),
         2 => Just(Step::PrefetchStart),
         2 => Just(Step::Wait),
@@ -138,6 +140,7 @@ fn run(setup: &Setup, adopted: &[u64], steps: Vec<Step>) {
                 }
             }
             Step::Hint(versions) => machine.hint(versions),
+            Step::HintNext(versions) => machine.hint_next(versions),
             Step::ForgetHints => machine.forget_hints(),
             Step::PrefetchStart => machine.prefetch_start(),
             Step::Wait => drop(machine.wait()),

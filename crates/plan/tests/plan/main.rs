@@ -5,6 +5,7 @@
 mod differences;
 mod explore;
 mod from_above;
+mod hints;
 mod histories;
 mod machine;
 mod misuse;

@@ -229,35 +229,6 @@ fn what_a_restore_waits_for_goes_on_coming_up() {
     machine.read_back();
 }
 
-#[test]
-fn overdue_hints_are_forgotten_a_few_at_a_time() {
-    let mut machine = Machine::new(&setup(&[60, 400], AfterRestore::Keep));
-    machine.hint((1..1000).chain(2000..2020).collect());
-    write(&mut machine, 2000, [1; 20]);
-    for version in 2000..2020 {
-        let before = machine.plan().hinted().count();
-        read(&mut machine, [version]);
-        assert!(machine.plan().hinted().count() + 100 >= before);
-    }
-}
-
-#[test]
-fn the_hinted_order_decides_what_stays() {
-    for (order, stays) in [
-        ((0..8).collect::<Vec<_>>(), 0..3),
-        ((0..8).rev().collect(), 5..8),
-    ] {
-        let mut machine = Machine::new(&setup(&[20, 400], AfterRestore::Keep));
-        machine.hint(order);
-        write(&mut machine, 0, [5; 8]);
-        for version in stays {
-            let tiers = machine.tiers_with(version);
-            assert!(tiers.contains(&0), "version {version} lies on {tiers:?}");
-        }
-        machine.read_back();
-    }
-}
-
 /// The soonest used versions go down last, and so give way last. A call that waits for all, and a later reader, want
 /// them in the order of writing.
 #[test]

@@ -63,7 +63,7 @@ pub(super) fn steps(hardware: &Hardware, workload: &Workload, gpu: usize) -> Res
                 compute_ns += *ns as f64;
                 continue;
             }
-            Op::Hint(_) | Op::ForgetHints(_) | Op::PrefetchStart => continue,
+            Op::Hint(_) | Op::HintNext(_) | Op::ForgetHints(_) | Op::PrefetchStart => continue,
             Op::Checkpoint { version, bytes } => {
                 let number = numbers.len();
                 numbers.insert(*version, number);

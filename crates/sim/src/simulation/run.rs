@@ -140,6 +140,10 @@ impl<'a> Run<'a> {
                     let versions = versions.clone();
                     self.tell(gpu, Event::Hint { versions })?;
                 }
+                Op::HintNext(ref versions) => {
+                    let versions = versions.clone();
+                    self.tell(gpu, Event::HintNext { versions })?;
+                }
                 Op::ForgetHints(ref versions) => {
                     let versions = versions.clone();
                     self.tell(gpu, Event::ForgetHints { versions })?;

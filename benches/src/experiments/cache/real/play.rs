@@ -248,7 +248,7 @@ impl Player {
                 self.played.waited += begun.elapsed();
             }
             Op::Barrier => bail!("a barrier is for several applications, and this is one"),
-            Op::ForgetHints(_) => bail!("this application withdraws no hints"),
+            Op::HintNext(_) | Op::ForgetHints(_) => bail!("this application changes no hints"),
         }
         Ok(())
     }

@@ -86,7 +86,7 @@ fn every_byte_comes_back_from_managed_memory() {
                 Op::PrefetchStart => uvm.prefetch_start(),
                 Op::Wait => uvm.wait().unwrap(),
                 Op::Compute(ns) => std::thread::sleep(Duration::from_nanos(ns)),
-                Op::Drop(_) | Op::ForgetHints(_) | Op::Barrier => {
+                Op::Drop(_) | Op::HintNext(_) | Op::ForgetHints(_) | Op::Barrier => {
                     unreachable!("no shot of one does it")
                 }
             }

@@ -170,8 +170,9 @@ impl Traffic {
         if this.config.shared && this.callers > 0 {
             return false;
         }
-        // Writes in idle time cost nothing.
-        let may_as_well = outlook.piles_up && self.depths[last.0].rising.transfers == 0;
+        // Writes cost nothing while nothing comes up, or where that goes another way.
+        let is_idle = !this.config.shared || self.depths[last.0].rising.transfers == 0;
+        let may_as_well = outlook.piles_up && is_idle;
         if !(outlook.expects_writes || self.prefetch_blocked || is_short || may_as_well) {
             return false;
         }

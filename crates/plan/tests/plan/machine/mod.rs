@@ -12,6 +12,7 @@
 
 mod endings;
 mod hands;
+mod hints;
 mod policies;
 
 use hands::{Byte, Hands};
@@ -270,31 +271,6 @@ impl Machine {
 
     pub(crate) fn open(&self) -> Vec<(Ticket, Call)> {
         self.hands.open.iter().map(|(&t, &c)| (t, c)).collect()
-    }
-
-    pub(crate) fn hint(&mut self, versions: Vec<Version>) {
-        self.hinted.extend(&versions);
-        // A restore under way takes the hint with it when it ends.
-        let is_unread = |version: &&Version| {
-            let mut calls = self.hands.open.values();
-            self.hands.held.contains_key(*version)
-                && !calls.any(|call| *call == Call::Restore(**version))
-        };
-        let unread: Vec<Version> = versions.iter().filter(is_unread).copied().collect();
-        self.unread.extend(unread);
-        self.tell(Event::Hint { versions });
-    }
-
-    pub(crate) fn forget_hints(&mut self) {
-        loop {
-            let versions: Vec<_> = self.plan().hinted().take(3).collect();
-            if versions.is_empty() {
-                break;
-            }
-            self.tell(Event::ForgetHints { versions });
-        }
-        self.hinted.clear();
-        self.unread.clear();
     }
 
     pub(crate) fn prefetch_start(&mut self) {
