@@ -73,9 +73,6 @@ struct Demand {
 
 const NONE: usize = usize::MAX;
 
-/// The most actions that a transfer to the device begins ahead of the one that needs it.
-const AHEAD: usize = 2048;
-
 impl Residency {
     /// Returns `None` if the states do not fit into all tiers, or if the stream uses a state that is not stored. `sent` has the
     /// steps, in ascending order, whose states go down although the sweep forgets them, as nobody knew.
@@ -293,21 +290,27 @@ impl TierSweep<'_> {
         for action in 0..actions {
             load[action + 1] += load[action];
         }
-        let ahead = match self.level {
-            0 => AHEAD,
-            _ => actions,
-        };
+        // Transfers begin in their order. So beside an action, all have begun that are needed later, and the bytes of all transfers
+        // up to the last of these are limited there. Limits ascend: an earlier one that is no lower than a later one never counts.
+        let mut limits = VecDeque::new();
+        let (mut arriving, mut next) = (0, 0);
         let mut earliest = sweep_end;
         for demand in demands.iter_mut().filter(|demand| demand.is_use) {
-            let size = self.stays[demand.above].size as i64;
-            let least = earliest
-                .max(demand.from)
-                .max(demand.at.saturating_sub(ahead));
-            demand.from = demand.at;
-            while demand.from > least && (load[demand.from - 1] + size) as u64 <= self.room {
-                demand.from -= 1;
-                load[demand.from] += size;
+            for (action, load) in load.iter().enumerate().take(demand.at).skip(next) {
+                let limit = self.room as i64 - load + arriving;
+                while limits.back().is_some_and(|&(_, before)| before >= limit) {
+                    limits.pop_back();
+                }
+                limits.push_back((action, limit));
             }
+            next = demand.at;
+            arriving += self.stays[demand.above].size as i64;
+            while let Some(&(action, limit)) = limits.front().filter(|(_, limit)| *limit < arriving)
+            {
+                earliest = earliest.max(action + 1);
+                limits.pop_front();
+            }
+            demand.from = earliest.max(demand.from).min(demand.at);
             earliest = demand.from;
         }
     }
