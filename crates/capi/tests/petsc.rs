@@ -268,7 +268,17 @@ fn times_beside_petscs_own_trajectories() {
     };
     let is_long = std::env::var_os("TIERFLOW_PETSC_LONG").is_some();
     let (cells, count) = if is_long { (100_000, 7) } else { (500, 1) };
-    let problem = format!("-ts_type rk -ts_rk_type 4 -ts_adapt_type none -cells {cells}");
+    for step in ["", " -linear"] {
+        println!("{cells} cells{step}");
+        compare_times(
+            &adjoint,
+            &format!("-ts_type rk -ts_rk_type 4 -ts_adapt_type none -cells {cells}{step}"),
+            count,
+        );
+    }
+}
+
+fn compare_times(adjoint: &Adjoint, problem: &str, count: usize) {
     let memory = format!("{TIERFLOW}host_cache 1GiB");
     let below = format!("{TIERFLOW}host_cache 64MiB -ts_trajectory_tierflow_scratch DIRECTORY");
     let ways = [

@@ -305,8 +305,7 @@ impl TierSweep<'_> {
             }
             next = demand.at;
             arriving += self.stays[demand.above].size as i64;
-            while let Some(&(action, limit)) = limits.front().filter(|(_, limit)| *limit < arriving)
-            {
+            while let Some(&(action, _)) = limits.front().filter(|(_, limit)| *limit < arriving) {
                 earliest = earliest.max(action + 1);
                 limits.pop_front();
             }

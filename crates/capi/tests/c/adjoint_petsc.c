@@ -2,7 +2,7 @@
  * The adjoint of a reaction and diffusion equation in one dimension by PETSc, with the trajectory that the options name. Prints the
  * gradient in base 16, so that each bit of it can be compared.
  *
- * -cells N, -passes P: forward and backward passes; -adjoints A: backward passes after each forward pass; -without: the library that
+ * -linear: diffusion without reaction, whose steps cost least beside what they store; -cells N, -passes P: forward and backward passes; -adjoints A: backward passes after each forward pass; -without: the library that
  * -dll_append names makes the type known, and not this program; -event T: an event at this time, before which steps are rolled back;
  * -again S: step S is rolled back by the application, and taken in halves; -kill S: the process kills itself at step S; -between C: a
  * command between the forward and the backward pass.
@@ -16,11 +16,11 @@
 
 typedef struct {
     DM        grid;
-    PetscReal diffusion, event;
+    PetscReal diffusion, reaction, event;
     PetscInt  again, kill;
 } Problem;
 
-/* u' = d u_xx + u - u^3 */
+/* u' = d u_xx + r (u - u^3) */
 static PetscErrorCode Slope(TS ts, PetscReal time, Vec state, Vec slope, void *context)
 {
     Problem           *problem = (Problem *)context;
@@ -40,7 +40,7 @@ static PetscErrorCode Slope(TS ts, PetscReal time, Vec state, Vec slope, void *c
     PetscCall(DMDAVecGetArrayWrite(problem->grid, slope, &f));
     for (PetscInt i = first; i < first + count; i++) {
         PetscScalar left = i ? u[i - 1] : u[i], right = i + 1 < cells ? u[i + 1] : u[i];
-        f[i] = problem->diffusion * (left - 2 * u[i] + right) + u[i] - u[i] * u[i] * u[i];
+        f[i] = problem->diffusion * (left - 2 * u[i] + right) + problem->reaction * (u[i] - u[i] * u[i] * u[i]);
     }
     PetscCall(DMDAVecRestoreArrayWrite(problem->grid, slope, &f));
     PetscCall(DMDAVecRestoreArrayRead(problem->grid, local, (void *)&u));
@@ -63,7 +63,7 @@ static PetscErrorCode Jacobian(TS ts, PetscReal time, Vec state, Mat matrix, Mat
     for (PetscInt i = first; i < last; i++) {
         PetscInt    columns[3] = {i - 1, i, i + 1};
         PetscScalar d = problem->diffusion, here = u[i - first];
-        PetscScalar values[3] = {d, -2 * d + 1 - 3 * here * here, d};
+        PetscScalar values[3] = {d, -2 * d + problem->reaction * (1 - 3 * here * here), d};
         if (i == 0) values[1] += d;
         if (i == cells - 1) values[1] += d;
         columns[0] = i ? i - 1 : -1;
@@ -135,12 +135,12 @@ static PetscErrorCode Print(Vec gradient)
 
 int main(int argc, char **argv)
 {
-    Problem        problem = {NULL, 0.2, 0, -1, -1};
+    Problem        problem = {NULL, 0.2, 1, 0, -1, -1};
     TS             ts;
     Vec            state, gradient;
     Mat            matrix;
     PetscInt       cells = 500, passes = 1, adjoints = 1, first, last;
-    PetscBool      is_without = PETSC_FALSE, has_event, has_between;
+    PetscBool      is_without = PETSC_FALSE, is_linear = PETSC_FALSE, has_event, has_between;
     char           between[PETSC_MAX_PATH_LEN];
     struct rusage  used;
     PetscLogDouble begun, forward = 0, backward = 0, ended;
@@ -148,6 +148,8 @@ int main(int argc, char **argv)
     PetscCall(PetscInitialize(&argc, &argv, NULL, NULL));
     PetscCall(PetscOptionsGetBool(NULL, NULL, "-without", &is_without, NULL));
     if (!is_without) PetscCall(TierflowTSTrajectoryRegister());
+    PetscCall(PetscOptionsGetBool(NULL, NULL, "-linear", &is_linear, NULL));
+    if (is_linear) problem.reaction = 0;
     PetscCall(PetscOptionsGetInt(NULL, NULL, "-cells", &cells, NULL));
     PetscCall(PetscOptionsGetInt(NULL, NULL, "-passes", &passes, NULL));
     PetscCall(PetscOptionsGetInt(NULL, NULL, "-adjoints", &adjoints, NULL));
@@ -164,7 +166,8 @@ int main(int argc, char **argv)
     PetscCall(TSSetProblemType(ts, TS_NONLINEAR));
     PetscCall(TSSetType(ts, TSRK));
     PetscCall(TSSetRHSFunction(ts, NULL, Slope, &problem));
-    PetscCall(TSSetRHSJacobian(ts, matrix, matrix, Jacobian, &problem));
+    PetscCall(Jacobian(ts, 0, state, matrix, matrix, &problem));
+    PetscCall(TSSetRHSJacobian(ts, matrix, matrix, is_linear ? TSComputeRHSJacobianConstant : Jacobian, &problem));
     PetscCall(TSSetTimeStep(ts, 0.05));
     PetscCall(TSSetMaxTime(ts, 4));
     PetscCall(TSSetExactFinalTime(ts, TS_EXACTFINALTIME_MATCHSTEP));
