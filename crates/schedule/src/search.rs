@@ -11,13 +11,14 @@ use std::collections::HashSet;
 
 /// The most actions that a search replays, and those more for each step.
 const WORK: usize = 1_600_000;
-const WORK_OF_STEP: usize = 2_500;
+const WORK_OF_STEP: usize = 400;
 
 /// Shares of the states that the bound stores below the device.
 const SHARES: [f64; 7] = [1.0, 0.97, 0.9, 0.8, 0.65, 0.5, 0.3];
 
-/// Slots for the states of gaps, beyond those that are free on the device. Negative ones stay for fetches.
-const SPILLS: [i32; 3] = [-1, 0, 3];
+/// Slots for the states of gaps, beyond those that are free on the device. Negative ones stay for fetches. The last number stands for the
+/// room of all tiers: states of the sweep leave room as they are used.
+const SPILLS: [i32; 4] = [-1, 0, 3, 1 << 16];
 
 pub(crate) struct Search<'a> {
     model: &'a Model,
@@ -51,7 +52,11 @@ impl<'a> Search<'a> {
             search.start(tiers);
         }
         search.climb();
-        search.polish();
+        // Single changes end where none helps. Others may not.
+        let mut dice = Dice(1);
+        for share in [0.8, 0.9, 1.0] {
+            search.polish(share, &mut dice);
+        }
         search
     }
 
@@ -108,7 +113,7 @@ impl<'a> Search<'a> {
             ];
             for last in lasts.into_iter().filter(|_| below > 0) {
                 for spill in SPILLS {
-                    if self.is_done(0.1) {
+                    if self.is_done(0.4) {
                         return;
                     }
                     self.try_shape(Shape {
@@ -124,7 +129,7 @@ impl<'a> Search<'a> {
     /// Varies one number of the best shape at a time, by smaller and smaller steps.
     fn climb(&mut self) {
         let mut step = 0.3;
-        while step > 0.01 && !self.is_done(0.2) {
+        while step > 0.01 && !self.is_done(0.7) {
             let before = self.seconds;
             for (field, sign) in (0..5).flat_map(|field| [(field, 1.0), (field, -1.0)]) {
                 self.try_shape(vary(self.shape, field, step * sign, self.model));
@@ -135,12 +140,11 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Moves single states of the best shape's line, and ranges of them, at random.
-    fn polish(&mut self) {
+    /// Moves single states of the best shape's line, and ranges of them, at random, until this share of the work is done.
+    fn polish(&mut self, share: f64, dice: &mut Dice) {
         let mut line = self.shape.line(self.model);
         let mut time = f64::INFINITY;
-        let mut dice = Dice(1);
-        while !self.is_done(1.0) {
+        while !self.is_done(share) {
             let mut next = line.clone();
             dice.vary(&mut next, self.model.steps);
             let is_sound = next.is_sorted_by(|a, b| a.at < b.at)
