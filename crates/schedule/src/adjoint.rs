@@ -276,11 +276,7 @@ impl<A: Adjoint> Run<'_, A> {
             self.act(action)?;
             match action {
                 _ if self.schedule.plan().is_some() => {}
-                // The engine makes room for the next state meanwhile. The newest is used first.
-                Action::Save { .. } => {
-                    self.reserve(1)?;
-                    self.engine.hint_next(self.numbers.clone());
-                }
+                Action::Save { .. } => self.hint_newest_first()?,
                 Action::Forward { to, .. } if self.computation.is_over(to) => break,
                 _ => {}
             }
@@ -342,16 +338,27 @@ impl<A: Adjoint> Run<'_, A> {
         Ok(())
     }
 
-    /// Hints the restores of a gap before all others. One that is restored once, and stores nothing, is hinted.
+    /// Hints the restores of a gap before all others, as one that is restored once, and stores nothing, is hinted already. Earlier hints of the
+    /// gap's first state follow, and go with it.
     fn hint_gap(&mut self, gap: &[Action]) -> Result<(), A::Error> {
         let start = Instant::now();
         self.reserve(saves(gap.iter()))?;
         let restores = self.restores(gap);
         if restores.len() > 1 {
-            self.engine.forget_hints(Some(&restores));
             self.engine.hint_next(restores);
         }
         self.blocked += start.elapsed();
+        Ok(())
+    }
+
+    /// Hints the state that a sweep of unknown length stores next, and behind it those that are there, the newest first.
+    fn hint_newest_first(&mut self) -> Result<(), A::Error> {
+        let mut hints: Vec<u64> = self.versions.values().copied().collect();
+        self.engine.forget_hints(Some(&hints));
+        self.reserve(1)?;
+        hints.push(self.numbers.start);
+        hints.sort_unstable_by(|a, b| b.cmp(a));
+        self.engine.hint(hints);
         Ok(())
     }
 

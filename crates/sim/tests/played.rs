@@ -84,7 +84,6 @@ fn workload(machine: &Machine, plan: &Plan) -> Workload {
                 .find(is_last)
                 .map_or(actions.len(), |last| last + 1);
             let next: Vec<Version> = restores(at..gap_ends).collect();
-            ops.push(Op::ForgetHints(next.clone()));
             ops.push(Op::HintNext(next));
         }
         match *action {
