@@ -401,8 +401,8 @@ private:
 //   void end_forward()                  the state after the last step is there for the first time
 //   void reverse(std::uint64_t step)    reverses `step`, whose state is there
 //   Region state()                      the memory of the state
-// States have numbers that nobody else uses. Their restores are hinted in order as far as the sweep stores them. Nothing is left in the
-// engine, also if the computation throws. Returns how many states were stored. A schedule serves one run: a second one throws
+// States have numbers that nobody else uses. The restores of those that the sweep stores are hinted in their order before it,
+// those of the others before all others when they are near. Nothing is left in the engine, also if the computation throws. Returns how many states were stored. A schedule serves one run: a second one throws
 // std::invalid_argument.
 template <typename Computation> std::uint64_t run_adjoint(Engine &engine, Schedule &schedule, Computation &computation)
 {
@@ -423,39 +423,63 @@ template <typename Computation> std::uint64_t run_adjoint(Engine &engine, Schedu
     const std::vector<tf_action> actions = schedule.actions();
     if (actions.empty())
         throw std::invalid_argument("the schedule was used up: make a new one for each run");
-    std::map<std::uint64_t, std::uint64_t> swept;
-    std::uint64_t count = 0, next;
+    std::uint64_t count = 0;
     for (const tf_action &action : actions)
         count += action.kind == TF_SAVE;
-    next = engine.reserve(count);
-    bool is_sweep = true;
-    std::uint64_t number = next;
+    std::uint64_t next = engine.reserve(count), late = 0; // the first version that the reversal stores
+    std::map<std::uint64_t, std::uint64_t> latest;
+    std::vector<std::uint64_t> version_of; // of each action
     for (const tf_action &action : actions) {
-        is_sweep = is_sweep && action.kind != TF_END_FORWARD;
-        if (action.kind == TF_SAVE && is_sweep)
-            swept[action.step] = number++;
-        if (action.kind == TF_RESTART && swept.count(action.step) != 0)
-            stored.hints.push_back(swept[action.step]);
-        if (action.kind == TF_FORGET)
-            swept.erase(action.step);
+        if (action.kind == TF_SAVE)
+            latest[action.step] = next++;
+        if (action.kind == TF_END_FORWARD)
+            late = next;
+        const bool is_of_state = action.kind == TF_SAVE || action.kind == TF_RESTART || action.kind == TF_FORGET;
+        version_of.push_back(is_of_state ? latest.at(action.step) : 0);
+        if (action.kind == TF_RESTART)
+            stored.hints.push_back(version_of.back());
     }
-    engine.hint(stored.hints);
-    for (const tf_action &action : actions) {
+    std::vector<std::uint64_t> swept;
+    for (const std::uint64_t version : stored.hints)
+        if (version < late)
+            swept.push_back(version);
+    engine.hint(swept);
+    // Hints the restores up to the end of a state that the sweep stored, if states are stored meanwhile.
+    const auto hint_gap = [&](std::size_t at) {
+        std::vector<std::uint64_t> gap;
+        bool stores = false;
+        for (; at < actions.size() && (actions[at].kind != TF_FORGET || version_of[at] >= late); at++) {
+            stores |= actions[at].kind == TF_SAVE;
+            if (actions[at].kind == TF_RESTART)
+                gap.push_back(version_of[at]);
+        }
+        if (stores)
+            engine.hint_next(gap);
+    };
+    bool is_back = false;
+    for (std::size_t at = 0; at < actions.size(); at++) {
+        const tf_action &action = actions[at];
         switch (action.kind) {
         case TF_FORWARD:
             for (std::uint64_t step = action.step; step < action.to; step++)
                 computation.advance(step);
             break;
         case TF_SAVE:
-            engine.checkpoint(next, {computation.state()});
-            stored.versions[action.step] = next++;
+            engine.checkpoint(version_of[at], {computation.state()});
+            stored.versions[action.step] = version_of[at];
             break;
-        case TF_END_FORWARD: computation.end_forward(); break;
+        case TF_END_FORWARD:
+            is_back = true;
+            hint_gap(at + 1);
+            computation.end_forward();
+            break;
         case TF_RESTART: engine.restore(stored.versions.at(action.step), {computation.state()}); break;
         case TF_REVERSE: computation.reverse(action.step); break;
         default:
             engine.discard(stored.versions.at(action.step));
             stored.versions.erase(action.step);
+            if (is_back && version_of[at] < late)
+                hint_gap(at + 1);
         }
     }
     return count;

@@ -115,23 +115,36 @@ def test_every_schedule(engine: tierflow.Engine, name: str) -> None:
 
 @pytest.mark.parametrize("name", MAKE)
 def test_the_hints_are_the_restores(name: str) -> None:
-    told: list[tuple[str, int]] = []
+    order: list[int] = []
+    restored: list[int] = []
+    at_first: list[int] = []
 
     class Watched(tierflow.Engine):
         def hint(self, versions: Any) -> None:
-            told.extend(("hint", version) for version in versions)
-            super().hint(version for kind, version in told if kind == "hint")
+            order.extend(versions)
+            at_first.append(len(set(order)))
+            super().hint(order)
+
+        def hint_next(self, versions: Any) -> None:
+            order[:0] = versions
+            super().hint_next(versions)
+
+        def discard(self, version: Any) -> None:
+            order[:] = [one for one in order if one != version]
+            super().discard(version)
 
         def restore(self, version: Any, *arrays: Any, stream: Any = None, timeout: Any = None) -> Any:
-            told.append(("restore", version))
+            assert order.pop(0) == version
+            restored.append(version)
             return super().restore(version, *arrays, stream=stream)
 
     with Watched(device="host", host_cache="4MiB") as engine:
         gradient(engine, quiet(MAKE[name]), np.random.default_rng(1).random(100))
-    hinted = [version for kind, version in told if kind == "hint"]
-    assert hinted == [version for kind, version in told if kind == "restore"]
     # States that are there when their adjoint begins are not restored.
-    assert len(hinted) >= STEPS // 2
+    assert len(restored) >= STEPS // 2
+    # Those that are stored on the way back are hinted when they are near.
+    assert max(at_first) <= len(set(restored))
+    assert name not in ("revolve", "tiered, few slots") or max(at_first) < len(set(restored))
 
 
 def test_several_runs_in_one_engine(engine: tierflow.Engine) -> None:

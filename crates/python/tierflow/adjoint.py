@@ -11,7 +11,7 @@ other tools are made of, such as `tierflow.pyadjoint`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -180,6 +180,11 @@ class Storage:
         # The numbers of the versions that the actions ahead will keep, and the hints that were told.
         self._numbers: Iterator[int] = iter(())
         self._hinted: list[int] = []
+        # The reads up to the last one of each state that was there at the end of the forward, and how many of the first ones are left.
+        self._gaps: deque[list[int]] = deque()
+        self._left = 0
+        # The numbers of the states that are stored on the way back.
+        self._late = range(0)
         # True for a loop with one state, which it advances in place; then the steps whose state is there when their adjoint begins.
         self._in_place = False
         self._there: set[int] = set()
@@ -187,6 +192,8 @@ class Storage:
     def __iter__(self) -> Iterator[CheckpointAction]:
         while (action := self._next()) is not None:
             self._action = action
+            if isinstance(action, EndForward):
+                self._hint_gap()
             if isinstance(action, Copy | Move):
                 self._restart = self._places.move(action, self._ahead[0] if self._ahead else None)
             yield action
@@ -214,7 +221,7 @@ class Storage:
         """In a `Copy` or `Move`: brings back the state that the forward goes on from, if that is what it is for; else `None`.
         With `into`, a state like it, its arrays are filled in place.
         """
-        return None if self._restart is None else self._restart.restored(into)
+        return None if self._restart is None else self._read(self._restart, into)
 
     def load(self, step: int, into: Any = None) -> Any:
         """In a `Reverse`: brings back the state at the start of `step`. With `into`, a state like it, its arrays are filled in place."""
@@ -223,7 +230,7 @@ class Storage:
         if step in self._there:
             self._there.remove(step)
             return into
-        return self._places.used(step).restored(into)
+        return self._read(self._places.used(step), into)
 
     def clear(self) -> None:
         """Discards what the schedule has left, and withdraws the hints."""
@@ -250,16 +257,42 @@ class Storage:
                 break
         if self._in_place:
             self._leave_out_detours()
-        saves = sum(
-            any(_wanted(action, step))
-            for action in self._ahead
-            if isinstance(action, Forward)
-            for step in self.steps(action)
-        )
-        numbers = self._engine.reserve(saves)
+        actions = list(self._ahead)
+        if not actions:
+            return
+        swept = next((at for at, action in enumerate(actions) if isinstance(action, EndForward)), 0)
+        numbers = self._engine.reserve(self._saves(actions))
+        late = self._late = numbers[self._saves(actions[:swept]) :]
         self._numbers = iter(numbers)
         self._hinted = self._reads(iter(numbers))
-        self._engine.hint(self._hinted)
+        # States that are stored on the way back would take room for themselves, and are never there at the same time.
+        self._engine.hint(version for version in self._hinted if version not in late)
+        last = {version: at for at, version in enumerate(self._hinted)}
+        self._gaps = deque([[]])
+        for at, version in enumerate(self._hinted):
+            self._gaps[-1].append(version)
+            if version not in late and last[version] == at:
+                self._gaps.append([])
+        if not isinstance(actions[swept], EndForward):
+            self._hint_gap()
+
+    def _hint_gap(self) -> None:
+        """Hints the reads of the next gap before all others, if it stores states. Earlier hints of its first state follow, and go with it."""
+        gap = self._gaps.popleft() if self._gaps else []
+        self._left = len(gap)
+        if any(version in self._late for version in gap):
+            self._engine.hint_next(gap)
+
+    def _read(self, entry: _Entry, into: Any) -> Any:
+        state = entry.restored(into)
+        self._left -= 1
+        if self._left == 0:
+            self._hint_gap()
+        return state
+
+    def _saves(self, actions: Iterable[CheckpointAction]) -> int:
+        forwards = [action for action in actions if isinstance(action, Forward)]
+        return sum(any(_wanted(action, step)) for action in forwards for step in self.steps(action))
 
     def _leave_out_detours(self) -> None:
         """Leaves out the forward of a step whose adjoint follows: the state at its start is there, and nobody needs the one after."""
