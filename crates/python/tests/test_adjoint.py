@@ -142,7 +142,7 @@ def test_the_hints_are_the_restores(name: str) -> None:
         gradient(engine, quiet(MAKE[name]), np.random.default_rng(1).random(100))
     # States that are there when their adjoint begins are not restored.
     assert len(restored) >= STEPS // 2
-    # Those that are stored on the way back are hinted when they are near.
+    # States that are stored on the way back are hinted when they are near.
     assert max(at_first) <= len(set(restored))
     assert name not in ("revolve", "tiered, few slots") or max(at_first) < len(set(restored))
 
