@@ -286,13 +286,14 @@ int tf_restore_rank(tf_engine engine, uint64_t version, uint32_t rank, const tf_
  * wrong, missing and late hints cost time, never correctness.
  */
 int tf_hint(tf_engine engine, const uint64_t *versions, size_t count);
-int tf_forget_hints(tf_engine engine);
 
 /*
  * Tells which versions will be restored, in this order, before all that are hinted: those that the application comes to on its way. Hinted
  * versions keep room for themselves, so hint them when they are near.
  */
 int tf_hint_next(tf_engine engine, const uint64_t *versions, size_t count);
+
+int tf_forget_hints(tf_engine engine);
 
 /* Withdraws the hints of these versions alone: several users of one engine each name the versions that they hinted. */
 int tf_forget_hints_of(tf_engine engine, const uint64_t *versions, size_t count);

@@ -401,9 +401,9 @@ private:
 //   void end_forward()                  the state after the last step is there for the first time
 //   void reverse(std::uint64_t step)    reverses `step`, whose state is there
 //   Region state()                      the memory of the state
-// States have numbers that nobody else uses. The restores of those that the sweep stores are hinted in their order before it,
-// those of the others before all others when they are near. Nothing is left in the engine, also if the computation throws. Returns how many states were stored. A schedule serves one run: a second one throws
-// std::invalid_argument.
+// States have numbers that nobody else uses. The restores of states that the sweep stores are hinted in their order before it, those of
+// states that are stored on the way back when they are near. Nothing is left in the engine, also if the computation throws. Returns how
+// many states were stored. A schedule serves one run: a second one throws std::invalid_argument.
 template <typename Computation> std::uint64_t run_adjoint(Engine &engine, Schedule &schedule, Computation &computation)
 {
     struct Stored {

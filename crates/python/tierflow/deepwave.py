@@ -246,8 +246,9 @@ class _Staged:
     def _begin(self, copy: Callable[..., Any], version: int, memory: torch.Tensor) -> _Copy:
         """Begins a copy in this thread, if the engine is ready for it. Deepwave's functions wait for the device when they end, and a
         copy that another thread has not begun by then begins after that."""
-        ready = None if self.side is None else torch.cuda.current_stream(self.device).record_event()
+        ready = None
         if self.side is not None:
+            ready = torch.cuda.current_stream(self.device).record_event()
             with suppress(TimedOutError):
                 return _Copy(memory, copy(version, memory, ready, 0))
         return _Copy(memory, self.helper.submit(copy, version, memory, ready, None))

@@ -182,9 +182,9 @@ fn beside<A: Adjoint>(
 /// States get numbers that nobody else uses ([`Engine::reserve`]). The restores of the states that the sweep stores are hinted in
 /// their order before it, those of a sweep of unknown length at each state that it stores. When the reversal of a gap between two of them
 /// begins, the restores of the states that it stores are hinted before the others ([`Engine::hint_next`]): earlier, they would take
-/// room that no state needs. When the sweep ends, the reversal is planned again with the rates that the sweep had; a plan of given actions ([`Plan::of`]) keeps them.
-/// Of `machine`, this takes the size of a state and the time of a reversed step; all else was measured then. Nothing is left in the
-/// engine.
+/// room that no state needs. When the sweep ends, the reversal is planned again with the rates that the sweep had; a plan of given
+/// actions ([`Plan::of`]) keeps them. Of `machine`, this takes the size of a state and the time of a reversed step; all else was
+/// measured then. Nothing is left in the engine.
 ///
 /// # Errors
 /// [`Error::DiscardsRestored`](tierflow_engine::Error::DiscardsRestored), before the first step, if the engine discards what was
@@ -219,7 +219,7 @@ pub fn run<A: Adjoint>(
     for version in run.versions.values() {
         let _is_gone = engine.discard(*version);
     }
-    engine.forget_hints(Some(&Vec::from_iter(run.numbers.clone())));
+    run.forget_numbers();
     let (swept, after) = (ended?, engine.metrics());
     let period = |before, after| Period { before, after };
     let (whole, all) = (period(Some(&before), &after), period(None, &after));
@@ -266,7 +266,7 @@ impl<A: Adjoint> Run<'_, A> {
                 .iter()
                 .take_while(|action| **action != Action::EndForward);
             self.reserve(saves(sweep))?;
-            self.engine.hint(self.restores(&ahead));
+            self.hint(|run| run.engine.hint(run.restores(&ahead)));
         }
         while self.schedule.ahead().next() != Some(Action::EndForward) {
             let idle = links.idle(self.engine, self.schedule);
@@ -319,6 +319,8 @@ impl<A: Adjoint> Run<'_, A> {
 
     /// Reverses one gap after the other: the actions to that which forgets the state before the gap.
     fn reversal(&mut self) -> Result<(), A::Error> {
+        let ahead: Vec<Action> = self.schedule.ahead().collect();
+        self.reserve(saves(ahead.iter()))?;
         self.engine.prefetch_start();
         while self.schedule.ahead().len() > 0 {
             let mut gap = Vec::new();
@@ -328,7 +330,7 @@ impl<A: Adjoint> Run<'_, A> {
                     break;
                 }
             }
-            self.hint_gap(&gap)?;
+            self.hint_gap(&gap);
             for _ in 0..gap.len() {
                 if let Some(action) = self.schedule.next_action(&[]) {
                     self.act(action)?;
@@ -338,36 +340,44 @@ impl<A: Adjoint> Run<'_, A> {
         Ok(())
     }
 
-    /// Hints the restores of a gap before all others, as one that is restored once, and stores nothing, is hinted already. Earlier hints of the
-    /// gap's first state follow, and go with it.
-    fn hint_gap(&mut self, gap: &[Action]) -> Result<(), A::Error> {
-        let start = Instant::now();
-        self.reserve(saves(gap.iter()))?;
+    /// Hints the restores of a gap before all others; a single one is hinted already. Earlier hints of the gap's first state stay behind
+    /// them, and go with it: without any for a moment, it would lose its room.
+    fn hint_gap(&mut self, gap: &[Action]) {
         let restores = self.restores(gap);
         if restores.len() > 1 {
-            self.engine.hint_next(restores);
+            self.hint(|run| run.engine.hint_next(restores));
         }
-        self.blocked += start.elapsed();
-        Ok(())
     }
 
     /// Hints the state that a sweep of unknown length stores next, and behind it those that are there, the newest first.
     fn hint_newest_first(&mut self) -> Result<(), A::Error> {
         let mut hints: Vec<u64> = self.versions.values().copied().collect();
-        self.engine.forget_hints(Some(&hints));
+        self.hint(|run| run.engine.forget_hints(Some(&hints)));
         self.reserve(1)?;
         hints.push(self.numbers.start);
         hints.sort_unstable_by(|a, b| b.cmp(a));
-        self.engine.hint(hints);
+        self.hint(|run| run.engine.hint(hints));
         Ok(())
+    }
+
+    /// Does what tells the engine of restores.
+    fn hint(&mut self, tell: impl FnOnce(&Self)) {
+        let start = Instant::now();
+        tell(self);
+        self.blocked += start.elapsed();
     }
 
     /// Gives the next states numbers, in place of those that are left.
     fn reserve(&mut self, saves: u64) -> Result<(), A::Error> {
-        let left = Vec::from_iter(self.numbers.clone());
-        self.engine.forget_hints(Some(&left));
+        self.forget_numbers();
         self.numbers = self.engine.reserve(saves)?;
         Ok(())
+    }
+
+    /// Withdraws the hints of the numbers that no state has.
+    fn forget_numbers(&self) {
+        let left = Vec::from_iter(self.numbers.clone());
+        self.engine.forget_hints(Some(&left));
     }
 
     /// The versions that these actions restore, in their order. States beyond the reserved numbers have none yet.
