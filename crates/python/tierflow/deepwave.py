@@ -36,7 +36,7 @@ from deepwave import _engine as _deepwave_engine
 from deepwave import _storage as _deepwave_storage
 from torch.utils.dlpack import from_dlpack
 
-from ._errors import ClosedError, TimedOutError, UnknownVersionError
+from ._errors import ClosedError, UnknownVersionError
 from ._tierflow import Engine, ProduceSlot, number_of_bytes
 
 __all__ = ["history"]
@@ -200,8 +200,8 @@ class _Staged:
         self.engine, self.helper, self.device = owner.engine, owner.helper, device
         self.side = torch.cuda.Stream(device) if device.type == "cuda" else None
         self.memory: torch.Tensor | None = None
-        self.storing: _Copy | None = None
-        self.ahead: tuple[int, _Copy] | None = None
+        self.storing: Future[None] | None = None
+        self.ahead: tuple[int, Future[torch.Tensor]] | None = None
 
     def open_to_write(self, version: int, size: int) -> int:
         self.memory = torch.zeros(size, dtype=torch.uint8, device=self.device)
@@ -210,21 +210,18 @@ class _Staged:
     def written(self, version: int) -> None:
         self.finish()
         memory, self.memory = self.memory, None
-        assert memory is not None
-        self.storing = self._begin(self._store, version, memory)
+        self.storing = self.helper.submit(self._store, version, memory, self._mark())
 
     def open_to_read(self, version: int, size: int) -> int:
         if self.ahead is None or self.ahead[0] != version:
             self.read_ahead(version, size)
         assert self.ahead is not None
-        (_, loading), self.ahead = self.ahead, None
-        loading.wait()
-        self.memory = loading.memory
+        self.memory, self.ahead = self.ahead[1].result(), None
         return self.memory.data_ptr()
 
     def read_ahead(self, version: int, size: int) -> None:
         room = torch.empty(size, dtype=torch.uint8, device=self.device)
-        self.ahead = version, self._begin(self._load, version, room)
+        self.ahead = version, self.helper.submit(self._load, version, room, self._mark())
 
     def used(self) -> None:
         # PyTorch gives the memory to work that follows on the same stream.
@@ -233,58 +230,37 @@ class _Staged:
     def finish(self) -> None:
         storing, self.storing = self.storing, None
         if storing is not None:
-            storing.wait()
+            storing.result()
 
     def give_up(self) -> None:
         running = [self.storing, self.ahead and self.ahead[1]]
         self.memory = self.storing = self.ahead = None
-        for copy in running:
-            if copy is not None:
-                with suppress(Exception):
-                    copy.wait()
+        for future in running:
+            if future is not None:
+                future.exception()
 
-    def _begin(self, copy: Callable[..., Any], version: int, memory: torch.Tensor) -> _Copy:
-        """Begins a copy in this thread, if the engine is ready for it. Deepwave's functions wait for the device when they end, and a
-        copy that another thread has not begun by then begins after that."""
-        ready = None
-        if self.side is not None:
-            ready = torch.cuda.current_stream(self.device).record_event()
-            with suppress(TimedOutError):
-                return _Copy(memory, copy(version, memory, ready, 0))
-        return _Copy(memory, self.helper.submit(copy, version, memory, ready, None))
+    def _mark(self) -> Any:
+        return None if self.side is None else torch.cuda.current_stream(self.device).record_event()
 
-    def _store(self, version: int, memory: torch.Tensor, ready: Any, timeout: float | None) -> Any:
-        with self.engine.produce(version, memory.nbytes, "uint8", timeout) as slot:
-            return self._copy(slot.write, slot.commit, memory, ready)
+    def _store(self, version: int, memory: Any, computed: Any) -> None:
+        with self.engine.produce(version, memory.nbytes, "uint8") as slot:
+            self._copy(slot.write, slot.commit, memory, computed)
 
-    def _load(self, version: int, memory: torch.Tensor, ready: Any, timeout: float | None) -> Any:
-        with self.engine.consume(version, timeout=timeout) as slot:
-            return self._copy(slot.read, slot.finish, memory, ready)
+    def _load(self, version: int, room: torch.Tensor, free: Any) -> torch.Tensor:
+        with self.engine.consume(version) as slot:
+            self._copy(slot.read, slot.finish, room, free)
+        return room
 
-    def _copy(self, copy: Callable[..., None], end: Callable[..., None], memory: torch.Tensor, ready: Any) -> Any:
-        """The event at which the copy is over, or `None` where it is."""
+    def _copy(self, copy: Callable[..., None], end: Callable[..., None], memory: torch.Tensor, after: Any) -> None:
         if self.side is None:
             copy(memory)
             end()
-            return None
-        self.side.wait_event(ready)
+            return
+        self.side.wait_event(after)
         copy(memory, stream=self.side)
         copied = self.side.record_event()
         end(self.side)
-        return copied
-
-
-@dataclass
-class _Copy:
-    """A copy of memory that was begun."""
-
-    memory: torch.Tensor
-    end: Any  # its event, `None` where it is over, or what a helper makes of it
-
-    def wait(self) -> None:
-        end = self.end.result() if isinstance(self.end, Future) else self.end
-        if end is not None:
-            end.synchronize()
+        copied.synchronize()
 
 
 class _ChunkedStorage(_deepwave_storage.StorageManager):
