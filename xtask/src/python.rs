@@ -179,6 +179,12 @@ pub(crate) fn environment(folder: &Path, list: &Path) -> Result<()> {
     uv.args(["pip", "install", "--quiet", "--no-cache", "--system-certs"]);
     uv.arg("--python").arg(venv.join("bin/python"));
     uv.arg("--requirement").arg(list);
+    let overrides = list.with_file_name("overrides.txt");
+    if overrides.exists() {
+        uv.arg("--overrides").arg(overrides);
+    }
+    // On the disk of the environment, packages are linked from uv's folder, not copied.
+    uv.env("TMPDIR", folder);
     // A mirror that only pip's settings name is pip's to ask.
     if stream(uv.env_remove("PYTHONPATH")).is_err() {
         pip(&[OsStr::new("--requirement"), list.as_os_str()])?;
