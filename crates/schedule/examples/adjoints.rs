@@ -170,7 +170,7 @@ impl Problem {
             adjoint: Vec::new(),
         };
         let mut schedule = Schedule::new(&machine, Some(self.steps));
-        let times = run(engine, &machine, &mut schedule, &mut running)?;
+        let times = run(engine, &mut machine.into(), &mut schedule, &mut running)?;
         Ok((running.adjoint, times.stored / bytes))
     }
 

@@ -183,15 +183,16 @@ fn beside<A: Adjoint>(
 /// their order before it, those of a sweep of unknown length at each state that it stores. When the reversal of a gap between two of them
 /// begins, the restores of the states that it stores are hinted before the others ([`Engine::hint_next`]): earlier, they would take
 /// room that no state needs. When the sweep ends, the reversal is planned again with the rates that the sweep had; a plan of given
-/// actions ([`Plan::of`]) keeps them. Of `machine`, this takes the size of a state and the time of a reversed step; all else was
-/// measured then. Nothing is left in the engine.
+/// actions ([`Plan::of`]) keeps them. Of the estimate, this takes the size of a state, the time of a reversed step, and how much longer than
+/// in the sweep a step takes when it is computed again; all else was measured then. The estimate [learns](Estimate::learn) from the
+/// run. Nothing is left in the engine.
 ///
 /// # Errors
 /// [`Error::DiscardsRestored`](tierflow_engine::Error::DiscardsRestored), before the first step, if the engine discards what was
 /// restored; the errors of the computation and of the engine.
 pub fn run<A: Adjoint>(
     engine: &Engine,
-    machine: &Machine,
+    estimate: &mut Estimate,
     schedule: &mut Schedule,
     computation: &mut A,
 ) -> Result<RunTimes, A::Error> {
@@ -201,13 +202,18 @@ pub fn run<A: Adjoint>(
     let before = engine.metrics();
     let mut run = Run {
         engine,
-        machine,
-        schedule,
+        machine: match schedule.plan() {
+            Some(plan) => estimate.machine_for(plan),
+            None => &estimate.machine,
+        },
+        again: estimate.again,
+        schedule: &mut *schedule,
         computation,
         versions: HashMap::new(),
         numbers: 0..0,
         start: Instant::now(),
         advances: Vec::new(),
+        swept: 0,
         reversals: Vec::new(),
         blocked: Duration::ZERO,
         expected: None,
@@ -225,7 +231,8 @@ pub fn run<A: Adjoint>(
     let (whole, all) = (period(Some(&before), &after), period(None, &after));
     let sweep = [period(Some(&before), &swept), whole, all];
     let reversal = [period(Some(&swept), &after), whole, all];
-    Ok(RunTimes {
+    let again = run.again();
+    let times = RunTimes {
         total,
         advanced: run.advances.len(),
         forward: run.advances.iter().sum(),
@@ -235,13 +242,20 @@ pub fn run<A: Adjoint>(
         blocked: run.blocked,
         expected: run.expected,
         machine: Machine::within(&sweep, &reversal, whole, run.steps(0)),
-    })
+    };
+    if let Some(plan) = schedule.plan() {
+        estimate.learn(plan, &times.machine, total);
+    }
+    estimate.again = again;
+    Ok(times)
 }
 
 /// A computation on its way through a schedule.
 struct Run<'a, A> {
     engine: &'a Engine,
     machine: &'a Machine,
+    /// As in the estimate.
+    again: f64,
     schedule: &'a mut Schedule,
     computation: &'a mut A,
     /// The version of each stored step.
@@ -251,6 +265,8 @@ struct Run<'a, A> {
     start: Instant,
     /// The time of each forward step, and of each reversed one.
     advances: Vec<Duration>,
+    /// Forward steps of the sweep.
+    swept: usize,
     reversals: Vec<Duration>,
     blocked: Duration,
     expected: Option<Duration>,
@@ -281,6 +297,7 @@ impl<A: Adjoint> Run<'_, A> {
                 _ => {}
             }
         }
+        self.swept = self.advances.len();
         let swept = self.engine.metrics();
         let machine = self.swept_machine(before, &swept);
         match self.schedule.plan() {
@@ -297,21 +314,28 @@ impl<A: Adjoint> Run<'_, A> {
 
     /// Means of the steps so far, without the first ones. Those that were not taken have the times that were expected.
     fn steps(&self, first: usize) -> StepTimes {
-        let mean = |times: &[Duration], expected| match times.len() {
-            0 => expected,
-            steps => times.iter().sum::<Duration>().div_f64(steps as f64),
-        };
         StepTimes {
-            forward: mean(&self.advances[first..], self.machine.forward),
-            backward: mean(&self.reversals, self.machine.backward),
+            forward: mean(&self.advances[first..]).unwrap_or(self.machine.forward),
+            backward: mean(&self.reversals).unwrap_or(self.machine.backward),
             state: self.machine.state,
         }
     }
 
-    /// The machine as the sweep had it. Its steps are those of its second half: earlier ones touch memory for the first time. The
-    /// ways up are those of earlier runs: what goes up in a sweep shares the way with what goes down.
+    /// The time of a step that was computed again over that of the sweep's second half, or that of earlier runs.
+    fn again(&self) -> f64 {
+        let (sweep, again) = self.advances.split_at(self.swept);
+        match (mean(&sweep[sweep.len() / 2..]), mean(again)) {
+            (Some(sweep), Some(again)) if !sweep.is_zero() => again.div_duration_f64(sweep),
+            _ => self.again,
+        }
+    }
+
+    /// The machine of the reversal, as the sweep tells it. Steps are those of its second half, as earlier ones touch memory for the first
+    /// time, and take longer again as in earlier runs. The ways up are those of earlier runs: what goes up in a sweep shares the way with
+    /// what goes down.
     fn swept_machine(&self, before: &Metrics, swept: &Metrics) -> Machine {
-        let steps = self.steps(self.advances.len() / 2);
+        let mut steps = self.steps(self.swept / 2);
+        steps.forward = steps.forward.mul_f64(self.again);
         let period = |before, after| Period { before, after };
         let down = [period(Some(before), swept), period(None, swept)];
         Machine::within(&down, &[period(None, before)], down[0], steps)
@@ -439,6 +463,11 @@ impl<A: Adjoint> Run<'_, A> {
         }
         Ok(())
     }
+}
+
+fn mean(times: &[Duration]) -> Option<Duration> {
+    let sum = || times.iter().sum::<Duration>();
+    (!times.is_empty()).then(|| sum().div_f64(times.len() as f64))
 }
 
 fn saves<'a>(actions: impl Iterator<Item = &'a Action>) -> u64 {

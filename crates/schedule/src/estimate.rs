@@ -31,6 +31,8 @@ pub struct Estimate {
     pub lateness: f64,
     /// The same of the last run on the device alone.
     pub quiet_lateness: f64,
+    /// The time of a step that the reversal computes again over that of the sweep, in the last run: it finds colder caches.
+    pub(crate) again: f64,
     /// The doubt by what is known of the links alone. It falls with runs that use them.
     link_doubt: f64,
     /// Times of a step forward and of one backward beside transfers, over those of steps without, at least 1.
@@ -48,6 +50,7 @@ impl Estimate {
             doubt: TRIAL_DOUBT,
             lateness: 1.0,
             quiet_lateness: 1.0,
+            again: 1.0,
             link_doubt: TRIAL_DOUBT,
         }
     }
@@ -72,6 +75,15 @@ impl Estimate {
         match plans.find(is_safe) {
             Some(plan) if !self.is_on_device(&plan) => plan.seen_on(&self.machine),
             _ => device,
+        }
+    }
+
+    /// The machine that the run of a plan has: one on the device alone has no states under way.
+    #[must_use]
+    pub fn machine_for(&self, plan: &Plan) -> &Machine {
+        match self.is_on_device(plan) {
+            true => &self.quiet,
+            false => &self.machine,
         }
     }
 
@@ -104,6 +116,13 @@ impl Estimate {
             slower
         };
         self.doubt = share(slower, self.link_doubt.max(self.doubt / 2.0));
+    }
+}
+
+impl From<Machine> for Estimate {
+    /// A machine whose steps take as long beside transfers as without them.
+    fn from(machine: Machine) -> Self {
+        Self::new(machine.clone(), machine)
     }
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{AfterRestore, Engine, Region, RegionMut, Tier};
 use tierflow_schedule::adjoint::{Adjoint, StepTimes, measure, run};
-use tierflow_schedule::{Machine, Plan, Schedule};
+use tierflow_schedule::{Estimate, Machine, Plan, Schedule};
 use tierflow_store::{Scratch, Storage, Throttled};
 
 const CELLS: usize = 1 << 15;
@@ -27,6 +27,8 @@ struct Heat {
     adjoint: Vec<f64>,
     end: usize,
     step: Duration,
+    /// The time of a step of the reversal.
+    reversal_step: Duration,
 }
 
 type Result<T> = std::result::Result<T, tierflow_engine::Error>;
@@ -39,6 +41,7 @@ impl Heat {
             adjoint: vec![0.0; CELLS],
             end,
             step,
+            reversal_step: step,
         }
     }
 
@@ -71,6 +74,7 @@ impl Adjoint for Heat {
 
     fn end_forward(&mut self) -> Result<()> {
         self.adjoint = self.field();
+        self.step = self.reversal_step;
         Ok(())
     }
 
@@ -196,7 +200,13 @@ fn every_schedule_has_the_gradient_of_stored_states() {
         let mut schedule = plan.map_or_else(|| Schedule::new(&machine, None), Schedule::from);
         let expected = schedule.plan().and_then(Plan::expected);
         let mut heat = Heat::new(steps, step);
-        let times = run(&engine, &machine, &mut schedule, &mut heat).unwrap();
+        let times = run(
+            &engine,
+            &mut machine.clone().into(),
+            &mut schedule,
+            &mut heat,
+        )
+        .unwrap();
         let bound = times.machine.bound(steps).time;
         let of = |expected: Option<Duration>| {
             let took = times.total.as_secs_f64();
@@ -336,12 +346,39 @@ fn an_engine_that_discards_what_was_restored_is_refused_before_the_first_step() 
     let mut heat = Heat::new(20, Duration::ZERO);
     let first = heat.now.clone();
     let mut schedule = Schedule::from(Plan::every(&machine, 20, 6));
-    let refused = run(&engine, &machine, &mut schedule, &mut heat).unwrap_err();
+    let refused = run(
+        &engine,
+        &mut machine.clone().into(),
+        &mut schedule,
+        &mut heat,
+    )
+    .unwrap_err();
     assert!(
         matches!(refused, tierflow_engine::Error::DiscardsRestored),
         "{refused}"
     );
     assert_eq!(heat.now, first);
+}
+
+#[test]
+fn a_second_run_expects_steps_to_take_as_long_again_as_in_the_first() {
+    let engine = engine(4, 4, Duration::from_millis(1));
+    let machine = measured(&engine, Duration::from_millis(2));
+    let mut estimate = Estimate::from(machine.clone());
+    for is_second in [false, true] {
+        let mut heat = Heat::new(20, Duration::from_millis(2));
+        heat.reversal_step = Duration::from_millis(12);
+        let mut schedule = Schedule::from(Plan::every(&machine, 20, 5));
+        let times = run(&engine, &mut estimate, &mut schedule, &mut heat).unwrap();
+        let least = 20 * Duration::from_millis(2 + 12);
+        let again = Duration::from_millis(12).mul_f64((times.advanced - 20) as f64);
+        let expected = times.expected.unwrap();
+        assert!(
+            !is_second || expected > least + again / 2,
+            "{expected:?} for {} steps forward",
+            times.advanced
+        );
+    }
 }
 
 #[test]
@@ -355,7 +392,12 @@ fn an_error_ends_the_run_and_leaves_no_state() {
     let machine = measured(&engine, Duration::ZERO);
     let mut failing = Failing(Heat::new(40, Duration::ZERO), 20);
     let mut schedule = Schedule::new(&machine, Some(40));
-    let ended = run(&engine, &machine, &mut schedule, &mut failing);
+    let ended = run(
+        &engine,
+        &mut machine.clone().into(),
+        &mut schedule,
+        &mut failing,
+    );
     assert!(matches!(
         ended,
         Err(tierflow_engine::Error::Unknown { version: 7 })

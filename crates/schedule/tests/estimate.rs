@@ -385,3 +385,21 @@ fn doubt_rises_when_links_change() {
     }
     assert!(learn(0.7) <= 0.06);
 }
+
+#[test]
+fn a_run_on_the_device_alone_has_no_states_under_way() {
+    let Draw { machine, steps } = Draw::new(&mut Dice::fresh(), 2.0);
+    let estimate = Estimate::new(times(&machine, 1.2), machine.clone());
+    let alone = Plan::on_device(&machine, steps);
+    assert_eq!(estimate.machine_for(&alone), &machine);
+    let over_tiers = Plan::every(&machine, steps, 1);
+    let no_tiers = Machine {
+        tiers: Vec::new(),
+        ..machine.clone()
+    };
+    let seen = match over_tiers.time_on(&no_tiers) {
+        None => &estimate.machine,
+        Some(_) => &estimate.quiet,
+    };
+    assert_eq!(estimate.machine_for(&over_tiers), seen);
+}

@@ -50,14 +50,13 @@ pub fn shot(
     let mut schedule = (planner.schedule)(&known, steps);
     let line = report::planned(planner.name, &known, schedule.plan(), start.elapsed());
     (migration.say)(&line);
-    let expected = schedule.plan().and_then(Plan::expected);
+    let expected = schedule
+        .plan()
+        .and_then(|plan| plan.time_on(known.machine_for(plan)));
     let mut source = Source::new(migration, shot, Pass::Forward);
     source.begin()?;
-    let times = adjoint::run(engine, &known.machine, &mut schedule, &mut source)?;
+    let times = adjoint::run(engine, &mut known, &mut schedule, &mut source)?;
     (migration.say)(&report::played(expected, &times));
-    if let Some(plan) = schedule.plan() {
-        known.learn(plan, &times.machine, times.total);
-    }
     migration.known = Some(known);
     Ok(())
 }
