@@ -66,11 +66,11 @@ pub struct Borrowed {
 }
 
 impl Lender {
-    /// Listens at `path`. The lender lends up to `spare` bytes of the device, to processes of this user. A lender that was killed leaves the
-    /// path, which has to be removed before.
+    /// Listens at `path`. The lender lends up to `spare` bytes of the device, to processes of this user. A socket that a
+    /// killed lender left at the path gives way.
     ///
     /// # Errors
-    /// [`Error::System`] if no socket can be made at the path.
+    /// [`Error::System`] if no socket can be made at the path: another process listens there, or a file is in the way.
     pub fn bind(device: &Device, path: &Path, spare: u64) -> Result<Self> {
         Ok(Self {
             device: device.clone(),

@@ -158,8 +158,7 @@ impl Engine {
     }
 
     /// Lends the cached copy of `version` as a read-only array: see `ConsumeSlot`. Without a `shape` it is flat, and without a
-    /// `dtype` it has the element type that was checkpointed. `TimedOutError` if
-    /// it takes longer than `timeout` seconds.
+    /// `dtype` its elements are bytes (uint8). `TimedOutError` if it takes longer than `timeout` seconds.
     #[pyo3(signature = (version, shape = None, dtype = None, timeout = None))]
     fn consume(
         &self,
