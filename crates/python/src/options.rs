@@ -18,7 +18,7 @@ use crate::pool::HostPool;
 /// # Errors
 /// `TypeError` for keywords that there are not, and for values of other types; `ArgumentError` for values that will not do.
 pub(crate) fn of_keywords(given: Option<&Bound<'_, PyDict>>) -> Answer<Options> {
-    let mut options = Options::of_site()?;
+    let mut options = Options::of_site(|_| true)?;
     let mut group = None;
     for (key, value) in given.into_iter().flatten() {
         let key: String = key.extract()?;

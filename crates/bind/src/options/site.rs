@@ -14,27 +14,31 @@ const FILE: &str = "/etc/tierflow.conf";
 
 impl Options {
     /// The options of the file that `TIERFLOW_CONFIG` names, or of `/etc/tierflow.conf`, if there is one. Its lines are such as
-    /// `key = value`. A program's own choices count more: it sets them afterwards.
+    /// `key = value`. A program's own choices count more: it sets them afterwards. Keys that the program does not take have no effect.
     ///
     /// # Errors
     /// `Storage` for a file that cannot be read; `Argument` for a line that is none, a key that is no option, or a wrong value.
-    pub fn of_site() -> Outcome<Self> {
+    pub fn of_site(takes: impl Fn(&str) -> bool) -> Outcome<Self> {
         match std::env::var_os(VARIABLE) {
             Some(path) if path.is_empty() => Ok(Self::default()),
-            Some(path) => Self::of_file(&PathBuf::from(path)),
+            Some(path) => Self::of_file(&PathBuf::from(path), takes),
             None => match Path::new(FILE).exists() {
-                true => Self::of_file(FILE.as_ref()),
+                true => Self::of_file(FILE.as_ref(), takes),
                 false => Ok(Self::default()),
             },
         }
     }
 
-    fn of_file(path: &Path) -> Outcome<Self> {
+    fn of_file(path: &Path, takes: impl Fn(&str) -> bool) -> Outcome<Self> {
         let read = std::fs::read_to_string(path);
         let text = read.map_err(|error| Failure::file(path, &error))?;
         let wrong = |why: String| Failure::argument(format!("{}: {why}", path.display()));
-        let mut options = Self::default();
+        let (mut options, mut left_out) = (Self::default(), Self::default());
         for (key, value) in lines(&text).map_err(wrong)? {
+            let options = match takes(&key) {
+                true => &mut options,
+                false => &mut left_out,
+            };
             match options.set(&key, &value) {
                 Some(set) => set.map_err(|failure| wrong(failure.text))?,
                 None => return Err(wrong(format!("no option is called {key}"))),
@@ -71,7 +75,7 @@ mod tests {
     fn of(text: &str) -> Result<Options, String> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
-        Options::of_file(file.path()).map_err(|failure| failure.text)
+        Options::of_file(file.path(), |key| key != "keep_every").map_err(|failure| failure.text)
     }
 
     #[test]
@@ -84,6 +88,14 @@ mod tests {
     }
 
     #[test]
+    fn keys_that_a_program_does_not_take_are_checked_and_have_no_effect() {
+        let options = of("keep_every = 3\nkeep_newest = 2").unwrap();
+        assert_eq!((options.keep_every, options.keep_newest), (None, Some(2)));
+        let why = of("keep_every = often").unwrap_err();
+        assert!(why.contains("keep_every = often"), "{why}");
+    }
+
+    #[test]
     fn what_is_wrong_is_named_with_the_file() {
         for (text, named) in [
             ("host_cash = 1", "no option is called host_cash"),
@@ -93,7 +105,7 @@ mod tests {
             let why = of(text).unwrap_err();
             assert!(why.starts_with('/') && why.contains(named), "{why}");
         }
-        let missing = Options::of_file("/nonexistent/tierflow.conf".as_ref());
+        let missing = Options::of_file("/nonexistent/tierflow.conf".as_ref(), |_| true);
         assert_eq!(missing.unwrap_err().status, crate::Status::Storage);
     }
 }

@@ -30,7 +30,7 @@ extern "C" fn tf_version() -> *const c_char {
 }
 
 exported! {
-    fn tf_options_new(options: Out<Handle<Shared>>) { options.put(Handle::new(Shared::new(Options::of_site()?)), "options") }
+    fn tf_options_new(options: Out<Handle<Shared>>) { options.put(Handle::new(Shared::new(Options::of_site(|_| true)?)), "options") }
 
     fn tf_options_set(options: Handle<Shared>, key: Text<'_>, value: Text<'_>) {
         let options = options.get()?;

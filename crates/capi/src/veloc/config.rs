@@ -112,7 +112,7 @@ impl Config {
 
     fn of(mut given: BTreeMap<String, String>, home: &str) -> Outcome<Self> {
         let mut warnings = Vec::new();
-        let mut options = Options::of_site()?;
+        let mut options = Options::of_site(|key| why_chosen_here(key).is_none())?;
         for (key, why) in IGNORED_KEYS {
             let value = given.remove(*key).map(|value| value.to_ascii_lowercase());
             // -1 is VELOC's word for what is not to be done.
@@ -195,11 +195,10 @@ impl Config {
         if is_redundancy_velocs {
             options.redundancy = Some(VELOCS);
         }
-        warnings.extend(
-            given
-                .keys()
-                .map(|key| format!("`{key}` is not known: is it a typing error?")),
-        );
+        warnings.extend(given.keys().map(|key| match why_chosen_here(key) {
+            Some(why) => format!("`{key}` has no effect: {why}"),
+            None => format!("`{key}` is not known: is it a typing error?"),
+        }));
         Ok(Self {
             options,
             is_sync: is_sync.unwrap_or(false),
@@ -263,6 +262,12 @@ fn is_option(key: &str) -> bool {
         .any(|option| option.key == key && option.veloc == key)
 }
 
+/// Returns why this client chooses an option of the engine itself, if it does.
+fn why_chosen_here(key: &str) -> Option<&'static str> {
+    let option = OPTIONS.iter().find(|option| option.key == key)?;
+    option.veloc.strip_prefix("— ")
+}
+
 fn is_known(key: &str) -> bool {
     let ignored = IGNORED_KEYS.iter().any(|(ignored, _)| *ignored == key);
     ignored || CLIENT_KEYS.contains(&key) || is_option(key)
@@ -324,6 +329,9 @@ mod tests {
         assert_eq!(config.warnings.len(), 4, "{:?}", config.warnings);
         assert!(is_known("compress") && is_known("dedup") && is_known("max_versions"));
         assert!(!is_known("external") && !is_known("nonsense"));
+        let said = "`rank` has no effect: of `VELOC_Init`";
+        assert!(config.warnings.iter().any(|warning| warning == said));
+        assert!(why_chosen_here("keep_every").is_some() && why_chosen_here("host_cache").is_none());
     }
 
     #[test]

@@ -274,19 +274,22 @@ impl OnDevice {
         let mut resident = chain.resident.lock();
         if resident.is_none() {
             let loaded = self.load(context, stored, size, coder);
-            if loaded.is_err() {
-                self.chains
-                    .lock()
-                    .retain(|other| !Arc::ptr_eq(other, &chain));
-            }
-            *resident = Some(loaded?);
+            *resident = Some(loaded.inspect_err(|_| self.forget(&chain))?);
         }
         let resident_chain = resident.as_mut().ok_or(Error::Internal {
             what: "a chain without versions",
         })?;
         let restoring = chain.enqueue(resident_chain, context, &head, whole)?;
         drop(resident);
-        Ok(restoring.wait().result?)
+        // A damaged difference is known only now. Another copy of it may be sound.
+        let restored = restoring.wait().result;
+        Ok(restored.inspect_err(|_| self.forget(&chain))?)
+    }
+
+    /// Loads the chain anew when it is needed next.
+    fn forget(&self, chain: &Arc<Loaded>) {
+        let mut chains = self.chains.lock();
+        chains.retain(|other| !Arc::ptr_eq(other, chain));
     }
 
     /// Returns the chain with a difference of this header. If there is none, keeps `new`.
