@@ -293,6 +293,7 @@ int tf_hint(tf_engine engine, const uint64_t *versions, size_t count);
  */
 int tf_hint_next(tf_engine engine, const uint64_t *versions, size_t count);
 
+/* Withdraws all hints. */
 int tf_forget_hints(tf_engine engine);
 
 /* Withdraws the hints of these versions alone: several users of one engine each name the versions that they hinted. */

@@ -254,7 +254,7 @@ pub fn run<A: Adjoint>(
 struct Run<'a, A> {
     engine: &'a Engine,
     machine: &'a Machine,
-    /// As in the estimate.
+    /// The time of a step that is computed again over that of the sweep, in earlier runs.
     again: f64,
     schedule: &'a mut Schedule,
     computation: &'a mut A,

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{AfterRestore, Engine, Region, RegionMut, Tier};
-use tierflow_schedule::adjoint::{Adjoint, StepTimes, measure, run};
+use tierflow_schedule::adjoint::{Adjoint, RunTimes, StepTimes, measure, run};
 use tierflow_schedule::{Estimate, Machine, Plan, Schedule};
 use tierflow_store::{Scratch, Storage, Throttled};
 
@@ -163,6 +163,16 @@ fn measured(engine: &Engine, step: Duration) -> Machine {
     measure(engine, &mut Heat::new(0, step), 8).unwrap().machine
 }
 
+/// A run on a machine that no run was measured on.
+fn run_on<A: Adjoint>(
+    engine: &Engine,
+    machine: &Machine,
+    schedule: &mut Schedule,
+    computation: &mut A,
+) -> std::result::Result<RunTimes, A::Error> {
+    run(engine, &mut machine.clone().into(), schedule, computation)
+}
+
 /// With `TIERFLOW_SCHEDULE_LONG`, on a machine with two idle cores, the printed times are those of the book.
 #[test]
 fn every_schedule_has_the_gradient_of_stored_states() {
@@ -200,13 +210,7 @@ fn every_schedule_has_the_gradient_of_stored_states() {
         let mut schedule = plan.map_or_else(|| Schedule::new(&machine, None), Schedule::from);
         let expected = schedule.plan().and_then(Plan::expected);
         let mut heat = Heat::new(steps, step);
-        let times = run(
-            &engine,
-            &mut machine.clone().into(),
-            &mut schedule,
-            &mut heat,
-        )
-        .unwrap();
+        let times = run_on(&engine, &machine, &mut schedule, &mut heat).unwrap();
         let bound = times.machine.bound(steps).time;
         let of = |expected: Option<Duration>| {
             let took = times.total.as_secs_f64();
@@ -346,13 +350,7 @@ fn an_engine_that_discards_what_was_restored_is_refused_before_the_first_step() 
     let mut heat = Heat::new(20, Duration::ZERO);
     let first = heat.now.clone();
     let mut schedule = Schedule::from(Plan::every(&machine, 20, 6));
-    let refused = run(
-        &engine,
-        &mut machine.clone().into(),
-        &mut schedule,
-        &mut heat,
-    )
-    .unwrap_err();
+    let refused = run_on(&engine, &machine, &mut schedule, &mut heat).unwrap_err();
     assert!(
         matches!(refused, tierflow_engine::Error::DiscardsRestored),
         "{refused}"
@@ -392,12 +390,7 @@ fn an_error_ends_the_run_and_leaves_no_state() {
     let machine = measured(&engine, Duration::ZERO);
     let mut failing = Failing(Heat::new(40, Duration::ZERO), 20);
     let mut schedule = Schedule::new(&machine, Some(40));
-    let ended = run(
-        &engine,
-        &mut machine.clone().into(),
-        &mut schedule,
-        &mut failing,
-    );
+    let ended = run_on(&engine, &machine, &mut schedule, &mut failing);
     assert!(matches!(
         ended,
         Err(tierflow_engine::Error::Unknown { version: 7 })

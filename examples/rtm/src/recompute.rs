@@ -48,11 +48,11 @@ pub fn shot(
     };
     let start = Instant::now();
     let mut schedule = (planner.schedule)(&known, steps);
-    let line = report::planned(planner.name, &known, schedule.plan(), start.elapsed());
+    let planned_in = start.elapsed();
+    let plan = schedule.plan();
+    let expected = plan.and_then(|plan| plan.time_on(known.machine_for(plan)));
+    let line = report::planned(planner.name, &known, plan, expected, planned_in);
     (migration.say)(&line);
-    let expected = schedule
-        .plan()
-        .and_then(|plan| plan.time_on(known.machine_for(plan)));
     let mut source = Source::new(migration, shot, Pass::Forward);
     source.begin()?;
     let times = adjoint::run(engine, &mut known, &mut schedule, &mut source)?;

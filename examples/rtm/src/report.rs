@@ -58,8 +58,14 @@ pub fn introduce(survey: &Survey, device: &Device, arrays: ArrayBytes, checkpoin
     );
 }
 
-/// A shot to come, by its plan.
-pub fn planned(which: &str, known: &Estimate, plan: Option<&Plan>, planned_in: Duration) -> String {
+/// A shot to come, by its plan and the time that is expected.
+pub fn planned(
+    which: &str,
+    known: &Estimate,
+    plan: Option<&Plan>,
+    expected: Option<Duration>,
+    planned_in: Duration,
+) -> String {
     let Estimate { machine, quiet, .. } = known;
     let rate = |rate: f64| format!("{}/s", Bytes(rate as u64));
     let links = machine
@@ -79,7 +85,7 @@ pub fn planned(which: &str, known: &Estimate, plan: Option<&Plan>, planned_in: D
         known.doubt * 100.0,
         known.lateness,
         known.quiet_lateness,
-        plan.and_then(Plan::expected).map_or(
+        expected.map_or(
             "nothing, as the states do not fit or are not counted".into(),
             |time| Time(time).to_string()
         ),
