@@ -1,15 +1,16 @@
 //! A call of an engine: its stream, its deadline, and the verb that does the work.
 
+mod ask;
 mod until;
 
 use crate::blocked::{CallClock, CallKind, Cause};
 use crate::deadline::{Awaited, Deadline, Interrupt};
-use crate::plan::{Event, Refusal, Ticket};
+use crate::plan::Event;
 use crate::region::{self, Region, RegionMut};
-use crate::run::{Answer, Grant, Pieces, PlanGuard, SourceRegions, TargetRegions};
+use crate::run::{NewVersion, Pieces, PlanGuard, SourceRegions, TargetRegions};
 use crate::slot::{ConsumeSlot, ProduceSlot};
 use crate::{Engine, Error, Result, Version};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tierflow_device::{Access, Stream};
 
 /// How an engine is called: see [`Engine::call`]. The last method of a chain does the work.
@@ -75,60 +76,6 @@ impl Engine {
     /// As [`Call::wait`].
     pub fn wait(&self) -> Result<()> {
         self.call().wait()
-    }
-
-    /// Asks the plan, just now, at `at`, about `size` bytes of a version: the place to copy to or from, or nothing to copy.
-    pub(crate) fn ask(
-        &self,
-        at: Instant,
-        version: Version,
-        size: u64,
-        deadline: Deadline,
-        event: impl FnOnce(Ticket) -> Event,
-    ) -> Result<(Ticket, Option<Grant>)> {
-        self.at_home()?;
-        self.ask_at_home(None, at, version, size, deadline, event)
-    }
-
-    /// As [`ask`](Self::ask), for callers that have checked the process already, and may have the plan's lock.
-    pub(crate) fn ask_at_home(
-        &self,
-        core: Option<PlanGuard<'_>>,
-        at: Instant,
-        version: Version,
-        size: u64,
-        deadline: Deadline,
-        event: impl FnOnce(Ticket) -> Event,
-    ) -> Result<(Ticket, Option<Grant>)> {
-        let (ticket, answer) = self.shared.ask(core, at, size, deadline, event);
-        match answer.ok_or_else(|| deadline.passed())? {
-            Answer::Copy(grant) => Ok((ticket, Some(grant))),
-            Answer::Done(Ok(())) => Ok((ticket, None)),
-            Answer::Done(Err(refusal)) => Err(self.refused(version, size, refusal)),
-        }
-    }
-
-    pub(crate) fn refused(&self, version: Version, size: u64, refusal: Refusal) -> Error {
-        let cause = || self.shared.lock().last_failure();
-        match refusal {
-            Refusal::Empty => Error::Empty { version },
-            Refusal::VersionUsed => Error::VersionUsed { version },
-            Refusal::Unknown => Error::Unknown { version },
-            Refusal::Discarded => Error::Discarded { version },
-            Refusal::TooLarge { largest } => Error::TooLarge {
-                version,
-                size,
-                largest,
-            },
-            Refusal::NoRoom => Error::NoRoom {
-                version,
-                cause: cause(),
-            },
-            Refusal::Stalled { versions } => Error::Stalled {
-                versions,
-                cause: cause(),
-            },
-        }
     }
 }
 
@@ -242,17 +189,30 @@ impl<'a> Call<'a> {
         self.engine.is_free(version)?;
         let is_empty = size == 0 && shared.empties.are_allowed();
         let size = size.max(u64::from(is_empty));
+        self.engine.at_home()?;
+        let mut new = NewVersion {
+            version,
+            size,
+            is_empty,
+            layout,
+            error: self.error,
+        };
+        let begun = self.engine.moment();
+        if self.stream.is_none() && shared.write_at_once(&mut new, regions, &mut clock) {
+            self.engine.copied("checkpoint", version, size, begun);
+            clock.done(size);
+            return Ok(());
+        }
         let asked = |ticket| Event::Checkpoint {
             ticket,
             version,
             size,
         };
-        let (ticket, grant) = self
-            .engine
-            .ask(clock.last(), version, size, deadline, asked)?;
+        let (ticket, grant) =
+            self.engine
+                .ask_at_home(None, clock.last(), version, size, deadline, asked)?;
         let Some(grant) = grant else { return Ok(()) };
-        shared.empties.note(version, is_empty);
-        shared.note_layout(version, layout, self.error);
+        shared.note(None, &mut new);
         clock.part(Cause::Plan);
         for piece in &grant.pieces {
             shared.pending.settle(&piece.place, Access::Write);
@@ -298,17 +258,25 @@ impl<'a> Call<'a> {
     /// and unconsumed. [`Error::TimedOut`], [`Error::Interrupted`]: the regions are unchanged, and the version is held
     /// and unconsumed. Without a time limit, an interruption that follows a copy found to be damaged leaves them unspecified.
     pub fn restore(self, version: Version, regions: &mut [RegionMut<'_>]) -> Result<()> {
-        let clock = self.engine.shared.blocked.begin(CallKind::Restore);
+        let shared = &self.engine.shared;
+        let mut clock = shared.blocked.begin(CallKind::Restore);
         let deadline = self.deadline(Awaited::Restore(version));
         let given = region::total_mut(&*regions)?;
         let _span = tracing::debug_span!("restore", version, size = given).entered();
-        let (expected, core) = self.engine.locked_size(deadline, version)?;
+        let (expected, mut core) = self.engine.locked_size(deadline, version)?;
         if given != expected {
             return Err(Error::SizeMismatch {
                 version,
                 expected,
                 given,
             });
+        }
+        let begun = self.engine.moment();
+        if self.stream.is_none() && shared.read_at_once(&mut core, version, regions, &mut clock) {
+            drop(core);
+            self.engine.copied("restore", version, given, begun);
+            clock.done(given);
+            return Ok(());
         }
         let sink = TargetRegions::whole(regions);
         self.read_into(Some(core), version, expected, sink, deadline, clock)

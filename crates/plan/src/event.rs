@@ -91,6 +91,20 @@ pub enum Event {
         /// True if every byte arrived. If not, the version is kept and stays unconsumed.
         ok: bool,
     },
+    /// A checkpoint was asked for, and its bytes are in the place that [`Plan::place_to_write`](crate::Plan::place_to_write) named
+    /// just before. Not answered.
+    WrittenAtOnce {
+        /// A number not used before in this history.
+        version: Version,
+        /// Bytes.
+        size: u64,
+    },
+    /// A version was asked for, and its bytes were copied out of the place that
+    /// [`Plan::place_to_read`](crate::Plan::place_to_read) named just before. Not answered.
+    ReadAtOnce {
+        /// The version.
+        version: Version,
+    },
     /// The caller's deadline has passed, so it stops waiting for the answer. A call that was not answered yet never
     /// will be, and has changed nothing.
     Abandon {
@@ -227,6 +241,9 @@ pub enum Misuse {
     /// No copy was granted to this ticket, or its end was reported already.
     #[error("ticket {} names no copy that was granted and has not ended", .0.0)]
     NotGranted(Ticket),
+    /// The plan names no place for this version at once.
+    #[error("version {0} has no place at once")]
+    NotAtOnce(Version),
     /// No such transfer is under way: it never was, or its end was reported already.
     #[error("transfer {} is not under way", .0.0)]
     NoTransfer(TransferId),

@@ -1,5 +1,6 @@
 //! The state machine: events in, commands out.
 
+mod at_once;
 mod calls;
 mod reading;
 mod suspending;
@@ -105,6 +106,8 @@ impl Plan {
             Event::Restore { ticket, version } => self.restore(ticket, version, false),
             Event::Consume { ticket, version } => self.restore(ticket, version, true),
             Event::Read { ticket, ok } => self.read(ticket, ok),
+            Event::WrittenAtOnce { version, size } => self.written_at_once(version, size),
+            Event::ReadAtOnce { version } => self.read_at_once(version),
             Event::Abandon { ticket } => self.abandon(ticket),
             Event::Hint { versions } => self.change_hints(versions, Ledger::hint),
             Event::HintNext { mut versions } => {

@@ -84,10 +84,16 @@ impl Space {
         self.free
     }
 
+    /// Returns the first byte of the smallest gap of at least `bytes` bytes.
+    pub(crate) fn gap(&self, bytes: u64) -> Option<u64> {
+        let (_, offset) = self.sizes.range((bytes, 0)..).next()?;
+        Some(*offset)
+    }
+
     /// Returns free runs of up to `bytes` bytes together: the smallest gap that is large enough alone, or else the
     /// largest gaps, each but the last in multiples of `grain`.
     pub(crate) fn find(&self, bytes: u64, grain: u64) -> Runs {
-        if let Some(&(_, offset)) = self.sizes.range((bytes, 0)..).next() {
+        if let Some(offset) = self.gap(bytes) {
             return smallvec![offset..offset + bytes];
         }
         let mut left = bytes;

@@ -25,7 +25,6 @@ use crate::{Error, Result, Version};
 use hashbrown::HashMap;
 use std::sync::Arc;
 use tierflow_device::{Device, Stream};
-use tierflow_store::container::RegionInfo;
 use tierflow_store::guarded;
 use tierflow_sync::model::{
     AtomicBool, AtomicU64, AtomicUsize, JoinHandle, Mutex, Ordering, Sender,
@@ -273,22 +272,6 @@ impl Shared {
             resized: Mutex::default(),
             pending: Pending::default(),
             housekeeping: Arc::default(),
-        }
-    }
-
-    /// A version is there anew, its regions are called so, and its call allows this error.
-    pub(crate) fn note_layout(
-        &self,
-        version: Version,
-        layout: Option<Vec<RegionInfo>>,
-        error: Option<f64>,
-    ) {
-        let some = self.layouts.note(version, layout, error);
-        if !some.is_empty() {
-            let core = self.lock();
-            let plan = core.plan();
-            self.layouts
-                .retain(&some, |version| plan.size_of(version).is_some());
         }
     }
 

@@ -92,14 +92,18 @@ impl Medium {
 
     /// Names the time that a loan waits until the bytes before `end` are mapped.
     pub(super) fn once_mapped<T>(&self, end: u64, lend: impl FnOnce() -> T) -> T {
-        let is_mapped = match self {
+        match self.is_mapped(end) {
+            true => lend(),
+            false => spend_on(Cause::Growth, lend),
+        }
+    }
+
+    /// Returns true if the bytes before `end` are mapped.
+    pub(super) fn is_mapped(&self, end: u64) -> bool {
+        match self {
             Self::Device(arena) => arena.usable() as u64 >= end,
             Self::Host(arena) => arena.usable() as u64 >= end,
             _ => true,
-        };
-        match is_mapped {
-            true => lend(),
-            false => spend_on(Cause::Growth, lend),
         }
     }
 }

@@ -6,6 +6,7 @@
 //! | `placed_piece` | which ends has a copy? |
 //! | `context` | which copies make up a transfer, or a call? |
 //! | `direct` | is there a way to the scratch file past the host's memory? |
+//! | `at_once` | which calls are over before the plan's lock is open again? |
 //! | `bypass` | how does a caller read from storage, or write there, past all caches? |
 //! | `durable_tier` | how does a tier keep copies under their versions' numbers? |
 //! | `durable_record` | how do bytes get there and back? |
@@ -35,9 +36,10 @@
 //! | `publish_order` | what must be durable before this version is? |
 //! | `mapped_tier` | how much of a tier that is still being mapped may be used? |
 //!
-//! The plan is locked for microseconds around each event, never across a copy. Bytes are touched through loans only:
+//! The plan is locked for microseconds around each event, and across copies of at most a page, never across others. Bytes are touched through loans only:
 //! should the plan ever hand out bytes in use, the loan is refused, and the call or transfer fails instead of the data.
 
+mod at_once;
 mod bypass;
 mod call_table;
 mod calls;
@@ -77,6 +79,7 @@ mod worker;
 
 pub(crate) use self::core::{EngineParts, Shared};
 pub(crate) use self::suspend::{SuspendChoice, SuspendTicket, hear_turns};
+pub(crate) use at_once::NewVersion;
 pub(crate) use call_table::{Answer, Grant, LinkQueues};
 pub(crate) use capacity::{PeerMemory, Pool, start_peers, start_pool};
 pub(crate) use commits::{COMMITTED, gathering};

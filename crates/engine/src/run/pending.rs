@@ -81,6 +81,11 @@ impl Pending {
         }
     }
 
+    /// Returns true if some work must be over before the bytes at `place` are read or written.
+    pub(super) fn is_any_before(&self, place: &Place, access: Access) -> bool {
+        self.before(place, access).is_some()
+    }
+
     /// Returns some work that must be over before the bytes at `place` are read or written.
     fn before(&self, place: &Place, access: Access) -> Option<Arc<Work>> {
         if self.count.load(Ordering::Acquire) == 0 {

@@ -43,9 +43,7 @@ impl Plan {
         in_place: bool,
     ) -> Result<(), Misuse> {
         self.calls.begin(ticket)?;
-        self.phase.prefetches = true;
-        self.phase.is_reading = true;
-        self.go_on();
+        self.begin_restore();
         if self.ledger().held(version).is_none() {
             let absence = self.absence(version);
             self.refuse(ticket, absence);
@@ -57,10 +55,27 @@ impl Plan {
         if in_place {
             self.calls.in_place.insert(ticket);
         }
-        self.ledger_mut().leave_last_read(version);
-        self.measure_distance(version);
+        self.begin_reading(version);
         self.serve(ticket, version);
         Ok(())
+    }
+
+    /// Notes that the application asks for a version.
+    pub(super) fn begin_restore(&mut self) {
+        self.phase.prefetches = true;
+        self.phase.is_reading = true;
+        self.go_on();
+    }
+
+    /// Notes that a reading of `version` begins. Counts how far prefetching is ahead of it.
+    pub(super) fn begin_reading(&mut self, version: Version) {
+        self.ledger_mut().leave_last_read(version);
+        let ledger = self.ledger();
+        let from = ledger.hints.next(version).map_or(0, |at| at + 1);
+        let following = ledger.hints.from(from).take(PrefetchDistance::MOST);
+        let near = following.take_while(|&v| self.fastest_tier(v) == Some(TierId::FASTEST));
+        let distance = near.count() as u64;
+        self.ledger_mut().counts.prefetch_distance.add(distance);
     }
 
     /// Returns true if the event begins one more copy out of a fastest tier of memory by a caller who gets there at once: its end follows
@@ -74,16 +89,6 @@ impl Plan {
             }
             _ => false,
         }
-    }
-
-    /// Counts how far prefetching is ahead of the restore of `version` that begins.
-    fn measure_distance(&mut self, version: Version) {
-        let ledger = self.ledger();
-        let from = ledger.hints.next(version).map_or(0, |at| at + 1);
-        let following = ledger.hints.from(from).take(PrefetchDistance::MOST);
-        let near = following.take_while(|&v| self.fastest_tier(v) == Some(TierId::FASTEST));
-        let distance = near.count() as u64;
-        self.ledger_mut().counts.prefetch_distance.add(distance);
     }
 
     /// Serves a restore from the fastest replicas. If any bytes are on their way nearer already, the restore waits for
@@ -183,22 +188,25 @@ impl Plan {
             ledger.read_all(version, &parts, false);
         }
         ledger.release_bases(&bases);
-        if is_consumed {
-            let slowest = parts.iter().map(|&(_, tier)| tier).max();
-            let slowest = slowest.unwrap_or(TierId::FASTEST);
-            self.ledger_mut().counts.tiers[slowest.0].restores += 1;
-            if self.consumed(version, &parts) {
-                return Ok(());
-            }
+        match is_consumed {
+            true => self.consumed(version, &parts),
+            false => self.keep_read(version),
         }
-        self.ledger_mut().give_up_damaged(version);
-        self.ledger_mut().merge_all(version);
-        self.settle(version);
         Ok(())
     }
 
-    /// Handles the reading of `version`, in these parts. Returns true if the version was given up with that.
-    fn consumed(&mut self, version: Version, parts: &[(u64, TierId)]) -> bool {
+    /// Handles that a version stays after its reading ended.
+    fn keep_read(&mut self, version: Version) {
+        self.ledger_mut().give_up_damaged(version);
+        self.ledger_mut().merge_all(version);
+        self.settle(version);
+    }
+
+    /// Handles the reading of `version` by a caller that was counted in these parts; in none if it was over at once.
+    pub(super) fn consumed(&mut self, version: Version, parts: &[(u64, TierId)]) {
+        let slowest = parts.iter().map(|&(_, tier)| tier).max();
+        let slowest = slowest.unwrap_or(TierId::FASTEST);
+        self.ledger_mut().counts.tiers[slowest.0].restores += 1;
         self.phase.has_read = true;
         self.learn(version);
         let ledger = self.ledger_mut();
@@ -211,7 +219,9 @@ impl Plan {
             _ => followed,
         };
         let change = |record: &mut Record, illegal: &mut Option<IllegalMove>| {
-            record.read(parts, false);
+            if !parts.is_empty() {
+                record.read(parts, false);
+            }
             record.unreadable = false;
             if is_kept {
                 record.read = Some(tick);
@@ -240,10 +250,10 @@ impl Plan {
             let Some(overdue) = overdue else { break };
             ledger.forget_hints(overdue);
         }
-        if !is_kept {
-            self.discarded(version, under_way);
+        match is_kept {
+            true => self.keep_read(version),
+            false => self.discarded(version, under_way),
         }
-        !is_kept
     }
 
     /// Learns from a reading that no hint announced.

@@ -39,13 +39,7 @@ impl Plan {
             self.refuse(ticket, refusal);
             return Ok(());
         }
-        self.reopen();
-        self.go_on();
-        let phase = &mut self.phase;
-        phase.sizes_vary |= phase.last_size != 0 && phase.last_size != size;
-        phase.last_size = size;
-        phase.is_reading = false;
-        phase.has_begun = true;
+        self.begin_checkpoint(size);
         if in_place {
             self.calls.in_place.insert(ticket);
         }
@@ -56,6 +50,17 @@ impl Plan {
             size,
         });
         Ok(())
+    }
+
+    /// Notes that the application takes a checkpoint.
+    pub(super) fn begin_checkpoint(&mut self, size: u64) {
+        self.reopen();
+        self.go_on();
+        let phase = &mut self.phase;
+        phase.sizes_vary |= phase.last_size != 0 && phase.last_size != size;
+        phase.last_size = size;
+        phase.is_reading = false;
+        phase.has_begun = true;
     }
 
     /// Returns the reason for which a checkpoint can never be taken in, if there is one.
@@ -224,6 +229,12 @@ impl Plan {
             }
             return Ok(());
         }
+        self.taken_in(version);
+        Ok(())
+    }
+
+    /// Handles that all bytes of a checkpoint are in their places.
+    pub(super) fn taken_in(&mut self, version: Version) {
         let ledger = self.ledger_mut();
         let tick = ledger.tick;
         ledger.change_record(version, |record, illegal| {
@@ -244,7 +255,6 @@ impl Plan {
         ledger.settle_owed(version);
         ledger.merge_all(version);
         self.settle(version);
-        Ok(())
     }
 
     /// Removes a checkpoint that never came to be: its version is free again.

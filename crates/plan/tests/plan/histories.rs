@@ -10,6 +10,8 @@ use tierflow_plan::{
 #[derive(Debug, Clone)]
 enum Step {
     Checkpoint(u64, bool),
+    WriteAtOnce(u64),
+    ReadAtOnce(prop::sample::Index),
     Again(prop::sample::Index),
     Restore(prop::sample::Index, bool),
     Unknown(u64),
@@ -32,6 +34,8 @@ fn step() -> impl Strategy<Value = Step> {
     let index = any::<prop::sample::Index>;
     prop_oneof![
         30 => (1_u64..12, prop::bool::weighted(0.2)).prop_map(|(size, slot)| Step::Checkpoint(size, slot)),
+        8 => (1_u64..12).prop_map(Step::WriteAtOnce),
+        5 => index().prop_map(Step::ReadAtOnce),
         1 => index().prop_map(Step::Again),
         20 => (index(), prop::bool::weighted(0.2)).prop_map(|(at, slot)| Step::Restore(at, slot)),
         1 => (0_u64..30).prop_map(Step::Unknown),
@@ -110,6 +114,16 @@ fn run(setup: &Setup, adopted: &[u64], steps: Vec<Step>) {
             Step::Checkpoint(size, slot) => {
                 machine.checkpoint(next, size, slot);
                 next += 1;
+            }
+            Step::WriteAtOnce(size) => {
+                machine.write_at_once(next, size);
+                next += 1;
+            }
+            Step::ReadAtOnce(at) => {
+                let held = machine.held();
+                if !held.is_empty() {
+                    machine.read_at_once(held[at.index(held.len())]);
+                }
             }
             Step::Again(at) if next > 0 => {
                 let version = at.index(next as usize) as u64;

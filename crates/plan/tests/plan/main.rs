@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod at_once;
 mod differences;
 mod explore;
 mod from_above;

@@ -98,6 +98,15 @@ fn misuse_is_refused_and_changes_nothing() {
             Misuse::NoTransfer(first),
         ),
         (
+            2,
+            Event::WrittenAtOnce {
+                version: 0,
+                size: 1,
+            },
+            Misuse::NotAtOnce(0),
+        ),
+        (1, Event::ReadAtOnce { version: 0 }, Misuse::NotAtOnce(0)),
+        (
             0,
             Event::Limit {
                 tier: TierId(2),

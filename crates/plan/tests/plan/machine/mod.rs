@@ -10,6 +10,7 @@
     reason = "the machine serves several tests, and not all ask everything"
 )]
 
+mod at_once;
 mod endings;
 mod hands;
 mod hints;

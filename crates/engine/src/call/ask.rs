@@ -1,0 +1,63 @@
+//! The plan's answer to a call.
+
+use crate::deadline::Deadline;
+use crate::plan::{Event, Refusal, Ticket};
+use crate::run::{Answer, Grant, PlanGuard};
+use crate::{Engine, Error, Result, Version};
+use std::time::Instant;
+
+impl Engine {
+    /// Asks the plan, just now, at `at`, about `size` bytes of a version: the place to copy to or from, or nothing to copy.
+    pub(crate) fn ask(
+        &self,
+        at: Instant,
+        version: Version,
+        size: u64,
+        deadline: Deadline,
+        event: impl FnOnce(Ticket) -> Event,
+    ) -> Result<(Ticket, Option<Grant>)> {
+        self.at_home()?;
+        self.ask_at_home(None, at, version, size, deadline, event)
+    }
+
+    /// As [`ask`](Self::ask), for callers that have checked the process already, and may have the plan's lock.
+    pub(crate) fn ask_at_home(
+        &self,
+        core: Option<PlanGuard<'_>>,
+        at: Instant,
+        version: Version,
+        size: u64,
+        deadline: Deadline,
+        event: impl FnOnce(Ticket) -> Event,
+    ) -> Result<(Ticket, Option<Grant>)> {
+        let (ticket, answer) = self.shared.ask(core, at, size, deadline, event);
+        match answer.ok_or_else(|| deadline.passed())? {
+            Answer::Copy(grant) => Ok((ticket, Some(grant))),
+            Answer::Done(Ok(())) => Ok((ticket, None)),
+            Answer::Done(Err(refusal)) => Err(self.refused(version, size, refusal)),
+        }
+    }
+
+    pub(crate) fn refused(&self, version: Version, size: u64, refusal: Refusal) -> Error {
+        let cause = || self.shared.lock().last_failure();
+        match refusal {
+            Refusal::Empty => Error::Empty { version },
+            Refusal::VersionUsed => Error::VersionUsed { version },
+            Refusal::Unknown => Error::Unknown { version },
+            Refusal::Discarded => Error::Discarded { version },
+            Refusal::TooLarge { largest } => Error::TooLarge {
+                version,
+                size,
+                largest,
+            },
+            Refusal::NoRoom => Error::NoRoom {
+                version,
+                cause: cause(),
+            },
+            Refusal::Stalled { versions } => Error::Stalled {
+                versions,
+                cause: cause(),
+            },
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Small copies that the processor makes between the application's memory and the fastest tier: the plan hears of each call as one
+//! event, under one taking of its lock.
+
+use super::call_table::PlanState;
+use super::core::Shared;
+use crate::blocked::{CallClock, Cause};
+use crate::plan::{Event, Place};
+use crate::{Region, RegionMut, Version};
+use std::ops::Range;
+use tierflow_device::{Access, Device, Memory, Place as Side, ReadLoan, WriteLoan};
+use tierflow_store::container::RegionInfo;
+
+/// Bytes that the processor copies in less time than the plan takes for a call.
+const AT_ONCE: u64 = 4096;
+
+/// A checkpoint that is not taken in yet.
+#[derive(Debug)]
+pub(crate) struct NewVersion {
+    pub(crate) version: Version,
+    pub(crate) size: u64,
+    /// True for a checkpoint without bytes, which the plan counts as one byte.
+    pub(crate) is_empty: bool,
+    pub(crate) layout: Option<Vec<RegionInfo>>,
+    /// The error that its call allows.
+    pub(crate) error: Option<f64>,
+}
+
+impl Shared {
+    /// Takes in a version that is small, and has a place on the fastest tier at once. Returns false if the plan has to be asked.
+    pub(crate) fn write_at_once(
+        &self,
+        new: &mut NewVersion,
+        regions: &[Region<'_>],
+        clock: &mut CallClock<'_>,
+    ) -> bool {
+        let NewVersion { version, size, .. } = *new;
+        let core = (size <= AT_ONCE).then(|| self.try_lock()).flatten();
+        let Some(mut core) = core else { return false };
+        let place = core.plan().place_to_write(version, size);
+        let Some((place, bytes)) =
+            place.and_then(|place| self.reached_at_once(place, Access::Write))
+        else {
+            return false;
+        };
+        let medium = &self.tiers[place.tier.0].medium;
+        clock.part(Cause::Plan);
+        let mut lent = medium.lend_mut(bytes);
+        let copied = lent.as_mut().ok().and_then(|lent| gather(regions, lent));
+        if copied.is_none() {
+            return false;
+        }
+        drop(lent);
+        clock.part(Cause::Copy);
+        self.note(Some(&core), new);
+        let now_ns = self.recorder.at_ns(clock.last());
+        self.handle_all(&mut core, now_ns, [Event::WrittenAtOnce { version, size }]);
+        true
+    }
+
+    /// Reads a version that is small and lies on the fastest tier. Returns false if the plan has to be asked.
+    pub(crate) fn read_at_once(
+        &self,
+        core: &mut PlanState,
+        version: Version,
+        regions: &mut [RegionMut<'_>],
+        clock: &mut CallClock<'_>,
+    ) -> bool {
+        let place = core.plan().place_to_read(version);
+        let place = place.filter(|place| place.size <= AT_ONCE);
+        let Some((place, bytes)) =
+            place.and_then(|place| self.reached_at_once(place, Access::Read))
+        else {
+            return false;
+        };
+        let medium = &self.tiers[place.tier.0].medium;
+        clock.part(Cause::Plan);
+        let lent = medium.lend(bytes).ok();
+        if lent.and_then(|lent| scatter(&lent, regions)).is_none() {
+            return false;
+        }
+        clock.part(Cause::Copy);
+        let now_ns = self.recorder.at_ns(clock.last());
+        self.handle_all(core, now_ns, [Event::ReadAtOnce { version }]);
+        true
+    }
+
+    /// Returns a place and its bytes if its memory is mapped, and no work of a stream on it has to be waited for.
+    fn reached_at_once(&self, place: Place, access: Access) -> Option<(Place, Range<u64>)> {
+        let bytes = place.offset..place.offset + place.size;
+        let is_mapped = self.tiers[place.tier.0].medium.is_mapped(bytes.end);
+        let is_reached = is_mapped && !self.pending.is_any_before(&place, access);
+        is_reached.then_some((place, bytes))
+    }
+
+    /// Notes what belongs to a version that is there anew. The caller may have the plan's lock.
+    pub(crate) fn note(&self, core: Option<&PlanState>, new: &mut NewVersion) {
+        let version = new.version;
+        self.empties.note(version, new.is_empty);
+        let some = self.layouts.note(version, new.layout.take(), new.error);
+        let forget = |core: &PlanState| {
+            let is_held = |version| core.plan().size_of(version).is_some();
+            self.layouts.retain(&some, is_held);
+        };
+        match core {
+            _ if some.is_empty() => {}
+            Some(core) => forget(core),
+            None => forget(&self.lock()),
+        }
+    }
+}
+
+/// Copies the bytes of all regions, one after the other. `None` if the processor does not reach all of them and `into`.
+fn gather(regions: &[Region<'_>], into: &mut WriteLoan) -> Option<()> {
+    let beside = (into.place(), into.device());
+    let is_beside = |region: &Region<'_>| match region.plain() {
+        Region::Memory(memory, _) => is_beside(memory, beside),
+        _ => true,
+    };
+    if !regions.iter().all(is_beside) {
+        return None;
+    }
+    let mut rest = into.bytes_mut().ok()?;
+    for region in regions {
+        let (part, behind) = std::mem::take(&mut rest).split_at_mut_checked(region.len())?;
+        rest = behind;
+        match region.plain() {
+            Region::Bytes(bytes) => part.copy_from_slice(bytes),
+            Region::Memory(memory, of) => {
+                part.copy_from_slice(memory.lend(of.clone()).ok()?.bytes().ok()?);
+            }
+            // The region is plain.
+            Region::Named { .. } => return None,
+        }
+    }
+    Some(())
+}
+
+/// Copies bytes to all regions, one after the other. `None` if the processor does not reach all of them and `from`.
+fn scatter(from: &ReadLoan, regions: &mut [RegionMut<'_>]) -> Option<()> {
+    let beside = (from.place(), from.device());
+    let mut rest = from.bytes().ok()?;
+    for region in regions {
+        let (part, behind) = rest.split_at_checked(region.len())?;
+        rest = behind;
+        match region {
+            RegionMut::Bytes(bytes) => bytes.copy_from_slice(part),
+            RegionMut::Memory(memory, of) if is_beside(memory, beside) => {
+                let mut lent = memory.lend_mut(of.clone()).ok()?;
+                lent.bytes_mut().ok()?.copy_from_slice(part);
+            }
+            RegionMut::Memory(..) => return None,
+        }
+    }
+    Some(())
+}
+
+/// Returns true if the processor reaches memory, and no link lies between it and other memory of this side and device.
+fn is_beside(memory: &Memory, (side, device): (Side, &Device)) -> bool {
+    memory.host_accessible()
+        && memory.place() == side
+        && (side == Side::Host || memory.device().is_same(device))
+}
