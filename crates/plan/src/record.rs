@@ -256,6 +256,13 @@ impl Record {
         !self.discarded && (self.is_taken_in || !self.produced)
     }
 
+    /// Returns true if no caller and no transfer uses a replica of the version, and no other version builds upon it.
+    pub(crate) fn is_free(&self) -> bool {
+        self.form.is_none()
+            && self.dependents.is_empty()
+            && self.extents.iter().all(Extent::is_at_rest)
+    }
+
     /// Returns true if the version's bytes are of use on a tier that holds versions encoded, or on another: to restore
     /// this version, or one that builds upon it.
     pub(crate) fn is_needed(&self, lies_encoded: bool) -> bool {

@@ -6,7 +6,6 @@ use super::core::Shared;
 use crate::blocked::{CallClock, Cause};
 use crate::plan::{Event, Place};
 use crate::{Region, RegionMut, Version};
-use std::ops::Range;
 use tierflow_device::{Access, Device, Memory, Place as Side, ReadLoan, WriteLoan};
 use tierflow_store::container::RegionInfo;
 
@@ -37,19 +36,17 @@ impl Shared {
         let core = (size <= AT_ONCE).then(|| self.try_lock()).flatten();
         let Some(mut core) = core else { return false };
         let place = core.plan().place_to_write(version, size);
-        let Some((place, bytes)) =
-            place.and_then(|place| self.reached_at_once(place, Access::Write))
-        else {
+        let is_free = |place: &Place| !self.pending.is_any_before(place, Access::Write);
+        let Some(place) = place.filter(is_free) else {
             return false;
         };
-        let medium = &self.tiers[place.tier.0].medium;
         clock.part(Cause::Plan);
-        let mut lent = medium.lend_mut(bytes);
-        let copied = lent.as_mut().ok().and_then(|lent| gather(regions, lent));
+        let medium = &self.tiers[place.tier.0].medium;
+        let lent = medium.lend_mapped_mut(place.offset..place.offset + size);
+        let copied = lent.and_then(|mut lent| gather(regions, &mut lent));
         if copied.is_none() {
             return false;
         }
-        drop(lent);
         clock.part(Cause::Copy);
         self.note(Some(&core), new);
         let now_ns = self.recorder.at_ns(clock.last());
@@ -66,30 +63,23 @@ impl Shared {
         clock: &mut CallClock<'_>,
     ) -> bool {
         let place = core.plan().place_to_read(version);
-        let place = place.filter(|place| place.size <= AT_ONCE);
-        let Some((place, bytes)) =
-            place.and_then(|place| self.reached_at_once(place, Access::Read))
-        else {
+        let is_near = |place: &Place| {
+            place.size <= AT_ONCE && !self.pending.is_any_before(place, Access::Read)
+        };
+        let Some(place) = place.filter(is_near) else {
             return false;
         };
-        let medium = &self.tiers[place.tier.0].medium;
         clock.part(Cause::Plan);
-        let lent = medium.lend(bytes).ok();
-        if lent.and_then(|lent| scatter(&lent, regions)).is_none() {
+        let medium = &self.tiers[place.tier.0].medium;
+        let lent = medium.lend_mapped(place.offset..place.offset + place.size);
+        let copied = lent.and_then(|lent| scatter(&lent, regions));
+        if copied.is_none() {
             return false;
         }
         clock.part(Cause::Copy);
         let now_ns = self.recorder.at_ns(clock.last());
         self.handle_all(core, now_ns, [Event::ReadAtOnce { version }]);
         true
-    }
-
-    /// Returns a place and its bytes if its memory is mapped, and no work of a stream on it has to be waited for.
-    fn reached_at_once(&self, place: Place, access: Access) -> Option<(Place, Range<u64>)> {
-        let bytes = place.offset..place.offset + place.size;
-        let is_mapped = self.tiers[place.tier.0].medium.is_mapped(bytes.end);
-        let is_reached = is_mapped && !self.pending.is_any_before(&place, access);
-        is_reached.then_some((place, bytes))
     }
 
     /// Notes what belongs to a version that is there anew. The caller may have the plan's lock.

@@ -90,6 +90,20 @@ impl Medium {
         Ok(lent.ok_or(NOT_MEMORY)??)
     }
 
+    /// Lends bytes of an arena for reading, if they are mapped.
+    pub(super) fn lend_mapped(&self, range: Range<u64>) -> Option<ReadLoan> {
+        let is_mapped = self.is_mapped(range.end);
+        let lent = is_mapped.then(|| self.bytes().lend(range));
+        lent??.ok()
+    }
+
+    /// Lends bytes of an arena for writing, if they are mapped.
+    pub(super) fn lend_mapped_mut(&self, range: Range<u64>) -> Option<WriteLoan> {
+        let is_mapped = self.is_mapped(range.end);
+        let lent = is_mapped.then(|| self.bytes().lend_mut(range));
+        lent??.ok()
+    }
+
     /// Names the time that a loan waits until the bytes before `end` are mapped.
     pub(super) fn once_mapped<T>(&self, end: u64, lend: impl FnOnce() -> T) -> T {
         match self.is_mapped(end) {
@@ -99,7 +113,7 @@ impl Medium {
     }
 
     /// Returns true if the bytes before `end` are mapped.
-    pub(super) fn is_mapped(&self, end: u64) -> bool {
+    fn is_mapped(&self, end: u64) -> bool {
         match self {
             Self::Device(arena) => arena.usable() as u64 >= end,
             Self::Host(arena) => arena.usable() as u64 >= end,

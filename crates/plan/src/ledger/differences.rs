@@ -373,6 +373,11 @@ impl Ledger {
         let Some(record) = self.records.get(&version).filter(|r| !r.discarded) else {
             return Vec::new();
         };
+        if record.is_free() && record.waiting.is_empty() {
+            self.forget_hints(version);
+            self.free_whole(version, change);
+            return Vec::new();
+        }
         let is_needed =
             |replica: &&Replica| !record.dependents.is_empty() && self.lies_encoded(replica.tier);
         let replicas = record.extents.iter().flat_map(|extent| &extent.replicas);
@@ -388,14 +393,19 @@ impl Ledger {
         under_way
     }
 
-    /// Frees a discarded version of which no replica is in use and upon which no other builds. Neighbouring replicas are freed as
-    /// one run.
-    fn free_whole(&mut self, version: Version) {
+    /// Frees a version [that is free](Record::is_free), after another change to it in the same update of the sets. Neighbouring
+    /// replicas are freed as one run.
+    fn free_whole(
+        &mut self,
+        version: Version,
+        change: impl FnOnce(&mut Record, &mut Option<IllegalMove>),
+    ) {
         let rules = self.set_rules();
         let Some(record) = self.records.get_mut(&version) else {
             return;
         };
         let before = rules.before(record, 0..record.extents.len(), &mut self.member_buffer);
+        change(record, &mut self.illegal);
         before.update(&mut self.tiers, version, record, 0..0);
         let mut left: SmallVec<[TierId; 4]> = SmallVec::new();
         for (at, level) in self.tiers.iter_mut().enumerate() {
@@ -459,9 +469,8 @@ impl Ledger {
         let Some(record) = self.records.get(&version) else {
             return;
         };
-        let mut replicas = record.extents.iter().flat_map(|extent| &extent.replicas);
-        if record.form.is_none() && record.dependents.is_empty() && replicas.all(Replica::is_idle) {
-            return self.free_whole(version);
+        if record.is_free() {
+            return self.free_whole(version, |_, _| ());
         }
         let mut unneeded = Vec::new();
         for extent in &record.extents {

@@ -34,6 +34,21 @@ impl Ledger {
         tiers.for_each(|tier| self.count_peak(tier));
     }
 
+    /// Notes that the caller has filled the room of a new version.
+    pub(crate) fn take_in(&mut self, version: Version) {
+        let all = |record: &Record| Some(0..record.extents.len());
+        self.change_extents(version, all, |record, _, illegal| {
+            record.is_taken_in = true;
+            for extent in &mut record.extents {
+                if let Some(replica) = extent.replicas.first_mut() {
+                    replica.arriving = None;
+                    Self::advance(illegal, &mut replica.state, Move::WriteEnded);
+                }
+            }
+        });
+        self.settle_owed(version);
+    }
+
     /// Puts an extent into a free run of a tier, to be filled by a transfer.
     pub(crate) fn receive(
         &mut self,

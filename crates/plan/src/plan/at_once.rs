@@ -57,7 +57,7 @@ impl Plan {
         ledger.insert(version, size, false, false);
         ledger.grant(version, &[(TierId::FASTEST, offset..offset + reserved)]);
         ledger.counts.tiers[TierId::FASTEST.0].checkpoints += 1;
-        self.taken_in(version);
+        ledger.take_in(version);
         Ok(())
     }
 

@@ -9,7 +9,6 @@ use crate::statistics::EvictionCause;
 use crate::{Ticket, TierId, Version};
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
-use tierflow_lifecycle::Event as Move;
 
 /// Free runs for a checkpoint, and their tiers: mostly one, which needs no allocation.
 type Room = SmallVec<[(TierId, Range<u64>); 1]>;
@@ -229,32 +228,17 @@ impl Plan {
             }
             return Ok(());
         }
-        self.taken_in(version);
-        Ok(())
-    }
-
-    /// Handles that all bytes of a checkpoint are in their places.
-    pub(super) fn taken_in(&mut self, version: Version) {
         let ledger = self.ledger_mut();
         let tick = ledger.tick;
-        ledger.change_record(version, |record, illegal| {
-            record.is_taken_in = true;
-            // If no event came since the version was begun, its place in the order is right already.
-            if record.written + 1 < tick {
-                record.written = tick;
-            }
-            let first = record
-                .extents
-                .iter_mut()
-                .filter_map(|e| e.replicas.first_mut());
-            for replica in first {
-                replica.arriving = None;
-                Ledger::advance(illegal, &mut replica.state, Move::WriteEnded);
-            }
-        });
-        ledger.settle_owed(version);
+        let begun = ledger.records.get(&version).map(|record| record.written);
+        // If no event came since the version was begun, its place in the order is right already.
+        if begun.is_some_and(|begun| begun + 1 < tick) {
+            ledger.change_record(version, |record, _| record.written = tick);
+        }
+        ledger.take_in(version);
         ledger.merge_all(version);
         self.settle(version);
+        Ok(())
     }
 
     /// Removes a checkpoint that never came to be: its version is free again.
