@@ -156,7 +156,7 @@ impl Ledger {
             records: HashMap::new(),
             discarded: Discarded::default(),
             hints: Hints::default(),
-            order: Order::default(),
+            order: Order::over(last + 1),
             contest: Contest::new(last + 1),
             last_read: LastRead::default(),
             windows,

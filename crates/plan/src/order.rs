@@ -82,6 +82,17 @@ pub(crate) struct Order {
 }
 
 impl Order {
+    /// An order over so many tiers. On an only tier nothing moves by it, so its total is kept alone.
+    pub(crate) fn over(tiers: usize) -> Self {
+        match tiers {
+            1 => Self {
+                classes: std::array::from_fn(|_| Sums::total_only()),
+                ..Self::default()
+            },
+            _ => Self::default(),
+        }
+    }
+
     #[cfg(any(test, feature = "check"))]
     pub(crate) fn direction(&self) -> Direction {
         self.direction

@@ -68,6 +68,8 @@ pub(crate) struct Sums {
     /// From the items upwards: at level `l`, the node of prefix `p` has the sums of the numbers whose digits above `l` are `p`.
     levels: Vec<HashMap<u64, Node>>,
     total: Weight,
+    /// True if nothing but the total is kept.
+    is_total_only: bool,
     /// Nodes of zeros: a version that comes and goes alone would allocate one at each level.
     spare: Vec<Node>,
 }
@@ -81,6 +83,14 @@ fn prefix(number: u64, level: usize) -> u64 {
 }
 
 impl Sums {
+    /// Makes sums of which the total alone is kept, and asked for.
+    pub(crate) fn total_only() -> Self {
+        Self {
+            is_total_only: true,
+            ..Self::default()
+        }
+    }
+
     /// All weights together.
     pub(crate) fn total(&self) -> Weight {
         self.total
@@ -88,6 +98,9 @@ impl Sums {
 
     /// Adds to the weight of an item.
     pub(crate) fn add(&mut self, number: u64, weight: Weight) {
+        if self.is_total_only {
+            return self.total += weight;
+        }
         self.grow(number);
         self.total += weight;
         for (level, nodes) in self.levels.iter_mut().enumerate() {
@@ -100,7 +113,7 @@ impl Sums {
         }
     }
 
-    /// Returns true for an item that has a weight.
+    /// Returns true for an item that has a weight, if more than the total is kept.
     pub(crate) fn has(&self, number: u64) -> bool {
         let node = self
             .levels

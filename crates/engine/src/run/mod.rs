@@ -36,7 +36,7 @@
 //! | `publish_order` | what must be durable before this version is? |
 //! | `mapped_tier` | how much of a tier that is still being mapped may be used? |
 //!
-//! The plan is locked for microseconds around each event, and across copies of at most a page, never across others. Bytes are touched through loans only:
+//! The plan is locked for microseconds around each event, and across no copy of more than a page. Bytes are touched through loans only:
 //! should the plan ever hand out bytes in use, the loan is refused, and the call or transfer fails instead of the data.
 
 mod at_once;

@@ -4,7 +4,7 @@ use super::Plan;
 use super::calls::BlockedCheckpoint;
 use crate::command::{Command, Refusal};
 use crate::event::Misuse;
-use crate::ledger::{KeepReason, Ledger, Outlook, RoomBytes, RoomRequest, Tier, Urgency};
+use crate::ledger::{KeepReason, Outlook, RoomBytes, RoomRequest, Tier, Urgency};
 use crate::statistics::EvictionCause;
 use crate::{Ticket, TierId, Version};
 use smallvec::{SmallVec, smallvec};
