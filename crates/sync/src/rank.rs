@@ -2,7 +2,7 @@
 
 /// Locks that admit one call of a kind at a time: a list of hints, a reservation of numbers, a resize, a group commit.
 pub const CALL: u8 = 1;
-/// The plan. No thread holds it across a copy, I/O or a wait.
+/// The plan. No thread holds it across a copy of more than a page, I/O or a wait.
 pub const PLAN: u8 = 2;
 /// Transfers that no worker has taken.
 pub const QUEUE: u8 = 3;
