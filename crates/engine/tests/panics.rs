@@ -343,7 +343,7 @@ fn policies() {
             for thread in 0..2 {
                 let engine = &engine;
                 scope.spawn(move || {
-                    let versions = || (0..16).map(move |number| 2 * number + thread);
+                    let versions = || (0..24).map(move |number| 2 * number + thread);
                     engine.hint(versions());
                     for version in versions() {
                         let bytes = content(version, MIB / 2);
