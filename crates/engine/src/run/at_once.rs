@@ -125,20 +125,27 @@ fn gather(regions: &[Region<'_>], into: &mut WriteLoan) -> Option<()> {
     Some(())
 }
 
-/// Copies bytes to all regions, one after the other. `None` if the processor does not reach all of them and `from`.
+/// Copies bytes to all regions, one after the other. `None` if a region is lent already, or if the processor does not reach all of them and
+/// `from`.
 fn scatter(from: &ReadLoan, regions: &mut [RegionMut<'_>]) -> Option<()> {
     let beside = (from.place(), from.device());
+    let is_beside = |region: &RegionMut<'_>| match region {
+        RegionMut::Memory(memory, _) => is_beside(memory, beside),
+        RegionMut::Bytes(_) => true,
+    };
+    if !regions.iter().all(is_beside) {
+        return None;
+    }
     let mut rest = from.bytes().ok()?;
     for region in regions {
         let (part, behind) = rest.split_at_checked(region.len())?;
         rest = behind;
         match region {
             RegionMut::Bytes(bytes) => bytes.copy_from_slice(part),
-            RegionMut::Memory(memory, of) if is_beside(memory, beside) => {
+            RegionMut::Memory(memory, of) => {
                 let mut lent = memory.lend_mut(of.clone()).ok()?;
                 lent.bytes_mut().ok()?.copy_from_slice(part);
             }
-            RegionMut::Memory(..) => return None,
         }
     }
     Some(())
