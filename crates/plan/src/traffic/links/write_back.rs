@@ -200,16 +200,19 @@ impl Traffic {
         false
     }
 
-    /// Returns the bytes of an extent at and behind a point. An extent that begins before the point and cannot be cut
-    /// there has none.
+    /// Returns the bytes of a version at and behind a point, up to the end of an extent. An extent that begins before the point and
+    /// cannot be cut there has none.
     fn beyond(&self, key: Key, id: ExtentId, point: Point) -> u64 {
         let ledger = &self.ledger;
         let len = ledger.extent(id).map_or(0, |extent| extent.len);
         let begin = ledger.point(key, id);
-        if begin >= point {
-            return len;
+        if begin.position > point.position {
+            return u64::MAX;
         }
         let behind = (id.1 + len).saturating_sub(point.byte);
+        if begin >= point {
+            return behind;
+        }
         let is_cut = begin.position == point.position
             && ledger.is_divisible(id)
             && ledger.cut_back(id, behind).is_some();
