@@ -182,7 +182,10 @@ impl Extent {
     /// Returns true if another extent lies on the same tiers, in the same states.
     pub(crate) fn lies_like(&self, other: &Self) -> bool {
         let how = |replica: &Replica| (replica.tier, replica.state, replica.damaged);
-        self.replicas.iter().map(how).eq(other.replicas.iter().map(how))
+        self.replicas
+            .iter()
+            .map(how)
+            .eq(other.replicas.iter().map(how))
     }
 
     /// Returns true if `next` follows this extent byte for byte on the same tiers, and both are at rest.

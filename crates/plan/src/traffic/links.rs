@@ -5,7 +5,7 @@
 //! |---|---|
 //! | into an eager tier | extents that are not there yet: into the lowest the latest used first, unless it keeps versions under their names or a call waits for it; else in the order of writing |
 //! | into another tier but the lowest | as far as there is room, first the soonest used extents of the tier above that belong there; then the soonest used that belong there or lower and have no lower copy; then, if the tier above will overflow or a checkpoint waits, the latest used without a lower copy |
-//! | into the lowest tier | the latest used extents that are not there, if they belong there, the history will not fit above, room is short, or kept versions pile up while nothing comes up that way |
+//! | into the lowest tier | the latest used extents that are not there, if they belong there, the history will not fit above, room is short, or kept versions pile up while nothing comes up that way; from tiers higher than the next, while the next takes nothing |
 //! | out of a tier, upwards | the soonest used extents that belong higher, to their target, or as near to it as there is room; while the application writes, only those that it named |
 
 mod suspended;
@@ -273,7 +273,8 @@ impl Traffic {
                 End::Back => at.checked_sub(step).map(|at| &record.extents[at]),
             };
             let next = next.filter(|next| next.is_at_rest() && first.lies_like(next));
-            let Some((next, rest)) = next.and_then(|next| Some((next, left.checked_sub(next.len)?)))
+            let Some((next, rest)) =
+                next.and_then(|next| Some((next, left.checked_sub(next.len)?)))
             else {
                 break;
             };

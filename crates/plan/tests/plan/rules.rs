@@ -229,6 +229,37 @@ fn what_a_restore_waits_for_goes_on_coming_up() {
     machine.read_back();
 }
 
+#[test]
+fn a_transfer_of_a_short_extent_takes_its_neighbours_along() {
+    let mut setup = setup(&[24, 400], AfterRestore::Discard);
+    setup.extents = ExtentSize { least: 8, most: 16 };
+    let mut machine = Machine::new(&setup);
+    write(&mut machine, 0, [4; 6]);
+    read(&mut machine, [0, 2, 4]);
+    let before = transfers(&machine);
+    // The next version lies in the three gaps.
+    write(&mut machine, 6, [12]);
+    assert_eq!(machine.plan().pieces(6, TierId(0)).len(), 3);
+    machine.wait();
+    machine.settle();
+    assert_eq!(transfers(&machine) - before, 2, "8 and 4 bytes");
+    machine.read_back();
+}
+
+#[test]
+fn bytes_on_their_way_to_the_tier_between_go_down_from_there() {
+    let mut machine = Machine::new(&setup(&[20, 40, 400], AfterRestore::Discard));
+    write(&mut machine, 0, [20, 20]);
+    let hops = machine.plan().statistics().hops;
+    let carried = |from, to| {
+        let ends = (TierId(from), TierId(to));
+        let hop = hops.iter().find(|hop| (hop.from, hop.to) == ends);
+        hop.map_or(0, |hop| hop.bytes)
+    };
+    assert_eq!((carried(0, 1), carried(0, 2), carried(1, 2)), (40, 0, 40));
+    machine.read_back();
+}
+
 /// The soonest used versions go down last, and so give way last. A call that waits for all, and a later reader, want
 /// them in the order of writing.
 #[test]

@@ -182,7 +182,11 @@ impl Traffic {
             let Some((key, id)) = ledger.tier(from).dirty.latest(&ledger.order) else {
                 continue;
             };
-            let is_all = outlook.overflows(TierId(last.0 - 1)) || is_short || may_as_well;
+            // Bytes that may pass the tier between do so while a transfer enters it: straight down, they would cross the link above it
+            // again later, when they go there as well.
+            let passes = from.0 + 1 < last.0 && self.depths[last.0 - 1].entering.transfers > 0;
+            let is_early = outlook.overflows(TierId(last.0 - 1)) || may_as_well;
+            let is_all = is_short || (is_early && !passes);
             let most = if is_all {
                 u64::MAX
             } else {
