@@ -1,6 +1,7 @@
 //! VELOC's configuration file, and what the environment says instead.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -100,13 +101,8 @@ impl Config {
                 lines(&text).map_err(wrong)?
             }
         };
-        let variables = std::env::vars_os().filter_map(|(name, value)| {
-            let name = name.into_string().ok()?;
-            let key = name.strip_prefix("VELOC_")?.to_ascii_lowercase();
-            let value = value.into_string().ok()?;
-            (is_known(&key) && !value.is_empty()).then_some((key, value))
-        });
-        given.extend(variables);
+        let variables = std::env::vars_os();
+        given.extend(variables.filter_map(|(name, value)| from_variable(&name, &value)));
         Self::of(given, home)
     }
 
@@ -268,6 +264,15 @@ fn why_chosen_here(key: &str) -> Option<&'static str> {
     option.veloc.strip_prefix("— ")
 }
 
+/// Returns the key and the value that a variable of the environment gives: `VELOC_` and a key in capitals. A key that this client
+/// chooses itself is one too, so that a warning names it. Others are the program's own.
+fn from_variable(name: &OsStr, value: &OsStr) -> Option<(String, String)> {
+    let key = name.to_str()?.strip_prefix("VELOC_")?.to_ascii_lowercase();
+    let value = value.to_str().filter(|value| !value.is_empty())?;
+    let is_one = is_known(&key) || why_chosen_here(&key).is_some();
+    is_one.then(|| (key, value.to_owned()))
+}
+
 fn is_known(key: &str) -> bool {
     let ignored = IGNORED_KEYS.iter().any(|(ignored, _)| *ignored == key);
     ignored || CLIENT_KEYS.contains(&key) || is_option(key)
@@ -332,6 +337,17 @@ mod tests {
         let said = "`rank` has no effect: of `VELOC_Init`";
         assert!(config.warnings.iter().any(|warning| warning == said));
         assert!(why_chosen_here("keep_every").is_some() && why_chosen_here("host_cache").is_none());
+    }
+
+    #[test]
+    fn a_variable_names_a_key_also_if_that_is_chosen_here() {
+        let given = |name: &str, value: &str| from_variable(name.as_ref(), value.as_ref());
+        let pair = |key: &str, value: &str| Some((key.to_owned(), value.to_owned()));
+        assert_eq!(given("VELOC_SCRATCH", "/local"), pair("scratch", "/local"));
+        assert_eq!(given("VELOC_KEEP_EVERY", "3"), pair("keep_every", "3"));
+        assert_eq!(given("VELOC_ROOT", "/opt/veloc"), None);
+        assert_eq!(given("VELOC_SCRATCH", ""), None);
+        assert_eq!(given("SCRATCH", "/local"), None);
     }
 
     #[test]
