@@ -217,7 +217,9 @@ fuzz_target!(|input: Input| {
             5 => fuzzed.tell(Event::Hint {
                 versions: (version..version + u64::from(how % 8)).collect(),
             }),
-            6 if how.is_multiple_of(4) => fuzzed.tell(Event::ForgetHints { most: 3 }),
+            6 if how.is_multiple_of(4) => fuzzed.tell(Event::ForgetHints {
+                versions: (version..version + u64::from(how % 8)).collect(),
+            }),
             6 => fuzzed.tell(Event::PrefetchStart),
             7 if how.is_multiple_of(4) => fuzzed.tell(Event::Prune {
                 versions: (version..version + u64::from(how % 8)).collect(),
@@ -258,6 +260,16 @@ fuzz_target!(|input: Input| {
                 version,
                 is_held: how / 4 % 2 == 0,
             }),
+            13 if how.is_multiple_of(4) => {
+                if fuzzed.world.plan().place_to_write(version, size).is_some() {
+                    fuzzed.tell(Event::WrittenAtOnce { version, size });
+                }
+            }
+            13 if how % 4 == 1 => {
+                if fuzzed.world.plan().place_to_read(version).is_some() {
+                    fuzzed.tell(Event::ReadAtOnce { version });
+                }
+            }
             _ => fuzzed.end(which, how),
         }
     }
