@@ -7,7 +7,7 @@ mod nvcomp;
 #[path = "../../crates/codec/tests/common/seal.rs"]
 mod seal;
 
-/// Named as in the tests, whose file `nvcomp.rs` looks for it here.
+/// The tests' file `nvcomp.rs` looks for the checksum here.
 mod common {
     pub(crate) use crate::seal::seal;
 }

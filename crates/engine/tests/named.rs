@@ -346,3 +346,23 @@ fn names_that_cannot_be_are_refused_before_anything_happens() {
     let error = engine.call().restore_regions(2, &mut []).unwrap_err();
     assert!(matches!(error, Error::Unknown { version: 2 }), "{error}");
 }
+
+/// From 1 024 names on, those of versions that are gone are looked for, some at a time. The new version may be among these.
+#[test]
+fn a_small_version_keeps_its_names_while_old_ones_are_looked_for() {
+    let device = open(Choice::Host).unwrap();
+    for _ in 0..60 {
+        let builder = Engine::builder(&device).device_cache(64 << 20);
+        let engine = builder.after_restore(AfterRestore::Keep).build().unwrap();
+        for version in 0..1_024_u64 {
+            let bytes = version.to_le_bytes();
+            let region = Region::from(&bytes[..]).named("count");
+            engine.checkpoint(version, &[region]).unwrap();
+        }
+        let mut bytes = [0; 8];
+        let region = ("count", RegionMut::from(&mut bytes[..]));
+        let restored = engine.call().restore_regions(1_023, &mut [region]);
+        restored.unwrap();
+        assert_eq!(u64::from_le_bytes(bytes), 1_023);
+    }
+}

@@ -32,7 +32,7 @@ fn a_checkpoint_and_its_restore_allocate_nothing() {
         .after_restore(AfterRestore::Discard)
         .build()
         .unwrap();
-    // The plan's sums over its events gain a level at the 4 096th event, and at the 262 144th. A version has two.
+    // Tables of the plan and of the statistics grow first.
     checkpoint_and_restore(&engine, 0..2_100);
     let before = ALLOCATOR.stats();
     checkpoint_and_restore(&engine, 2_100..4_100);

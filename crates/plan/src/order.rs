@@ -82,7 +82,7 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    /// An order over so many tiers. On an only tier nothing moves by it, so its total is kept alone.
+    /// Makes the order of a plan with so many tiers. With one, nothing moves, so the order keeps its total alone.
     pub(crate) fn over(tiers: usize) -> Self {
         match tiers {
             1 => Self {

@@ -83,7 +83,7 @@ fn prefix(number: u64, level: usize) -> u64 {
 }
 
 impl Sums {
-    /// Makes sums of which the total alone is kept, and asked for.
+    /// Makes sums that keep their total alone.
     pub(crate) fn total_only() -> Self {
         Self {
             is_total_only: true,

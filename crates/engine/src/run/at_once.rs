@@ -6,6 +6,7 @@ use super::core::Shared;
 use crate::blocked::{CallClock, Cause};
 use crate::plan::{Event, Place};
 use crate::{Region, RegionMut, Version};
+use smallvec::SmallVec;
 use tierflow_device::{Access, Device, Memory, Place as Side, ReadLoan, WriteLoan};
 use tierflow_store::container::RegionInfo;
 
@@ -33,7 +34,12 @@ impl Shared {
         clock: &mut CallClock<'_>,
     ) -> bool {
         let NewVersion { version, size, .. } = *new;
-        let core = (size <= AT_ONCE).then(|| self.try_lock()).flatten();
+        let is_reached = |region: &Region<'_>| match region.plain() {
+            Region::Memory(memory, _) => memory.host_accessible(),
+            _ => true,
+        };
+        let may_be = size <= AT_ONCE && regions.iter().all(is_reached);
+        let core = may_be.then(|| self.try_lock()).flatten();
         let Some(mut core) = core else { return false };
         let place = core.plan().place_to_write(version, size);
         let is_free = |place: &Place| !self.pending.is_any_before(place, Access::Write);
@@ -88,7 +94,8 @@ impl Shared {
         self.empties.note(version, new.is_empty);
         let some = self.layouts.note(version, new.layout.take(), new.error);
         let forget = |core: &PlanState| {
-            let is_held = |version| core.plan().size_of(version).is_some();
+            // The plan may not know the new one yet.
+            let is_held = |one| one == version || core.plan().size_of(one).is_some();
             self.layouts.retain(&some, is_held);
         };
         match core {
@@ -125,27 +132,29 @@ fn gather(regions: &[Region<'_>], into: &mut WriteLoan) -> Option<()> {
     Some(())
 }
 
-/// Copies bytes to all regions, one after the other. `None` if a region is lent already, or if the processor does not reach all of them and
-/// `from`.
+/// Copies bytes to all regions, one after the other. `None`, and no region has changed, if one is lent already, or if the processor does
+/// not reach all of them and `from`.
 fn scatter(from: &ReadLoan, regions: &mut [RegionMut<'_>]) -> Option<()> {
     let beside = (from.place(), from.device());
-    let is_beside = |region: &RegionMut<'_>| match region {
-        RegionMut::Memory(memory, _) => is_beside(memory, beside),
-        RegionMut::Bytes(_) => true,
-    };
-    if !regions.iter().all(is_beside) {
-        return None;
+    let mut loans: SmallVec<[Option<WriteLoan>; 2]> = SmallVec::new();
+    for region in &*regions {
+        loans.push(match region {
+            RegionMut::Memory(memory, of) if is_beside(memory, beside) => {
+                Some(memory.lend_mut(of.clone()).ok()?)
+            }
+            RegionMut::Memory(..) => return None,
+            RegionMut::Bytes(_) => None,
+        });
     }
     let mut rest = from.bytes().ok()?;
-    for region in regions {
+    for (region, loan) in regions.iter_mut().zip(&mut loans) {
         let (part, behind) = rest.split_at_checked(region.len())?;
         rest = behind;
-        match region {
-            RegionMut::Bytes(bytes) => bytes.copy_from_slice(part),
-            RegionMut::Memory(memory, of) => {
-                let mut lent = memory.lend_mut(of.clone()).ok()?;
-                lent.bytes_mut().ok()?.copy_from_slice(part);
-            }
+        match (region, loan) {
+            (_, Some(loan)) => loan.bytes_mut().ok()?.copy_from_slice(part),
+            (RegionMut::Bytes(bytes), None) => bytes.copy_from_slice(part),
+            // Each region of memory is lent.
+            (RegionMut::Memory(..), None) => return None,
         }
     }
     Some(())

@@ -393,7 +393,7 @@ impl Ledger {
         under_way
     }
 
-    /// Frees a version [that is free](Record::is_free), after another change to it in the same update of the sets. Neighbouring
+    /// Makes a last change to a version [without users](Record::is_free), and removes it, in one update of the sets. Neighbouring
     /// replicas are freed as one run.
     fn free_whole(
         &mut self,

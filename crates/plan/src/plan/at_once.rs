@@ -14,7 +14,8 @@ impl Plan {
     pub fn place_to_write(&self, version: Version, size: u64) -> Option<Place> {
         let ledger = self.ledger();
         let fastest = ledger.tier(TierId::FASTEST);
-        if size == 0 || fastest.config.whole || self.calls.is_any_blocked() {
+        let is_memory = !fastest.config.whole && !fastest.config.shared;
+        if size == 0 || !is_memory || self.calls.is_any_blocked() {
             return None;
         }
         let reserved = fastest.space.reserved(size);
