@@ -179,15 +179,6 @@ impl Extent {
         }
     }
 
-    /// Returns true if another extent lies on the same tiers, in the same states.
-    pub(crate) fn lies_like(&self, other: &Self) -> bool {
-        let how = |replica: &Replica| (replica.tier, replica.state, replica.damaged);
-        self.replicas
-            .iter()
-            .map(how)
-            .eq(other.replicas.iter().map(how))
-    }
-
     /// Returns true if `next` follows this extent byte for byte on the same tiers, and both are at rest.
     pub(crate) fn continues_in(&self, next: &Self) -> bool {
         let pairs = self.replicas.iter().zip(&next.replicas);
@@ -219,7 +210,7 @@ pub(crate) struct Record {
     pub(crate) size: u64,
     /// The place that the policy asks for.
     pub(crate) asked: Key,
-    /// The version's own place: that one, or one nearby that was free.
+    /// The version's own place: that one, or one nearby that was free. Versions of a plan with one tier may share one.
     pub(crate) key: Key,
     /// Ticks at which the version was taken in, and at which it was read last.
     pub(crate) written: u64,

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | into an eager tier | extents that are not there yet: into the lowest the latest used first, unless it keeps versions under their names or a call waits for it; else in the order of writing |
 //! | into another tier but the lowest | as far as there is room, first the soonest used extents of the tier above that belong there; then the soonest used that belong there or lower and have no lower copy; then, if the tier above will overflow or a checkpoint waits, the latest used without a lower copy |
-//! | into the lowest tier | the latest used extents that are not there, if they belong there, the history will not fit above, room is short, or kept versions pile up while nothing comes up that way; from tiers higher than the next, while the next takes nothing |
+//! | into the lowest tier | the latest used extents that are not there, if they belong there, the history will not fit above, room is short, or kept versions pile up while nothing comes up that way; early ones from tiers higher than the next only while nothing enters the next |
 //! | out of a tier, upwards | the soonest used extents that belong higher, to their target, or as near to it as there is room; while the application writes, only those that it named |
 
 mod suspended;
@@ -173,8 +173,7 @@ impl Traffic {
         false
     }
 
-    /// Starts to copy a part of an extent, or as much of it as one transfer takes and finds room. An extent shorter than the least that
-    /// is cut off takes its [neighbours](Self::neighbours) along, up to so many bytes: each transfer costs as much time of its own.
+    /// Starts to copy a part of an extent, or as much of it as one transfer takes and finds room.
     fn carry(
         &mut self,
         purpose: Purpose,
@@ -198,26 +197,21 @@ impl Traffic {
             End::Back => ledger.cut_back(id, most).map(|at| len - at),
         };
         let part = part.filter(|_| is_divisible && most < len).unwrap_or(len);
-        let (least, carried) = (ledger.extents.least, ledger.part(from, to));
-        let wanted = match is_divisible && part >= carried.saturating_add(least) {
-            true => carried,
+        let (least, most) = (ledger.extents.least, ledger.part(from, to));
+        let wanted = match is_divisible && part >= most.saturating_add(least) {
+            true => most,
             false => part,
         };
-        let room_for = |ledger: &Ledger, len| space_for(ledger, to, ledger.room_on(id.0, to, len));
-        let room = room_for(ledger, wanted);
-        let with = match is_divisible && wanted == len {
-            true => self.neighbours(id, end, least.min(most)),
-            false => Vec::new(),
-        };
+        let space = &ledger.tier(to).space;
+        let room = space.reserved(ledger.room_on(id.0, to, wanted));
         let found = match is_divisible {
             true => {
                 let enough = match ledger.cut_front(id, least) {
-                    Some(_) => room.min(space_for(ledger, to, least)),
+                    Some(_) => room.min(space.reserved(least)),
                     None => room,
                 };
-                let others: u64 = with.iter().map(|&(_, len)| room_for(ledger, len)).sum();
                 let bytes = RoomBytes {
-                    most: room + others,
+                    most: room,
                     least: enough,
                 };
                 self.ledger.make_room(to, bytes, request, outlook)
@@ -243,45 +237,8 @@ impl Traffic {
             self.ledger.split(id, at);
             first += if end == End::Back { at } else { 0 };
         }
-        let mut extents = vec![(first, from)];
-        let mut left = there.saturating_sub(room);
-        for (start, len) in with {
-            let Some(rest) = left.checked_sub(room_for(&self.ledger, len)) else {
-                break;
-            };
-            left = rest;
-            extents.push((start, from));
-        }
-        self.launch(purpose, id.0, extents, to, runs);
+        self.launch(purpose, id.0, vec![(first, from)], to, runs);
         true
-    }
-
-    /// Returns the extents, with their bytes, that a transfer of this one takes along: those that follow it, or come before it for
-    /// [`End::Back`], lie on the same tiers in the same states, and have at most `most` bytes together with it.
-    fn neighbours(&self, (version, start): ExtentId, end: End, most: u64) -> Vec<(u64, u64)> {
-        let record = self.ledger.records.get(&version);
-        let Some((record, at)) = record.and_then(|record| Some((record, record.index_of(start)?)))
-        else {
-            return Vec::new();
-        };
-        let first = &record.extents[at];
-        let mut left = most.saturating_sub(first.len);
-        let mut neighbours = Vec::new();
-        for step in 1.. {
-            let next = match end {
-                End::Front => record.extents.get(at + step),
-                End::Back => at.checked_sub(step).map(|at| &record.extents[at]),
-            };
-            let next = next.filter(|next| next.is_at_rest() && first.lies_like(next));
-            let Some((next, rest)) =
-                next.and_then(|next| Some((next, left.checked_sub(next.len)?)))
-            else {
-                break;
-            };
-            left = rest;
-            neighbours.push((next.start, next.len));
-        }
-        neighbours
     }
 
     /// Starts to copy all extents of a version that are not on `to` yet.

@@ -230,23 +230,6 @@ fn what_a_restore_waits_for_goes_on_coming_up() {
 }
 
 #[test]
-fn a_transfer_of_a_short_extent_takes_its_neighbours_along() {
-    let mut setup = setup(&[24, 400], AfterRestore::Discard);
-    setup.extents = ExtentSize { least: 8, most: 16 };
-    let mut machine = Machine::new(&setup);
-    write(&mut machine, 0, [4; 6]);
-    read(&mut machine, [0, 2, 4]);
-    let before = transfers(&machine);
-    // The next version lies in the three gaps.
-    write(&mut machine, 6, [12]);
-    assert_eq!(machine.plan().pieces(6, TierId(0)).len(), 3);
-    machine.wait();
-    machine.settle();
-    assert_eq!(transfers(&machine) - before, 2, "8 and 4 bytes");
-    machine.read_back();
-}
-
-#[test]
 fn bytes_on_their_way_to_the_tier_between_go_down_from_there() {
     let mut machine = Machine::new(&setup(&[20, 40, 400], AfterRestore::Discard));
     write(&mut machine, 0, [20, 20]);

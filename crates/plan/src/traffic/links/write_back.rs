@@ -182,8 +182,8 @@ impl Traffic {
             let Some((key, id)) = ledger.tier(from).dirty.latest(&ledger.order) else {
                 continue;
             };
-            // Bytes that may pass the tier between do so while a transfer enters it: straight down, they would cross the link above it
-            // again later, when they go there as well.
+            // While a transfer enters the tier between, early bytes go there first: straight down, they would cross the link above it
+            // twice.
             let passes = from.0 + 1 < last.0 && self.depths[last.0 - 1].entering.transfers > 0;
             let is_early = outlook.overflows(TierId(last.0 - 1)) || may_as_well;
             let is_all = is_short || (is_early && !passes);
@@ -204,19 +204,16 @@ impl Traffic {
         false
     }
 
-    /// Returns the bytes of a version at and behind a point, up to the end of an extent. An extent that begins before the point and
-    /// cannot be cut there has none.
+    /// Returns the bytes of an extent at and behind a point. An extent that begins before the point and cannot be cut
+    /// there has none.
     fn beyond(&self, key: Key, id: ExtentId, point: Point) -> u64 {
         let ledger = &self.ledger;
         let len = ledger.extent(id).map_or(0, |extent| extent.len);
         let begin = ledger.point(key, id);
-        if begin.position > point.position {
-            return u64::MAX;
+        if begin >= point {
+            return len;
         }
         let behind = (id.1 + len).saturating_sub(point.byte);
-        if begin >= point {
-            return behind;
-        }
         let is_cut = begin.position == point.position
             && ledger.is_divisible(id)
             && ledger.cut_back(id, behind).is_some();
