@@ -11,7 +11,7 @@ use tierflow_device::{Access, Device, Memory, Place as Side, ReadLoan, WriteLoan
 use tierflow_store::container::RegionInfo;
 
 /// Bytes that the processor copies in less time than the plan takes for a call.
-const AT_ONCE: u64 = 4096;
+const MOST_BYTES: u64 = 4096;
 
 /// A checkpoint that is not taken in yet.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl Shared {
             Region::Memory(memory, _) => memory.host_accessible(),
             _ => true,
         };
-        let may_be = size <= AT_ONCE && regions.iter().all(is_reached);
+        let may_be = size <= MOST_BYTES && regions.iter().all(is_reached);
         let core = may_be.then(|| self.try_lock()).flatten();
         let Some(mut core) = core else { return false };
         let place = core.plan().place_to_write(version, size);
@@ -70,7 +70,7 @@ impl Shared {
     ) -> bool {
         let place = core.plan().place_to_read(version);
         let is_near = |place: &Place| {
-            place.size <= AT_ONCE && !self.pending.is_any_before(place, Access::Read)
+            place.size <= MOST_BYTES && !self.pending.is_any_before(place, Access::Read)
         };
         let Some(place) = place.filter(is_near) else {
             return false;
@@ -108,9 +108,8 @@ impl Shared {
 
 /// Copies the bytes of all regions, one after the other. `None` if the processor does not reach all of them and `into`.
 fn gather(regions: &[Region<'_>], into: &mut WriteLoan) -> Option<()> {
-    let beside = (into.place(), into.device());
     let is_beside = |region: &Region<'_>| match region.plain() {
-        Region::Memory(memory, _) => is_beside(memory, beside),
+        Region::Memory(memory, _) => is_beside(memory, into.place(), into.device()),
         _ => true,
     };
     if !regions.iter().all(is_beside) {
@@ -135,11 +134,10 @@ fn gather(regions: &[Region<'_>], into: &mut WriteLoan) -> Option<()> {
 /// Copies bytes to all regions, one after the other. `None`, and no region has changed, if one is lent already, or if the processor does
 /// not reach all of them and `from`.
 fn scatter(from: &ReadLoan, regions: &mut [RegionMut<'_>]) -> Option<()> {
-    let beside = (from.place(), from.device());
     let mut loans: SmallVec<[Option<WriteLoan>; 2]> = SmallVec::new();
     for region in &*regions {
         loans.push(match region {
-            RegionMut::Memory(memory, of) if is_beside(memory, beside) => {
+            RegionMut::Memory(memory, of) if is_beside(memory, from.place(), from.device()) => {
                 Some(memory.lend_mut(of.clone()).ok()?)
             }
             RegionMut::Memory(..) => return None,
@@ -161,7 +159,7 @@ fn scatter(from: &ReadLoan, regions: &mut [RegionMut<'_>]) -> Option<()> {
 }
 
 /// Returns true if the processor reaches memory, and no link lies between it and other memory of this side and device.
-fn is_beside(memory: &Memory, (side, device): (Side, &Device)) -> bool {
+fn is_beside(memory: &Memory, side: Side, device: &Device) -> bool {
     memory.host_accessible()
         && memory.place() == side
         && (side == Side::Host || memory.device().is_same(device))
