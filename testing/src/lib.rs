@@ -12,6 +12,7 @@ mod draws;
 
 pub use draws::Draws;
 use std::io::{BufRead, BufReader};
+use std::ops::Range;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::str::FromStr;
@@ -143,6 +144,22 @@ impl Process {
         self.reports.recv().expect("it ended without a report")
     }
 
+    /// Lets the process work until a drawn instant, and returns its reports so far; [`kill`](Self::kill) returns the rest. One life
+    /// in four ends within `micros` of now. The others end within `micros` of one of the next eight reports, so work was done in
+    /// them however slow the disk is.
+    ///
+    /// # Panics
+    /// If it ends by itself.
+    pub fn live(&self, draws: &mut Draws, micros: Range<u64>) -> Vec<String> {
+        let count = match draws.once(4) {
+            true => 0,
+            false => draws.within(1..9),
+        };
+        let reports = (0..count).map(|_| self.report()).collect();
+        draws.pause(micros);
+        reports
+    }
+
     /// Returns true if the process has ended by itself.
     ///
     /// # Panics
@@ -201,6 +218,23 @@ mod tests {
         let mut process = shell("printf 'did 1\\ndid 2\\n'; exec sleep 60");
         process.report();
         assert_eq!(process.kill(), ["2"]);
+    }
+
+    #[test]
+    fn lives_end_behind_reports_however_slow_they_come() {
+        let mut draws = Draws(1);
+        let lives = (0..12).map(|_| {
+            let slow = "while :; do sleep 0.01; echo did 1; done";
+            let mut process = shell(slow);
+            let mut reports = process.live(&mut draws, 0..1);
+            reports.extend(process.kill());
+            reports.len()
+        });
+        let lives: Vec<usize> = lives.collect();
+        assert!(
+            lives.contains(&0) && lives.iter().any(|reports| *reports > 4),
+            "{lives:?}"
+        );
     }
 
     #[test]

@@ -67,12 +67,12 @@ fn killed(home: &Home, draws: &mut Draws, agent: Option<&mut Process>) -> BTreeS
         .env("TIERFLOW_KILLS_NEAR", &home.near)
         .env("TIERFLOW_KILLS_FAR", &home.far);
     let mut child = Process::start(child, "durable ");
-    draws.pause(2_000..402_000);
+    let mut reports = child.live(draws, 2_000..402_000);
     if let Some(agent) = agent {
         agent.kill();
         draws.pause(0..60_000);
     }
-    let reports = child.kill();
+    reports.extend(child.kill());
     // The last one may be cut off.
     reports.iter().filter_map(|r| r.parse().ok()).collect()
 }

@@ -117,12 +117,12 @@ impl Node {
             .env("TIERFLOW_NODES_NEAR", &self.home.near)
             .env("TIERFLOW_NODES_FAR", &self.home.far);
         let mut child = Process::start(child, "durable ");
-        draws.pause(5_000..305_000);
+        let mut reports = child.live(draws, 5_000..305_000);
         if let Some(mut agent) = self.agent.take_if(|_| draws.once(3)) {
             agent.kill();
             draws.pause(0..60_000);
         }
-        let reports = child.kill();
+        reports.extend(child.kill());
         reports.iter().filter_map(|r| r.parse().ok()).collect()
     }
 }

@@ -109,8 +109,10 @@ fn all_ranks_go_on_from_the_same_version_whenever_they_are_killed() {
             if draws.once(3) {
                 draws.pause(0..60_000);
             } else {
+                // After so many versions of each rank, however slow the disk is, and somewhere within the next ones.
+                let versions = draws.below(3);
                 for (rank, reports) in group.iter().zip(&mut reports) {
-                    reports.push(rank.report());
+                    reports.extend((0..=versions).map(|_| rank.report()));
                 }
                 draws.pause(0..200_000);
             }

@@ -123,8 +123,8 @@ fn no_kill_makes_an_acknowledged_version_stale() {
             .env("TIERFLOW_FAR", &home.far)
             .envs(differences.then_some(("TIERFLOW_DIFFERENCES", "1")));
         let mut child = Process::start(child, "durable ");
-        draws.pause(5_000..305_000);
-        let reports = child.kill();
+        let mut reports = child.live(&mut draws, 5_000..305_000);
+        reports.extend(child.kill());
         let reports = reports
             .iter()
             .filter_map(|report| report.parse::<u64>().ok());

@@ -52,8 +52,8 @@ fn child() {
 fn killed(directory: &std::path::Path, draws: &mut Draws) -> BTreeSet<u64> {
     let mut child = this_test("child");
     let mut child = Process::start(child.env(CHILD, directory), "saved ");
-    draws.pause(2_000..252_000);
-    let reports = child.kill();
+    let mut reports = child.live(draws, 2_000..252_000);
+    reports.extend(child.kill());
     // The last one may be cut off.
     reports.iter().filter_map(|r| r.parse().ok()).collect()
 }
