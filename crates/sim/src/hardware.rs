@@ -21,11 +21,15 @@ pub struct Tier {
     pub eager: bool,
     /// Transfers into the tier at a time, and transfers out of it to faster tiers, for one GPU.
     pub depth: usize,
+    /// Transfers beyond `depth` begin while those under way have fewer bytes than this together: storage carries several small
+    /// ones at a time.
+    pub small: u64,
 }
 
 impl Tier {
-    /// Makes a tier that is not eager, with copies at multiples of 4 KiB. Two transfers at a time each way keep its
-    /// links busy while one of them begins.
+    /// Makes a tier that is not eager, with copies at multiples of 4 KiB. Two transfers at a time each way keep its links busy
+    /// while one of them begins. A tier that holds everything is storage, where small transfers share the latency as in the
+    /// engine: up to 1 MiB of them begin beyond the two.
     #[must_use]
     pub fn new(name: &str, capacity: u64) -> Self {
         Self {
@@ -34,6 +38,7 @@ impl Tier {
             alignment: 4096,
             eager: false,
             depth: 2,
+            small: if capacity == UNLIMITED { 1 << 20 } else { 0 },
         }
     }
 

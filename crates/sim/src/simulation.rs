@@ -116,7 +116,7 @@ impl Simulation {
             capacity: tier.table_capacity(),
             alignment: tier.alignment,
             depth: tier.depth,
-            small: 0,
+            small: tier.small,
             part: 0,
             eager: tier.eager,
             whole: false,

@@ -32,14 +32,17 @@ fn hardware() -> impl Strategy<Value = Hardware> {
             let hop = Hop::over(first, latency);
             if two { hop.and(second) } else { hop }
         });
-    let tier = (100_u64..600, any::<bool>(), 1_usize..4);
+    let small = prop_oneof![Just(0_u64), 1_u64..200];
+    let tier = (100_u64..600, any::<bool>(), 1_usize..4, small);
     prop::collection::vec((tier, hop), 2..4).prop_map(|tiers| {
         let last = tiers.len() - 1;
-        let with = |hardware: Hardware, (at, ((capacity, eager, depth), hop)): (usize, _)| {
+        let with = |hardware: Hardware,
+                    (at, ((capacity, eager, depth, small), hop)): (usize, _)| {
             let capacity = if at == last { UNLIMITED } else { capacity };
             let mut tier = Tier::new("tier", capacity).depth(depth);
             tier.alignment = 1;
             tier.eager = eager;
+            tier.small = small;
             hardware.tier(tier, hop)
         };
         tiers.into_iter().enumerate().fold(Hardware::new(), with)
@@ -210,7 +213,8 @@ fn stay_above(
     Ok(())
 }
 
-/// A fast cache over something slow that holds everything: 1 byte/ns and 0.1 bytes/ns.
+/// A fast cache over something slow that holds everything: 1 byte/ns and 0.1 bytes/ns. No transfer is small, although all are of
+/// 60 bytes at most.
 fn two_tiers(cache: u64) -> Hardware {
     let cache = Tier {
         alignment: 1,
@@ -218,6 +222,7 @@ fn two_tiers(cache: u64) -> Hardware {
     };
     let below = Tier {
         alignment: 1,
+        small: 0,
         ..Tier::new("below", UNLIMITED)
     };
     Hardware::new()
