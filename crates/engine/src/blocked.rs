@@ -1,8 +1,9 @@
 //! Blocked time of the application's calls: its total by call, and its parts by cause.
 
+use crate::clock::Clock;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Why a call blocked the application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -214,17 +215,25 @@ struct CallCounter {
 /// The blocked time of all calls since the engine was built.
 #[derive(Debug, Default)]
 pub(crate) struct BlockedTime {
+    clock: Clock,
     calls: [CallCounter; 5],
     causes: [Histogram; Cause::ALL.len()],
 }
 
 impl BlockedTime {
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self {
+            clock,
+            ..Self::default()
+        }
+    }
+
     /// Begins a blocking call.
     pub(crate) fn begin(&self, kind: CallKind) -> CallClock<'_> {
         CallClock {
             of: self,
             kind,
-            since: Instant::now(),
+            since_ns: self.clock.now_ns(),
             named: 0,
             outcome: CallOutcome::Failed,
             outer: take_spent().map(Box::new),
@@ -301,9 +310,10 @@ fn take_spent() -> Option<Spent> {
 
 /// Names the time that `wait` takes.
 pub(crate) fn spend_on<T>(cause: Cause, wait: impl FnOnce() -> T) -> T {
-    let begun = Instant::now();
+    let clock = Clock::default();
+    let begun_ns = clock.now_ns();
     let waited = wait();
-    spend(cause, nanoseconds(begun.elapsed()));
+    spend(cause, clock.now_ns().saturating_sub(begun_ns));
     waited
 }
 
@@ -326,7 +336,7 @@ pub(crate) struct CallClock<'a> {
     of: &'a BlockedTime,
     kind: CallKind,
     /// When the part began that has no name yet.
-    since: Instant,
+    since_ns: u64,
     /// Time that has a name, in ns: in the end, all of the call's.
     named: u64,
     outcome: CallOutcome,
@@ -335,20 +345,21 @@ pub(crate) struct CallClock<'a> {
 }
 
 impl CallClock<'_> {
-    /// Names the time since the last part, but for the waits in it that have names of their own. Returns all of that time.
-    pub(crate) fn part(&mut self, cause: Cause) -> Duration {
-        let now = Instant::now();
+    /// Names the time since the last part, but for the waits in it that have names of their own. Returns all of that time,
+    /// in ns.
+    pub(crate) fn part(&mut self, cause: Cause) -> u64 {
+        let now_ns = self.of.clock.now_ns();
         let spent = SPENT.with_borrow(|spent| spent.total_ns);
-        let part = now - self.since;
-        let rest = nanoseconds(part).saturating_sub(spent - self.named.min(spent));
+        let part = now_ns.saturating_sub(self.since_ns);
+        let rest = part.saturating_sub(spent - self.named.min(spent));
         spend(cause, rest);
-        (self.since, self.named) = (now, spent + rest);
+        (self.since_ns, self.named) = (now_ns, spent + rest);
         part
     }
 
     /// Returns the last reading of the clock: where the part begins that has no name yet.
-    pub(crate) fn last(&self) -> Instant {
-        self.since
+    pub(crate) fn last_ns(&self) -> u64 {
+        self.since_ns
     }
 
     /// The call succeeded and copied so many bytes.

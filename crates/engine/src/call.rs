@@ -210,7 +210,7 @@ impl<'a> Call<'a> {
         };
         let (ticket, grant) =
             self.engine
-                .ask_at_home(None, clock.last(), version, size, deadline, asked)?;
+                .ask_at_home(None, clock.last_ns(), version, size, deadline, asked)?;
         let Some(grant) = grant else { return Ok(()) };
         shared.note(None, &mut new);
         clock.part(Cause::Plan);
@@ -231,11 +231,11 @@ impl<'a> Call<'a> {
                     let to = Pieces { version, pieces };
                     shared.copy_in(context, &SourceRegions::new(regions), to, self.stream)
                 });
-                let took = clock.part(shared.cause_of_copy(&grant));
+                let took_ns = clock.part(shared.cause_of_copy(&grant));
                 shared.end_write(version, &grant.pieces, true);
                 let ok = copied.is_ok();
                 let written = Event::Written { ticket, ok };
-                shared.tell_copied(clock.last(), took, written, grant.pieces);
+                shared.tell_copied(clock.last_ns(), took_ns, written, grant.pieces);
                 copied.map(Some)
             }
         };
@@ -366,7 +366,7 @@ impl<'a> Call<'a> {
         // Versions that are taken in later are not waited for.
         let taken_in = engine.to_protect(version);
         let wait = |ticket| Event::Wait { ticket, version };
-        engine.ask_at_home(None, clock.last(), 0, 0, deadline, wait)?;
+        engine.ask_at_home(None, clock.last_ns(), 0, 0, deadline, wait)?;
         engine.wait_protected(&taken_in, deadline)?;
         engine.list_found(deadline)?;
         clock.done(0);
@@ -387,7 +387,7 @@ impl<'a> Call<'a> {
             ticket,
             version: Some(version),
         };
-        engine.ask(clock.last(), version, 0, deadline, wait)?;
+        engine.ask(clock.last_ns(), version, 0, deadline, wait)?;
         engine.wait_protected(&engine.to_protect(Some(version)), deadline)?;
         engine.list_found(deadline)?;
         clock.done(0);
@@ -424,7 +424,7 @@ impl<'a> Call<'a> {
         let (engine, shared) = (self.engine, &self.engine.shared);
         let asked = |ticket| Event::Restore { ticket, version };
         let (ticket, grant) =
-            engine.ask_at_home(core, clock.last(), version, size, deadline, asked)?;
+            engine.ask_at_home(core, clock.last_ns(), version, size, deadline, asked)?;
         let Some(grant) = grant else {
             return Ok(());
         };
@@ -442,10 +442,10 @@ impl<'a> Call<'a> {
             }
             None => {
                 let copied = engine.copy_out(version, &grant, sink, self.stream);
-                let took = clock.part(cause);
+                let took_ns = clock.part(cause);
                 let ok = copied.is_ok() && sink.is_whole();
                 let read = Event::Read { ticket, ok };
-                shared.tell_copied(clock.last(), took, read, grant.pieces);
+                shared.tell_copied(clock.last_ns(), took_ns, read, grant.pieces);
                 copied.map(Some)
             }
         };

@@ -11,7 +11,7 @@ use crate::{AfterRestore, EngineBuilder, Error, Result, Version};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tierflow_device::{Device, OwnerProcess, Stream};
 use tierflow_sync::model::{JoinHandle, Mutex, sleep};
 use tierflow_tier_alloc::Lease;
@@ -218,7 +218,7 @@ impl Engine {
     /// [`Error::Unknown`] or [`Error::Discarded`].
     pub fn discard(&self, version: Version) -> Result<()> {
         let drop = |ticket| Event::Drop { ticket, version };
-        self.ask(Instant::now(), version, 0, Deadline::default(), drop)?;
+        self.ask(self.shared.now_ns(), version, 0, Deadline::default(), drop)?;
         Ok(())
     }
 

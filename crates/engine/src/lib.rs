@@ -4,6 +4,7 @@
 mod blocked;
 mod builder;
 mod call;
+mod clock;
 mod close;
 mod deadline;
 mod engine;

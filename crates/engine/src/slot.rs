@@ -11,7 +11,6 @@ use call::{EngineRef, SlotCall};
 use std::borrow::Borrow;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::Instant;
 use tierflow_device::{Access, ReadLoan, Stream, WriteLoan};
 
 impl<'a> ProduceSlot<'a> {
@@ -26,7 +25,7 @@ impl<'a> ProduceSlot<'a> {
             version,
             size,
         };
-        let (ticket, grant) = engine.ask(clock.last(), version, size, deadline, asked)?;
+        let (ticket, grant) = engine.ask(clock.last_ns(), version, size, deadline, asked)?;
         let pieces = grant.map(|grant| grant.pieces).unwrap_or_default();
         let [Piece { place, .. }] = *pieces else {
             return Err(Error::NoMemoryTier);
@@ -48,7 +47,7 @@ impl<'a> ProduceSlot<'a> {
                 })
             }
             Err(error) => {
-                call.written(Instant::now(), false);
+                call.given_up();
                 Err(error)
             }
         }
@@ -83,7 +82,7 @@ impl<'a> ConsumeSlot<'a> {
     ) -> Result<Self> {
         let asked = |ticket| Event::Consume { ticket, version };
         let (ticket, grant) =
-            engine.ask_at_home(core, clock.last(), version, size, deadline, asked)?;
+            engine.ask_at_home(core, clock.last_ns(), version, size, deadline, asked)?;
         let Some(grant) = grant else {
             return Err(Error::NoMemoryTier);
         };
@@ -310,14 +309,14 @@ impl ProduceSlot<'_> {
         if let Some(loan) = self.loan.take() {
             let pending = &self.call.engine.shared.pending;
             pending.note(&self.call.place, Access::Write, ends, loan.into_read());
-            self.call.written(Instant::now(), false);
+            self.call.given_up();
         }
         Ok(())
     }
 
     fn taken_in(&self, clock: CallClock<'_>) {
         let begun = self.call.engine.moment();
-        self.call.written(clock.last(), true);
+        self.call.written(clock.last_ns(), true);
         let bytes = self.call.place.size;
         self.call
             .engine
@@ -331,7 +330,7 @@ impl Drop for ProduceSlot<'_> {
         // A committed slot has no loan any more.
         if let Some(loan) = self.loan.take() {
             drop(loan);
-            self.call.written(Instant::now(), false);
+            self.call.given_up();
         }
     }
 }

@@ -4,33 +4,32 @@ use crate::deadline::Deadline;
 use crate::plan::{Event, Refusal, Ticket};
 use crate::run::{Answer, Grant, PlanGuard};
 use crate::{Engine, Error, Result, Version};
-use std::time::Instant;
 
 impl Engine {
-    /// Asks the plan, just now, at `at`, about `size` bytes of a version: the place to copy to or from, or nothing to copy.
+    /// Asks the plan, just now, at `at_ns`, about `size` bytes of a version: the place to copy to or from, or nothing to copy.
     pub(crate) fn ask(
         &self,
-        at: Instant,
+        at_ns: u64,
         version: Version,
         size: u64,
         deadline: Deadline,
         event: impl FnOnce(Ticket) -> Event,
     ) -> Result<(Ticket, Option<Grant>)> {
         self.at_home()?;
-        self.ask_at_home(None, at, version, size, deadline, event)
+        self.ask_at_home(None, at_ns, version, size, deadline, event)
     }
 
     /// As [`ask`](Self::ask), for callers that have checked the process already, and may have the plan's lock.
     pub(crate) fn ask_at_home(
         &self,
         core: Option<PlanGuard<'_>>,
-        at: Instant,
+        at_ns: u64,
         version: Version,
         size: u64,
         deadline: Deadline,
         event: impl FnOnce(Ticket) -> Event,
     ) -> Result<(Ticket, Option<Grant>)> {
-        let (ticket, answer) = self.shared.ask(core, at, size, deadline, event);
+        let (ticket, answer) = self.shared.ask(core, at_ns, size, deadline, event);
         match answer.ok_or_else(|| deadline.passed())? {
             Answer::Copy(grant) => Ok((ticket, Some(grant))),
             Answer::Done(Ok(())) => Ok((ticket, None)),

@@ -55,8 +55,8 @@ impl Shared {
         }
         clock.part(Cause::Copy);
         self.note(Some(&core), new);
-        let now_ns = self.recorder.at_ns(clock.last());
-        self.handle_all(&mut core, now_ns, [Event::WrittenAtOnce { version, size }]);
+        let written = Event::WrittenAtOnce { version, size };
+        self.handle_all(&mut core, clock.last_ns(), [written]);
         true
     }
 
@@ -83,8 +83,7 @@ impl Shared {
             return false;
         }
         clock.part(Cause::Copy);
-        let now_ns = self.recorder.at_ns(clock.last());
-        self.handle_all(core, now_ns, [Event::ReadAtOnce { version }]);
+        self.handle_all(core, clock.last_ns(), [Event::ReadAtOnce { version }]);
         true
     }
 

@@ -10,7 +10,6 @@ use crate::blocked::{Cause, spend};
 use crate::deadline::Deadline;
 use crate::plan::{Event, Ticket, TierId};
 use std::ops::Range;
-use std::time::Instant;
 use tierflow_plan::timeline::What;
 use tierflow_sync::model::{AtomicUsize, JoinHandle, Ordering, Sender, fence};
 
@@ -76,12 +75,12 @@ impl Shared {
         Some(first..*reserved)
     }
 
-    /// Asks the plan, just now, at `at`, about a version of so many bytes and sleeps until it answers, or until the deadline: there is
+    /// Asks the plan, just now, at `at_ns`, about a version of so many bytes and sleeps until it answers, or until the deadline: there is
     /// no answer then. The ticket names the call in the report that follows. `core`: the plan's lock, if the caller has it.
     pub(crate) fn ask(
         &self,
         core: Option<PlanGuard<'_>>,
-        at: Instant,
+        at_ns: u64,
         bytes: u64,
         deadline: Deadline<'_>,
         event: impl FnOnce(Ticket) -> Event,
@@ -90,7 +89,7 @@ impl Shared {
         let ticket = self.ticket();
         let event = event(ticket);
         let later = match core.or_else(|| self.try_lock()) {
-            Some(mut core) => match self.ask_in(&mut core, at, ticket, event, bytes) {
+            Some(mut core) => match self.ask_in(&mut core, at_ns, ticket, event, bytes) {
                 Ok(answer) => return (ticket, Some(answer)),
                 Err(later) => later,
             },
@@ -103,13 +102,12 @@ impl Shared {
     pub(super) fn ask_in(
         &self,
         core: &mut PlanState,
-        at: Instant,
+        since_ns: u64,
         ticket: Ticket,
         event: Event,
         bytes: u64,
     ) -> Result<Answer, PendingAnswer> {
         let why = WaitInfo::of(&event, bytes);
-        let since_ns = self.recorder.at_ns(at);
         core.calls.own = Some((ticket, None));
         self.handle_all(core, since_ns, [event]);
         if let Some((_, Some(answer))) = core.calls.own.take() {

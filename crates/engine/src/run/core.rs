@@ -262,7 +262,7 @@ impl Shared {
             lookups: Mutex::default(),
             stopping: AtomicBool::new(false),
             copying: AtomicUsize::new(0),
-            blocked: BlockedTime::default(),
+            blocked: BlockedTime::new(recorder.clock),
             recorder,
             hinted: AtomicU64::new(0),
             hinting: Mutex::new(()),

@@ -12,7 +12,6 @@ use super::waits::WaitInfo;
 use crate::blocked::{Cause, spend_on};
 use crate::plan::{Event, Piece, Ticket};
 use std::ops::{Deref, DerefMut};
-use std::time::{Duration, Instant};
 use tierflow_sync::model::{
     MutexGuard, Ordering, Receiver, ReplySender, Sender, answer, fence, unbounded,
 };
@@ -25,11 +24,7 @@ const LOOKS: u32 = if cfg!(shuttle) { 1 } else { 24 };
 /// The time in which a sleeping thread wakes. The plan's work after a call takes 20 to 200 µs on a processor whose caches are cold, so
 /// a call whose copy was longer than this hands it to a worker.
 /// Times mean nothing to a model: there, no call hands it on.
-const WAKING: Duration = if cfg!(shuttle) {
-    Duration::MAX
-} else {
-    Duration::from_micros(35)
-};
+const WAKING_NS: u64 = if cfg!(shuttle) { u64::MAX } else { 35_000 };
 
 /// An event, and who waits for the answer.
 #[derive(Debug)]
@@ -131,18 +126,18 @@ impl Shared {
 
     /// Tells the plan something whose caller waits for no answer. The plan has heard of it when it is asked next.
     pub(crate) fn tell(&self, event: Event) {
-        self.tell_at(Instant::now(), event);
+        self.tell_at(self.now_ns(), event);
     }
 
-    /// As [`tell`](Self::tell), of something that happened just now, at `at`: a reading of the clock takes some 60 ns.
-    pub(crate) fn tell_at(&self, at: Instant, event: Event) {
-        self.tell_with(at, event, Vec::new());
+    /// As [`tell`](Self::tell), of something that happened just now, at `at_ns`: a reading of the clock takes some 60 ns.
+    pub(crate) fn tell_at(&self, at_ns: u64, event: Event) {
+        self.tell_with(at_ns, event, Vec::new());
     }
 
     /// As [`tell_at`](Self::tell_at), and gives back a list of the plan.
-    fn tell_with(&self, at: Instant, event: Event, list: Vec<Piece>) {
+    fn tell_with(&self, at_ns: u64, event: Event, list: Vec<Piece>) {
         if let Some(mut core) = self.try_lock() {
-            self.handle_all(&mut core, self.recorder.at_ns(at), [event]);
+            self.handle_all(&mut core, at_ns, [event]);
             return core.world.plan_mut().give_back(list);
         }
         let caller = None;
@@ -150,23 +145,17 @@ impl Shared {
         self.serve();
     }
 
-    /// As [`tell_at`](Self::tell_at), of the end of a copy from or to these places that took so long. After a long one, a worker has
+    /// As [`tell_at`](Self::tell_at), of the end of a copy from or to these places that took so many ns. After a long one, a worker has
     /// the plan hear of it unless a call does first. A call that asks the plan now may wait for this end, so no worker comes between
     /// then.
-    pub(crate) fn tell_copied(
-        &self,
-        at: Instant,
-        took: Duration,
-        event: Event,
-        places: Vec<Piece>,
-    ) {
-        if took < WAKING {
-            return self.tell_with(at, event, places);
+    pub(crate) fn tell_copied(&self, at_ns: u64, took_ns: u64, event: Event, places: Vec<Piece>) {
+        if took_ns < WAKING_NS {
+            return self.tell_with(at_ns, event, places);
         }
         let planner = self.planner.lock();
         let Some(workers) = planner.as_ref() else {
             drop(planner);
-            return self.tell_with(at, event, places);
+            return self.tell_with(at_ns, event, places);
         };
         let caller = None;
         self.events.put(QueuedEvent { event, caller });
@@ -276,7 +265,7 @@ pub(super) fn later(
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-    use super::{Ordering, WAKING, unbounded};
+    use super::{Ordering, WAKING_NS, unbounded};
     use crate::plan::Event;
     use crate::{Engine, Tier};
     use std::time::{Duration, Instant};
@@ -290,7 +279,7 @@ mod tests {
         let shared = &engine.shared;
         let hint = || Event::Hint { versions: vec![7] };
         // Nobody else takes the lock.
-        shared.tell_copied(Instant::now(), WAKING, hint(), Vec::new());
+        shared.tell_copied(shared.now_ns(), WAKING_NS, hint(), Vec::new());
         let since = Instant::now();
         while !shared.events.is_empty() && since.elapsed() < Duration::from_secs(10) {
             std::thread::yield_now();
@@ -312,7 +301,7 @@ mod tests {
         *shared.planner.lock() = Some(deaf);
         let versions = vec![7];
         let hint = Event::Hint { versions };
-        shared.tell_copied(Instant::now(), WAKING, hint, Vec::new());
+        shared.tell_copied(shared.now_ns(), WAKING_NS, hint, Vec::new());
         assert!(shared.events.is_empty());
         shared.asking.fetch_sub(1, Ordering::Relaxed);
         *shared.planner.lock() = Some(workers);

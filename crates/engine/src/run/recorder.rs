@@ -1,17 +1,16 @@
-//! The engine's clock, and, if the application asked for one, a time line of all transfers and calls.
+//! A time line of all transfers and calls, if the application asked for one.
 
-use crate::blocked::nanoseconds;
+use crate::clock::Clock;
 use crate::plan::Eviction;
 use hashbrown::HashMap;
 use std::thread::{Thread, ThreadId};
-use std::time::Instant;
 use tierflow_plan::timeline::{Timeline, TimelineLane, What};
 use tierflow_sync::model::Mutex;
 
 /// The clock of the plan and of the time line, and the time line.
 #[derive(Debug)]
 pub(crate) struct Recorder {
-    origin: Instant,
+    pub(crate) clock: Clock,
     kept: Option<Mutex<Rows>>,
 }
 
@@ -31,17 +30,13 @@ impl Recorder {
             })
         };
         Self {
-            origin: Instant::now(),
+            clock: Clock::start(),
             kept: (limit > 0).then(rows),
         }
     }
 
     pub(crate) fn is_recording(&self) -> bool {
         self.kept.is_some()
-    }
-
-    pub(crate) fn at_ns(&self, at: Instant) -> u64 {
-        nanoseconds(at.saturating_duration_since(self.origin))
     }
 
     /// A caller was busy from `begin_ns` to `end_ns`.
@@ -63,7 +58,7 @@ impl Recorder {
     pub(super) fn worked(&self, lane: Option<TimelineLane>, what: What, begin_ns: u64) {
         if let (Some(kept), Some(lane)) = (&self.kept, lane) {
             let mut kept = kept.lock();
-            let end_ns = self.at_ns(Instant::now());
+            let end_ns = self.clock.now_ns();
             kept.timeline.span(lane, what, begin_ns, end_ns);
         }
     }
@@ -77,7 +72,7 @@ impl Recorder {
         let Some(kept) = &self.kept else {
             return;
         };
-        let at = self.at_ns(Instant::now());
+        let at = self.clock.now_ns();
         let mut kept = kept.lock();
         for eviction in evictions {
             let lane = format!("evictions from {}", tier_name(eviction.tier.0));

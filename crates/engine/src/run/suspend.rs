@@ -37,11 +37,7 @@ pub(crate) fn hear_turns(shared: &Arc<Shared>) {
 impl Shared {
     /// The plan's clock.
     pub(crate) fn now_ns(&self) -> u64 {
-        self.at_ns(Instant::now())
-    }
-
-    fn at_ns(&self, at: Instant) -> u64 {
-        self.recorder.at_ns(at)
+        self.recorder.clock.now_ns()
     }
 
     /// Whether the lowest tier outlives the engine.
@@ -76,7 +72,7 @@ impl Shared {
 
     /// Sees to it that the newest version that can be is durable by the deadline, or the one that is asked for.
     pub(crate) fn suspend(&self, version: Option<Version>, deadline: Instant) -> SuspendChoice {
-        let by = self.at_ns(deadline);
+        let by = self.recorder.clock.at_ns(deadline);
         let mut core = self.lock();
         let (now, plan) = (self.now_ns(), core.plan());
         let scope = self.scope(plan);
@@ -95,7 +91,7 @@ impl Shared {
                 version,
                 scope,
             };
-            SuspendTicket(self.ask_in(&mut core, Instant::now(), ticket, suspend, 0))
+            SuspendTicket(self.ask_in(&mut core, self.now_ns(), ticket, suspend, 0))
         });
         SuspendChoice {
             version,

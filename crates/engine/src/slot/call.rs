@@ -62,14 +62,19 @@ impl SlotCall<'_> {
         })
     }
 
-    /// Reports, just now, at `at`, that the bytes are written, or given up.
-    pub(super) fn written(&self, at: Instant, ok: bool) {
+    /// Reports, just now, at `at_ns`, that the bytes are written, or given up.
+    pub(super) fn written(&self, at_ns: u64, ok: bool) {
         if self.engine.at_home().is_err() {
             return;
         }
         let ticket = self.ticket;
         let written = Event::Written { ticket, ok };
-        self.engine.shared.tell_at(at, written);
+        self.engine.shared.tell_at(at_ns, written);
+    }
+
+    /// Reports that the bytes are given up.
+    pub(super) fn given_up(&self) {
+        self.written(self.engine.shared.now_ns(), false);
     }
 
     pub(super) fn read(&self, ok: bool) {
