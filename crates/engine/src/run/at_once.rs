@@ -105,26 +105,21 @@ impl Shared {
     }
 }
 
-/// Copies the bytes of all regions, one after the other. `None` if the processor does not reach all of them and `into`.
+/// Copies the bytes of all regions, one after the other. `None`, and the bytes of `into` are unspecified, if the processor does not
+/// reach all of them and `into`.
 fn gather(regions: &[Region<'_>], into: &mut WriteLoan) -> Option<()> {
-    let is_beside = |region: &Region<'_>| match region.plain() {
-        Region::Memory(memory, _) => is_beside(memory, into.place(), into.device()),
-        _ => true,
-    };
-    if !regions.iter().all(is_beside) {
-        return None;
-    }
+    let (side, device) = (into.place(), into.device().clone());
     let mut rest = into.bytes_mut().ok()?;
     for region in regions {
         let (part, behind) = std::mem::take(&mut rest).split_at_mut_checked(region.len())?;
         rest = behind;
         match region.plain() {
             Region::Bytes(bytes) => part.copy_from_slice(bytes),
-            Region::Memory(memory, of) => {
+            Region::Memory(memory, of) if is_beside(memory, side, &device) => {
                 part.copy_from_slice(memory.lend(of.clone()).ok()?.bytes().ok()?);
             }
-            // The region is plain.
-            Region::Named { .. } => return None,
+            // A plain region is not named.
+            Region::Memory(..) | Region::Named { .. } => return None,
         }
     }
     Some(())
