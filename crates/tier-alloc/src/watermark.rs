@@ -60,9 +60,6 @@ impl Watermark {
 
     /// Waits until the level is reached, or never will be.
     pub(crate) fn wait(&self, level: usize) -> Result<(), End> {
-        if self.level() >= level {
-            return Ok(());
-        }
         let mut end = self.end.lock();
         loop {
             if self.level() >= level {

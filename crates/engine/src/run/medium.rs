@@ -93,15 +93,13 @@ impl Medium {
     /// Lends bytes of an arena for reading, if they are mapped.
     pub(super) fn lend_mapped(&self, range: Range<u64>) -> Option<ReadLoan> {
         let is_mapped = self.is_mapped(range.end);
-        let lent = is_mapped.then(|| self.bytes().lend(range));
-        lent??.ok()
+        is_mapped.then(|| self.bytes().lend(range))??.ok()
     }
 
     /// Lends bytes of an arena for writing, if they are mapped.
     pub(super) fn lend_mapped_mut(&self, range: Range<u64>) -> Option<WriteLoan> {
         let is_mapped = self.is_mapped(range.end);
-        let lent = is_mapped.then(|| self.bytes().lend_mut(range));
-        lent??.ok()
+        is_mapped.then(|| self.bytes().lend_mut(range))??.ok()
     }
 
     /// Names the time that a loan waits until the bytes before `end` are mapped.
