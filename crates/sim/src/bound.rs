@@ -1,16 +1,19 @@
 //! The fluid lower bound: the least time for which any schedule can block the applications.
 //!
-//! In the bound, bytes are a fluid that may lie anywhere, and every schedule knows the future. Two kinds of limits are
-//! left, which every run obeys: the bytes that have to cross a hop between two moments need their time, and no call is
-//! faster than its copy. The least time that satisfies all limits is a longest path; the book's chapter *Simulation*
+//! In the bound, bytes are a fluid that may lie anywhere, and every schedule knows the future. Three kinds of limits are
+//! left, which every run obeys: the bytes that have to cross a hop between two moments need their time, at each moment no more
+//! bytes lie above a hop than the tiers there hold, and no call is faster than its copy. The least time that satisfies all limits is a longest path; the book's chapter *Simulation*
 //! derives it.
 
+mod fetches;
+mod moment;
 mod steps;
 mod window;
 
 use crate::hardware::{Hardware, Link, UNLIMITED};
 use crate::workload::Workload;
 use crate::{Error, Result};
+use moment::Moment;
 use steps::{Step, steps};
 use window::Window;
 
@@ -110,16 +113,22 @@ fn least(hardware: &Hardware, clients: &[Vec<Step>]) -> Vec<f64> {
     };
     let mut lost = vec![0.0_f64; count + 1];
     for from in 0..count {
-        let copies: f64 = clients.iter().map(|steps| steps[from].copy_ns).sum();
-        // Lost time stays lost.
-        lost[from + 1] = lost[from + 1].max(lost[from] + copies);
         let is_common = from == 0 || is_barrier(from - 1);
         let begins_phase = from == 0 || clients[0][from].begins_phase_after(&clients[0][from - 1]);
         let mut windows = all_windows(hardware, clients, from);
+        // Neighbours that share links are looked at without it.
+        let mut moment = match clients {
+            [steps] => Moment::new(hardware, steps, from, &lost),
+            _ => None,
+        };
+        let mut copied = 0.0;
         for to in from..count {
             windows.iter_mut().for_each(Window::extend);
             let alone: f64 = windows.iter().map(|window| window.lost_ns(hardware)).sum();
-            lost[to + 1] = lost[to + 1].max(lost[from] + alone);
+            copied += clients.iter().map(|steps| steps[to].copy_ns).sum::<f64>();
+            let alone = alone.max(copied);
+            let more = moment.as_mut().map_or(0.0, |moment| moment.extend(alone));
+            lost[to + 1] = lost[to + 1].max(lost[from] + alone + more);
             let Some(earliest) = earliest.get(from) else {
                 continue;
             };

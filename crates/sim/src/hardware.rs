@@ -120,10 +120,10 @@ impl Hop {
         self
     }
 
-    /// Returns true if transfers in one direction can slow down those in the other.
+    /// Returns true if both directions together carry no more than one of them alone.
     pub(crate) fn is_shared(&self) -> bool {
         let mut links = self.links.iter();
-        links.any(|link| link.both < link.down.saturating_add(link.up))
+        links.any(|link| link.both < UNLIMITED && link.both <= link.down.max(link.up))
     }
 }
 

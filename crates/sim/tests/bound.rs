@@ -261,6 +261,34 @@ fn a_forward_pass_is_held_up_by_what_does_not_fit() {
 }
 
 #[test]
+fn a_checkpoint_takes_the_room_of_the_version_read_after_it() {
+    let checkpoint = |version| Op::Checkpoint {
+        version,
+        bytes: 100,
+    };
+    let workload = Workload {
+        ops: vec![
+            checkpoint(0),
+            Op::Compute(10_000),
+            checkpoint(1),
+            Op::Restore(0),
+        ],
+        after_restore: AfterRestore::Keep,
+    };
+    // 10 bytes go down while version 1 is copied, and 10 come up while version 0 is. Beside the other 90 of version 1, 60 fit,
+    // so 30 more come up at 0.1 bytes/ns.
+    let (ratio, bound) = of(&two_tiers(150), &[workload]);
+    assert_eq!(
+        bound,
+        Bound {
+            lost_ns: 600,
+            copies_ns: 300
+        }
+    );
+    assert!(ratio < 1.4, "{ratio}");
+}
+
+#[test]
 fn restores_are_held_up_by_what_lies_below() {
     let shot = Shot {
         wait: true,

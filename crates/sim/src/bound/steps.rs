@@ -6,6 +6,9 @@ use crate::workload::{Op, Workload};
 use std::collections::HashMap;
 use tierflow_plan::AfterRestore;
 
+/// The index of no step: the version is not read again.
+pub(super) const NO_READING: usize = usize::MAX;
+
 /// A call.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Step {
@@ -16,6 +19,8 @@ pub(super) struct Step {
     pub(super) computed_ns: f64,
     /// Least ns of its copy.
     pub(super) copy_ns: f64,
+    /// The step of the next reading of the version that it writes or reads; [`NO_READING`] if there is none.
+    pub(super) next_reading: usize,
 }
 
 /// The effect of a call on the bytes that have to be stored. Versions are numbered in the order of their checkpoints.
@@ -42,6 +47,16 @@ pub(super) enum StepKind {
 impl Step {
     pub(super) fn is_barrier(&self) -> bool {
         self.kind == StepKind::Barrier
+    }
+
+    /// Returns the version that it writes or reads, with its bytes.
+    pub(super) fn passed(&self) -> Option<(usize, f64)> {
+        match self.kind {
+            StepKind::Checkpoint { version, bytes } | StepKind::Restore { version, bytes, .. } => {
+                Some((version, bytes))
+            }
+            StepKind::Drop { .. } | StepKind::Wait | StepKind::Barrier => None,
+        }
     }
 
     /// Returns true if its kind differs from that of the step before.
@@ -90,7 +105,18 @@ pub(super) fn steps(hardware: &Hardware, workload: &Workload, gpu: usize) -> Res
             kind,
             compute_ns: std::mem::take(&mut compute_ns),
             copy_ns: copy_ns(hardware, kind),
+            next_reading: NO_READING,
         });
+    }
+    let mut readings = HashMap::new();
+    for (at, step) in steps.iter_mut().enumerate().rev() {
+        let Some((version, _)) = step.passed() else {
+            continue;
+        };
+        step.next_reading = readings.get(&version).copied().unwrap_or(NO_READING);
+        if let StepKind::Restore { .. } = step.kind {
+            readings.insert(version, at);
+        }
     }
     Ok(steps)
 }

@@ -1,6 +1,7 @@
 //! The bytes that have to cross each hop between the beginning of one call and the end of another.
 
 use super::HopBytes;
+use super::fetches::Fetches;
 use super::steps::{Step, StepKind};
 use crate::hardware::{Hardware, UNLIMITED};
 
@@ -16,9 +17,8 @@ pub(super) struct Window<'a> {
     first: usize,
     /// Bytes checkpointed within the window that have to be kept.
     live: f64,
-    /// Bytes of older versions that were restored within the window, each once.
-    old: f64,
-    seen: Vec<bool>,
+    /// By tier: a cache of all tiers above it.
+    fetches: Vec<Fetches>,
     needs: Vec<HopBytes>,
     compute_ns: f64,
 }
@@ -39,15 +39,18 @@ impl<'a> Window<'a> {
             };
             before
         });
+        let above: Vec<f64> = capacities.collect();
+        let caches = above.iter();
         Self {
+            fetches: caches
+                .map(|above| Fetches::new(*above, steps, from))
+                .collect(),
             steps,
             from,
             to: from,
-            above: capacities.collect(),
+            above,
             first,
             live: 0.0,
-            old: 0.0,
-            seen: vec![false; first],
             needs: vec![HopBytes::default(); hardware.tiers.len()],
             compute_ns: 0.0,
         }
@@ -61,30 +64,32 @@ impl<'a> Window<'a> {
         if self.to > self.from {
             self.compute_ns += step.compute_ns;
         }
+        let at = self.to;
         self.to += 1;
         match step.kind {
             StepKind::Checkpoint { bytes, .. } => self.live += bytes,
             StepKind::Restore {
                 version,
                 bytes,
-                last,
-            } => {
-                if let Some(seen) = self.seen.get_mut(version) {
-                    self.old += if *seen { 0.0 } else { bytes };
-                    *seen = true;
-                } else if last {
-                    self.live -= bytes;
-                }
+                last: true,
             }
-            StepKind::Drop { version, bytes } if version >= self.first => self.live -= bytes,
-            StepKind::Drop { .. } | StepKind::Wait | StepKind::Barrier => {}
+            | StepKind::Drop { version, bytes }
+                if version >= self.first =>
+            {
+                self.live -= bytes;
+            }
+            StepKind::Restore { .. }
+            | StepKind::Drop { .. }
+            | StepKind::Wait
+            | StepKind::Barrier => {}
         }
         let is_wait = step.kind == StepKind::Wait;
-        for (need, above) in self.needs.iter_mut().zip(&self.above).skip(1) {
-            // Bytes that are not above at the end have crossed; and at the beginning no more were above than fit there.
+        let hops = self.needs.iter_mut().zip(&self.above);
+        for ((need, above), fetches) in hops.zip(&mut self.fetches).skip(1) {
+            // Bytes that are not above at the end have crossed.
             let kept_above = if is_wait { 0.0 } else { *above };
             need.down = need.down.max(self.live - kept_above);
-            need.up = need.up.max(self.old - above);
+            need.up = fetches.extend(step, at);
         }
     }
 
