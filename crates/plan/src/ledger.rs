@@ -19,7 +19,7 @@ mod settled;
 pub(crate) mod windows;
 
 pub(crate) use differences::{Base, EncodedSizes, LatestEncoding};
-pub(crate) use outlook::{Outlook, Phase};
+pub(crate) use outlook::{FetchLimits, Outlook, Phase};
 pub(crate) use room::{KeepReason, RoomBytes, RoomRequest, Urgency};
 
 use crate::command::Command;

@@ -191,7 +191,7 @@ impl Plan {
                 write_waits: self.calls.is_any_blocked(),
                 settles: self.calls.is_any_waiting(),
                 has_begun: self.phase.has_begun,
-                fetched_before: self.phase.fetched_before(),
+                fetch_limits: self.phase.fetch_limits(self.ledger()),
             };
             self.traffic.run(&outlook, pressure);
             if self.resume() {

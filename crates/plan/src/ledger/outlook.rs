@@ -36,6 +36,17 @@ pub(crate) struct Phase {
     pub(crate) peak: u64,
     /// True if a version of the history was read.
     pub(crate) has_read: bool,
+    /// True if a hint named the last reading.
+    pub(crate) follows_hints: bool,
+}
+
+/// The positions before which versions are prefetched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FetchLimits {
+    /// Of versions that were not read yet.
+    pub(crate) unread: Position,
+    /// Of versions that were read.
+    pub(crate) read: Position,
 }
 
 impl Phase {
@@ -47,14 +58,20 @@ impl Phase {
         self.peak = 0;
     }
 
-    /// Returns the position before which versions are prefetched: while the application writes, only those that it
-    /// named.
-    pub(crate) fn fetched_before(&self) -> Position {
-        match (self.prefetches, self.is_reading) {
+    /// Returns the positions before which versions are prefetched: while the application writes, only those that it named. While it
+    /// reads named versions and holds others that it named, those that it has read and did not name again are not: fetched now, they would
+    /// take room and links from the named ones.
+    pub(crate) fn fetch_limits(&self, ledger: &Ledger) -> FetchLimits {
+        let unread = match (self.prefetches, self.is_reading) {
             (false, _) => Position::FIRST,
             (true, false) => Position::UNKNOWN,
             (true, true) => Position::LAST,
-        }
+        };
+        let read = match self.follows_hints && ledger.order.known().bytes > 0 {
+            true => unread.min(Position::UNKNOWN),
+            false => unread,
+        };
+        FetchLimits { unread, read }
     }
 }
 

@@ -213,6 +213,8 @@ impl Plan {
         let is_kept = ledger.after_restore == AfterRestore::Keep;
         let tick = ledger.tick;
         let sequence = ledger.hints.consume(version);
+        self.phase.follows_hints = sequence.is_some();
+        let ledger = self.ledger_mut();
         let followed = ledger.contest.followed();
         let reuse = match sequence {
             None if is_kept => ledger.last_read.read(version, followed),

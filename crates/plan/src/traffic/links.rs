@@ -4,9 +4,9 @@
 //! | link | carries |
 //! |---|---|
 //! | into an eager tier | extents that are not there yet: into the lowest the latest used first, unless it keeps versions under their names or a call waits for it; else in the order of writing |
-//! | into another tier but the lowest | as far as there is room, first the soonest used extents of the tier above that belong there; then the soonest used that belong there or lower and have no lower copy; then, if the tier above will overflow or a checkpoint waits, the latest used without a lower copy |
+//! | into another tier but the lowest | as far as there is room, first the soonest used extents of the tier above that belong there, those with a lower copy only while no named one comes up over a link that both directions share; then the soonest used that belong there or lower and have no lower copy; then, if the tier above will overflow or a checkpoint waits, the latest used without a lower copy |
 //! | into the lowest tier | the latest used extents that are not there, if they belong there, the history will not fit above, room is short, or kept versions pile up while nothing comes up that way; early ones from tiers higher than the next only while nothing enters the next |
-//! | out of a tier, upwards | the soonest used extents that belong higher, to their target, or as near to it as there is room; while the application writes, only those that it named |
+//! | out of a tier, upwards | the soonest used extents that belong higher, to their target, or as near to it as there is room; while the application writes, only those that it named; those that it has read and did not name again only after all that it named |
 
 mod suspended;
 mod write_back;
@@ -15,7 +15,7 @@ pub(crate) use suspended::Suspension;
 
 use super::{Purpose, Traffic};
 use crate::config::TierConfig;
-use crate::ledger::{KeepReason, Ledger, Outlook, RoomBytes, RoomRequest, Urgency};
+use crate::ledger::{FetchLimits, KeepReason, Ledger, Outlook, RoomBytes, RoomRequest, Urgency};
 use crate::order::{ExtentId, Point, Position};
 use crate::record::{Extent, Replica};
 use crate::space::Runs;
@@ -61,8 +61,8 @@ pub(crate) struct Pressure {
     pub(crate) settles: bool,
     /// A checkpoint was asked for.
     pub(crate) has_begun: bool,
-    /// The position before which versions are prefetched.
-    pub(crate) fetched_before: Position,
+    /// The positions before which versions are prefetched.
+    pub(crate) fetch_limits: FetchLimits,
 }
 
 impl Pressure {
@@ -121,9 +121,14 @@ impl Traffic {
         };
         let position = ledger.order.position(key);
         // In the papers' caches, versions without a hint are read when they are asked for.
-        let before = match &ledger.windows {
-            Some(_) => pressure.fetched_before.min(Position::UNKNOWN),
-            None => pressure.fetched_before,
+        let was_read = ledger
+            .records
+            .get(&id.0)
+            .is_some_and(|record| record.reads > 0);
+        let before = match (&ledger.windows, was_read) {
+            (Some(_), _) => pressure.fetch_limits.unread.min(Position::UNKNOWN),
+            (None, true) => pressure.fetch_limits.read,
+            (None, false) => pressure.fetch_limits.unread,
         };
         if position >= before {
             return false;
@@ -171,6 +176,15 @@ impl Traffic {
             self.prefetch_blocked |= self.is_cramped();
         }
         false
+    }
+
+    /// Returns true if a version that hints name is not on the fastest tier as a whole.
+    fn has_named_below(&self) -> bool {
+        let order = &self.ledger.order;
+        let mut soonest = self.ledger.tiers[1..]
+            .iter()
+            .filter_map(|tier| tier.promotable.soonest(order));
+        soonest.any(|(key, _)| order.position(key) < Position::UNKNOWN)
     }
 
     /// Starts to copy a part of an extent, or as much of it as one transfer takes and finds room.

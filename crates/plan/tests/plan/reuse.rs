@@ -1,16 +1,12 @@
 //! The places of versions that no hint names.
 
 use crate::machine::{Machine, Setup};
-use tierflow_plan::AfterRestore;
+use tierflow_plan::{AfterRestore, HopStatistics, TierId};
 
 /// Without hints, on a device for two versions of four: a first reading does not say that the version is read no more.
 #[test]
 fn the_version_read_last_stays_until_another_is_read() {
-    let setup = Setup {
-        after: AfterRestore::Keep,
-        ..Setup::new(&[10, 400])
-    };
-    let mut machine = Machine::new(&setup);
+    let mut machine = Machine::new(&keeping(&[10, 400]));
     let read = |machine: &mut Machine, versions: &[u64]| {
         for &version in versions {
             machine.restore(version, false);
@@ -31,4 +27,54 @@ fn the_version_read_last_stays_until_another_is_read() {
     read(&mut machine, &[1, 1]);
     assert_eq!(machine.tiers_with(1)[0], 0);
     machine.read_back();
+}
+
+fn keeping(capacities: &[u64]) -> Setup {
+    Setup {
+        after: AfterRestore::Keep,
+        ..Setup::new(capacities)
+    }
+}
+
+/// Names readings, writes versions of 5 bytes, and reads as named.
+fn play(machine: &mut Machine, versions: u64, readings: &[u64]) {
+    machine.hint(readings.to_vec());
+    for version in 0..versions {
+        machine.checkpoint(version, 5, false);
+        machine.settle();
+    }
+    for &version in readings {
+        machine.restore(version, false);
+        machine.settle();
+    }
+}
+
+/// The room above is left to the versions that are named.
+#[test]
+fn versions_that_were_read_and_are_not_named_again_wait_for_those_that_are() {
+    let mut machine = Machine::new(&keeping(&[15, 400]));
+    machine.hint(vec![3, 4]);
+    play(&mut machine, 5, &[0, 1, 2]);
+    let is_above = |version: &u64| machine.tiers_with(*version)[0] == 0;
+    let above: Vec<u64> = (0..5).filter(is_above).collect();
+    assert_eq!(above, [2, 3, 4]);
+    machine.read_back();
+}
+
+/// A version that was read goes to the tier between, where it belongs until it is read again.
+#[test]
+fn over_a_shared_link_read_versions_go_down_only_while_none_comes_up() {
+    let [apart, shared] = [false, true].map(|shared| {
+        let mut setup = keeping(&[40, 20, 400]);
+        setup.tiers[1].shared = shared;
+        let mut machine = Machine::new(&setup);
+        let backwards = (0..12).rev();
+        let readings: Vec<u64> = backwards.clone().chain(backwards).collect();
+        play(&mut machine, 12, &readings);
+        let hops = machine.plan().statistics().hops;
+        machine.read_back();
+        let down = |hop: &&HopStatistics| (hop.from, hop.to) == (TierId(0), TierId(1));
+        hops.iter().find(down).map_or(0, |hop| hop.bytes)
+    });
+    assert!(shared < apart, "{shared} of {apart}");
 }

@@ -68,9 +68,11 @@ impl Traffic {
                 .extent(id)
                 .is_some_and(|extent| !extent.has_below(to));
             // A replica that only moves nearer to its target evicts none that belong there, and gives way to waiting
-            // checkpoints.
+            // checkpoints and, while named ones have to come up, to those that use the same link.
             let urgency = if is_dirty { urgency } else { Urgency::Idle };
-            if (is_dirty || !pressure.write_waits)
+            let gives_way = pressure.write_waits
+                || (config.shared && self.has_named_below() && self.rises_through(to));
+            if (is_dirty || !gives_way)
                 && self.carry_down(part, Link { from: above, to }, urgency, outlook)
             {
                 return true;
@@ -98,6 +100,13 @@ impl Traffic {
             }
         }
         false
+    }
+
+    /// Returns true if a transfer comes up out of `tier` or through it.
+    fn rises_through(&self, tier: TierId) -> bool {
+        self.depths[tier.0..]
+            .iter()
+            .any(|depths| depths.rising.transfers > 0)
     }
 
     /// Starts to write down the version written first of those that a tier is owed.
