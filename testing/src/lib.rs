@@ -16,8 +16,9 @@ use std::ops::Range;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::str::FromStr;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Asserts that a value matches a pattern; the failure shows the value.
 #[macro_export]
@@ -139,9 +140,13 @@ impl Process {
     /// Waits for its next report.
     ///
     /// # Panics
-    /// If it ends without one.
+    /// If it ends without one, or reports nothing for ten minutes.
     pub fn report(&self) -> String {
-        self.reports.recv().expect("it ended without a report")
+        match self.reports.recv_timeout(Duration::from_secs(600)) {
+            Ok(report) => report,
+            Err(RecvTimeoutError::Timeout) => panic!("process {} hangs", self.id()),
+            Err(RecvTimeoutError::Disconnected) => panic!("it ended without a report"),
+        }
     }
 
     /// Lets the process work until a drawn instant, and returns its reports so far; [`kill`](Self::kill) returns the rest. One life

@@ -25,9 +25,9 @@ impl Clock {
         (now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64).saturating_sub(self.origin_ns)
     }
 
-    /// Returns the ns from the start to `at`, or to now if that is past.
+    /// Returns the ns from the start to `at`, or to now if `at` is past.
     pub(crate) fn at_ns(self, at: Instant) -> u64 {
-        let left = at.saturating_duration_since(Instant::now());
-        self.now_ns().saturating_add(nanoseconds(left))
+        let now_ns = self.now_ns();
+        now_ns.saturating_add(nanoseconds(at.saturating_duration_since(Instant::now())))
     }
 }

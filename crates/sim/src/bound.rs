@@ -50,7 +50,7 @@ impl HopBytes {
 
 /// Returns the fluid lower bound for these applications on this machine: workload `g` on GPU `g`.
 ///
-/// The computation takes about the square of the number of calls, for each GPU.
+/// The computation takes the square of the number of calls for each GPU, and more where versions written and versions read soon after lack room.
 ///
 /// # Errors
 /// [`Error::Hardware`](crate::Error::Hardware) and [`Error::Workload`](crate::Error::Workload) if one of them makes
@@ -66,13 +66,13 @@ pub fn fluid_bound(hardware: &Hardware, workloads: &[Workload]) -> Result<Bound>
             .map(|(within, workload)| steps(hardware, workload, first + within))
             .collect::<Result<_, Error>>()?;
         copies += copies_of(&clients);
-        total += if are_aligned(&clients) {
-            end_of(&least(hardware, &clients))
-        } else {
-            let each = clients.chunks(1);
-            let alone = each.map(|client| end_of(&least(hardware, client)));
-            let alone: f64 = alone.sum();
-            alone.max(one_after_another(hardware, &clients))
+        let each = clients.chunks(1);
+        let alone = each.map(|client| end_of(&least(hardware, client)));
+        let alone: f64 = alone.sum();
+        total += match are_aligned(&clients) {
+            _ if clients.len() == 1 => alone,
+            true => alone.max(end_of(&least(hardware, &clients))),
+            false => alone.max(one_after_another(hardware, &clients)),
         };
     }
     // Sums of many thousand floats are true to some 1e-13 of their value.
@@ -116,7 +116,7 @@ fn least(hardware: &Hardware, clients: &[Vec<Step>]) -> Vec<f64> {
         let is_common = from == 0 || is_barrier(from - 1);
         let begins_phase = from == 0 || clients[0][from].begins_phase_after(&clients[0][from - 1]);
         let mut windows = all_windows(hardware, clients, from);
-        // Neighbours that share links are looked at without it.
+        // No moment of neighbours that share links is looked at.
         let mut moment = match clients {
             [steps] => Moment::new(hardware, steps, from, &lost),
             _ => None,

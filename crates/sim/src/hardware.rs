@@ -120,7 +120,7 @@ impl Hop {
         self
     }
 
-    /// Returns true if both directions together carry no more than one of them alone.
+    /// Returns true if a link carries no more in both directions together than in one of them alone.
     pub(crate) fn is_shared(&self) -> bool {
         let mut links = self.links.iter();
         links.any(|link| link.both < UNLIMITED && link.both <= link.down.max(link.up))

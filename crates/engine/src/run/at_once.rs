@@ -105,8 +105,8 @@ impl Shared {
     }
 }
 
-/// Copies the bytes of all regions, one after the other. `None`, and the bytes of `into` are unspecified, if the processor does not
-/// reach all of them and `into`.
+/// Copies the bytes of all regions, one after the other. Returns `None` if the processor does not reach all regions and `into`, a part
+/// of which may be written then.
 fn gather(regions: &[Region<'_>], into: &mut WriteLoan) -> Option<()> {
     let (side, device) = (into.place(), into.device().clone());
     let mut rest = into.bytes_mut().ok()?;

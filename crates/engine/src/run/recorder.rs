@@ -7,9 +7,10 @@ use std::thread::{Thread, ThreadId};
 use tierflow_plan::timeline::{Timeline, TimelineLane, What};
 use tierflow_sync::model::Mutex;
 
-/// The clock of the plan and of the time line, and the time line.
+/// The engine's clock, and the time line.
 #[derive(Debug)]
 pub(crate) struct Recorder {
+    /// The clock of the plan and of the time line.
     pub(crate) clock: Clock,
     kept: Option<Mutex<Rows>>,
 }

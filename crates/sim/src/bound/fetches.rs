@@ -16,7 +16,7 @@ pub(super) struct Fetches {
 }
 
 impl Fetches {
-    /// Makes the cache before step `from`. One that holds everything, or nothing, is not looked at: its fetches are 0.
+    /// Makes the cache before step `from`. A cache without a limit, and one of no bytes, counts no fetches.
     pub(super) fn new(capacity: f64, steps: &[Step], from: usize) -> Self {
         let mut fetches = Self {
             capacity,

@@ -1,5 +1,5 @@
-//! Moments between two calls: versions written shortly before and versions read shortly after share the room above a tier. Bytes of the
-//! ones that are not above have gone down before the moment, and bytes of the others come up after it, one after the other.
+//! Moments between two calls: versions written shortly before and versions read shortly after share the room above a hop. Written bytes
+//! that are not above have gone down before the moment. Bytes to be read that are not above come up after it.
 
 use super::steps::{Step, StepKind};
 use crate::hardware::{Hardware, Hop, Link, UNLIMITED};
@@ -24,7 +24,7 @@ struct HopState {
     up: f64,
     /// Bytes that the tiers above the hop hold.
     above: f64,
-    /// Windows before the moment: the longer, the more late bytes. A shorter one with more never bounds less.
+    /// Windows before the moment, the shortest first. Each has more late bytes than the one before; other windows limit nothing more.
     before: Vec<Before>,
 }
 
