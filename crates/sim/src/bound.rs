@@ -2,8 +2,8 @@
 //!
 //! In the bound, bytes are a fluid that may lie anywhere, and every schedule knows the future. Three kinds of limits are
 //! left, which every run obeys: the bytes that have to cross a hop between two moments need their time, at each moment no more
-//! bytes lie above a hop than the tiers there hold, and no call is faster than its copy. The least time that satisfies all limits is a longest path; the book's chapter *Simulation*
-//! derives it.
+//! bytes lie above a hop than the tiers there hold, and no call is faster than its copy. The least time that satisfies all
+//! limits is a longest path; the book's chapter *Simulation* derives it.
 
 mod fetches;
 mod moment;
@@ -50,7 +50,8 @@ impl HopBytes {
 
 /// Returns the fluid lower bound for these applications on this machine: workload `g` on GPU `g`.
 ///
-/// The computation takes the square of the number of calls for each GPU, and more where versions written and versions read soon after lack room.
+/// The computation takes the square of the number of calls for each GPU, and more where versions written and versions read
+/// soon after lack room.
 ///
 /// # Errors
 /// [`Error::Hardware`](crate::Error::Hardware) and [`Error::Workload`](crate::Error::Workload) if one of them makes

@@ -120,11 +120,9 @@ impl Traffic {
             return false;
         };
         let position = ledger.order.position(key);
+        let record = ledger.records.get(&id.0);
+        let was_read = record.is_some_and(|record| record.reads > 0);
         // In the papers' caches, versions without a hint are read when they are asked for.
-        let was_read = ledger
-            .records
-            .get(&id.0)
-            .is_some_and(|record| record.reads > 0);
         let before = match (&ledger.windows, was_read) {
             (Some(_), _) => pressure.fetch_limits.unread.min(Position::UNKNOWN),
             (None, true) => pressure.fetch_limits.read,
