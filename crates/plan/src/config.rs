@@ -68,6 +68,24 @@ pub struct ExtentSize {
     pub most: u64,
 }
 
+/// The least number of the smallest extents that a cache holds. With fewer, those that come would often wait for those that go.
+const EXTENTS_IN_TIER: u64 = 32;
+
+impl ExtentSize {
+    /// The default sizes, or as much smaller as it takes for the smallest tier above the lowest to hold 32 extents of the least size.
+    #[must_use]
+    pub fn for_tiers(tiers: &[TierConfig]) -> Self {
+        let Self { least, most } = Self::default();
+        let above = tiers.iter().rev().skip(1);
+        let smallest = above.map(|tier| tier.capacity / EXTENTS_IN_TIER).min();
+        let own = smallest.map_or(least, |bytes| bytes.clamp(1, least));
+        Self {
+            least: own,
+            most: most / least * own,
+        }
+    }
+}
+
 impl Default for ExtentSize {
     /// 4 MiB and 16 MiB: copies of these sizes reach the bandwidth of a disk and of the link to the host.
     fn default() -> Self {
@@ -144,14 +162,14 @@ pub struct PlanConfig {
 }
 
 impl PlanConfig {
-    /// Takes these tiers, with the engine's defaults.
+    /// Takes these tiers, with the engine's defaults and the extents that [fit](ExtentSize::for_tiers) the tiers.
     #[must_use]
     pub fn new(tiers: Vec<TierConfig>) -> Self {
         Self {
+            extents: ExtentSize::for_tiers(&tiers),
             tiers,
             after_restore: AfterRestore::default(),
             policy: Box::new(Residency),
-            extents: ExtentSize::default(),
             differences: None,
         }
     }

@@ -73,6 +73,23 @@ impl Hints {
         self.readings.get(&version).map(|&(first, _)| first)
     }
 
+    /// Sequence number of the reading of `version` behind its next one.
+    pub(crate) fn after_next(&self, version: Version) -> Option<u64> {
+        self.queue.get(&self.next(version)?)?.next
+    }
+
+    /// Sequence number that so many readings have before theirs. Those that were forgotten count.
+    pub(crate) fn following(&self, readings: u64) -> Option<u64> {
+        let (first, _) = self.queue.first_key_value()?;
+        first.checked_add(readings)
+    }
+
+    /// Returns the number of readings before the first one of a version that is not written yet.
+    pub(crate) fn before_unwritten(&self) -> Option<u64> {
+        let (first, _) = self.queue.first_key_value()?;
+        Some(self.unwritten.first()?.saturating_sub(*first))
+    }
+
     /// Returns the versions to be read from a sequence number on.
     pub(crate) fn from(&self, sequence: u64) -> impl Iterator<Item = Version> + '_ {
         let rest = self.queue.range(sequence..);

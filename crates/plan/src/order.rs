@@ -158,6 +158,11 @@ impl Order {
         Position(self.flip(key.0))
     }
 
+    /// Returns the position of a reading that hints announce.
+    pub(crate) fn hinted(&self, sequence: u64) -> Position {
+        self.position(Key::new(Standing::Known(sequence)))
+    }
+
     /// Returns the key of the version at a position, if there is one.
     fn key(&self, position: Position) -> Key {
         Key(self.flip(position.0))

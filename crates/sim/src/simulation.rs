@@ -24,18 +24,18 @@ type MakePolicy = Box<dyn Fn() -> Box<dyn Policy>>;
 pub struct Simulation {
     hardware: Hardware,
     policy: MakePolicy,
-    extents: ExtentSize,
+    extents: Option<ExtentSize>,
     checks: bool,
 }
 
 impl Simulation {
-    /// Makes a simulation with the plan's default policy, [`Residency`], and default sizes of extents.
+    /// Makes a simulation with the plan's default policy, [`Residency`], and the sizes of extents that fit its tiers.
     #[must_use]
     pub fn new(hardware: Hardware) -> Self {
         Self {
             hardware,
             policy: Box::new(|| Box::new(Residency)),
-            extents: ExtentSize::default(),
+            extents: None,
             checks: false,
         }
     }
@@ -50,7 +50,7 @@ impl Simulation {
     /// Sets the sizes of extents.
     #[must_use]
     pub fn extents(mut self, extents: ExtentSize) -> Self {
-        self.extents = extents;
+        self.extents = Some(extents);
         self
     }
 
@@ -123,12 +123,12 @@ impl Simulation {
             from_above: false,
             shared: hop.is_shared(),
         });
-        let config = PlanConfig {
+        let mut config = PlanConfig {
             after_restore: workload.after_restore,
             policy: (self.policy)(),
-            extents: self.extents,
             ..PlanConfig::new(tiers.collect())
         };
+        config.extents = self.extents.unwrap_or(config.extents);
         World::new(config).map_err(|error| Error::Hardware(error.to_string()))
     }
 }

@@ -108,10 +108,10 @@ impl EngineBuilder {
         let below = TierId(self.whole_on(&kinds) - 1);
         let (policy, policy_panic) = GuardedPolicy::new(self.policy);
         let mut world = World::new(PlanConfig {
+            extents: ExtentSize::for_tiers(&configs),
             tiers: configs,
             after_restore: self.after_restore,
             policy: Box::new(policy),
-            extents: ExtentSize::default(),
             differences: stage.as_ref().map(|stage| crate::plan::Differences {
                 below,
                 overhead: stage.overhead(),

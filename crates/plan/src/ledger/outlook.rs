@@ -38,6 +38,8 @@ pub(crate) struct Phase {
     pub(crate) has_read: bool,
     /// True if a hint named the last reading.
     pub(crate) follows_hints: bool,
+    /// Readings since the last checkpoint was asked for, between that one and the one before, and between those two before.
+    pub(crate) reads: [u64; 3],
 }
 
 /// The positions before which versions are prefetched.
@@ -56,6 +58,29 @@ impl Phase {
         self.is_reading = false;
         self.has_read = false;
         self.peak = 0;
+        self.reads = [0; 3];
+    }
+
+    /// Notes that the application asks for a checkpoint.
+    pub(crate) fn begin_checkpoint(&mut self, size: u64) {
+        self.sizes_vary |= self.last_size != 0 && self.last_size != size;
+        self.last_size = size;
+        self.is_reading = false;
+        self.has_begun = true;
+        self.reads = [0, self.reads[0], self.reads[1]];
+    }
+
+    /// Returns the place of the next checkpoint among the hinted readings, if the last two came after equally many, and a version that is hinted is
+    /// not written yet: as many readings come before the next one, and none of that version.
+    fn place_of_checkpoint(&self, ledger: &Ledger) -> Option<Point> {
+        let [since, between, before] = self.reads;
+        let left = between.checked_sub(since)?;
+        if between == 0 || between != before {
+            return None;
+        }
+        let readings = left.min(ledger.hints.before_unwritten()?);
+        let position = ledger.order.hinted(ledger.hints.following(readings)?);
+        Some(Point { position, byte: 0 })
     }
 
     /// Returns the positions before which versions are prefetched: while the application writes, only those that it named. While it
@@ -116,6 +141,7 @@ impl Outlook {
             true => phase.last_size.saturating_mul(WRITE_RESERVE_QUARTERS) / 4,
             false => 0,
         };
+        let next_checkpoint = phase.place_of_checkpoint(ledger);
         // A program that writes between its reads holds its hinted versions one after the other. They grow what is held
         // and used again to its peak at most.
         let growth_left = match phase.has_read {
@@ -131,12 +157,20 @@ impl Outlook {
                 false => limit,
             };
             reach = reach.saturating_add(holds);
-            let usable = reach.saturating_sub(write_reserve);
-            let all_live = ledger.order.boundary(usable, phase.last_size);
-            let mut end = match usable.checked_sub(growth_left) {
-                Some(rest) => all_live.max(ledger.order.boundary(rest, 0)),
-                None => all_live,
+            let boundary = |usable: u64| {
+                let all_live = ledger.order.boundary(usable, phase.last_size);
+                match usable.checked_sub(growth_left) {
+                    Some(rest) => all_live.max(ledger.order.boundary(rest, 0)),
+                    None => all_live,
+                }
             };
+            let mut end = boundary(reach.saturating_sub(write_reserve));
+            // Versions that are read before the next checkpoint may fill the tier, as each leaves its room behind. Those that are read later lie
+            // beside the checkpoint.
+            if let Some(place) = next_checkpoint {
+                let beside = boundary(reach.saturating_sub(phase.last_size));
+                end = beside.max(place.min(end));
+            }
             // A part of a version can belong above only if versions move in parts.
             let in_parts = ledger.are_cut() && tiers.iter().all(|tier| !tier.config.whole);
             let least = if in_parts {

@@ -208,6 +208,7 @@ impl Plan {
         let slowest = slowest.unwrap_or(TierId::FASTEST);
         self.ledger_mut().counts.tiers[slowest.0].restores += 1;
         self.phase.has_read = true;
+        self.phase.reads[0] += 1;
         self.learn(version);
         let ledger = self.ledger_mut();
         let is_kept = ledger.after_restore == AfterRestore::Keep;

@@ -55,11 +55,7 @@ impl Plan {
     pub(super) fn begin_checkpoint(&mut self, size: u64) {
         self.reopen();
         self.go_on();
-        let phase = &mut self.phase;
-        phase.sizes_vary |= phase.last_size != 0 && phase.last_size != size;
-        phase.last_size = size;
-        phase.is_reading = false;
-        phase.has_begun = true;
+        self.phase.begin_checkpoint(size);
     }
 
     /// Returns the reason for which a checkpoint can never be taken in, if there is one.

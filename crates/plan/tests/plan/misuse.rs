@@ -1,8 +1,8 @@
 //! Events that a driver may not send.
 
 use tierflow_plan::{
-    Command, Event, Misuse, Plan, PlanConfig, Stored, Ticket, TierConfig, TierId, TransferFailure,
-    TransferId,
+    Command, Event, ExtentSize, Misuse, Plan, PlanConfig, Stored, Ticket, TierConfig, TierId,
+    TransferFailure, TransferId,
 };
 
 /// Misuse is refused and changes nothing: later commands are those without it.
@@ -12,7 +12,11 @@ fn misuse_is_refused_and_changes_nothing() {
         alignment: 1,
         ..TierConfig::new(capacity)
     };
-    let plan = || Plan::new(PlanConfig::new(vec![tier(10), tier(100)])).unwrap();
+    let config = || PlanConfig {
+        extents: ExtentSize::default(),
+        ..PlanConfig::new(vec![tier(10), tier(100)])
+    };
+    let plan = || Plan::new(config()).unwrap();
     let ticket = Ticket(1);
     let other = Ticket(9);
     let checkpoint = |version| Event::Checkpoint {

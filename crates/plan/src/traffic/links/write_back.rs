@@ -17,12 +17,38 @@ impl Traffic {
         at_hand.fold(0, u64::saturating_add)
     }
 
+    /// Returns true if fewer than `bytes` bytes of the fastest tier are free, or hold replicas that belong on a lower tier and lie there, too: a
+    /// checkpoint that took the room of others would have them fetched again.
+    fn fastest_lacks(&self, bytes: u64, outlook: &Outlook) -> bool {
+        let ledger = &self.ledger;
+        let fastest = ledger.tier(TierId::FASTEST);
+        let mut missing = bytes.saturating_sub(fastest.space.free());
+        let end = outlook.end(TierId::FASTEST);
+        let outside = fastest.clean.latest_first(&ledger.order);
+        let mut outside = outside.take_while(|&(key, id)| ledger.point(key, id) >= end);
+        while missing > 0 {
+            let Some((_, id)) = outside.next() else {
+                return true;
+            };
+            let replica = ledger
+                .extent(id)
+                .and_then(|extent| extent.on(TierId::FASTEST));
+            missing = missing.saturating_sub(replica.map_or(0, |replica| replica.size));
+        }
+        false
+    }
+
     /// Returns true if the tiers above `to` are about to lack room for the next checkpoint, or if a checkpoint waits
     /// and no transfer into the tier between makes room.
     fn is_short(&self, to: TierId, outlook: &Outlook, pressure: Pressure) -> bool {
         let waits =
             pressure.write_waits && (to.0 == 1 || self.depths[to.0 - 1].entering.transfers == 0);
-        waits || (outlook.expects_writes && self.at_hand_above(to) < outlook.write_reserve)
+        let reserve = outlook.write_reserve;
+        let lacks = || match to.0 {
+            1 => self.fastest_lacks(reserve, outlook),
+            _ => self.at_hand_above(to) < reserve,
+        };
+        waits || (outlook.expects_writes && lacks())
     }
 
     /// Returns true if less than half of the room above the lowest tier can be had at once. Every byte that is written
