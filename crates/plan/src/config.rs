@@ -68,20 +68,23 @@ pub struct ExtentSize {
     pub most: u64,
 }
 
-/// The least number of the smallest extents that a cache holds. With fewer, those that come would often wait for those that go.
+/// The least number of extents of the least size that a tier holds: with fewer, arriving bytes would often wait for leaving ones.
 const EXTENTS_IN_TIER: u64 = 32;
 
 impl ExtentSize {
-    /// The default sizes, or as much smaller as it takes for the smallest tier above the lowest to hold 32 extents of the least size.
+    /// Returns the default sizes, or as much smaller ones as it takes for each tier above the lowest to hold 32 extents of the least size, as multiples of the
+    /// largest alignment. Tiers that are [`whole`](TierConfig::whole) do not count, as no version is cut there; nor do limits that are set later.
     #[must_use]
     pub fn for_tiers(tiers: &[TierConfig]) -> Self {
         let Self { least, most } = Self::default();
-        let above = tiers.iter().rev().skip(1);
-        let smallest = above.map(|tier| tier.capacity / EXTENTS_IN_TIER).min();
-        let own = smallest.map_or(least, |bytes| bytes.clamp(1, least));
+        let above = tiers.iter().rev().skip(1).filter(|tier| !tier.whole);
+        let shares = above.map(|tier| tier.capacity / EXTENTS_IN_TIER);
+        let unit = tiers.iter().map(|tier| tier.alignment).max();
+        let own = shares.fold(least, u64::min).max(1);
+        let own = own.next_multiple_of(unit.unwrap_or(1).clamp(1, least));
         Self {
             least: own,
-            most: most / least * own,
+            most: own * (most / least),
         }
     }
 }
@@ -199,4 +202,34 @@ pub enum ConfigError {
         /// Number of tiers.
         tiers: usize,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sizes(tiers: &[TierConfig]) -> [u64; 2] {
+        let ExtentSize { least, most } = ExtentSize::for_tiers(tiers);
+        [least, most]
+    }
+
+    #[test]
+    fn small_tiers_above_the_lowest_have_small_extents() {
+        const MIB: u64 = 1 << 20;
+        let tier = TierConfig::new;
+        let default = [4 * MIB, 16 * MIB];
+        assert_eq!(sizes(&[]), default);
+        assert_eq!(sizes(&[tier(MIB)]), default);
+        assert_eq!(sizes(&[tier(128 * MIB), tier(MIB)]), default);
+        let half = [2 * MIB, 8 * MIB];
+        assert_eq!(sizes(&[tier(64 * MIB), tier(u64::MAX)]), half);
+        let uneven = sizes(&[tier(u64::MAX), tier(64 * MIB - 1), tier(MIB)]);
+        assert_eq!(uneven, half, "multiples of the alignment");
+        let whole = TierConfig {
+            whole: true,
+            ..tier(MIB)
+        };
+        assert_eq!(sizes(&[tier(64 * MIB), whole, tier(u64::MAX)]), half);
+        assert_eq!(sizes(&[tier(0), tier(MIB)]), [4096, 4 * 4096]);
+    }
 }

@@ -78,16 +78,17 @@ impl Hints {
         self.queue.get(&self.next(version)?)?.next
     }
 
-    /// Sequence number that so many readings have before theirs. Those that were forgotten count.
-    pub(crate) fn following(&self, readings: u64) -> Option<u64> {
-        let (first, _) = self.queue.first_key_value()?;
-        first.checked_add(readings)
+    /// Returns the sequence number of the reading with so many before it, or of the first one of a version that is not written yet, whichever
+    /// comes first. `None` if all versions are written.
+    pub(crate) fn following(&self, readings: usize) -> Option<u64> {
+        let unwritten = self.first_unwritten()?;
+        let mut before = self.queue.range(..unwritten);
+        Some(before.nth(readings).map_or(unwritten, |(&at, _)| at))
     }
 
-    /// Returns the number of readings before the first one of a version that is not written yet.
-    pub(crate) fn before_unwritten(&self) -> Option<u64> {
-        let (first, _) = self.queue.first_key_value()?;
-        Some(self.unwritten.first()?.saturating_sub(*first))
+    /// Returns the sequence number of the first reading of a version that is not written yet.
+    pub(crate) fn first_unwritten(&self) -> Option<u64> {
+        self.unwritten.first().copied()
     }
 
     /// Returns the versions to be read from a sequence number on.

@@ -65,7 +65,7 @@ fn the_version_read_last_is_neither_written_down_nor_given_up_before_another_is_
     }
 }
 
-/// Versions are read twice, in the same order: 2.7 times the bound while what the device held was given up on the host.
+/// Versions are read twice, in the same order. While the host gave up its replicas of what the device held, the plan lost 2.7 times the bound.
 #[test]
 fn a_version_that_is_read_again_stays_on_the_host_beside_the_device() {
     let cell = cell_of(1_129_777, 280);
@@ -73,7 +73,7 @@ fn a_version_that_is_read_again_stays_on_the_host_beside_the_device() {
     assert!(ratio <= 1.05, "{ratio} in {}", cell.name);
 }
 
-/// Three readings follow each checkpoint: 7.8 times the bound while they left it no room.
+/// Three readings follow each checkpoint. While they left it no room, the plan lost 7.8 times the bound.
 #[test]
 fn the_next_checkpoint_finds_room_behind_the_readings_before_it() {
     let cell = cell_of(1_130_444, 238);
@@ -81,7 +81,7 @@ fn the_next_checkpoint_finds_room_behind_the_readings_before_it() {
     assert!(ratio <= 1.3, "{ratio} in {}", cell.name);
 }
 
-/// Versions are read in the order of writing: 33.6 times the bound while checkpoints took the room of those that are read first.
+/// Versions are read in the order of writing. While checkpoints took the room of those that are read first, the plan lost 33.6 times the bound.
 #[test]
 fn checkpoints_leave_the_room_of_versions_that_are_read_first() {
     let cell = cell_of(1_130_444, 131);
@@ -89,7 +89,7 @@ fn checkpoints_leave_the_room_of_versions_that_are_read_first() {
     assert!(ratio <= 15.0, "{ratio} in {}", cell.name);
 }
 
-/// The device holds 1.6 versions of 4 MiB: 33.2 times the bound while none of them was cut.
+/// The device holds 1.6 versions of 4 MiB. While none of them was cut, the plan lost 33.2 times the bound.
 #[test]
 fn small_caches_cut_versions_finer() {
     let cell = cell_of(1_130_444, 279);

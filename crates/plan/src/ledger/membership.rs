@@ -77,8 +77,13 @@ impl SetRules {
             && record.is_taken_in
             && is_wanted
             && extent.on(TierId(tier.0 + 1)).is_none();
-        let promotable =
-            is_readable && at == 0 && tier != TierId::FASTEST && is_wanted && record.readers == 0;
+        // A damaged replica would be read again and again. A restore reads the sound one below it.
+        let promotable = is_readable
+            && at == 0
+            && tier != TierId::FASTEST
+            && is_wanted
+            && record.readers == 0
+            && !(replica.damaged && is_below);
         let sets = [clean, superseded, dirty, sinkable, promotable];
         let bits = sets
             .iter()

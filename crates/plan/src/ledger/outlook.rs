@@ -8,6 +8,7 @@ use super::Ledger;
 use crate::TierId;
 use crate::config::AfterRestore;
 use crate::order::{Point, Position};
+use crate::statistics::PrefetchDistance;
 use smallvec::SmallVec;
 
 /// Room that is kept on the fastest tier while writes are expected, in quarters of the last checkpoint's bytes. With
@@ -38,7 +39,7 @@ pub(crate) struct Phase {
     pub(crate) has_read: bool,
     /// True if a hint named the last reading.
     pub(crate) follows_hints: bool,
-    /// Readings since the last checkpoint was asked for, between that one and the one before, and between those two before.
+    /// Hinted readings since the last checkpoint was asked for, between that one and the one before it, and before that one.
     pub(crate) reads: [u64; 3],
 }
 
@@ -49,6 +50,15 @@ pub(crate) struct FetchLimits {
     pub(crate) unread: Position,
     /// Of versions that were read.
     pub(crate) read: Position,
+}
+
+/// The places of the next checkpoint in the order of use.
+#[derive(Debug, Clone, Copy)]
+struct CheckpointPlace {
+    /// The first reading behind the checkpoint.
+    written: Point,
+    /// The first reading of a version that is not written yet. Behind it, the order counts that version's bytes.
+    read: Point,
 }
 
 impl Phase {
@@ -70,17 +80,23 @@ impl Phase {
         self.reads = [0, self.reads[0], self.reads[1]];
     }
 
-    /// Returns the place of the next checkpoint among the hinted readings, if the last two came after equally many, and a version that is hinted is
-    /// not written yet: as many readings come before the next one, and none of that version.
-    fn place_of_checkpoint(&self, ledger: &Ledger) -> Option<Point> {
+    /// Returns the place of the next checkpoint among the hinted readings, if the last two came after equally many of them, and a hinted version
+    /// is not written yet: as many readings come before the next checkpoint, but none of that version. A checkpoint behind many readings has none.
+    fn place_of_checkpoint(&self, ledger: &Ledger) -> Option<CheckpointPlace> {
         let [since, between, before] = self.reads;
-        let left = between.checked_sub(since)?;
-        if between == 0 || between != before {
+        let left = usize::try_from(between.checked_sub(since)?).ok()?;
+        let is_steady = between > 0 && between == before && left <= PrefetchDistance::MOST;
+        if !is_steady || !ledger.policy.follows_hints() {
             return None;
         }
-        let readings = left.min(ledger.hints.before_unwritten()?);
-        let position = ledger.order.hinted(ledger.hints.following(readings)?);
-        Some(Point { position, byte: 0 })
+        let point = |sequence| Point {
+            position: ledger.order.hinted(sequence),
+            byte: 0,
+        };
+        Some(CheckpointPlace {
+            written: point(ledger.hints.following(left)?),
+            read: point(ledger.hints.first_unwritten()?),
+        })
     }
 
     /// Returns the positions before which versions are prefetched: while the application writes, only those that it named. While it
@@ -165,11 +181,14 @@ impl Outlook {
                 }
             };
             let mut end = boundary(reach.saturating_sub(write_reserve));
-            // Versions that are read before the next checkpoint may fill the tier, as each leaves its room behind. Those that are read later lie
-            // beside the checkpoint.
-            if let Some(place) = next_checkpoint {
-                let beside = boundary(reach.saturating_sub(phase.last_size));
-                end = beside.max(place.min(end));
+            // Versions that are read before the next checkpoint may fill the tier, as each leaves its room behind. Versions that are read behind it lie beside
+            // its bytes.
+            let beside = || boundary(reach.saturating_sub(phase.last_size));
+            if let Some(place) = next_checkpoint
+                && let beside = beside()
+                && beside < place.read
+            {
+                end = beside.max(place.written.min(end));
             }
             // A part of a version can belong above only if versions move in parts.
             let in_parts = ledger.are_cut() && tiers.iter().all(|tier| !tier.config.whole);

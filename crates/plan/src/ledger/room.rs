@@ -4,7 +4,7 @@
 //! | | given up, in this order |
 //! |---|---|
 //! | 1 | replicas that a lower tier has too and that belong on the lower one, latest use first |
-//! | 2 | replicas that a faster tier has too, belong on the faster one and are used sooner than the new bytes, but not a second time before these, soonest use first |
+//! | 2 | replicas that a faster tier has too, belong on the faster one and are used sooner than the new bytes, soonest use first; where read versions stay, a prefetch and a write-back that nobody waits for keep those that are read a second time before the new bytes |
 //! | 3 | replicas that a lower tier has too, latest use first: for a checkpoint; for a prefetch, and for a write-back where read versions stay, if they are used later than the new bytes |
 //!
 //! A replica that is being copied, read or written is never given up: only one that is *clean*, idle with a sound replica of its
@@ -13,6 +13,7 @@
 use super::Ledger;
 use super::Outlook;
 use crate::TierId;
+use crate::config::AfterRestore;
 use crate::order::{ExtentId, Position};
 use crate::record::{Extent, Replica};
 use crate::space::Runs;
@@ -150,9 +151,12 @@ impl Ledger {
             let is_kept = request.keep == KeepReason::Superseded || this.config.eager;
             belongs_above && position(key) < request.position && !is_kept
         });
-        // The replica above serves the next reading, the one here those behind it.
+        // The replica above serves the next reading, the one here those behind it. Where it has to go, it goes all the same.
+        let keeps_again = request.urgency == Urgency::Ranked
+            && self.after_restore == AfterRestore::Keep
+            && self.policy.follows_hints();
         let superseded = superseded.filter(|&(_, id)| {
-            let again = self.hints.after_next(id.0);
+            let again = self.hints.after_next(id.0).filter(|_| keeps_again);
             again.is_none_or(|again| self.order.hinted(again) > request.position)
         });
         let inside = this.clean.latest_first(&self.order);

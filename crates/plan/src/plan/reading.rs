@@ -208,13 +208,13 @@ impl Plan {
         let slowest = slowest.unwrap_or(TierId::FASTEST);
         self.ledger_mut().counts.tiers[slowest.0].restores += 1;
         self.phase.has_read = true;
-        self.phase.reads[0] += 1;
         self.learn(version);
         let ledger = self.ledger_mut();
         let is_kept = ledger.after_restore == AfterRestore::Keep;
         let tick = ledger.tick;
         let sequence = ledger.hints.consume(version);
         self.phase.follows_hints = sequence.is_some();
+        self.phase.reads[0] += u64::from(sequence.is_some());
         let ledger = self.ledger_mut();
         let followed = ledger.contest.followed();
         let reuse = match sequence {

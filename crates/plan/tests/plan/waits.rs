@@ -166,3 +166,31 @@ fn a_replica_above_a_damaged_one_makes_room_once_its_bytes_are_written_again() {
         "{bytes} bytes went down: version 0 only once"
     );
 }
+
+/// Parts of a version come up side by side out of a damaged tier. None of them is tried again there, as the tier below has all of it.
+#[test]
+fn a_restore_of_parts_that_are_damaged_reads_the_tier_below() {
+    let mut setup = Setup::new(&[12, 400, 4_000]);
+    setup.after = AfterRestore::Keep;
+    setup.tiers[1].depth = 3;
+    setup.tiers[2].eager = true;
+    setup.tiers[2].whole = true;
+    let mut machine = Machine::new(&setup);
+    for version in 0..2 {
+        machine.checkpoint(version, 12, false);
+        machine.settle();
+    }
+    assert_eq!(machine.tiers_with(0), [1, 2]);
+    machine.hint(vec![0]);
+    machine.prefetch_start();
+    let restore = machine.restore(0, false);
+    let mut failures = 0;
+    while !machine.is_granted(restore) {
+        assert!(failures < 10, "the damaged parts are read again and again");
+        end_first(&mut machine, Some(TransferFailure::Source));
+        failures += 1;
+    }
+    assert!(failures > 1, "one part");
+    assert_eq!(machine.tiers_of(restore), [2].into());
+    machine.read_back();
+}

@@ -23,6 +23,9 @@ impl Traffic {
         let ledger = &self.ledger;
         let fastest = ledger.tier(TierId::FASTEST);
         let mut missing = bytes.saturating_sub(fastest.space.free());
+        if missing > fastest.clean.bytes() {
+            return true;
+        }
         let end = outlook.end(TierId::FASTEST);
         let outside = fastest.clean.latest_first(&ledger.order);
         let mut outside = outside.take_while(|&(key, id)| ledger.point(key, id) >= end);
