@@ -78,7 +78,7 @@ fn a_version_that_is_read_again_stays_on_the_host_beside_the_device() {
 fn the_next_checkpoint_finds_room_behind_the_readings_before_it() {
     let cell = cell_of(1_130_444, 238);
     let ratio = over_bound(&cell);
-    assert!(ratio <= 1.3, "{ratio} in {}", cell.name);
+    assert!(ratio <= 1.5, "{ratio} in {}", cell.name);
 }
 
 /// Versions are read in the order of writing. While checkpoints took the room of those that are read first, the plan lost 33.6 times the bound.
