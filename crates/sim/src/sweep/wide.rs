@@ -21,6 +21,7 @@ use tierflow_plan::{AfterRestore, Version};
 /// | sizes | equal, growing, shrinking, random, of two sizes, or over three orders of magnitude |
 /// | program | shots, of which all or a part is read, a quarter of them after a wait for the disk; versions that are read again and again, some more often than others; binomial checkpointing |
 /// | hints | half of the cells all, a quarter none, the others one ahead, late, in parts or wrong |
+/// | storage | takes each version at once where the program waits for the disk, as with `Flush::Eager` of the engine |
 #[must_use]
 pub fn wide_cells(seed: u64, count: usize) -> Vec<Cell> {
     let each = (0..count as u64).map(|at| WideParameters::drawn(CellRandom::of(!seed, at)));
@@ -145,6 +146,10 @@ impl WideParameters {
     }
 
     fn hardware(&self) -> Hardware {
+        let storage = Tier {
+            eager: matches!(self.program, Program::Shots { wait: true, .. }),
+            ..Tier::new("file", UNLIMITED).depth(4)
+        };
         Hardware::new()
             .tier(
                 Tier::new("device", self.device_kib << 10),
@@ -154,10 +159,7 @@ impl WideParameters {
                 Tier::new("host", self.host_kib << 10),
                 Hop::over(self.host.link(), self.host_latency_ns),
             )
-            .tier(
-                Tier::new("file", UNLIMITED).depth(4),
-                Hop::over(self.disk.link(), self.disk_latency_ns),
-            )
+            .tier(storage, Hop::over(self.disk.link(), self.disk_latency_ns))
     }
 
     fn sizes(&self, seed: u64) -> Vec<u64> {
