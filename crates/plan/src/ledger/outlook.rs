@@ -183,12 +183,11 @@ impl Outlook {
             let mut end = boundary(reach.saturating_sub(write_reserve));
             // Versions that are read before the next checkpoint may fill the tier, as each leaves its room behind. Versions that are read behind it lie beside
             // its bytes.
-            let beside = || boundary(reach.saturating_sub(phase.last_size));
-            if let Some(place) = next_checkpoint
-                && let beside = beside()
-                && beside < place.read
-            {
-                end = beside.max(place.written.min(end));
+            if let Some(place) = next_checkpoint {
+                let beside = boundary(reach.saturating_sub(phase.last_size));
+                if beside < place.read {
+                    end = beside.max(place.written.min(end));
+                }
             }
             // A part of a version can belong above only if versions move in parts.
             let in_parts = ledger.are_cut() && tiers.iter().all(|tier| !tier.config.whole);

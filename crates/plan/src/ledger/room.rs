@@ -151,7 +151,7 @@ impl Ledger {
             let is_kept = request.keep == KeepReason::Superseded || this.config.eager;
             belongs_above && position(key) < request.position && !is_kept
         });
-        // The replica above serves the next reading, the one here those behind it. Where it has to go, it goes all the same.
+        // The replica above serves the next reading, the one here those behind it. A caller that waits for room gets it all the same.
         let keeps_again = request.urgency == Urgency::Ranked
             && self.after_restore == AfterRestore::Keep
             && self.policy.follows_hints();
