@@ -29,6 +29,13 @@ fn over_bound(cell: &Cell) -> f64 {
     lost_ns(Simulation::new(cell.hardware.clone()), cell) / bound.lost_ns as f64
 }
 
+/// Asserts that the default loses at most so many times the bound in a cell of a seed.
+fn assert_over_bound(seed: u64, at: usize, most: f64) {
+    let cell = cell_of(seed, at);
+    let ratio = over_bound(&cell);
+    assert!(ratio <= most, "{ratio} in {}", cell.name);
+}
+
 /// Returns the time that the default loses, over that of the better of LRU and FIFO.
 fn over_lru_and_fifo(at: usize) -> f64 {
     let cell = cell(at);
@@ -50,49 +57,37 @@ fn versions_that_return_soon_without_hints_are_kept() {
 /// Versions are written and read in turn, all of it hinted: 9.7 times the bound before.
 #[test]
 fn hinted_versions_to_come_do_not_weigh_as_if_all_were_held_at_once() {
-    let cell = cell(102);
-    let ratio = over_bound(&cell);
-    assert!(ratio <= 4.5, "{ratio} in {}", cell.name);
+    assert_over_bound(SEED, 102, 4.5);
 }
 
 /// Binomial checkpointing without hints reads a version again or drops it: 66.7 and 1.9 times the bound before.
 #[test]
 fn the_version_read_last_is_neither_written_down_nor_given_up_before_another_is_read() {
     for at in [9, 159] {
-        let cell = cell_of(LATER_SEED, at);
-        let ratio = over_bound(&cell);
-        assert!(ratio <= 1.05, "{ratio} in {}", cell.name);
+        assert_over_bound(LATER_SEED, at, 1.05);
     }
 }
 
 /// Versions are read twice, in the same order. While the host gave up its replicas of what the device held, the plan lost 2.7 times the bound.
 #[test]
 fn a_version_that_is_read_again_stays_on_the_host_beside_the_device() {
-    let cell = cell_of(1_129_777, 280);
-    let ratio = over_bound(&cell);
-    assert!(ratio <= 1.05, "{ratio} in {}", cell.name);
+    assert_over_bound(1_129_777, 280, 1.05);
 }
 
 /// Three readings follow each checkpoint. While they left it no room, the plan lost 7.8 times the bound.
 #[test]
 fn the_next_checkpoint_finds_room_behind_the_readings_before_it() {
-    let cell = cell_of(1_130_444, 238);
-    let ratio = over_bound(&cell);
-    assert!(ratio <= 1.5, "{ratio} in {}", cell.name);
+    assert_over_bound(1_130_444, 238, 1.5);
 }
 
 /// Versions are read in the order of writing. While checkpoints took the room of those that are read first, the plan lost 33.6 times the bound.
 #[test]
 fn checkpoints_leave_the_room_of_versions_that_are_read_first() {
-    let cell = cell_of(1_130_444, 131);
-    let ratio = over_bound(&cell);
-    assert!(ratio <= 15.0, "{ratio} in {}", cell.name);
+    assert_over_bound(1_130_444, 131, 15.0);
 }
 
 /// The device holds 1.6 versions of 4 MiB. While none of them was cut, the plan lost 33.2 times the bound.
 #[test]
 fn small_caches_cut_versions_finer() {
-    let cell = cell_of(1_130_444, 279);
-    let ratio = over_bound(&cell);
-    assert!(ratio <= 3.0, "{ratio} in {}", cell.name);
+    assert_over_bound(1_130_444, 279, 3.0);
 }
