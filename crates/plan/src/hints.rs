@@ -138,7 +138,7 @@ impl Hints {
 
     /// Returns the unwritten version whose reading comes first of all, if that is before a sequence number.
     pub(crate) fn overdue(&self, before: u64) -> Option<Version> {
-        let first = *self.unwritten.first().filter(|&&first| first < before)?;
+        let first = self.first_unwritten().filter(|&first| first < before)?;
         self.queue.get(&first).map(|reading| reading.version)
     }
 

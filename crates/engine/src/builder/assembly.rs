@@ -5,7 +5,7 @@ use super::{EngineBuilder, UNLIMITED};
 use crate::flush::Flush;
 use crate::history::{self, OpenHistory};
 use crate::kind::{Kind, depth};
-use crate::plan::{ExtentSize, PlanConfig, TierConfig, TierId, World};
+use crate::plan::{PlanConfig, TierConfig, TierId, World};
 use crate::policy_guard::GuardedPolicy;
 use crate::run::{
     AHEAD, COMMITTED, Direction, DurableTier, EngineParts, LinkQueues, LinkWorkers, Medium, Pool,
@@ -108,8 +108,6 @@ impl EngineBuilder {
         let below = TierId(self.whole_on(&kinds) - 1);
         let (policy, policy_panic) = GuardedPolicy::new(self.policy);
         let mut world = World::new(PlanConfig {
-            extents: ExtentSize::for_tiers(&configs),
-            tiers: configs,
             after_restore: self.after_restore,
             policy: Box::new(policy),
             differences: stage.as_ref().map(|stage| crate::plan::Differences {
@@ -118,6 +116,7 @@ impl EngineBuilder {
                 longest: stage.longest_chain(),
                 ascending: lasts,
             }),
+            ..PlanConfig::new(configs)
         })?;
         if self.timeline > 0 {
             world.plan_mut().keep_evictions();

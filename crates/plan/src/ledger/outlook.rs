@@ -81,7 +81,8 @@ impl Phase {
     }
 
     /// Returns the place of the next checkpoint among the hinted readings, if the last two came after equally many of them, and a hinted version
-    /// is not written yet: as many readings come before the next checkpoint, but none of that version. A checkpoint behind many readings has none.
+    /// is not written yet: as many readings come before the next checkpoint, but none of that version. One behind more readings than the plan looks at ahead of a
+    /// reading has none: the fastest tier seldom holds so many versions, and each is counted at each event.
     fn place_of_checkpoint(&self, ledger: &Ledger) -> Option<CheckpointPlace> {
         let [since, between, before] = self.reads;
         let left = usize::try_from(between.checked_sub(since)?).ok()?;

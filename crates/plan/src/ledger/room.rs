@@ -155,10 +155,11 @@ impl Ledger {
         let keeps_again = request.urgency == Urgency::Ranked
             && self.after_restore == AfterRestore::Keep
             && self.policy.follows_hints();
-        let superseded = superseded.filter(|&(_, id)| {
-            let again = self.hints.after_next(id.0).filter(|_| keeps_again);
-            again.is_none_or(|again| self.order.hinted(again) > request.position)
-        });
+        let is_read_again = |version| {
+            let again = self.hints.after_next(version);
+            again.is_some_and(|again| self.order.hinted(again) < request.position)
+        };
+        let superseded = superseded.filter(|&(_, id)| !(keeps_again && is_read_again(id.0)));
         let inside = this.clean.latest_first(&self.order);
         let inside = inside.take_while(|&(key, _)| match request.urgency {
             Urgency::Idle => false,
