@@ -32,6 +32,8 @@ impl Engine {
     /// versions before the chosen one become durable, too. Each rank of a group chooses for itself: agree on the least
     /// of their versions, and suspend to that on all, even if it cannot be durable in time.
     ///
+    /// If the deadline is past, the newest version that is durable is chosen.
+    ///
     /// If the job need not end after all, go on: once the version is durable, the next checkpoint, restore or wait
     /// resumes all that was dropped. [`Engine::close`] waits for the chosen version, and for nothing that was dropped.
     ///

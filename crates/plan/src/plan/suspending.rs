@@ -20,7 +20,8 @@ pub struct Foreseen {
 impl Plan {
     /// Returns the newest accepted version (the one of the largest number) that can be on the lowest tier by `by_ns` of
     /// the driver's clock, if [`Event::Suspend`] comes at `now_ns`. Before any transfer to the lowest tier has ended,
-    /// this is the newest of all. `None` if no version can.
+    /// this is the newest of all. `None` if no version can. Once `by_ns` is past, only versions that are there can,
+    /// also where a transfer under way has already taken longer than was predicted.
     ///
     /// [`Event::Suspend`]: crate::Event::Suspend
     #[must_use]
@@ -57,7 +58,11 @@ impl Plan {
         });
         let patience = by_ns.saturating_sub(now_ns);
         let in_time = foreseen.filter(|(foreseen, can_settle)| {
-            *can_settle && foreseen.ns.is_none_or(|ns| ns <= patience)
+            let is_in_time = match patience {
+                0 => self.ledger().is_settled(foreseen.version),
+                _ => foreseen.ns.is_none_or(|ns| ns <= patience),
+            };
+            *can_settle && is_in_time
         });
         in_time.last().map(|(foreseen, _)| foreseen)
     }

@@ -313,6 +313,24 @@ fn plain(byte: f64) -> Rate {
     }
 }
 
+#[test]
+fn a_late_transfer_is_not_there_once_the_deadline_is_past() {
+    let history = History {
+        lasting: true,
+        is_fed: false,
+        rates: vec![Rate::default(), plain(1.0)],
+        checkpoints: vec![(0, 100 * MIB)],
+        pause: 0,
+    };
+    let played = history.play();
+    // By the measured rate it would have ended long ago.
+    let now = played.now as u64 + 60_000 * MS;
+    for scope in [Scope::Version, Scope::History] {
+        let foreseen = |by| played.world.plan().foresee(now, by, scope).unwrap().version;
+        assert_eq!((foreseen(now), foreseen(now + MS)), (1, 2), "{scope:?}");
+    }
+}
+
 /// Checks that the foreseen version is the best, and that the forecast is within 5% or a transfer's own time.
 fn is_best(history: &History, scope: Scope, patience: u64) -> bool {
     let played = history.play();
