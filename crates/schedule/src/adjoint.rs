@@ -180,7 +180,7 @@ fn beside<A: Adjoint>(
 /// ([`AfterRestore::Keep`], which is its default).
 ///
 /// States get numbers that nobody else uses ([`Engine::reserve`]). The restores of the states that the sweep stores are hinted in
-/// their order before it, those of a sweep of unknown length at each state that it stores. When the reversal of a gap between two of them
+/// their order before it, those of a sweep of unknown length at each state that it stores, [by tier](Schedule::by_tier). When the reversal of a gap between two of them
 /// begins, the restores of the states that it stores are hinted before the others ([`Engine::hint_next`]): earlier, they would take
 /// room that no state needs. When the sweep ends, the reversal is planned again with the rates that the sweep had; a plan of given
 /// actions ([`Plan::of`]) keeps them. Of the estimate, this takes the size of a state, the time of a reversed step, and how much longer than
@@ -275,7 +275,7 @@ struct Run<'a, A> {
 impl<A: Adjoint> Run<'_, A> {
     /// Goes to the end of the sweep and plans the reversal. Returns the metrics of that moment.
     fn sweep(&mut self, before: &Metrics) -> Result<Metrics, A::Error> {
-        let mut links = Links::default();
+        let mut links = Links::new(self.machine.state);
         if self.schedule.plan().is_some() {
             let ahead: Vec<Action> = self.schedule.ahead().collect();
             let sweep = ahead
@@ -292,7 +292,7 @@ impl<A: Adjoint> Run<'_, A> {
             self.act(action)?;
             match action {
                 _ if self.schedule.plan().is_some() => {}
-                Action::Save { .. } => self.hint_newest_first()?,
+                Action::Save { .. } => self.hint_by_tier()?,
                 Action::Forward { to, .. } if self.computation.is_over(to) => break,
                 _ => {}
             }
@@ -302,7 +302,13 @@ impl<A: Adjoint> Run<'_, A> {
         let machine = self.swept_machine(before, &swept);
         match self.schedule.plan() {
             Some(_) => self.schedule.plan_again(&machine),
-            None => self.schedule.end(&machine),
+            None => {
+                let mut hints: Vec<u64> = self.versions.values().copied().collect();
+                self.hint(|run| run.engine.forget_hints(Some(&hints)));
+                hints.sort_unstable_by(|a, b| b.cmp(a));
+                self.hint(|run| run.engine.hint(hints));
+                self.schedule.end(&machine);
+            }
         }
         let reversal = self.schedule.plan().and_then(Plan::reversal);
         self.expected = reversal.map(|reversal| self.start.elapsed() + reversal);
@@ -373,13 +379,15 @@ impl<A: Adjoint> Run<'_, A> {
         }
     }
 
-    /// Hints the state that a sweep of unknown length stores next, and behind it those that are there, the newest first.
-    fn hint_newest_first(&mut self) -> Result<(), A::Error> {
-        let mut hints: Vec<u64> = self.versions.values().copied().collect();
+    /// Hints the state that a sweep of unknown length stores next, and behind it those that are there, in the order of their tiers.
+    fn hint_by_tier(&mut self) -> Result<(), A::Error> {
+        let states = self.schedule.by_tier().into_iter();
+        let mut hints: Vec<u64> = states
+            .filter_map(|step| self.versions.get(&step).copied())
+            .collect();
         self.hint(|run| run.engine.forget_hints(Some(&hints)));
         self.reserve(1)?;
-        hints.push(self.numbers.start);
-        hints.sort_unstable_by(|a, b| b.cmp(a));
+        hints.insert(0, self.numbers.start);
         self.hint(|run| run.engine.hint(hints));
         Ok(())
     }

@@ -25,9 +25,13 @@ struct Sent {
 /// Each state gets a slot on the device. If all are taken, a state goes down if the link is idle and the tier below has room: the
 /// one as far behind the last that went down as the sweep went since then, so that the states below are as far apart as the link
 /// has them. Otherwise the rule forgets the state whose loss repeats the fewest steps. The first state always stays.
+///
+/// Where copies are slow, states are not stored much more densely than they stay: see `Online::spacing`.
 #[derive(Clone, Debug)]
 pub(crate) struct Online {
     slots: usize,
+    /// The time of a copy between the working buffer and a slot over that of as many steps forward as there are slots.
+    copy_share: f64,
     rooms: Vec<usize>,
     /// In ascending order of their steps.
     states: Vec<State>,
@@ -38,18 +42,26 @@ pub(crate) struct Online {
 }
 
 impl Online {
-    /// A rule for the slots and the rooms of a machine. Its rates and times are not looked at.
+    /// A rule for the slots and the rooms of a machine, and for its times of a step and of a copy. Rates of links are not used.
     pub(crate) fn new(machine: &Machine) -> Self {
         let model = Model::new(machine, usize::MAX);
         let hops = 0..model.hops.len();
         Self {
             slots: model.slots,
+            copy_share: model.copy / (model.forward * model.slots as f64),
             sent: vec![Vec::new(); hops.len()],
             rooms: hops.map(|hop| model.room(hop) as usize).collect(),
             states: Vec::new(),
             at: 0,
             actions: Vec::new(),
         }
+    }
+
+    /// Returns the steps of the states, ordered by their tiers, the device first, and on each tier the newest first.
+    pub(crate) fn by_tier(&self) -> Vec<usize> {
+        let mut states: Vec<&State> = self.states.iter().rev().collect();
+        states.sort_by_key(|state| state.level);
+        states.into_iter().map(|state| state.step).collect()
     }
 
     /// Transfers begun on each link down.
@@ -70,15 +82,18 @@ impl Online {
                 }
             }
         }
-        // A state on its way down has its slot until it has arrived.
-        let is_leaving = !self.rooms.is_empty() && (!is_free(0) || self.count(0) >= self.slots);
-        if self.count(0) + usize::from(is_leaving) >= self.slots {
-            self.shrink(is_free(0));
-        }
         let (step, coded) = (self.at, false);
-        if self.count(0) < self.slots {
-            self.actions.push(Action::Save { step, coded });
-            self.states.push(State { step, level: 0 });
+        let newest = self.states.last();
+        if newest.is_none_or(|newest| step - newest.step >= self.spacing()) {
+            // A state on its way down has its slot until it has arrived.
+            let is_leaving = !self.rooms.is_empty() && (!is_free(0) || self.count(0) >= self.slots);
+            if self.count(0) + usize::from(is_leaving) >= self.slots {
+                self.shrink(is_free(0));
+            }
+            if self.count(0) < self.slots {
+                self.actions.push(Action::Save { step, coded });
+                self.states.push(State { step, level: 0 });
+            }
         }
         self.at += 1;
         self.actions.push(Action::Forward {
@@ -86,6 +101,19 @@ impl Online {
             to: self.at,
         });
         self.actions[before..].to_vec()
+    }
+
+    /// Returns the least distance, in steps, between two states that are stored.
+    ///
+    /// The states of a sweep that ended here would lie `apart` from each other. Of states that are stored less than half as far apart,
+    /// each second one is forgotten before the sweep is twice as long. The best place for a state saves about a step of the reversal, so
+    /// copies of all states are worth their time until they take as long as there are slots.
+    fn spacing(&self) -> usize {
+        let apart = self.at / self.states.len().max(1);
+        match self.at as f64 * self.copy_share > 1.0 {
+            true => apart / 2,
+            false => 1,
+        }
     }
 
     fn count(&self, level: usize) -> usize {

@@ -82,6 +82,17 @@ impl Schedule {
         self.ahead.iter().copied()
     }
 
+    /// Steps of the states that a sweep of unknown length has stored, in the order in which hints name their restores until it ends: those
+    /// for the device first, then those for each tier below, and of each the newest first. So an engine that moves down the states that are
+    /// read last moves those that the rule sent down. Empty as soon as the length is known.
+    #[must_use]
+    pub fn by_tier(&self) -> Vec<usize> {
+        match &self.stage {
+            Stage::Sweep(rule) => rule.by_tier(),
+            Stage::Planned(_) => Vec::new(),
+        }
+    }
+
     /// Transfers that a sweep of unknown length has begun on the link down to each tier. As long as a link has ended fewer, it
     /// is not idle. Empty as soon as the length is known.
     #[must_use]
