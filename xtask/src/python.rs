@@ -156,10 +156,13 @@ impl<'a> PythonChore<'a> {
     }
 }
 
-/// Makes the virtual environment `venv` of a folder, with the packages that a list names; as it is, if it has them already.
+/// Makes the virtual environment `venv` of a folder, with the packages that a list and the overrides beside it name; as it is, if it has them already.
 pub(crate) fn environment(folder: &Path, list: &Path) -> Result<()> {
-    let wanted =
+    let mut wanted =
         std::fs::read_to_string(list).with_context(|| format!("cannot read {}", list.display()))?;
+    let overrides = list.with_file_name("overrides.txt");
+    // A list without overrides has no such file.
+    wanted += &std::fs::read_to_string(&overrides).unwrap_or_default();
     let venv = folder.join("venv");
     let stamp = venv.join("requirements.txt");
     if std::fs::read_to_string(&stamp).is_ok_and(|there| there == wanted) {
@@ -179,7 +182,6 @@ pub(crate) fn environment(folder: &Path, list: &Path) -> Result<()> {
     uv.args(["pip", "install", "--quiet", "--no-cache", "--system-certs"]);
     uv.arg("--python").arg(venv.join("bin/python"));
     uv.arg("--requirement").arg(list);
-    let overrides = list.with_file_name("overrides.txt");
     if overrides.exists() {
         uv.arg("--overrides").arg(overrides);
     }
