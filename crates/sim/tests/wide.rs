@@ -98,3 +98,9 @@ fn small_caches_cut_versions_finer() {
 fn over_a_shared_link_what_is_read_before_the_next_checkpoint_comes_up_first() {
     assert_over_bound(1_129_777, 91, 4.5);
 }
+
+/// The gaps between others cut versions into a hundred pieces. While each moved by itself, the plan lost 2.3 times the bound.
+#[test]
+fn short_extents_that_move_together_use_the_link() {
+    assert_over_bound(1_129_888, 30, 1.2);
+}
