@@ -91,3 +91,16 @@ fn checkpoints_leave_the_room_of_versions_that_are_read_first() {
 fn small_caches_cut_versions_finer() {
     assert_over_bound(1_130_444, 279, 3.0);
 }
+
+/// Three readings follow each checkpoint, and both directions share the link to the host. While write-backs took half of it from what was read before the next
+/// checkpoint, the plan lost 8.7 times the bound.
+#[test]
+fn over_a_shared_link_what_is_read_before_the_next_checkpoint_comes_up_first() {
+    assert_over_bound(1_129_777, 91, 4.5);
+}
+
+/// The gaps between others cut versions into a hundred pieces. While each moved by itself, the plan lost 2.3 times the bound.
+#[test]
+fn short_extents_that_move_together_use_the_link() {
+    assert_over_bound(1_129_888, 30, 1.2);
+}

@@ -135,6 +135,8 @@ pub(crate) struct Outlook {
     pub(crate) write_reserve: u64,
     /// True if checkpoints are still to come.
     pub(crate) expects_writes: bool,
+    /// The first reading behind the next checkpoint, or the first of all if its place is not known.
+    pub(crate) next_checkpoint: Position,
     /// True if read versions stay, and twice the held bytes do not fit above the lowest tier.
     pub(crate) piles_up: bool,
 }
@@ -212,6 +214,8 @@ impl Outlook {
             boundaries,
             write_reserve,
             expects_writes,
+            next_checkpoint: next_checkpoint
+                .map_or(Position::FIRST, |place| place.written.position),
             piles_up,
         }
     }

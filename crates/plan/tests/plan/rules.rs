@@ -243,6 +243,27 @@ fn bytes_on_their_way_to_the_tier_between_go_down_from_there() {
     machine.read_back();
 }
 
+/// The gaps between other versions cut a version into pieces of 2 bytes, where 4 are the least.
+#[test]
+fn short_extents_move_together() {
+    let mut setup = setup(&[16, 400], AfterRestore::Keep);
+    setup.extents = ExtentSize { least: 4, most: 8 };
+    let mut machine = Machine::new(&setup);
+    write(&mut machine, 0, [2; 8]);
+    for version in [0, 2, 4, 6] {
+        machine.drop_version(version);
+    }
+    machine.settle();
+    machine.hint(vec![8]);
+    let before = transfers(&machine);
+    write(&mut machine, 8, [8]);
+    assert_eq!(machine.plan().pieces(8, TierId(0)).len(), 4);
+    machine.wait();
+    machine.settle();
+    assert_eq!(transfers(&machine) - before, 2);
+    machine.read_back();
+}
+
 /// The soonest used versions go down last, and so give way last. A call that waits for all, and a later reader, want
 /// them in the order of writing.
 #[test]

@@ -194,3 +194,34 @@ fn a_restore_of_parts_that_are_damaged_reads_the_tier_below() {
     assert_eq!(machine.tiers_of(restore), [2].into());
     machine.read_back();
 }
+
+/// Both would take twice as long side by side, and the caller waits for one of them.
+#[test]
+fn over_a_shared_link_write_backs_wait_for_a_caller_that_reads_from_below() {
+    for shared in [false, true] {
+        let mut setup = Setup {
+            after: AfterRestore::Keep,
+            ..Setup::new(&[10, 100, 400])
+        };
+        setup.tiers[1].shared = shared;
+        let mut machine = Machine::new(&setup);
+        for version in 0..4 {
+            machine.checkpoint(version, 5, false);
+            machine.settle();
+        }
+        let below = (0..4).find(|&version| machine.tiers_with(version)[0] == 1);
+        let reading = machine.restore(below.unwrap(), false);
+        let writing = machine.checkpoint(4, 5, false);
+        machine.end(Ending::Write(writing, true));
+        let goes_down = |machine: &Machine| {
+            let endings = machine.endings().into_iter();
+            let moves =
+                |ending| matches!(ending, Ending::Transfer(id, None) if machine.goes_to(id) > 0);
+            endings.filter(|&ending| moves(ending)).count() > 0
+        };
+        assert_eq!(goes_down(&machine), !shared);
+        machine.end(Ending::Read(reading, true));
+        assert!(goes_down(&machine));
+        machine.read_back();
+    }
+}

@@ -4,7 +4,7 @@ use super::super::{Purpose, Traffic};
 use super::{End, Link, Part, Pressure};
 use crate::config::AfterRestore;
 use crate::ledger::{KeepReason, Outlook, RoomRequest, Urgency};
-use crate::order::{ExtentId, Key, Point, Ranked};
+use crate::order::{ExtentId, Key, Point, Position, Ranked};
 use crate::record::first_sound;
 use crate::statistics::EvictionCause;
 use crate::{TierId, Version};
@@ -74,7 +74,10 @@ impl Traffic {
         }
         let is_short = self.is_short(to, outlook, pressure);
         if is_last {
-            return self.write_to_last(to, outlook, is_short || config.eager);
+            return self.write_to_last(to, outlook, pressure, is_short || config.eager);
+        }
+        if self.gives_way(to, outlook, pressure) {
+            return false;
         }
         // Versions that are discarded when they are read leave room behind. Others leave none: the replica that is used last
         // gives way, or two tiers that are full would wait for each other's room.
@@ -131,11 +134,35 @@ impl Traffic {
         false
     }
 
+    /// Returns true if write-backs into `to` wait for bytes that come up over a link which both directions share: those that a caller reads or waits for, and
+    /// those that are read before the next checkpoint. Side by side, both would take twice as long, and the checkpoint has more time.
+    fn gives_way(&self, to: TierId, outlook: &Outlook, pressure: Pressure) -> bool {
+        let mut below = self.ledger.tiers[to.0..].iter();
+        self.ledger.tier(to).config.shared
+            && !pressure.write_waits
+            && (below.any(|tier| tier.callers > 0) || self.rises_first(to, outlook.next_checkpoint))
+    }
+
     /// Returns true if a transfer comes up out of `tier` or through it.
     fn rises_through(&self, tier: TierId) -> bool {
         self.depths[tier.0..]
             .iter()
             .any(|depths| depths.rising.transfers > 0)
+    }
+
+    /// Returns true if bytes that are read before `position`, or that a restore waits for, come up out of `tier` or through it.
+    fn rises_first(&self, tier: TierId, position: Position) -> bool {
+        let ledger = &self.ledger;
+        let is_awaited = |version| {
+            let record = ledger.records.get(&version);
+            record.is_some_and(|record| !record.waiting.is_empty())
+        };
+        self.flights.values().any(|flight| {
+            flight.purpose == Purpose::Prefetch
+                && flight.to < tier
+                && flight.from() >= tier
+                && (ledger.position(flight.version) < position || is_awaited(flight.version))
+        })
     }
 
     /// Starts to write down the version written first of those that a tier is owed.
@@ -203,7 +230,13 @@ impl Traffic {
 
     /// Starts to write down the latest used extent that is not on the lowest tier, from the lowest tier above that has
     /// any.
-    fn write_to_last(&mut self, last: TierId, outlook: &Outlook, is_short: bool) -> bool {
+    fn write_to_last(
+        &mut self,
+        last: TierId,
+        outlook: &Outlook,
+        pressure: Pressure,
+        is_short: bool,
+    ) -> bool {
         let this = self.ledger.tier(last);
         if this.config.shared && this.callers > 0 {
             return false;
@@ -216,6 +249,10 @@ impl Traffic {
         }
         let end = outlook.end(TierId(last.0 - 1));
         for from in (0..last.0).rev().map(TierId) {
+            let mut between = (from.0 + 1..last.0).map(TierId);
+            if between.any(|to| self.gives_way(to, outlook, pressure)) {
+                continue;
+            }
             let ledger = &self.ledger;
             let Some((key, id)) = ledger.tier(from).dirty.latest(&ledger.order) else {
                 continue;
