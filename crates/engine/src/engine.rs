@@ -6,7 +6,7 @@ use crate::history::{Damage, ProtectionState};
 use crate::kind::Kind;
 use crate::plan::{Event, Refusal, TierId};
 use crate::policy_guard::PolicyPanic;
-use crate::run::{Grant, PlanGuard, Pool, Shared, TargetRegions, start_pool};
+use crate::run::{EngineCore, Grant, PlanGuard, Pool, TargetRegions, start_pool};
 use crate::{AfterRestore, EngineBuilder, Error, Result, Version};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -34,7 +34,7 @@ use tierflow_tier_alloc::Lease;
 #[derive(Debug)]
 pub struct Engine {
     /// There until the engine is dropped.
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<EngineCore>,
     keeper: Option<JoinHandle<Lease>>,
     /// How long to wait for the threads in the end.
     pub(crate) patience: Duration,
@@ -71,7 +71,7 @@ impl Engine {
         EngineBuilder::new(device)
     }
 
-    pub(crate) fn assemble(shared: Arc<Shared>, patience: Duration) -> Self {
+    pub(crate) fn assemble(shared: Arc<EngineCore>, patience: Duration) -> Self {
         Self {
             shared,
             patience,
