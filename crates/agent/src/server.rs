@@ -301,7 +301,7 @@ fn end_finished_routes(shared: &mut ServerState) -> bool {
 mod tests {
     use super::*;
     use crate::flow::tests::{Hanging, fail, until, with_version};
-    use crate::{Client, Way};
+    use crate::{AgentConnection, Client};
     use tierflow_device::{Choice, open};
     use tierflow_engine::{Engine, Region, Tier};
     use tierflow_store::{Faults, Options, Repository};
@@ -358,7 +358,9 @@ mod tests {
         server.shared.lock().flows.insert(route, Arc::new(flow));
         let listener = server.home.listen().unwrap();
         event_loop::start(&server, listener, wakes).unwrap();
-        let vault = Way::new(home.path(), &near, &far).open().unwrap();
+        let vault = AgentConnection::new(home.path(), &near, &far)
+            .open()
+            .unwrap();
         let agent = std::thread::spawn(move || {
             server.supervise();
             server.is_over.store(true, Ordering::Release);

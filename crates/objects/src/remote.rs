@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tierflow_store::container::Source;
-use tierflow_store::{Encoded, Error, PutRule, Ready, Result};
+use tierflow_store::{Error, PutRule, Ready, RecordBytes, Result};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinSet;
 
@@ -180,7 +180,7 @@ impl Remote {
     pub(crate) fn put(
         &self,
         path: &Path,
-        record: &Encoded<'_>,
+        record: &RecordBytes<'_>,
         how: PutRule,
         ready: &Ready<'_>,
     ) -> Result<Option<Option<String>>> {
@@ -232,7 +232,7 @@ impl Remote {
     fn put_in_parts(
         &self,
         path: &Path,
-        record: &Encoded<'_>,
+        record: &RecordBytes<'_>,
         ready: &Ready<'_>,
     ) -> Result<Option<String>> {
         let begun = self.request(path, self.store.put_multipart(path));
@@ -253,7 +253,7 @@ impl Remote {
     async fn send_parts(
         &self,
         path: &Path,
-        record: &Encoded<'_>,
+        record: &RecordBytes<'_>,
         upload: &mut dyn MultipartUpload,
     ) -> Result<()> {
         let part_bytes = part_bytes(record.head().record_length()) as usize;

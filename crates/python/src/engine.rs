@@ -13,7 +13,7 @@ use pyo3::types::{PyDict, PyTuple};
 use tierflow_bind::{Failure, Slot};
 use tierflow_device::{Kind, OwnerProcess};
 use tierflow_engine::{AfterRestore, Cache, RegionMut, Version, read_regions};
-use tierflow_store::{Gone, Place};
+use tierflow_store::{LostVersion, Place};
 
 use self::named::{Checkpointed, agree, parts};
 use crate::array::{Arrays, Use};
@@ -353,7 +353,7 @@ impl Engine {
     /// The versions that were lost with nodes when the engine was opened, as more failed than `redundancy` bears, and why.
     fn losses(&self, py: Python<'_>) -> Answer<Vec<String>> {
         let losses = self.detached(py, |engine| engine.reports().losses)?;
-        let line = |gone: &Gone| format!("version {}: {}", gone.version, gone.why);
+        let line = |gone: &LostVersion| format!("version {}: {}", gone.version, gone.why);
         Ok(losses.iter().map(line).collect())
     }
 

@@ -8,7 +8,7 @@ use crate::{BuildError, Engine, EngineBuilder, Result, Version};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tierflow_store::{OnNode, Protect, Protection, Repository, Vault};
+use tierflow_store::{NodeDirectory, Protection, Protector, Repository, Vault};
 
 /// The longest single wait of a wait without an end.
 const LONG: Duration = Duration::from_secs(3600);
@@ -43,7 +43,7 @@ impl HistoryOptions {
         &self,
         local: Option<&Arc<Repository>>,
         external: Option<&dyn Vault>,
-    ) -> Result<Option<Arc<dyn Protect>>> {
+    ) -> Result<Option<Arc<dyn Protector>>> {
         let Some(protection) = &self.protection else {
             return Ok(None);
         };
@@ -59,7 +59,7 @@ impl HistoryOptions {
         let there = there.unwrap_or_default().into_iter();
         let there = there.filter(|piece| piece.ranks == ranks);
         let elsewhere: BTreeSet<Version> = there.map(|piece| piece.version).collect();
-        let opened = protection.open(OnNode {
+        let opened = protection.open(NodeDirectory {
             path,
             repository: Arc::clone(repository),
             rank,

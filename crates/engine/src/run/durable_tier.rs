@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tierflow_store::container::{Element, RegionInfo};
 use tierflow_store::{
-    Error, Piece, PieceInfo, Protect, Region, Repository, Result, Retention, Snapshot, Vault,
+    Error, Piece, PieceInfo, Protector, Region, Repository, Result, Retention, Snapshot, Vault,
     last_restorable,
 };
 use tierflow_sync::model::{AtomicU64, Mutex, Ordering};
@@ -57,7 +57,7 @@ pub(crate) struct TierSettings {
     /// Noted before the first change on any of the tiers.
     pub(crate) first: Arc<FirstWrite>,
     /// Hears of versions that are discarded, before they are removed.
-    pub(crate) protected: Option<Arc<dyn Protect>>,
+    pub(crate) protected: Option<Arc<dyn Protector>>,
     /// True if versions outlive the engine on the nodes alone: there, a version stays that `protected` could not hear of.
     pub(crate) is_node_lowest: bool,
 }

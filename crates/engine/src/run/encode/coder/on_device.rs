@@ -138,7 +138,7 @@ impl DeviceCodec {
             }
             let room = to_usize(end..end + run.most()?);
             if let Some(nvcomp) = self.nvcomp.as_ref().filter(|_| run.bound.is_none()) {
-                let out = gpu::Landing::device(&containers, room)?;
+                let out = gpu::OutputBuffer::device(&containers, room)?;
                 let scratch = &mut lease.scratch.nvcomp;
                 let encode = || nvcomp.encode(scratch, stream, source, run.value, out);
                 let (bytes, nanoseconds) = timed(stream, encode)?;
@@ -149,7 +149,7 @@ impl DeviceCodec {
             let mut source = Some(source);
             let mut encode = |method: Method| -> Result<u64> {
                 let data = source.take().ok_or(Error::NoMemoryTier)?;
-                let out = gpu::Landing::device(&containers, room.clone())?;
+                let out = gpu::OutputBuffer::device(&containers, room.clone())?;
                 let encoding = encoder.encode(stream, &method, run.value, data, out);
                 let encoded = encoding.wait();
                 source = Some(encoded.data);

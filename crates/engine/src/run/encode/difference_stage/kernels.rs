@@ -187,7 +187,7 @@ impl Lineage {
         source: ReadLoan,
         output: OutputBuffer<'k>,
     ) -> Result<EncodeStarted<'k>> {
-        let out = gpu::Landing::device(&output.memory, 0..output.memory.len())?;
+        let out = gpu::OutputBuffer::device(&output.memory, 0..output.memory.len())?;
         let mut streams = context.streams(None);
         let encoding = self.lineage.encode(streams.get()?, number, source, out);
         Ok(EncodeStarted {

@@ -34,7 +34,7 @@ impl Nvcomp {
         stream: &Stream,
         data: ReadLoan,
         value: Value,
-        out: gpu::Landing,
+        out: gpu::OutputBuffer,
     ) -> Result<u64> {
         let coder = scratch.get_or_insert_with(|| gpu::NvcompCoder::new(&self.library));
         let header = coder.encode(stream, (self.codec, value), data, out)?;
