@@ -9,10 +9,11 @@ use object_store::{
 use std::fmt::{self, Debug, Formatter};
 use std::future::Future;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tierflow_store::container::Source;
 use tierflow_store::{Error, PutRule, Ready, RecordBytes, Result};
+use tierflow_sync::Mutex;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinSet;
 
@@ -379,12 +380,12 @@ impl Object {
             remote,
             path,
             size,
-            first: first.into(),
+            first: Mutex::new(first),
         }
     }
 
     fn read_first(&self, offset: u64, bytes: &mut [u8]) -> bool {
-        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut first = self.first.lock();
         let known = usize::try_from(offset).ok().and_then(|at| first.get(at..));
         let Some(known) = known.and_then(|known| known.get(..bytes.len())) else {
             return false;
