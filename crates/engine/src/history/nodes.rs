@@ -78,7 +78,7 @@ impl ProtectionState {
     }
 
     /// Returns the protection of durable versions, if they lie on the nodes alone.
-    pub(super) fn keeper(&self) -> Option<&dyn Protector> {
+    pub(super) fn protector(&self) -> Option<&dyn Protector> {
         self.protected.as_deref().filter(|_| self.is_lowest)
     }
 }
