@@ -10,7 +10,7 @@
 //! Kinder than the paper: all pages are there before the clock starts, as the engine's pinned memory is; room for what will be
 //! written is moved to the device ahead; what is read without a hint is read from afar, at the bus's speed, and pushes nothing
 //! out; and the host may hold all of the history, so no byte goes to the disk. Beside it runs the engine with as much host memory
-//! and no disk (`Way::InMemory` of the experiment). What stays dear is UVM's own: a page lies on one side only, so to flush is to give up,
+//! and no disk (`Approach::TierflowInMemory` of the experiment). What stays dear is UVM's own: a page lies on one side only, so to flush is to give up,
 //! to wait for flushes is to have nothing on the device, and what was consumed is moved to the host like the rest.
 
 use std::ops::Range;
