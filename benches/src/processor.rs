@@ -7,7 +7,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// The time and the processor time of a piece of work.
 #[derive(Clone, Copy, Debug)]
-pub struct Took {
+pub struct Timings {
     /// Wall time.
     pub time: Duration,
     /// Processor time of all threads together.
@@ -20,7 +20,7 @@ pub struct Took {
     pub writes: u64,
 }
 
-impl Took {
+impl Timings {
     /// Cores that were busy on average.
     pub fn cores(&self) -> f64 {
         self.processor.as_secs_f64() / self.time.as_secs_f64()
@@ -36,12 +36,12 @@ impl Took {
 ///
 /// # Errors
 /// The errors of the work, and figures that the kernel does not tell.
-pub fn measure(work: impl FnOnce() -> Result<()>) -> Result<Took> {
+pub fn measure(work: impl FnOnce() -> Result<()>) -> Result<Timings> {
     let (disks, processor, begun) = (disks()?, used(), Instant::now());
     work()?;
     let (time, processor) = (begun.elapsed(), used().saturating_sub(processor));
     let after = self::disks()?;
-    Ok(Took {
+    Ok(Timings {
         time,
         processor,
         read: after[0] - disks[0],

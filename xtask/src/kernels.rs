@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::cargo::{Metadata, output};
 use crate::toolchain::{self, Nvcc};
-use lock::{Lock, Locked};
+use lock::{Lock, LockedKernel};
 use manifest::{Kernel, Manifest};
 
 pub(crate) fn run(only_check: bool) -> Result<()> {
@@ -50,7 +50,7 @@ fn compile_all(root: &Path, manifest: &Manifest, nvcc: &Nvcc) -> Result<()> {
             std::fs::create_dir_all(folder)?;
         }
         std::fs::write(&path, &ptx).with_context(|| format!("cannot write {}", path.display()))?;
-        locked.push(Locked {
+        locked.push(LockedKernel {
             source: kernel.source.clone(),
             inputs: lock::inputs(root, manifest, kernel, &nvcc.version)?,
             output: lock::hash(&[ptx.as_bytes()]),

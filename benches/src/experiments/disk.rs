@@ -10,7 +10,7 @@ use tierflow_engine::{AfterRestore, DirectIo, Engine, Flush, Metrics, Region, Re
 
 use super::raw::Raw;
 use super::{Run, measured_folder};
-use crate::processor::{Took, measure};
+use crate::processor::{Timings, measure};
 use crate::random::fill;
 use crate::report::ratios;
 
@@ -93,7 +93,7 @@ pub(crate) fn run(run: &mut Run) -> Result<()> {
                 .zip(raw)
                 .for_each(|(all, value)| all.push(value));
             let per_gb =
-                |took: &Took, bytes: u64| took.processor.as_secs_f64() / (bytes as f64 / 1e9);
+                |took: &Timings, bytes: u64| took.processor.as_secs_f64() / (bytes as f64 / 1e9);
             let ours = [
                 engine[0],
                 engine[1],
@@ -243,7 +243,7 @@ impl TierRounds {
     }
 
     /// A history down until all of it is on the disk, and up again from the first version on.
-    fn round(&mut self) -> Result<(Took, Took)> {
+    fn round(&mut self) -> Result<(Timings, Timings)> {
         let versions = self.next..self.next + self.versions;
         self.next = versions.end;
         let stream = self.device.stream()?;

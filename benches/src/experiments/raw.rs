@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use tierflow_device::{Choice, HostReservation, open};
 
 use super::Run;
-use crate::processor::{Took, measure};
+use crate::processor::{Timings, measure};
 use crate::random::fill;
 use crate::threads::on_threads;
 
@@ -90,13 +90,13 @@ impl Raw {
         format!("threads={threads}, request={request}")
     }
 
-    pub(super) fn write(&self) -> Result<Took> {
+    pub(super) fn write(&self) -> Result<Timings> {
         self.run(self.best[0], Direction::Down, self.bytes)
     }
 
     /// Writes as much to a file that is not there yet, as a version is written of which none before it was given up: the file system
     /// has to find room for it.
-    pub(super) fn write_new(&self, folder: &Path) -> Result<Took> {
+    pub(super) fn write_new(&self, folder: &Path) -> Result<Timings> {
         let path = folder.join("raw-new");
         let took = measure(|| {
             let raw = Self {
@@ -110,11 +110,11 @@ impl Raw {
         took
     }
 
-    pub(super) fn read(&self) -> Result<Took> {
+    pub(super) fn read(&self) -> Result<Timings> {
         self.run(self.best[1], Direction::Up, self.bytes)
     }
 
-    fn run(&self, (threads, request): RawShape, way: Direction, bytes: u64) -> Result<Took> {
+    fn run(&self, (threads, request): RawShape, way: Direction, bytes: u64) -> Result<Timings> {
         let next = AtomicU64::new(0);
         // Each thread has a part of the memory for itself: two requests never meet in one place.
         let part = self.memory.memory().len() / threads / request * request;

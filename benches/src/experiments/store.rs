@@ -11,7 +11,7 @@ use tierflow_store::{Options, Region, Repository, Retention, Snapshot};
 
 use super::raw::Raw;
 use super::{Run, measured_folder};
-use crate::processor::{Took, measure};
+use crate::processor::{Timings, measure};
 use crate::report::{Spread, ratios};
 use crate::threads::on_threads;
 
@@ -46,7 +46,7 @@ fn large(run: &mut Run, folder: &Path) -> Result<()> {
     let regions = [Region::new("state", &content)];
     let mut memory = vec![0; size];
     let (mut times, mut cores): ([Vec<f64>; 4], [Vec<f64>; 4]) = Default::default();
-    let mut note = |at: usize, took: Took| {
+    let mut note = |at: usize, took: Timings| {
         times[at].push(took.rate(size as u64));
         cores[at].push(took.cores());
     };

@@ -10,7 +10,7 @@
 //! Kinder than the paper: all pages are there before the clock starts, as the engine's pinned memory is; room for what will be
 //! written is moved to the device ahead; what is read without a hint is read from afar, at the bus's speed, and pushes nothing
 //! out; and the host may hold all of the history, so no byte goes to the disk. Beside it runs the engine with as much host memory
-//! and no disk (`Way::InMemory` of the experiment). What stays dear is UVM's own: a page lies on one side only, so to flush is to give up,
+//! and no disk (`Approach::TierflowInMemory` of the experiment). What stays dear is UVM's own: a page lies on one side only, so to flush is to give up,
 //! to wait for flushes is to have nothing on the device, and what was consumed is moved to the host like the rest.
 
 use std::ops::Range;
@@ -24,13 +24,13 @@ use tierflow_device::{Advice, Device, Kind, Memory, Place, Stream};
 use tierflow_engine::{AfterRestore, Version};
 use tierflow_sim::{Op, Workload};
 
-use window::{In, Turn, Window};
+use window::{In, Window, WindowStep};
 
 mod window;
 
 /// A history in managed memory. Two threads move it, one each way.
 pub(crate) struct Uvm {
-    shared: Arc<Shared>,
+    shared: Arc<UvmState>,
     /// The application's copies.
     stream: Stream,
     threads: Vec<JoinHandle<()>>,
@@ -38,7 +38,8 @@ pub(crate) struct Uvm {
     distances: (u64, u64),
 }
 
-struct Shared {
+/// The memory of a baseline, which callers and its two threads share.
+struct UvmState {
     state: Mutex<State>,
     /// Something moved, came to rest, or is wanted.
     changed: Condvar,
@@ -90,7 +91,7 @@ impl Uvm {
         memory.advise(all.clone(), Advice::PreferredLocation(Place::Host))?;
         let stream = device.stream()?;
         stream.prefetch(&memory, all, Place::Host)?.wait()?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(UvmState {
             state: Mutex::new(State {
                 window: Window::new(length, limit),
                 closing: false,
@@ -109,7 +110,7 @@ impl Uvm {
             discard: workload.after_restore == AfterRestore::Discard,
             distances: (0, 0),
         };
-        for work in [Shared::move_out, Shared::move_in] {
+        for work in [UvmState::move_out, UvmState::move_in] {
             let (shared, stream) = (Arc::clone(&uvm.shared), device.stream()?);
             let thread = std::thread::Builder::new().name("uvm".to_owned());
             uvm.threads
@@ -190,7 +191,7 @@ impl Uvm {
     }
 
     /// Asks until it is the caller's turn.
-    fn turn(&self, mut ask: impl FnMut(&mut Window) -> Result<Turn>) -> Result<Turn> {
+    fn turn(&self, mut ask: impl FnMut(&mut Window) -> Result<WindowStep>) -> Result<WindowStep> {
         let mut state = self.shared.state.lock();
         loop {
             if let Some(error) = &state.failed {
@@ -199,7 +200,7 @@ impl Uvm {
             let turn = ask(&mut state.window)?;
             // The request may be work for others.
             self.shared.changed.notify_all();
-            if turn != Turn::Later {
+            if turn != WindowStep::Later {
                 return Ok(turn);
             }
             self.shared.changed.wait(&mut state);
@@ -218,7 +219,7 @@ impl Drop for Uvm {
     }
 }
 
-impl Shared {
+impl UvmState {
     fn tell(&self, what: impl FnOnce(&mut Window)) {
         what(&mut self.state.lock().window);
         self.changed.notify_all();
@@ -284,11 +285,11 @@ impl Shared {
 }
 
 /// The caller's bytes, and those that have to be moved to the device first.
-fn parts(turn: Turn) -> (Range<usize>, Range<usize>) {
+fn parts(turn: WindowStep) -> (Range<usize>, Range<usize>) {
     match turn {
-        Turn::Near { range, missing } => (bytes(&range), bytes(&missing)),
-        Turn::Far(range) => (bytes(&range), 0..0),
-        Turn::Later => (0..0, 0..0),
+        WindowStep::Near { range, missing } => (bytes(&range), bytes(&missing)),
+        WindowStep::Far(range) => (bytes(&range), 0..0),
+        WindowStep::Later => (0..0, 0..0),
     }
 }
 
@@ -297,9 +298,9 @@ fn bytes(range: &Range<u64>) -> Range<usize> {
 }
 
 /// A turn that has no bytes.
-fn when(now: bool) -> Turn {
+fn when(now: bool) -> WindowStep {
     match now {
-        true => Turn::Far(0..0),
-        false => Turn::Later,
+        true => WindowStep::Far(0..0),
+        false => WindowStep::Later,
     }
 }

@@ -166,9 +166,9 @@ pub struct AgentVault {
     writer: Mutex<Option<Arc<Ends>>>,
 }
 
-/// How to get to external storage by way of an agent.
+/// A connection to external storage by an agent, to be opened: its directories, and the rank that uses it.
 #[derive(Debug, Clone)]
-pub struct Way {
+pub struct AgentConnection {
     scratch: PathBuf,
     program: Option<PathBuf>,
     local: PathBuf,
@@ -177,7 +177,7 @@ pub struct Way {
     ranks: u32,
 }
 
-impl Way {
+impl AgentConnection {
     /// By the agent of `scratch`, from the node-local directory `local` to the directory `external`.
     #[must_use]
     pub fn new(
@@ -212,7 +212,7 @@ impl Way {
         }
     }
 
-    /// External storage by this way. It works without the agent too.
+    /// Opens external storage. The vault works without the agent too.
     ///
     /// # Errors
     /// [`Error::Refused`] if the agent's directory is open to others; [`Error::File`] if a path cannot be made

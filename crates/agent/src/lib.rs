@@ -11,6 +11,6 @@ mod notes;
 pub mod protocol;
 mod server;
 
-pub use client::{AgentVault, Client, Way};
+pub use client::{AgentConnection, AgentVault, Client};
 pub use error::{Error, Result};
 pub use server::{Settings, serve};

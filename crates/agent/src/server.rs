@@ -47,7 +47,7 @@ const TICK: Duration = Duration::from_millis(100);
 struct Server {
     home: Home,
     settings: Settings,
-    shared: Mutex<Shared>,
+    shared: Mutex<ServerState>,
     removals: Mutex<Removals>,
     /// The lock of who notes the routes, which may take as long as the disk takes.
     noting: Mutex<()>,
@@ -58,7 +58,8 @@ struct Server {
     is_over: AtomicBool,
 }
 
-struct Shared {
+/// The routes that an agent serves, and its threads and connections.
+struct ServerState {
     flows: BTreeMap<Route, Arc<Flow>>,
     elastic: Elastic,
     threads: usize,
@@ -113,7 +114,7 @@ impl Server {
     /// Makes an agent without routes, and the stream that is readable once its event loop is to wake.
     fn new(home: Home, settings: Settings) -> Result<(Arc<Self>, UnixStream)> {
         let (waker, wakes) = event_loop::Waker::new()?;
-        let shared = Shared {
+        let shared = ServerState {
             flows: BTreeMap::new(),
             elastic: Elastic::new(settings.most_threads),
             threads: 0,
@@ -169,7 +170,7 @@ impl Server {
         }
     }
 
-    fn is_over(&self, shared: &mut Shared, now: Instant) -> bool {
+    fn is_over(&self, shared: &mut ServerState, now: Instant) -> bool {
         let is_used = shared.connections > 0 || !shared.flows.is_empty();
         if is_used {
             shared.idle_since = now;
@@ -248,7 +249,7 @@ impl Server {
     }
 
     /// The next task, from one route after the other.
-    fn next(&self, shared: &mut Shared) -> Option<Task> {
+    fn next(&self, shared: &mut ServerState) -> Option<Task> {
         let now = Instant::now();
         let count = shared.flows.len();
         for step in 0..count {
@@ -286,7 +287,7 @@ impl Server {
 
 /// Takes away the routes that have no client and nothing to copy, have no piece that could not be read, and were scanned after their last
 /// client left. Returns true if there were some.
-fn end_finished_routes(shared: &mut Shared) -> bool {
+fn end_finished_routes(shared: &mut ServerState) -> bool {
     let before = shared.flows.len();
     shared.flows.retain(|_, flow| {
         let state = flow.state.lock();
@@ -300,7 +301,7 @@ fn end_finished_routes(shared: &mut Shared) -> bool {
 mod tests {
     use super::*;
     use crate::flow::tests::{Hanging, fail, until, with_version};
-    use crate::{Client, Way};
+    use crate::{AgentConnection, Client};
     use tierflow_device::{Choice, open};
     use tierflow_engine::{Engine, Region, Tier};
     use tierflow_store::{Faults, Options, Repository};
@@ -357,7 +358,9 @@ mod tests {
         server.shared.lock().flows.insert(route, Arc::new(flow));
         let listener = server.home.listen().unwrap();
         event_loop::start(&server, listener, wakes).unwrap();
-        let vault = Way::new(home.path(), &near, &far).open().unwrap();
+        let vault = AgentConnection::new(home.path(), &near, &far)
+            .open()
+            .unwrap();
         let agent = std::thread::spawn(move || {
             server.supervise();
             server.is_over.store(true, Ordering::Release);

@@ -354,8 +354,9 @@ fn versions_of_a_group_are_completed_by_its_agents() {
         let near = home.near.with_extension(rank.to_string());
         let local = Repository::open(&near, options).unwrap();
         homes::save(&local, 1);
-        let way = tierflow_agent::Way::new(&home.scratch, &near, &home.far).rank(rank, 3);
-        let vault = way.open().unwrap();
+        let connection =
+            tierflow_agent::AgentConnection::new(&home.scratch, &near, &home.far).rank(rank, 3);
+        let vault = connection.open().unwrap();
         assert_eq!(vault.versions().unwrap(), []);
         vault
             .copy(&local.own_piece(1).unwrap(), &|| Ok(()))

@@ -11,7 +11,7 @@ use homes::Home;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::PathBuf;
-use tierflow_agent::Way;
+use tierflow_agent::AgentConnection;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Region, RegionMut, Retention, Tier};
 use tierflow_store::{Options, Repository};
@@ -29,7 +29,7 @@ fn child() {
     };
     let near = PathBuf::from(std::env::var_os("TIERFLOW_KILLS_NEAR").unwrap());
     let far = PathBuf::from(std::env::var_os("TIERFLOW_KILLS_FAR").unwrap());
-    let vault = Way::new(&scratch, &near, &far).open().unwrap();
+    let vault = AgentConnection::new(&scratch, &near, &far).open().unwrap();
     let device = open(Choice::Host).unwrap();
     let engine = Engine::builder(&device)
         .host_cache(8 << 20)

@@ -11,7 +11,7 @@ use homes::Home;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
-use tierflow_agent::Way;
+use tierflow_agent::AgentConnection;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Region, RegionMut, Tier};
 use tierflow_testing::{Draws, Process, this_test, variable};
@@ -25,7 +25,7 @@ fn content(run: u64, version: u64) -> Vec<u8> {
 }
 
 fn engine(home: &Home, limit: u64) -> Engine {
-    let vault = Way::new(&home.scratch, &home.near, &home.far);
+    let vault = AgentConnection::new(&home.scratch, &home.near, &home.far);
     let device = open(Choice::Host).unwrap();
     Engine::builder(&device)
         .host_cache(8 << 20)

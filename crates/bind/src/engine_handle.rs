@@ -16,7 +16,7 @@ use crate::logger::lines_of_rank;
 use crate::options::Options;
 use crate::process::PerProcess;
 use crate::statistics::Statistics;
-use crate::streams::{Order, Streams};
+use crate::streams::{DeviceStreams, Order};
 use crate::until::Until;
 
 /// The engines of this process. A fork has none of them.
@@ -118,7 +118,7 @@ pub struct EngineHandle {
     /// Where its fastest memory is.
     pub device: Device,
     /// Its streams.
-    pub streams: Streams,
+    pub streams: DeviceStreams,
     closing_patience: Duration,
     /// Redundancy passes by functions of the application's.
     passes_by_group: bool,
@@ -155,7 +155,7 @@ impl EngineHandle {
                 is_driven,
                 statistics,
             },
-            streams: Streams::new(device.clone()),
+            streams: DeviceStreams::new(device.clone()),
             device,
             closing_patience,
             passes_by_group,

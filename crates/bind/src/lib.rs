@@ -23,5 +23,5 @@ pub use options::{
 };
 pub use process::{PerProcess, at_exit};
 pub use slot::{OrderAfter, Slot, SlotEnd};
-pub use streams::{Borrowed, CallStream, Order, Streams};
+pub use streams::{Borrowed, CallStream, DeviceStreams, Order};
 pub use until::Until;

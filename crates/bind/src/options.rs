@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tierflow_agent::Way;
+use tierflow_agent::AgentConnection;
 use tierflow_dedup::Tree;
 use tierflow_device::{Device, open};
 use tierflow_engine::plan::{Fifo, Lru, Residency, Score};
@@ -224,14 +224,15 @@ impl Options {
                 "an agent brings versions from one directory to another: name them as `node_local` and `external`, or leave out `agent`",
             ));
         };
-        let way = Way::new(agent, local, external).rank(self.ranks.rank, self.ranks.ranks);
-        let way = match &self.agent_program {
-            Some(program) => way.starting(program),
-            None => way,
+        let connection =
+            AgentConnection::new(agent, local, external).rank(self.ranks.rank, self.ranks.ranks);
+        let connection = match &self.agent_program {
+            Some(program) => connection.starting(program),
+            None => connection,
         };
         let failed =
             |error: tierflow_agent::Error| Failure::new(Status::Storage, format!("agent: {error}"));
-        Ok(Some(way.open().map_err(failed)?))
+        Ok(Some(connection.open().map_err(failed)?))
     }
 
     fn host_tier(&self) -> Outcome<tierflow_engine::MemoryCache<HostOptions>> {

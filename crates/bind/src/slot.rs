@@ -27,9 +27,9 @@ pub enum OrderAfter<'a> {
     AllWork,
 }
 
-/// The slot of the engine.
+/// A slot as the engine has it.
 #[derive(Debug)]
-enum Lent {
+enum EngineSlot {
     Produced(ProduceSlot<'static>),
     Consumed(ConsumeSlot<'static>),
 }
@@ -38,7 +38,7 @@ enum Lent {
 #[derive(Debug)]
 pub struct Slot {
     /// There until it ends.
-    lent: Option<Lent>,
+    lent: Option<EngineSlot>,
     engine: Arc<EngineHandle>,
 }
 
@@ -55,7 +55,7 @@ impl Slot {
     ) -> tierflow_engine::Result<Self> {
         let slot = until.of(&engine.engine).produce(version, bytes)?;
         Ok(Self {
-            lent: Some(Lent::Produced(slot.owned(Arc::clone(engine))?)),
+            lent: Some(EngineSlot::Produced(slot.owned(Arc::clone(engine))?)),
             engine: Arc::clone(engine),
         })
     }
@@ -71,7 +71,7 @@ impl Slot {
     ) -> tierflow_engine::Result<Self> {
         let slot = until.of(&engine.engine).consume(version)?;
         Ok(Self {
-            lent: Some(Lent::Consumed(slot.owned(Arc::clone(engine))?)),
+            lent: Some(EngineSlot::Consumed(slot.owned(Arc::clone(engine))?)),
             engine: Arc::clone(engine),
         })
     }
@@ -92,7 +92,7 @@ impl Slot {
     #[must_use]
     pub fn produced(&self) -> Option<&ProduceSlot<'static>> {
         match &self.lent {
-            Some(Lent::Produced(slot)) => Some(slot),
+            Some(EngineSlot::Produced(slot)) => Some(slot),
             _ => None,
         }
     }
@@ -101,7 +101,7 @@ impl Slot {
     #[must_use]
     pub fn consumed(&self) -> Option<&ConsumeSlot<'static>> {
         match &self.lent {
-            Some(Lent::Consumed(slot)) => Some(slot),
+            Some(EngineSlot::Consumed(slot)) => Some(slot),
             _ => None,
         }
     }
@@ -140,14 +140,20 @@ impl Slot {
         };
         let ended = || Failure::new(Status::Closed, "the slot was given back before");
         match (self.lent.take().ok_or_else(ended)?, how, behind) {
-            (Lent::Produced(slot), SlotEnd::Keep, None) => slot.commit(),
-            (Lent::Produced(slot), SlotEnd::Keep, Some(stream)) => slot.commit_after(stream)?,
-            (Lent::Produced(slot), SlotEnd::Cancel, None) => drop(slot),
-            (Lent::Produced(slot), SlotEnd::Cancel, Some(stream)) => slot.give_up_after(stream)?,
-            (Lent::Consumed(slot), SlotEnd::Keep, None) => drop(slot),
-            (Lent::Consumed(slot), SlotEnd::Keep, Some(stream)) => slot.finish_after(stream)?,
-            (Lent::Consumed(slot), SlotEnd::Cancel, None) => slot.give_back(),
-            (Lent::Consumed(slot), SlotEnd::Cancel, Some(stream)) => {
+            (EngineSlot::Produced(slot), SlotEnd::Keep, None) => slot.commit(),
+            (EngineSlot::Produced(slot), SlotEnd::Keep, Some(stream)) => {
+                slot.commit_after(stream)?
+            }
+            (EngineSlot::Produced(slot), SlotEnd::Cancel, None) => drop(slot),
+            (EngineSlot::Produced(slot), SlotEnd::Cancel, Some(stream)) => {
+                slot.give_up_after(stream)?
+            }
+            (EngineSlot::Consumed(slot), SlotEnd::Keep, None) => drop(slot),
+            (EngineSlot::Consumed(slot), SlotEnd::Keep, Some(stream)) => {
+                slot.finish_after(stream)?
+            }
+            (EngineSlot::Consumed(slot), SlotEnd::Cancel, None) => slot.give_back(),
+            (EngineSlot::Consumed(slot), SlotEnd::Cancel, Some(stream)) => {
                 slot.give_back_after(stream)?;
             }
         }
@@ -167,7 +173,7 @@ impl Drop for Slot {
         }
         // With an error the device is lost, and with it the bytes.
         let _done_or_lost = self.end(SlotEnd::Cancel, OrderAfter::AllWork);
-        if let Some(Lent::Consumed(slot)) = self.lent.take() {
+        if let Some(EngineSlot::Consumed(slot)) = self.lent.take() {
             slot.give_back();
         }
     }

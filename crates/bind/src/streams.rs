@@ -23,13 +23,13 @@ const OF_THE_THREAD: u64 = 2;
 
 /// The streams of one engine's device.
 #[derive(Debug)]
-pub struct Streams {
+pub struct DeviceStreams {
     device: Device,
     own: Mutex<Vec<Stream>>,
     adopted: Mutex<HashMap<u64, Arc<Stream>>>,
 }
 
-impl Streams {
+impl DeviceStreams {
     /// The streams of this device: none yet.
     #[must_use]
     pub fn new(device: Device) -> Self {
@@ -97,7 +97,7 @@ impl Streams {
 pub struct Borrowed<'a> {
     /// There until it is dropped.
     stream: Option<Stream>,
-    streams: &'a Streams,
+    streams: &'a DeviceStreams,
 }
 
 impl Deref for Borrowed<'_> {
@@ -142,7 +142,7 @@ impl Deref for CallStream<'_> {
 /// The order of one call: after all work that it waits for.
 #[derive(Debug)]
 pub struct Order<'a> {
-    streams: &'a Streams,
+    streams: &'a DeviceStreams,
     chosen: Option<CallStream<'a>>,
     /// The stream behind whose work the call was ordered last.
     behind: Option<u64>,
@@ -151,7 +151,7 @@ pub struct Order<'a> {
 impl<'a> Order<'a> {
     /// A call that waits for no work yet.
     #[must_use]
-    pub fn new(streams: &'a Streams) -> Self {
+    pub fn new(streams: &'a DeviceStreams) -> Self {
         Self {
             streams,
             chosen: None,
@@ -169,7 +169,7 @@ impl<'a> Order<'a> {
     ///
     /// # Errors
     /// Errors of the driver.
-    pub fn behind_all_work(streams: &'a Streams) -> Outcome<Self> {
+    pub fn behind_all_work(streams: &'a DeviceStreams) -> Outcome<Self> {
         let chosen = match streams.is_cuda() {
             true => Some(CallStream::Own(streams.behind_all_work()?)),
             false => None,

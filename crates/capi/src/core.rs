@@ -15,16 +15,17 @@ use crate::handles::Named;
 /// bytes. So a cache of 4 GiB at most is ready soon after the engine is.
 const LEAD: (usize, usize) = (4, 1 << 30);
 
-pub(crate) struct Core {
+/// An open engine, and the group of ranks that it belongs to.
+pub(crate) struct OpenEngine {
     handle: Arc<EngineHandle>,
     pub(crate) group: Option<Arc<Group>>,
 }
 
-impl Named for Core {
+impl Named for OpenEngine {
     const NAME: &'static str = "tf_engine";
 }
 
-impl Deref for Core {
+impl Deref for OpenEngine {
     type Target = EngineHandle;
 
     fn deref(&self) -> &EngineHandle {
@@ -32,7 +33,7 @@ impl Deref for Core {
     }
 }
 
-impl Core {
+impl OpenEngine {
     pub(crate) fn open(door: Door, options: &Options, group: Option<Arc<Group>>) -> Outcome<Self> {
         let mut options = options.clone();
         if options.host_pool.is_none() {

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use tierflow_bind::{CallMemory, Span};
 
-use crate::core::Core;
+use crate::core::OpenEngine;
 use crate::failure::{Failure, Outcome};
 
 /// `tf_region` of the header: comes from C as an argument, or from [`RawRegion::anywhere`]. In the call it is for, these are initialised
@@ -49,7 +49,7 @@ impl RawRegion {
 }
 
 /// A region for the time of a call. Callers see to it that no two regions of a call that are written overlap.
-fn memory(core: &Core, raw: RawRegion) -> Outcome<CallMemory> {
+fn memory(core: &OpenEngine, raw: RawRegion) -> Outcome<CallMemory> {
     let bytes = raw.length()?;
     let address = raw.address.expose_provenance() as u64;
     // SAFETY: the contract of `RawRegion`. The call waits for its copies, so no loan of it outlives the call.
@@ -69,7 +69,7 @@ fn memory(core: &Core, raw: RawRegion) -> Outcome<CallMemory> {
 }
 
 /// Regions for the time of a call.
-pub(crate) fn spans(core: &Core, regions: &[RawRegion]) -> Outcome<Vec<CallMemory>> {
+pub(crate) fn spans(core: &OpenEngine, regions: &[RawRegion]) -> Outcome<Vec<CallMemory>> {
     let spans = regions.iter().map(|raw| memory(core, *raw));
     spans.collect()
 }

@@ -316,7 +316,7 @@ impl Gpu {
         self.stream
             .write(input, &mut self.data.lend_mut(0..input.len())?)?;
         let most = method.max_encoded_len(input.len() as u64, element)? as usize;
-        let out = gpu::Landing::device(&self.container, 0..most)?;
+        let out = gpu::OutputBuffer::device(&self.container, 0..most)?;
         let data = self.data.lend(0..input.len())?;
         let encoding = self
             .encoder

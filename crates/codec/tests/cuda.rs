@@ -101,9 +101,9 @@ impl Gpu {
         self.upload(&self.data, input);
         self.upload(&self.container, &vec![0xA5; ROOM]);
         let out = if to_host {
-            gpu::Landing::pinned(&self.pinned, 0..room).unwrap()
+            gpu::OutputBuffer::pinned(&self.pinned, 0..room).unwrap()
         } else {
-            gpu::Landing::device(&self.container, 0..room).unwrap()
+            gpu::OutputBuffer::device(&self.container, 0..room).unwrap()
         };
         let data = self.data.lend(0..input.len()).unwrap();
         let done = self
@@ -260,12 +260,12 @@ fn damaged_containers_do_no_harm_on_the_gpu() {
 fn what_the_kernels_cannot_use_is_refused() {
     let mut gpu = gpu();
     let method = Method::from(Planes::new());
-    let odd = gpu::Landing::device(&gpu.container, 8..4096);
+    let odd = gpu::OutputBuffer::device(&gpu.container, 8..4096);
     assert!(matches!(odd, Err(Error::Invalid(Invalid::Memory { .. }))));
-    let landing = || gpu::Landing::device(&gpu.container, 0..4096).unwrap();
+    let output = || gpu::OutputBuffer::device(&gpu.container, 0..4096).unwrap();
     let refusal = |encoder: &mut gpu::Encoder, range| {
         let data = gpu.data.lend(range).unwrap();
-        let encoding = encoder.encode(&gpu.stream, &method, Element::F32, data, landing());
+        let encoding = encoder.encode(&gpu.stream, &method, Element::F32, data, output());
         encoding.wait().result.unwrap_err()
     };
     let refused = refusal(&mut gpu.encoder, 4..1028);
@@ -296,7 +296,7 @@ fn inputs_in_flight_do_not_meet() {
         .enumerate()
         .map(|(n, room)| {
             let stream = if n % 2 == 0 { &gpu.stream } else { &other };
-            let out = gpu::Landing::device(room, 0..ROOM / 4).unwrap();
+            let out = gpu::OutputBuffer::device(room, 0..ROOM / 4).unwrap();
             let data = gpu.data.lend(0..input.len()).unwrap();
             gpu.encoder
                 .encode(stream, &method, Element::Bf16, data, out)

@@ -68,7 +68,7 @@ impl Gpu {
         self.set(&self.data, input, 0x5A);
         self.set(&self.container, &[], 0xA5);
         let data = self.data.lend(0..input.len()).unwrap();
-        let out = gpu::Landing::device(&self.container, 0..room).unwrap();
+        let out = gpu::OutputBuffer::device(&self.container, 0..room).unwrap();
         let header = self.coder.encode(&self.stream, of, data, out)?;
         let bytes = self.get(&self.container, header.stored_bytes as usize, 0xA5);
         assert_eq!(Header::parse(&bytes).unwrap(), header);
@@ -149,7 +149,7 @@ fn inputs_of_many_blocks_come_back() {
     for codec in NvcompCodec::ALL {
         let mut all = data.lend_mut(0..LEN).unwrap();
         gpu.stream.write(&input, &mut all).unwrap();
-        let out = gpu::Landing::device(&container, 0..room).unwrap();
+        let out = gpu::OutputBuffer::device(&container, 0..room).unwrap();
         let of = (codec, element);
         let encoded = gpu.coder.encode(&gpu.stream, of, all.into_read(), out);
         let header = encoded.unwrap();

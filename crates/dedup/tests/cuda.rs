@@ -85,13 +85,13 @@ fn compare(gpu: &Gpu, config: Config, history: &[Vec<u8>], what: &str) {
     for (checkpoint, version) in history.iter().zip(1..) {
         gpu.upload(&data, checkpoint);
         let to_host = version % 2 == 1;
-        let landing = if to_host {
-            gpu::Landing::pinned(&host, 0..room).unwrap()
+        let output = if to_host {
+            gpu::OutputBuffer::pinned(&host, 0..room).unwrap()
         } else {
-            gpu::Landing::device(&device, 0..room).unwrap()
+            gpu::OutputBuffer::device(&device, 0..room).unwrap()
         };
         let loan = data.lend(0..len).unwrap();
-        let done = on_gpu.encode(&gpu.stream, version, loan, landing).wait();
+        let done = on_gpu.encode(&gpu.stream, version, loan, output).wait();
         let summary = done
             .result
             .unwrap_or_else(|error| panic!("{what} {version}: {error}"));
@@ -299,8 +299,8 @@ fn encodings_in_flight_follow_each_other_on_any_stream() {
         } else {
             &other
         };
-        let landing = gpu::Landing::pinned(&host, 0..room).unwrap();
-        let encoding = on_gpu.encode(stream, version, data.lend(0..len).unwrap(), landing);
+        let output = gpu::OutputBuffer::pinned(&host, 0..room).unwrap();
+        let encoding = on_gpu.encode(stream, version, data.lend(0..len).unwrap(), output);
         flying.push((encoding, host));
     }
     let mut on_cpu = Lineage::new(*on_gpu.config()).unwrap();
@@ -342,10 +342,10 @@ fn a_resumed_lineage_goes_on_as_if_nothing_had_happened() {
                     gpu::GpuLineage::resume(&gpu.kernels, config, len as u64, &chain).unwrap();
                 let room = resumed.most_stored_bytes();
                 let host = gpu::pinned(&gpu.device, room).unwrap();
-                let landing = gpu::Landing::pinned(&host, 0..room).unwrap();
+                let output = gpu::OutputBuffer::pinned(&host, 0..room).unwrap();
                 gpu.upload(&data, checkpoint);
                 let loan = data.lend(0..len).unwrap();
-                let done = resumed.encode(&gpu.stream, version, loan, landing).wait();
+                let done = resumed.encode(&gpu.stream, version, loan, output).wait();
                 let expected = on_cpu.encode(version, checkpoint).unwrap();
                 assert_eq!(done.result.unwrap(), expected.summary(), "{name} {version}");
                 drop(done.out);
@@ -372,9 +372,9 @@ fn what_cannot_be_encoded_gives_the_loans_back() {
     let room = lineage.most_stored_bytes();
     let host = gpu::pinned(&gpu.device, room).unwrap();
     let mut encode = |version, range, room| {
-        let landing = gpu::Landing::pinned(&host, 0..room).unwrap();
+        let output = gpu::OutputBuffer::pinned(&host, 0..room).unwrap();
         lineage
-            .encode(&gpu.stream, version, data.lend(range).unwrap(), landing)
+            .encode(&gpu.stream, version, data.lend(range).unwrap(), output)
             .wait()
             .result
     };
@@ -397,7 +397,7 @@ fn what_cannot_be_encoded_gives_the_loans_back() {
     ));
     assert_eq!((data.live_loans(), host.memory().live_loans()), (0, 0));
     let unpinned = gpu.device.reserve_host(4096).unwrap();
-    assert!(gpu::Landing::pinned(&unpinned, 0..4096).is_err());
+    assert!(gpu::OutputBuffer::pinned(&unpinned, 0..4096).is_err());
 }
 
 #[test]

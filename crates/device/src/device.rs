@@ -21,11 +21,12 @@ use crate::info::{Info, PeerLink};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Device {
-    shared: Arc<Shared>,
+    shared: Arc<DeviceState>,
 }
 
+/// The back end, which all clones of a device share.
 #[derive(Debug)]
-struct Shared {
+struct DeviceState {
     why_host: Option<Error>,
     backend: Box<dyn Backend>,
 }
@@ -33,7 +34,7 @@ struct Shared {
 impl Device {
     pub(crate) fn new(backend: impl Backend, why_host: Option<Error>) -> Self {
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(DeviceState {
                 why_host,
                 backend: Box::new(backend),
             }),

@@ -6,7 +6,7 @@ use crate::history::{Damage, ProtectionState};
 use crate::kind::Kind;
 use crate::plan::{Event, Refusal, TierId};
 use crate::policy_guard::PolicyPanic;
-use crate::run::{Grant, PlanGuard, Pool, Shared, TargetRegions, start_pool};
+use crate::run::{EngineCore, Grant, PlanGuard, Pool, TargetRegions, start_pool};
 use crate::{AfterRestore, EngineBuilder, Error, Result, Version};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -34,8 +34,8 @@ use tierflow_tier_alloc::Lease;
 #[derive(Debug)]
 pub struct Engine {
     /// There until the engine is dropped.
-    pub(crate) shared: Arc<Shared>,
-    keeper: Option<JoinHandle<Lease>>,
+    pub(crate) shared: Arc<EngineCore>,
+    capacity_thread: Option<JoinHandle<Lease>>,
     /// How long to wait for the threads in the end.
     pub(crate) patience: Duration,
     /// The process that built it.
@@ -71,12 +71,12 @@ impl Engine {
         EngineBuilder::new(device)
     }
 
-    pub(crate) fn assemble(shared: Arc<Shared>, patience: Duration) -> Self {
+    pub(crate) fn assemble(shared: Arc<EngineCore>, patience: Duration) -> Self {
         Self {
             shared,
             patience,
             process: OwnerProcess::current(),
-            keeper: None,
+            capacity_thread: None,
             damage: Vec::new(),
             after_restore: AfterRestore::default(),
             nodes: ProtectionState::default(),
@@ -100,7 +100,7 @@ impl Engine {
 
     /// Keeps the host cache within its share of a pool from now on.
     pub(crate) fn keep_within(&mut self, pool: Pool) -> Result<()> {
-        self.keeper = Some(start_pool(&self.shared, pool)?);
+        self.capacity_thread = Some(start_pool(&self.shared, pool)?);
         Ok(())
     }
 
@@ -261,7 +261,7 @@ impl Engine {
         let cache = kind.name();
         self.at_home()?;
         let not = |why| Error::NotResizable { cache, why };
-        if kind == Kind::Host && self.keeper.is_some() {
+        if kind == Kind::Host && self.capacity_thread.is_some() {
             return Err(not("it is part of a pool, which decides how large it is"));
         }
         let mut tiers = self.shared.tiers.iter();
@@ -275,8 +275,8 @@ impl Drop for Engine {
     fn drop(&mut self) {
         if self.at_home().is_err() {
             // Nothing here is this process's: neither threads to wait for nor files and shares to give back.
-            let (keeper, lease) = (self.keeper.take(), self.lease.take());
-            std::mem::forget((Arc::clone(&self.shared), keeper, lease));
+            let (capacity_thread, lease) = (self.capacity_thread.take(), self.lease.take());
+            std::mem::forget((Arc::clone(&self.shared), capacity_thread, lease));
             return;
         }
         self.shared.stop();
@@ -298,7 +298,10 @@ impl Drop for Engine {
             }
             threads.extend(self.shared.take_threads());
         }
-        self.lease = self.keeper.take().and_then(|keeper| keeper.join().ok());
+        self.lease = self
+            .capacity_thread
+            .take()
+            .and_then(|thread| thread.join().ok());
         self.warn_of_lost(None);
         if hangs {
             // A thread that was left to itself uses the memory still: it must never be another's.

@@ -19,7 +19,7 @@ pub use piece::{read_piece, read_regions};
 
 use crate::plan::{Event, TierId};
 use crate::run::{
-    Directories, DurableTier, EmptyCheckpoints, FirstWrite, Layouts, Shared, TierSettings,
+    Directories, DurableTier, EmptyCheckpoints, EngineCore, FirstWrite, Layouts, TierSettings,
 };
 use crate::{BuildError, EngineBuilder, Result, Version};
 use copy_selection::{Candidates, CopySelection, Orphan};
@@ -362,7 +362,7 @@ fn open_to_write_or_read(
 
 /// Tells the plan what lies on the tiers that outlive the engine.
 pub(crate) fn adopt(
-    shared: &Shared,
+    shared: &EngineCore,
     opened: &OpenHistory,
     limit: u64,
     alignment: u64,

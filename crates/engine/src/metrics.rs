@@ -6,7 +6,7 @@ use crate::builder::UNLIMITED;
 use crate::plan::PrefetchDistance;
 use std::fmt;
 use std::time::Duration;
-use tierflow_store::Gone;
+use tierflow_store::LostVersion;
 use tierflow_tier_alloc::{DeviceReport, HostReport};
 use tierflow_transfer::StraightStatistics;
 
@@ -165,7 +165,7 @@ pub struct Reports {
     pub host: Option<HostReport>,
     /// The versions that were [protected](crate::EngineBuilder::redundancy) and are lost nevertheless, as more nodes were lost than
     /// the redundancy bears, and whose parts they were. [`Engine::damage`](crate::Engine::damage) has them, too.
-    pub losses: Vec<Gone>,
+    pub losses: Vec<LostVersion>,
 }
 
 impl Metrics {

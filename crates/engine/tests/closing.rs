@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Cause, Engine, Error, Group, Region, Retention, Tier};
 use tierflow_store::{
-    Gone, OnNode, Piece, PieceInfo, Protect, Protection, Ready, Repository, Result, Snapshot,
-    Vault, VersionInfo,
+    LostVersion, NodeDirectory, Piece, PieceInfo, Protection, Protector, Ready, Repository, Result,
+    Snapshot, Vault, VersionInfo,
 };
 use tierflow_testing::assert_matches;
 use vaults::{Call, Watch, Watched};
@@ -107,7 +107,7 @@ struct SlowNodes {
 struct OfSlowNodes;
 
 impl Protection for OfSlowNodes {
-    fn open(&self, node: OnNode<'_>) -> Result<Arc<dyn Protect>> {
+    fn open(&self, node: NodeDirectory<'_>) -> Result<Arc<dyn Protector>> {
         Ok(Arc::new(SlowNodes {
             directory: node.repository,
             begun: Instant::now(),
@@ -142,8 +142,8 @@ impl Vault for SlowNodes {
     }
 }
 
-impl Protect for SlowNodes {
-    fn gone(&self) -> Vec<Gone> {
+impl Protector for SlowNodes {
+    fn gone(&self) -> Vec<LostVersion> {
         Vec::new()
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tierflow_store::container::checksum;
 use tierflow_store::{
-    BlobStamp, Blobs, ByteSource, Encoded, Options, PutRule, Ready, Repository, Result, Written,
+    BlobStamp, Blobs, ByteSource, Options, PutRule, Ready, RecordBytes, Repository, Result, Written,
 };
 
 /// How versions are kept in an object store.
@@ -209,7 +209,7 @@ impl Blobs for ObjectBlobs {
     fn put(
         &self,
         name: &str,
-        record: &Encoded<'_>,
+        record: &RecordBytes<'_>,
         how: PutRule,
         ready: &Ready<'_>,
     ) -> Result<Written> {

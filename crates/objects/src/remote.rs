@@ -9,10 +9,11 @@ use object_store::{
 use std::fmt::{self, Debug, Formatter};
 use std::future::Future;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tierflow_store::container::Source;
-use tierflow_store::{Encoded, Error, PutRule, Ready, Result};
+use tierflow_store::{Error, PutRule, Ready, RecordBytes, Result};
+use tierflow_sync::Mutex;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinSet;
 
@@ -180,7 +181,7 @@ impl Remote {
     pub(crate) fn put(
         &self,
         path: &Path,
-        record: &Encoded<'_>,
+        record: &RecordBytes<'_>,
         how: PutRule,
         ready: &Ready<'_>,
     ) -> Result<Option<Option<String>>> {
@@ -232,7 +233,7 @@ impl Remote {
     fn put_in_parts(
         &self,
         path: &Path,
-        record: &Encoded<'_>,
+        record: &RecordBytes<'_>,
         ready: &Ready<'_>,
     ) -> Result<Option<String>> {
         let begun = self.request(path, self.store.put_multipart(path));
@@ -253,7 +254,7 @@ impl Remote {
     async fn send_parts(
         &self,
         path: &Path,
-        record: &Encoded<'_>,
+        record: &RecordBytes<'_>,
         upload: &mut dyn MultipartUpload,
     ) -> Result<()> {
         let part_bytes = part_bytes(record.head().record_length()) as usize;
@@ -379,12 +380,12 @@ impl Object {
             remote,
             path,
             size,
-            first: first.into(),
+            first: Mutex::new(first),
         }
     }
 
     fn read_first(&self, offset: u64, bytes: &mut [u8]) -> bool {
-        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut first = self.first.lock();
         let known = usize::try_from(offset).ok().and_then(|at| first.get(at..));
         let Some(known) = known.and_then(|known| known.get(..bytes.len())) else {
             return false;

@@ -11,9 +11,9 @@ use crate::logging;
 use crate::patience::watched;
 
 /// An engine and what its calls share.
-pub(crate) type Core = Arc<EngineHandle>;
+pub(crate) type SharedEngine = Arc<EngineHandle>;
 
-pub(crate) fn open(py: Python<'_>, options: Options) -> Answer<Core> {
+pub(crate) fn open(py: Python<'_>, options: Options) -> Answer<SharedEngine> {
     let door = Door {
         detached,
         lost,

@@ -13,15 +13,15 @@ use pyo3::types::{PyDict, PyTuple};
 use tierflow_bind::{Failure, Slot};
 use tierflow_device::{Kind, OwnerProcess};
 use tierflow_engine::{AfterRestore, Cache, RegionMut, Version, read_regions};
-use tierflow_store::{Gone, Place};
+use tierflow_store::{LostVersion, Place};
 
 use self::named::{Checkpointed, agree, parts};
 use crate::array::{Arrays, Use};
-use crate::core::Core;
+use crate::core::SharedEngine;
 use crate::dtype::DType;
 use crate::errors::{Answer, Number};
 use crate::options::{self, Bytes};
-use crate::patience::{self, Patience};
+use crate::patience::{self, Timeout};
 use crate::slot::{ConsumeSlot, Layout, ProduceSlot};
 use crate::suspending::Suspension;
 use crate::{metrics, order};
@@ -36,7 +36,7 @@ enum PathOrUrl {
 #[doc = include_str!("engine.md")]
 #[pyclass(frozen, subclass, weakref, module = "tierflow")]
 pub(crate) struct Engine {
-    core: RwLock<Option<Core>>,
+    core: RwLock<Option<SharedEngine>>,
     /// The process that built it.
     process: OwnerProcess,
     /// Its rank, and the number of ranks.
@@ -99,7 +99,7 @@ impl Engine {
         timeout: Option<f64>,
         within_error: Option<f64>,
     ) -> Answer {
-        let patience = Patience::new(timeout)?;
+        let patience = Timeout::new(timeout)?;
         let core = self.core()?;
         let mut order = order::behind(&core.streams, stream)?;
         let given = Arrays::of(arrays, Use::Read, &mut order)?;
@@ -149,7 +149,7 @@ impl Engine {
         dtype: &Bound<'_, PyAny>,
         timeout: Option<f64>,
     ) -> Answer<ProduceSlot> {
-        let patience = Patience::new(timeout)?;
+        let patience = Timeout::new(timeout)?;
         let core = self.core()?;
         let layout = Layout::of(shape, DType::of(dtype)?)?;
         let (version, bytes) = (version.0, layout.bytes());
@@ -168,7 +168,7 @@ impl Engine {
         dtype: Option<&Bound<'_, PyAny>>,
         timeout: Option<f64>,
     ) -> Answer<ConsumeSlot> {
-        let patience = Patience::new(timeout)?;
+        let patience = Timeout::new(timeout)?;
         let (version, core) = (version.0, self.core()?);
         let size = py.detach(|| core.engine.restore_size(version))?;
         let layout = Layout::held(py, (version, size), shape, dtype)?;
@@ -225,7 +225,7 @@ impl Engine {
     /// too.
     #[pyo3(signature = (timeout = None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> Answer {
-        let (patience, core) = (Patience::new(timeout)?, self.core()?);
+        let (patience, core) = (Timeout::new(timeout)?, self.core()?);
         patience.spend(py, |until| core.wait(until))
     }
 
@@ -253,7 +253,7 @@ impl Engine {
         stream: Option<&Bound<'_, PyAny>>,
         timeout: Option<f64>,
     ) -> Answer {
-        let patience = Patience::new(timeout)?;
+        let patience = Timeout::new(timeout)?;
         let (version, core) = (version.0, self.core()?);
         let (names, arrays) = parts(regions)?;
         let mut order = order::behind(&core.streams, stream)?;
@@ -306,7 +306,7 @@ impl Engine {
     /// Waits until `version` lies on the lowest tier, as `wait` does for all, for `timeout` seconds at most.
     #[pyo3(signature = (version, timeout = None))]
     fn wait_version(&self, py: Python<'_>, version: Number, timeout: Option<f64>) -> Answer {
-        let (patience, core) = (Patience::new(timeout)?, self.core()?);
+        let (patience, core) = (Timeout::new(timeout)?, self.core()?);
         patience.spend(py, |until| until.of(&core.engine).wait_version(version.0))
     }
 
@@ -353,7 +353,7 @@ impl Engine {
     /// The versions that were lost with nodes when the engine was opened, as more failed than `redundancy` bears, and why.
     fn losses(&self, py: Python<'_>) -> Answer<Vec<String>> {
         let losses = self.detached(py, |engine| engine.reports().losses)?;
-        let line = |gone: &Gone| format!("version {}: {}", gone.version, gone.why);
+        let line = |gone: &LostVersion| format!("version {}: {}", gone.version, gone.why);
         Ok(losses.iter().map(line).collect())
     }
 
@@ -408,7 +408,7 @@ impl Engine {
     fn close(&self, py: Python<'_>) -> Answer {
         match self.closed()? {
             true => Ok(()),
-            false => self.close_within(py, Patience(self.core()?.closing_patience())),
+            false => self.close_within(py, Timeout(self.core()?.closing_patience())),
         }
     }
 
@@ -473,7 +473,7 @@ impl Engine {
     ) -> Answer<bool> {
         let _ = (error, trace);
         match kind.is_none() {
-            true => self.close_within(py, Patience::new(None)?)?,
+            true => self.close_within(py, Timeout::new(None)?)?,
             false => self.end(py)?,
         }
         Ok(false)

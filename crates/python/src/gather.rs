@@ -14,7 +14,7 @@ use crate::ffi::copies::{self, Wait};
 use crate::ffi::dlpack::{CPU, CUDA};
 use crate::ffi::exchange::Api;
 use crate::order;
-use crate::slot::{Lent, ProduceSlot};
+use crate::slot::{LentSlot, ProduceSlot};
 
 /// Copies the bytes of `arrays` to their `offsets` in `into`: a slot, or an array. No two have a byte there in common. What PyTorch has put off, such as
 /// a conjugation, is not done.
@@ -89,7 +89,7 @@ pub(crate) fn gather<'py>(
 
 /// The target of the copies. A slot knows where its host memory was pinned in parts, which nothing that is made over its bytes does.
 enum Target {
-    Slot(Arc<Lent>),
+    Slot(Arc<LentSlot>),
     Array(Arrays),
 }
 

@@ -10,7 +10,7 @@ use tierflow_redundancy::{Error, Redundancy, Transport};
 use tierflow_store::{Collective, Error as StoreError};
 
 use crate::errors::Answer;
-use crate::patience::Patience;
+use crate::patience::Timeout;
 
 /// A scheme of redundancy, such as "rs:8+2", in words.
 #[pyfunction]
@@ -42,7 +42,7 @@ pub(crate) fn tell(given: &Bound<'_, PyAny>, options: &mut Options) -> Answer {
             .getattr("Group")?
             .call1((given,))?,
     };
-    let patience = Patience::new(object.getattr("patience")?.extract()?)?.0;
+    let patience = Timeout::new(object.getattr("patience")?.extract()?)?.0;
     options.group_patience = Some(patience);
     let (rank, ranks) = (
         object.getattr("rank")?.extract()?,

@@ -5,7 +5,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyInt;
-use tierflow_bind::{Order, Streams};
+use tierflow_bind::{DeviceStreams, Order};
 
 use crate::errors::Answer;
 use crate::ffi::streams;
@@ -15,7 +15,7 @@ use crate::ffi::streams;
 /// # Errors
 /// `TypeError` if that is no stream, `ValueError` if the engine has none; those of the driver.
 pub(crate) fn behind<'core>(
-    streams: &'core Streams,
+    streams: &'core DeviceStreams,
     stream: Option<&Bound<'_, PyAny>>,
 ) -> Answer<Order<'core>> {
     let mut order = Order::new(streams);

@@ -42,9 +42,9 @@ pub(crate) fn watched<T>(call: impl FnOnce(&(dyn Fn() -> bool + Sync)) -> T) -> 
 
 /// How long a call may wait. No seconds, and infinity, are for ever; what is negative is over at once.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience(pub(crate) Duration);
+pub(crate) struct Timeout(pub(crate) Duration);
 
-impl Patience {
+impl Timeout {
     /// # Errors
     /// `ArgumentError` for what is no time.
     pub(crate) fn new(timeout: Option<f64>) -> Answer<Self> {

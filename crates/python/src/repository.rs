@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use tierflow_bind::{Failure, Streams, parse};
+use tierflow_bind::{DeviceStreams, Failure, parse};
 use tierflow_device::{Choice, open};
 use tierflow_engine::{RegionMut, Version};
 use tierflow_objects::History;
@@ -27,7 +27,7 @@ type Differs = (String, Vec<u64>, u64, u64, u64, f64, u64);
 pub(crate) struct Repository {
     inner: History,
     /// Of plain memory: arrays are read into that.
-    streams: Streams,
+    streams: DeviceStreams,
 }
 
 impl Repository {
@@ -44,7 +44,7 @@ impl Repository {
         let place = parse::path(&directory).map_err(wrong)?;
         Ok(Self {
             inner: py.detach(|| History::open(place))?,
-            streams: Streams::new(open(Choice::Host)?),
+            streams: DeviceStreams::new(open(Choice::Host)?),
         })
     }
 

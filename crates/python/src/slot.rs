@@ -7,4 +7,4 @@ mod own;
 
 pub(crate) use class::{ConsumeSlot, ProduceSlot};
 pub(crate) use layout::Layout;
-pub(crate) use lent::Lent;
+pub(crate) use lent::LentSlot;

@@ -8,7 +8,7 @@ use tierflow_engine::{Notice as OfJob, Version};
 
 use crate::engine::Engine;
 use crate::errors::Answer;
-use crate::patience::{Patience, watched};
+use crate::patience::{Timeout, watched};
 
 /// What will be durable when a job is preempted, as `Engine.suspend` found it: the version is written straight to the lowest
 /// tier, and nothing else moves before it is durable and the application calls again.
@@ -33,7 +33,7 @@ impl Suspension {
         seconds: f64,
         version: Option<Version>,
     ) -> Answer<Self> {
-        let Patience(patience) = Patience::new(Some(seconds))?;
+        let Timeout(patience) = Timeout::new(Some(seconds))?;
         let core = engine.core()?;
         let found = py.detach(|| core.suspend(version, patience))?;
         Ok(Self {
@@ -74,7 +74,7 @@ impl Notice {
     #[new]
     #[pyo3(signature = (signals = Vec::new(), grace = 0.0))]
     fn new(signals: Vec<i32>, grace: f64) -> Answer<Self> {
-        let Patience(grace) = Patience::new(Some(grace))?;
+        let Timeout(grace) = Timeout::new(Some(grace))?;
         Ok(Self(match signals.as_slice() {
             [] => OfJob::new(),
             signals => OfJob::on_signals(signals, grace.min(LONGEST_JOB))?,
@@ -83,7 +83,7 @@ impl Notice {
 
     /// The job has `grace` seconds left from now on, unless that was said before.
     fn give(&self, grace: f64) -> Answer {
-        let Patience(grace) = Patience::new(Some(grace))?;
+        let Timeout(grace) = Timeout::new(Some(grace))?;
         self.0.give(grace.min(LONGEST_JOB));
         Ok(())
     }

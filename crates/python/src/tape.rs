@@ -15,7 +15,7 @@ use tierflow_bind::Span;
 use tierflow_device::{Memory, Place, ReadLoan, Stream};
 use tierflow_engine::{Error, Version};
 
-use crate::core::Core;
+use crate::core::SharedEngine;
 use crate::engine::Engine;
 use crate::errors::{Answer as Returned, Number};
 use crate::ffi::copies::{self, Wait};
@@ -52,12 +52,13 @@ impl Tape {
 
 /// A tape, as programs name it.
 pub(crate) struct Inner {
-    core: Core,
-    runs: Mutex<Runs>,
+    core: SharedEngine,
+    runs: Mutex<TapeRuns>,
 }
 
+/// The forward passes of a tape, by number.
 #[derive(Default)]
-struct Runs {
+struct TapeRuns {
     next: Version,
     last: u32,
     runs: BTreeMap<u32, Run>,
@@ -82,9 +83,9 @@ impl Tape {
     #[new]
     #[pyo3(signature = (engine, first = Number(0)), text_signature = "(engine, first=0)")]
     fn new(engine: &Engine, first: Number) -> Returned<Self> {
-        let runs = Runs {
+        let runs = TapeRuns {
             next: first.0,
-            ..Runs::default()
+            ..TapeRuns::default()
         };
         let inner = Arc::new(Inner {
             core: engine.core()?,
@@ -155,7 +156,10 @@ impl Drop for Tape {
 }
 
 /// Has the tape of a call answer it.
-pub(crate) fn with_tape(call: &Call, answer: fn(&Inner, &Call, &Way<'_>) -> Answer) -> Answer {
+pub(crate) fn with_tape(
+    call: &Call,
+    answer: fn(&Inner, &Call, &CopyStream<'_>) -> Answer,
+) -> Answer {
     let tape = TAPES.lock().get(&call.tape).and_then(Weak::upgrade);
     let tape =
         tape.ok_or("the tape is gone: keep it for as long as programs run that were made with it")?;
@@ -166,23 +170,23 @@ pub(crate) fn with_tape(call: &Call, answer: fn(&Inner, &Call, &Way<'_>) -> Answ
                 .to_owned(),
         );
     }
-    let way = Way::new(core, call.stream)?;
-    answer(&tape, call, &way)
+    let copy_stream = CopyStream::new(core, call.stream)?;
+    answer(&tape, call, &copy_stream)
 }
 
-/// How bytes are copied between the engine and a program's arrays.
-pub(crate) enum Way<'core> {
+/// The stream on which bytes are copied between the engine and a program's arrays, and so when.
+pub(crate) enum CopyStream<'core> {
     Ordered(Arc<Stream>),
     AtOnce(tierflow_bind::Borrowed<'core>),
 }
 
-impl<'core> Way<'core> {
-    fn new(core: &'core Core, stream: Option<u64>) -> Result<Self, String> {
-        let way = match stream {
+impl<'core> CopyStream<'core> {
+    fn new(core: &'core SharedEngine, stream: Option<u64>) -> Result<Self, String> {
+        let copy_stream = match stream {
             Some(handle) => adopted(&core.streams, handle.max(1)).map(Self::Ordered),
             None => core.streams.own().map(Self::AtOnce),
         };
-        way.map_err(said)
+        copy_stream.map_err(said)
     }
 
     fn by(&self) -> (&Stream, Wait) {
@@ -205,8 +209,8 @@ fn said(error: impl std::fmt::Display) -> String {
 }
 
 impl Inner {
-    fn memory(&self, span: Span, way: &Way<'_>) -> Result<Memory, String> {
-        let place = match way.ordered() {
+    fn memory(&self, span: Span, copy_stream: &CopyStream<'_>) -> Result<Memory, String> {
+        let place = match copy_stream.ordered() {
             Some(_) => Place::Device,
             None => Place::Host,
         };
@@ -214,16 +218,16 @@ impl Inner {
     }
 
     /// Reads the number of a run, for which the processor waits.
-    fn run_of(&self, span: Option<&Span>, way: &Way<'_>) -> Result<u32, String> {
+    fn run_of(&self, span: Option<&Span>, copy_stream: &CopyStream<'_>) -> Result<u32, String> {
         let span = *span.ok_or("a call of Tierflow's is given the number of its run")?;
         let number = xla::host_number(span)?;
-        if way.ordered().is_none() {
+        if copy_stream.ordered().is_none() {
             return Ok(copies::number(number));
         }
-        let memory = self.memory(span, way)?;
+        let memory = self.memory(span, copy_stream)?;
         let mut bytes = [0; 4];
         let loan = memory.lend(0..4).map_err(said)?;
-        way.by().0.read(&loan, &mut bytes).map_err(said)?;
+        copy_stream.by().0.read(&loan, &mut bytes).map_err(said)?;
         Ok(u32::from_ne_bytes(bytes))
     }
 
@@ -246,8 +250,8 @@ impl Inner {
         outcome
     }
 
-    /// A forward pass begins: returns the run's number. Runs whose backward pass failed are dropped.
-    pub(crate) fn begin(&self, call: &Call, way: &Way<'_>) -> Answer {
+    /// A forward pass begins: returns the run's number. TapeRuns whose backward pass failed are dropped.
+    pub(crate) fn begin(&self, call: &Call, copy_stream: &CopyStream<'_>) -> Answer {
         let (run, failed) = {
             let mut runs = self.runs.lock();
             runs.last = runs.last.wrapping_add(1);
@@ -267,24 +271,25 @@ impl Inner {
             .first()
             .ok_or("the number of a run is a result")?;
         let number = xla::host_number(span)?;
-        if way.ordered().is_none() {
+        if copy_stream.ordered().is_none() {
             copies::set_number(number, run);
             return Ok(());
         }
-        let memory = self.memory(span, way)?;
+        let memory = self.memory(span, copy_stream)?;
         let mut loan = memory.lend_mut(0..4).map_err(said)?;
-        way.by()
+        copy_stream
+            .by()
             .0
             .write(&run.to_ne_bytes(), &mut loan)
             .map_err(said)
     }
 
-    pub(crate) fn save(&self, call: &Call, way: &Way<'_>) -> Answer {
-        let run = match way.ordered() {
+    pub(crate) fn save(&self, call: &Call, copy_stream: &CopyStream<'_>) -> Answer {
+        let run = match copy_stream.ordered() {
             Some(_) => self.runs.lock().forward,
-            None => self.run_of(call.arguments.first(), way)?,
+            None => self.run_of(call.arguments.first(), copy_stream)?,
         };
-        let saved = self.save_state(call, way);
+        let saved = self.save_state(call, copy_stream);
         let version = match saved {
             Ok(version) => version,
             Err(error) => {
@@ -302,7 +307,7 @@ impl Inner {
         Err("a state is saved in a run that was not begun, or that was cleared: wait for a program before the tape is cleared".to_owned())
     }
 
-    fn save_state(&self, call: &Call, way: &Way<'_>) -> Result<Version, String> {
+    fn save_state(&self, call: &Call, copy_stream: &CopyStream<'_>) -> Result<Version, String> {
         let arrays = call.arguments.get(1..).unwrap_or_default();
         let (places, size) = laid_out(arrays);
         let version = {
@@ -321,17 +326,17 @@ impl Inner {
             if span.bytes() == 0 {
                 return Ok(());
             }
-            let array = self.memory(*span, way)?;
-            copies::fill(way.by(), &slot, at, &array).map_err(said)
+            let array = self.memory(*span, copy_stream)?;
+            copies::fill(copy_stream.by(), &slot, at, &array).map_err(said)
         });
         if let Err(failed) = copied {
             // Copies that were queued before still write there.
-            if let Some(stream) = way.ordered() {
+            if let Some(stream) = copy_stream.ordered() {
                 slot.give_up_after(stream).map_err(said)?;
             }
             return Err(failed);
         }
-        match way.ordered() {
+        match copy_stream.ordered() {
             Some(stream) => slot.commit_after(stream).map_err(said)?,
             None => slot.commit(),
         }
@@ -339,8 +344,8 @@ impl Inner {
     }
 
     /// A backward pass begins.
-    pub(crate) fn rewind(&self, call: &Call, way: &Way<'_>) -> Answer {
-        let run = self.run_of(call.arguments.first(), way)?;
+    pub(crate) fn rewind(&self, call: &Call, copy_stream: &CopyStream<'_>) -> Answer {
+        let run = self.run_of(call.arguments.first(), copy_stream)?;
         let hints = {
             let mut runs = self.runs.lock();
             runs.back = run;
@@ -358,17 +363,17 @@ impl Inner {
         Ok(())
     }
 
-    pub(crate) fn load(&self, call: &Call, way: &Way<'_>) -> Answer {
-        let run = match way.ordered() {
+    pub(crate) fn load(&self, call: &Call, copy_stream: &CopyStream<'_>) -> Answer {
+        let run = match copy_stream.ordered() {
             Some(_) => self.runs.lock().back,
-            None => self.run_of(call.arguments.first(), way)?,
+            None => self.run_of(call.arguments.first(), copy_stream)?,
         };
         let version = {
             let runs = self.runs.lock();
             let newest = runs.runs.get(&run).and_then(|run| run.states.last());
             *newest.ok_or("more states are loaded than were saved")?
         };
-        let loaded = self.load_state(version, call, way);
+        let loaded = self.load_state(version, call, copy_stream);
         {
             let mut runs = self.runs.lock();
             if let Some(its) = runs.runs.get_mut(&run) {
@@ -389,12 +394,12 @@ impl Inner {
     }
 
     /// Copies a state to the arrays. The version stays as it is if that fails.
-    fn load_state(&self, version: Version, call: &Call, way: &Way<'_>) -> Answer {
+    fn load_state(&self, version: Version, call: &Call, copy_stream: &CopyStream<'_>) -> Answer {
         let arrays = call.results.get(1..).unwrap_or_default();
         let (places, size) = laid_out(arrays);
         let slot = self.core.engine.call().consume(version).map_err(said)?;
-        let copied = self.copied(&slot, arrays, &places, size, way);
-        match way.ordered() {
+        let copied = self.copied(&slot, arrays, &places, size, copy_stream);
+        match copy_stream.ordered() {
             Some(stream) if copied.is_ok() => slot.finish_after(stream).map_err(said)?,
             Some(stream) => slot.give_back_after(stream).map_err(said)?,
             None if copied.is_ok() => drop(slot),
@@ -409,7 +414,7 @@ impl Inner {
         arrays: &[Span],
         places: &[usize],
         size: usize,
-        way: &Way<'_>,
+        copy_stream: &CopyStream<'_>,
     ) -> Answer {
         if slot.len() != size {
             let held = slot.len();
@@ -419,8 +424,8 @@ impl Inner {
         }
         for (span, at) in arrays.iter().zip(places) {
             if span.bytes() > 0 {
-                let array = self.memory(*span, way)?;
-                copies::read(way.by(), slot, *at, &array).map_err(said)?;
+                let array = self.memory(*span, copy_stream)?;
+                copies::read(copy_stream.by(), slot, *at, &array).map_err(said)?;
             }
         }
         Ok(())

@@ -5,7 +5,7 @@ use crate::{
     Error, Membership, ParityStore, Protected, Redundancy, Transport, TransportCollective,
 };
 use std::sync::Arc;
-use tierflow_store::{OnNode, Protect, Protection, Result};
+use tierflow_store::{NodeDirectory, Protection, Protector, Result};
 
 /// Protects an engine's node-local versions against the loss of nodes, for the `redundancy` of its builder.
 #[derive(Debug, Clone)]
@@ -45,7 +45,7 @@ fn host() -> crate::Result<String> {
 }
 
 impl Protection for NodeProtection {
-    fn open(&self, node: OnNode<'_>) -> Result<Arc<dyn Protect>> {
+    fn open(&self, node: NodeDirectory<'_>) -> Result<Arc<dyn Protector>> {
         let failed = |error: Error| match error {
             Error::Store(error) => error,
             Error::Scheme { .. } => tierflow_store::Error::Argument(error.to_string()),

@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 pub(crate) use streamed::RepositorySink;
 use tierflow_store::container::{Head, Source};
-use tierflow_store::{Encoded, Identity, Piece, Repository};
+use tierflow_store::{Identity, Piece, RecordBytes, Repository};
 use tierflow_sync::Mutex;
 
 /// Payloads are read in blocks of this many bytes, at multiples of it.
@@ -153,7 +153,7 @@ impl<'a> Pieces<'a> {
 /// A piece as a record, whose bytes do not depend on the repository that it is in.
 #[derive(Debug)]
 pub(crate) struct Record<'a> {
-    encoded: Encoded<'a>,
+    encoded: RecordBytes<'a>,
     /// The offset of the payload.
     payload: u64,
     /// The block of the payload that was read last, and its number.
@@ -162,7 +162,7 @@ pub(crate) struct Record<'a> {
 
 impl<'a> Record<'a> {
     pub(crate) fn new(piece: &'a Piece) -> Result<Self> {
-        let encoded = Encoded::copy(piece, 0)?;
+        let encoded = RecordBytes::copy(piece, 0)?;
         Ok(Self {
             payload: payload_start(encoded.head()),
             encoded,

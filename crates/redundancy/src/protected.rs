@@ -20,8 +20,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tierflow_store::{
-    Collective, Damage, Gone, Identity, Mark, Piece, PieceInfo, Protect, Ready, Repository,
-    Snapshot, Vault, VersionInfo,
+    Collective, Damage, Identity, LostVersion, Mark, Piece, PieceInfo, Protector, Ready,
+    Repository, Snapshot, Vault, VersionInfo,
 };
 use tierflow_sync::{Mutex, rank};
 use worker::Worker;
@@ -63,7 +63,7 @@ pub struct Protected {
     wanted: usize,
     lost: Vec<(u64, Error)>,
     /// The versions that some set lost.
-    gone: Vec<Gone>,
+    gone: Vec<LostVersion>,
     collective: TransportCollective,
     patience: Duration,
     /// For the application's calls, if the transport is not concurrent.
@@ -284,7 +284,7 @@ fn gone(
     rank: u32,
     patience: Duration,
     collective: &dyn Collective,
-) -> Result<Vec<Gone>> {
+) -> Result<Vec<LostVersion>> {
     let mine = lost.iter();
     let mine = mine.map(|(version, error)| (*version, error.why_lost(rank)));
     let mine = mine.collect::<Vec<_>>().encode();
@@ -295,7 +295,7 @@ fn gone(
             all.entry(version).or_default().insert(why);
         }
     }
-    let gone = all.into_iter().map(|(version, whys)| Gone {
+    let gone = all.into_iter().map(|(version, whys)| LostVersion {
         version,
         why: Vec::from_iter(whys).join("; "),
     });
@@ -369,7 +369,7 @@ impl Vault for Protected {
         Some(&self.collective)
     }
 
-    /// Removes this rank's parity and pieces of versions. Unless they are [discarded](Protect::discard) before, what other ranks have
+    /// Removes this rank's parity and pieces of versions. Unless they are [discarded](Protector::discard) before, what other ranks have
     /// of them counts, and the next start rebuilds what this rank removed.
     fn remove(&self, versions: &BTreeSet<u64>) -> tierflow_store::Result<()> {
         for version in versions {
@@ -392,8 +392,8 @@ impl Vault for Protected {
     }
 }
 
-impl Protect for Protected {
-    fn gone(&self) -> Vec<Gone> {
+impl Protector for Protected {
+    fn gone(&self) -> Vec<LostVersion> {
         self.gone.clone()
     }
 

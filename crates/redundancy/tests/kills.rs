@@ -12,7 +12,7 @@ use std::time::Duration;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Group, Region, RegionMut};
 use tierflow_redundancy::{Directory, Redundancy};
-use tierflow_store::{OnNode, Options, Protection, Repository, Snapshot};
+use tierflow_store::{NodeDirectory, Options, Protection, Repository, Snapshot};
 use tierflow_testing::{Draws, Process, this_test, variable};
 
 const START: &str = "TIERFLOW_REDUNDANCY_START";
@@ -198,15 +198,17 @@ fn discarding_rank() {
     let path = node(&home, rank);
     let repository = Repository::open(&path, Options::default().rank(rank, RANKS)).unwrap();
     let scheme = SCHEMES[0].over(transport);
-    let vault = scheme.failure_domain(format!("node{rank}")).open(OnNode {
-        path: &path,
-        repository: Arc::new(repository),
-        rank,
-        ranks: RANKS,
-        elsewhere: &BTreeSet::new(),
-        collective: None,
-        patience: PATIENCE,
-    });
+    let vault = scheme
+        .failure_domain(format!("node{rank}"))
+        .open(NodeDirectory {
+            path: &path,
+            repository: Arc::new(repository),
+            rank,
+            ranks: RANKS,
+            elsewhere: &BTreeSet::new(),
+            collective: None,
+            patience: PATIENCE,
+        });
     let vault = vault.unwrap();
     assert!(vault.gone().is_empty(), "{:?}", vault.gone());
     let pieces = vault.pieces().unwrap().into_iter();

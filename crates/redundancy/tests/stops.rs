@@ -9,18 +9,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tierflow_redundancy::{Directory, Redundancy};
 use tierflow_store::{
-    Error, OnNode, Options, Protect, Protection, Region, Repository, Result, Snapshot, Vault,
+    Error, NodeDirectory, Options, Protection, Protector, Region, Repository, Result, Snapshot,
+    Vault,
 };
 
 /// Bytes of a version: six blocks.
 const SIZE: usize = 24 << 20;
 
-fn protected(home: &Path) -> Arc<dyn Protect> {
+fn protected(home: &Path) -> Arc<dyn Protector> {
     let path = home.join("node");
     let transport = Directory::open(&home.join("shared"), 1, 0).unwrap();
     let scheme = Redundancy::Partner.over(Arc::new(transport));
     let repository = Repository::open(&path, Options::default()).unwrap();
-    let node = OnNode {
+    let node = NodeDirectory {
         path: &path,
         repository: Arc::new(repository),
         rank: 0,

@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 use tierflow_redundancy::{Directory, Redundancy, Transport};
-use tierflow_store::{Gone, OnNode, Options, Protect, Protection, Region, Repository, Snapshot};
+use tierflow_store::{
+    LostVersion, NodeDirectory, Options, Protection, Protector, Region, Repository, Snapshot,
+};
 use tierflow_testing::as_ranks;
 
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -85,7 +87,7 @@ impl Nodes {
     fn start<T: Send>(
         &mut self,
         elsewhere: &[u32],
-        body: impl Fn(u32, &dyn Protect) -> T + Sync,
+        body: impl Fn(u32, &dyn Protector) -> T + Sync,
     ) -> Vec<T> {
         self.starts += 1;
         let this = &*self;
@@ -101,7 +103,7 @@ impl Nodes {
             let path = this.node(rank);
             let options = Options::default().rank(rank, RANKS);
             let elsewhere = elsewhere.iter().filter(|other| **other == rank);
-            let node = OnNode {
+            let node = NodeDirectory {
                 path: &path,
                 repository: Arc::new(Repository::open(&path, options).unwrap()),
                 rank,
@@ -118,12 +120,12 @@ impl Nodes {
     fn gone(&mut self, elsewhere: &[u32]) -> Vec<u64> {
         let all = self.start(elsewhere, |_, vault| vault.gone());
         assert!(all.iter().all(|gone| gone == &all[0]), "{all:?}");
-        let version = |gone: &Gone| gone.version;
+        let version = |gone: &LostVersion| gone.version;
         all[0].iter().map(version).collect()
     }
 }
 
-fn save(vault: &dyn Protect, version: u64, content: u8) {
+fn save(vault: &dyn Protector, version: u64, content: u8) {
     let bytes = [content; 3000];
     let regions = [Region::new("state", &bytes)];
     let saved = vault.save(&Snapshot::new(version, &regions), &|| Ok(()));
@@ -131,7 +133,7 @@ fn save(vault: &dyn Protect, version: u64, content: u8) {
     assert!(vault.wait(Some(version), PATIENCE).unwrap());
 }
 
-fn discard(vault: &dyn Protect, version: u64) {
+fn discard(vault: &dyn Protector, version: u64) {
     vault.discard(&BTreeSet::from([version])).unwrap();
     vault.remove(&BTreeSet::from([version])).unwrap();
 }

@@ -1,6 +1,6 @@
 //! Blobs: named runs of bytes in a place that is no directory, such as an object store.
 
-use crate::{ByteSource, Encoded, Ready, Result};
+use crate::{ByteSource, Ready, RecordBytes, Result};
 use std::fmt::Debug;
 use std::path::PathBuf;
 
@@ -64,7 +64,7 @@ pub trait Blobs: Debug + Send + Sync {
     fn put(
         &self,
         name: &str,
-        record: &Encoded<'_>,
+        record: &RecordBytes<'_>,
         how: PutRule,
         ready: &Ready<'_>,
     ) -> Result<Written>;

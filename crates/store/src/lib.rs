@@ -39,13 +39,13 @@ pub use guarded::Guarded;
 pub use named::NamedFile;
 pub use panics::guarded;
 pub use place::Place;
-pub use protection::{Gone, OnNode, Protect, Protection};
+pub use protection::{LostVersion, NodeDirectory, Protection, Protector};
 pub use repository::{
-    ByteSource, Damage, Encoded, Identity, Mark, Marks, Options, Order, Piece, PieceDifference,
-    PieceInfo, Pruned, Pull, Ready, Region, RegionDifference, RegionPairs, Repository, Retention,
+    ByteSource, Damage, Identity, Mark, Marks, Options, Order, Piece, PieceDifference, PieceInfo,
+    Pruned, Pull, Ready, RecordBytes, Region, RegionDifference, RegionPairs, Repository, Retention,
     Scrubbed, Snapshot, Truncation, VersionInfo, last_restorable, left_behind, with_bases,
 };
-pub use scratch::{Obtained, Scratch};
+pub use scratch::{GrantedProperties, Scratch};
 #[cfg(feature = "testing")]
 pub use throttled::Throttled;
 pub use vault::Vault;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// A rank's directory on its node, as a group opens it.
 #[derive(Debug)]
-pub struct OnNode<'a> {
+pub struct NodeDirectory<'a> {
     /// The path of the directory.
     pub path: &'a Path,
     /// The repository in it, open for writing.
@@ -32,12 +32,12 @@ pub trait Protection: Debug + Send + Sync {
     ///
     /// # Errors
     /// When the ranks do not meet, or a directory cannot be written.
-    fn open(&self, node: OnNode<'_>) -> Result<Arc<dyn Protect>>;
+    fn open(&self, node: NodeDirectory<'_>) -> Result<Arc<dyn Protector>>;
 }
 
 /// A version that was protected and cannot be brought back.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Gone {
+pub struct LostVersion {
     /// The version.
     pub version: u64,
     /// Whose bytes are lost, and where they were.
@@ -48,9 +48,9 @@ pub struct Gone {
 ///
 /// Saved versions are protected in the background, or in [`protect`](Self::protect) alone if it [is
 /// driven](Self::is_driven): then the application makes that call, on all ranks at about the same time.
-pub trait Protect: Vault {
+pub trait Protector: Vault {
     /// The versions that could not be brought back when it was opened, of all ranks' pieces: the same for each rank.
-    fn gone(&self) -> Vec<Gone>;
+    fn gone(&self) -> Vec<LostVersion>;
 
     /// Returns the protection that is missing, of the one that was asked for, and the reason; `None` if all is there.
     fn weakness(&self) -> Option<String>;

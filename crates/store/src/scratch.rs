@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The properties that the file system gave, which may be fewer than those asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Obtained {
+pub struct GrantedProperties {
     /// Direct I/O: bytes go past the page cache. Without it they go through, and compete with the application for memory.
     pub direct: bool,
     /// The file never had a name. Without it, it had one for a moment.
@@ -22,7 +22,7 @@ pub struct Obtained {
 #[derive(Debug)]
 pub struct Scratch {
     file: File,
-    obtained: Obtained,
+    obtained: GrantedProperties,
     directory: PathBuf,
 }
 
@@ -40,7 +40,7 @@ impl Scratch {
         let (file, obtained) = match nameless(directory, OFlags::DIRECT) {
             Ok(file) => (
                 file,
-                Obtained {
+                GrantedProperties {
                     direct: true,
                     nameless: true,
                 },
@@ -48,7 +48,7 @@ impl Scratch {
             Err(_) => match nameless(directory, OFlags::empty()) {
                 Ok(file) => (
                     file,
-                    Obtained {
+                    GrantedProperties {
                         direct: false,
                         nameless: true,
                     },
@@ -73,7 +73,7 @@ impl Scratch {
 
     /// Returns the properties that the file system gave.
     #[must_use]
-    pub fn obtained(&self) -> Obtained {
+    pub fn obtained(&self) -> GrantedProperties {
         self.obtained
     }
 }
@@ -94,7 +94,7 @@ pub(crate) fn fresh_name() -> String {
 }
 
 /// For file systems without nameless files: made under a new name, which is taken away at once.
-fn unlinked(directory: &Path) -> io::Result<(OwnedFd, Obtained)> {
+fn unlinked(directory: &Path) -> io::Result<(OwnedFd, GrantedProperties)> {
     let name = fresh_name();
     let folder = fs::open(
         directory,
@@ -106,7 +106,7 @@ fn unlinked(directory: &Path) -> io::Result<(OwnedFd, Obtained)> {
     fs::unlinkat(&folder, &name, AtFlags::empty())?;
     Ok((
         file,
-        Obtained {
+        GrantedProperties {
             direct: false,
             nameless: false,
         },

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The crates whose locks have ranks.
-const RANKED: [&str; 7] = [
+const RANKED: [&str; 8] = [
     "device",
     "engine",
+    "objects",
     "peers",
     "redundancy",
     "store",

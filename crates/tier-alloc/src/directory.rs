@@ -83,12 +83,12 @@ pub(crate) fn new_file(path: &Path) -> io::Result<File> {
 
 /// A file that is locked until this is dropped, or the process is gone, however it went.
 #[derive(Debug)]
-pub(crate) struct Locked {
+pub(crate) struct LockedFile {
     pub(crate) file: File,
     owner: OwnerProcess,
 }
 
-impl Locked {
+impl LockedFile {
     /// Of a file that this process has locked.
     pub(crate) fn held(file: File) -> Self {
         let owner = OwnerProcess::default();
@@ -105,7 +105,7 @@ impl Locked {
     }
 }
 
-impl Drop for Locked {
+impl Drop for LockedFile {
     fn drop(&mut self) {
         // Closing alone would leave it locked as long as a child that was forked meanwhile lives; and the child itself
         // would unlock its parent's.

@@ -12,7 +12,7 @@ use crate::context::Stop;
 use crate::copy::{Copying, Result, WITH_STORAGE};
 use crate::media::whole_blocks;
 use crate::{CopyContext, TransferError};
-use choice::{RateChoice, Way};
+use choice::{CopyMethod, RateChoice};
 use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -123,15 +123,15 @@ impl DirectionStats {
         }
     }
 
-    fn count(&self, way: Way, bytes: u64, time: Option<Duration>) {
-        let counter = match way {
-            Way::Buffered => &self.buffered,
-            Way::Direct => &self.direct,
+    fn count(&self, method: CopyMethod, bytes: u64, time: Option<Duration>) {
+        let counter = match method {
+            CopyMethod::Buffered => &self.buffered,
+            CopyMethod::Direct => &self.direct,
         };
         counter.fetch_add(bytes, Ordering::Relaxed);
         // Most of the time of a smaller copy is not spent on its bytes.
         if let Some(time) = time.filter(|_| bytes >= BUFFER_BYTES) {
-            self.choice.lock().took(way, bytes, time);
+            self.choice.lock().took(method, bytes, time);
         }
     }
 }
@@ -306,21 +306,21 @@ impl CopyContext {
         let is_long = !straight.is_measured || length >= BUFFER_BYTES;
         let can_be_direct = straight.is_open() && is_long && copy.can_be_direct();
         let file = can_be_direct.then(|| straight.file()).flatten();
-        let way = match file {
-            None => Way::Buffered,
-            Some(_) if !straight.is_measured => Way::Direct,
+        let method = match file {
+            None => CopyMethod::Buffered,
+            Some(_) if !straight.is_measured => CopyMethod::Direct,
             Some(_) => side.choice.lock().decide(length),
         };
         let begun = Instant::now();
         let mut failure = None;
-        if let (Some(file), Way::Direct) = (file, way) {
+        if let (Some(file), CopyMethod::Direct) = (file, method) {
             if is_down {
                 let written = whole_blocks(copy.copying.to.block(), length);
                 file.storage.written_past(offset, written);
             }
             match copy.go(&*file.target, &self.stop()) {
                 Ok(()) => {
-                    side.count(way, length, Some(begun.elapsed()));
+                    side.count(method, length, Some(begun.elapsed()));
                     return Ok(length);
                 }
                 Err(NotStraight::Stopped(stopped)) => return Err(stopped),
@@ -332,9 +332,9 @@ impl CopyContext {
             }
         }
         let copied = self.copy_buffered(copying, bytes)?;
-        let is_comparable = file.is_some() && way == Way::Buffered;
+        let is_comparable = file.is_some() && method == CopyMethod::Buffered;
         let time = is_comparable.then(|| begun.elapsed());
-        side.count(Way::Buffered, copied, time);
+        side.count(CopyMethod::Buffered, copied, time);
         if let Some(why) = failure {
             straight.close(&why);
         }

@@ -302,7 +302,7 @@ impl Subscriber for Warnings {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        let mut line = Line(String::new());
+        let mut line = EventLine(String::new());
         event.record(&mut line);
         eprintln!("{}:{}", event.metadata().level(), line.0);
     }
@@ -312,9 +312,10 @@ impl Subscriber for Warnings {
     fn exit(&self, _: &Id) {}
 }
 
-struct Line(String);
+/// The fields of an event, as one line.
+struct EventLine(String);
 
-impl Visit for Line {
+impl Visit for EventLine {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         self.0 += &format!(" {field}={value:?}");
     }

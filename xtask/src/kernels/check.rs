@@ -85,7 +85,7 @@ fn value<'a>(ptx: &'a str, directive: &str) -> Option<&'a str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::lock::Locked;
+    use super::super::lock::LockedKernel;
     use super::*;
 
     const MANIFEST: &str = r#"
@@ -109,7 +109,7 @@ mod tests {
         let nvcc = "13.0.88".to_owned();
         let inputs = lock::inputs(root, &manifest, &manifest.kernel[0], &nvcc).unwrap();
         let output = lock::hash(&[PTX.as_bytes()]);
-        let locked = Locked {
+        let locked = LockedKernel {
             source: "kernels/a.cu".into(),
             inputs,
             output,

@@ -17,12 +17,12 @@ pub(crate) struct Lock {
     /// The compiler's version in full; empty as long as there is no kernel.
     pub(crate) nvcc: String,
     #[serde(default)]
-    pub(crate) kernel: Vec<Locked>,
+    pub(crate) kernel: Vec<LockedKernel>,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Locked {
+pub(crate) struct LockedKernel {
     pub(crate) source: String,
     /// Of everything that the output depends on, see [`inputs`].
     pub(crate) inputs: String,

@@ -96,7 +96,7 @@ pub(crate) fn child(index: usize) -> Result<()> {
     let device = device_of(index)?;
     // The cost of a first stream is not measured.
     drop(device.stream()?);
-    let mut held = Held::default();
+    let mut held = ChildMemory::default();
     for line in std::io::stdin().lines() {
         let task: Task = serde_json::from_str(&line?)?;
         let answer = held
@@ -109,14 +109,14 @@ pub(crate) fn child(index: usize) -> Result<()> {
 
 /// The memory that a child keeps between steps.
 #[derive(Default)]
-struct Held {
+struct ChildMemory {
     touched: Option<HostReservation>,
     memory: Option<Memory>,
     device_arena: Option<DeviceArena>,
     host_arena: Option<HostArena>,
 }
 
-impl Held {
+impl ChildMemory {
     fn act(&mut self, device: &Device, task: Task) -> Result<Done> {
         let begun = SystemTime::now();
         let mut note = None;

@@ -140,14 +140,14 @@ impl Machine {
     }
 
     /// Returns the part that this machine lacks for a way to keep a history.
-    fn lacks(&self, way: Way) -> Option<&'static str> {
-        (way == Way::Uvm && self.device.info().kind != Kind::Cuda).then_some("a GPU")
+    fn lacks(&self, way: Approach) -> Option<&'static str> {
+        (way == Approach::Uvm && self.device.info().kind != Kind::Cuda).then_some("a GPU")
     }
 }
 
-/// A way to keep a history.
+/// An approach to keep a history that the experiment compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-enum Way {
+enum Approach {
     /// The engine with its own policy.
     Tierflow,
     /// The same with host memory for all of the history, and no disk.
@@ -164,7 +164,7 @@ enum Way {
     Uvm,
 }
 
-impl Way {
+impl Approach {
     fn name(self) -> &'static str {
         match self {
             Self::Tierflow => "Tierflow",

@@ -239,7 +239,7 @@ fn planes(
 /// A line of nvcomp.py.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Line {
+enum CodecLine {
     Missing {
         missing: String,
     },
@@ -283,12 +283,12 @@ fn on_gpu(run: &mut Run, case: impl Fn(&str) -> String, history: &[Vec<u8>]) -> 
     );
     for line in String::from_utf8_lossy(&output.stdout).lines() {
         match serde_json::from_str(line).with_context(|| format!("nvcomp.py said {line:?}"))? {
-            Line::Missing { missing } => {
+            CodecLine::Missing { missing } => {
                 eprintln!("  nvCOMP is not installed ({missing}): pip install nvidia-nvcomp-cu13");
                 return Ok(None);
             }
-            Line::Refused { codec, error } => eprintln!("  nvCOMP's {codec} refused: {error}"),
-            Line::Measured {
+            CodecLine::Refused { codec, error } => eprintln!("  nvCOMP's {codec} refused: {error}"),
+            CodecLine::Measured {
                 codec,
                 bytes,
                 stored,

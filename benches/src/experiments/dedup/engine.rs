@@ -46,10 +46,10 @@ pub(crate) fn degree_vectors(run: &mut Run) -> Result<()> {
             let mut lineage = gpu::GpuLineage::new(&kernels, config, len as u64)?;
             let mut seconds = 0.0;
             for (version, state) in (0..).zip(&states) {
-                let landing = gpu::Landing::pinned(&host, 0..room)?;
+                let output = gpu::OutputBuffer::pinned(&host, 0..room)?;
                 let begun = Instant::now();
                 let state = state.lend(0..len)?;
-                let done = lineage.encode(&stream, version, state, landing).wait();
+                let done = lineage.encode(&stream, version, state, output).wait();
                 done.result?;
                 if version > 0 {
                     seconds += begun.elapsed().as_secs_f64();

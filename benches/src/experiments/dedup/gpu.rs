@@ -72,11 +72,11 @@ impl Gpu {
         buffers: &Buffers,
         version: u64,
     ) -> Result<Measured> {
-        let landing = gpu::Landing::pinned(&buffers.host, 0..buffers.room)?;
+        let output = gpu::OutputBuffer::pinned(&buffers.host, 0..buffers.room)?;
         let state = buffers.state.lend(0..buffers.state.len())?;
         self.stream.synchronize()?;
         let began = Instant::now();
-        let done = lineage.encode(&self.stream, version, state, landing).wait();
+        let done = lineage.encode(&self.stream, version, state, output).wait();
         let whole = began.elapsed();
         Ok(Measured {
             whole,

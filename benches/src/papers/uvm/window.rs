@@ -75,7 +75,7 @@ const PREFETCH: usize = 1;
 
 /// The next step of a caller with a version.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum WindowStep {
     /// Copy it within the device, after having moved those bytes there.
     Near {
         range: Range<u64>,
@@ -147,7 +147,7 @@ impl Window {
         sizes.map(|size| size.next_multiple_of(BLOCK)).sum()
     }
 
-    pub(super) fn write(&mut self, version: Version, bytes: u64) -> Result<Turn> {
+    pub(super) fn write(&mut self, version: Version, bytes: u64) -> Result<WindowStep> {
         let range = self.cursor..self.cursor + bytes;
         let end = self.cursor + bytes.next_multiple_of(BLOCK);
         ensure!(end <= self.length, "the history has outgrown its memory");
@@ -158,7 +158,7 @@ impl Window {
         self.writing = true;
         self.largest = self.largest.max(bytes.next_multiple_of(BLOCK));
         if self.moving_in > 0 || self.ahead_leaving {
-            return Ok(Turn::Later);
+            return Ok(WindowStep::Later);
         }
         self.take_back_ahead();
         let missing = self.moved_in.min(end)..end;
@@ -167,7 +167,7 @@ impl Window {
         let will_fit = end - self.cursor <= self.limit && self.has_movable();
         if !fits && will_fit {
             self.wanted[CALLER] = more;
-            return Ok(Turn::Later);
+            return Ok(WindowStep::Later);
         }
         self.wanted[CALLER] = 0;
         if !fits {
@@ -183,10 +183,10 @@ impl Window {
         };
         self.copies.insert(version, copy);
         if !fits {
-            return Ok(Turn::Far(range));
+            return Ok(WindowStep::Far(range));
         }
         self.resident += more;
-        Ok(Turn::Near { range, missing })
+        Ok(WindowStep::Near { range, missing })
     }
 
     /// Bytes that will be free without the caller's doing.
@@ -198,7 +198,7 @@ impl Window {
         self.rest(version);
     }
 
-    pub(super) fn read(&mut self, version: Version) -> Result<Turn> {
+    pub(super) fn read(&mut self, version: Version) -> Result<WindowStep> {
         self.writing = false;
         self.give_back_ahead();
         let copy = self.copies.get_mut(&version);
@@ -207,10 +207,10 @@ impl Window {
         let turn = match copy.at {
             At::Device => {
                 let missing = range.end..range.end;
-                Turn::Near { range, missing }
+                WindowStep::Near { range, missing }
             }
-            At::Host => Turn::Far(range),
-            At::Coming | At::Leaving => return Ok(Turn::Later),
+            At::Host => WindowStep::Far(range),
+            At::Coming | At::Leaving => return Ok(WindowStep::Later),
             At::Nowhere => bail!("version {version} is gone"),
         };
         copy.busy = true;

@@ -72,11 +72,11 @@ impl Mover {
     }
 
     /// Takes turns with the mover until the caller gets one.
-    fn turn(&mut self, mut ask: impl FnMut(&mut Window) -> Turn) -> Turn {
+    fn turn(&mut self, mut ask: impl FnMut(&mut Window) -> WindowStep) -> WindowStep {
         let mut idle = 0;
         loop {
             match ask(&mut self.window) {
-                Turn::Later => {}
+                WindowStep::Later => {}
                 turn => return turn,
             }
             idle = if self.step() { 0 } else { idle + 1 };
@@ -91,7 +91,7 @@ impl Mover {
             match op {
                 Op::Checkpoint { version, bytes } => {
                     let turn = self.turn(|window| window.write(version, bytes).unwrap());
-                    if let Turn::Near { range, missing } = turn {
+                    if let WindowStep::Near { range, missing } = turn {
                         self.near.extend(blocks(&missing));
                         let is_near = blocks(&range).all(|block| self.near.contains(&block));
                         assert!(is_near, "version {version} is written from afar");
@@ -101,7 +101,7 @@ impl Mover {
                 Op::Restore(version) => {
                     distances += self.window.distance(version);
                     let turn = self.turn(|window| window.read(version).unwrap());
-                    if let Turn::Near { range, .. } = turn {
+                    if let WindowStep::Near { range, .. } = turn {
                         near += 1;
                         let is_near = blocks(&range).all(|block| self.near.contains(&block));
                         assert!(is_near, "version {version} is read from afar");
@@ -112,8 +112,8 @@ impl Mover {
                 Op::PrefetchStart => self.window.prefetch_start(),
                 Op::Wait => {
                     let wait = |window: &mut Window| match window.drain() {
-                        true => Turn::Far(0..0),
-                        false => Turn::Later,
+                        true => WindowStep::Far(0..0),
+                        false => WindowStep::Later,
                     };
                     self.turn(wait);
                     assert!(self.near.is_empty(), "flushed, and still on the device");
@@ -198,7 +198,7 @@ fn writing_after_reading_finds_its_room_again() {
             mover.step();
         }
         let turn = mover.turn(|window| window.write(version, 4 * BLOCK).unwrap());
-        let Turn::Near { range, missing } = turn else {
+        let WindowStep::Near { range, missing } = turn else {
             panic!("there is room")
         };
         mover.near.extend(blocks(&missing));
@@ -212,7 +212,10 @@ fn writing_after_reading_finds_its_room_again() {
 fn a_version_that_is_gone_is_an_error() {
     let mut window = Window::new(8 * BLOCK, 8 * BLOCK);
     assert!(window.read(3).is_err(), "never written");
-    assert!(matches!(window.write(3, 1).unwrap(), Turn::Near { .. }));
+    assert!(matches!(
+        window.write(3, 1).unwrap(),
+        WindowStep::Near { .. }
+    ));
     window.written(3);
     assert!(window.write(3, 1).is_err(), "written twice");
     assert!(window.discard(3));

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tierflow_agent::{AgentVault, Client, Way};
+use tierflow_agent::{AgentConnection, AgentVault, Client};
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Group, Region, Tier};
 use tierflow_store::{Options, Repository, Snapshot};
@@ -92,12 +92,12 @@ impl Home {
     }
 
     pub(crate) fn vault(&self, program: Option<&Path>) -> Arc<AgentVault> {
-        let way = Way::new(&self.scratch, &self.near, &self.far);
-        let way = match program {
-            Some(program) => way.starting(program),
-            None => way,
+        let connection = AgentConnection::new(&self.scratch, &self.near, &self.far);
+        let connection = match program {
+            Some(program) => connection.starting(program),
+            None => connection,
         };
-        way.open().unwrap()
+        connection.open().unwrap()
     }
 
     pub(crate) fn engine(&self, vault: Arc<AgentVault>) -> Engine {
@@ -109,14 +109,15 @@ impl Home {
 
     /// One rank of a group, on a node that all share.
     pub(crate) fn rank(&self, rank: u32, ranks: u32, run: u64) -> Engine {
-        let way = Way::new(&self.scratch, &self.near, &self.far).rank(rank, ranks);
+        let connection =
+            AgentConnection::new(&self.scratch, &self.near, &self.far).rank(rank, ranks);
         let device = open(Choice::Host).unwrap();
         let builder = Engine::builder(&device).host_cache(16 << 20);
         let builder = builder
             .node_local(&self.near)
             .group(Group::new(rank, ranks, run));
         builder
-            .tier(Tier::vault(way.open().unwrap()))
+            .tier(Tier::vault(connection.open().unwrap()))
             .build()
             .unwrap()
     }

@@ -7,7 +7,7 @@ use tierflow_bind::{CallMemory, CallStream, Until};
 use tierflow_engine::{AfterRestore, Cache, Call, Region, RegionMut, Version, read_regions};
 
 use super::parts::open;
-use crate::core::Core;
+use crate::core::OpenEngine;
 use crate::failure::{Failure, Outcome, Status, exported};
 use crate::ffi::{self, In, Out, RawStream, Text};
 use crate::handles::Handle;
@@ -51,7 +51,7 @@ fn named_memory<'a>(
 
 /// The stream to copy on, where it matters which.
 pub(crate) fn order<'core>(
-    core: &'core Core,
+    core: &'core OpenEngine,
     spans: &[CallMemory],
     stream: RawStream,
 ) -> Outcome<Option<CallStream<'core>>> {
@@ -63,7 +63,7 @@ pub(crate) fn order<'core>(
 
 /// Makes a call of the engine on some regions. 0 seconds are no limit, too: a call that is not filled in has them.
 fn make<T: Into<Failure>>(
-    core: &Core,
+    core: &OpenEngine,
     mut spans: Vec<CallMemory>,
     call: In<'_, RawCall>,
     make: impl FnOnce(Call<'_>, &mut [CallMemory]) -> Result<(), T>,
@@ -77,13 +77,13 @@ fn make<T: Into<Failure>>(
     make(call, &mut spans).map_err(T::into)
 }
 
-fn resize(engine: Handle<Core>, cache: Cache, bytes: usize, seconds: f64) -> Outcome<u64> {
+fn resize(engine: Handle<OpenEngine>, cache: Cache, bytes: usize, seconds: f64) -> Outcome<u64> {
     let patience = ffi::patience(seconds)?;
     Ok(engine.get()?.engine.resize(cache, bytes, patience)?)
 }
 
 exported! {
-    fn tf_checkpoint(engine: Handle<Core>, version: Version, regions: In<'_, RawRegion>, count: usize, call: In<'_, RawCall>) {
+    fn tf_checkpoint(engine: Handle<OpenEngine>, version: Version, regions: In<'_, RawRegion>, count: usize, call: In<'_, RawCall>) {
         let core = engine.get()?;
         let spans = spans(&core, regions.list(count, "regions")?)?;
         make(&core, spans, call, |call, spans| {
@@ -92,7 +92,7 @@ exported! {
         })
     }
 
-    fn tf_restore(engine: Handle<Core>, version: Version, regions: In<'_, RawRegion>, count: usize, call: In<'_, RawCall>) {
+    fn tf_restore(engine: Handle<OpenEngine>, version: Version, regions: In<'_, RawRegion>, count: usize, call: In<'_, RawCall>) {
         let core = engine.get()?;
         let spans = spans(&core, disjoint(regions.list(count, "regions")?)?)?;
         make(&core, spans, call, |call, spans| {
@@ -102,7 +102,7 @@ exported! {
     }
 
     fn tf_checkpoint_named(
-        engine: Handle<Core>, version: Version, regions: In<'_, RawNamed<'_>>, count: usize, call: In<'_, RawCall>
+        engine: Handle<OpenEngine>, version: Version, regions: In<'_, RawNamed<'_>>, count: usize, call: In<'_, RawCall>
     ) {
         let (core, (names, raw)) = (engine.get()?, named(regions, count)?);
         make(&core, spans(&core, &raw)?, call, |call, spans| {
@@ -113,7 +113,7 @@ exported! {
     }
 
     fn tf_restore_named(
-        engine: Handle<Core>, version: Version, regions: In<'_, RawNamed<'_>>, count: usize, call: In<'_, RawCall>
+        engine: Handle<OpenEngine>, version: Version, regions: In<'_, RawNamed<'_>>, count: usize, call: In<'_, RawCall>
     ) {
         let (core, (names, raw)) = (engine.get()?, named(regions, count)?);
         make(&core, spans(&core, disjoint(&raw)?)?, call, |call, spans| {
@@ -123,7 +123,7 @@ exported! {
         })
     }
 
-    fn tf_restore_rank(engine: Handle<Core>, version: Version, rank: u32, regions: In<'_, RawNamed<'_>>, count: usize) {
+    fn tf_restore_rank(engine: Handle<OpenEngine>, version: Version, rank: u32, regions: In<'_, RawNamed<'_>>, count: usize) {
         let (core, mut regions) = (engine.get()?, named_memory(regions, count)?);
         Ok(read_regions(&core.engine.piece(version, Some(rank))?, &mut regions)?)
     }
@@ -135,7 +135,7 @@ exported! {
         Ok(read_regions(&open(directory)?.piece_of(version, rank)?, &mut regions)?)
     }
 
-    fn tf_region_size(engine: Handle<Core>, version: Version, name: Text<'_>, bytes: Out<u64>) {
+    fn tf_region_size(engine: Handle<OpenEngine>, version: Version, name: Text<'_>, bytes: Out<u64>) {
         let name = name.read("name")?;
         let all = engine.get()?.engine.regions(version)?;
         let found = all.iter().find(|info| info.name == name);
@@ -144,7 +144,7 @@ exported! {
     }
 
     fn tf_region_at(
-        engine: Handle<Core>, version: Version, index: usize, name: Out<c_char>, room: usize, bytes: Out<u64>
+        engine: Handle<OpenEngine>, version: Version, index: usize, name: Out<c_char>, room: usize, bytes: Out<u64>
     ) {
         let all = engine.get()?.engine.regions(version)?;
         let none = || Failure::new(Status::Unknown, format!("version {version} has {} regions", all.len()));
@@ -154,76 +154,76 @@ exported! {
         Ok(())
     }
 
-    fn tf_hint(engine: Handle<Core>, versions: In<'_, Version>, count: usize) {
+    fn tf_hint(engine: Handle<OpenEngine>, versions: In<'_, Version>, count: usize) {
         let (core, versions) = (engine.get()?, versions.list(count, "versions")?);
         core.engine.hint(versions.iter().copied());
         Ok(())
     }
 
-    fn tf_hint_next(engine: Handle<Core>, versions: In<'_, Version>, count: usize) {
+    fn tf_hint_next(engine: Handle<OpenEngine>, versions: In<'_, Version>, count: usize) {
         let (core, versions) = (engine.get()?, versions.list(count, "versions")?);
         core.engine.hint_next(versions.iter().copied());
         Ok(())
     }
 
-    fn tf_forget_hints(engine: Handle<Core>) { engine.get().map(|core| core.engine.forget_hints(None)) }
+    fn tf_forget_hints(engine: Handle<OpenEngine>) { engine.get().map(|core| core.engine.forget_hints(None)) }
 
-    fn tf_forget_hints_of(engine: Handle<Core>, versions: In<'_, Version>, count: usize) {
+    fn tf_forget_hints_of(engine: Handle<OpenEngine>, versions: In<'_, Version>, count: usize) {
         let (core, versions) = (engine.get()?, versions.list(count, "versions")?);
         core.engine.forget_hints(Some(versions));
         Ok(())
     }
 
-    fn tf_reserve(engine: Handle<Core>, count: u64, first: Out<Version>) {
+    fn tf_reserve(engine: Handle<OpenEngine>, count: u64, first: Out<Version>) {
         first.put(engine.get()?.engine.reserve(count)?.start, "first")
     }
 
-    fn tf_prefetch_start(engine: Handle<Core>) { engine.get().map(|core| core.engine.prefetch_start()) }
+    fn tf_prefetch_start(engine: Handle<OpenEngine>) { engine.get().map(|core| core.engine.prefetch_start()) }
 
-    fn tf_discard(engine: Handle<Core>, version: Version) { Ok(engine.get()?.engine.discard(version)?) }
+    fn tf_discard(engine: Handle<OpenEngine>, version: Version) { Ok(engine.get()?.engine.discard(version)?) }
 
-    fn tf_wait(engine: Handle<Core>, seconds: f64) {
+    fn tf_wait(engine: Handle<OpenEngine>, seconds: f64) {
         let (core, patience) = (engine.get()?, ffi::patience(seconds)?);
         Ok(core.wait(Until::patience(patience))?)
     }
 
-    fn tf_wait_version(engine: Handle<Core>, version: Version, seconds: f64) {
+    fn tf_wait_version(engine: Handle<OpenEngine>, version: Version, seconds: f64) {
         let (core, patience) = (engine.get()?, ffi::patience(seconds)?);
         Ok(core.engine.call().within(patience).wait_version(version)?)
     }
 
-    fn tf_protect(engine: Handle<Core>) { Ok(engine.get()?.engine.protect()?) }
+    fn tf_protect(engine: Handle<OpenEngine>) { Ok(engine.get()?.engine.protect()?) }
 
-    fn tf_is_durable(engine: Handle<Core>, version: Version, durable: Out<c_int>) {
+    fn tf_is_durable(engine: Handle<OpenEngine>, version: Version, durable: Out<c_int>) {
         durable.put(c_int::from(engine.get()?.engine.is_durable(version)), "durable")
     }
 
-    fn tf_keeps_restored(engine: Handle<Core>, keeps: Out<c_int>) {
+    fn tf_keeps_restored(engine: Handle<OpenEngine>, keeps: Out<c_int>) {
         let after = engine.get()?.engine.after_restore();
         keeps.put(c_int::from(after == AfterRestore::Keep), "keeps")
     }
 
-    fn tf_latest(engine: Handle<Core>, before: Version, version: Out<Version>) {
+    fn tf_latest(engine: Handle<OpenEngine>, before: Version, version: Out<Version>) {
         let before = Some(before).filter(|before| *before != Version::MAX);
         let none = || Failure::new(Status::Unknown, "no version is held");
         version.put(engine.get()?.engine.latest(before).ok_or_else(none)?, "version")
     }
 
-    fn tf_size(engine: Handle<Core>, version: Version, bytes: Out<u64>) {
+    fn tf_size(engine: Handle<OpenEngine>, version: Version, bytes: Out<u64>) {
         bytes.put(engine.get()?.engine.restore_size(version)?, "bytes")
     }
 
-    fn tf_versions(engine: Handle<Core>, versions: Out<Version>, room: usize, count: Out<usize>) {
+    fn tf_versions(engine: Handle<OpenEngine>, versions: Out<Version>, room: usize, count: Out<usize>) {
         let held = engine.get()?.engine.versions();
         versions.put_all(&held, room, "versions")?;
         count.put(held.len(), "count")
     }
 
-    fn tf_resize_device_cache(engine: Handle<Core>, bytes: usize, seconds: f64, usable: Out<u64>) {
+    fn tf_resize_device_cache(engine: Handle<OpenEngine>, bytes: usize, seconds: f64, usable: Out<u64>) {
         resize(engine, Cache::Device, bytes, seconds).map(|bytes| usable.put_if_asked(bytes))
     }
 
-    fn tf_resize_host_cache(engine: Handle<Core>, bytes: usize, seconds: f64, usable: Out<u64>) {
+    fn tf_resize_host_cache(engine: Handle<OpenEngine>, bytes: usize, seconds: f64, usable: Out<u64>) {
         resize(engine, Cache::Host, bytes, seconds).map(|bytes| usable.put_if_asked(bytes))
     }
 }

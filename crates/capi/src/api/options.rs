@@ -8,15 +8,15 @@ use parking_lot::Mutex;
 use tierflow_bind::{Door, Options, Pool, Until};
 use tierflow_tier_alloc::{HostPool, PoolOptions};
 
-use crate::core::Core;
+use crate::core::OpenEngine;
 use crate::failure::{Failure, Outcome, exported};
 use crate::ffi::{In, Out, Text};
 use crate::group::{Group, RawGroup};
 use crate::handles::{Handle, Named};
 
-type Shared = Mutex<Options>;
+type LockedOptions = Mutex<Options>;
 
-impl Named for Shared {
+impl Named for LockedOptions {
     const NAME: &'static str = "tf_options";
 }
 
@@ -30,16 +30,16 @@ extern "C" fn tf_version() -> *const c_char {
 }
 
 exported! {
-    fn tf_options_new(options: Out<Handle<Shared>>) { options.put(Handle::new(Shared::new(Options::of_site(|_| true)?)), "options") }
+    fn tf_options_new(options: Out<Handle<LockedOptions>>) { options.put(Handle::new(LockedOptions::new(Options::of_site(|_| true)?)), "options") }
 
-    fn tf_options_set(options: Handle<Shared>, key: Text<'_>, value: Text<'_>) {
+    fn tf_options_set(options: Handle<LockedOptions>, key: Text<'_>, value: Text<'_>) {
         let options = options.get()?;
         let (key, value) = (key.read("key")?, value.read("value")?);
         let unknown = || Err(Failure::argument(format!("no option is called {key:?}")));
         options.lock().set(key, value).unwrap_or_else(unknown)
     }
 
-    fn tf_options_free(options: Handle<Shared>) { options.take().map(drop) }
+    fn tf_options_free(options: Handle<LockedOptions>) { options.take().map(drop) }
 
     fn tf_host_pool_new(bytes: u64, slab: u64, pool: Out<Handle<HostPool>>) {
         let options = PoolOptions::new(bytes);
@@ -48,7 +48,7 @@ exported! {
         pool.put(Handle::new(made), "pool")
     }
 
-    fn tf_options_set_pool(options: Handle<Shared>, pool: Handle<HostPool>) {
+    fn tf_options_set_pool(options: Handle<LockedOptions>, pool: Handle<HostPool>) {
         let pool = HostPool::clone(&*pool.get()?);
         options.get()?.lock().host_pool = Some(Pool::Given(pool));
         Ok(())
@@ -56,15 +56,15 @@ exported! {
 
     fn tf_host_pool_free(pool: Handle<HostPool>) { pool.take().map(drop) }
 
-    fn tf_open(options: Handle<Shared>, group: In<'_, RawGroup>, engine: Out<Handle<Core>>) {
+    fn tf_open(options: Handle<LockedOptions>, group: In<'_, RawGroup>, engine: Out<Handle<OpenEngine>>) {
         let options = options.get()?.lock().clone();
         let group = group.read().as_ref().map(Group::new).transpose()?;
         engine.exists("engine")?;
-        let core = Core::open(Door::default(), &options, group.map(Arc::new))?;
+        let core = OpenEngine::open(Door::default(), &options, group.map(Arc::new))?;
         engine.put(Handle::new(core), "engine")
     }
 
-    fn tf_close(engine: Handle<Core>) {
+    fn tf_close(engine: Handle<OpenEngine>) {
         let core = engine.take()?;
         let until = Until::patience(core.closing_patience());
         let closed = core.lends_nothing().and_then(|()| Ok(core.close(until)?));
@@ -77,7 +77,7 @@ exported! {
         }
     }
 
-    fn tf_end(engine: Handle<Core>) {
+    fn tf_end(engine: Handle<OpenEngine>) {
         let core = engine.take()?;
         if let Err(failure) = core.lends_nothing() {
             engine.put_back(core);
@@ -88,7 +88,7 @@ exported! {
 }
 
 /// Ends an engine once what it took in is durable, if that outlives it; what is lost is named.
-pub(crate) fn close(core: Core) -> Outcome {
+pub(crate) fn close(core: OpenEngine) -> Outcome {
     let patience = core.closing_patience();
     core.end(patience)
 }

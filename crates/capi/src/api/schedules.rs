@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use tierflow_schedule::adjoint::StepTimes;
 use tierflow_schedule::{Action, Machine, Plan, Schedule, Tier};
 
-use crate::core::Core;
+use crate::core::OpenEngine;
 use crate::failure::{Failure, Outcome, exported};
 use crate::ffi::{In, Out};
 use crate::handles::{Handle, Named};
@@ -102,7 +102,7 @@ impl From<Action> for RawAction {
 }
 
 exported! {
-    fn tf_machine_measure(engine: Handle<Core>, forward: f64, backward: f64, state: u64, machine: Out<RawMachine>) {
+    fn tf_machine_measure(engine: Handle<OpenEngine>, forward: f64, backward: f64, state: u64, machine: Out<RawMachine>) {
         let steps = StepTimes { forward: time(forward)?, backward: time(backward)?, state };
         let measured = Machine::measured(&engine.get()?.engine.metrics(), steps);
         let mut tiers = [RawTier::default(); TIERS];

@@ -4,7 +4,7 @@ use std::ffi::c_char;
 
 use tierflow_engine::Calls;
 
-use crate::core::Core;
+use crate::core::OpenEngine;
 use crate::failure::{Failure, exported};
 use crate::ffi::{Out, Text};
 use crate::handles::Handle;
@@ -44,7 +44,7 @@ impl From<Calls> for RawCalls {
 }
 
 exported! {
-    fn tf_metrics_read(engine: Handle<Core>, to: Out<RawMetrics>) {
+    fn tf_metrics_read(engine: Handle<OpenEngine>, to: Out<RawMetrics>) {
         let metrics = engine.get()?.engine.metrics();
         let mut restores_from = [0; TIERS];
         for (to, tier) in restores_from.iter_mut().zip(&metrics.tiers) {
@@ -60,7 +60,7 @@ exported! {
         to.put(read, "metrics")
     }
 
-    fn tf_report(engine: Handle<Core>, buffer: Out<c_char>, size: usize, length: Out<usize>) {
+    fn tf_report(engine: Handle<OpenEngine>, buffer: Out<c_char>, size: usize, length: Out<usize>) {
         let core = engine.get()?;
         let metrics = core.engine.metrics();
         let mut report = format!("{metrics}{}\n", metrics.explain().join("\n"));
@@ -74,19 +74,19 @@ exported! {
         Ok(())
     }
 
-    fn tf_open_metrics(engine: Handle<Core>, buffer: Out<c_char>, size: usize, length: Out<usize>) {
+    fn tf_open_metrics(engine: Handle<OpenEngine>, buffer: Out<c_char>, size: usize, length: Out<usize>) {
         let text = engine.get()?.engine.metrics().open_metrics();
         length.put_if_asked(buffer.put_text(size, &text));
         Ok(())
     }
 
-    fn tf_statistics(engine: Handle<Core>, buffer: Out<c_char>, size: usize, length: Out<usize>) {
+    fn tf_statistics(engine: Handle<OpenEngine>, buffer: Out<c_char>, size: usize, length: Out<usize>) {
         let text = engine.get()?.statistics();
         length.put_if_asked(buffer.put_text(size, &text));
         Ok(())
     }
 
-    fn tf_write_timeline(engine: Handle<Core>, path: Text<'_>) {
+    fn tf_write_timeline(engine: Handle<OpenEngine>, path: Text<'_>) {
         let (core, path) = (engine.get()?, path.read("path")?);
         let written = core.engine.write_timeline(path);
         written.map_err(|error| Failure::file(path.as_ref(), &error))

@@ -7,18 +7,23 @@ use parking_lot::Mutex;
 use tierflow_bind::{OrderAfter, Slot, SlotEnd, Until};
 use tierflow_engine::Version;
 
-use crate::core::Core;
+use crate::core::OpenEngine;
 use crate::failure::{Failure, Outcome, exported};
 use crate::ffi::{self, Out, RawStream};
 use crate::handles::{Handle, Named};
 
-type Lent = Mutex<Slot>;
+type LockedSlot = Mutex<Slot>;
 
-impl Named for Lent {
+impl Named for LockedSlot {
     const NAME: &'static str = "tf_slot";
 }
 
-fn produce(engine: Handle<Core>, version: Version, bytes: usize, seconds: f64) -> Outcome<Slot> {
+fn produce(
+    engine: Handle<OpenEngine>,
+    version: Version,
+    bytes: usize,
+    seconds: f64,
+) -> Outcome<Slot> {
     let until = Until::patience(ffi::patience(seconds)?);
     Ok(Slot::produce(
         engine.get()?.handle(),
@@ -29,7 +34,7 @@ fn produce(engine: Handle<Core>, version: Version, bytes: usize, seconds: f64) -
 }
 
 fn consume(
-    engine: Handle<Core>,
+    engine: Handle<OpenEngine>,
     version: Version,
     seconds: f64,
     bytes: &Out<usize>,
@@ -41,7 +46,7 @@ fn consume(
 }
 
 /// Answers with a slot and where its bytes are; a slot that cannot be answered with is given up.
-fn put(lent: Slot, slot: &Out<Handle<Lent>>, address: &Out<*mut c_void>) -> Outcome {
+fn put(lent: Slot, slot: &Out<Handle<LockedSlot>>, address: &Out<*mut c_void>) -> Outcome {
     let at = std::ptr::with_exposed_provenance_mut(lent.address() as usize);
     address.put(at, "address")?;
     slot.exists("slot")?;
@@ -50,30 +55,30 @@ fn put(lent: Slot, slot: &Out<Handle<Lent>>, address: &Out<*mut c_void>) -> Outc
 
 exported! {
     fn tf_produce(
-        engine: Handle<Core>, version: Version, bytes: usize, slot: Out<Handle<Lent>>, address: Out<*mut c_void>
+        engine: Handle<OpenEngine>, version: Version, bytes: usize, slot: Out<Handle<LockedSlot>>, address: Out<*mut c_void>
     ) {
         put(produce(engine, version, bytes, -1.0)?, &slot, &address)
     }
 
     fn tf_produce_within(
-        engine: Handle<Core>, version: Version, bytes: usize, seconds: f64, slot: Out<Handle<Lent>>, address: Out<*mut c_void>
+        engine: Handle<OpenEngine>, version: Version, bytes: usize, seconds: f64, slot: Out<Handle<LockedSlot>>, address: Out<*mut c_void>
     ) {
         put(produce(engine, version, bytes, seconds)?, &slot, &address)
     }
 
     fn tf_consume(
-        engine: Handle<Core>, version: Version, slot: Out<Handle<Lent>>, address: Out<*mut c_void>, bytes: Out<usize>
+        engine: Handle<OpenEngine>, version: Version, slot: Out<Handle<LockedSlot>>, address: Out<*mut c_void>, bytes: Out<usize>
     ) {
         put(consume(engine, version, -1.0, &bytes)?, &slot, &address)
     }
 
     fn tf_consume_within(
-        engine: Handle<Core>, version: Version, seconds: f64, slot: Out<Handle<Lent>>, address: Out<*mut c_void>, bytes: Out<usize>
+        engine: Handle<OpenEngine>, version: Version, seconds: f64, slot: Out<Handle<LockedSlot>>, address: Out<*mut c_void>, bytes: Out<usize>
     ) {
         put(consume(engine, version, seconds, &bytes)?, &slot, &address)
     }
 
-    fn tf_slot_end(slot: Handle<Lent>, how: c_int, stream: RawStream) {
+    fn tf_slot_end(slot: Handle<LockedSlot>, how: c_int, stream: RawStream) {
         let how = match how {
             0 => SlotEnd::Cancel,
             1 => SlotEnd::Keep,

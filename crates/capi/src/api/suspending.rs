@@ -6,7 +6,7 @@ use std::time::Instant;
 use tierflow_bind::LONGEST_JOB;
 use tierflow_engine::{Awaited, Error, Notice, Version};
 
-use crate::core::Core;
+use crate::core::OpenEngine;
 use crate::failure::{Outcome, exported};
 use crate::ffi::{self, In, Out};
 use crate::handles::{Handle, Named};
@@ -27,7 +27,11 @@ pub(crate) struct RawSuspension {
     pub(crate) seconds: f64,
 }
 
-fn suspend(engine: Handle<Core>, version: Option<Version>, seconds: f64) -> Outcome<RawSuspension> {
+fn suspend(
+    engine: Handle<OpenEngine>,
+    version: Option<Version>,
+    seconds: f64,
+) -> Outcome<RawSuspension> {
     let (core, patience) = (engine.get()?, ffi::patience(seconds)?);
     let suspended = core.handle().suspend(version, patience)?;
     Ok(RawSuspension {
@@ -38,22 +42,22 @@ fn suspend(engine: Handle<Core>, version: Option<Version>, seconds: f64) -> Outc
 }
 
 exported! {
-    fn tf_suspend(engine: Handle<Core>, seconds: f64, to: Out<RawSuspension>) {
+    fn tf_suspend(engine: Handle<OpenEngine>, seconds: f64, to: Out<RawSuspension>) {
         to.put(suspend(engine, None, seconds)?, "suspension")
     }
 
-    fn tf_suspend_to(engine: Handle<Core>, version: Version, seconds: f64, to: Out<RawSuspension>) {
+    fn tf_suspend_to(engine: Handle<OpenEngine>, version: Version, seconds: f64, to: Out<RawSuspension>) {
         to.put(suspend(engine, Some(version), seconds)?, "suspension")
     }
 
-    fn tf_suspend_wait(engine: Handle<Core>, version: Version, seconds: f64) {
+    fn tf_suspend_wait(engine: Handle<OpenEngine>, version: Version, seconds: f64) {
         let (core, begun) = (engine.get()?, Instant::now());
         let suspended = core.handle().suspend(Some(version), ffi::patience(seconds)?)?;
         let late = || Error::TimedOut { what: Awaited::Durable(version), patience: begun.elapsed() };
         suspended.wait(&|| false)?.then_some(()).ok_or_else(|| late().into())
     }
 
-    fn tf_time_to_durable(engine: Handle<Core>, version: Version, seconds: Out<f64>) {
+    fn tf_time_to_durable(engine: Handle<OpenEngine>, version: Version, seconds: Out<f64>) {
         let time = engine.get()?.engine.time_to_durable(version)?;
         seconds.put(time.map_or(-1.0, |time| time.as_secs_f64()), "seconds")
     }

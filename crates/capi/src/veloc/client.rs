@@ -18,7 +18,7 @@ use super::losses::{lost_with_nodes, tell_of_start};
 use super::other_groups::{GROUP, unused};
 use super::restart::Reading;
 use super::writing::Writing;
-use crate::core::Core;
+use crate::core::OpenEngine;
 use crate::failure::{Failure, Outcome, Status};
 use crate::group::Group;
 use crate::handles::Handle;
@@ -114,8 +114,8 @@ pub(super) struct Context(pub(super) *mut c_void);
 unsafe impl Send for Context {}
 
 pub(super) struct Client {
-    pub(super) core: Arc<Core>,
-    pub(super) handle: Handle<Core>,
+    pub(super) core: Arc<OpenEngine>,
+    pub(super) handle: Handle<OpenEngine>,
     pub(super) config: Config,
     pub(super) rank: u32,
     pub(super) keeping: Arc<Keeping>,
@@ -156,7 +156,7 @@ impl Client {
             started: |_| {},
             ..Door::default()
         };
-        let opened = Core::open(door, &config.options, group.clone()).and_then(|core| {
+        let opened = OpenEngine::open(door, &config.options, group.clone()).and_then(|core| {
             let loaded = History::load(&core.engine, core.group.is_some())?;
             Ok((Arc::new(core), loaded))
         });

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::head::Head;
 use super::history::History;
-use crate::core::Core;
+use crate::core::OpenEngine;
 use crate::failure::{Failure, Outcome, Status};
 
 /// A rank tells the others of as many durable checkpoints of a name more than are to be kept. It is ahead of the slowest by
@@ -19,13 +19,13 @@ const AHEAD: usize = 32;
 const AT_END: Duration = Duration::from_secs(300);
 
 /// A checkpoint that this rank begins.
-pub(super) struct Begun<'a> {
+pub(super) struct CheckpointStart<'a> {
     pub(super) name: &'a str,
     pub(super) version: u64,
     pub(super) serial: u64,
 }
 
-impl Begun<'_> {
+impl CheckpointStart<'_> {
     /// Returns words that are the same on all ranks that begin the same checkpoint.
     fn words(&self) -> [u64; 3] {
         let name = self.name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -36,7 +36,7 @@ impl Begun<'_> {
 }
 
 pub(super) struct Keeping {
-    pub(super) core: Arc<Core>,
+    pub(super) core: Arc<OpenEngine>,
     pub(super) history: Arc<Mutex<History>>,
     /// Versions of a name to keep; 0 for all.
     most: usize,
@@ -48,7 +48,7 @@ pub(super) struct Keeping {
 
 impl Keeping {
     pub(super) fn new(
-        core: &Arc<Core>,
+        core: &Arc<OpenEngine>,
         history: &Arc<Mutex<History>>,
         most: usize,
         patience: Duration,
@@ -64,11 +64,11 @@ impl Keeping {
 
     /// Meets the other ranks, if versions are to be given up: finds out which checkpoints are durable on all of them, and
     /// gives up older ones. Fails if they begin another one.
-    pub(super) fn meet(&self, begun: &Begun<'_>) -> Outcome {
-        let all = self.gather(&begun.words(), self.patience)?;
-        let differs = |list: &Vec<u64>| !list.starts_with(&begun.words());
+    pub(super) fn meet(&self, start: &CheckpointStart<'_>) -> Outcome {
+        let all = self.gather(&start.words(), self.patience)?;
+        let differs = |list: &Vec<u64>| !list.starts_with(&start.words());
         if let Some(rank) = all.iter().position(differs) {
-            let Begun { name, version, .. } = begun;
+            let CheckpointStart { name, version, .. } = start;
             let text = format!(
                 "rank {rank} begins another checkpoint than this one, which begins version {version} of {name:?}: all ranks checkpoint the same"
             );

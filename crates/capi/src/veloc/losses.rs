@@ -5,7 +5,7 @@ use std::path::Path;
 
 use tierflow_bind::log_start;
 use tierflow_engine::{Engine, read_piece};
-use tierflow_store::{Gone, Options, Repository};
+use tierflow_store::{LostVersion, Options, Repository};
 
 use super::head::{Head, is_head, serial_of};
 use super::history::History;
@@ -41,7 +41,7 @@ pub(super) fn lost_with_nodes(engine: &Engine, node: &Path, rank: (u32, u32)) ->
     let losses = engine.reports().losses.into_iter();
     let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut own = None;
-    for Gone { version, why, .. } in losses.filter(|gone| is_head(gone.version)) {
+    for LostVersion { version, why, .. } in losses.filter(|gone| is_head(gone.version)) {
         let open = || Repository::read_only(node, Options::default().rank(rank.0, rank.1)).ok();
         let own = own.get_or_insert_with(open).as_ref();
         let piece = own.and_then(|own| own.own_piece(version).ok());

@@ -23,7 +23,7 @@ use std::time::Duration;
 use parking_lot::RwLock;
 use tierflow_bind::{Level, PerProcess, at_exit, to_standard_error};
 
-use crate::core::Core;
+use crate::core::OpenEngine;
 use crate::failure::{Failure, Outcome, Status, guarded, message};
 use crate::ffi::{In, Out, Text};
 use crate::group::{Group, RawGroup};
@@ -237,7 +237,7 @@ exported! {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn VELOC_Engine() -> Handle<Core> {
+extern "C" fn VELOC_Engine() -> Handle<OpenEngine> {
     guarded(|| Ok(client()?.handle)).unwrap_or(Handle::NONE)
 }
 

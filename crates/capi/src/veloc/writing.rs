@@ -9,7 +9,7 @@ use super::client::{Client, Which, named, not_begun, of_name};
 use super::files;
 use super::head::{Content, Head, MOST_PARTS, part_of};
 use super::housekeeping::Accepted;
-use super::keeping::Begun;
+use super::keeping::CheckpointStart;
 use crate::api::order;
 use crate::failure::{Failure, Outcome};
 use crate::ffi::RawStream;
@@ -37,7 +37,7 @@ impl Client {
         let _waited_for_later = self.core.protect_after(Ok::<_, Failure>(()));
         let serial = state.next_serial;
         state.next_serial += 1;
-        self.keeping.meet(&Begun {
+        self.keeping.meet(&CheckpointStart {
             name,
             version,
             serial,

@@ -116,8 +116,8 @@ impl Bench {
     ) -> Result<(Header, Duration)> {
         let most = method.max_encoded_len(len as u64, input.element)? as usize;
         let out = match place {
-            Place::Device => gpu::Landing::device(&self.device, 0..most)?,
-            Place::Host => gpu::Landing::pinned(&self.host, 0..most)?,
+            Place::Device => gpu::OutputBuffer::device(&self.device, 0..most)?,
+            Place::Host => gpu::OutputBuffer::pinned(&self.host, 0..most)?,
         };
         let data = self.data.lend(0..len)?;
         let start = self.stream.record_timed()?;

@@ -6,7 +6,7 @@ use tierflow_device::{Event, Place, ReadLoan, Stream, WriteLoan};
 
 use super::flight::{Flight, Pending};
 use super::kernels::{Encode, Kernels};
-use super::memory::{Landing, Report, Reports, aligned};
+use super::memory::{OutputBuffer, Report, Reports, aligned};
 use crate::bounded::Bound;
 use crate::codec::Codec;
 use crate::element::Element;
@@ -35,7 +35,7 @@ pub struct Encoder {
 #[must_use = "dropping an encoding waits for it"]
 #[derive(Debug)]
 pub struct Encoding {
-    pending: Pending<(ReadLoan, Landing)>,
+    pending: Pending<(ReadLoan, OutputBuffer)>,
     header: Option<Header>,
 }
 
@@ -46,7 +46,7 @@ pub struct Encoded {
     pub data: ReadLoan,
     /// The memory of the container. Its first [`Header::stored_bytes`] bytes are the container if the result is `Ok`,
     /// and unspecified otherwise.
-    pub out: Landing,
+    pub out: OutputBuffer,
     /// The container's header.
     pub result: Result<Header>,
 }
@@ -82,7 +82,7 @@ impl Encoder {
         method: &Method,
         element: Element,
         data: ReadLoan,
-        out: Landing,
+        out: OutputBuffer,
     ) -> Encoding {
         let (enqueued, header) = match self.enqueue(stream, method, element, &data, &out) {
             Ok((flight, header)) => (Ok(flight), Some(header)),
@@ -104,7 +104,7 @@ impl Encoder {
         method: &Method,
         element: Element,
         data: &ReadLoan,
-        out: &Landing,
+        out: &OutputBuffer,
     ) -> Result<(Flight, Header)> {
         let device = self.kernels.device();
         let here = |other: &tierflow_device::Device| device.is_same(other);

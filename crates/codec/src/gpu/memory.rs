@@ -8,9 +8,9 @@ use crate::error::{Error, Invalid, Result};
 
 /// Memory that kernels write a container to: the device's own, or pinned host memory.
 #[derive(Debug)]
-pub struct Landing(pub(super) WriteLoan);
+pub struct OutputBuffer(pub(super) WriteLoan);
 
-impl Landing {
+impl OutputBuffer {
     /// Takes device memory, from which the caller copies the container.
     ///
     /// # Errors
@@ -52,7 +52,7 @@ impl Origin {
     ///
     /// # Errors
     ///
-    /// As for [`Landing::device`].
+    /// As for [`OutputBuffer::device`].
     pub fn device(memory: &Memory, range: Range<usize>) -> Result<Self> {
         on_device(memory)?;
         let loan = memory.lend(range)?;
@@ -64,7 +64,7 @@ impl Origin {
     ///
     /// # Errors
     ///
-    /// As for [`Landing::pinned`].
+    /// As for [`OutputBuffer::pinned`].
     pub fn pinned(host: &HostReservation, range: Range<usize>) -> Result<Self> {
         all_pinned(host)?;
         let loan = host.memory().lend(range)?;

@@ -19,7 +19,7 @@
 //! let method = Method::from(Planes::new());
 //! let room = method.max_encoded_len(1 << 30, Element::Bf16)? as usize;
 //! let memory = device.alloc(room)?;
-//! let out = gpu::Landing::device(&memory, 0..room)?;
+//! let out = gpu::OutputBuffer::device(&memory, 0..room)?;
 //!
 //! let encoding = encoder.encode(&stream, &method, Element::Bf16, weights.lend(0..1 << 30)?, out);
 //! let header = encoding.wait().result?;
@@ -38,6 +38,6 @@ mod nvcomp;
 pub use decode::{Decoded, Decoder, Decoding};
 pub use encode::{Encoded, Encoder, Encoding};
 pub use kernels::Kernels;
-pub use memory::{Landing, Origin};
+pub use memory::{Origin, OutputBuffer};
 #[cfg(feature = "nvcomp")]
 pub use nvcomp::{Nvcomp, NvcompCoder};

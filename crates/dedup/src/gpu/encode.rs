@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tierflow_device::{ReadLoan, Stream};
 
 use super::flight::{Flight, Pending};
-use super::landing::Landing;
+use super::output_buffer::OutputBuffer;
 use super::report::{RESULT_BYTES, Report};
 use super::state::Arena;
 use crate::encode::{CheckpointId, LastCheckpoint, Summary};
@@ -16,7 +16,7 @@ use crate::layout::Layout;
 /// Dropping it waits; forgetting it leaks the loans, which is safe.
 #[must_use = "dropping an encoding waits for it"]
 #[derive(Debug)]
-pub struct Encoding(Pending<(ReadLoan, Landing), Arena, HeaderParts>);
+pub struct Encoding(Pending<(ReadLoan, OutputBuffer), Arena, HeaderParts>);
 
 /// Fields of a difference's header that the host knows.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub struct Encoded {
     pub data: ReadLoan,
     /// The memory of the difference. Its first [`Summary::stored_bytes`] bytes are the difference if the result is
     /// `Ok`, and unspecified otherwise.
-    pub out: Landing,
+    pub out: OutputBuffer,
     /// Sizes and form of the difference.
     pub result: Result<Summary>,
 }
@@ -45,7 +45,7 @@ impl Encoding {
     /// An error means that nothing is in flight.
     pub(super) fn new(
         data: ReadLoan,
-        out: Landing,
+        out: OutputBuffer,
         enqueued: Result<(Flight<Arena>, HeaderParts)>,
     ) -> Self {
         Self(Pending::new((data, out), enqueued))
@@ -62,7 +62,7 @@ impl Encoding {
 
 impl HeaderParts {
     /// Writes the header. Returns the summary.
-    fn finish(&self, report: &[u8], out: &mut Landing) -> Result<Summary> {
+    fn finish(&self, report: &[u8], out: &mut OutputBuffer) -> Result<Summary> {
         let mut words = [0; RESULT_BYTES];
         words.copy_from_slice(report);
         let report = Report::read(&words);

@@ -7,7 +7,7 @@ use tierflow_device::{Event, Place, ReadLoan, Stream};
 use super::encode::{Encoding, HeaderParts};
 use super::flight::Flight;
 use super::kernels::{KernelPass, Kernels};
-use super::landing::Landing;
+use super::output_buffer::OutputBuffer;
 use super::past::History;
 use super::plan::Plan;
 use super::state::Arena;
@@ -118,7 +118,7 @@ impl GpuLineage {
         &self.config
     }
 
-    /// Bytes of a [`Landing`] for the longest difference.
+    /// Bytes of a [`OutputBuffer`] for the longest difference.
     pub fn most_stored_bytes(&self) -> usize {
         crate::most_stored_bytes(self.plan.layout.len) as usize
     }
@@ -133,7 +133,7 @@ impl GpuLineage {
         stream: &Stream,
         version: u64,
         data: ReadLoan,
-        out: Landing,
+        out: OutputBuffer,
     ) -> Encoding {
         let enqueued = self.enqueue(stream, version, &data, &out);
         Encoding::new(data, out, enqueued)
@@ -144,7 +144,7 @@ impl GpuLineage {
         stream: &Stream,
         version: u64,
         data: &ReadLoan,
-        out: &Landing,
+        out: &OutputBuffer,
     ) -> Result<(Flight<Arena>, HeaderParts)> {
         let layout = self.plan.layout;
         let ordinal = self.next_ordinal;
@@ -265,7 +265,7 @@ impl GpuLineage {
         Ok(())
     }
 
-    fn check_memory(&self, stream: &Stream, data: &ReadLoan, out: &Landing) -> Result<()> {
+    fn check_memory(&self, stream: &Stream, data: &ReadLoan, out: &OutputBuffer) -> Result<()> {
         let device = self.kernels.device();
         let here = |other: &tierflow_device::Device| device.is_same(other);
         if !here(stream.device()) || !here(data.device()) || data.place() != Place::Device {

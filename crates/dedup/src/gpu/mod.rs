@@ -19,9 +19,9 @@
 //! let mut lineage = gpu::GpuLineage::new(&kernels, Config::new(Method::Tree), 1 << 30)?;
 //! // Pinned host memory for one difference, so that the kernels can write to it.
 //! let room = gpu::pinned(&device, lineage.most_stored_bytes())?;
-//! let landing = gpu::Landing::pinned(&room, 0..lineage.most_stored_bytes())?;
+//! let output = gpu::OutputBuffer::pinned(&room, 0..lineage.most_stored_bytes())?;
 //!
-//! let encoding = lineage.encode(&stream, 1, state.lend(0..1 << 30)?, landing);
+//! let encoding = lineage.encode(&stream, 1, state.lend(0..1 << 30)?, output);
 //! let done = encoding.wait();
 //! println!("{} bytes to store", done.result?.stored_bytes);
 //! # Ok(()) }
@@ -30,8 +30,8 @@
 mod encode;
 mod flight;
 mod kernels;
-mod landing;
 mod lineage;
+mod output_buffer;
 mod past;
 mod plan;
 mod report;
@@ -40,6 +40,6 @@ mod state;
 
 pub use encode::{Encoded, Encoding};
 pub use kernels::Kernels;
-pub use landing::{Landing, pinned};
 pub use lineage::GpuLineage;
+pub use output_buffer::{OutputBuffer, pinned};
 pub use resident::{Resident, Restored, Restoring, head};

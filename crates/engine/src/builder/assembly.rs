@@ -8,8 +8,8 @@ use crate::kind::{Kind, depth};
 use crate::plan::{PlanConfig, TierConfig, TierId, World};
 use crate::policy_guard::GuardedPolicy;
 use crate::run::{
-    AHEAD, COMMITTED, Direction, DurableTier, EngineParts, LinkQueues, LinkWorkers, Medium, Pool,
-    Recorder, Shared, Stage, TierContext, TierState, find_direct, gathering, hear_turns,
+    AHEAD, COMMITTED, Direction, DurableTier, EngineCore, EngineParts, LinkQueues, LinkWorkers,
+    Medium, Pool, Recorder, Stage, TierContext, TierState, commit_queue, find_direct, hear_turns,
     start_committer, start_housekeeping, start_mapped_tier, start_peers, start_workers,
 };
 use crate::{BuildError, Engine, Error, Result};
@@ -75,9 +75,9 @@ impl EngineBuilder {
             // A save that waits for its turn has its own worker, as it may wait for a save that would find no worker.
             let takes_many = tier.medium.durable().is_some_and(DurableTier::takes_many);
             if takes_many {
-                let (theirs, gathering) = gathering();
-                links.commits.insert(index, theirs);
-                commits.push((index, gathering));
+                let (sender, receiver) = commit_queue();
+                links.commits.insert(index, sender);
+                commits.push((index, receiver));
             }
             configs.push(TierConfig {
                 capacity,
@@ -121,7 +121,7 @@ impl EngineBuilder {
         if self.timeline > 0 {
             world.plan_mut().keep_evictions();
         }
-        let shared = Arc::new(Shared::new(EngineParts {
+        let shared = Arc::new(EngineCore::new(EngineParts {
             device: self.device,
             tiers,
             stage,
@@ -134,8 +134,8 @@ impl EngineBuilder {
         }));
         hear_turns(&shared);
         start_workers(&shared, workers)?;
-        for (tier, gathering) in commits {
-            start_committer(&shared, tier, gathering)?;
+        for (tier, receiver) in commits {
+            start_committer(&shared, tier, receiver)?;
         }
         start_housekeeping(&shared)?;
         start_peers(&shared)?;

@@ -4,7 +4,8 @@ use super::Call;
 use crate::deadline::Deadline;
 use crate::plan::{Event, Ticket};
 use crate::run::{
-    At, Grant, Pieces, Shared, SourceRegions, TargetRegions, TierContext, look_until, work_until,
+    At, EngineCore, Grant, Pieces, SourceRegions, TargetRegions, TierContext, look_until,
+    work_until,
 };
 use crate::{Engine, Region, RegionMut, Result, Version};
 use std::ops::Range;
@@ -25,7 +26,7 @@ impl Call<'_> {
         let shared = &self.engine.shared;
         let pieces = grant.pieces.clone();
         let places = pieces.clone();
-        let report = move |shared: &Shared, ok, is_wanted| {
+        let report = move |shared: &EngineCore, ok, is_wanted| {
             shared.end_write(version, &places, is_wanted);
             shared.tell(Event::Written { ticket, ok });
         };
@@ -33,7 +34,7 @@ impl Call<'_> {
         let collected = shared
             .with_context(|context| context.collect(&SourceRegions::new(regions), self.stream));
         let written = collected.and_then(|bytes| {
-            let work = move |shared: &Shared, stop| {
+            let work = move |shared: &EngineCore, stop| {
                 let regions = [Region::from(bytes.as_slice())];
                 shared.with_any_context(|context| {
                     context.stop_by(Some(stop));
@@ -42,7 +43,7 @@ impl Call<'_> {
                     shared.copy_in(context, &SourceRegions::new(&regions), to, None)
                 })
             };
-            let too_late = move |shared: &Shared| too_late(shared, false, false);
+            let too_late = move |shared: &EngineCore| too_late(shared, false, false);
             work_until(shared, deadline, work, too_late)
         });
         // At the deadline, the report follows when it is over.
@@ -90,7 +91,7 @@ impl Engine {
     pub(crate) fn look_until<T: Send + 'static>(
         &self,
         deadline: Deadline<'_>,
-        work: impl FnOnce(&Shared) -> Result<T> + Send + 'static,
+        work: impl FnOnce(&EngineCore) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let shared = &self.shared;
         let mut tiers = shared.tiers.iter();
@@ -132,7 +133,7 @@ impl Engine {
         grant: Grant,
         wanted: Option<Vec<Range<u64>>>,
     ) -> Result<Option<Vec<At<Vec<u8>>>>> {
-        let work = move |shared: &Shared, stop| {
+        let work = move |shared: &EngineCore, stop| {
             let part = |range: &Range<u64>| {
                 let length = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
                 (range.start, vec![0; length])
@@ -155,7 +156,7 @@ impl Engine {
             })?;
             Ok(parts)
         };
-        let too_late = move |shared: &Shared| shared.tell(Event::Read { ticket, ok: false });
+        let too_late = move |shared: &EngineCore| shared.tell(Event::Read { ticket, ok: false });
         work_until(&self.shared, deadline, work, too_late)
     }
 }

@@ -11,7 +11,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tierflow_store::{
-    Collective, Damage as StoreDamage, Error as StoreError, Identity, PieceInfo, Protect,
+    Collective, Damage as StoreDamage, Error as StoreError, Identity, PieceInfo, Protector,
     Repository, Vault,
 };
 
@@ -292,7 +292,7 @@ impl HistoryOptions {
         &self,
         lowest: Lowest<'_>,
         local: &mut Option<Arc<Repository>>,
-        protected: &Option<Arc<dyn Protect>>,
+        protected: &Option<Arc<dyn Protector>>,
         runs: &RunMarks,
         damage: &mut Vec<Damage>,
     ) -> Result<Option<Agreed>> {

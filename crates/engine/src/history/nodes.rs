@@ -6,12 +6,12 @@ use crate::Version;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tierflow_store::{Error as StoreError, Gone, Options, PieceInfo, Protect, Repository};
+use tierflow_store::{Error as StoreError, LostVersion, Options, PieceInfo, Protector, Repository};
 
 /// The protection of this node's versions by other ranks, and the versions that are lost.
 #[derive(Debug, Default)]
 pub(crate) struct ProtectionState {
-    pub(super) protected: Option<Arc<dyn Protect>>,
+    pub(super) protected: Option<Arc<dyn Protector>>,
     /// True if versions outlive the engine on the nodes alone.
     pub(super) is_lowest: bool,
     /// Versions that were protected and are lost nevertheless.
@@ -56,7 +56,7 @@ impl ProtectionState {
     }
 
     /// The versions that were protected and are lost nevertheless.
-    pub(crate) fn losses(&self) -> Vec<Gone> {
+    pub(crate) fn losses(&self) -> Vec<LostVersion> {
         let protected = self.protected.as_ref();
         protected.map(|it| it.gone()).unwrap_or_default()
     }
@@ -78,7 +78,7 @@ impl ProtectionState {
     }
 
     /// Returns the protection of durable versions, if they lie on the nodes alone.
-    pub(super) fn keeper(&self) -> Option<&dyn Protect> {
+    pub(super) fn protector(&self) -> Option<&dyn Protector> {
         self.protected.as_deref().filter(|_| self.is_lowest)
     }
 }
@@ -128,7 +128,7 @@ pub(super) fn not_agreed(pieces: &[PieceInfo]) -> Option<Damage> {
 }
 
 /// Returns the lost versions and the reasons in a line; `None` if nothing is lost.
-pub(super) fn losses(gone: &[Gone]) -> Option<String> {
+pub(super) fn losses(gone: &[LostVersion]) -> Option<String> {
     let mut by_reason: BTreeMap<&str, Vec<Version>> = BTreeMap::new();
     for gone in gone {
         by_reason.entry(&gone.why).or_default().push(gone.version);
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn losses_are_told_in_a_line() {
-        let gone = |version, why: &str| Gone {
+        let gone = |version, why: &str| LostVersion {
             version,
             why: why.to_owned(),
         };

@@ -8,7 +8,7 @@ use crate::{BuildError, Engine, EngineBuilder, Result, Version};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tierflow_store::{OnNode, Protect, Protection, Repository, Vault};
+use tierflow_store::{NodeDirectory, Protection, Protector, Repository, Vault};
 
 /// The longest single wait of a wait without an end.
 const LONG: Duration = Duration::from_secs(3600);
@@ -43,7 +43,7 @@ impl HistoryOptions {
         &self,
         local: Option<&Arc<Repository>>,
         external: Option<&dyn Vault>,
-    ) -> Result<Option<Arc<dyn Protect>>> {
+    ) -> Result<Option<Arc<dyn Protector>>> {
         let Some(protection) = &self.protection else {
             return Ok(None);
         };
@@ -59,7 +59,7 @@ impl HistoryOptions {
         let there = there.unwrap_or_default().into_iter();
         let there = there.filter(|piece| piece.ranks == ranks);
         let elsewhere: BTreeSet<Version> = there.map(|piece| piece.version).collect();
-        let opened = protection.open(OnNode {
+        let opened = protection.open(NodeDirectory {
             path,
             repository: Arc::clone(repository),
             rank,
@@ -106,14 +106,14 @@ impl Engine {
 
     /// Returns true if others keep a version, or need not: it lies on storage that outlives the nodes, or none was asked to be kept.
     pub(crate) fn is_protected(&self, version: Version) -> bool {
-        let keeper = self.nodes.keeper();
-        keeper.is_none_or(|keeper| keeper.is_protected(version))
+        let protector = self.nodes.protector();
+        protector.is_none_or(|protector| protector.is_protected(version))
     }
 
     /// The versions that are to be protected for one to be durable, or all that are held now; none where versions lie on
     /// storage that outlives the nodes.
     pub(crate) fn to_protect(&self, version: Option<Version>) -> Vec<Version> {
-        if self.nodes.keeper().is_none() {
+        if self.nodes.protector().is_none() {
             return Vec::new();
         }
         let core = self.shared.lock();
@@ -125,14 +125,14 @@ impl Engine {
 
     /// Waits for the protection of these versions.
     pub(crate) fn wait_protected(&self, versions: &[Version], deadline: Deadline) -> Result<()> {
-        let Some(keeper) = self.nodes.keeper() else {
+        let Some(protector) = self.nodes.protector() else {
             return Ok(());
         };
         for version in versions {
             loop {
                 let look = deadline.next_look();
                 let left = look.map(|look| look.saturating_duration_since(Instant::now()));
-                let wait = || keeper.wait(Some(*version), left.unwrap_or(LONG));
+                let wait = || protector.wait(Some(*version), left.unwrap_or(LONG));
                 if spend_on(Cause::Protection, wait)? {
                     break;
                 }

@@ -2,7 +2,7 @@
 //! event, under one taking of its lock.
 
 use super::call_table::PlanState;
-use super::core::Shared;
+use super::core::EngineCore;
 use crate::blocked::{CallClock, Cause};
 use crate::plan::{Event, Place};
 use crate::{Region, RegionMut, Version};
@@ -25,7 +25,7 @@ pub(crate) struct NewVersion {
     pub(crate) error: Option<f64>,
 }
 
-impl Shared {
+impl EngineCore {
     /// Takes in a version that is small, and has a place on the fastest tier at once. Returns false if the plan has to be asked.
     pub(crate) fn write_at_once(
         &self,

@@ -1,8 +1,8 @@
 //! Copies between a caller and storage, past all caches. The caller waits until all bytes have moved, so the workers of the link help it
-//! with its requests while it copies.
+//! with parts of the copy meanwhile.
 
 use super::context::TierContext;
-use super::job::{Direction, Help, Request, Task};
+use super::job::{BufferedPart, CallParts, Direction, Task};
 use super::placed_piece::PlacedPiece;
 use super::regions::cuts;
 use crate::plan::TierId;
@@ -15,7 +15,7 @@ use tierflow_transfer::{BUFFER_BYTES, Buffer, StreamChoice};
 /// Requests at a time: as many as it takes to have a disk's bandwidth.
 const REQUESTS: usize = 4;
 
-/// Buffers of a call: one for each request, and some that are being copied meanwhile.
+/// Buffers of a call: one for each request to the disk, and some that are being copied meanwhile.
 const BUFFERS: u64 = REQUESTS as u64 + 2;
 
 /// Returns the queue of the workers of a link, if there are any.
@@ -47,19 +47,19 @@ pub(super) fn bypass(
     } = copy;
     let place = &placed.piece.place;
     let storage = placed.medium.storage().ok_or(Error::Internal {
-        what: "requests of a tier that is not storage",
+        what: "parts on a tier that is not storage",
     })?;
     let buffers = context.buffers().at_most(BUFFERS, place.size)?;
     let stop = context.stop();
     let mut streams = context.streams(stream);
-    let (send, requests) = unbounded();
+    let (send, parts) = unbounded();
     let (done, answers) = unbounded();
-    let help = Help {
+    let call_parts = CallParts {
         storage: Arc::clone(storage),
         direction,
         start: placed.piece.start,
         offset: place.offset,
-        requests,
+        parts,
         done,
         helpers: Arc::default(),
     };
@@ -68,13 +68,13 @@ pub(super) fn bypass(
         && let Some(workers) = links(direction, place.tier)
     {
         for _ in 0..buffers.len().min(REQUESTS) {
-            // Without workers the caller does it alone.
-            let _ = workers.send(Task::Help(help.clone()));
+            // Without workers the caller copies all parts alone.
+            let _ = workers.send(Task::Help(call_parts.clone()));
         }
     }
-    let mut parts = cuts(place.size, BUFFER_BYTES);
+    let mut ranges = cuts(place.size, BUFFER_BYTES);
     let mut begin = |buffer: Buffer, streams: &mut StreamChoice<'_>| {
-        let Some((from, length)) = parts.next() else {
+        let Some((from, length)) = ranges.next() else {
             return Ok(0);
         };
         if stop.is_set() {
@@ -83,7 +83,7 @@ pub(super) fn bypass(
         let at = placed.piece.start + from;
         prepare(at, buffer.lend_mut(0..length)?, streams)?;
         // There is a receiver: this call's own.
-        let _ = send.send(Request { at, length, buffer });
+        let _ = send.send(BufferedPart { at, length, buffer });
         Ok::<usize, Error>(1)
     };
     let (mut under_way, mut outcome) = (0, Ok(()));
@@ -100,18 +100,18 @@ pub(super) fn bypass(
     while under_way > 0 {
         let answer = match answers.try_recv() {
             Ok(answer) => Some(answer),
-            Err(_) => mine(&help, outcome.is_err()),
+            Err(_) => mine(&call_parts, outcome.is_err()),
         };
-        let (request, served) = match answer {
+        let (part, served) = match answer {
             Some(answer) => answer,
             // The call's own sender lives as long as it waits.
             None => answers.recv().map_err(|_| Error::Internal {
-                what: "a request whose answer is lost",
+                what: "a part whose answer is lost",
             })?,
         };
         under_way -= 1;
         if outcome.is_ok() {
-            let Request { at, length, buffer } = request;
+            let BufferedPart { at, length, buffer } = part;
             outcome = served
                 .and_then(|()| Ok(finish(at, buffer.lend(0..length)?, &mut streams)?))
                 .and_then(|()| begin(buffer, &mut streams))
@@ -121,16 +121,16 @@ pub(super) fn bypass(
     outcome
 }
 
-/// Serves a request that no worker took yet, while fewer help than a disk can use; once the call is over, only takes the request back.
-fn mine(help: &Help, is_over: bool) -> Option<(Request, Result<()>)> {
-    if !is_over && help.helpers.load(Ordering::Relaxed) >= REQUESTS {
+/// Copies a part that no worker took yet, while fewer workers help than a disk can use. Once the call is over, only takes the part back.
+fn mine(call_parts: &CallParts, is_over: bool) -> Option<(BufferedPart, Result<()>)> {
+    if !is_over && call_parts.helpers.load(Ordering::Relaxed) >= REQUESTS {
         return None;
     }
-    let request = help.requests.try_recv().ok()?;
+    let part = call_parts.parts.try_recv().ok()?;
     let served = if is_over {
         Ok(())
     } else {
-        help.serve(&request)
+        call_parts.serve(&part)
     };
-    Some((request, served))
+    Some((part, served))
 }

@@ -1,7 +1,7 @@
 //! The plan behind its lock, the calls that sleep, and the transfers under way.
 
 use super::capacity::{NoticeSender, Waiting};
-use super::commits::Commits;
+use super::commits::CommitSender;
 use super::job::{Direction, Job, Task};
 use super::waits::{WaitInfo, WaitTable};
 use crate::metrics::Waits;
@@ -109,7 +109,7 @@ pub(crate) struct LinkQueues {
     /// To the workers of their way: into a tier from above, or out of it upwards.
     pub(crate) queues: HashMap<(Direction, usize), Sender<Task>>,
     /// Small versions into a tier where they are kept together: to who commits them.
-    pub(crate) commits: HashMap<usize, Commits>,
+    pub(crate) commits: HashMap<usize, CommitSender>,
 }
 
 /// The state that the plan's lock protects.

@@ -1,7 +1,7 @@
 //! Calls to the plan that may have to wait: until they are answered, or no longer than their callers want.
 
 use super::call_table::{Answer, Grant, PendingAnswer, PlanState, Reply, Waiter};
-use super::core::Shared;
+use super::core::EngineCore;
 use super::job::{Direction, Task};
 use super::plan_lock::{PlanGuard, later};
 use super::waits::WaitInfo;
@@ -17,7 +17,7 @@ use tierflow_sync::model::{AtomicUsize, JoinHandle, Ordering, Sender, fence};
 /// millisecond.
 const HINTS: usize = 64;
 
-impl Shared {
+impl EngineCore {
     /// These are restored, after those hinted before.
     pub(crate) fn hint(&self, versions: &[Version]) {
         let event = |versions| Event::Hint { versions };
@@ -238,7 +238,7 @@ impl Drop for AskGuard<'_> {
 
 /// Takes a call out of the plan, while it `is_due`.
 struct LeaveOnPanic<'a> {
-    shared: &'a Shared,
+    shared: &'a EngineCore,
     later: &'a PendingAnswer,
     is_due: bool,
 }
@@ -266,9 +266,9 @@ impl Drop for LeaveOnPanic<'_> {
     }
 }
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for EngineCore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared")
+        f.debug_struct("EngineCore")
             .field("device", &self.device)
             .field("tiers", &self.tiers)
             .finish_non_exhaustive()

@@ -1,6 +1,6 @@
 //! Tiers whose size others decide: the host cache in a pool, memory that peers lend.
 //!
-//! A caller or a lender that wants bytes back has them in four steps: the plan is given a lower limit, it says when nothing lies beyond that any
+//! A caller or an owner that wants bytes back has them in four steps: the plan is given a lower limit, it says when nothing lies beyond that any
 //! more, the work that the application's streams still do there ends, and the memory goes back. A thread for each such tier sees
 //! to it; it sleeps until something happens.
 
@@ -13,11 +13,11 @@ pub(crate) use pool::{Pool, start as start_pool};
 
 pub(super) use notices::{NoticeSender, Waiting};
 
-use super::core::Shared;
+use super::core::EngineCore;
 use super::medium::Medium;
 use crate::plan::{Event, Place, TierId};
 use crate::{Error, Result};
-use notices::{AGAIN, Bell, NONE, Notices};
+use notices::{AGAIN, EventFd, NONE, Notices};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -37,11 +37,11 @@ pub(crate) trait PeerMemory: std::fmt::Debug + Send + Sync {
     fn is_of(&self, device: &Device) -> bool;
 
     /// Starts the thread that keeps the tier within the bytes that the peers lend.
-    fn start(&self, shared: &Arc<Shared>, tier: TierId) -> Result<JoinHandle<()>>;
+    fn start(&self, shared: &Arc<EngineCore>, tier: TierId) -> Result<JoinHandle<()>>;
 }
 
 /// Starts the thread that looks after the peers' memory, if there is a tier of it.
-pub(crate) fn start_peers(shared: &Arc<Shared>) -> Result<()> {
+pub(crate) fn start_peers(shared: &Arc<EngineCore>) -> Result<()> {
     let mut tiers = shared.tiers.iter().enumerate();
     let found = tiers.find_map(|(tier, level)| match &level.medium {
         Medium::Peers(memory) => Some((TierId(tier), Arc::clone(memory))),
@@ -54,26 +54,26 @@ pub(crate) fn start_peers(shared: &Arc<Shared>) -> Result<()> {
 }
 
 /// The owner of a tier's memory, who decides how much of it is used.
-trait Lender: Send + 'static {
-    /// Sleeps until it may have something to say, the bell rings, or the time is over.
-    fn wait(&mut self, bell: &Bell, limit: Option<Duration>);
+trait CapacityOwner: Send + 'static {
+    /// Sleeps until it may have something to say, another thread signals the event, or the time is over.
+    fn wait(&mut self, event: &EventFd, limit: Option<Duration>);
 
     /// The bytes that may be used from now on, if there is something new to say.
-    fn terms(&mut self, shared: &Shared, notices: &Notices) -> Result<Option<u64>>;
+    fn terms(&mut self, shared: &EngineCore, notices: &Notices) -> Result<Option<u64>>;
 
     /// Makes memory of so many bytes usable.
-    fn grow(&mut self, shared: &Shared, bytes: u64) -> Result<()>;
+    fn grow(&mut self, shared: &EngineCore, bytes: u64) -> Result<()>;
 
     /// Takes back all beyond the first `durable_tier` bytes, which are not in use. Returns the bytes that may be used from now on.
     ///
     /// # Errors
     /// The memory could not be given back, so the caller makes it usable again.
-    fn take_back(&mut self, shared: &Shared, durable: u64) -> Result<u64>;
+    fn take_back(&mut self, shared: &EngineCore, durable: u64) -> Result<u64>;
 }
 
 /// The state of the memory beyond the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Beyond {
+enum ExcessState {
     /// No memory.
     Nothing,
     /// Memory that the plan is emptying.
@@ -82,36 +82,37 @@ enum Beyond {
     Empty,
 }
 
-struct Keeper<L> {
-    shared: Weak<Shared>,
+/// The thread that keeps a tier within the bytes that its owner lets it use.
+struct CapacityThread<O> {
+    shared: Weak<EngineCore>,
     notices: Arc<Notices>,
     /// Bytes of the tier.
     capacity: u64,
     /// The limit that the plan was told last.
     limit: u64,
-    beyond: Beyond,
-    lender: L,
+    beyond: ExcessState,
+    owner: O,
 }
 
-/// Starts the thread that keeps a tier of `limit` usable bytes within what its lender says. It ends when the engine's core lets go
-/// of its [`NoticeSender`], with what `end` makes of the lender: the tier's memory is still there then.
-fn start<L: Lender, R: Send + 'static>(
-    shared: &Arc<Shared>,
+/// Starts the thread that keeps a tier of `limit` usable bytes within what its owner says. It ends when the engine's core lets go
+/// of its [`NoticeSender`], with what `end` makes of the owner: the tier's memory is still there then.
+fn start<O: CapacityOwner, R: Send + 'static>(
+    shared: &Arc<EngineCore>,
     tier: TierId,
     limit: u64,
     scarce: u64,
-    make: impl FnOnce(Arc<dyn Fn() + Send + Sync>) -> L,
-    end: impl FnOnce(L) -> R + Send + 'static,
+    make: impl FnOnce(Arc<dyn Fn() + Send + Sync>) -> O,
+    end: impl FnOnce(O) -> R + Send + 'static,
 ) -> Result<JoinHandle<R>> {
     let notices = Arc::new(Notices {
         tier,
-        bell: Bell::new()?,
+        event: EventFd::new()?,
         released: AtomicU64::new(NONE),
         fills: AtomicBool::new(false),
         stirred: AtomicBool::new(false),
     });
     let theirs = Arc::clone(&notices);
-    let lender = make(Arc::new(move || theirs.bell.ring()));
+    let owner = make(Arc::new(move || theirs.event.signal()));
     shared.tell(Event::Limit { tier, bytes: limit });
     let mut core = shared.lock();
     let capacity = core.plan().statistics().tiers[tier.0].capacity;
@@ -121,23 +122,23 @@ fn start<L: Lender, R: Send + 'static>(
         told: None,
     });
     drop(core);
-    let mut keeper = Keeper {
+    let mut capacity_thread = CapacityThread {
         shared: Arc::downgrade(shared),
         notices,
         capacity,
         limit: limit.min(capacity),
-        beyond: Beyond::Nothing,
-        lender,
+        beyond: ExcessState::Nothing,
+        owner,
     };
     let run = move || {
-        keeper.run();
-        end(keeper.lender)
+        capacity_thread.run();
+        end(capacity_thread.owner)
     };
     let thread = Builder::new().name(String::from("tierflow-size"));
     thread.spawn(run).map_err(Error::Thread)
 }
 
-impl<L: Lender> Keeper<L> {
+impl<O: CapacityOwner> CapacityThread<O> {
     fn run(&mut self) {
         loop {
             let shared = self.shared.upgrade();
@@ -146,26 +147,26 @@ impl<L: Lender> Keeper<L> {
             };
             // An earlier limit's answer is none to the latest.
             let released = self.notices.released.load(Ordering::Acquire);
-            if self.beyond == Beyond::Leaving && released == self.limit {
-                self.beyond = Beyond::Empty;
+            if self.beyond == ExcessState::Leaving && released == self.limit {
+                self.beyond = ExcessState::Empty;
             }
             if let Err(error) = self.look(&shared) {
                 // The tier keeps the memory that it has.
                 shared.lock().calls.last_failure = Some(Arc::new(error));
             }
             drop(shared);
-            let again = (self.beyond == Beyond::Empty).then_some(AGAIN);
-            self.lender.wait(&self.notices.bell, again);
+            let again = (self.beyond == ExcessState::Empty).then_some(AGAIN);
+            self.owner.wait(&self.notices.event, again);
         }
     }
 
-    fn look(&mut self, shared: &Shared) -> Result<()> {
-        match self.lender.terms(shared, &self.notices)? {
+    fn look(&mut self, shared: &EngineCore) -> Result<()> {
+        match self.owner.terms(shared, &self.notices)? {
             // More may be wanted than what is empty.
-            Some(bytes) if self.beyond != Beyond::Empty || bytes < self.limit => {
+            Some(bytes) if self.beyond != ExcessState::Empty || bytes < self.limit => {
                 self.go_by(shared, bytes)
             }
-            _ if self.beyond == Beyond::Empty => {
+            _ if self.beyond == ExcessState::Empty => {
                 let bytes = self.give_back(shared)?;
                 self.go_by(shared, bytes)
             }
@@ -174,16 +175,16 @@ impl<L: Lender> Keeper<L> {
     }
 
     /// The tier may use so many bytes.
-    fn go_by(&mut self, shared: &Shared, bytes: u64) -> Result<()> {
+    fn go_by(&mut self, shared: &EngineCore, bytes: u64) -> Result<()> {
         let bytes = bytes.min(self.capacity);
         if bytes > self.limit {
             // Memory first: the plan hands it out at once.
-            self.lender.grow(shared, bytes)?;
+            self.owner.grow(shared, bytes)?;
         }
         if bytes != self.limit {
             self.beyond = match bytes < self.limit {
-                true => Beyond::Leaving,
-                false => Beyond::Nothing,
+                true => ExcessState::Leaving,
+                false => ExcessState::Nothing,
             };
             self.limit = bytes;
             self.notices.released.store(NONE, Ordering::Release);
@@ -194,7 +195,7 @@ impl<L: Lender> Keeper<L> {
     }
 
     /// Nothing lies beyond the limit any more: gives the memory back.
-    fn give_back(&mut self, shared: &Shared) -> Result<u64> {
+    fn give_back(&mut self, shared: &EngineCore) -> Result<u64> {
         let rest = self.capacity - self.limit;
         let rest = Place {
             tier: self.notices.tier,
@@ -203,8 +204,8 @@ impl<L: Lender> Keeper<L> {
             reserved: rest,
         };
         shared.pending.settle(&rest, Access::Write);
-        let terms = self.lender.take_back(shared, self.limit)?;
-        self.beyond = Beyond::Nothing;
+        let terms = self.owner.take_back(shared, self.limit)?;
+        self.beyond = ExcessState::Nothing;
         Ok(terms)
     }
 }

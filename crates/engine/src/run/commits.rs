@@ -25,47 +25,47 @@ pub(super) fn may_be_committed(tiers: &[TierState], transfer: &Transfer) -> bool
             .is_some_and(|durable| durable.takes_many())
 }
 
-/// The jobs that wait to be committed.
+/// The end of the queue into which jobs are put.
 #[derive(Debug)]
-pub(crate) struct Commits {
+pub(crate) struct CommitSender {
     jobs: Arc<Mutex<Vec<Arc<Job>>, { rank::QUEUE }>>,
-    bell: Sender<()>,
+    wake: Sender<()>,
 }
 
-/// The other end.
+/// The end of the queue from which threads take the jobs that they commit.
 #[derive(Debug, Clone)]
-pub(crate) struct Gathering {
+pub(crate) struct CommitReceiver {
     jobs: Arc<Mutex<Vec<Arc<Job>>, { rank::QUEUE }>>,
-    bell: Receiver<()>,
+    wake: Receiver<()>,
 }
 
 /// A queue for small versions: its two ends.
-pub(crate) fn gathering() -> (Commits, Gathering) {
-    let (sender, bell) = unbounded();
+pub(crate) fn commit_queue() -> (CommitSender, CommitReceiver) {
+    let (waker, wake) = unbounded();
     let jobs = Arc::<Mutex<Vec<_>, { rank::QUEUE }>>::default();
-    let commits = Commits {
+    let sender = CommitSender {
         jobs: Arc::clone(&jobs),
-        bell: sender,
+        wake: waker,
     };
-    (commits, Gathering { jobs, bell })
+    (sender, CommitReceiver { jobs, wake })
 }
 
-impl Commits {
+impl CommitSender {
     /// The first job since all were taken wakes one of those who commit; the others wait with it.
     pub(super) fn put(&self, job: Arc<Job>) {
         let mut jobs = self.jobs.lock();
         jobs.push(job);
         if jobs.len() == 1 {
             // Without a receiver the committers have gone.
-            let _ = self.bell.send(());
+            let _ = self.wake.send(());
         }
     }
 }
 
-impl Gathering {
+impl CommitReceiver {
     /// Sleeps until there is something to commit. False if nothing more will be.
     pub(super) fn wait(&self) -> bool {
-        self.bell.recv().is_ok()
+        self.wake.recv().is_ok()
     }
 
     pub(super) fn take(&self) -> Vec<Arc<Job>> {
@@ -91,17 +91,17 @@ mod tests {
 
     #[test]
     fn who_commits_is_woken_once_for_all_that_waits() {
-        let (commits, gathering) = gathering();
+        let (sender, receiver) = commit_queue();
         for _ in 0..3 {
-            commits.put(job());
+            sender.put(job());
         }
-        assert_eq!(gathering.bell.len(), 1);
-        assert!(gathering.wait());
-        assert_eq!(gathering.take().len(), 3);
-        commits.put(job());
-        drop(commits);
-        assert!(gathering.wait(), "what was put is still there");
-        assert_eq!(gathering.take().len(), 1);
-        assert!(!gathering.wait(), "the engine goes");
+        assert_eq!(receiver.wake.len(), 1);
+        assert!(receiver.wait());
+        assert_eq!(receiver.take().len(), 3);
+        sender.put(job());
+        drop(sender);
+        assert!(receiver.wait(), "what was put is still there");
+        assert_eq!(receiver.take().len(), 1);
+        assert!(!receiver.wait(), "the engine goes");
     }
 }

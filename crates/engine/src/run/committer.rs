@@ -1,7 +1,7 @@
 //! Group commit: small versions that callers make at the same time are kept in one write and one synchronisation, and reported as one.
 
-use super::commits::Gathering;
-use super::core::Shared;
+use super::commits::CommitReceiver;
+use super::core::EngineCore;
 use super::job::{Direction, Job, Task};
 use super::medium::medium;
 use super::placed_piece::PlacedPiece;
@@ -20,10 +20,10 @@ const COMMITTERS: usize = 3;
 /// A thread that commits to a tier.
 #[derive(Clone)]
 struct Committer {
-    shared: Weak<Shared>,
+    shared: Weak<EngineCore>,
     /// How many were there before it.
     number: usize,
-    gathering: Gathering,
+    receiver: CommitReceiver,
     tier: TierId,
     /// Held while versions are written: what comes meanwhile is the next group.
     turn: Arc<Mutex<(), { rank::CALL }>>,
@@ -32,11 +32,11 @@ struct Committer {
 
 /// Starts the first thread that commits to `tier`. Each starts the next when it is woken first. They end when nothing can be put into
 /// their queue any more.
-pub(crate) fn start(shared: &Arc<Shared>, tier: usize, gathering: Gathering) -> Result<()> {
+pub(crate) fn start(shared: &Arc<EngineCore>, tier: usize, receiver: CommitReceiver) -> Result<()> {
     let first = Committer {
         shared: Arc::downgrade(shared),
         number: 0,
-        gathering,
+        receiver,
         tier: TierId(tier),
         turn: Arc::new(Mutex::new(())),
         row: None,
@@ -45,7 +45,7 @@ pub(crate) fn start(shared: &Arc<Shared>, tier: usize, gathering: Gathering) -> 
 }
 
 impl Committer {
-    fn start(mut self, shared: &Arc<Shared>) -> Result<()> {
+    fn start(mut self, shared: &Arc<EngineCore>) -> Result<()> {
         let Self { number, tier, .. } = self;
         let below = shared.tiers.get(tier.0);
         let below = below.map_or("", |tier| tier.kind.name());
@@ -57,7 +57,7 @@ impl Committer {
         Ok(())
     }
 
-    fn start_next(&self, shared: &Arc<Shared>) {
+    fn start_next(&self, shared: &Arc<EngineCore>) {
         let next = Self {
             number: self.number + 1,
             ..self.clone()
@@ -72,7 +72,7 @@ impl Committer {
 
     fn run(&self) {
         let mut is_new = true;
-        while self.gathering.wait() {
+        while self.receiver.wait() {
             let shared = self.shared.upgrade();
             let Some(shared) = shared.filter(|shared| !shared.is_stopping()) else {
                 return;
@@ -81,7 +81,7 @@ impl Committer {
                 self.start_next(&shared);
             }
             let turn = self.turn.lock();
-            let jobs = self.gathering.take();
+            let jobs = self.receiver.take();
             if jobs.is_empty() {
                 // The thread that had the turn before took them with its own.
                 continue;
@@ -108,7 +108,7 @@ impl Committer {
         }
     }
 
-    fn report(&self, shared: &Shared, jobs: &[Arc<Job>], begun_ns: u64) {
+    fn report(&self, shared: &EngineCore, jobs: &[Arc<Job>], begun_ns: u64) {
         jobs.iter()
             .for_each(|job| shared.worked(self.row, "flush", job, begun_ns));
         shared.delivered(jobs.iter().map(|job| job.transfer.id));
@@ -122,7 +122,7 @@ const UNFIT: Error = Error::Internal {
 };
 
 /// Keeps jobs of one way, which all go to the same directory.
-fn commit(shared: &Shared, jobs: &[Arc<Job>]) -> Result<()> {
+fn commit(shared: &EngineCore, jobs: &[Arc<Job>]) -> Result<()> {
     let Some(first) = jobs.first() else {
         return Ok(());
     };

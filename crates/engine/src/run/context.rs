@@ -1,9 +1,9 @@
 //! The copies of one thread: transfers between tiers, and those of callers.
 
 use super::bypass::{Bypass, LinkLookup, bypass};
-use super::core::Shared;
+use super::core::EngineCore;
 use super::durable_record::DurableRecord;
-use super::durable_tier::Form;
+use super::durable_tier::StoredForm;
 use super::job::Direction;
 use super::links::{by_link, over_links};
 use super::medium::{TierState, medium};
@@ -256,7 +256,7 @@ impl TierContext {
     pub(super) fn carry(
         &mut self,
         tiers: &[TierState],
-        form: Form,
+        form: StoredForm,
         from: Pieces<'_>,
         to: &[Piece],
     ) -> std::result::Result<(), TransferError> {
@@ -267,7 +267,7 @@ impl TierContext {
     fn carry_pieces(
         &mut self,
         tiers: &[TierState],
-        form: Form,
+        form: StoredForm,
         from: Pieces<'_>,
         to: &[Piece],
     ) -> std::result::Result<(), TransferError> {
@@ -309,7 +309,7 @@ impl TierContext {
     }
 }
 
-impl Shared {
+impl EngineCore {
     /// Runs `copy` with a context of the caller's own, ahead of the pinning of host memory, which stalls every copy.
     pub(crate) fn with_context<T>(
         &self,

@@ -169,7 +169,7 @@ pub(super) struct ResizeState {
 }
 
 /// State that callers and workers share.
-pub(crate) struct Shared {
+pub(crate) struct EngineCore {
     pub(crate) device: Device,
     pub(crate) tiers: Vec<TierState>,
     /// The stage that encodes versions for lower tiers.
@@ -182,7 +182,7 @@ pub(crate) struct Shared {
     pub(super) asking: AtomicUsize,
     /// The number of the next call.
     pub(super) tickets: AtomicU64,
-    /// Lanes of callers, taken for the time of a call.
+    /// Contexts of callers, taken for the time of a call.
     #[expect(
         clippy::vec_box,
         reason = "a context is large, and is taken out for each copy"
@@ -230,7 +230,7 @@ pub(crate) struct EngineParts {
     pub(crate) layouts: Arc<Layouts>,
 }
 
-impl Shared {
+impl EngineCore {
     pub(crate) fn new(parts: EngineParts) -> Self {
         let EngineParts {
             device,

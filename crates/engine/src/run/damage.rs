@@ -1,7 +1,7 @@
 //! Copies that cannot be read: the context that reads notes them, the plan hears of them, and the reader takes others.
 
 use super::context::{Pieces, TierContext, TransferError};
-use super::core::Shared;
+use super::core::EngineCore;
 use super::medium::{TierState, medium};
 use super::stage::Links;
 use crate::plan::{Event, TierId, TransferFailure};
@@ -58,7 +58,7 @@ impl TierContext {
     }
 }
 
-impl Shared {
+impl EngineCore {
     /// Tells the plan of the damage that was noted.
     pub(super) fn tell_damage(&self, context: &mut TierContext) {
         for (version, tier) in context.damaged.drain(..) {

@@ -1,7 +1,7 @@
 //! Work with storage that a caller waits for until a deadline: it goes on beyond that, in a thread of its own. Lookups for what lies on
 //! storage are of no use beyond it, so all have one thread.
 
-use super::core::Shared;
+use super::core::EngineCore;
 use crate::{Error, Result};
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -23,10 +23,10 @@ enum Progress<T> {
 /// # Errors
 /// The errors of the work, a panic of which is one; [`Error::Thread`] if there can be no thread.
 pub(crate) fn work_until<T: Send + 'static>(
-    shared: &Arc<Shared>,
+    shared: &Arc<EngineCore>,
     deadline: Instant,
-    work: impl FnOnce(&Shared, Arc<AtomicBool>) -> Result<T> + Send + 'static,
-    too_late: impl FnOnce(&Shared) + Send + 'static,
+    work: impl FnOnce(&EngineCore, Arc<AtomicBool>) -> Result<T> + Send + 'static,
+    too_late: impl FnOnce(&EngineCore) + Send + 'static,
 ) -> Result<Option<T>> {
     let outcome = Arc::new(Mutex::<_>::new(Progress::UnderWay));
     let (sender, over) = bounded(1);
@@ -72,7 +72,7 @@ pub(crate) struct Lookups {
 struct Lookup {
     /// Gone once the caller has left.
     caller: Weak<()>,
-    look: Box<dyn FnOnce(&Shared) + Send>,
+    look: Box<dyn FnOnce(&EngineCore) + Send>,
 }
 
 impl std::fmt::Debug for Lookups {
@@ -89,9 +89,9 @@ impl std::fmt::Debug for Lookups {
 /// # Errors
 /// The errors of the work, a panic of which is one; [`Error::Thread`] if there can be no thread.
 pub(crate) fn look_until<T: Send + 'static>(
-    shared: &Arc<Shared>,
+    shared: &Arc<EngineCore>,
     deadline: Instant,
-    work: impl FnOnce(&Shared) -> Result<T> + Send + 'static,
+    work: impl FnOnce(&EngineCore) -> Result<T> + Send + 'static,
 ) -> Result<Option<T>> {
     let (sender, found) = bounded(1);
     let caller = Arc::new(());
@@ -125,7 +125,7 @@ pub(crate) fn look_until<T: Send + 'static>(
     found.recv_deadline(deadline).ok().transpose()
 }
 
-impl Shared {
+impl EngineCore {
     /// Takes the next lookup whose caller waits for it.
     fn next_lookup(&self) -> Option<Lookup> {
         let mut lookups = self.lookups.lock();
@@ -152,12 +152,12 @@ mod tests {
         let engine = Engine::builder(&open(Choice::Host).unwrap()).host_cache(1 << 20);
         let engine = engine.build().unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
-        let work = |_: &Shared, _| -> Result<()> { panic!("not today") };
+        let work = |_: &EngineCore, _| -> Result<()> { panic!("not today") };
         let done = work_until(&engine.shared, deadline, work, |_| {});
         let error = done.unwrap_err().to_string();
         assert!(error.contains("not today"), "{error}");
         for _ in 0..2 {
-            let work = |_: &Shared| -> Result<()> { panic!("nor now") };
+            let work = |_: &EngineCore| -> Result<()> { panic!("nor now") };
             let error = look_until(&engine.shared, deadline, work).unwrap_err();
             assert!(error.to_string().contains("nor now"), "{error}");
         }

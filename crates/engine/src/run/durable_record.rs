@@ -1,7 +1,7 @@
 //! Copies to and from tiers that keep versions under their numbers.
 
 use super::context::{TierContext, TransferError};
-use super::durable_tier::{DurableTier, Form};
+use super::durable_tier::{DurableTier, StoredForm};
 use super::medium::TierState;
 use super::placed_piece::PlacedPiece;
 use super::regions::{SourceRegions, TargetRegions};
@@ -17,7 +17,7 @@ use tierflow_transfer::{MediumKind, Source, SourceRecord, Stop, Target, TargetRe
 pub(super) struct DurableRecord<'k> {
     pub(super) tier: &'k DurableTier,
     pub(super) version: Version,
-    pub(super) form: Form,
+    pub(super) form: StoredForm,
 }
 
 impl<'k> DurableRecord<'k> {
@@ -25,7 +25,7 @@ impl<'k> DurableRecord<'k> {
         Self {
             tier,
             version,
-            form: Form::Whole,
+            form: StoredForm::Whole,
         }
     }
 }

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tierflow_store::container::{Element, RegionInfo};
 use tierflow_store::{
-    Error, Piece, PieceInfo, Protect, Region, Repository, Result, Retention, Snapshot, Vault,
+    Error, Piece, PieceInfo, Protector, Region, Repository, Result, Retention, Snapshot, Vault,
     last_restorable,
 };
 use tierflow_sync::model::{AtomicU64, Mutex, Ordering};
@@ -31,9 +31,9 @@ const DIFFERENCE: &str = "difference";
 /// The name under which a compressed one is saved.
 const COMPRESSED: &str = "compressed";
 
-/// The form of the bytes under a version's number.
+/// The form of the bytes that are stored under a version's number.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Form {
+pub(super) enum StoredForm {
     /// The bytes of the checkpoint.
     Whole,
     /// A difference of a checkpoint of so many bytes, to `base` if there is one; or its compressed bytes.
@@ -57,7 +57,7 @@ pub(crate) struct TierSettings {
     /// Noted before the first change on any of the tiers.
     pub(crate) first: Arc<FirstWrite>,
     /// Hears of versions that are discarded, before they are removed.
-    pub(crate) protected: Option<Arc<dyn Protect>>,
+    pub(crate) protected: Option<Arc<dyn Protector>>,
     /// True if versions outlive the engine on the nodes alone: there, a version stays that `protected` could not hear of.
     pub(crate) is_node_lowest: bool,
 }
@@ -141,7 +141,7 @@ impl DurableTier {
         &self,
         version: Version,
         length: u64,
-        form: Form,
+        form: StoredForm,
         pull: &tierflow_store::Pull<'_>,
         stop: &Stop,
     ) -> Result<()> {
@@ -151,7 +151,7 @@ impl DurableTier {
             pull(at, into)
         };
         match layout.as_deref() {
-            Some(layout) if matches!(form, Form::Whole) => {
+            Some(layout) if matches!(form, StoredForm::Whole) => {
                 let pulls: Vec<_> = layout
                     .iter()
                     .map(|info| move |at, into: &mut [u8]| pull(info.offset + at, into))
@@ -172,19 +172,19 @@ impl DurableTier {
         }
     }
 
-    fn name_of(&self, form: Form) -> &'static str {
+    fn name_of(&self, form: StoredForm) -> &'static str {
         match form {
-            Form::Whole => NAME,
-            Form::Difference { .. } if self.settings.builds => DIFFERENCE,
-            Form::Difference { .. } => COMPRESSED,
+            StoredForm::Whole => NAME,
+            StoredForm::Difference { .. } if self.settings.builds => DIFFERENCE,
+            StoredForm::Difference { .. } => COMPRESSED,
         }
     }
 
     /// Returns the names of a version's regions, if they are known: of `length` bytes, or of the difference that these are.
-    fn layout_of(&self, version: Version, form: Form, length: u64) -> Option<Layout> {
+    fn layout_of(&self, version: Version, form: StoredForm, length: u64) -> Option<Layout> {
         let size = match form {
-            Form::Whole => length,
-            Form::Difference { size, .. } => size,
+            StoredForm::Whole => length,
+            StoredForm::Difference { size, .. } => size,
         };
         let adopted = || {
             let below = self.below.as_ref();
@@ -200,17 +200,17 @@ impl DurableTier {
     fn save_one<'a>(
         &self,
         version: Version,
-        form: Form,
+        form: StoredForm,
         region: Region<'a>,
         parts: Option<&'a [RegionInfo]>,
         stop: &Stop,
     ) -> Result<()> {
         match form {
-            Form::Whole if self.settings.empties.has(version) => {
+            StoredForm::Whole if self.settings.empties.has(version) => {
                 self.put_regions(version, None, &[Region::new(NAME, &[])], stop)
             }
-            Form::Whole => self.put_regions(version, None, &[region], stop),
-            Form::Difference { size, base } => {
+            StoredForm::Whole => self.put_regions(version, None, &[region], stop),
+            StoredForm::Difference { size, base } => {
                 let extent = [size];
                 let region = region.array(Element::Encoded, &extent);
                 let region = region.decoded_to(parts.unwrap_or_default());

@@ -13,7 +13,7 @@ mod stored;
 
 pub use choice::{Bound, CompressedTiers, Compression, Differences, NvcompCodec, Value};
 
-use super::stage::{Descent, Links, Stage};
+use super::stage::{Links, Stage, StageInput};
 use compressed::Compressed;
 use difference_stage::DifferenceStage;
 

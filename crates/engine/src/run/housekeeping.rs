@@ -1,7 +1,7 @@
 //! Housekeeping: versions that are not to be kept any more are given up, and removed, by a thread of its own. No transfer and no
 //! call stands behind it, and it begins after those who wait for versions have them.
 
-use super::core::Shared;
+use super::core::EngineCore;
 use crate::plan::{Event, TierId};
 use crate::{Error, Result};
 use std::sync::Arc;
@@ -59,7 +59,7 @@ impl Housekeeping {
 }
 
 /// Starts the thread, if some tier keeps versions under their numbers. It ends with [`Housekeeping::close`].
-pub(crate) fn start(shared: &Arc<Shared>) -> Result<()> {
+pub(crate) fn start(shared: &Arc<EngineCore>) -> Result<()> {
     if shared
         .tiers
         .iter()
@@ -85,7 +85,7 @@ pub(crate) fn start(shared: &Arc<Shared>) -> Result<()> {
     Ok(())
 }
 
-impl Shared {
+impl EngineCore {
     /// A version came to `tier`: has versions given up and removed that are not to be kept there any more.
     pub(crate) fn have_housekept(&self, tier: TierId) {
         let this = self.tiers.get(tier.0);

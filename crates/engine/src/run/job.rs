@@ -1,6 +1,6 @@
-//! Tasks of workers: transfers between tiers, and requests of callers.
+//! Tasks of workers: transfers between tiers, and parts of copies that callers make.
 
-use super::core::Shared;
+use super::core::EngineCore;
 use crate::Result;
 use crate::plan::Transfer;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(crate) enum Direction {
 #[derive(Debug)]
 pub(crate) enum Task {
     Transfer(Arc<Job>),
-    Help(Help),
+    Help(CallParts),
     /// The plan is to hear of the queued events.
     Plan,
 }
@@ -69,38 +69,38 @@ impl Job {
 
 /// A part of a version that is read or written at once, and the buffer that it goes through.
 #[derive(Debug)]
-pub(super) struct Request {
+pub(super) struct BufferedPart {
     pub(super) at: u64,
     pub(super) length: u64,
     pub(super) buffer: Buffer,
 }
 
-/// A caller's requests, for workers that have time. It ends with the call.
+/// The parts of a call's copy, for workers that have time. There are no more once the call ends.
 #[derive(Debug, Clone)]
-pub(crate) struct Help {
+pub(crate) struct CallParts {
     pub(super) storage: Arc<dyn Storage>,
     pub(super) direction: Direction,
     /// The part of the version at `start` lies at `offset`.
     pub(super) start: u64,
     pub(super) offset: u64,
-    pub(super) requests: Receiver<Request>,
-    pub(super) done: Sender<(Request, Result<()>)>,
+    pub(super) parts: Receiver<BufferedPart>,
+    pub(super) done: Sender<(BufferedPart, Result<()>)>,
     pub(super) helpers: Arc<AtomicUsize>,
 }
 
-impl Help {
-    /// Serves requests until the call has no more.
-    pub(super) fn run(&self, shared: &Shared) {
+impl CallParts {
+    /// Copies parts until the call has no more.
+    pub(super) fn run(&self, shared: &EngineCore) {
         self.helpers.fetch_add(1, Ordering::Relaxed);
-        for request in &self.requests {
-            let served = shared.count_copy(|| self.serve(&request)).flatten();
-            if self.done.send((request, served)).is_err() {
+        for part in &self.parts {
+            let served = shared.count_copy(|| self.serve(&part)).flatten();
+            if self.done.send((part, served)).is_err() {
                 return;
             }
         }
     }
 
-    pub(super) fn serve(&self, Request { at, length, buffer }: &Request) -> Result<()> {
+    pub(super) fn serve(&self, BufferedPart { at, length, buffer }: &BufferedPart) -> Result<()> {
         let (at, whole) = (
             at - self.start + self.offset,
             whole_blocks(self.storage.alignment() as u64, *length),

@@ -1,6 +1,6 @@
 //! A device tier that is used only as far as it is mapped.
 
-use super::core::Shared;
+use super::core::EngineCore;
 use super::medium::Medium;
 use crate::plan::{Event, TierId};
 use crate::{Error, Result};
@@ -9,7 +9,7 @@ use tierflow_sync::model::Builder;
 use tierflow_tier_alloc::DeviceArena;
 
 /// Keeps a tier's limit where its arena ends, and starts the thread that raises it with the arena.
-pub(crate) fn start(shared: &Arc<Shared>, tier: usize) -> Result<()> {
+pub(crate) fn start(shared: &Arc<EngineCore>, tier: usize) -> Result<()> {
     let Some(arena) = arena(shared, tier) else {
         return Ok(());
     };
@@ -40,14 +40,14 @@ pub(crate) fn start(shared: &Arc<Shared>, tier: usize) -> Result<()> {
     Ok(())
 }
 
-fn arena(shared: &Shared, tier: usize) -> Option<&DeviceArena> {
+fn arena(shared: &EngineCore, tier: usize) -> Option<&DeviceArena> {
     match shared.tiers.get(tier).map(|tier| &tier.medium) {
         Some(Medium::Device(arena)) => Some(arena),
         _ => None,
     }
 }
 
-fn tell(shared: &Shared, tier: usize, bytes: usize) {
+fn tell(shared: &EngineCore, tier: usize, bytes: usize) {
     shared.tell(Event::Limit {
         tier: TierId(tier),
         bytes: bytes as u64,

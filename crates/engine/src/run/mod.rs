@@ -77,12 +77,12 @@ mod suspend;
 mod waits;
 mod worker;
 
-pub(crate) use self::core::{EngineParts, Shared};
+pub(crate) use self::core::{EngineCore, EngineParts};
 pub(crate) use self::suspend::{SuspendChoice, SuspendTicket, hear_turns};
 pub(crate) use at_once::NewVersion;
 pub(crate) use call_table::{Answer, Grant, LinkQueues};
 pub(crate) use capacity::{PeerMemory, Pool, start_peers, start_pool};
-pub(crate) use commits::{COMMITTED, gathering};
+pub(crate) use commits::{COMMITTED, commit_queue};
 pub(crate) use committer::start as start_committer;
 pub(crate) use context::{Pieces, TierContext};
 pub(crate) use detached::{look_until, work_until};

@@ -6,7 +6,7 @@
 //! thread takes as long as to decide what it waits for.
 
 use super::call_table::{PendingAnswer, PlanState, Reply, Waiter, WakeList};
-use super::core::Shared;
+use super::core::EngineCore;
 use super::job::Task;
 use super::waits::WaitInfo;
 use crate::blocked::{Cause, spend_on};
@@ -71,7 +71,7 @@ pub(crate) struct PlanGuard<'a> {
     _rest: DrainOnDrop<'a>,
 }
 
-struct DrainOnDrop<'a>(&'a Shared);
+struct DrainOnDrop<'a>(&'a EngineCore);
 
 impl Drop for DrainOnDrop<'_> {
     fn drop(&mut self) {
@@ -99,7 +99,7 @@ impl DerefMut for PlanGuard<'_> {
     }
 }
 
-impl Shared {
+impl EngineCore {
     /// Waits for the lock.
     pub(crate) fn lock(&self) -> PlanGuard<'_> {
         let core = match self.core.is_locked() {

@@ -215,7 +215,8 @@ impl<'r, 'a> TargetRegions<'r, 'a> {
         &mut self,
         sources: impl IntoIterator<Item = At<ReadLoan>>,
     ) -> Result<SmallVec<[Run<'_>; 1]>> {
-        let mut rooms: SmallVec<[Room<'_>; 2]> = self.regions.iter_mut().map(Room::of).collect();
+        let mut rooms: SmallVec<[RegionCursor<'_>; 2]> =
+            self.regions.iter_mut().map(RegionCursor::of).collect();
         let mut runs = SmallVec::new();
         for (start, source) in sources {
             let range = start..start + source.len() as u64;
@@ -236,14 +237,14 @@ pub(super) fn scatter(runs: &mut [Run<'_>], stream: &Stream) -> Result<()> {
     Ok(stream.scatter_all(runs.map(|(source, parts)| (&*source, std::mem::take(parts))))?)
 }
 
-/// A region, of which parts are taken in ascending order.
-enum Room<'r> {
+/// A region, and how far parts of it were taken, in ascending order.
+enum RegionCursor<'r> {
     Memory(&'r Memory, Range<usize>),
     /// The bytes behind those that were taken or passed over, and the number of the latter.
     Bytes(&'r mut [u8], usize),
 }
 
-impl<'r> Room<'r> {
+impl<'r> RegionCursor<'r> {
     fn of(region: &'r mut RegionMut<'_>) -> Self {
         match region {
             RegionMut::Memory(memory, of) => Self::Memory(memory, of.clone()),

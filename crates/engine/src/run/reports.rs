@@ -1,7 +1,7 @@
 //! Reports of workers to the plan, and their questions to it.
 
 use super::context::TransferError;
-use super::core::Shared;
+use super::core::EngineCore;
 use crate::Version;
 use crate::plan::{Event, Piece, Stored, TierId, TransferId};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tierflow_device::Access;
 /// The least time between two warnings of failed transfers: storage that fails does so for each version.
 const QUIET: Duration = Duration::from_secs(60);
 
-impl Shared {
+impl EngineCore {
     /// A worker reports transfers that delivered, as they are.
     pub(super) fn delivered(&self, ids: impl Iterator<Item = TransferId>) {
         let mut core = self.lock();

@@ -1,7 +1,7 @@
 //! A cache made smaller, or larger again, while it is in use.
 
 use super::capacity::Waiting;
-use super::core::Shared;
+use super::core::EngineCore;
 use super::medium::Medium;
 use crate::deadline::Awaited;
 use crate::plan::{Event, Place, TierId};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tierflow_device::Access;
 use tierflow_sync::model::{Receiver, unbounded};
 
-impl Shared {
+impl EngineCore {
     /// Leaves a tier its first `bytes`, and gives the memory of the others back once they are empty; or more again. Returns the bytes
     /// that it may use now.
     pub(crate) fn resize(&self, tier: TierId, bytes: u64, patience: Duration) -> Result<u64> {

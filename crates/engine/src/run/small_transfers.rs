@@ -2,7 +2,7 @@
 //! those that lie side by side on it are one request.
 
 use super::context::TierContext;
-use super::core::Shared;
+use super::core::EngineCore;
 use super::job::{Job, SMALL, Task};
 use super::medium::Medium;
 use super::placed_piece::PlacedPiece;
@@ -21,7 +21,7 @@ pub(crate) const AHEAD: u64 = 1 << 20;
 const MOST: usize = 64;
 
 /// A small transfer: where its bytes are in memory, and where on storage.
-struct Small<'j> {
+struct SmallPart<'j> {
     job: &'j Job,
     memory: PlacedPiece<'j>,
     stored: &'j Place,
@@ -30,7 +30,7 @@ struct Small<'j> {
 /// The jobs that wait behind `first`, if it is small and as long as they are; the last need not be. So many `workers` share
 /// them: what does not lie side by side is to keep all of them busy. What is no transfer ends the row, and is next.
 pub(super) fn with_followers(
-    shared: &Shared,
+    shared: &EngineCore,
     first: Arc<Job>,
     tasks: &Receiver<Task>,
     workers: usize,
@@ -50,7 +50,7 @@ pub(super) fn with_followers(
 
 /// The piece that a job moves, if it is one small plain piece between host memory and storage. The processor copies it, so a job
 /// that touches device memory is none of these.
-fn small<'j>(shared: &'j Shared, job: &'j Job) -> Option<Small<'j>> {
+fn small<'j>(shared: &'j EngineCore, job: &'j Job) -> Option<SmallPart<'j>> {
     let transfer = &job.transfer;
     let ([from], [to]) = (transfer.from.as_slice(), transfer.to.as_slice()) else {
         return None;
@@ -68,7 +68,7 @@ fn small<'j>(shared: &'j Shared, job: &'j Job) -> Option<Small<'j>> {
         (Medium::Storage(..), Medium::Host(_)) => (target, &from.place),
         _ => return None,
     };
-    Some(Small {
+    Some(SmallPart {
         job,
         memory,
         stored,
@@ -78,7 +78,7 @@ fn small<'j>(shared: &'j Shared, job: &'j Job) -> Option<Small<'j>> {
 /// Carries those of the jobs that lie side by side on storage. Returns them, and those that are left to be carried one by one:
 /// also after a failure, which each is to meet for itself.
 pub(super) fn carry<'j>(
-    shared: &'j Shared,
+    shared: &'j EngineCore,
     context: &mut TierContext,
     jobs: &'j [Arc<Job>],
     is_down: bool,
@@ -87,7 +87,7 @@ pub(super) fn carry<'j>(
     if let [job] = jobs {
         return (done, vec![job]);
     }
-    let mut all: Vec<Small<'_>> = Vec::with_capacity(jobs.len());
+    let mut all: Vec<SmallPart<'_>> = Vec::with_capacity(jobs.len());
     for job in jobs {
         match small(shared, job).filter(|_| !job.cancelled.load(Ordering::Relaxed)) {
             Some(small) => all.push(small),
@@ -97,9 +97,9 @@ pub(super) fn carry<'j>(
     all.sort_unstable_by_key(|small| small.stored.offset);
     let mut rest = all.as_slice();
     while let Some(first) = rest.first() {
-        let end = |small: &Small<'_>| small.stored.offset + small.stored.reserved;
+        let end = |small: &SmallPart<'_>| small.stored.offset + small.stored.reserved;
         let begin = first.stored.offset;
-        let follows = |pair: &[Small<'_>]| {
+        let follows = |pair: &[SmallPart<'_>]| {
             end(&pair[0]) == pair[1].stored.offset && end(&pair[1]) - begin <= BUFFER_BYTES
         };
         let length = 1 + rest.windows(2).take_while(|pair| follows(pair)).count();
@@ -117,9 +117,9 @@ pub(super) fn carry<'j>(
 
 /// Carries transfers that lie side by side on storage.
 fn carry_run(
-    shared: &Shared,
+    shared: &EngineCore,
     context: &mut TierContext,
-    run: &[Small<'_>],
+    run: &[SmallPart<'_>],
     is_down: bool,
 ) -> Result<()> {
     let (Some(first), Some(last)) = (run.first(), run.last()) else {
@@ -134,7 +134,7 @@ fn carry_run(
         .iter()
         .map(|small| small.memory.medium.bytes().fetched_from())
         .collect();
-    let within = |small: &Small<'_>| {
+    let within = |small: &SmallPart<'_>| {
         let from = (small.stored.offset - begin) as usize;
         from..from + small.memory.piece.place.size as usize
     };
@@ -165,7 +165,7 @@ fn carry_run(
     Ok(())
 }
 
-fn storage<'s>(shared: &'s Shared, place: &Place) -> Result<&'s dyn Storage> {
+fn storage<'s>(shared: &'s EngineCore, place: &Place) -> Result<&'s dyn Storage> {
     let tier = shared.tiers.get(place.tier.0);
     let storage = tier.and_then(|tier| tier.medium.storage());
     storage.map(AsRef::as_ref).ok_or(Error::Internal {

@@ -20,9 +20,9 @@ use tierflow_store::container::RegionInfo;
 /// A version that does not lie as it is, where, and what it builds upon, nearest first.
 pub(crate) type Links<'a> = (Version, &'a Place, &'a [(Version, Place)]);
 
-/// A version on its way down, and what its stage may want to know.
+/// The version that a stage is to encode, and the facts that it needs for that.
 #[cfg_attr(not(feature = "stage"), expect(dead_code))]
-pub(crate) struct Descent<'a> {
+pub(crate) struct StageInput<'a> {
     pub(super) version: Version,
     /// The version that it is to build upon.
     pub(super) base: Option<Version>,
@@ -74,7 +74,7 @@ pub(crate) trait Stage: std::fmt::Debug + Send + Sync {
         &self,
         context: &mut TierContext,
         tiers: &[TierState],
-        descent: &Descent<'_>,
+        stage_input: &StageInput<'_>,
         from: PlacedPiece<'_>,
         to: PlacedPiece<'_>,
     ) -> std::result::Result<Option<Stored>, TransferError>;

@@ -1,7 +1,7 @@
 //! Which version can be durable in time, as the plan foresees it, and that the plan is told to see to it.
 
 use super::call_table::{Answer, PendingAnswer};
-use super::core::Shared;
+use super::core::EngineCore;
 use super::medium::TierState;
 use super::waits::WaitInfo;
 use crate::Version;
@@ -22,7 +22,7 @@ pub(crate) struct SuspendChoice {
 }
 
 /// Has the plan hear which versions wait for their turn on the lowest tier: what tells its pace does not count that.
-pub(crate) fn hear_turns(shared: &Arc<Shared>) {
+pub(crate) fn hear_turns(shared: &Arc<EngineCore>) {
     if let Some(durable) = shared.tiers.last().and_then(|tier| tier.medium.durable()) {
         let shared = Arc::downgrade(shared);
         durable.tell(Box::new(move |version, is_held| {
@@ -34,7 +34,7 @@ pub(crate) fn hear_turns(shared: &Arc<Shared>) {
     }
 }
 
-impl Shared {
+impl EngineCore {
     /// The plan's clock.
     pub(crate) fn now_ns(&self) -> u64 {
         self.recorder.clock.now_ns()

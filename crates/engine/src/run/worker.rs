@@ -1,12 +1,12 @@
 //! The threads between the tiers: each tier has some that flush what leaves it and some that fetch what enters it.
 
 use super::context::{Pieces, TierContext, TransferError};
-use super::core::Shared;
-use super::durable_tier::Form;
+use super::core::EngineCore;
+use super::durable_tier::StoredForm;
 use super::job::{Direction, Job, Task};
 use super::placed_piece::PlacedPiece;
 use super::small_transfers::{self, with_followers};
-use super::stage::Descent;
+use super::stage::StageInput;
 use crate::plan::{Coding, Transfer, TransferFailure};
 use crate::{Error, Result};
 use std::sync::{Arc, Weak};
@@ -34,14 +34,14 @@ pub(crate) struct LinkWorkers {
 }
 
 /// Starts the first worker of each link. They end when their queues' senders are gone.
-pub(crate) fn start(shared: &Arc<Shared>, workers: Vec<LinkWorkers>) -> Result<()> {
+pub(crate) fn start(shared: &Arc<EngineCore>, workers: Vec<LinkWorkers>) -> Result<()> {
     let mut workers = workers.into_iter().map(Arc::new);
     workers.try_for_each(|workers| workers.start_next(shared))
 }
 
 impl LinkWorkers {
     /// Starts one more worker, if not all are there.
-    fn start_next(self: &Arc<Self>, shared: &Arc<Shared>) -> Result<()> {
+    fn start_next(self: &Arc<Self>, shared: &Arc<EngineCore>) -> Result<()> {
         if self.waiting.lock().is_empty() {
             return Ok(());
         }
@@ -58,7 +58,7 @@ impl LinkWorkers {
     }
 
     /// Starts the next worker before a first task. A flush may wait for another one that has no worker yet, so it does not begin alone.
-    fn make_ready(self: &Arc<Self>, shared: &Arc<Shared>) {
+    fn make_ready(self: &Arc<Self>, shared: &Arc<EngineCore>) {
         while let Err(why) = self.start_next(shared) {
             tracing::warn!("transfers have fewer threads than they could use: {why}");
             if self.direction == Direction::Up || shared.is_stopping() {
@@ -69,7 +69,7 @@ impl LinkWorkers {
     }
 
     /// Does tasks as they come.
-    fn run(self: &Arc<Self>, shared: &Weak<Shared>) {
+    fn run(self: &Arc<Self>, shared: &Weak<EngineCore>) {
         let (number, mut context) = {
             let mut waiting = self.waiting.lock();
             let number = self.depth - waiting.len();
@@ -108,7 +108,7 @@ impl LinkWorkers {
 }
 
 /// Returns the name of a worker's row in a time line.
-fn row_name(shared: &Shared, direction: Direction, tier: usize, number: usize) -> String {
+fn row_name(shared: &EngineCore, direction: Direction, tier: usize, number: usize) -> String {
     let name = |tier: usize| shared.tiers.get(tier).map_or("", |tier| tier.kind.name());
     let number = number + 1;
     match direction {
@@ -117,7 +117,7 @@ fn row_name(shared: &Shared, direction: Direction, tier: usize, number: usize) -
     }
 }
 
-impl Shared {
+impl EngineCore {
     /// A worker, whose row this is, was busy with a job from `begun_ns` until now.
     pub(super) fn worked(
         &self,
@@ -138,7 +138,7 @@ impl Shared {
 
 /// Carries transfers, small ones together, and reports how they ended.
 fn carry_all(
-    shared: &Shared,
+    shared: &EngineCore,
     context: &mut TierContext,
     jobs: &[Arc<Job>],
     direction: Direction,
@@ -167,7 +167,7 @@ fn carry_all(
 }
 
 /// Carries a transfer, and reports how it ended.
-fn carry(shared: &Shared, context: &mut TierContext, job: &Job, row: Option<TimelineLane>) {
+fn carry(shared: &EngineCore, context: &mut TierContext, job: &Job, row: Option<TimelineLane>) {
     let Job {
         transfer,
         turn,
@@ -212,7 +212,7 @@ fn carry(shared: &Shared, context: &mut TierContext, job: &Job, row: Option<Time
         } else {
             match (coding, &shared.stage) {
                 (Coding::Encode { base }, Some(stage)) => {
-                    let descent = Descent {
+                    let stage_input = StageInput {
                         version: *version,
                         base: *base,
                         turn: *turn,
@@ -222,7 +222,7 @@ fn carry(shared: &Shared, context: &mut TierContext, job: &Job, row: Option<Time
                         encoded: &|stored| shared.encoded(*id, *version, target.place.tier, stored),
                     };
                     let (from, to) = (lying(source), lying(target));
-                    stage.down(context, &shared.tiers, &descent, from, to)
+                    stage.down(context, &shared.tiers, &stage_input, from, to)
                 }
                 (Coding::Decode { bases }, Some(stage)) => {
                     let chain = (*version, &source.place, bases.as_slice());
@@ -233,8 +233,8 @@ fn carry(shared: &Shared, context: &mut TierContext, job: &Job, row: Option<Time
                 }
                 _ => {
                     let form = match *coding {
-                        Coding::Stored { size, base } => Form::Difference { size, base },
-                        _ => Form::Whole,
+                        Coding::Stored { size, base } => StoredForm::Difference { size, base },
+                        _ => StoredForm::Whole,
                     };
                     let pieces = Pieces {
                         version: *version,

@@ -5,13 +5,13 @@ use tierflow_bind::{Failure, Status, Until};
 use tierflow_engine::{Cache, Error};
 
 use super::Engine;
-use crate::core::Core;
+use crate::core::SharedEngine;
 use crate::errors::{self, Answer, Raised};
 use crate::options::Bytes;
-use crate::patience::{Patience, watched};
+use crate::patience::{Timeout, watched};
 
 impl Engine {
-    pub(crate) fn core(&self) -> Answer<Core> {
+    pub(crate) fn core(&self) -> Answer<SharedEngine> {
         self.at_home()?;
         let core = self.core.read().clone();
         let closed = || Failure::new(Status::Closed, "the engine is closed: build another one");
@@ -27,7 +27,7 @@ impl Engine {
     }
 
     /// Closes the engine, if that is not done yet. If it fails, the engine stays open.
-    pub(super) fn close_within(&self, py: Python<'_>, patience: Patience) -> Answer {
+    pub(super) fn close_within(&self, py: Python<'_>, patience: Timeout) -> Answer {
         if !self.closed()? {
             let core = self.core()?;
             patience.spend(py, |until| core.close(until))?;
@@ -92,7 +92,7 @@ impl Engine {
         bytes: &Bytes,
         timeout: f64,
     ) -> Answer<u64> {
-        let Patience(patience) = Patience::new(Some(timeout))?;
+        let Timeout(patience) = Timeout::new(Some(timeout))?;
         let bytes = usize::try_from(bytes.0).unwrap_or(usize::MAX);
         self.tried(py, |engine| engine.resize(cache, bytes, patience))
     }

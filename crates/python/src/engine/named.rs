@@ -13,7 +13,7 @@ use crate::array::{Arrays, Use};
 use crate::dtype::ArrayType;
 use crate::errors::Answer;
 use crate::order;
-use crate::patience::Patience;
+use crate::patience::Timeout;
 
 /// The engine's name for the only region of a checkpoint without names.
 const UNNAMED: &str = "checkpoint";
@@ -207,7 +207,7 @@ impl Engine {
         stream: Option<&Bound<'_, PyAny>>,
         timeout: Option<f64>,
     ) -> Answer {
-        let patience = Patience::new(timeout)?;
+        let patience = Timeout::new(timeout)?;
         let core = self.core()?;
         let mut order = order::behind(&core.streams, stream)?;
         let mut given = Arrays::of(arrays, Use::Write, &mut order)?;

@@ -8,7 +8,7 @@ use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use crate::slot::Lent;
+use crate::slot::LentSlot;
 
 /// Fills `view` with the slot's bytes. The view keeps them lent until [`release`].
 ///
@@ -20,7 +20,7 @@ use crate::slot::Lent;
 pub(crate) unsafe fn fill(
     view: *mut ffi::Py_buffer,
     flags: c_int,
-    lent: Arc<Lent>,
+    lent: Arc<LentSlot>,
     owner: Bound<'_, PyAny>,
 ) -> PyResult<()> {
     // SAFETY: the caller's promise.
@@ -69,7 +69,7 @@ pub(crate) unsafe fn fill(
 /// `view` was filled by [`fill`], and is released once.
 pub(crate) unsafe fn release(view: *mut ffi::Py_buffer) {
     // SAFETY: the caller's promise.
-    let lent: *const Lent = unsafe { (*view).internal }.cast_const().cast();
+    let lent: *const LentSlot = unsafe { (*view).internal }.cast_const().cast();
     // SAFETY: it came from `Arc::into_raw` in `fill`.
     drop(unsafe { Arc::from_raw(lent) });
 }

@@ -8,7 +8,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 
 use super::dlpack::{LEGACY, Legacy, READ_ONLY, Tensor, VERSION, VERSIONED, Versioned};
-use crate::slot::Lent;
+use crate::slot::LentSlot;
 
 /// A capsule with the slot's bytes; legacy, or of the version that is spoken here.
 ///
@@ -16,7 +16,7 @@ use crate::slot::Lent;
 /// `MemoryError`.
 pub(crate) fn capsule<'py>(
     py: Python<'py>,
-    lent: Arc<Lent>,
+    lent: Arc<LentSlot>,
     versioned: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
     let tensor = tensor(&lent);
@@ -57,7 +57,7 @@ pub(crate) fn capsule<'py>(
     Ok(unsafe { Bound::from_owned_ptr(py, capsule) })
 }
 
-fn tensor(lent: &Lent) -> Tensor {
+fn tensor(lent: &LentSlot) -> Tensor {
     let layout = lent.layout();
     Tensor {
         data: ptr::with_exposed_provenance_mut(lent.address() as usize),
@@ -112,7 +112,7 @@ unsafe extern "C" fn delete_legacy(managed: *mut Legacy) {
 
 fn give_back(context: *mut c_void) {
     // SAFETY: from `Arc::into_raw` in `capsule`, once.
-    let lent: Arc<Lent> = unsafe { Arc::from_raw(context.cast_const().cast()) };
+    let lent: Arc<LentSlot> = unsafe { Arc::from_raw(context.cast_const().cast()) };
     // The caller is C: nothing may unwind into it.
     let _reported = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(lent)));
 }

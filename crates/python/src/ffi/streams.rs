@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use tierflow_bind::{Order, Outcome, Streams};
+use tierflow_bind::{DeviceStreams, Order, Outcome};
 use tierflow_device::Stream;
 
 /// Has a call come after the work given to the stream of a handle.
@@ -15,7 +15,10 @@ pub(crate) fn after(order: &mut Order<'_>, handle: u64) -> Outcome {
 }
 
 /// The stream of a handle.
-pub(crate) fn adopted(streams: &Streams, handle: u64) -> tierflow_device::Result<Arc<Stream>> {
+pub(crate) fn adopted(
+    streams: &DeviceStreams,
+    handle: u64,
+) -> tierflow_device::Result<Arc<Stream>> {
     // SAFETY: the contract above.
     unsafe { streams.adopted(handle) }
 }

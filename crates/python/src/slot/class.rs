@@ -14,8 +14,8 @@ use tierflow_bind::Slot;
 use tierflow_engine::Version;
 
 use super::Layout;
-use super::lent::Lent;
-use super::own::Own;
+use super::lent::LentSlot;
+use super::own::SlotOwner;
 use crate::array::Use;
 use crate::errors::Answer;
 use crate::ffi;
@@ -25,11 +25,11 @@ macro_rules! slot_class {
     ($(#[$doc:meta])* $class:ident { $version:literal $($own:tt)* }) => {
         $(#[$doc])*
         #[pyclass(frozen, weakref, module = "tierflow")]
-        pub(crate) struct $class(Own);
+        pub(crate) struct $class(SlotOwner);
 
         impl $class {
             pub(crate) fn new(slot: Slot, layout: Layout, version: Version) -> Self {
-                Self(Own::new(Lent::new(slot, layout, version)))
+                Self(SlotOwner::new(LentSlot::new(slot, layout, version)))
             }
         }
 
@@ -249,7 +249,7 @@ impl ProduceSlot {
     ///
     /// # Errors
     /// `ClosedError` if the slot was given back.
-    pub(crate) fn lent(&self) -> Answer<Arc<Lent>> {
+    pub(crate) fn lent(&self) -> Answer<Arc<LentSlot>> {
         self.0.shared()
     }
 }

@@ -16,7 +16,7 @@ use crate::ffi::dlpack::{self, CPU, CUDA};
 use crate::order;
 
 /// A lent slot. Every user of its bytes shares it; the last one gives it back.
-pub(crate) struct Lent {
+pub(crate) struct LentSlot {
     pub(crate) slot: Slot,
     layout: Layout,
     address: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Lent {
     pub(super) process: OwnerProcess,
 }
 
-impl Lent {
+impl LentSlot {
     pub(super) fn new(slot: Slot, layout: Layout, version: Version) -> Self {
         let number = i32::try_from(slot.engine().device.info().ordinal).unwrap_or(i32::MAX);
         let (kind, number) = match slot.host_accessible() {
@@ -107,7 +107,7 @@ impl Lent {
     }
 }
 
-impl Drop for Lent {
+impl Drop for LentSlot {
     fn drop(&mut self) {
         let is_consumed = self.slot.consumed().is_some() && !*self.is_unconsumed.get_mut();
         if is_consumed && self.process.is_current() {

@@ -10,7 +10,7 @@ use tierflow_bind::{Failure, SlotEnd, Status};
 use tierflow_device::OwnerProcess;
 use tierflow_engine::{Error, Version};
 
-use super::lent::Lent;
+use super::lent::LentSlot;
 use crate::array::{Arrays, Use};
 use crate::errors::{Answer, Raised};
 use crate::ffi;
@@ -20,8 +20,8 @@ use crate::ffi::dlpack;
 use crate::order;
 
 /// The object's own part in a slot, until it is ended.
-pub(super) struct Own {
-    lent: Mutex<Option<Arc<Lent>>>,
+pub(super) struct SlotOwner {
+    lent: Mutex<Option<Arc<LentSlot>>>,
     /// The process that has the engine.
     process: OwnerProcess,
     pub(super) version: Version,
@@ -32,8 +32,8 @@ pub(super) struct Own {
     pub(super) is_cached: bool,
 }
 
-impl Own {
-    pub(super) fn new(lent: Lent) -> Self {
+impl SlotOwner {
+    pub(super) fn new(lent: LentSlot) -> Self {
         let layout = lent.layout();
         Self {
             version: lent.version,
@@ -50,7 +50,7 @@ impl Own {
     ///
     /// # Errors
     /// `ForkedError`, before anything is locked: a thread that a fork does not have may hold it.
-    fn part(&self) -> Answer<MutexGuard<'_, Option<Arc<Lent>>>> {
+    fn part(&self) -> Answer<MutexGuard<'_, Option<Arc<LentSlot>>>> {
         match self.process {
             owner if owner.is_current() => Ok(self.lent.lock()),
             owner => Err(Error::OtherProcess { owner: owner.id() }.into()),
@@ -63,22 +63,22 @@ impl Own {
     }
 
     /// For one more user of the bytes.
-    pub(super) fn shared(&self) -> Answer<Arc<Lent>> {
+    pub(super) fn shared(&self) -> Answer<Arc<LentSlot>> {
         let lent = self.part()?.clone();
         lent.ok_or_else(|| self.ended())
     }
 
     /// Ends the object's part, and leaves the others theirs.
-    pub(super) fn taken(&self) -> Answer<Arc<Lent>> {
+    pub(super) fn taken(&self) -> Answer<Arc<LentSlot>> {
         let lent = self.part()?.take();
         lent.ok_or_else(|| self.ended())
     }
 
-    /// Ends the whole slot as [`Lent::end`] does. If that fails, it is still the slot that it was.
+    /// Ends the whole slot as [`LentSlot::end`] does. If that fails, it is still the slot that it was.
     pub(super) fn end(
         &self,
         py: Python<'_>,
-        mut lent: Lent,
+        mut lent: LentSlot,
         stream: Option<&Bound<'_, PyAny>>,
     ) -> Answer {
         let ended = lent.end(py, SlotEnd::Keep, stream);
@@ -89,7 +89,7 @@ impl Own {
     }
 
     /// The whole slot, if there is no other user of its bytes.
-    pub(super) fn alone(&self, what: &str) -> Answer<Lent> {
+    pub(super) fn alone(&self, what: &str) -> Answer<LentSlot> {
         let taken = {
             let mut own = self.part()?;
             own.take().map(|lent| {
@@ -226,7 +226,7 @@ impl Own {
     }
 }
 
-impl Drop for Own {
+impl Drop for SlotOwner {
     fn drop(&mut self) {
         let lent = &mut self.lent;
         detached::detached(&mut || drop(lent.get_mut().take()));

@@ -1,7 +1,7 @@
 //! A repository over [`Blobs`]: writing its records, and removing them. Everything else is as in a directory.
 
 use super::blob_names::{BlobName, index_name, note_name};
-use super::encoded::Encoded;
+use super::encoded::RecordBytes;
 use super::identity::Identity;
 use super::listing::{ROWS, Rows, head};
 use super::record::{Detail, Name, Record, sum_of};
@@ -120,7 +120,7 @@ impl Repository {
         if let Some(own) = self.state().catalogs.get_mut(&self.options.rank) {
             own.begin(label.epoch);
         }
-        let record = Encoded::new(snapshot, label)?;
+        let record = RecordBytes::new(snapshot, label)?;
         self.put_piece(blobs, &record, ready, Arrival::Saved)
     }
 
@@ -149,7 +149,7 @@ impl Repository {
         }
         if !there.is_some_and(|there| there.is_same(&identity)) {
             self.reserve(version, identity.base, Some(identity))?;
-            let record = Encoded::copy(piece, sequence + 1);
+            let record = RecordBytes::copy(piece, sequence + 1);
             let put =
                 record.and_then(|record| self.put_piece(blobs, &record, ready, Arrival::Copied));
             self.release([version]);
@@ -177,7 +177,7 @@ impl Repository {
     fn put_piece(
         &self,
         blobs: &dyn Blobs,
-        record: &Encoded<'_>,
+        record: &RecordBytes<'_>,
         ready: &Ready<'_>,
         arrival: Arrival,
     ) -> Result<()> {
@@ -285,7 +285,7 @@ impl Repository {
             base: None,
             regions: &[Region::new("pieces", &list)],
         };
-        let record = Encoded::new(&snapshot, self.label(owned, Kind::Manifest)?)?;
+        let record = RecordBytes::new(&snapshot, self.label(owned, Kind::Manifest)?)?;
         let name = BlobName {
             rank: self.options.rank,
             name: Name::Manifest(version),
@@ -329,7 +329,7 @@ impl Repository {
                 base: None,
                 regions: &[Region::new(ROWS, &part.bytes)],
             };
-            let record = Encoded::new(&snapshot, label)?;
+            let record = RecordBytes::new(&snapshot, label)?;
             let path = index_name(rank, label.epoch, label.sequence);
             blobs.put(&path, &record, PutRule::Replace, AT_ONCE)?;
             self.state().add_index(path, rank, part);

@@ -2,7 +2,7 @@
 
 use super::batch::Batch;
 use super::blobs::has_same_bytes;
-use super::encoded::Encoded;
+use super::encoded::RecordBytes;
 use super::identity::Identity;
 use super::snapshot::{Layout, Region, Snapshot};
 use super::{Heads, Owned, Repository};
@@ -36,7 +36,7 @@ impl Repository {
             return Ok(false);
         };
         let layout = self.layout(snapshot, self.label(owned, Kind::Piece)?)?;
-        let again = Encoded::of(layout)?;
+        let again = RecordBytes::of(layout)?;
         Ok(has_same_bytes(&there, &Identity::of(again.head())))
     }
 

@@ -19,7 +19,7 @@ pub(crate) struct RecordLabel {
 
 /// A whole record: its head, with the checksums of what follows, and its payload, fetched as it is written.
 #[derive(Debug)]
-pub struct Encoded<'a> {
+pub struct RecordBytes<'a> {
     layout: Layout<'a>,
     head: Vec<u8>,
 }
@@ -27,7 +27,7 @@ pub struct Encoded<'a> {
 /// Bytes of payload that are looked at together, a multiple of a block.
 const STEP: usize = 4 << 20;
 
-impl<'a> Encoded<'a> {
+impl<'a> RecordBytes<'a> {
     /// Lays a snapshot out. Its bytes are fetched once for their checksums, and once more by [`fill`](Self::fill): they must
     /// be the same.
     ///

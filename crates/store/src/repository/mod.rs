@@ -44,7 +44,7 @@ mod truncate;
 
 pub use compare::{PieceDifference, RegionDifference, RegionPairs};
 pub use damage::Damage;
-pub use encoded::Encoded;
+pub use encoded::RecordBytes;
 use heads::Heads;
 pub use identity::{Identity, Mark, Marks, Order, left_behind};
 pub use open::Options;

@@ -96,13 +96,14 @@ impl From<DeviceGrowth> for DeviceOptions {
 pub struct DeviceArena {
     // First, so that the threads end before anything else goes.
     _workers: Workers,
-    shared: Arc<Shared>,
+    shared: Arc<DeviceArenaState>,
     asked: usize,
     growth: DeviceGrowth,
 }
 
+/// The memory of an arena, and how far it has grown: its handle and its threads share it.
 #[derive(Debug)]
-struct Shared {
+struct DeviceArenaState {
     backing: DeviceBacking,
     usable: Watermark,
     start: Instant,
@@ -146,7 +147,7 @@ impl DeviceArena {
         let shared = match growth {
             DeviceGrowth::DirectAlloc => {
                 let backing = direct(device, capacity, &peers)?;
-                let shared = Shared::new(backing, Watermark::default(), start);
+                let shared = DeviceArenaState::new(backing, Watermark::default(), start);
                 shared.note(shared.memory().len(), start.elapsed());
                 shared.usable.raise(shared.memory().len());
                 shared.usable.finish(End::Complete);
@@ -161,7 +162,7 @@ impl DeviceArena {
                 let reservation = device.reserve_shared(capacity, &peers)?;
                 let chunks = in_chunks(chunk, reservation.granularity());
                 let backing = DeviceBacking::Chunks(reservation);
-                let shared = Arc::new(Shared::new(backing, Watermark::default(), start));
+                let shared = Arc::new(DeviceArenaState::new(backing, Watermark::default(), start));
                 let (theirs, stop) = (Arc::clone(&shared), workers.stop());
                 workers.spawn("tierflow-map", move || theirs.map_all(chunks, &stop))?;
                 shared
@@ -264,7 +265,7 @@ fn in_chunks(chunk: Option<usize>, granularity: usize) -> Chunks {
     }
 }
 
-impl Shared {
+impl DeviceArenaState {
     fn new(backing: DeviceBacking, usable: Watermark, start: Instant) -> Self {
         let limit = backing.memory().len();
         Self {

@@ -26,9 +26,9 @@ impl Wanted<'_> {
     }
 }
 
-/// The memory that an arena begins with.
+/// The memory that an arena begins with, and how far it is usable, touched and pinned.
 #[derive(Debug)]
-pub(super) struct Obtained {
+pub(super) struct InitialBacking {
     pub(super) backing: Backing,
     pub(super) usable: Watermark,
     pub(super) touched: Watermark,
@@ -37,7 +37,7 @@ pub(super) struct Obtained {
     pub(super) why_not_node: Option<tierflow_device::Error>,
 }
 
-impl Obtained {
+impl InitialBacking {
     /// Nothing usable, touched or pinned yet.
     pub(super) fn nothing_yet(backing: Backing) -> Self {
         Self {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use tierflow_device::{Error, HostReservation, Pinned, WhyUnpinned};
 use tierflow_sync::{Mutex, rank};
 
-use super::backing::{Backing, Obtained};
+use super::backing::{Backing, InitialBacking};
 #[cfg(feature = "baselines")]
 use super::baselines::Concurrency;
 use super::growth::{HostGrowth, HostOptions, Pace};
@@ -52,17 +52,17 @@ impl Growing {
     }
 
     pub(super) fn new(
-        obtained: Obtained,
+        initial: InitialBacking,
         node: Option<u32>,
         options: &HostOptions,
         start: Instant,
     ) -> Self {
         Self {
-            limit: AtomicUsize::new(obtained.backing.memory().len()),
-            backing: obtained.backing,
-            usable: obtained.usable,
-            touched: obtained.touched,
-            pinned: obtained.pinned,
+            limit: AtomicUsize::new(initial.backing.memory().len()),
+            backing: initial.backing,
+            usable: initial.usable,
+            touched: initial.touched,
+            pinned: initial.pinned,
             needed: Watermark::default(),
             pace: options.pace,
             pin_turns: options.pin_turns.clone(),
@@ -72,8 +72,8 @@ impl Growing {
             node,
             start,
             log: Mutex::new(Log {
-                why_unpinned: obtained.why_unpinned,
-                why_not_node: obtained.why_not_node,
+                why_unpinned: initial.why_unpinned,
+                why_not_node: initial.why_not_node,
                 ..Log::default()
             }),
         }

@@ -95,7 +95,7 @@ impl HostArena {
             Numa::Any => None,
             Numa::Node(node) => Some(node),
         };
-        let obtained = strategy.obtain(&Wanted {
+        let initial = strategy.obtain(&Wanted {
             device,
             capacity,
             node,
@@ -104,7 +104,7 @@ impl HostArena {
         let ring = (growth.piece().is_some() && device.info().kind == Kind::Cuda)
             .then(|| Ring::start(device, Ring::copiers()))
             .transpose()?;
-        let growing = Arc::new(Growing::new(obtained, node, &options, start));
+        let growing = Arc::new(Growing::new(initial, node, &options, start));
         growing.begin_with(options.begin);
         let mut workers = Workers::default();
         strategy.grow(&growing, &mut workers)?;

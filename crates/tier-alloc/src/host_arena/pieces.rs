@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tierflow_device::{HostReservation, Pinned};
 use tierflow_sync::{Mutex, rank};
 
-use super::backing::{Backing, Obtained, Wanted};
+use super::backing::{Backing, InitialBacking, Wanted};
 use super::growing::Growing;
 use super::growth::Pace;
 use super::strategy::Strategy;
@@ -63,11 +63,11 @@ impl Pieces {
 }
 
 impl Strategy for Pieces {
-    fn obtain(&self, wanted: &Wanted<'_>) -> Result<Obtained> {
+    fn obtain(&self, wanted: &Wanted<'_>) -> Result<InitialBacking> {
         let (reservation, why_not_node) = wanted.reserve()?;
-        Ok(Obtained {
+        Ok(InitialBacking {
             why_not_node,
-            ..Obtained::usable(Backing::Reserved(reservation))
+            ..InitialBacking::usable(Backing::Reserved(reservation))
         })
     }
 

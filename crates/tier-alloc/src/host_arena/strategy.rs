@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use super::backing::{Obtained, Wanted};
+use super::backing::{InitialBacking, Wanted};
 use super::growing::Growing;
 use crate::error::Result;
 use crate::workers::Workers;
@@ -11,7 +11,7 @@ use crate::workers::Workers;
 /// A way to make host memory fast.
 pub(super) trait Strategy: Debug {
     /// The memory, and how much of it is usable, touched and pinned from the start.
-    fn obtain(&self, wanted: &Wanted<'_>) -> Result<Obtained>;
+    fn obtain(&self, wanted: &Wanted<'_>) -> Result<InitialBacking>;
 
     /// Starts the threads that do the rest. A thread that raises a level ends it, on errors and panics too.
     fn grow(self: Box<Self>, growing: &Arc<Growing>, workers: &mut Workers) -> Result<()>;

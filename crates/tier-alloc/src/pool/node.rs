@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::inotify;
 
 use super::share::{Account, settle};
-use crate::directory::{self, Locked, is_free};
+use crate::directory::{self, LockedFile, is_free};
 use crate::workers::Stop;
 
 /// How long to wait for the lock of `pool`: a process that was stopped while it held it keeps it.
@@ -44,7 +44,7 @@ pub(super) struct NodeRegistry {
 
 /// The account of a member of this process.
 #[derive(Debug)]
-pub(super) struct Member(Locked);
+pub(super) struct Member(LockedFile);
 
 impl NodeRegistry {
     /// Makes the directory if there is none. An error says why it cannot be used.
@@ -68,7 +68,7 @@ impl NodeRegistry {
         let made = || {
             let file = directory::new_file(&self.path(number))?;
             file.lock()?;
-            let member = Member(Locked::held(file));
+            let member = Member(LockedFile::held(file));
             member.write(account)?;
             bump(&pool)?;
             Ok(member)
@@ -78,7 +78,7 @@ impl NodeRegistry {
     }
 
     /// The size of the pool is the one that living members go by; without any, it is ours.
-    fn agree(&self, pool: &Locked, is_empty: bool) -> Result<(), String> {
+    fn agree(&self, pool: &LockedFile, is_empty: bool) -> Result<(), String> {
         let mut header = [0; EPOCH_AT as usize];
         let read = pool.file.read_exact_at(&mut header, 0);
         let [magic, total, slab] = words(&header);
@@ -150,10 +150,10 @@ impl NodeRegistry {
         Some(watch)
     }
 
-    fn lock(&self) -> Result<Locked, String> {
+    fn lock(&self) -> Result<LockedFile, String> {
         let opened = directory::file(&self.directory.join("pool"));
         let deadline = Instant::now() + LOCK_TIMEOUT;
-        let locked = opened.and_then(|file| Locked::wait(file, deadline, &Stop::default()));
+        let locked = opened.and_then(|file| LockedFile::wait(file, deadline, &Stop::default()));
         locked.map_err(|error| self.why(error))
     }
 
@@ -229,7 +229,7 @@ fn epoch(pool: &File) -> u64 {
     }
 }
 
-fn bump(pool: &Locked) -> io::Result<()> {
+fn bump(pool: &LockedFile) -> io::Result<()> {
     let next = epoch(&pool.file).wrapping_add(1);
     pool.file.write_all_at(&next.to_le_bytes(), EPOCH_AT)
 }

@@ -1,23 +1,23 @@
-//! The choice between two ways by their measured rates.
+//! The choice between two methods by their measured rates.
 
 use std::time::Duration;
 
-/// The share of the time that copies by the slower way may take, so that it is noticed if it has become the faster one.
+/// The share of the time that copies by the slower method may take, so that it is noticed if it has become the faster one.
 const TRIALS: f64 = 0.01;
 
-/// The weight of a copy in the average of the faster way.
+/// The weight of a copy in the average of the faster method.
 const WEIGHT: f64 = 0.25;
 
-/// A way between memory of a device and a file.
+/// How bytes get from memory of a device to a file, or back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum CopyMethod {
     /// Through pinned buffers.
     Buffered,
     /// By the device's library for files.
     Direct,
 }
 
-/// Measurements of the copies by one way.
+/// Measurements of the copies by one method.
 #[derive(Debug, Clone, Copy, Default)]
 struct Rate {
     copies: u64,
@@ -25,25 +25,27 @@ struct Rate {
     rate: f64,
 }
 
-/// Takes both ways in turn until both are measured, then the faster one, and the slower one for a small share of the time.
+/// Takes both methods in turn until both are measured, then the faster one, and the slower one for a small share of the time.
 ///
 /// The choice has no clock and moves no bytes.
 #[derive(Debug, Default)]
 pub(super) struct RateChoice {
     buffered: Rate,
     direct: Rate,
-    /// Seconds that the slower way may take.
+    /// Seconds that the slower method may take.
     earned: f64,
 }
 
 impl RateChoice {
-    /// Returns the way for a copy of so many bytes.
-    pub(super) fn decide(&mut self, bytes: u64) -> Way {
+    /// Returns the method for a copy of so many bytes.
+    pub(super) fn decide(&mut self, bytes: u64) -> CopyMethod {
         let (faster, slower) = match self.buffered.copies.min(self.direct.copies) {
-            0 | 1 if self.buffered.copies <= self.direct.copies => return Way::Buffered,
-            0 | 1 => return Way::Direct,
-            _ if self.direct.rate > self.buffered.rate => (Way::Direct, Way::Buffered),
-            _ => (Way::Buffered, Way::Direct),
+            0 | 1 if self.buffered.copies <= self.direct.copies => return CopyMethod::Buffered,
+            0 | 1 => return CopyMethod::Direct,
+            _ if self.direct.rate > self.buffered.rate => {
+                (CopyMethod::Direct, CopyMethod::Buffered)
+            }
+            _ => (CopyMethod::Buffered, CopyMethod::Direct),
         };
         if bytes as f64 > self.earned * self.of(slower).rate {
             return faster;
@@ -53,19 +55,19 @@ impl RateChoice {
     }
 
     /// Notes the time of a copy.
-    pub(super) fn took(&mut self, way: Way, bytes: u64, time: Duration) {
+    pub(super) fn took(&mut self, method: CopyMethod, bytes: u64, time: Duration) {
         let seconds = time.as_secs_f64().max(1e-9);
-        let other = match way {
-            Way::Buffered => self.direct.rate,
-            Way::Direct => self.buffered.rate,
+        let other = match method {
+            CopyMethod::Buffered => self.direct.rate,
+            CopyMethod::Direct => self.buffered.rate,
         };
-        let measured = self.of(way);
+        let measured = self.of(method);
         let (rate, is_faster) = (bytes as f64 / seconds, measured.rate > other);
         measured.copies += 1;
         measured.rate = match measured.copies {
             // The first makes the buffers that all others use.
             1 => 0.0,
-            // The rate of a way that is used now and then is its last one.
+            // The rate of a method that is used now and then is its last one.
             copies if copies > 2 && is_faster => measured.rate + WEIGHT * (rate - measured.rate),
             _ => rate,
         };
@@ -74,10 +76,10 @@ impl RateChoice {
         }
     }
 
-    fn of(&mut self, way: Way) -> &mut Rate {
-        match way {
-            Way::Buffered => &mut self.buffered,
-            Way::Direct => &mut self.direct,
+    fn of(&mut self, method: CopyMethod) -> &mut Rate {
+        match method {
+            CopyMethod::Buffered => &mut self.buffered,
+            CopyMethod::Direct => &mut self.direct,
         }
     }
 }
@@ -93,41 +95,45 @@ mod tests {
         let [buffered, direct] = rates;
         let (mut taken, mut seconds) = (0, 0.0);
         for _ in 0..count {
-            let way = choice.decide(BYTES);
-            let rate = if way == Way::Direct { direct } else { buffered };
+            let method = choice.decide(BYTES);
+            let rate = if method == CopyMethod::Direct {
+                direct
+            } else {
+                buffered
+            };
             let time = BYTES as f64 / rate / 1e9;
-            choice.took(way, BYTES, Duration::from_secs_f64(time));
-            taken += usize::from(way == Way::Direct);
+            choice.took(method, BYTES, Duration::from_secs_f64(time));
+            taken += usize::from(method == CopyMethod::Direct);
             seconds += time;
         }
         (taken, seconds)
     }
 
     #[test]
-    fn both_ways_are_measured_first() {
+    fn both_methods_are_measured_first() {
         let mut choice = RateChoice::default();
         let (taken, _) = copies(&mut choice, 4, [3.0, 6.0]);
         assert_eq!(taken, 2);
-        assert_eq!(choice.decide(BYTES), Way::Direct);
+        assert_eq!(choice.decide(BYTES), CopyMethod::Direct);
     }
 
     #[test]
-    fn the_first_copy_by_a_way_does_not_count() {
+    fn the_first_copy_by_a_method_does_not_count() {
         let mut choice = RateChoice::default();
-        for (way, milliseconds) in [
-            (Way::Buffered, 20),
-            (Way::Direct, 500),
-            (Way::Buffered, 20),
-            (Way::Direct, 10),
+        for (method, milliseconds) in [
+            (CopyMethod::Buffered, 20),
+            (CopyMethod::Direct, 500),
+            (CopyMethod::Buffered, 20),
+            (CopyMethod::Direct, 10),
         ] {
-            assert_eq!(choice.decide(BYTES), way);
-            choice.took(way, BYTES, Duration::from_millis(milliseconds));
+            assert_eq!(choice.decide(BYTES), method);
+            choice.took(method, BYTES, Duration::from_millis(milliseconds));
         }
-        assert_eq!(choice.decide(BYTES), Way::Direct);
+        assert_eq!(choice.decide(BYTES), CopyMethod::Direct);
     }
 
     #[test]
-    fn the_slower_way_costs_little_and_is_not_forgotten() {
+    fn the_slower_method_costs_little_and_is_not_forgotten() {
         for (buffered, direct) in [(3.0, 1.0), (3.0, 2.9), (2.0, 6.0)] {
             let mut choice = RateChoice::default();
             let count = 10_000;
@@ -144,12 +150,12 @@ mod tests {
     }
 
     #[test]
-    fn a_way_that_has_become_faster_is_taken() {
+    fn a_method_that_has_become_faster_is_taken() {
         let mut choice = RateChoice::default();
         copies(&mut choice, 100, [3.0, 1.0]);
-        // A trial of 1 GB/s is paid for after some 300 copies by the other way.
+        // A trial of 1 GB/s is paid for after some 300 copies by the other method.
         copies(&mut choice, 400, [3.0, 6.0]);
-        assert_eq!(choice.decide(BYTES), Way::Direct);
+        assert_eq!(choice.decide(BYTES), CopyMethod::Direct);
         let (taken, _) = copies(&mut choice, 100, [3.0, 6.0]);
         assert!(taken >= 98);
     }
@@ -158,8 +164,8 @@ mod tests {
     fn no_time_at_all_is_no_failure() {
         let mut choice = RateChoice::default();
         for _ in 0..10 {
-            let way = choice.decide(0);
-            choice.took(way, 0, Duration::ZERO);
+            let method = choice.decide(0);
+            choice.took(method, 0, Duration::ZERO);
         }
     }
 }

@@ -7,7 +7,7 @@ use tierflow_sim::{Hardware, Hints, Order, Shot, Simulation, Workload, fluid_bou
 
 use super::super::ORDERS;
 use super::play::{self, Played};
-use super::{Machine, Way, calibrate, host_for_all};
+use super::{Approach, Machine, calibrate, host_for_all};
 use crate::experiments::Run;
 
 struct Goals<'a> {
@@ -35,7 +35,7 @@ impl Goals<'_> {
         &mut self,
         machine: &Machine,
         case: &str,
-        way: Way,
+        way: Approach,
         workload: &Workload,
     ) -> Result<()> {
         let hardware = self.hardware_of(machine, way, workload);
@@ -47,7 +47,7 @@ impl Goals<'_> {
     }
 
     /// The tiers that a way has for this workload.
-    fn hardware_of(&self, machine: &Machine, way: Way, workload: &Workload) -> Hardware {
+    fn hardware_of(&self, machine: &Machine, way: Approach, workload: &Workload) -> Hardware {
         let mut hardware = self.hardware.clone();
         hardware.tiers[0].capacity = machine.scale.device;
         hardware.tiers[1].capacity = machine.scale.host;
@@ -107,7 +107,7 @@ fn fits(goals: &mut Goals<'_>, machine: &Machine) -> Result<()> {
     let plain = play::copies(machine, &workload)?.as_nanos() as f64;
     let expected = std::time::Duration::from_nanos(workload.compute_ns()) * 3 / 2;
     goals.run.cell(case, expected, |run| {
-        let blocking = play::play(machine, Way::Tierflow, &workload)?.blocking();
+        let blocking = play::play(machine, Approach::Tierflow, &workload)?.blocking();
         let metric = "blocking, beside plain copies with the same pauses";
         run.time(case, metric, blocking)?.against(plain);
         Ok(())
@@ -133,7 +133,7 @@ fn without_disk(goals: &mut Goals<'_>, machine: &Machine) -> Result<()> {
             let case = format!(
                 "no disk, order={name}, hints=all, policy=residency, compute interval in us={interval}"
             );
-            goals.compare(machine, &case, Way::Tierflow, &shot.workload())?;
+            goals.compare(machine, &case, Approach::Tierflow, &shot.workload())?;
         }
     }
     Ok(())
@@ -148,7 +148,7 @@ fn uniform(goals: &mut Goals<'_>, machine: &Machine) -> Result<()> {
             ..machine.scale.shot(machine.scale.uniform())
         };
         let case = format!("sizes=uniform, order={name}, hints=all, policy=residency");
-        goals.compare(machine, &case, Way::Tierflow, &shot.workload())?;
+        goals.compare(machine, &case, Approach::Tierflow, &shot.workload())?;
     }
     Ok(())
 }
@@ -172,7 +172,7 @@ fn variable(goals: &mut Goals<'_>, machine: &Machine) -> Result<()> {
             };
             let case =
                 format!("sizes=variable, shot={at}, order={name}, hints=all, policy=residency");
-            goals.compare(machine, &case, Way::Tierflow, &shot.workload())?;
+            goals.compare(machine, &case, Approach::Tierflow, &shot.workload())?;
         }
     }
     Ok(())

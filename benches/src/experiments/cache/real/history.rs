@@ -6,7 +6,7 @@ use tierflow_engine::{Engine, Metrics, Region, RegionMut, Tier, Version};
 use tierflow_sim::Workload;
 use tierflow_tier_alloc::HostOptions;
 
-use super::{Machine, Way, host_for_all, scratch};
+use super::{Approach, Machine, host_for_all, scratch};
 use crate::experiments::wait_grown;
 use crate::papers::uvm::Uvm;
 
@@ -17,9 +17,9 @@ pub(super) enum History {
 
 impl History {
     /// A new one, whose memory is all there.
-    pub(super) fn new(machine: &Machine, way: Way, workload: &Workload) -> Result<Self> {
+    pub(super) fn new(machine: &Machine, way: Approach, workload: &Workload) -> Result<Self> {
         Ok(match way {
-            Way::Uvm => Self::Uvm(uvm(machine, workload)?),
+            Approach::Uvm => Self::Uvm(uvm(machine, workload)?),
             _ => Self::Engine(Box::new(engine(machine, way, workload)?)),
         })
     }
@@ -101,9 +101,9 @@ impl History {
     }
 }
 
-fn engine(machine: &Machine, way: Way, workload: &Workload) -> Result<Engine> {
+fn engine(machine: &Machine, way: Approach, workload: &Workload) -> Result<Engine> {
     let device_cache = match way {
-        Way::OnDemand => 0,
+        Approach::OnDemand => 0,
         _ => machine.scale.device as usize,
     };
     let builder = Engine::builder(&machine.device)

@@ -12,20 +12,24 @@ use tierflow_sim::{Order, Shot};
 
 use super::super::{ORDERS, hints_of, inputs};
 use super::play::{Played, play};
-use super::{Machine, Scale, Way};
+use super::{Approach, Machine, Scale};
 use crate::experiments::Run;
 
 /// Restores that are summed up in one point of Figure 7.
 const PARTS: usize = 12;
 
 /// The approaches that stand beside UVM, whose history lies in memory.
-const IN_MEMORY: [Way; 3] = [Way::Uvm, Way::ScoreInMemory, Way::TierflowInMemory];
+const IN_MEMORY: [Approach; 3] = [
+    Approach::Uvm,
+    Approach::ScoreInMemory,
+    Approach::TierflowInMemory,
+];
 
 /// The approaches with all three tiers.
-const WITH_DISK: [Way; 2] = [Way::Score, Way::Tierflow];
+const WITH_DISK: [Approach; 2] = [Approach::Score, Approach::Tierflow];
 
 /// The approaches that are compared in the hardest cell only.
-const OTHERS: [Way; 2] = [Way::Lru, Way::Fifo];
+const OTHERS: [Approach; 2] = [Approach::Lru, Approach::Fifo];
 
 /// The rate of a disk that is expected when the time of a cell is foreseen.
 const DISK_BYTES_PER_S: u64 = 1_500_000_000;
@@ -118,7 +122,7 @@ pub(crate) fn run(run: &mut Run) -> Result<()> {
 }
 
 impl Hpdc<'_> {
-    fn all_hints(&mut self, shape: Shape, ways: &[Way]) -> Result<()> {
+    fn all_hints(&mut self, shape: Shape, ways: &[Approach]) -> Result<()> {
         for hints in ["all", "none", "single"] {
             let shape = Shape { hints, ..shape };
             for &way in ways {
@@ -130,11 +134,11 @@ impl Hpdc<'_> {
             hints: "none",
             ..shape
         };
-        self.cell(shape, Way::OnDemand)
+        self.cell(shape, Approach::OnDemand)
     }
 
     /// A cell with the usual caches and interval; of the hardest shape it is a point of Figure 8, too.
-    fn cell(&mut self, shape: Shape, way: Way) -> Result<()> {
+    fn cell(&mut self, shape: Shape, way: Approach) -> Result<()> {
         let machine = self.machine.clone();
         let case = format!("{}, approach={}", self.named(shape), way.name());
         let is_point = !OTHERS.contains(&way)
@@ -160,8 +164,8 @@ impl Hpdc<'_> {
         &mut self,
         shape: Shape,
         scale: Scale,
-        ways: &[Way],
-        named: fn(&Self, Shape, Way, &Scale) -> String,
+        ways: &[Approach],
+        named: fn(&Self, Shape, Approach, &Scale) -> String,
     ) -> Result<()> {
         let machine = self.machine.of_scale(scale);
         for &way in ways {
@@ -173,12 +177,12 @@ impl Hpdc<'_> {
         Ok(())
     }
 
-    fn by_cache(&self, shape: Shape, way: Way, scale: &Scale) -> String {
+    fn by_cache(&self, shape: Shape, way: Approach, scale: &Scale) -> String {
         let (case, mib) = (self.named(shape), scale.device as f64 / f64::from(1 << 20));
         format!("{case}, approach={}, device cache in MiB={mib}", way.name())
     }
 
-    fn by_interval(&self, shape: Shape, way: Way, scale: &Scale) -> String {
+    fn by_interval(&self, shape: Shape, way: Approach, scale: &Scale) -> String {
         let (case, ms) = (self.named(shape), scale.interval.as_secs_f64() * 1e3);
         format!(
             "{case}, approach={}, compute interval in ms={ms}",
@@ -206,7 +210,7 @@ impl Hpdc<'_> {
         machine: &Machine,
         shape: Shape,
         case: &str,
-        way: Way,
+        way: Approach,
         report: impl FnOnce(&mut Run, &Played) -> Result<()>,
     ) -> Result<()> {
         if let Some(part) = machine.lacks(way) {

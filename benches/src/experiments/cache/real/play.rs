@@ -9,7 +9,7 @@ use tierflow_engine::{Cause, HopMetrics, Metrics, Version};
 use tierflow_sim::{Hardware, Op, Workload};
 
 use super::history::History;
-use super::{Machine, Way};
+use super::{Approach, Machine};
 
 /// The times that the application saw.
 #[derive(Debug, Default)]
@@ -97,7 +97,7 @@ impl Played {
 }
 
 /// Plays `workload` on a new history.
-pub(super) fn play(machine: &Machine, way: Way, workload: &Workload) -> Result<Played> {
+pub(super) fn play(machine: &Machine, way: Approach, workload: &Workload) -> Result<Played> {
     play_among(machine, way, workload, None)
 }
 
@@ -107,7 +107,7 @@ pub(super) type Meet = fn() -> Result<()>;
 /// The same among other applications: all of them meet once each has its memory, and at each barrier.
 pub(super) fn play_among(
     machine: &Machine,
-    way: Way,
+    way: Approach,
     workload: &Workload,
     others: Option<Meet>,
 ) -> Result<Played> {

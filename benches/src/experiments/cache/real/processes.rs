@@ -12,7 +12,7 @@ use tierflow_sim::{Op, Order, Shot, Workload};
 
 use super::super::{hints_of, inputs};
 use super::play::play_among;
-use super::{Machine, Way};
+use super::{Approach, Machine};
 use crate::experiments::Run;
 use crate::machine::{device_of, gpus};
 use crate::process::{Process, meet, say};
@@ -20,13 +20,13 @@ use crate::process::{Process, meet, say};
 const QUARTERS: u32 = 1;
 
 /// The approaches, those of the paper's claims first. On demand nothing is fetched ahead, so hints change nothing there.
-const WAYS: [Way; 6] = [
-    Way::Uvm,
-    Way::ScoreInMemory,
-    Way::TierflowInMemory,
-    Way::OnDemand,
-    Way::Score,
-    Way::Tierflow,
+const WAYS: [Approach; 6] = [
+    Approach::Uvm,
+    Approach::ScoreInMemory,
+    Approach::TierflowInMemory,
+    Approach::OnDemand,
+    Approach::Score,
+    Approach::Tierflow,
 ];
 
 /// The time of a cell beside computing: processes begin, and pin their memory.
@@ -39,7 +39,7 @@ pub(in crate::experiments) struct GpuPlayer<'a> {
     index: usize,
     processes: usize,
     quick: bool,
-    way: Way,
+    way: Approach,
     hints: &'a str,
     coupled: bool,
 }
@@ -105,7 +105,7 @@ pub(crate) fn run(run: &mut Run) -> Result<()> {
                         coupled,
                     };
                     let one_will_do = processes == 1 && coupled;
-                    if !one_will_do && (way != Way::OnDemand || hints == "none") {
+                    if !one_will_do && (way != Approach::OnDemand || hints == "none") {
                         cell(run, &machine, player)?;
                     }
                 }

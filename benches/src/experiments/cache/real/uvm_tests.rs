@@ -6,7 +6,7 @@ use tierflow_sim::{Hints, Op, Order, Shot};
 
 use super::history::uvm;
 use super::play::play;
-use super::{Machine, Scale, Way};
+use super::{Approach, Machine, Scale};
 
 const MIB: u64 = 1 << 20;
 
@@ -30,8 +30,8 @@ fn machine(device: Device) -> Machine {
 fn plain_memory_does_not_pass_for_managed() {
     let machine = machine(open(Choice::Host).unwrap());
     let workload = machine.scale.shot(machine.scale.uniform()).workload();
-    assert_eq!(machine.lacks(Way::Uvm), Some("a GPU"));
-    let refused = play(&machine, Way::Uvm, &workload).unwrap_err();
+    assert_eq!(machine.lacks(Approach::Uvm), Some("a GPU"));
+    let refused = play(&machine, Approach::Uvm, &workload).unwrap_err();
     assert!(refused.to_string().contains("needs a GPU"), "{refused}");
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use tierflow_device::{Device, Memory, Place, ReadLoan, Stream, WriteLoan};
 
-use super::memory::{Landing, Origin, aligned};
+use super::memory::{Origin, OutputBuffer, aligned};
 use crate::container::places;
 use crate::element::Element;
 use crate::error::{Error, Invalid, Result};
@@ -97,7 +97,7 @@ impl NvcompCoder {
         stream: &Stream,
         (codec, element): (NvcompCodec, Element),
         data: ReadLoan,
-        out: Landing,
+        out: OutputBuffer,
     ) -> Result<Header> {
         let out = out.0;
         self.check(stream, data.device(), data.place(), data.address())?;

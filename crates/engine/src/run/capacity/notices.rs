@@ -12,22 +12,22 @@ use tierflow_sync::model::{Sender, sleep};
 /// How soon memory is offered again that could not be given back, and how often a tier says that it fills.
 pub(super) const AGAIN: Duration = Duration::from_millis(5);
 
-/// Wakes the thread of a tier.
+/// The event that wakes the thread of a tier, which may wait for other files beside it.
 #[derive(Debug)]
-pub(super) struct Bell(OwnedFd);
+pub(super) struct EventFd(OwnedFd);
 
-impl Bell {
+impl EventFd {
     pub(super) fn new() -> Result<Self> {
         let made = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC);
         Ok(Self(made.map_err(|errno| Error::Thread(errno.into()))?))
     }
 
-    pub(super) fn ring(&self) {
-        // One that cannot be rung any louder rings.
+    pub(super) fn signal(&self) {
+        // An event whose count cannot grow any more is signalled already.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Sleeps until it rings, one of the others can be read from, or the time is over.
+    /// Sleeps until it is signalled, one of the others can be read from, or the time is over.
     pub(super) fn wait(&self, others: &[BorrowedFd<'_>], limit: Option<Duration>) {
         if cfg!(shuttle) {
             // There, any wait is over sooner or later.
@@ -46,12 +46,12 @@ impl Bell {
 #[derive(Debug)]
 pub(super) struct Notices {
     pub(super) tier: TierId,
-    pub(super) bell: Bell,
+    pub(super) event: EventFd,
     /// The limit beyond which nothing lies any more, as the plan said last.
     pub(super) released: AtomicU64,
     /// The tier has a use for more.
     pub(super) fills: AtomicBool,
-    /// Something happened since the lender was last told what the tier has a use for.
+    /// Something happened since the owner was last told what the tier has a use for.
     pub(super) stirred: AtomicBool,
 }
 
@@ -62,7 +62,7 @@ pub(super) const NONE: u64 = u64::MAX;
 #[derive(Debug)]
 pub(in crate::run) struct NoticeSender {
     pub(super) notices: Arc<Notices>,
-    /// With fewer free bytes, the tier fills: 0 where the lender does not ask.
+    /// With fewer free bytes, the tier fills: 0 where the owner does not ask.
     pub(super) scarce: u64,
     pub(super) told: Option<Instant>,
 }
@@ -83,9 +83,9 @@ impl NoticeSender {
         if free < self.scarce && !lately {
             self.told = Some(Instant::now());
             notices.fills.store(true, Ordering::Release);
-            notices.bell.ring();
+            notices.event.signal();
         } else if !has_stirred {
-            notices.bell.ring();
+            notices.event.signal();
         }
     }
 
@@ -93,7 +93,7 @@ impl NoticeSender {
     pub(in crate::run) fn released(&self, tier: TierId, bytes: u64) {
         if tier == self.notices.tier {
             self.notices.released.store(bytes, Ordering::Release);
-            self.notices.bell.ring();
+            self.notices.event.signal();
         }
     }
 }
@@ -101,7 +101,7 @@ impl NoticeSender {
 impl Drop for NoticeSender {
     fn drop(&mut self) {
         // The engine ends, and so does the thread.
-        self.notices.bell.ring();
+        self.notices.event.signal();
     }
 }
 

@@ -1,7 +1,7 @@
 //! Memory that peers lend. When its lender wants it back, or is gone, the plan empties it first: versions with a lower copy are
 //! given up, the others are flushed.
 
-use super::{Bell, Lender, Notices, PeerMemory, Shared, start as start_thread};
+use super::{CapacityOwner, EngineCore, EventFd, Notices, PeerMemory, start as start_thread};
 use crate::builder::tier::AnyTier;
 use crate::plan::TierId;
 use crate::{Error, Result, Tier};
@@ -47,12 +47,12 @@ impl PeerMemory for Peers {
         self.cache.memory().device().is_same(device)
     }
 
-    fn start(&self, shared: &Arc<Shared>, tier: TierId) -> Result<JoinHandle<()>> {
+    fn start(&self, shared: &Arc<EngineCore>, tier: TierId) -> Result<JoinHandle<()>> {
         let cache = Arc::clone(&self.cache);
         let usable = cache.usable() as u64;
         let join = |wake| {
             cache.wake_by(&wake);
-            PeerLender(cache)
+            PeerOwner(cache)
         };
         start_thread(shared, tier, usable, 0, join, drop)
     }
@@ -65,24 +65,25 @@ struct Peers {
     medium: MemoryMedium,
 }
 
-struct PeerLender(Arc<PeerCache>);
+/// The peers that lend the memory of a tier.
+struct PeerOwner(Arc<PeerCache>);
 
-impl Lender for PeerLender {
-    fn wait(&mut self, bell: &Bell, limit: Option<Duration>) {
+impl CapacityOwner for PeerOwner {
+    fn wait(&mut self, event: &EventFd, limit: Option<Duration>) {
         let recalls = self.0.recalls();
         let recalls: Vec<_> = recalls.iter().map(AsFd::as_fd).collect();
-        bell.wait(&recalls, limit);
+        event.wait(&recalls, limit);
     }
 
-    fn terms(&mut self, _: &Shared, _: &Notices) -> Result<Option<u64>> {
+    fn terms(&mut self, _: &EngineCore, _: &Notices) -> Result<Option<u64>> {
         Ok(self.0.wanted().map(|bytes| bytes as u64))
     }
 
-    fn grow(&mut self, _: &Shared, _: u64) -> Result<()> {
+    fn grow(&mut self, _: &EngineCore, _: u64) -> Result<()> {
         Ok(())
     }
 
-    fn take_back(&mut self, shared: &Shared, _: u64) -> Result<u64> {
+    fn take_back(&mut self, shared: &EngineCore, _: u64) -> Result<u64> {
         match self.0.give_back() {
             // A part could not be moved up, and is gone.
             Err(error) if self.0.wanted().is_none() => {

@@ -1,6 +1,6 @@
 //! The host cache, as large as a [`HostPool`] lets it be: asks for more as it fills, and gives back what others want.
 
-use super::{Bell, Lender, Notices, Shared, start as start_thread};
+use super::{CapacityOwner, EngineCore, EventFd, Notices, start as start_thread};
 use crate::Result;
 use crate::plan::TierId;
 use crate::run::medium::Medium;
@@ -52,7 +52,7 @@ impl Pool {
 }
 
 /// Limits the plan's host tier to the pool's terms, and starts the thread that keeps it there.
-pub(crate) fn start(shared: &Arc<Shared>, mut pool: Pool) -> Result<JoinHandle<Lease>> {
+pub(crate) fn start(shared: &Arc<EngineCore>, mut pool: Pool) -> Result<JoinHandle<Lease>> {
     let mut tiers = shared.tiers.iter();
     let tier = tiers.position(|tier| matches!(tier.medium, Medium::Host(_)));
     let setting = "the number of slabs of a host pool";
@@ -66,15 +66,15 @@ pub(crate) fn start(shared: &Arc<Shared>, mut pool: Pool) -> Result<JoinHandle<L
     start_thread(shared, tier, limit, scarce, join, |pool| pool.lease)
 }
 
-impl Lender for Pool {
-    fn wait(&mut self, bell: &Bell, limit: Option<Duration>) {
+impl CapacityOwner for Pool {
+    fn wait(&mut self, event: &EventFd, limit: Option<Duration>) {
         let settled = self.has_stirred.then_some(SETTLED);
         let limits = [limit, settled, self.lease.patience()];
         let changes = self.lease.changes();
-        bell.wait(changes.as_slice(), limits.into_iter().flatten().min());
+        event.wait(changes.as_slice(), limits.into_iter().flatten().min());
     }
 
-    fn terms(&mut self, shared: &Shared, notices: &Notices) -> Result<Option<u64>> {
+    fn terms(&mut self, shared: &EngineCore, notices: &Notices) -> Result<Option<u64>> {
         let passed = self.asked.elapsed();
         let is_due = |after: Duration| passed >= after;
         self.has_stirred |= notices.stirred.load(Ordering::Relaxed);
@@ -102,19 +102,19 @@ impl Lender for Pool {
         Ok(Some(self.lease.ask(wanted.min(capacity))?.keep))
     }
 
-    fn grow(&mut self, shared: &Shared, bytes: u64) -> Result<()> {
+    fn grow(&mut self, shared: &EngineCore, bytes: u64) -> Result<()> {
         let grown = host(shared, self.tier).map(|arena| arena.resize(bytes as usize));
         Ok(grown.transpose().map(drop)?)
     }
 
-    fn take_back(&mut self, shared: &Shared, durable: u64) -> Result<u64> {
+    fn take_back(&mut self, shared: &EngineCore, durable: u64) -> Result<u64> {
         let resized = host(shared, self.tier).map(|arena| arena.resize(durable as usize));
         let left = resized.transpose()?.unwrap_or_default() as u64;
         Ok(self.lease.give_back(left.max(durable))?.keep)
     }
 }
 
-fn host(shared: &Shared, tier: TierId) -> Option<&HostArena> {
+fn host(shared: &EngineCore, tier: TierId) -> Option<&HostArena> {
     match &shared.tiers.get(tier.0)?.medium {
         Medium::Host(arena) => Some(arena),
         _ => None,

@@ -1,6 +1,6 @@
 //! Many small versions kept at once.
 
-use super::{DurableTier, Form, NAME};
+use super::{DurableTier, NAME, StoredForm};
 use crate::Version;
 use tierflow_store::container::RegionInfo;
 use tierflow_store::{Error, Region, Result, Snapshot};
@@ -24,7 +24,7 @@ impl DurableTier {
             return Err(Error::Cancelled);
         };
         let layouts = versions.iter().map(|(version, bytes)| {
-            let layout = self.layout_of(*version, Form::Whole, bytes.len() as u64);
+            let layout = self.layout_of(*version, StoredForm::Whole, bytes.len() as u64);
             (*version, *bytes, layout)
         });
         let layouts: Vec<_> = layouts.collect();

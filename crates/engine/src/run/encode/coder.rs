@@ -17,7 +17,7 @@ use super::Links;
 use super::stored::StoredBytes;
 use crate::plan::Piece;
 use crate::run::context::{TierContext, TransferError};
-use crate::run::durable_tier::Form;
+use crate::run::durable_tier::StoredForm;
 use crate::run::encode::to_usize;
 use crate::run::medium::TierState;
 use crate::run::placed_piece::PlacedPiece;
@@ -95,15 +95,16 @@ impl Values<'_> {
     }
 }
 
-/// The containers of an input.
-pub(super) struct Encoded<'s>(Containers<'s>);
+/// The encoded form of an input: its containers.
+pub(super) struct EncodedInput<'s>(EncodedParts<'s>);
 
-enum Containers<'s> {
+/// The containers, and the memory in which they lie.
+enum EncodedParts<'s> {
     OnHost(HostContainers<'s>),
     OnDevice(on_device::DeviceContainers<'s>),
 }
 
-/// Containers in a buffer that goes back where it came from.
+/// Containers in a buffer of the coder's, which goes back to it when this is dropped.
 struct HostContainers<'s> {
     buffer: Vec<u8>,
     bytes: usize,
@@ -160,7 +161,7 @@ impl Coder {
         input: &Input<'_>,
         front: &[u8],
         runs: &[Run],
-    ) -> Option<Encoded<'_>> {
+    ) -> Option<EncodedInput<'_>> {
         let encoded = match *input {
             Input::Bytes(bytes) => self.encode_on_host(Values::Here(bytes), front, runs),
             Input::From { origin, on_device } => {
@@ -188,10 +189,10 @@ impl Coder {
         size: u64,
         front: &[u8],
         runs: &[Run],
-    ) -> Result<Encoded<'_>> {
+    ) -> Result<EncodedInput<'_>> {
         if let Some(kernels) = self.kernels.as_ref().filter(|_| on_device) {
             let made = kernels.encode(context, from, front, runs, &self.predictors)?;
-            return Ok(Encoded(Containers::OnDevice(made)));
+            return Ok(EncodedInput(EncodedParts::OnDevice(made)));
         }
         let lent = from.lend(0..size).transpose()?;
         let values = match lent.as_ref().and_then(|lent| lent.bytes().ok()) {
@@ -210,7 +211,7 @@ impl Coder {
         mut values: Values<'_>,
         front: &[u8],
         runs: &[Run],
-    ) -> Result<Encoded<'_>> {
+    ) -> Result<EncodedInput<'_>> {
         let mut made = HostContainers {
             buffer: self.buffers.lock().pop().unwrap_or_default(),
             bytes: front.len(),
@@ -237,7 +238,7 @@ impl Coder {
             made.bytes += encoded?;
             made.nanoseconds += reading + nanoseconds;
         }
-        Ok(Encoded(Containers::OnHost(made)))
+        Ok(EncodedInput(EncodedParts::OnHost(made)))
     }
 
     /// Has the device decode a version of `size` bytes to where it is to lie. False if the host is to do it: what only the host reads,
@@ -299,7 +300,7 @@ impl Coder {
     }
 }
 
-impl Encoded<'_> {
+impl EncodedInput<'_> {
     pub(super) fn bytes(&self) -> u64 {
         self.came_to().0
     }
@@ -307,8 +308,8 @@ impl Encoded<'_> {
     /// How many bytes it is, and the nanoseconds that encoding took.
     fn came_to(&self) -> (u64, u64) {
         match &self.0 {
-            Containers::OnHost(made) => (made.bytes as u64, made.nanoseconds),
-            Containers::OnDevice(made) => (made.bytes, made.nanoseconds),
+            EncodedParts::OnHost(made) => (made.bytes as u64, made.nanoseconds),
+            EncodedParts::OnDevice(made) => (made.bytes, made.nanoseconds),
         }
     }
 
@@ -318,7 +319,7 @@ impl Encoded<'_> {
         context: &mut TierContext,
         to: PlacedPiece<'_>,
         version: Version,
-        form: Form,
+        form: StoredForm,
     ) -> std::result::Result<(), TransferError> {
         let mut put = |from: &dyn Source| {
             let length = self.bytes();
@@ -331,11 +332,11 @@ impl Encoded<'_> {
             context.put(to, stored)
         };
         match &self.0 {
-            Containers::OnHost(made) => put(&HostBytes {
+            EncodedParts::OnHost(made) => put(&HostBytes {
                 start: 0,
                 bytes: made.buffer.as_slice(),
             }),
-            Containers::OnDevice(made) => put(&MemoryBytes {
+            EncodedParts::OnDevice(made) => put(&MemoryBytes {
                 start: 0,
                 memory: &made.containers,
             }),

@@ -1,11 +1,11 @@
 //! Checkpoints are compressed on the way down, each by itself.
 
-use super::coder::{Coder, Encoded, Input, runs};
+use super::coder::{Coder, EncodedInput, Input, runs};
 use super::stored;
-use super::{Descent, Links, Stage};
+use super::{Links, Stage, StageInput};
 use crate::plan::{Overhead, Stored};
 use crate::run::context::{Pieces, TierContext, TransferError};
-use crate::run::durable_tier::Form;
+use crate::run::durable_tier::StoredForm;
 use crate::run::encode::at_source;
 use crate::run::medium::{Medium, TierState};
 use crate::run::placed_piece::PlacedPiece;
@@ -38,19 +38,19 @@ impl Compressed {
         &self,
         context: &mut TierContext,
         from: PlacedPiece<'_>,
-        descent: &Descent<'_>,
-    ) -> Option<Encoded<'_>> {
+        stage_input: &StageInput<'_>,
+    ) -> Option<EncodedInput<'_>> {
         let size = from.piece.place.size;
         if !self.coder.is_worth_it(size) {
             return None;
         }
-        let layout = (descent.layout)();
-        let runs = runs::of(self.coder.how(), layout.as_deref(), size, descent.error);
+        let layout = (stage_input.layout)();
+        let runs = runs::of(self.coder.how(), layout.as_deref(), size, stage_input.error);
         let input = Input::From {
             origin: &from.span(),
             on_device: matches!(from.medium, Medium::Device(_)),
         };
-        let version = descent.version;
+        let version = stage_input.version;
         self.coder
             .encode(context, version, size, &input, &[], &runs)
     }
@@ -77,19 +77,19 @@ impl Stage for Compressed {
         &self,
         context: &mut TierContext,
         tiers: &[TierState],
-        descent: &Descent<'_>,
+        stage_input: &StageInput<'_>,
         from: PlacedPiece<'_>,
         to: PlacedPiece<'_>,
     ) -> std::result::Result<Option<Stored>, TransferError> {
         let stops = TransferError::CANCELLED;
-        let (version, size) = (descent.version, from.piece.place.size);
-        let below = (descent.below)();
+        let (version, size) = (stage_input.version, from.piece.place.size);
+        let below = (stage_input.below)();
         context.stop().look()?;
-        let Some(encoded) = self.encode(context, from, descent) else {
-            let to = (descent.encoded)(None).ok_or(stops)?;
+        let Some(encoded) = self.encode(context, from, stage_input) else {
+            let to = (stage_input.encoded)(None).ok_or(stops)?;
             let pieces = slice::from_ref(from.piece);
             let pieces = Pieces { version, pieces };
-            let carry = || context.carry(tiers, Form::Whole, pieces, slice::from_ref(&to));
+            let carry = || context.carry(tiers, StoredForm::Whole, pieces, slice::from_ref(&to));
             self.coder.send(size, size, below, carry)?;
             return Ok(None);
         };
@@ -97,12 +97,12 @@ impl Stage for Compressed {
             bytes: encoded.bytes(),
             alone: true,
         };
-        let piece = (descent.encoded)(Some(stored)).ok_or(stops)?;
+        let piece = (stage_input.encoded)(Some(stored)).ok_or(stops)?;
         let to = PlacedPiece {
             piece: &piece,
             ..to
         };
-        let form = Form::Difference { size, base: None };
+        let form = StoredForm::Difference { size, base: None };
         let put = || encoded.put(context, to, version, form);
         self.coder.send(size, stored.bytes, below, put)?;
         Ok(Some(stored))

@@ -14,17 +14,17 @@ mod reads;
 
 use super::sequencer::Sequencer;
 use super::stored::{self, Bytes, StoredBytes};
-use super::{Descent, Links, Stage};
+use super::{Links, Stage, StageInput};
 use crate::plan::{Overhead, Piece, Stored};
 use crate::run::context::{TierContext, TransferError};
-use crate::run::durable_tier::Form;
+use crate::run::durable_tier::StoredForm;
 use crate::run::encode::at_source;
 use crate::run::medium::TierState;
 use crate::run::placed_piece::PlacedPiece;
 use crate::run::regions::TargetRegions;
 use crate::{BuildError, CompressionMetrics, Differences, Error, Result, Version};
-use encoded::{DifferenceCoder, Encoded};
-use kernels::{Begun, Ended, Landing, OnDevice};
+use encoded::{DifferenceCoder, EncodedInput};
+use kernels::{EncodeDone, EncodeStarted, OnDevice, OutputBuffer};
 use reads::{Bound, Reads, Start};
 use tierflow_dedup::{Chain, Config, Lineage, Summary, most_stored_bytes};
 use tierflow_device::{Device, ReadLoan, Stream};
@@ -68,16 +68,16 @@ enum Encodes {
     OnDevice(kernels::Lineage),
 }
 
-/// A difference that was made.
-enum Made<'k> {
+/// The bytes of a difference, and where they lie.
+enum EncodedBytes<'k> {
     OnHost(Vec<u8>),
-    OnDevice(Landing<'k>),
-    Encoded(Encoded<'k>),
+    OnDevice(OutputBuffer<'k>),
+    Compressed(EncodedInput<'k>),
 }
 
 /// The encoded form of a version.
 struct Outcome<'k> {
-    made: Made<'k>,
+    made: EncodedBytes<'k>,
     summary: Summary,
     /// The version builds upon nothing.
     is_alone: bool,
@@ -86,7 +86,7 @@ struct Outcome<'k> {
 impl Outcome<'_> {
     fn stored(&self) -> Stored {
         let bytes = match &self.made {
-            Made::Encoded(encoded) => encoded.bytes(),
+            EncodedBytes::Compressed(encoded) => encoded.bytes(),
             _ => self.summary.stored_bytes,
         };
         Stored {
@@ -129,20 +129,20 @@ impl Encodes {
         context: &mut TierContext,
         number: u64,
         source: ReadLoan,
-        landing: Option<Landing<'k>>,
-    ) -> Result<(Summary, Made<'k>)> {
-        match (self, landing) {
+        output: Option<OutputBuffer<'k>>,
+    ) -> Result<(Summary, EncodedBytes<'k>)> {
+        match (self, output) {
             (Self::OnHost(lineage), _) => {
                 let difference = lineage.encode(number, source.bytes()?)?;
                 let summary = difference.summary();
-                Ok((summary, Made::OnHost(difference.into_bytes())))
+                Ok((summary, EncodedBytes::OnHost(difference.into_bytes())))
             }
-            (Self::OnDevice(lineage), Some(landing)) => {
-                let ended = lineage.begin(context, number, source, landing)?.wait();
+            (Self::OnDevice(lineage), Some(output)) => {
+                let ended = lineage.begin(context, number, source, output)?.wait();
                 let (result, _) = ended.made.ok_or(Error::Internal {
                     what: "no memory for a difference",
                 })?;
-                Ok((result?, Made::OnDevice(ended.landing)))
+                Ok((result?, EncodedBytes::OnDevice(ended.output)))
             }
             (Self::OnDevice(_), None) => Err(Error::Internal {
                 what: "no memory for a difference",
@@ -200,36 +200,37 @@ impl DifferenceStage {
         &self,
         context: &mut TierContext,
         from: PlacedPiece<'_>,
-        descent: &Descent<'_>,
+        stage_input: &StageInput<'_>,
     ) -> std::result::Result<(Outcome<'_>, Piece), TransferError> {
         let stops = || Err(TransferError::CANCELLED);
-        let begins = self.beginning.turn(descent.turn);
-        let ends = self.ending.turn(descent.turn);
+        let begins = self.beginning.turn(stage_input.turn);
+        let ends = self.ending.turn(stage_input.turn);
         if !begins.comes() || context.stop().is_set() {
             return stops();
         }
         let mut begun = None;
         if let Some(kernels) = &self.kernels {
-            let landing = kernels.landing(from.piece.place.size);
-            let Some(landing) = landing.map_err(at_source)? else {
+            let output = kernels.output(from.piece.place.size);
+            let Some(output) = output.map_err(at_source)? else {
                 return stops();
             };
-            let making = self.begin(context, from, descent, landing);
+            let making = self.begin(context, from, stage_input, output);
             begun = Some(making.map_err(at_source)?);
         }
         drop(begins);
-        let begun = begun.map(Begun::wait);
+        let begun = begun.map(EncodeStarted::wait);
         if !ends.comes() {
             return stops();
         }
-        let outcome = self.end(context, from, descent, begun);
+        let outcome = self.end(context, from, stage_input, begun);
         let mut outcome = outcome.map_err(at_source)?;
         let coder = self.coder.as_ref();
-        if let Some(encoded) = coder.and_then(|coder| coder.encode(context, descent, &outcome)) {
-            outcome.made = Made::Encoded(encoded);
+        if let Some(encoded) = coder.and_then(|coder| coder.encode(context, stage_input, &outcome))
+        {
+            outcome.made = EncodedBytes::Compressed(encoded);
         }
         // In the order in which they were asked for, they lie side by side.
-        match (descent.encoded)(Some(outcome.stored())) {
+        match (stage_input.encoded)(Some(outcome.stored())) {
             Some(piece) => Ok((outcome, piece)),
             None => stops(),
         }
@@ -240,20 +241,20 @@ impl DifferenceStage {
         &self,
         context: &mut TierContext,
         from: PlacedPiece<'_>,
-        descent: &Descent<'_>,
-        landing: Landing<'k>,
-    ) -> Result<Begun<'k>> {
+        stage_input: &StageInput<'_>,
+        output: OutputBuffer<'k>,
+    ) -> Result<EncodeStarted<'k>> {
         let mut encoder = self.encoder.lock();
-        if descent.base.is_none() {
+        if stage_input.base.is_none() {
             self.begin_anew(&mut encoder, from)?;
         }
         let number = encoder.number();
-        let Some(Encodes::OnDevice(lineage)) = encoder.building_upon(descent.base) else {
-            return Ok(Begun::nothing(landing));
+        let Some(Encodes::OnDevice(lineage)) = encoder.building_upon(stage_input.base) else {
+            return Ok(EncodeStarted::nothing(output));
         };
         let source = from.medium.lend(from.at(from.all()))?;
-        let begun = lineage.begin(context, number, source, landing)?;
-        encoder.made(descent.version);
+        let begun = lineage.begin(context, number, source, output)?;
+        encoder.made(stage_input.version);
         Ok(begun)
     }
 
@@ -263,12 +264,12 @@ impl DifferenceStage {
         &'k self,
         context: &mut TierContext,
         from: PlacedPiece<'_>,
-        descent: &Descent<'_>,
-        begun: Option<Ended<'k>>,
+        stage_input: &StageInput<'_>,
+        begun: Option<EncodeDone<'k>>,
     ) -> Result<Outcome<'k>> {
         let mut encoder = self.encoder.lock();
-        let mut base = descent.base;
-        let mut landing = None;
+        let mut base = stage_input.base;
+        let mut output = None;
         if let Some(ended) = begun {
             let is_alone = base.is_none();
             let start = match is_alone {
@@ -278,7 +279,7 @@ impl DifferenceStage {
             if let Some((result, validity)) = ended.made.filter(|(_, validity)| validity.holds()) {
                 match result {
                     Ok(summary) if encoder.reads.add(self.bound, &summary, &start) => {
-                        let made = Made::OnDevice(ended.landing);
+                        let made = EncodedBytes::OnDevice(ended.output);
                         return Ok(Outcome {
                             made,
                             summary,
@@ -294,11 +295,11 @@ impl DifferenceStage {
                     }
                 }
             }
-            landing = Some(ended.landing);
+            output = Some(ended.output);
         }
-        let outcome = self.make_now(&mut encoder, context, from, base, landing);
+        let outcome = self.make_now(&mut encoder, context, from, base, output);
         match &outcome {
-            Ok(_) => encoder.made(descent.version),
+            Ok(_) => encoder.made(stage_input.version),
             Err(_) => encoder.newest = None,
         }
         outcome
@@ -310,7 +311,7 @@ impl DifferenceStage {
         context: &mut TierContext,
         from: PlacedPiece<'_>,
         base: Option<Version>,
-        mut landing: Option<Landing<'k>>,
+        mut output: Option<OutputBuffer<'k>>,
     ) -> Result<Outcome<'k>> {
         let size = from.piece.place.size;
         let mut start = match base.is_none() || encoder.building_upon(base).is_none() {
@@ -331,7 +332,7 @@ impl DifferenceStage {
                 lineage.consolidate(keep);
             }
             let source = from.medium.lend(from.at(from.all()))?;
-            let (summary, made) = encodes.encode(context, number, source, landing.take())?;
+            let (summary, made) = encodes.encode(context, number, source, output.take())?;
             if encoder.reads.add(self.bound, &summary, &start) {
                 return Ok(Outcome {
                     made,
@@ -340,8 +341,8 @@ impl DifferenceStage {
                 });
             }
             start = Start::Alone;
-            if let Made::OnDevice(again) = made {
-                landing = Some(again);
+            if let EncodedBytes::OnDevice(again) = made {
+                output = Some(again);
             }
         }
     }
@@ -406,22 +407,22 @@ impl Stage for DifferenceStage {
         &self,
         context: &mut TierContext,
         _: &[TierState],
-        descent: &Descent<'_>,
+        stage_input: &StageInput<'_>,
         from: PlacedPiece<'_>,
         to: PlacedPiece<'_>,
     ) -> std::result::Result<Option<Stored>, TransferError> {
-        let (outcome, piece) = self.make(context, from, descent)?;
+        let (outcome, piece) = self.make(context, from, stage_input)?;
         let stored = outcome.stored();
         let to = PlacedPiece {
             piece: &piece,
             ..to
         };
-        let form = Form::Difference {
+        let form = StoredForm::Difference {
             size: from.piece.place.size,
-            base: descent.base.filter(|_| !stored.alone),
+            base: stage_input.base.filter(|_| !stored.alone),
         };
         let mut put = || {
-            let version = descent.version;
+            let version = stage_input.version;
             let mut put = |from: &dyn Source| {
                 let length = stored.bytes;
                 let stored = StoredBytes {
@@ -433,21 +434,21 @@ impl Stage for DifferenceStage {
                 context.put(to, stored)
             };
             match &outcome.made {
-                Made::OnHost(bytes) => put(&HostBytes {
+                EncodedBytes::OnHost(bytes) => put(&HostBytes {
                     start: 0,
                     bytes: bytes.as_slice(),
                 }),
-                Made::OnDevice(landing) => put(&MemoryBytes {
+                EncodedBytes::OnDevice(output) => put(&MemoryBytes {
                     start: 0,
-                    memory: landing.memory(),
+                    memory: output.memory(),
                 }),
-                Made::Encoded(encoded) => encoded.put(context, to, version, form),
+                EncodedBytes::Compressed(encoded) => encoded.put(context, to, version, form),
             }
         };
         match &self.coder {
             Some(coder) => {
                 let raw = outcome.summary.stored_bytes;
-                coder.send(raw, stored.bytes, descent, put)
+                coder.send(raw, stored.bytes, stage_input, put)
             }
             None => put(),
         }?;

@@ -4,7 +4,7 @@ use super::Links;
 use crate::plan::Piece;
 use crate::run::context::{TierContext, TransferError};
 use crate::run::durable_record::DurableRecord;
-use crate::run::durable_tier::Form;
+use crate::run::durable_tier::StoredForm;
 use crate::run::encode::at_source;
 use crate::run::medium::TierState;
 use crate::run::placed_piece::PlacedPiece;
@@ -136,7 +136,7 @@ fn decoded(stored: Vec<Bytes>, size: u64) -> Result<Vec<u8>> {
 #[derive(Clone, Copy)]
 pub(super) struct StoredBytes<'b> {
     pub(super) version: Version,
-    pub(super) form: Form,
+    pub(super) form: StoredForm,
     pub(super) from: &'b dyn Source,
     pub(super) length: u64,
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tierflow_device::Pinned;
 
 use crate::error::Result;
-use crate::host_arena::backing::{Backing, Obtained, Wanted};
+use crate::host_arena::backing::{Backing, InitialBacking, Wanted};
 use crate::host_arena::growing::Growing;
 use crate::host_arena::strategy::Strategy;
 use crate::watermark::Watermark;
@@ -16,7 +16,7 @@ use crate::workers::Workers;
 pub(in crate::host_arena) struct DirectPin;
 
 impl Strategy for DirectPin {
-    fn obtain(&self, wanted: &Wanted<'_>) -> Result<Obtained> {
+    fn obtain(&self, wanted: &Wanted<'_>) -> Result<InitialBacking> {
         let (memory, pinned) = wanted.device.alloc_pinned(wanted.capacity)?;
         let len = memory.len();
         let why_unpinned = match pinned {
@@ -24,11 +24,11 @@ impl Strategy for DirectPin {
             Pinned::No(why) => Some(why),
         };
         let pinned = if why_unpinned.is_none() { len } else { 0 };
-        Ok(Obtained {
+        Ok(InitialBacking {
             touched: Watermark::at(len),
             pinned: Watermark::at(pinned),
             why_unpinned,
-            ..Obtained::usable(Backing::Whole(memory))
+            ..InitialBacking::usable(Backing::Whole(memory))
         })
     }
 
@@ -43,12 +43,12 @@ impl Strategy for DirectPin {
 pub(in crate::host_arena) struct Managed;
 
 impl Strategy for Managed {
-    fn obtain(&self, wanted: &Wanted<'_>) -> Result<Obtained> {
+    fn obtain(&self, wanted: &Wanted<'_>) -> Result<InitialBacking> {
         let memory = wanted.device.alloc_managed(wanted.capacity)?;
-        Ok(Obtained {
+        Ok(InitialBacking {
             touched: Watermark::at(0),
             pinned: Watermark::at(0),
-            ..Obtained::usable(Backing::Whole(memory))
+            ..InitialBacking::usable(Backing::Whole(memory))
         })
     }
 

@@ -8,7 +8,7 @@ use tierflow_device::{HostReservation, Pinned};
 
 use super::model::Touching;
 use crate::error::Result;
-use crate::host_arena::backing::{Backing, Obtained, Wanted};
+use crate::host_arena::backing::{Backing, InitialBacking, Wanted};
 use crate::host_arena::growing::Growing;
 use crate::host_arena::strategy::Strategy;
 use crate::watermark::End;
@@ -25,12 +25,12 @@ const STEP: usize = 8 << 20;
 pub(in crate::host_arena) struct Memset;
 
 impl Strategy for Memset {
-    fn obtain(&self, wanted: &Wanted<'_>) -> Result<Obtained> {
+    fn obtain(&self, wanted: &Wanted<'_>) -> Result<InitialBacking> {
         let (reservation, why_not_node) = wanted.reserve()?;
         reservation.small_pages()?;
-        Ok(Obtained {
+        Ok(InitialBacking {
             why_not_node,
-            ..Obtained::nothing_yet(Backing::Reserved(reservation))
+            ..InitialBacking::nothing_yet(Backing::Reserved(reservation))
         })
     }
 
@@ -56,16 +56,16 @@ pub(in crate::host_arena) struct TouchThenPin {
 }
 
 impl Strategy for TouchThenPin {
-    fn obtain(&self, wanted: &Wanted<'_>) -> Result<Obtained> {
+    fn obtain(&self, wanted: &Wanted<'_>) -> Result<InitialBacking> {
         let (reservation, why_not_node) = wanted.reserve()?;
         let backing = Backing::Reserved(reservation);
-        let obtained = match self.touching {
-            Touching::Concurrent => Obtained::nothing_yet(backing),
-            Touching::Sequential | Touching::Auto => Obtained::usable(backing),
+        let initial = match self.touching {
+            Touching::Concurrent => InitialBacking::nothing_yet(backing),
+            Touching::Sequential | Touching::Auto => InitialBacking::usable(backing),
         };
-        Ok(Obtained {
+        Ok(InitialBacking {
             why_not_node,
-            ..obtained
+            ..initial
         })
     }
 

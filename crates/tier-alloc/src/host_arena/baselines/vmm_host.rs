@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::host_arena::backing::{Backing, Obtained, Wanted};
+use crate::host_arena::backing::{Backing, InitialBacking, Wanted};
 use crate::host_arena::growing::Growing;
 use crate::host_arena::strategy::Strategy;
 use crate::watermark::End;
@@ -16,11 +16,11 @@ pub(in crate::host_arena) struct VmmHost {
 }
 
 impl Strategy for VmmHost {
-    fn obtain(&self, wanted: &Wanted<'_>) -> Result<Obtained> {
+    fn obtain(&self, wanted: &Wanted<'_>) -> Result<InitialBacking> {
         // The driver must be told a node, and every machine has the first.
         let node = wanted.node.unwrap_or(0);
         let reservation = wanted.device.reserve_pinned(wanted.capacity, node)?;
-        Ok(Obtained::nothing_yet(Backing::Chunks(reservation)))
+        Ok(InitialBacking::nothing_yet(Backing::Chunks(reservation)))
     }
 
     fn grow(self: Box<Self>, growing: &Arc<Growing>, workers: &mut Workers) -> Result<()> {

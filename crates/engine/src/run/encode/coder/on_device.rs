@@ -11,7 +11,7 @@ use crate::run::encode::{starts_on_device, to_usize};
 use crate::run::medium::TierState;
 use crate::run::placed_piece::PlacedPiece;
 use crate::{Compression, Error, Result, Version};
-use nvcomp::{Nvcomp, NvcompWorking};
+use nvcomp::{Nvcomp, NvcompScratch};
 use std::ops::Range;
 use tierflow_codec::{Element, HEADER_BYTES, Header, Method, NvcompCodec, Planes, gpu};
 use tierflow_device::{Device, Memory, Place, Stream, WriteLoan};
@@ -31,29 +31,29 @@ pub(super) struct DeviceCodec {
     kernels: gpu::Kernels,
     decoder: gpu::Decoder,
     nvcomp: Option<Nvcomp>,
-    free: Mutex<Vec<Working>>,
+    free: Mutex<Vec<CodecScratch>>,
 }
 
 /// Device memory of one transfer at a time.
 #[derive(Debug, Default)]
-struct Working {
+struct CodecScratch {
     containers: Option<Memory>,
     /// For runs that are not aligned where they lie.
     run: Option<Memory>,
     encoder: Option<(gpu::Encoder, u64)>,
-    nvcomp: NvcompWorking,
+    nvcomp: NvcompScratch,
 }
 
-/// It, until it is dropped.
-struct Taken<'d> {
-    working: Working,
+/// Scratch memory of one transfer, given back to the coder when this is dropped.
+struct CodecLease<'d> {
+    scratch: CodecScratch,
     of: &'d DeviceCodec,
 }
 
-impl Drop for Taken<'_> {
+impl Drop for CodecLease<'_> {
     fn drop(&mut self) {
-        let working = std::mem::take(&mut self.working);
-        self.of.free.lock().push(working);
+        let scratch = std::mem::take(&mut self.scratch);
+        self.of.free.lock().push(scratch);
     }
 }
 
@@ -62,7 +62,7 @@ pub(super) struct DeviceContainers<'d> {
     pub(super) containers: Memory,
     pub(super) bytes: u64,
     pub(super) nanoseconds: u64,
-    _taken: Taken<'d>,
+    _lease: CodecLease<'d>,
 }
 
 /// At least so much device memory, in place of what there was.
@@ -97,10 +97,10 @@ impl DeviceCodec {
         needs_kernels.then(load).transpose()
     }
 
-    fn take(&self) -> Taken<'_> {
+    fn take(&self) -> CodecLease<'_> {
         let free = self.free.lock().pop();
-        Taken {
-            working: free.unwrap_or_default(),
+        CodecLease {
+            scratch: free.unwrap_or_default(),
             of: self,
         }
     }
@@ -115,10 +115,10 @@ impl DeviceCodec {
         runs: &[Run],
         predictors: &Predictors,
     ) -> Result<DeviceContainers<'_>> {
-        let mut taken = self.take();
+        let mut lease = self.take();
         let before = front.len() as u64;
         let most = before + runs.iter().map(Run::most).sum::<Result<u64>>()?;
-        let containers = at_least(&mut taken.working.containers, &self.device, most)?;
+        let containers = at_least(&mut lease.scratch.containers, &self.device, most)?;
         let longest = runs.iter().map(|run| run.range.end - run.range.start).max();
         let longest = longest.unwrap_or_default();
         let mut streams = context.streams(None);
@@ -131,25 +131,25 @@ impl DeviceCodec {
             let lent = from.lend(run.range.clone());
             let mut source = lent.ok_or(Error::NoMemoryTier)??;
             if !source.address().is_multiple_of(ALIGNMENT) {
-                let aligned = at_least(&mut taken.working.run, &self.device, longest)?;
+                let aligned = at_least(&mut lease.scratch.run, &self.device, longest)?;
                 let room = aligned.lend_mut(0..source.len())?;
                 stream.copy_all([(source, room)])?;
                 source = aligned.lend(0..to_usize(run.range.start..run.range.end).len())?;
             }
             let room = to_usize(end..end + run.most()?);
             if let Some(nvcomp) = self.nvcomp.as_ref().filter(|_| run.bound.is_none()) {
-                let out = gpu::Landing::device(&containers, room)?;
-                let working = &mut taken.working.nvcomp;
-                let encode = || nvcomp.encode(working, stream, source, run.value, out);
+                let out = gpu::OutputBuffer::device(&containers, room)?;
+                let scratch = &mut lease.scratch.nvcomp;
+                let encode = || nvcomp.encode(scratch, stream, source, run.value, out);
                 let (bytes, nanoseconds) = timed(stream, encode)?;
                 (end, took) = (end + bytes, took + nanoseconds);
                 continue;
             }
-            let encoder = self.encoder(&mut taken.working, longest)?;
+            let encoder = self.encoder(&mut lease.scratch, longest)?;
             let mut source = Some(source);
             let mut encode = |method: Method| -> Result<u64> {
                 let data = source.take().ok_or(Error::NoMemoryTier)?;
-                let out = gpu::Landing::device(&containers, room.clone())?;
+                let out = gpu::OutputBuffer::device(&containers, room.clone())?;
                 let encoding = encoder.encode(stream, &method, run.value, data, out);
                 let encoded = encoding.wait();
                 source = Some(encoded.data);
@@ -169,19 +169,23 @@ impl DeviceCodec {
             containers,
             bytes: end,
             nanoseconds: took,
-            _taken: taken,
+            _lease: lease,
         })
     }
 
-    fn encoder<'w>(&self, working: &'w mut Working, bytes: u64) -> Result<&'w mut gpu::Encoder> {
-        let encoder = match working.encoder.take() {
+    fn encoder<'w>(
+        &self,
+        scratch: &'w mut CodecScratch,
+        bytes: u64,
+    ) -> Result<&'w mut gpu::Encoder> {
+        let encoder = match scratch.encoder.take() {
             Some((encoder, most)) if most >= bytes => (encoder, most),
             _ => {
                 let most = bytes.next_multiple_of(UNIT);
                 (gpu::Encoder::new(&self.kernels, most)?, most)
             }
         };
-        Ok(&mut working.encoder.insert(encoder).0)
+        Ok(&mut scratch.encoder.insert(encoder).0)
     }
 
     /// Decodes a version of `size` bytes to where it is to lie. Returns false if it is not compressed, or if the host is to decode it.
@@ -194,11 +198,11 @@ impl DeviceCodec {
         to: &mut dyn Target,
         theirs: Option<&Stream>,
     ) -> Result<bool> {
-        let mut taken = self.take();
+        let mut lease = self.take();
         let bytes = from.piece.place.size;
         // Whole blocks of storage are read.
         let room = whole_blocks(from.medium.bytes().block(), bytes);
-        let containers = at_least(&mut taken.working.containers, &self.device, room)?;
+        let containers = at_least(&mut lease.scratch.containers, &self.device, room)?;
         let mut held = MemoryBytes {
             start: 0,
             memory: &containers,
@@ -214,7 +218,7 @@ impl DeviceCodec {
         };
         let tier = from.piece.place.tier;
         bring().inspect_err(|error| context.note(version, tier, error))?;
-        self.decode_brought(context, &mut taken.working, bytes, 0..size, to, theirs)
+        self.decode_brought(context, &mut lease.scratch, bytes, 0..size, to, theirs)
     }
 
     /// Decodes containers in host memory to this range of a destination. Returns false if the host is to do it.
@@ -225,26 +229,26 @@ impl DeviceCodec {
         to: &mut dyn Target,
         range: Range<u64>,
     ) -> Result<bool> {
-        let mut taken = self.take();
+        let mut lease = self.take();
         let bytes = containers.len() as u64;
-        let room = at_least(&mut taken.working.containers, &self.device, bytes)?;
+        let room = at_least(&mut lease.scratch.containers, &self.device, bytes)?;
         let mut room = room.lend_mut(0..containers.len())?;
         context.streams(None).get()?.write(containers, &mut room)?;
         drop(room);
-        self.decode_brought(context, &mut taken.working, bytes, range, to, None)
+        self.decode_brought(context, &mut lease.scratch, bytes, range, to, None)
     }
 
     /// Decodes the first `bytes` of the containers that were brought to this range of a destination.
     fn decode_brought(
         &self,
         context: &mut TierContext,
-        working: &mut Working,
+        scratch: &mut CodecScratch,
         bytes: u64,
         range: Range<u64>,
         to: &mut dyn Target,
         theirs: Option<&Stream>,
     ) -> Result<bool> {
-        let containers = working.containers.clone().ok_or(Error::NoMemoryTier)?;
+        let containers = scratch.containers.clone().ok_or(Error::NoMemoryTier)?;
         let held = MemoryBytes {
             start: 0,
             memory: &containers,
@@ -272,7 +276,7 @@ impl DeviceCodec {
             let mut streams = context.streams(theirs);
             let decode = |stream: &Stream, out| -> Result<()> {
                 if let Some((nvcomp, _)) = self.nvcomp.as_ref().zip(of_nvcomp) {
-                    return nvcomp.decode(&mut working.nvcomp, stream, &header, container, out);
+                    return nvcomp.decode(&mut scratch.nvcomp, stream, &header, container, out);
                 }
                 let decoding = self.decoder.decode(stream, &header, container, out);
                 Ok(decoding.wait().result?)
@@ -282,7 +286,7 @@ impl DeviceCodec {
                 Some(out) if self.reaches(&out) => decode(streams.get()?, out)?,
                 lent => {
                     drop(lent);
-                    let run = at_least(&mut working.run, &self.device, raw as u64)?;
+                    let run = at_least(&mut scratch.run, &self.device, raw as u64)?;
                     decode(streams.get()?, run.lend_mut(0..raw)?)?;
                     to.write(start, run.lend(0..raw)?, &mut streams)?;
                 }

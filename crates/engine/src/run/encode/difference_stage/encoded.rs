@@ -1,12 +1,12 @@
 //! Differences are encoded before they go down: in frames, whose first bytes are the difference's header as it is, so that what
 //! is told from it is told without decoding. All behind it is one run: metadata by themselves are hardly fewer bytes.
 
-pub(super) use super::super::coder::Encoded;
+pub(super) use super::super::coder::EncodedInput;
 
-use super::super::Descent;
+use super::super::StageInput;
 use super::super::coder::{Coder, Input, Run};
 use super::super::stored::Bytes;
-use super::{Made, Outcome, TierContext};
+use super::{EncodedBytes, Outcome, TierContext};
 use crate::run::context::TransferError;
 use crate::run::encode::to_usize;
 use crate::run::medium::TierState;
@@ -33,31 +33,31 @@ impl DifferenceCoder {
     pub(super) fn encode(
         &self,
         context: &mut TierContext,
-        descent: &Descent<'_>,
+        stage_input: &StageInput<'_>,
         outcome: &Outcome<'_>,
-    ) -> Option<Encoded<'_>> {
+    ) -> Option<EncodedInput<'_>> {
         let bytes = outcome.summary.stored_bytes;
         if !self.0.is_worth_it(bytes) {
             return None;
         }
-        let value = prevailing(self.0.how(), (descent.layout)().as_deref());
+        let value = prevailing(self.0.how(), (stage_input.layout)().as_deref());
         // Whole checkpoints are alike, and what changed is.
         let kind = usize::from(outcome.is_alone);
         let runs = [Run::lossless(HEADER_BYTES as u64..bytes, value, kind)];
         let encode = |context: &mut TierContext, input: &Input<'_>, header: &[u8]| {
             let front = Frame::start(header, bytes - header.len() as u64);
             self.0
-                .encode(context, descent.version, bytes, input, &front, &runs)
+                .encode(context, stage_input.version, bytes, input, &front, &runs)
         };
         match &outcome.made {
-            Made::OnHost(difference) => {
+            EncodedBytes::OnHost(difference) => {
                 let header = difference.get(..HEADER_BYTES)?;
                 encode(context, &Input::Bytes(difference), header)
             }
-            Made::OnDevice(landing) => {
+            EncodedBytes::OnDevice(output) => {
                 let held = MemoryBytes {
                     start: 0,
-                    memory: landing.memory(),
+                    memory: output.memory(),
                 };
                 let mut header = [0; HEADER_BYTES];
                 context.fill(&held, 0, &mut header, None).ok()?;
@@ -67,7 +67,7 @@ impl DifferenceCoder {
                 };
                 encode(context, &input, &header)
             }
-            Made::Encoded(_) => None,
+            EncodedBytes::Compressed(_) => None,
         }
     }
 
@@ -76,10 +76,10 @@ impl DifferenceCoder {
         &self,
         raw: u64,
         bytes: u64,
-        descent: &Descent<'_>,
+        stage_input: &StageInput<'_>,
         put: impl FnOnce() -> std::result::Result<(), TransferError>,
     ) -> std::result::Result<(), TransferError> {
-        self.0.send(raw, bytes, (descent.below)(), put)
+        self.0.send(raw, bytes, (stage_input.below)(), put)
     }
 
     pub(super) fn metrics(&self) -> CompressionMetrics {

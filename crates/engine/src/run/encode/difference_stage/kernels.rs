@@ -17,7 +17,7 @@ use tierflow_sync::rank;
 const CHAINS: usize = 2;
 
 /// Largest number of differences in device memory: one being made, and one on its way down.
-const LANDINGS: usize = 2;
+const OUTPUTS: usize = 2;
 
 /// The device, its kernels, memory for differences, and the chains used last. A program that restores its newest versions
 /// needs no other chains.
@@ -25,23 +25,23 @@ const LANDINGS: usize = 2;
 pub(super) struct OnDevice {
     device: Device,
     kernels: gpu::Kernels,
-    landings: Monitor<Landings>,
+    outputs: Monitor<OutputBufferPool>,
     chains: Mutex<Vec<Arc<Loaded>>>,
 }
 
-/// Pieces of device memory for one difference each. Copy engines take differences from there.
+/// Buffers in device memory for one difference each. Copy engines take differences from there.
 #[derive(Debug, Default)]
-struct Landings {
+struct OutputBufferPool {
     free: Vec<Memory>,
-    /// Number of pieces, those in use included.
+    /// Number of buffers, those in use included.
     all: usize,
     is_closed: bool,
 }
 
-/// A piece for a difference, given back when this is dropped.
-pub(super) struct Landing<'k> {
+/// A buffer for a difference, given back to the pool when this is dropped.
+pub(super) struct OutputBuffer<'k> {
     memory: Memory,
-    of: &'k Monitor<Landings>,
+    of: &'k Monitor<OutputBufferPool>,
 }
 
 /// Makes differences, each upon the one before, until one fails.
@@ -55,15 +55,15 @@ pub(super) struct Lineage {
 #[derive(Debug, Clone)]
 pub(super) struct Validity(Arc<AtomicBool>);
 
-/// A difference that is being made.
-pub(super) struct Begun<'k> {
-    landing: Landing<'k>,
+/// A difference that the device is making, if it was begun.
+pub(super) struct EncodeStarted<'k> {
+    output: OutputBuffer<'k>,
     making: Option<(gpu::Encoding, Validity)>,
 }
 
 /// A difference that is made, if it was begun.
-pub(super) struct Ended<'k> {
-    pub(super) landing: Landing<'k>,
+pub(super) struct EncodeDone<'k> {
+    pub(super) output: OutputBuffer<'k>,
     pub(super) made: Option<(Result<Summary>, Validity)>,
 }
 
@@ -84,7 +84,7 @@ impl OnDevice {
             Ok(Self {
                 device: device.clone(),
                 kernels: gpu::Kernels::load(device)?,
-                landings: Monitor::default(),
+                outputs: Monitor::default(),
                 chains: Mutex::default(),
             })
         };
@@ -99,29 +99,29 @@ impl OnDevice {
         })
     }
 
-    /// Waits for a piece for the difference of a checkpoint of `len` bytes; `None` if the engine ends before.
-    pub(super) fn landing(&self, len: u64) -> Result<Option<Landing<'_>>> {
+    /// Waits for a buffer for the difference of a checkpoint of `len` bytes; `None` if the engine ends before.
+    pub(super) fn output(&self, len: u64) -> Result<Option<OutputBuffer<'_>>> {
         let bytes = most_stored_bytes(len) as usize;
-        let memory = self.landings.wait(|landings| match landings.is_closed {
+        let memory = self.outputs.wait(|outputs| match outputs.is_closed {
             true => Some(Ok(None)),
-            false => landings
+            false => outputs
                 .take(&self.device, bytes)
                 .transpose()
                 .map(|taken| taken.map(Some)),
         })?;
-        Ok(memory.map(|memory| Landing {
+        Ok(memory.map(|memory| OutputBuffer {
             memory,
-            of: &self.landings,
+            of: &self.outputs,
         }))
     }
 
-    /// Ends all waits for a piece.
+    /// Ends all waits for a buffer.
     pub(super) fn close(&self) {
-        self.landings.change(|landings| landings.is_closed = true);
+        self.outputs.change(|outputs| outputs.is_closed = true);
     }
 }
 
-impl Landings {
+impl OutputBufferPool {
     fn take(&mut self, device: &Device, bytes: usize) -> Result<Option<Memory>> {
         if let Some(memory) = self.free.pop() {
             if memory.len() >= bytes {
@@ -129,21 +129,21 @@ impl Landings {
             }
             self.all -= 1;
         }
-        if self.all == LANDINGS {
+        if self.all == OUTPUTS {
             return Ok(None);
         }
-        // The first call allocates all pieces, as it waits for the device in any case: later calls do not wait for it.
+        // The first call allocates all buffers, as it waits for the device in any case: later calls do not wait for it.
         loop {
             match device.alloc(bytes) {
                 Ok(memory) => {
                     self.all += 1;
                     self.free.push(memory);
                 }
-                // A single piece is enough.
+                // A single buffer is enough.
                 Err(DeviceError::OutOfMemory { .. }) if self.all > 0 => break,
                 Err(error) => return Err(error.into()),
             }
-            if self.all == LANDINGS {
+            if self.all == OUTPUTS {
                 break;
             }
         }
@@ -151,14 +151,14 @@ impl Landings {
     }
 }
 
-impl Drop for Landing<'_> {
+impl Drop for OutputBuffer<'_> {
     fn drop(&mut self) {
         self.of
-            .change(|landings| landings.free.push(self.memory.clone()));
+            .change(|outputs| outputs.free.push(self.memory.clone()));
     }
 }
 
-impl Landing<'_> {
+impl OutputBuffer<'_> {
     pub(super) fn memory(&self) -> &Memory {
         &self.memory
     }
@@ -185,32 +185,32 @@ impl Lineage {
         context: &mut TierContext,
         number: u64,
         source: ReadLoan,
-        landing: Landing<'k>,
-    ) -> Result<Begun<'k>> {
-        let out = gpu::Landing::device(&landing.memory, 0..landing.memory.len())?;
+        output: OutputBuffer<'k>,
+    ) -> Result<EncodeStarted<'k>> {
+        let out = gpu::OutputBuffer::device(&output.memory, 0..output.memory.len())?;
         let mut streams = context.streams(None);
         let encoding = self.lineage.encode(streams.get()?, number, source, out);
-        Ok(Begun {
-            landing,
+        Ok(EncodeStarted {
+            output,
             making: Some((encoding, self.validity.clone())),
         })
     }
 }
 
-impl<'k> Begun<'k> {
+impl<'k> EncodeStarted<'k> {
     /// Returns a difference that is not begun yet.
-    pub(super) fn nothing(landing: Landing<'k>) -> Self {
+    pub(super) fn nothing(output: OutputBuffer<'k>) -> Self {
         let making = None;
-        Self { landing, making }
+        Self { output, making }
     }
 
-    pub(super) fn wait(self) -> Ended<'k> {
+    pub(super) fn wait(self) -> EncodeDone<'k> {
         let made = self.making.map(|(encoding, validity)| {
             let result = encoding.wait().result.map_err(Error::from);
             (result, validity)
         });
-        let landing = self.landing;
-        Ended { landing, made }
+        let output = self.output;
+        EncodeDone { output, made }
     }
 }
 

@@ -11,8 +11,8 @@ pub(super) struct Nvcomp {
     library: gpu::Nvcomp,
 }
 
-/// The working memory of one transfer at a time.
-pub(super) type NvcompWorking = Option<gpu::NvcompCoder>;
+/// The scratch memory of one transfer at a time.
+pub(super) type NvcompScratch = Option<gpu::NvcompCoder>;
 
 impl Nvcomp {
     /// Loads the library if a codec of nvCOMP is asked for.
@@ -30,13 +30,13 @@ impl Nvcomp {
     /// Encodes values to where there is room, and returns the container's bytes.
     pub(super) fn encode(
         &self,
-        working: &mut NvcompWorking,
+        scratch: &mut NvcompScratch,
         stream: &Stream,
         data: ReadLoan,
         value: Value,
-        out: gpu::Landing,
+        out: gpu::OutputBuffer,
     ) -> Result<u64> {
-        let coder = working.get_or_insert_with(|| gpu::NvcompCoder::new(&self.library));
+        let coder = scratch.get_or_insert_with(|| gpu::NvcompCoder::new(&self.library));
         let header = coder.encode(stream, (self.codec, value), data, out)?;
         Ok(header.stored_bytes)
     }
@@ -44,13 +44,13 @@ impl Nvcomp {
     /// Decodes a container of LZ4.
     pub(super) fn decode(
         &self,
-        working: &mut NvcompWorking,
+        scratch: &mut NvcompScratch,
         stream: &Stream,
         header: &Header,
         container: gpu::Origin,
         out: WriteLoan,
     ) -> Result<()> {
-        let coder = working.get_or_insert_with(|| gpu::NvcompCoder::new(&self.library));
+        let coder = scratch.get_or_insert_with(|| gpu::NvcompCoder::new(&self.library));
         Ok(coder.decode(stream, header, container, out)?)
     }
 }

@@ -9,13 +9,13 @@ use crate::error::{Error, Invalid, Result};
 
 /// Memory that kernels write a difference to: pinned host memory, or the device's own.
 #[derive(Debug)]
-pub struct Landing {
+pub struct OutputBuffer {
     /// The header's bytes, which the host fills.
     pub(super) head: WriteLoan,
     pub(super) body: WriteLoan,
 }
 
-impl Landing {
+impl OutputBuffer {
     /// Takes host memory, all of it pinned. The kernels write across the bus as they gather, and the difference needs
     /// no device memory.
     ///
@@ -39,7 +39,7 @@ impl Landing {
     /// As for [`pinned`](Self::pinned), and [`Invalid::Memory`] if the memory is not the device's.
     pub fn device(memory: &Memory, range: Range<usize>) -> Result<Self> {
         if memory.place() != Place::Device {
-            let what = "this is no device memory: take Landing::pinned for host memory";
+            let what = "this is no device memory: take OutputBuffer::pinned for host memory";
             return Err(Invalid::Memory { what }.into());
         }
         Self::new(memory, range)
@@ -73,7 +73,7 @@ impl Landing {
     }
 }
 
-/// Allocates at least `len` bytes of pinned host memory, for [`Landing::pinned`]. Takes about as long as writing them
+/// Allocates at least `len` bytes of pinned host memory, for [`OutputBuffer::pinned`]. Takes about as long as writing them
 /// with all threads, and delays other copies for a few hundred microseconds at a time.
 ///
 /// # Errors
