@@ -26,7 +26,7 @@ struct Sent {
 /// one as far behind the last that went down as the sweep went since then, so that the states below are as far apart as the link
 /// has them. Otherwise the rule forgets the state whose loss repeats the fewest steps. The first state always stays.
 ///
-/// Where copies are slow, states are not stored much more densely than they stay: see `Online::spacing`.
+/// States are not stored much more densely than they stay if copies are slow: see `Online::spacing`.
 #[derive(Clone, Debug)]
 pub(crate) struct Online {
     slots: usize,
