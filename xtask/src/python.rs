@@ -161,8 +161,10 @@ pub(crate) fn environment(folder: &Path, list: &Path) -> Result<()> {
     let mut wanted =
         std::fs::read_to_string(list).with_context(|| format!("cannot read {}", list.display()))?;
     let overrides = list.with_file_name("overrides.txt");
-    // A list without overrides has no such file.
-    wanted += &std::fs::read_to_string(&overrides).unwrap_or_default();
+    if overrides.exists() {
+        let read = std::fs::read_to_string(&overrides);
+        wanted += &read.with_context(|| format!("cannot read {}", overrides.display()))?;
+    }
     let venv = folder.join("venv");
     let stamp = venv.join("requirements.txt");
     if std::fs::read_to_string(&stamp).is_ok_and(|there| there == wanted) {

@@ -37,7 +37,8 @@ pub struct TierConfig {
     /// The tier takes only what lies on the tier above, as external storage does to which an agent brings what lies on the node.
     /// Versions that are larger than the tier above are tried all the same.
     pub from_above: bool,
-    /// Both directions share the tier's bandwidth, so nothing is written while a caller waits for bytes from it.
+    /// Both directions share the link into the tier, so write-backs into it wait for bytes that come up over the link and are needed before them, unless a
+    /// checkpoint waits or room is short. Nothing is written to the lowest tier while a caller reads from it.
     pub shared: bool,
 }
 

@@ -118,9 +118,9 @@ impl Schedule {
         let machine = machine.machine;
         Self {
             schedule: py.detach(|| schedule::Schedule::new(&machine, steps)),
-            links: Links::new(machine.state),
             machine,
             engine,
+            links: Links::default(),
         }
     }
 

@@ -174,7 +174,7 @@ pub(crate) fn with_tape(
     answer(&tape, call, &copy_stream)
 }
 
-/// The stream on which bytes are copied between the engine and a program's arrays, and so when.
+/// The stream on which bytes are copied between the engine and a program's arrays. It also decides when they are copied.
 pub(crate) enum CopyStream<'core> {
     Ordered(Arc<Stream>),
     AtOnce(tierflow_bind::Borrowed<'core>),
@@ -250,7 +250,7 @@ impl Inner {
         outcome
     }
 
-    /// A forward pass begins: returns the run's number. TapeRuns whose backward pass failed are dropped.
+    /// A forward pass begins: returns the run's number. Runs whose backward pass failed are dropped.
     pub(crate) fn begin(&self, call: &Call, copy_stream: &CopyStream<'_>) -> Answer {
         let (run, failed) = {
             let mut runs = self.runs.lock();

@@ -275,7 +275,7 @@ struct Run<'a, A> {
 impl<A: Adjoint> Run<'_, A> {
     /// Goes to the end of the sweep and plans the reversal. Returns the metrics of that moment.
     fn sweep(&mut self, before: &Metrics) -> Result<Metrics, A::Error> {
-        let mut links = Links::new(self.machine.state);
+        let mut links = Links::default();
         if self.schedule.plan().is_some() {
             let ahead: Vec<Action> = self.schedule.ahead().collect();
             let sweep = ahead

@@ -8,9 +8,10 @@
 //! | into the lowest tier | the latest used extents that are not there, if they belong there, the history will not fit above, room is short, or kept versions pile up while nothing comes up that way; early ones from tiers higher than the next only while nothing enters the next |
 //! | out of a tier, upwards | the soonest used extents that belong higher, to their target, or as near to it as there is room; while the application writes, only those that it named; those that it has read and did not name again only after all that it named |
 //!
-//! Over a link that both directions share, write-backs wait for bytes that a caller reads or waits for, and for those that are read before
-//! the next checkpoint. Extents of named versions that are shorter than the least one move together with those beside them.
+//! Over a link that both directions share, write-backs into tiers between that are not eager wait for bytes that a caller reads or waits for, and for those that are
+//! read before the next checkpoint; those into the lowest tier wait for the bytes that a caller reads from it. Extents of named versions that are shorter than the least one move together with those beside them.
 
+mod neighbours;
 mod suspended;
 mod write_back;
 
@@ -212,20 +213,17 @@ impl Traffic {
             End::Back => ledger.cut_back(id, most).map(|at| len - at),
         };
         let part = part.filter(|_| is_divisible && most < len).unwrap_or(len);
-        let is_open = most == u64::MAX;
+        let limit = most;
         let (least, most) = (ledger.extents.least, ledger.part(from, to));
         // Each transfer takes a time of its own, however short it is. A guess is not worth more of the link at a time.
-        if is_open && is_divisible && len < least && request.position < Position::UNKNOWN {
-            let starts = self.with_neighbours(purpose, id, end, link);
-            let room = starts.iter().map(|&start| {
-                let len = ledger.extent((id.0, start)).map_or(0, |extent| extent.len);
-                space_for(ledger, to, ledger.room_on(id.0, to, len))
-            });
-            let bytes = RoomBytes::exactly(room.sum());
-            if starts.len() > 1
-                && let Some(runs) = self.ledger.make_room(to, bytes, request, outlook)
-            {
-                return self.launch_all(purpose, id.0, starts, to, runs);
+        if part == len && is_divisible && len < least && request.position < Position::UNKNOWN {
+            let part = Part {
+                id,
+                end,
+                most: limit,
+            };
+            if let Some(is_started) = self.carry_together(purpose, part, link, request, outlook) {
+                return is_started;
             }
         }
         let ledger = &self.ledger;
@@ -320,76 +318,15 @@ impl Traffic {
                 run.map(|run| smallvec![run])
             }
         };
-        found.is_some_and(|runs| self.launch_all(purpose, version, starts, to, runs))
-    }
-
-    /// Starts one transfer of these extents into runs, unless one of them is gone: room was made since they were looked up.
-    fn launch_all(
-        &mut self,
-        purpose: Purpose,
-        version: Version,
-        starts: Vec<u64>,
-        to: TierId,
-        runs: Runs,
-    ) -> bool {
-        let is_there = |&start: &u64| {
-            let extent = self.ledger.extent((version, start));
-            extent.is_some_and(|extent| !extent.replicas.is_empty())
-        };
-        if !starts.iter().all(is_there) {
-            return false;
-        }
+        let Some(runs) = found else { return false };
         let parts = starts.into_iter();
-        let parts =
-            parts.filter_map(|start| Some((start, self.source(purpose, (version, start), to)?)));
-        let parts = parts.collect();
+        let parts = parts.map(|start| Some((start, self.source(purpose, (version, start), to)?)));
+        // Room was made since the extents were looked up.
+        let Some(parts) = parts.collect::<Option<Vec<_>>>() else {
+            return false;
+        };
         self.launch(purpose, version, parts, to, runs);
         true
-    }
-
-    /// Returns a short extent with those beside it that can move in one transfer with it, until they are as long as the least extent together: those
-    /// behind it if a front moves first, else those before it.
-    fn with_neighbours(
-        &self,
-        purpose: Purpose,
-        (version, start): ExtentId,
-        end: End,
-        Link { from, to }: Link,
-    ) -> Vec<u64> {
-        let ledger = &self.ledger;
-        let (least, most) = (ledger.extents.least, ledger.part(from, to));
-        let comes_along = |extent: &Extent| {
-            let mut replicas = extent.replicas.iter();
-            let is_missing = match purpose {
-                Purpose::WriteBack => replicas.all(|replica| replica.tier < to),
-                Purpose::Prefetch => replicas.all(|replica| replica.tier >= from),
-            };
-            let source = self.source(purpose, (version, extent.start), to);
-            extent.is_at_rest() && is_missing && source == Some(from)
-        };
-        let mut starts = vec![start];
-        let Some(record) = ledger.records.get(&version) else {
-            return starts;
-        };
-        let Some(mut at) = record.index_of(start) else {
-            return starts;
-        };
-        let mut bytes = record.extents[at].len;
-        while bytes < least {
-            at = match end {
-                End::Front => at + 1,
-                End::Back => at.wrapping_sub(1),
-            };
-            let next = record.extents.get(at);
-            let Some(extent) = next.filter(|next| bytes + next.len <= most && comes_along(next))
-            else {
-                break;
-            };
-            bytes += extent.len;
-            starts.push(extent.start);
-        }
-        starts.sort_unstable();
-        starts
     }
 
     /// Returns true if no encoding of a version may begin now. One version has one encoding at a time. A chain has one

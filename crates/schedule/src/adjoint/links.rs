@@ -1,69 +1,91 @@
 //! The links down of an engine, in a sweep of unknown length.
 
 use crate::schedule::Schedule;
-use tierflow_engine::{Engine, HopMetrics};
+use tierflow_engine::{Calls, Engine, HopMetrics, Metrics};
+
+/// Transfers that arrived on a tier, and their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Arrived {
+    transfers: u64,
+    bytes: u64,
+}
 
 /// The transfers of a link down.
 #[derive(Clone, Copy, Debug, Default)]
 struct Traffic {
     /// States that the rule sent.
     sent: usize,
-    /// States that had arrived when it sent the last one.
-    arrived: u64,
+    /// The transfers that had arrived when it sent the last one.
+    arrived: Arrived,
 }
 
 impl Traffic {
-    /// Returns true if a state arrived since the rule sent its last one: so it sends as many as the link carries.
-    fn is_idle(&mut self, sent: usize, arrived: u64) -> bool {
+    /// Returns true if a state arrived since the rule sent its last one: so it sends as many as the link carries. A state arrives by its bytes, as an engine may
+    /// cut it, or, without them, by a transfer.
+    fn is_idle(&mut self, sent: usize, arrived: Arrived, state: Option<u64>) -> bool {
         if self.sent != sent {
             *self = Self { sent, arrived };
         }
-        sent == 0 || arrived > self.arrived
+        let since = Arrived {
+            transfers: arrived.transfers.saturating_sub(self.arrived.transfers),
+            bytes: arrived.bytes.saturating_sub(self.arrived.bytes),
+        };
+        let has_arrived = match state {
+            Some(state) => since.bytes >= state,
+            None => since.transfers > 0,
+        };
+        sent == 0 || has_arrived
     }
 }
 
 /// The links down of an engine, in a sweep of unknown length.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Links {
-    /// Bytes of a state.
-    state: u64,
+    /// Checkpoints before the sweep.
+    before: Option<Calls>,
     links: Vec<Traffic>,
 }
 
 impl Links {
-    /// The links of a sweep whose states have so many bytes.
-    #[must_use]
-    pub fn new(state: u64) -> Self {
-        Self {
-            state: state.max(1),
-            links: Vec::new(),
-        }
-    }
-
     /// Tells of the link down to each tier if it is idle, as [`Schedule::next_action`] asks. As soon as the length is known, there is
-    /// nothing to tell. States arrive by their bytes, as an engine may cut them; those that an engine compresses count with their bytes
-    /// below, so fewer are sent than the link carries.
+    /// nothing to tell.
     pub fn idle(&mut self, engine: &Engine, schedule: &Schedule) -> Vec<bool> {
         let moved = schedule.moved();
         if moved.is_empty() {
             return Vec::new();
         }
         let metrics = engine.metrics();
+        let before = self.before.get_or_insert(metrics.checkpoint);
+        let state = state_bytes(&metrics, before);
         self.links.resize(moved.len(), Traffic::default());
         let links = self.links.iter_mut().zip(moved);
         let links = links.zip(metrics.tiers.iter().skip(1));
         let idle = links.map(|((link, sent), below)| {
-            let arrived = arrived(&metrics.hops, below.name, self.state);
-            link.is_idle(sent, below.checkpoints + arrived)
+            let mut arrived = arrived(&metrics.hops, below.name);
+            arrived.transfers += below.checkpoints;
+            arrived.bytes += below.checkpoints * state.unwrap_or(0);
+            link.is_idle(sent, arrived, state)
         });
         idle.collect()
     }
 }
 
-/// Returns the states of so many bytes that arrived on a tier.
-fn arrived(hops: &[HopMetrics], tier: &str, state: u64) -> u64 {
+/// The mean bytes of the checkpoints so far. `None` if an engine compresses them: their bytes below are fewer, and it does not cut them. An engine that stores differences
+/// is not told apart, so fewer states are sent than its links carry.
+fn state_bytes(metrics: &Metrics, before: &Calls) -> Option<u64> {
+    let count = metrics.checkpoint.count - before.count;
+    let bytes = metrics.checkpoint.bytes - before.bytes;
+    let is_plain = metrics.compression.is_none();
+    is_plain.then(|| bytes.checked_div(count).unwrap_or(0))
+}
+
+/// Returns what arrived on a tier.
+fn arrived(hops: &[HopMetrics], tier: &str) -> Arrived {
     let hops = hops.iter().filter(|hop| hop.to == tier);
-    hops.map(|hop| hop.bytes).sum::<u64>() / state
+    hops.fold(Arrived::default(), |sum, hop| Arrived {
+        transfers: sum.transfers + hop.transfers,
+        bytes: sum.bytes + hop.bytes,
+    })
 }
 
 #[cfg(test)]
@@ -72,9 +94,9 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_state_that_was_cut_arrives_once() {
-        let hop = |from, transfers, bytes| HopMetrics {
-            from,
+    fn a_state_that_was_cut_arrives_once_and_an_encoded_one_as_a_transfer() {
+        let hop = |transfers, bytes| HopMetrics {
+            from: "device",
             to: "file",
             transfers,
             bytes,
@@ -82,9 +104,16 @@ mod tests {
             cancelled: 0,
             failed: 0,
         };
-        // Two states and a half: some in parts of a quarter, one whole.
-        let hops = [hop("device", 4, 400), hop("host", 3, 600)];
-        assert_eq!(arrived(&hops, "file", 400), 2);
-        assert_eq!(arrived(&hops, "host", 400), 0);
+        let mut link = Traffic::default();
+        let mut is_idle = |sent, transfers, bytes, state| {
+            link.is_idle(sent, arrived(&[hop(transfers, bytes)], "file"), state)
+        };
+        assert!(is_idle(0, 0, 0, Some(400)));
+        assert!(!is_idle(1, 3, 300, Some(400)));
+        assert!(!is_idle(1, 6, 699, Some(400)));
+        assert!(is_idle(1, 7, 700, Some(400)));
+        assert!(!is_idle(2, 7, 700, None));
+        assert!(is_idle(2, 8, 800, None));
+        assert_eq!(arrived(&[hop(1, 1)], "host"), Arrived::default());
     }
 }

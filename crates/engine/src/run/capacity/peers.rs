@@ -1,4 +1,4 @@
-//! Memory that peers lend. When its lender wants it back, or is gone, the plan empties it first: versions with a lower copy are
+//! Memory that peers lend. When its owner wants it back, or is gone, the plan empties it first: versions with a lower copy are
 //! given up, the others are flushed.
 
 use super::{CapacityOwner, EngineCore, EventFd, Notices, PeerMemory, start as start_thread};

@@ -134,13 +134,22 @@ impl Traffic {
         false
     }
 
-    /// Returns true if write-backs into `to` wait for bytes that come up over a link which both directions share: those that a caller reads or waits for, and
-    /// those that are read before the next checkpoint. Side by side, both would take twice as long, and the checkpoint has more time.
+    /// Returns true if write-backs into `to` wait for bytes that come up over a link which both directions share: those that a caller reads, unless room is
+    /// short, and those that are waited for or read before the next checkpoint. Side by side, both would take twice as long.
     fn gives_way(&self, to: TierId, outlook: &Outlook, pressure: Pressure) -> bool {
-        let mut below = self.ledger.tiers[to.0..].iter();
-        self.ledger.tier(to).config.shared
+        let tiers = &self.ledger.tiers;
+        let is_read = || {
+            let mut through = (to.0..tiers.len()).filter(|&from| self.passes(TierId(from), to));
+            through.any(|from| tiers[from].callers > 0) && !self.is_short(to, outlook, pressure)
+        };
+        tiers[to.0].config.shared
             && !pressure.write_waits
-            && (below.any(|tier| tier.callers > 0) || self.rises_first(to, outlook.next_checkpoint))
+            && (is_read() || self.rises_first(to, outlook.next_checkpoint))
+    }
+
+    /// Returns true if bytes that come up out of a tier pass the link into `to`. Tiers that keep versions under their names have a way of their own.
+    fn passes(&self, from: TierId, to: TierId) -> bool {
+        from == to || (from > to && !self.ledger.tier(from).config.whole)
     }
 
     /// Returns true if a transfer comes up out of `tier` or through it.
@@ -160,7 +169,7 @@ impl Traffic {
         self.flights.values().any(|flight| {
             flight.purpose == Purpose::Prefetch
                 && flight.to < tier
-                && flight.from() >= tier
+                && self.passes(flight.from(), tier)
                 && (ledger.position(flight.version) < position || is_awaited(flight.version))
         })
     }
