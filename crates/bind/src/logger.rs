@@ -1,7 +1,7 @@
 //! The log: the crates' events ([`tracing`]), handed to the logger of a language as lines of text.
 
 use std::io::Write;
-use std::sync::{Arc, Once};
+use std::sync::{Arc, OnceLock};
 
 use log::{Log, Metadata, Record};
 use parking_lot::RwLock;
@@ -23,7 +23,8 @@ static LOGGER: Logger = Logger {
     sink: RwLock::new(None),
     rank: RwLock::new(String::new()),
 };
-static INSTALLED: Once = Once::new();
+/// True if the logger is the one of this process: another library may have installed its own.
+static IS_INSTALLED: OnceLock<bool> = OnceLock::new();
 
 impl Log for Logger {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
@@ -46,14 +47,13 @@ impl Log for Logger {
 }
 
 /// Has events of this level and above written by `sink` from now on: a line for each. Another library that has the process's logger
-/// keeps it.
+/// keeps it, with its level, and has the events then.
 pub fn log_to(most: LevelFilter, sink: Arc<LogSink>) {
-    INSTALLED.call_once(|| {
-        // Another logger has the events, then.
-        let _ours_or_anothers = log::set_logger(&LOGGER);
-    });
+    let is_installed = *IS_INSTALLED.get_or_init(|| log::set_logger(&LOGGER).is_ok());
     *LOGGER.sink.write() = Some(sink);
-    log::set_max_level(most);
+    if is_installed {
+        log::set_max_level(most);
+    }
 }
 
 /// Writes a line to the standard error: the log of a language that has no logger.

@@ -57,6 +57,7 @@ impl CopyContext {
                 }
                 Route::Straight => self.copy_straight(&mut copying, rest)?,
                 Route::Buffers => self.copy_buffered(&mut copying, rest)?,
+                // Neither end names the record that a directory or an object store keeps.
                 Route::Verbatim => {
                     let bytes = bytes.end - bytes.start;
                     return Err(TransferError::source(Error::PartOfRecord { at, bytes }));

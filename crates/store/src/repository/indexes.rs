@@ -1,6 +1,6 @@
 //! Indexes: objects with the heads of up to [`MOST_ROWS`] others, so that a history is opened with one request for thousands of
 //! versions. They are a cache: a row is valid if the store lists its object with the size and tag of the row, and the process
-//! that writes as a rank writes missing rows anew.
+//! that writes as a rank writes missing rows anew. `rows` has the bytes of a row.
 
 /// Rows are written for objects without one when there are so many of these.
 pub(crate) const BATCH: usize = 1024;
