@@ -16,7 +16,7 @@ pub enum Kind {
 pub struct Info {
     /// The back end.
     pub kind: Kind,
-    /// The GPU's number, 0 on the host back end.
+    /// The GPU's number. On the host back end, the number that it was opened with: 0, unless a test chose another.
     pub ordinal: usize,
     /// A name for people.
     pub name: String,

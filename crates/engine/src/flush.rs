@@ -1,6 +1,7 @@
 //! When versions are written to the lowest tier.
 
-/// When versions are written to the lowest tier. A call that is blocked, or waits for all of them, is served whatever this says.
+/// When versions are written to the lowest tier. A call that is blocked, or waits for all of them, is served whatever this says. Tiers that outlive the engine take
+/// each version at once with either.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Flush {
     /// As soon as they are taken in, in that order: for histories that are to reach the lowest tier in any case.

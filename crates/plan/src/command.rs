@@ -138,7 +138,6 @@ pub enum Command {
     },
     /// Start copying, then report [`Event::TransferDone`](crate::Event::TransferDone) or
     /// [`Event::TransferFailed`](crate::Event::TransferFailed).
-    /// [`Event::TransferFailed`](crate::Event::TransferFailed).
     Transfer(Transfer),
     /// The transfer is not needed any more. The executor may still report it as done.
     Cancel {

@@ -25,6 +25,8 @@
 //! | `job` | what does a worker do next? |
 //! | `small_transfers` | which small transfers are one request of a disk? |
 //! | `commits`, `committer` | which small versions are kept together, and by whom? |
+//! | `links` | over which links does a call copy at once? |
+//! | `reports` | how do workers tell the plan that a transfer ended, and ask what they may still do? |
 //! | `worker` | who carries the bytes between tiers? |
 //! | `housekeeping` | who removes what is not to be kept any more? |
 //! | `suspend` | which version can be durable in time, and is it? |

@@ -74,7 +74,7 @@ impl fmt::Display for DirectMode {
 
 /// cuFile, opened for a device. Files opened by it keep it open.
 ///
-/// The loader finds the library `libcufile.so.0`, in `LD_LIBRARY_PATH` for example. `/etc/cufile.json`, or the file
+/// The loader finds the library `libcufile.so.0`, or `libcufile.so`, in `LD_LIBRARY_PATH` for example. `/etc/cufile.json`, or the file
 /// that `CUFILE_ENV_PATH_JSON` names, configures it. The library writes a `cufile.log` to the working directory.
 ///
 /// ```no_run

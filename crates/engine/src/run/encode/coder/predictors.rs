@@ -1,12 +1,12 @@
 //! How the values of a run are stored: as they are, or as how they differ from those before them. Chosen by trying each way, on
-//! the first checkpoints and, as data change, now and then.
+//! the first ones (the host tries a sample of each, the device all of it) and, as data change, now and then.
 
 use super::runs::Run;
 use hashbrown::HashMap;
 use tierflow_codec::Planes;
 use tierflow_sync::model::Mutex;
 
-/// Checkpoints after which it is found anew, at most: twice as many as the last time, to begin with.
+/// Runs of one kind after which it is found anew, at most: twice as many as the last time, to begin with. A long run is encoded, and counted, part by part on the host.
 const ANEW: u64 = 64;
 
 /// The predictors found, by the kind of the run and its type.
