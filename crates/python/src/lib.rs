@@ -16,7 +16,7 @@
 //! - In a fork of the process, nothing of the engine is touched but its number of the process.
 //!
 //! **What is deliberately absent.** No link to CUDA, NumPy or any framework; no state of the module
-//! but the numbers by which programs of XLA know their tapes.
+//! but the numbers by which programs of XLA know their tapes, and the types of arrays whose exchange functions are known.
 #![deny(unsafe_code)]
 
 mod array;

@@ -88,9 +88,15 @@ pub struct ClusterOutcome {
 }
 
 impl ClusterOutcome {
-    /// Returns the share of all nodes' time until the last job ended in which work was done that was not lost.
+    /// Returns the share of all nodes' time until the last job ended in which work was done that was not lost; 0 if no job
+    /// ended.
     #[must_use]
     pub fn utilisation(&self, cluster: &Cluster) -> f64 {
-        self.done as f64 / (cluster.nodes as f64 * self.ended as f64)
+        let all = cluster.nodes as f64 * self.ended as f64;
+        if all > 0.0 {
+            self.done as f64 / all
+        } else {
+            0.0
+        }
     }
 }

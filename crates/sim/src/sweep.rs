@@ -38,7 +38,7 @@ pub struct Cell {
     pub name: String,
     /// The hints of the application.
     pub hints: Hints,
-    /// A GPU with links as [`Hardware::h100`] has them; caches and disk are drawn.
+    /// A GPU with links as [`Hardware::h100`] has them; caches and disk are drawn, of wide cells the host's link and its times, too.
     pub hardware: Hardware,
     /// A shot, or several one after the other.
     pub workload: Workload,

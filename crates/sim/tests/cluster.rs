@@ -226,6 +226,29 @@ fn every_job_ends_under_every_strategy() {
 }
 
 #[test]
+fn a_load_of_nothing_and_a_workload_of_nothing_are_played() {
+    let cluster = Cluster {
+        nodes: 64,
+        bandwidth: 50_000_000,
+    };
+    for (batch, load) in [(6, 0.0), (0, 0.9)] {
+        let draw = WorkloadModel {
+            batch,
+            on_demand: batch / 3,
+            load,
+            notice: 0,
+            interval: 0,
+            memory: 1 << 30,
+        };
+        let jobs = draw.jobs(&cluster, 1);
+        let outcome = cluster.run(&jobs, Strategy::System).unwrap();
+        let share = outcome.utilisation(&cluster);
+        assert!((0.0..=1.0).contains(&share), "{share}");
+        assert_eq!(share > 0.0, batch > 0);
+    }
+}
+
+#[test]
 fn what_does_not_fit_is_refused() {
     let jobs = two_jobs(0);
     for strategy in [Strategy::Reserve(3), Strategy::Reserve(9)] {

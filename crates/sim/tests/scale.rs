@@ -235,6 +235,14 @@ fn what_cannot_be_is_refused() {
             interval: f64::NAN,
             ..job(1, 1.0)
         },
+        Job {
+            protection: Protection {
+                set: 0,
+                tolerates: 1,
+                sent: 1.0,
+            },
+            ..job(1, 1.0)
+        },
     ];
     assert!(jobs.iter().all(|job| system(1).run(job, 1).is_err()));
 }

@@ -1,5 +1,5 @@
 //! The history of the source's wavefields, kept by the engine. All that the program asks of
-//! Tierflow's engine is in this file.
+//! Tierflow's engine is in this file, but for schedules that store some states alone: `recompute`.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -138,7 +138,7 @@ impl History {
         self.engine.prefetch_start();
     }
 
-    /// Restores a version, and removes it from the cache.
+    /// Restores a version. An engine that discards what was restored then gives it up.
     pub fn restore(&self, version: u64, field: &Wavefield) -> Result<()> {
         let levels = &mut regions_mut(field)[..self.levels];
         Ok(self.engine.restore(version, levels)?)

@@ -2,7 +2,7 @@
 //!
 //! - `survey`, `model`, `model_file`, `wavelet`: what is shot where, from the command line
 //! - `grid`, `propagator` with `host` (`stencil`) and `cuda`: the wave equation
-//! - `migration`: the passes; `history`: their use of Tierflow; `recompute`: the passes by a schedule; `kept`: what `--verify` trusts
+//! - `migration`: the passes; `history`: their use of Tierflow; `recompute`: the passes by a schedule; `host_history`: what `--verify` trusts
 //! - `budget`: how exact each snapshot has to be; `inversion`: the models of `--invert`; `image`, `picture`, `tally`, `report`: what comes out
 #![allow(
     missing_docs,

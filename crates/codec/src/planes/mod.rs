@@ -20,7 +20,7 @@ pub(crate) use shape::{BLOCK_BYTES, GROUP, SEGMENT, UNITS, most_block_bytes};
 ///
 /// The encoder splits values into planes: all first bytes, all second bytes, and so on. The exponent of a
 /// floating-point value has its own plane. In each plane of a block of 16 KiB, the most frequent bytes have codes of
-/// one or two bits, the next ones of two more, and so on; for exponents of weights this is within a few hundredths of a
+/// one to four bits, the next ones of more, and so on; for exponents of weights this is within a few hundredths of a
 /// bit of the plane's entropy. Groups of 32 zeros are omitted, and so are planes of one byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Planes {

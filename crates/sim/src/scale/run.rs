@@ -122,6 +122,10 @@ impl System {
                 "rounds, slots and every are at least 1",
             ),
             (
+                job.protection.set == 0,
+                "a set that protects versions has no node",
+            ),
+            (
                 !(job.interval > 0.0 && job.bytes > 0.0),
                 "a round has an interval and bytes",
             ),
