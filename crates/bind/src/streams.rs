@@ -15,7 +15,7 @@ use tierflow_device::{Device, Kind, Stream};
 
 use crate::failure::{Failure, Outcome};
 
-/// Handles beyond this many are forgotten and adopted anew.
+/// Once so many handles are known, a new one makes all of them forgotten; each is adopted anew when it is named again.
 const MOST_ADOPTED: usize = 64;
 
 /// The handle by which each thread calls its own default stream.
