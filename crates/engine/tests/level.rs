@@ -28,7 +28,8 @@ fn held() -> i64 {
     stats.bytes_allocated as i64 - stats.bytes_deallocated as i64
 }
 
-/// Lets `step` take in many versions. The second third of them and the last one leave as much memory taken.
+/// Lets `step` take in many versions. The last two quarters of them do not both leave more memory taken than the quarter before. Versions
+/// that are given up are removed many at a time, and a removal that is late takes memory for that time: 0.5 MB were seen on busy cores.
 fn stays_level(mut step: impl FnMut(u64)) {
     let mut next = 0;
     let mut looks = [0; LOOKS];
@@ -39,12 +40,14 @@ fn stays_level(mut step: impl FnMut(u64)) {
         }
         *look = held();
     }
-    let third = LOOKS / 3;
-    // Versions that are given up are removed many at a time. The least that was held is what stays.
+    let quarter = LOOKS / 4;
+    // The least that was held is what stays.
     let least = |looks: &[i64]| looks.iter().copied().min().unwrap();
-    let grown = least(&looks[2 * third..]) - least(&looks[third..2 * third]);
-    let most = MOST_BYTES * third as i64 * VERSIONS as i64;
-    assert!(grown <= most, "{grown} bytes more");
+    let quarters: Vec<i64> = looks.chunks(quarter).map(least).collect();
+    let grown = quarters[1..].windows(2).map(|pair| pair[1] - pair[0]);
+    let grown = grown.min().unwrap();
+    let most = MOST_BYTES * quarter as i64 * VERSIONS as i64;
+    assert!(grown <= most, "{grown} bytes more, twice: {quarters:?}");
 }
 
 fn engine(build: impl FnOnce(EngineBuilder) -> EngineBuilder) -> Engine {
