@@ -304,9 +304,8 @@ impl<A: Adjoint> Run<'_, A> {
             Some(_) => self.schedule.plan_again(&machine),
             None => {
                 let mut hints: Vec<u64> = self.versions.values().copied().collect();
-                self.hint(|run| run.engine.forget_hints(Some(&hints)));
                 hints.sort_unstable_by(|a, b| b.cmp(a));
-                self.hint(|run| run.engine.hint(hints));
+                self.hint_anew(hints);
                 self.schedule.end(&machine);
             }
         }
@@ -382,14 +381,21 @@ impl<A: Adjoint> Run<'_, A> {
     /// Hints the state that a sweep of unknown length stores next, and behind it those that are there, in the order of their tiers.
     fn hint_by_tier(&mut self) -> Result<(), A::Error> {
         let states = self.schedule.by_tier().into_iter();
-        let mut hints: Vec<u64> = states
+        let states: Vec<u64> = states
             .filter_map(|step| self.versions.get(&step).copied())
             .collect();
-        self.hint(|run| run.engine.forget_hints(Some(&hints)));
         self.reserve(1)?;
-        hints.insert(0, self.numbers.start);
-        self.hint(|run| run.engine.hint(hints));
+        let next = self.numbers.start;
+        self.hint_anew(std::iter::once(next).chain(states).collect());
         Ok(())
+    }
+
+    /// Hints versions in this order, in place of their earlier hints.
+    fn hint_anew(&mut self, versions: Vec<u64>) {
+        self.hint(|run| {
+            run.engine.forget_hints(Some(&versions));
+            run.engine.hint(versions);
+        });
     }
 
     /// Does what tells the engine of restores.

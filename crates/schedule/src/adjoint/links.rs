@@ -73,8 +73,8 @@ impl Links {
 /// The mean bytes of the checkpoints so far. `None` if an engine compresses them: their bytes below are fewer, and it does not cut them. An engine that stores differences
 /// is not told apart, so fewer states are sent than its links carry.
 fn state_bytes(metrics: &Metrics, before: &Calls) -> Option<u64> {
-    let count = metrics.checkpoint.count - before.count;
-    let bytes = metrics.checkpoint.bytes - before.bytes;
+    let count = metrics.checkpoint.count.saturating_sub(before.count);
+    let bytes = metrics.checkpoint.bytes.saturating_sub(before.bytes);
     let is_plain = metrics.compression.is_none();
     is_plain.then(|| bytes.checked_div(count).unwrap_or(0))
 }
