@@ -21,12 +21,15 @@ pub(crate) fn run() -> Result<()> {
     let site = Site {
         pages: workspace.target_directory.join("site"),
         sources: workspace.target_directory.join("book"),
+        reference: workspace.target_directory.join("doc"),
         workspace: &workspace,
     };
     remove_folder(&site.pages)?;
     remove_folder(&site.sources)?;
+    // Before the book, which links to the pages that the reference has.
+    build_reference()?;
     site.book(&python)?;
-    site.rust()?;
+    site.copy_reference()?;
     python.reference(&site.pages.join("python"))?;
     let dead = links::dead(&site.pages)?;
     for link in &dead {
@@ -43,6 +46,8 @@ struct Site<'a> {
     pages: PathBuf,
     /// The sources of the book, with links that hold within the site.
     sources: PathBuf,
+    /// The reference of all crates, as `cargo doc` writes it.
+    reference: PathBuf,
 }
 
 impl Site<'_> {
@@ -122,7 +127,8 @@ impl Site<'_> {
         Ok(turned)
     }
 
-    /// The page that the references of Rust and Python have for a folder or a file of a crate.
+    /// The page that the references of Rust and Python have for a folder or a file of a crate. A file that only tests or other builds
+    /// compile has none.
     fn documented(&self, to: &Path) -> Option<String> {
         let full = self.workspace.workspace_root.join(to);
         if to == Path::new("crates/python") {
@@ -141,27 +147,28 @@ impl Site<'_> {
             // A library's pages do not have the program beside it.
             let is_of_target =
                 source.ends_with(".rs") && (source != "main.rs" || !target.is("lib"));
-            is_of_target.then(|| format!("rust/src/{name}/{source}.html"))
+            let page = format!("src/{name}/{source}.html");
+            (is_of_target && self.reference.join(&page).is_file()).then(|| format!("rust/{page}"))
         })
     }
 
-    /// Builds the reference of all crates.
-    fn rust(&self) -> Result<()> {
-        let mut doc = cargo();
-        doc.args(["doc", "--no-deps", "--workspace"])
-            .env("RUSTDOCFLAGS", "-D warnings");
-        stream(&mut doc)?;
-        // Without the descriptions for programs that lie there, too.
-        let built = self.workspace.target_directory.join("doc");
+    /// Copies the reference of all crates into the site, without the descriptions for programs that lie there, too.
+    fn copy_reference(&self) -> Result<()> {
         let is_page = |file: &&PathBuf| file.extension().is_none_or(|kind| kind != "json");
-        for page in files_below(&built)?.iter().filter(is_page) {
-            copy(
-                page,
-                &self.pages.join("rust").join(page.strip_prefix(&built)?),
-            )?;
+        for page in files_below(&self.reference)?.iter().filter(is_page) {
+            let to = page.strip_prefix(&self.reference)?;
+            copy(page, &self.pages.join("rust").join(to))?;
         }
         Ok(())
     }
+}
+
+/// Builds the reference of all crates.
+fn build_reference() -> Result<()> {
+    let mut doc = cargo();
+    doc.args(["doc", "--no-deps", "--workspace"])
+        .env("RUSTDOCFLAGS", "-D warnings");
+    stream(&mut doc)
 }
 
 /// The name that a file of the tree has in the site: with `.txt` behind it, browsers show each as text. mdBook takes any `.md` for a page of
