@@ -229,7 +229,7 @@ impl<'a> Call<'a> {
                 let copied = shared.with_context(|context| {
                     let pieces = grant.pieces.as_slice();
                     let to = Pieces { version, pieces };
-                    shared.copy_in(context, &SourceRegions::new(regions), to, self.stream)
+                    context.write(shared, &SourceRegions::new(regions), to, self.stream)
                 });
                 let took_ns = clock.part(shared.cause_of_copy(&grant));
                 shared.end_write(version, &grant.pieces, true);

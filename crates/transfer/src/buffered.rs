@@ -1,116 +1,182 @@
-//! Copies through two pinned buffers: one is filled while the other is emptied.
+//! Copies through pinned buffers: some are filled while others are emptied.
 
 use crate::buffers::{BUFFER_BYTES, Buffer};
+use crate::context::{Stop, StreamChoice};
 use crate::copy::{Copying, Result};
 use crate::media::whole_blocks;
+use crate::requests::{REQUESTS, Requests};
 use crate::under_way::settle;
-use crate::{CopyContext, Source, StreamChoice, Target, TransferError};
+use crate::{CopyContext, Source, Target, TransferError};
+use std::collections::VecDeque;
 use std::ops::Range;
 use tierflow_device::Transfer;
 
 /// Buffers of a copy.
 const BUFFERS: u64 = 2;
 
-/// Bytes of a version that go through a buffer at once.
-struct Part {
-    at: u64,
-    length: u64,
+/// Buffers of a copy that workers help with: one for each request, and some that are filled or emptied meanwhile.
+const SHARED_BUFFERS: u64 = REQUESTS as u64 + 2;
+
+/// Bytes of a version in a buffer.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) at: u64,
+    pub(crate) length: u64,
     /// Bytes before them that are read with them.
-    before: u64,
+    pub(crate) before: u64,
+    pub(crate) buffer: Buffer,
 }
 
-impl Part {
-    /// Returns the first of these bytes, as many as a buffer holds.
-    fn first(from: &dyn Source, to: &dyn Target, bytes: &Range<u64>) -> Self {
-        let before = from.before(bytes.start);
-        let room = BUFFER_BYTES - whole_blocks(to.block(), before);
-        Self {
-            at: bytes.start,
-            length: room.min(bytes.end - bytes.start),
-            before,
+/// A copy through buffers. Nothing uses the buffers once it is dropped.
+struct Buffered<'c> {
+    from: &'c dyn Source,
+    to: &'c mut dyn Target,
+    stream: StreamChoice<'c>,
+    stop: Stop,
+    /// The bytes of which no part was begun.
+    rest: Range<u64>,
+    /// The buffers without a part, and the transfers that still empty them, the oldest first.
+    free: VecDeque<(Buffer, Option<Transfer>)>,
+    /// The parts that are filled, in their order, and the transfers that still fill them.
+    filling: VecDeque<(Part, Option<Transfer>)>,
+    requests: Option<Requests>,
+}
+
+/// Returns the bytes of a part that fit into a buffer behind those `before` them.
+fn room(to: &dyn Target, before: u64) -> u64 {
+    BUFFER_BYTES - whole_blocks(to.block(), before)
+}
+
+impl Buffered<'_> {
+    /// Starts filling buffers while there are some and devices or workers fill them.
+    fn fill(&mut self) -> Result<()> {
+        while !self.rest.is_empty()
+            && let Some((buffer, emptied)) = self.free.pop_front()
+        {
+            settle(emptied).map_err(TransferError::target)?;
+            self.stop.look()?;
+            let at = self.rest.start;
+            let before = self.from.before(at);
+            let length = room(self.to, before).min(self.rest.end - at);
+            self.rest.start += length;
+            let part = Part {
+                at,
+                length,
+                before,
+                buffer,
+            };
+            if let (Some(requests), Some((_, offset))) = (&mut self.requests, self.from.storage(at))
+                && requests.is_read()
+            {
+                requests.send(part, offset);
+                continue;
+            }
+            let bytes = whole_blocks(self.from.block(), before + length);
+            // A buffer is none of the source's.
+            let into = part.buffer.lend_mut(0..bytes);
+            let into = into.map_err(TransferError::target)?;
+            let begun = self.from.begin_read(at - before, into, &mut self.stream);
+            let begun = begun.map_err(TransferError::source)?;
+            let is_full = begun.is_none();
+            self.filling.push_back((part, begun));
+            // The next buffer is filled while this one is emptied.
+            if is_full {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the next full part, and `None` once all parts are emptied or on their way out.
+    fn next_full(&mut self) -> Result<Option<Part>> {
+        loop {
+            self.fill()?;
+            if let Some((part, filled)) = self.filling.pop_front() {
+                settle(filled).map_err(TransferError::source)?;
+                return Ok(Some(part));
+            }
+            let Some(requests) = &mut self.requests else {
+                return Ok(None);
+            };
+            match requests.collect()? {
+                Some(read) if requests.is_read() => return Ok(Some(read)),
+                Some(written) => self.free.push_back((written.buffer, None)),
+                None => return Ok(None),
+            }
         }
     }
 
-    /// Starts filling a buffer.
-    fn fill(
-        &self,
-        from: &dyn Source,
-        buffer: &Buffer,
-        stream: &mut StreamChoice<'_>,
-    ) -> Result<Option<Transfer>> {
-        let bytes = whole_blocks(from.block(), self.before + self.length);
-        // A buffer is none of the source's.
-        let into = buffer.lend_mut(0..bytes).map_err(TransferError::target)?;
-        from.begin_read(self.at - self.before, into, stream)
-            .map_err(TransferError::source)
+    /// Starts emptying a part.
+    fn empty(&mut self, part: Part) -> Result<()> {
+        if let (Some(requests), Some((_, offset))) = (&mut self.requests, self.to.storage(part.at))
+            && !requests.is_read()
+        {
+            requests.send(part, offset);
+            return Ok(());
+        }
+        let end = part.before + whole_blocks(self.to.block(), part.length);
+        let filled = part.buffer.lend(part.before..end);
+        let filled = filled.map_err(TransferError::target)?;
+        let begun = self.to.begin_write(part.at, filled, &mut self.stream);
+        let begun = begun.map_err(TransferError::target)?;
+        self.free.push_back((part.buffer, begun));
+        Ok(())
     }
 
-    /// Starts emptying the buffer.
-    fn empty(
-        &self,
-        to: &mut dyn Target,
-        buffer: &Buffer,
-        stream: &mut StreamChoice<'_>,
-    ) -> Result<Option<Transfer>> {
-        let end = self.before + whole_blocks(to.block(), self.length);
-        let filled = buffer
-            .lend(self.before..end)
-            .map_err(TransferError::target)?;
-        to.begin_write(self.at, filled, stream)
-            .map_err(TransferError::target)
+    fn run(&mut self) -> Result<()> {
+        while let Some(part) = self.next_full()? {
+            self.empty(part)?;
+        }
+        for (_, emptied) in self.free.drain(..) {
+            settle(emptied).map_err(TransferError::target)?;
+        }
+        Ok(())
     }
 }
 
 impl CopyContext {
-    /// Copies the first of these bytes through pinned buffers: all of them if one end is on the device, else as many as a buffer holds.
-    /// Returns the number of bytes. Nothing uses the buffers when this returns.
+    /// Copies the first of these bytes through pinned buffers: all of them if one end is on the device or workers help, else as many
+    /// as a buffer holds. Returns the number of bytes. Nothing uses the buffers when this returns.
     pub(crate) fn copy_buffered(
         &mut self,
         copying: &mut Copying<'_>,
         bytes: Range<u64>,
     ) -> Result<u64> {
-        let Copying { from, to, callers } = copying;
-        let from_device = from.kind().is_on_device();
-        let mut part = Part::first(*from, *to, &bytes);
-        let end = match from_device || to.kind().is_on_device() {
+        let Copying {
+            from,
+            to,
+            callers,
+            workers,
+        } = copying;
+        let before = from.before(bytes.start);
+        let on_device = from.kind().is_on_device() || to.kind().is_on_device();
+        let end = match on_device || workers.is_some() {
             true => bytes.end,
-            false => part.at + part.length,
+            false => bytes.end.min(bytes.start + room(*to, before)),
         };
-        let length = end - part.at;
-        let blocks = from.block().max(to.block());
-        let size = part.before + whole_blocks(blocks, length);
-        let buffers = self.buffers().at_most(BUFFERS, size);
+        let length = end - bytes.start;
+        let size = before + whole_blocks(from.block().max(to.block()), length);
+        let most = workers.map_or(BUFFERS, |_| SHARED_BUFFERS);
+        let buffers = self.buffers().at_most(most, size);
         let buffers = buffers.map_err(TransferError::target)?;
+        let requests = workers.and_then(|workers| {
+            let (source, target) = (from.storage(bytes.start), to.storage(bytes.start));
+            let is_read = source.is_some();
+            let (storage, _) = source.or(target)?;
+            Some(Requests::new(storage, is_read, workers, buffers.len()))
+        });
         let stop = self.stop();
-        let mut stream = self.streams(*callers);
-        let mut emptied: Vec<Option<Transfer>> = buffers.iter().map(|_| None).collect();
-        let mut filled = part.fill(*from, &buffers[0], &mut stream)?;
-        let mut turn = 0;
-        loop {
-            let next = (turn + 1) % buffers.len();
-            settle(filled.take()).map_err(TransferError::source)?;
-            let rest = part.at + part.length..end;
-            let following = (!rest.is_empty()).then(|| Part::first(*from, *to, &rest));
-            let fill_next = |following: &Part, emptied: &mut [Option<Transfer>], stream: &mut _| {
-                settle(emptied[next].take()).map_err(TransferError::target)?;
-                following.fill(*from, &buffers[next], stream)
-            };
-            if let Some(following) = following.as_ref().filter(|_| from_device) {
-                // While the device fills the next buffer, this one is written.
-                filled = fill_next(following, &mut emptied, &mut stream)?;
-            }
-            emptied[turn] = part.empty(*to, &buffers[turn], &mut stream)?;
-            let Some(following) = following else { break };
-            stop.look()?;
-            if !from_device {
-                // While the device empties this buffer, the next one is read.
-                filled = fill_next(&following, &mut emptied, &mut stream)?;
-            }
-            (part, turn) = (following, next);
-        }
-        for transfer in emptied {
-            settle(transfer).map_err(TransferError::target)?;
-        }
+        let mut copy = Buffered {
+            from: *from,
+            to: *to,
+            stream: self.streams(*callers),
+            stop,
+            rest: bytes.start..end,
+            free: buffers.into_iter().map(|buffer| (buffer, None)).collect(),
+            filling: VecDeque::new(),
+            requests,
+        };
+        copy.run()?;
         Ok(length)
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::media::{HostBytes, whole_blocks};
 use crate::record::ErrorSlot;
+use crate::requests::Workers;
 use crate::route::{MediumKind, Route, route};
 use crate::under_way::UnderWay;
 use crate::{CopyContext, Error, FailedEnd, Source, Target, TransferError};
@@ -22,6 +23,8 @@ pub(crate) struct Copying<'c> {
     pub(crate) to: &'c mut dyn Target,
     /// The caller's stream, if the caller brings one.
     pub(crate) callers: Option<&'c Stream>,
+    /// The workers that help with requests to storage.
+    pub(crate) workers: Option<Workers<'c>>,
 }
 
 impl CopyContext {
@@ -41,7 +44,12 @@ impl CopyContext {
         if from.record().is_some() || to.record().is_some() {
             return self.copy_record(from, to, bytes, route == Route::InPlace);
         }
-        let mut copying = Copying { from, to, callers };
+        let mut copying = Copying {
+            from,
+            to,
+            callers,
+            workers: None,
+        };
         let mut under_way = UnderWay::default();
         let mut at = bytes.start;
         while at < bytes.end {
@@ -67,6 +75,28 @@ impl CopyContext {
         under_way.finish()
     }
 
+    /// Copies bytes of a version between a caller and storage, through buffers. The caller waits, so the workers of the link serve
+    /// requests beside it.
+    ///
+    /// # Errors
+    /// As [`copy`](Self::copy).
+    pub fn copy_shared(
+        &mut self,
+        from: &dyn Source,
+        to: &mut dyn Target,
+        bytes: Range<u64>,
+        callers: Option<&Stream>,
+        workers: Workers<'_>,
+    ) -> Result<()> {
+        let mut copying = Copying {
+            from,
+            to,
+            callers,
+            workers: Some(workers),
+        };
+        self.copy_buffered(&mut copying, bytes).map(drop)
+    }
+
     /// Starts copying the first of these bytes where one end lends its memory to the other. Returns the number of bytes, and 0 if
     /// neither can.
     fn begin_lent(
@@ -75,7 +105,9 @@ impl CopyContext {
         bytes: Range<u64>,
         under_way: &mut UnderWay,
     ) -> Result<u64> {
-        let Copying { from, to, callers } = copying;
+        let Copying {
+            from, to, callers, ..
+        } = copying;
         if from.before(bytes.start) > 0 {
             return Ok(0);
         }

@@ -7,6 +7,7 @@ use crate::{Error, Result, StreamChoice};
 use std::ops::Range;
 use std::sync::Arc;
 use tierflow_device::{ReadLoan, Transfer, WriteLoan};
+use tierflow_store::Storage;
 
 /// The end from which bytes come.
 ///
@@ -62,6 +63,11 @@ pub trait Source: Sync {
         None
     }
 
+    /// Returns the storage in blocks that this end is, and the offset there of the byte `at`.
+    fn storage(&self, _at: u64) -> Option<(&Arc<dyn Storage>, u64)> {
+        None
+    }
+
     /// Returns the record that this end is. Records are copied as a whole.
     fn record(&self) -> Option<&dyn SourceRecord> {
         None
@@ -112,6 +118,11 @@ pub trait Target: Send {
 
     /// Returns the file that a device copies to by itself, and the offset there of the byte `at`.
     fn straight(&self, _at: u64) -> Option<(&Arc<Straight>, u64)> {
+        None
+    }
+
+    /// Returns the storage in blocks that this end is, and the offset there of the byte `at`.
+    fn storage(&self, _at: u64) -> Option<(&Arc<dyn Storage>, u64)> {
         None
     }
 

@@ -12,6 +12,7 @@ mod media;
 mod medium;
 pub mod probe;
 mod record;
+mod requests;
 mod route;
 mod straight;
 #[doc(hidden)]
@@ -27,6 +28,7 @@ pub use error::{Error, FailedEnd, Result, TransferError};
 pub use media::{HostBytes, MemoryBytes, MemoryMedium, ScratchMedium, to_usize, whole_blocks};
 pub use medium::{Medium, Span};
 pub use record::{SourceRecord, TargetRecord};
+pub use requests::{Helper, Workers};
 pub use route::{MediumKind, Route, route};
 pub use straight::{
     DirectTarget, OpenFile, Opener, Straight, StraightError, StraightStatistics, WayBytes,

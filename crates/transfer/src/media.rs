@@ -149,12 +149,6 @@ impl ScratchMedium {
     pub fn new(storage: Arc<dyn Storage>, straight: Option<Arc<Straight>>) -> Self {
         Self { storage, straight }
     }
-
-    /// The storage.
-    #[must_use]
-    pub fn storage(&self) -> &Arc<dyn Storage> {
-        &self.storage
-    }
 }
 
 impl Medium for ScratchMedium {
@@ -188,6 +182,10 @@ impl Medium for ScratchMedium {
 
     fn straight(&self) -> Option<&Arc<Straight>> {
         self.straight.as_ref()
+    }
+
+    fn storage(&self) -> Option<&Arc<dyn Storage>> {
+        Some(&self.storage)
     }
 }
 

@@ -7,6 +7,7 @@ use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
 use tierflow_device::{ReadLoan, Transfer, WriteLoan};
+use tierflow_store::Storage;
 use tierflow_tier_alloc::{Gate, Pass, Transferring};
 
 /// The bytes of a tier, by their offsets: an arena, memory of peers, scratch storage.
@@ -67,6 +68,11 @@ pub trait Medium: Debug + Send + Sync {
 
     /// Returns the file that a device copies to and from by itself.
     fn straight(&self) -> Option<&Arc<Straight>> {
+        None
+    }
+
+    /// Returns the storage in blocks that the medium is.
+    fn storage(&self) -> Option<&Arc<dyn Storage>> {
         None
     }
 
@@ -150,6 +156,10 @@ impl Source for Span<'_> {
     fn straight(&self, at: u64) -> Option<(&Arc<Straight>, u64)> {
         Some((self.medium.straight()?, self.offset_of(at)))
     }
+
+    fn storage(&self, at: u64) -> Option<(&Arc<dyn Storage>, u64)> {
+        Some((self.medium.storage()?, self.offset_of(at)))
+    }
 }
 
 impl Target for Span<'_> {
@@ -180,5 +190,9 @@ impl Target for Span<'_> {
 
     fn straight(&self, at: u64) -> Option<(&Arc<Straight>, u64)> {
         Source::straight(self, at)
+    }
+
+    fn storage(&self, at: u64) -> Option<(&Arc<dyn Storage>, u64)> {
+        Source::storage(self, at)
     }
 }

@@ -36,8 +36,11 @@ impl Removals {
         std::mem::take(&mut self.done)
     }
 
-    /// Begins the first removal that may begin.
+    /// Begins the first removal that may begin, unless as many threads remove as may.
     fn begin(&mut self) -> Option<(u64, Removal)> {
+        if self.routes.len() >= MOST {
+            return None;
+        }
         let mut waiting = self.waiting.iter();
         let is_free = |(_, removal): &(u64, Removal)| !self.routes.contains(&removal.flow.route);
         let first = waiting.position(is_free)?;
@@ -52,9 +55,6 @@ impl Server {
     pub(super) fn remove(self: &Arc<Self>, client: u64, removal: Removal) {
         let mut removals = self.removals.lock();
         removals.waiting.push_back((client, removal));
-        if removals.routes.len() >= MOST {
-            return;
-        }
         let Some((client, removal)) = removals.begin() else {
             return;
         };

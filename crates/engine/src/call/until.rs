@@ -40,7 +40,7 @@ impl Call<'_> {
                     context.stop_by(Some(stop));
                     let pieces = pieces.as_slice();
                     let to = Pieces { version, pieces };
-                    shared.copy_in(context, &SourceRegions::new(&regions), to, None)
+                    context.write(shared, &SourceRegions::new(&regions), to, None)
                 })
             };
             let too_late = move |shared: &EngineCore| too_late(shared, false, false);

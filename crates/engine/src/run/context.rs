@@ -1,10 +1,9 @@
 //! The copies of one thread: transfers between tiers, and those of callers.
 
-use super::bypass::{Bypass, LinkLookup, bypass};
 use super::core::EngineCore;
 use super::durable_record::DurableRecord;
 use super::durable_tier::StoredForm;
-use super::job::Direction;
+use super::job::{Direction, Task};
 use super::links::{by_link, over_links};
 use super::medium::{TierState, medium};
 use super::placed_piece::PlacedPiece;
@@ -16,7 +15,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use tierflow_device::{Device, Stream};
 use tierflow_tier_alloc::Gate;
-use tierflow_transfer::{CopyContext, FailedEnd, Source, StreamChoice, Target};
+use tierflow_transfer::{CopyContext, FailedEnd, Helper, Source, Target};
 
 /// The end of a transfer that failed, and its failure. A cancelled transfer has none, and so has one whose failure was reported before.
 #[derive(Debug)]
@@ -125,13 +124,6 @@ impl DerefMut for TierContext {
     }
 }
 
-/// The tiers of an engine, and the workers of each link.
-#[derive(Clone, Copy)]
-pub(crate) struct Tiers<'a> {
-    pub(crate) levels: &'a [TierState],
-    pub(crate) links: LinkLookup<'a>,
-}
-
 /// The pieces of a version on one tier.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pieces<'a> {
@@ -164,37 +156,31 @@ impl TierContext {
     /// Writes the application's regions to these pieces of one tier, on `stream` if the caller brings its own.
     pub(crate) fn write(
         &mut self,
+        shared: &EngineCore,
         source: &SourceRegions<'_, '_>,
-        tiers: Tiers<'_>,
         to: Pieces<'_>,
         stream: Option<&Stream>,
     ) -> Result<()> {
         let Some(first) = to.pieces.first() else {
             return Ok(());
         };
-        if let Some(durable) = medium(tiers.levels, first).durable() {
+        if let Some(durable) = medium(&shared.tiers, first).durable() {
             let record = DurableRecord::whole(durable, to.version);
             return self.keep_regions(source, &record, stream);
         }
         let mut on: SmallVec<[_; 1]> = SmallVec::new();
         let mut targets: SmallVec<[_; 1]> = SmallVec::new();
-        for (link, piece) in by_link(tiers.levels, to.pieces) {
-            let to = PlacedPiece::on(tiers.levels, &piece);
+        for (link, piece) in by_link(&shared.tiers, to.pieces) {
+            let to = PlacedPiece::on(&shared.tiers, &piece);
             match to.lend_by(|mut span, all| span.lend_mut(all)) {
                 Some(lent) => {
                     on.push(link);
                     targets.push((piece.start, lent?));
                 }
                 None => {
-                    let fill =
-                        |at, memory, stream: &mut StreamChoice<'_>| source.read(at, memory, stream);
-                    let bypassed = Bypass {
-                        piece: to,
-                        direction: Direction::Down,
-                        links: tiers.links,
-                        stream,
-                    };
-                    bypass(self, bypassed, fill, |_, _, _| Ok(()))?;
+                    let (mut target, workers) =
+                        (to.span(), shared.workers_of(Direction::Down, &piece));
+                    self.copy_shared(source, &mut target, to.all(), stream, &workers)?;
                 }
             }
         }
@@ -208,41 +194,35 @@ impl TierContext {
     /// Reads these pieces into the application's regions, on `stream` if the caller brings its own.
     pub(crate) fn read(
         &mut self,
+        shared: &EngineCore,
         sink: &mut TargetRegions<'_, '_>,
-        tiers: Tiers<'_>,
         from: Pieces<'_>,
         stream: Option<&Stream>,
     ) -> Result<()> {
         let Pieces { version, pieces } = from;
         let mut on_durable = pieces
             .iter()
-            .filter_map(|piece| Some((medium(tiers.levels, piece).durable()?, piece.place.tier)));
+            .filter_map(|piece| Some((medium(&shared.tiers, piece).durable()?, piece.place.tier)));
         if let Some((durable, tier)) = on_durable.next() {
             let record = DurableRecord::whole(durable, version);
             let brought = self.bring_regions(sink, &record, stream);
             return brought.inspect_err(|error| self.note(version, tier, error));
         }
-        let alignment = |piece: &Piece| medium(tiers.levels, piece).bytes().block();
+        let alignment = |piece: &Piece| medium(&shared.tiers, piece).bytes().block();
         let pieces = sink.cut(pieces, alignment);
         let mut on: SmallVec<[_; 1]> = SmallVec::new();
         let mut sources: SmallVec<[_; 1]> = SmallVec::new();
-        for (link, piece) in by_link(tiers.levels, &pieces) {
-            let from = PlacedPiece::on(tiers.levels, &piece);
+        for (link, piece) in by_link(&shared.tiers, &pieces) {
+            let from = PlacedPiece::on(&shared.tiers, &piece);
             match from.lend_by(|span, all| span.lend(all)) {
                 Some(lent) => {
                     on.push(link);
                     sources.push((piece.start, lent?));
                 }
                 None => {
-                    let take =
-                        |at, memory, stream: &mut StreamChoice<'_>| sink.write(at, memory, stream);
-                    let bypassed = Bypass {
-                        piece: from,
-                        direction: Direction::Up,
-                        links: tiers.links,
-                        stream,
-                    };
-                    let read = bypass(self, bypassed, |_, _, _| Ok(()), take);
+                    let workers = shared.workers_of(Direction::Up, &piece);
+                    let read = self.copy_shared(&from.span(), sink, from.all(), stream, &workers);
+                    let read = read.map_err(Error::from);
                     read.inspect_err(|error| self.note(version, piece.place.tier, error))?;
                 }
             }
@@ -310,6 +290,19 @@ impl TierContext {
 }
 
 impl EngineCore {
+    /// Returns what asks the workers of the piece's link to help with a copy. The caller copies all parts alone if there are none.
+    fn workers_of(&self, direction: Direction, piece: &Piece) -> impl Fn(&Helper, usize) {
+        let tier = piece.place.tier;
+        move |helper, workers| {
+            let Some(queue) = self.link_queue(direction, tier) else {
+                return;
+            };
+            for _ in 0..workers {
+                let _ = queue.send(Task::Help(helper.clone()));
+            }
+        }
+    }
+
     /// Runs `copy` with a context of the caller's own, ahead of the pinning of host memory, which stalls every copy.
     pub(crate) fn with_context<T>(
         &self,

@@ -1,10 +1,9 @@
 //! The plan behind its lock, and the way of its commands to callers and workers.
 
 use super::Stage;
-use super::bypass::LinkLookup;
 use super::call_table::{Answer, CallTable, Grant, LinkQueues, PlanState, Reply, WakeList};
 use super::commits;
-use super::context::{Pieces, TierContext, Tiers, TransferError};
+use super::context::{Pieces, TierContext, TransferError};
 use super::detached::Lookups;
 use super::durable_tier::DroppedCopy;
 use super::empty_checkpoints::EmptyCheckpoints;
@@ -15,7 +14,7 @@ use super::medium::TierState;
 use super::pending::Pending;
 use super::plan_lock::EventQueue;
 use super::recorder::Recorder;
-use super::regions::{SourceRegions, TargetRegions};
+use super::regions::TargetRegions;
 use super::waits::EndedWait;
 use crate::blocked::{BlockedTime, Cause};
 use crate::plan::{
@@ -309,19 +308,6 @@ impl EngineCore {
         }
     }
 
-    /// Writes a version to where the plan has room for it.
-    pub(crate) fn copy_in(
-        &self,
-        context: &mut TierContext,
-        source: &SourceRegions<'_, '_>,
-        to: Pieces<'_>,
-        stream: Option<&Stream>,
-    ) -> Result<()> {
-        let links: LinkLookup<'_> = &|way, tier| self.link_queue(way, tier);
-        let levels = &self.tiers;
-        context.write(source, Tiers { levels, links }, to, stream)
-    }
-
     /// Reads a version from where it lies, whatever it lies there as.
     pub(crate) fn copy_out(
         &self,
@@ -342,16 +328,7 @@ impl EngineCore {
                 let read = stage.read(context, &self.tiers, chain, size, sink, stream);
                 read.inspect_err(|error| context.note_stored(chain, error))
             }
-            (_, pieces) => {
-                let links: LinkLookup<'_> = &|way, tier| self.link_queue(way, tier);
-                let levels = &self.tiers;
-                context.read(
-                    sink,
-                    Tiers { levels, links },
-                    Pieces { version, pieces },
-                    stream,
-                )
-            }
+            (_, pieces) => context.read(self, sink, Pieces { version, pieces }, stream),
         }
     }
 

@@ -45,10 +45,7 @@ impl Medium {
 
     /// Returns the storage that is read and written in blocks.
     pub(crate) fn storage(&self) -> Option<&Arc<dyn Storage>> {
-        match self {
-            Self::Storage(scratch) => Some(scratch.storage()),
-            _ => None,
-        }
+        self.bytes().storage()
     }
 
     /// Returns the tier that keeps copies under their versions' numbers.

@@ -7,7 +7,6 @@
 //! | `context` | which copies make up a transfer, or a call? |
 //! | `direct` | is there a way to the scratch file past the host's memory? |
 //! | `at_once` | which calls are over before the plan's lock is open again? |
-//! | `bypass` | how does a caller read from storage, or write there, past all caches? |
 //! | `durable_tier` | how does a tier keep copies under their versions' numbers? |
 //! | `durable_record` | how do bytes get there and back? |
 //! | `stage` | what becomes of checkpoints on lower tiers, and checkpoints of that? |
@@ -42,7 +41,6 @@
 //! should the plan ever hand out bytes in use, the loan is refused, and the call or transfer fails instead of the data.
 
 mod at_once;
-mod bypass;
 mod call_table;
 mod calls;
 mod capacity;

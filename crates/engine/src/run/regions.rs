@@ -300,11 +300,6 @@ fn within(spans: &[Range<u64>], range: Range<u64>) -> impl Iterator<Item = (usiz
     })
 }
 
-/// Cuts `size` bytes into runs of at most `piece`: (start, length).
-pub(super) fn cuts(size: u64, piece: u64) -> impl Iterator<Item = (u64, u64)> {
-    (0..size.div_ceil(piece)).map(move |i| (i * piece, piece.min(size - i * piece)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -324,12 +319,5 @@ mod tests {
                 assert_eq!(bytes.collect::<Vec<_>>(), (from..to).collect::<Vec<_>>());
             }
         }
-    }
-
-    #[test]
-    fn cuts_cover_the_size() {
-        assert_eq!(cuts(10, 4).collect::<Vec<_>>(), [(0, 4), (4, 4), (8, 2)]);
-        assert_eq!(cuts(8, 4).collect::<Vec<_>>(), [(0, 4), (4, 4)]);
-        assert_eq!(cuts(0, 4).count(), 0);
     }
 }

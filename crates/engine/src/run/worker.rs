@@ -99,7 +99,9 @@ impl LinkWorkers {
                         carry_all(&shared, &mut context, &taken, self.direction, row);
                         next = other;
                     }
-                    Task::Help(help) => help.run(&shared),
+                    Task::Help(helper) => {
+                        helper.run(|serve| shared.count_copy(serve)?);
+                    }
                     Task::Plan => drop(shared.serve()),
                 }
             }
