@@ -147,7 +147,7 @@ fn shot(
         engine.checkpoint(version, &[Region::from(field)])?;
         checkpoints.push(begun.elapsed().as_nanos() as f64);
     }
-    engine.prefetch_start();
+    engine.hints().prefetch_start();
     let mut restores = Vec::new();
     for version in (0..shape.count).rev() {
         std::thread::sleep(shape.interval);

@@ -258,7 +258,7 @@ impl TierRounds {
             Ok(self.engine.wait()?)
         })?;
         let up = measure(|| {
-            self.engine.prefetch_start();
+            self.engine.hints().prefetch_start();
             for version in versions {
                 self.engine
                     .restore(version, &mut [RegionMut::from(&self.back)])?;

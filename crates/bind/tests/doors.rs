@@ -78,6 +78,7 @@ const TYPES: &[&str] = &[
     "Engine",
     "EngineBuilder",
     "Call",
+    "Hints",
     "Metrics",
     "ProduceSlot",
     "ConsumeSlot",

@@ -126,7 +126,7 @@ fn shot(engine: &Engine, versions: u64, order: impl Iterator<Item = u64>, comput
         std::thread::sleep(compute);
         checkpoint(engine, version);
     }
-    engine.prefetch_start();
+    engine.hints().prefetch_start();
     for version in order {
         std::thread::sleep(compute);
         drop(engine.call().consume(version).unwrap());

@@ -104,34 +104,6 @@ impl Engine {
         Ok(())
     }
 
-    /// Tells which versions will be restored, in this order, after those hinted before.
-    ///
-    /// Hints may come at any time, in parts, and name versions not written yet. They are advice: wrong, missing and late
-    /// ones cost time, never correctness.
-    pub fn hint(&self, versions: impl IntoIterator<Item = Version>) {
-        if self.at_home().is_ok() {
-            let versions: Vec<_> = versions.into_iter().collect();
-            self.shared.hint(&versions);
-        }
-    }
-
-    /// Tells which versions will be restored before all that are hinted: an application that comes to store and restore some more on
-    /// its way hints them when they are near, as hinted versions keep room for themselves.
-    pub fn hint_next(&self, versions: impl IntoIterator<Item = Version>) {
-        if self.at_home().is_ok() {
-            let versions: Vec<_> = versions.into_iter().collect();
-            self.shared.hint_next(&versions);
-        }
-    }
-
-    /// Withdraws the hints of these versions, or all hints given so far: the application will do something else. Hints given
-    /// after this count. Several users of one engine each name the versions that they hinted.
-    pub fn forget_hints(&self, versions: Option<&[Version]>) {
-        if self.at_home().is_ok() {
-            self.shared.forget_hints(versions);
-        }
-    }
-
     /// Reserves `count` consecutive numbers for new versions: above those that versions of this engine have or had, that hints
     /// name, and that other calls of this method returned. So several users of one engine choose numbers that never meet.
     ///
@@ -148,14 +120,6 @@ impl Engine {
     #[must_use]
     pub fn after_restore(&self) -> AfterRestore {
         self.after_restore
-    }
-
-    /// Lets prefetching begin. The first restore begins it, too: call this to begin earlier.
-    pub fn prefetch_start(&self) {
-        if self.at_home().is_err() {
-            return;
-        }
-        self.shared.tell(Event::PrefetchStart);
     }
 
     /// Reads a version from where it lies, whatever it lies there as.

@@ -106,7 +106,7 @@ fn on_device(engine: &Engine, version: Version) -> Result<Vec<u8>> {
 /// Brought up ahead.
 fn prefetched(engine: &Engine, version: Version) -> Result<Vec<u8>> {
     engine.hint([version]);
-    engine.prefetch_start();
+    engine.hints().prefetch_start();
     restored(engine, version)
 }
 

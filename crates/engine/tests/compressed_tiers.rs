@@ -119,7 +119,7 @@ fn what_lies_on_a_disk_is_compressed_in_parts_and_comes_up_again() {
         .build()
         .unwrap();
     engine.hint([2, 1, 0]);
-    engine.prefetch_start();
+    engine.hints().prefetch_start();
     let whole: u64 = sizes.iter().map(|&size| size as u64).sum();
     let is_up = || used(&engine, "file") >= whole && carried(&engine, "external", "file") == 3;
     let since = Instant::now();

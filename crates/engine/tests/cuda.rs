@@ -126,7 +126,7 @@ fn what_fits_no_cache_goes_through_staging() {
     }
     engine.wait().unwrap();
     engine.hint([1, 0, 3, 4, 2]);
-    engine.prefetch_start();
+    engine.hints().prefetch_start();
     for (version, length) in [
         (1, 7 * MIB + 1),
         (0, 21 * MIB - 3),

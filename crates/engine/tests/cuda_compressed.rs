@@ -301,7 +301,7 @@ fn without_device_memory_versions_go_as_they_are_and_the_host_decodes() {
         }
     }
     engine.hint(0..8);
-    engine.prefetch_start();
+    engine.hints().prefetch_start();
     for version in 0..8 {
         assert!(bench.restored(&engine, version) == field(version));
     }

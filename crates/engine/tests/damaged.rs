@@ -68,7 +68,7 @@ fn what_a_scratch_file_does_not_give_back_comes_from_below() {
     assert_lent(&engine);
     // Prefetches read the other copy, too.
     engine.hint((0..VERSIONS).rev());
-    engine.prefetch_start();
+    engine.hints().prefetch_start();
     assert_restores(&engine, (0..VERSIONS).rev());
     assert_eq!(damaged(&engine)[2], 0);
 }
@@ -85,7 +85,7 @@ fn what_cannot_be_put_together_comes_from_below() {
     faults.reads_lie.store(true, Relaxed);
     assert_restores(&engine, 0..VERSIONS);
     engine.hint(0..VERSIONS);
-    engine.prefetch_start();
+    engine.hints().prefetch_start();
     assert_lent(&engine);
     let [_, scratch, below] = damaged(&engine)[..] else {
         panic!("three tiers")

@@ -305,7 +305,7 @@ fn discarding_frees_who_waits() {
     let (engine, vault, _kept) = cold(2 * MIB, 6, MIB);
     vault.hold([1]);
     engine.hint([1]);
-    engine.prefetch_start();
+    engine.hints().prefetch_start();
     vault.wait_until_it_came(1);
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| {
@@ -355,18 +355,18 @@ fn one_version_is_waited_for() {
 fn hints_are_withdrawn_all_or_some() {
     let all = |engine: &Engine| {
         engine.hint(0..4);
-        engine.forget_hints(None);
+        engine.hints().clear();
         engine.hint([5]);
     };
     let some = |engine: &Engine| {
         engine.hint([0, 5, 1, 2]);
-        engine.forget_hints(Some(&[2, 0, 1, 77]));
+        engine.hints().forget(&[2, 0, 1, 77]);
     };
     let ways: [&dyn Fn(&Engine); 2] = [&all, &some];
     for hint in ways {
         let (engine, vault, _kept) = cold(MIB, 9, MIB / 2);
         hint(&engine);
-        engine.prefetch_start();
+        engine.hints().prefetch_start();
         vault.wait_until_it_came(5);
         // Beside it only what waits for its first use, the newest first: there is room for two.
         let came = vault.state().came.clone();

@@ -83,7 +83,7 @@ fn every_order_and_every_degree_of_foreknowledge_gives_the_bytes_back() {
                             .checkpoint(version, &[Region::Memory(&memory, 0..bytes.len())])
                             .unwrap();
                     }
-                    engine.prefetch_start();
+                    engine.hints().prefetch_start();
                     for (step, &version) in order.iter().enumerate() {
                         if hinted == 1 {
                             engine.hint(order.get(step + 1).copied());
@@ -406,6 +406,6 @@ fn an_engine_may_be_dropped_while_it_works() {
             checkpoint(&engine, version, 300_000).unwrap();
         }
         engine.hint(0..round);
-        engine.prefetch_start();
+        engine.hints().prefetch_start();
     }
 }

@@ -287,7 +287,7 @@ fn a_damaged_copy_is_read_from_the_storage_below() {
     let engine = both();
     // Prefetched, too.
     engine.hint([6]);
-    engine.prefetch_start();
+    engine.hints().prefetch_start();
     assert_restores(&engine, 6, length_of(6));
 }
 

@@ -55,7 +55,7 @@ fn prefetching_goes_on_behind_slots_that_end_late() {
             // Flushes of several versions may end in any order: the device cache would evict another one than the oldest.
             engine.wait().unwrap();
         }
-        engine.prefetch_start();
+        engine.hints().prefetch_start();
         let fetched = CHUNKS - CACHED as u64;
         for (consumed, version) in versions.rev().enumerate() {
             let consumed = consumed as u64;

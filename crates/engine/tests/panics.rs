@@ -165,7 +165,7 @@ fn reading_in_the_background() {
     engine.call().within(patience()).wait().unwrap();
     switches.reads.store(true, Relaxed);
     engine.hint(0..12);
-    engine.prefetch_start();
+    engine.hints().prefetch_start();
     let mut failed = 0;
     for version in 0..12 {
         match restore(&engine, version) {

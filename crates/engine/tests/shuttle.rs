@@ -95,7 +95,7 @@ fn callers_wait_while_workers_report() {
                 for version in versions.clone() {
                     checkpoint(&engine, version, 2);
                 }
-                engine.prefetch_start();
+                engine.hints().prefetch_start();
                 for version in versions {
                     restore(&engine, version, 2);
                 }
@@ -119,7 +119,7 @@ fn an_engine_ends_with_transfers_in_flight() {
             checkpoint(&engine, version, 1);
         }
         engine.hint([0, 1, 2]);
-        engine.prefetch_start();
+        engine.hints().prefetch_start();
         drop(engine);
         store.close();
     });
@@ -265,7 +265,7 @@ fn who_gives_up_is_in_nobodys_way() {
                 engine.hint([version]);
             }
         }
-        engine.prefetch_start();
+        engine.hints().prefetch_start();
         engine.discard(0).unwrap();
         engine.discard(3).unwrap();
         for waiting in waiting {

@@ -220,7 +220,7 @@ impl Rig {
     fn prefetch(&self, end: fn(&Engine)) {
         self.meter.begin(end);
         self.engine.hint([0]);
-        self.engine.prefetch_start();
+        self.engine.hints().prefetch_start();
     }
 
     /// Waits until a transfer was cancelled: it has come to one more block at most.

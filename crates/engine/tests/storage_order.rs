@@ -107,7 +107,7 @@ fn parallel_prefetches_bring_the_version_that_is_needed_first() {
     engine.wait().unwrap();
     // The newest three are on the host; these are not, and there is room for three at a time.
     engine.hint([1, 0, 2]);
-    engine.prefetch_start();
+    engine.hints().prefetch_start();
     assert_eq!(held.begun(4), [1; 4], "four at a time, all for the first");
     held.let_through(4);
     // Five parts of 16 MiB: the fourth worker goes on to the next.

@@ -189,7 +189,7 @@ impl Engine {
     /// way hints them when they are near, as hinted versions keep room for themselves.
     fn hint_next(&self, py: Python<'_>, versions: &Bound<'_, PyAny>) -> Answer {
         let order = patience::all_of(py, versions)?;
-        self.detached(py, |engine| engine.hint_next(order))
+        self.detached(py, |engine| engine.hints().prepend(order))
     }
 
     /// Withdraws the hints of `versions`, or all hints given so far. Hints given after this count. Several users of one engine
@@ -198,7 +198,10 @@ impl Engine {
     fn forget_hints(&self, py: Python<'_>, versions: Option<&Bound<'_, PyAny>>) -> Answer {
         let versions = versions.map(|versions| patience::all_of(py, versions));
         let versions = versions.transpose()?;
-        self.detached(py, |engine| engine.forget_hints(versions.as_deref()))
+        self.detached(py, |engine| match &versions {
+            Some(versions) => engine.hints().forget(versions),
+            None => engine.hints().clear(),
+        })
     }
 
     /// Reserves `count` consecutive numbers for new versions, as a range: above all that versions of this engine have or had,
@@ -211,7 +214,7 @@ impl Engine {
 
     /// Lets prefetching begin, before the first restore does.
     fn prefetch_start(&self, py: Python<'_>) -> Answer {
-        self.detached(py, tierflow_engine::Engine::prefetch_start)
+        self.detached(py, |engine| engine.hints().prefetch_start())
     }
 
     /// Gives `version` up, restored or not.

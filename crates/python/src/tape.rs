@@ -359,7 +359,7 @@ impl Inner {
             hints
         };
         self.core.engine.hint(hints);
-        self.core.engine.prefetch_start();
+        self.core.engine.hints().prefetch_start();
         Ok(())
     }
 

@@ -181,7 +181,7 @@ fn beside<A: Adjoint>(
 ///
 /// States get numbers that nobody else uses ([`Engine::reserve`]). The restores of the states that the sweep stores are hinted in
 /// their order before it, those of a sweep of unknown length at each state that it stores, [by tier](Schedule::by_tier). When the reversal of a gap between two of them
-/// begins, the restores of the states that it stores are hinted before the others ([`Engine::hint_next`]): earlier, they would take
+/// begins, the restores of the states that it stores are hinted before the others ([`Hints::prepend`]): earlier, they would take
 /// room that no state needs. When the sweep ends, the reversal is planned again with the rates that the sweep had; a plan of given
 /// actions ([`Plan::of`]) keeps them. Of the estimate, this takes the size of a state, the time of a reversed step, and how much longer than
 /// in the sweep a step takes when it is computed again; all else was measured then. The estimate [learns](Estimate::learn) from the
@@ -350,7 +350,7 @@ impl<A: Adjoint> Run<'_, A> {
     fn reversal(&mut self) -> Result<(), A::Error> {
         let ahead: Vec<Action> = self.schedule.ahead().collect();
         self.reserve(saves(ahead.iter()))?;
-        self.engine.prefetch_start();
+        self.engine.hints().prefetch_start();
         while self.schedule.ahead().len() > 0 {
             let mut gap = Vec::new();
             for action in self.schedule.ahead() {
@@ -374,7 +374,7 @@ impl<A: Adjoint> Run<'_, A> {
     fn hint_gap(&mut self, gap: &[Action]) {
         let restores = self.restores(gap);
         if restores.len() > 1 {
-            self.hint(|run| run.engine.hint_next(restores));
+            self.hint(|run| run.engine.hints().prepend(restores));
         }
     }
 
@@ -393,7 +393,7 @@ impl<A: Adjoint> Run<'_, A> {
     /// Hints versions in this order, in place of their earlier hints.
     fn hint_anew(&mut self, versions: Vec<u64>) {
         self.hint(|run| {
-            run.engine.forget_hints(Some(&versions));
+            run.engine.hints().forget(&versions);
             run.engine.hint(versions);
         });
     }
@@ -415,7 +415,7 @@ impl<A: Adjoint> Run<'_, A> {
     /// Withdraws the hints of the numbers that no state has.
     fn forget_numbers(&self) {
         let left = Vec::from_iter(self.numbers.clone());
-        self.engine.forget_hints(Some(&left));
+        self.engine.hints().forget(&left);
     }
 
     /// The versions that these actions restore, in their order. States beyond the reserved numbers have none yet.

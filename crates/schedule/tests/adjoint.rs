@@ -295,7 +295,7 @@ fn a_few_slow_reads_do_not_tell_how_fast_a_link_is() {
     }
     engine.wait().unwrap();
     engine.hint([0, 1]);
-    engine.prefetch_start();
+    engine.hints().prefetch_start();
     let is_read = || engine.metrics().hops.iter().any(|hop| hop.from == "file");
     while !is_read() {
         std::thread::sleep(Duration::from_millis(1));

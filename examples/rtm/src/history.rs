@@ -135,7 +135,7 @@ impl History {
 
     /// From now on what was hinted may be brought near.
     pub fn prefetch_start(&self) {
-        self.engine.prefetch_start();
+        self.engine.hints().prefetch_start();
     }
 
     /// Restores a version. An engine that discards what was restored then gives it up.

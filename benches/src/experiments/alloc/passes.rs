@@ -123,7 +123,7 @@ pub(super) fn passes(device: &Device, load: &Load) -> Result<Passes> {
     }
     let report = engine.reports().host;
     found.pinned = report.map_or(0, |report| report.pinned);
-    engine.prefetch_start();
+    engine.hints().prefetch_start();
     for (version, &size) in load.sizes.iter().enumerate().rev() {
         compute(load.interval, || Ok(()))?;
         let begun = Instant::now();

@@ -112,11 +112,11 @@ calls! {
     "holds its engine while it is lent": "ProduceSlot::owned ConsumeSlot::owned", "— each does", "— each does", "— each does", "— each does",
         "— each does";
     "tells what will be restored": "Engine::hint", "Engine.hint", "tf_hint", "Engine::hint", "tf_hint", "VELOC_Prefetch_enqueue";
-    "tells what comes before that": "Engine::hint_next", "Engine.hint_next", "tf_hint_next", "Engine::hint_next", "tf_hint_next",
+    "tells what comes before that": "Engine::hints Hints::prepend", "Engine.hint_next", "tf_hint_next", "Engine::hint_next", "tf_hint_next",
         "tf_hint_next";
-    "takes that back": "Engine::forget_hints", "Engine.forget_hints", "tf_forget_hints tf_forget_hints_of", "Engine::forget_hints",
+    "takes that back": "Hints::forget Hints::clear", "Engine.forget_hints", "tf_forget_hints tf_forget_hints_of", "Engine::forget_hints",
         "tf_forget_hints tf_forget_hints_of", "tf_forget_hints";
-    "lets prefetching begin": "Engine::prefetch_start", "Engine.prefetch_start", "tf_prefetch_start", "Engine::prefetch_start",
+    "lets prefetching begin": "Hints::prefetch_start", "Engine.prefetch_start", "tf_prefetch_start", "Engine::prefetch_start",
         "tf_prefetch_start", "VELOC_Prefetch_start";
     "draws free numbers": "Engine::reserve", "Engine.reserve", "tf_reserve", "Engine::reserve", "tf_reserve",
         "— the program numbers its versions";

@@ -162,15 +162,15 @@ exported! {
 
     fn tf_hint_next(engine: Handle<OpenEngine>, versions: In<'_, Version>, count: usize) {
         let (core, versions) = (engine.get()?, versions.list(count, "versions")?);
-        core.engine.hint_next(versions.iter().copied());
+        core.engine.hints().prepend(versions.iter().copied());
         Ok(())
     }
 
-    fn tf_forget_hints(engine: Handle<OpenEngine>) { engine.get().map(|core| core.engine.forget_hints(None)) }
+    fn tf_forget_hints(engine: Handle<OpenEngine>) { engine.get().map(|core| core.engine.hints().clear()) }
 
     fn tf_forget_hints_of(engine: Handle<OpenEngine>, versions: In<'_, Version>, count: usize) {
         let (core, versions) = (engine.get()?, versions.list(count, "versions")?);
-        core.engine.forget_hints(Some(versions));
+        core.engine.hints().forget(versions);
         Ok(())
     }
 
@@ -178,7 +178,7 @@ exported! {
         first.put(engine.get()?.engine.reserve(count)?.start, "first")
     }
 
-    fn tf_prefetch_start(engine: Handle<OpenEngine>) { engine.get().map(|core| core.engine.prefetch_start()) }
+    fn tf_prefetch_start(engine: Handle<OpenEngine>) { engine.get().map(|core| core.engine.hints().prefetch_start()) }
 
     fn tf_discard(engine: Handle<OpenEngine>, version: Version) { Ok(engine.get()?.engine.discard(version)?) }
 

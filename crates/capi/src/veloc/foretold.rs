@@ -42,7 +42,7 @@ impl Client {
         let mut state = self.state.lock();
         state.foretold.has_started = true;
         self.foretell(&mut state);
-        self.core.engine.prefetch_start();
+        self.core.engine.hints().prefetch_start();
         Ok(())
     }
 

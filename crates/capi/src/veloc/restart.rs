@@ -136,7 +136,7 @@ impl Client {
         if !order.is_empty() && hinted.ends_with(&order) {
             return;
         }
-        self.core.engine.forget_hints(None);
+        self.core.engine.hints().clear();
         self.core.engine.hint(order.iter().copied());
         *hinted = order;
     }

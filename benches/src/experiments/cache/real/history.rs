@@ -61,7 +61,7 @@ impl History {
 
     pub(super) fn prefetch_start(&self) {
         match self {
-            Self::Engine(engine) => engine.prefetch_start(),
+            Self::Engine(engine) => engine.hints().prefetch_start(),
             Self::Uvm(uvm) => uvm.prefetch_start(),
         }
     }
