@@ -69,10 +69,7 @@ fn read_and_count(workspace: &Metadata, files: &[File]) -> Result<(Words, Words)
         let Some((folder, _)) = path.split_once("/src/") else {
             continue;
         };
-        let code = text
-            .split("\n#[cfg(test)]\nmod ")
-            .next()
-            .unwrap_or_default();
+        let code = without_tests(text);
         *still.entry(folder.to_owned()).or_default() += subjectless(code);
         for name in types(code).filter(|name| most.forbidden.iter().any(|own| own == name)) {
             *still.entry(name.to_owned()).or_default() += 1;
@@ -81,6 +78,17 @@ fn read_and_count(workspace: &Metadata, files: &[File]) -> Result<(Words, Words)
     let forbidden = most.forbidden.clone();
     still.retain(|_, count| *count > 0);
     Ok((most, Words { forbidden, still }))
+}
+
+/// Returns the text before the module of tests that a file ends with. A module of tests in another file cuts nothing off.
+fn without_tests(text: &str) -> &str {
+    const BEGIN: &str = "\n#[cfg(test)]\nmod ";
+    let is_inline = |(at, _): &(usize, &str)| {
+        let line = text[at + BEGIN.len()..].lines().next();
+        line.is_some_and(|line| line.ends_with('{'))
+    };
+    let inline = text.match_indices(BEGIN).find(is_inline);
+    inline.map_or(text, |(at, _)| &text[..at])
 }
 
 /// Counts the comment lines that begin with an opener.
@@ -120,6 +128,14 @@ mod tests {
     fn comments_without_a_subject_are_counted() {
         let code = "//! What a module is.\n    /// The bytes.\n// It waits.\n/// Whatever.\nlet it = \"// It\";\n/// Its own\n";
         assert_eq!(subjectless(code), 4);
+    }
+
+    #[test]
+    fn a_module_of_tests_in_another_file_cuts_nothing_off() {
+        let inline = "struct A;\n#[cfg(test)]\nmod tests {\n}\n";
+        assert_eq!(without_tests(inline), "struct A;");
+        let apart = "struct A;\n#[cfg(test)]\nmod tests;\n\nstruct B;\n";
+        assert_eq!(without_tests(apart), apart);
     }
 
     #[test]
