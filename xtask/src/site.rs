@@ -26,7 +26,7 @@ pub(crate) fn run() -> Result<()> {
     };
     remove_folder(&site.pages)?;
     remove_folder(&site.sources)?;
-    // Before the book, which links to the pages that the reference has.
+    // The reference is built before the book, which links to its pages.
     build_reference()?;
     site.book(&python)?;
     site.copy_reference()?;

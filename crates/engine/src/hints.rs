@@ -1,4 +1,4 @@
-//! Beyond [`Engine::hint`]: hints that go before others, hints that are withdrawn, and the begin of prefetching.
+//! Hints: the application names the versions that it will restore, withdraws them, and lets prefetching begin.
 
 use crate::plan::Event;
 use crate::{Engine, Version};

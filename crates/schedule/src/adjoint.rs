@@ -181,7 +181,7 @@ fn beside<A: Adjoint>(
 ///
 /// States get numbers that nobody else uses ([`Engine::reserve`]). The restores of the states that the sweep stores are hinted in
 /// their order before it, those of a sweep of unknown length at each state that it stores, [by tier](Schedule::by_tier). When the reversal of a gap between two of them
-/// begins, the restores of the states that it stores are hinted before the others ([`Hints::prepend`]): earlier, they would take
+/// begins, the restores of the states that it stores are hinted before the others ([`Hints::prepend`](tierflow_engine::Hints::prepend)): earlier, they would take
 /// room that no state needs. When the sweep ends, the reversal is planned again with the rates that the sweep had; a plan of given
 /// actions ([`Plan::of`]) keeps them. Of the estimate, this takes the size of a state, the time of a reversed step, and how much longer than
 /// in the sweep a step takes when it is computed again; all else was measured then. The estimate [learns](Estimate::learn) from the

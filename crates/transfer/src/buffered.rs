@@ -48,10 +48,10 @@ fn room(to: &dyn Target, before: u64) -> u64 {
 }
 
 impl Buffered<'_> {
-    /// Starts filling buffers while there are some and devices or workers fill them.
+    /// Starts filling free buffers: one, if the source fills it before it returns, else all.
     fn fill(&mut self) -> Result<()> {
         while !self.rest.is_empty()
-            && let Some((buffer, emptied)) = self.free.pop_front()
+            && let Some((buffer, emptied)) = self.next_free()
         {
             settle(emptied).map_err(TransferError::target)?;
             self.stop.look()?;
@@ -65,10 +65,8 @@ impl Buffered<'_> {
                 before,
                 buffer,
             };
-            if let (Some(requests), Some((_, offset))) = (&mut self.requests, self.from.storage(at))
-                && requests.is_read()
-            {
-                requests.send(part, offset);
+            if let Some(requests) = self.requests.as_mut().filter(|requests| requests.is_read()) {
+                requests.send(part)?;
                 continue;
             }
             let bytes = whole_blocks(self.from.block(), before + length);
@@ -85,6 +83,15 @@ impl Buffered<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Takes the buffer that was emptied first. While workers read others, one that a device still empties stays.
+    fn next_free(&mut self) -> Option<(Buffer, Option<Transfer>)> {
+        let (_, emptied) = self.free.front()?;
+        let is_emptied = emptied.as_ref().is_none_or(Transfer::is_done);
+        let reads = self.requests.as_ref().filter(|requests| requests.is_read());
+        let waits = !is_emptied && reads.is_some_and(Requests::are_open);
+        (!waits).then(|| self.free.pop_front())?
     }
 
     /// Returns the next full part, and `None` once all parts are emptied or on their way out.
@@ -108,11 +115,12 @@ impl Buffered<'_> {
 
     /// Starts emptying a part.
     fn empty(&mut self, part: Part) -> Result<()> {
-        if let (Some(requests), Some((_, offset))) = (&mut self.requests, self.to.storage(part.at))
-            && !requests.is_read()
+        if let Some(requests) = self
+            .requests
+            .as_mut()
+            .filter(|requests| !requests.is_read())
         {
-            requests.send(part, offset);
-            return Ok(());
+            return requests.send(part);
         }
         let end = part.before + whole_blocks(self.to.block(), part.length);
         let filled = part.buffer.lend(part.before..end);
@@ -159,11 +167,11 @@ impl CopyContext {
         let most = workers.map_or(BUFFERS, |_| SHARED_BUFFERS);
         let buffers = self.buffers().at_most(most, size);
         let buffers = buffers.map_err(TransferError::target)?;
+        let start = bytes.start;
         let requests = workers.and_then(|workers| {
-            let (source, target) = (from.storage(bytes.start), to.storage(bytes.start));
-            let is_read = source.is_some();
-            let (storage, _) = source.or(target)?;
-            Some(Requests::new(storage, is_read, workers, buffers.len()))
+            let (source, target) = (from.scratch(start), to.scratch(start));
+            let (is_read, at) = (source.is_some(), source.or(target)?);
+            Some(Requests::new(is_read, start, at, workers, buffers.len()))
         });
         let stop = self.stop();
         let mut copy = Buffered {

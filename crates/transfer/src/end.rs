@@ -2,12 +2,9 @@
 
 use crate::record::{SourceRecord, TargetRecord};
 use crate::route::MediumKind;
-use crate::straight::Straight;
-use crate::{Error, Result, StreamChoice};
+use crate::{Error, Result, ScratchPlace, StreamChoice};
 use std::ops::Range;
-use std::sync::Arc;
 use tierflow_device::{ReadLoan, Transfer, WriteLoan};
-use tierflow_store::Storage;
 
 /// The end from which bytes come.
 ///
@@ -58,13 +55,8 @@ pub trait Source: Sync {
         self.read(at, into, stream).map(|()| None)
     }
 
-    /// Returns the file that a device copies from by itself, and the offset there of the byte `at`.
-    fn straight(&self, _at: u64) -> Option<(&Arc<Straight>, u64)> {
-        None
-    }
-
-    /// Returns the storage in blocks that this end is, and the offset there of the byte `at`.
-    fn storage(&self, _at: u64) -> Option<(&Arc<dyn Storage>, u64)> {
+    /// Returns the place of the byte `at`, if this end is scratch storage.
+    fn scratch(&self, _at: u64) -> Option<ScratchPlace<'_>> {
         None
     }
 
@@ -116,13 +108,8 @@ pub trait Target: Send {
         self.write(at, from, stream).map(|()| None)
     }
 
-    /// Returns the file that a device copies to by itself, and the offset there of the byte `at`.
-    fn straight(&self, _at: u64) -> Option<(&Arc<Straight>, u64)> {
-        None
-    }
-
-    /// Returns the storage in blocks that this end is, and the offset there of the byte `at`.
-    fn storage(&self, _at: u64) -> Option<(&Arc<dyn Storage>, u64)> {
+    /// Returns the place of the byte `at`, if this end is scratch storage.
+    fn scratch(&self, _at: u64) -> Option<ScratchPlace<'_>> {
         None
     }
 

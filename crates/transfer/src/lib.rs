@@ -25,7 +25,9 @@ pub use copy::PART_BYTES;
 pub use direct_io::DirectIo;
 pub use end::{Source, Target};
 pub use error::{Error, FailedEnd, Result, TransferError};
-pub use media::{HostBytes, MemoryBytes, MemoryMedium, ScratchMedium, to_usize, whole_blocks};
+pub use media::{
+    HostBytes, MemoryBytes, MemoryMedium, ScratchMedium, ScratchPlace, to_usize, whole_blocks,
+};
 pub use medium::{Medium, Span};
 pub use record::{SourceRecord, TargetRecord};
 pub use requests::{Helper, Workers};

@@ -149,6 +149,27 @@ impl ScratchMedium {
     pub fn new(storage: Arc<dyn Storage>, straight: Option<Arc<Straight>>) -> Self {
         Self { storage, straight }
     }
+
+    /// The storage.
+    #[must_use]
+    pub fn storage(&self) -> &Arc<dyn Storage> {
+        &self.storage
+    }
+
+    /// The file in the storage that a device copies to and from by itself.
+    #[must_use]
+    pub fn straight(&self) -> Option<&Arc<Straight>> {
+        self.straight.as_ref()
+    }
+}
+
+/// A place on scratch storage.
+#[derive(Debug, Clone, Copy)]
+pub struct ScratchPlace<'a> {
+    /// The storage.
+    pub medium: &'a ScratchMedium,
+    /// The first byte there.
+    pub offset: u64,
 }
 
 impl Medium for ScratchMedium {
@@ -180,12 +201,8 @@ impl Medium for ScratchMedium {
         Ok(None)
     }
 
-    fn straight(&self) -> Option<&Arc<Straight>> {
-        self.straight.as_ref()
-    }
-
-    fn storage(&self) -> Option<&Arc<dyn Storage>> {
-        Some(&self.storage)
+    fn scratch(&self) -> Option<&ScratchMedium> {
+        Some(self)
     }
 }
 

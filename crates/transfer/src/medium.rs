@@ -1,13 +1,10 @@
 //! Media, and spans of versions on them.
 
-use crate::straight::Straight;
 use crate::under_way::settle;
-use crate::{Error, MediumKind, Result, Source, StreamChoice, Target};
+use crate::{Error, MediumKind, Result, ScratchMedium, ScratchPlace, Source, StreamChoice, Target};
 use std::fmt::Debug;
 use std::ops::Range;
-use std::sync::Arc;
 use tierflow_device::{ReadLoan, Transfer, WriteLoan};
-use tierflow_store::Storage;
 use tierflow_tier_alloc::{Gate, Pass, Transferring};
 
 /// The bytes of a tier, by their offsets: an arena, memory of peers, scratch storage.
@@ -66,13 +63,8 @@ pub trait Medium: Debug + Send + Sync {
         Ok(Some(stream.get()?.copy(from, into)))
     }
 
-    /// Returns the file that a device copies to and from by itself.
-    fn straight(&self) -> Option<&Arc<Straight>> {
-        None
-    }
-
-    /// Returns the storage in blocks that the medium is.
-    fn storage(&self) -> Option<&Arc<dyn Storage>> {
+    /// Returns the scratch storage that the medium is.
+    fn scratch(&self) -> Option<&ScratchMedium> {
         None
     }
 
@@ -153,12 +145,11 @@ impl Source for Span<'_> {
         self.medium.begin_read(self.offset_of(at), into, stream)
     }
 
-    fn straight(&self, at: u64) -> Option<(&Arc<Straight>, u64)> {
-        Some((self.medium.straight()?, self.offset_of(at)))
-    }
-
-    fn storage(&self, at: u64) -> Option<(&Arc<dyn Storage>, u64)> {
-        Some((self.medium.storage()?, self.offset_of(at)))
+    fn scratch(&self, at: u64) -> Option<ScratchPlace<'_>> {
+        Some(ScratchPlace {
+            medium: self.medium.scratch()?,
+            offset: self.offset_of(at),
+        })
     }
 }
 
@@ -188,11 +179,7 @@ impl Target for Span<'_> {
         self.medium.begin_write(self.offset_of(at), from, stream)
     }
 
-    fn straight(&self, at: u64) -> Option<(&Arc<Straight>, u64)> {
-        Source::straight(self, at)
-    }
-
-    fn storage(&self, at: u64) -> Option<(&Arc<dyn Storage>, u64)> {
-        Source::storage(self, at)
+    fn scratch(&self, at: u64) -> Option<ScratchPlace<'_>> {
+        Source::scratch(self, at)
     }
 }

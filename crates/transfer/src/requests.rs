@@ -1,8 +1,9 @@
 //! The requests to storage of one copy, which the workers of a link serve beside the caller.
 
 use crate::buffered::Part;
+use crate::copy::Result as CopyResult;
 use crate::media::whole_blocks;
-use crate::{Result, TransferError};
+use crate::{Error, FailedEnd, Result, ScratchPlace, TransferError};
 use std::sync::Arc;
 use tierflow_store::Storage;
 use tierflow_sync::model::{AtomicUsize, Ordering, Receiver, Sender, unbounded};
@@ -10,48 +11,80 @@ use tierflow_sync::model::{AtomicUsize, Ordering, Receiver, Sender, unbounded};
 /// Requests at a time: as many as it takes to have a disk's bandwidth.
 pub(crate) const REQUESTS: usize = 4;
 
-/// Asks workers to run a helper: as many workers as the number says, if there are as many.
+/// A function that asks workers to run a helper: as many as the number says, or all if there are fewer.
 pub type Workers<'w> = &'w dyn Fn(&Helper, usize);
-
-/// A part in its buffer, and where it lies on the storage.
-#[derive(Debug)]
-struct StorageRequest {
-    part: Part,
-    offset: u64,
-}
 
 /// The requests of one copy to storage, for workers that have time. There are none any more once the copy has ended.
 #[derive(Debug, Clone)]
 pub struct Helper {
     storage: Arc<dyn Storage>,
     is_read: bool,
-    queue: Receiver<StorageRequest>,
-    done: Sender<(Part, Result<()>)>,
+    /// The byte of the version at `start` lies at `offset` of the storage.
+    start: u64,
+    offset: u64,
+    queue: Receiver<Part>,
+    done: Sender<Answer>,
     helpers: Arc<AtomicUsize>,
 }
 
+/// A part whose request was served, and the result.
+#[derive(Debug)]
+struct Answer {
+    part: Part,
+    served: Result<()>,
+}
+
+/// A part that a worker serves. A panic of the service gives the part back with an error.
+struct Serving<'h> {
+    part: Option<Part>,
+    done: &'h Sender<Answer>,
+}
+
+impl Drop for Serving<'_> {
+    fn drop(&mut self) {
+        if let Some(part) = self.part.take() {
+            let served = Err(Error::Caller("a worker panicked".into()));
+            // The copy waits for the answer.
+            let _ = self.done.send(Answer { part, served });
+        }
+    }
+}
+
 impl Helper {
-    /// Serves requests until the copy has no more. `each` runs the service of a request, and returns what it returned: a panic that
-    /// `each` does not catch leaves the copy waiting.
+    /// Serves requests until the copy has no more. `each` runs the service of a request, and returns its result. A panic that `each`
+    /// lets through fails the copy.
     pub fn run(&self, each: impl Fn(&dyn Fn() -> Result<()>) -> Result<()>) {
         self.helpers.fetch_add(1, Ordering::Relaxed);
-        for StorageRequest { part, offset } in &self.queue {
-            let served = each(&|| self.serve(&part, offset));
-            if self.done.send((part, served)).is_err() {
+        for part in &self.queue {
+            let done = &self.done;
+            let mut serving = Serving {
+                part: Some(part),
+                done,
+            };
+            let served = each(&|| {
+                serving
+                    .part
+                    .as_ref()
+                    .map_or(Ok(()), |part| self.serve(part))
+            });
+            let Some(part) = serving.part.take() else {
+                return;
+            };
+            if done.send(Answer { part, served }).is_err() {
                 return;
             }
         }
     }
 
-    fn serve(&self, part: &Part, offset: u64) -> Result<()> {
+    fn serve(&self, part: &Part) -> Result<()> {
         let block = self.storage.alignment() as u64;
+        let offset = part.at - self.start + self.offset;
         match self.is_read {
             true => {
                 let bytes = whole_blocks(block, part.before + part.length);
                 let mut into = part.buffer.lend_mut(0..bytes)?;
-                Ok(self
-                    .storage
-                    .read_at(offset - part.before, into.bytes_mut()?)?)
+                let offset = offset - part.before;
+                Ok(self.storage.read_at(offset, into.bytes_mut()?)?)
             }
             false => {
                 let end = part.before + whole_blocks(block, part.length);
@@ -66,27 +99,31 @@ impl Helper {
 #[derive(Debug)]
 pub(crate) struct Requests {
     helper: Helper,
-    queue: Sender<StorageRequest>,
-    done: Receiver<(Part, Result<()>)>,
-    /// Requests that were sent and not collected.
+    queue: Sender<Part>,
+    done: Receiver<Answer>,
+    /// Requests that are in the queue, or that workers serve.
     open: usize,
 }
 
 impl Requests {
-    /// Asks at most as many workers to help with reads or writes as there are `buffers`. One buffer is served before a worker comes.
+    /// Asks at most [`REQUESTS`] workers, and no more than there are `buffers`, to help with reads or writes. The version's byte `start`
+    /// lies at `place`. A copy with one buffer asks none, as it is over before a worker comes.
     pub(crate) fn new(
-        storage: &Arc<dyn Storage>,
         is_read: bool,
+        start: u64,
+        place: ScratchPlace<'_>,
         workers: Workers<'_>,
         buffers: usize,
     ) -> Self {
-        let (queue, requests) = unbounded();
-        let (send, done) = unbounded();
+        let (send, queue) = unbounded();
+        let (answer, done) = unbounded();
         let helper = Helper {
-            storage: Arc::clone(storage),
+            storage: Arc::clone(place.medium.storage()),
             is_read,
-            queue: requests,
-            done: send,
+            start,
+            offset: place.offset,
+            queue,
+            done: answer,
             helpers: Arc::default(),
         };
         if buffers > 1 {
@@ -94,7 +131,7 @@ impl Requests {
         }
         Self {
             helper,
-            queue,
+            queue: send,
             done,
             open: 0,
         }
@@ -105,44 +142,61 @@ impl Requests {
         self.helper.is_read
     }
 
-    /// Sends a request for the part, which lies at `offset`.
-    pub(crate) fn send(&mut self, part: Part, offset: u64) {
-        // There is a receiver: the helper of these requests.
-        if self.queue.send(StorageRequest { part, offset }).is_ok() {
-            self.open += 1;
-        }
+    /// Returns true if a worker has a request, or will have one.
+    pub(crate) fn are_open(&self) -> bool {
+        self.open > 0
     }
 
-    /// Returns a part that was served, and `None` once there is no request left. The caller serves those that no worker took, while
-    /// fewer workers help than a disk can use: without workers, all.
-    pub(crate) fn collect(&mut self) -> std::result::Result<Option<Part>, TransferError> {
+    /// Sends a request for the part.
+    pub(crate) fn send(&mut self, part: Part) -> CopyResult<()> {
+        let sent = self.queue.send(part);
+        sent.map_err(|_| self.failed(lost()))?;
+        self.open += 1;
+        Ok(())
+    }
+
+    /// Returns a part that was served, and `None` once there is no request left. The caller serves the requests that no worker took,
+    /// while fewer workers help than a disk can use; without workers, it serves all.
+    pub(crate) fn collect(&mut self) -> CopyResult<Option<Part>> {
         if self.open == 0 {
             return Ok(None);
         }
-        let answer = match self.done.try_recv() {
-            Ok(answer) => Some(answer),
-            Err(_) => self.serve_one(),
-        };
-        // The helper of these requests keeps the channel open.
-        let Some((part, served)) = answer.or_else(|| self.done.recv().ok()) else {
-            return Ok(None);
-        };
-        self.open -= 1;
-        match (served, self.helper.is_read) {
-            (Ok(()), _) => Ok(Some(part)),
-            (Err(error), true) => Err(TransferError::source(error)),
-            (Err(error), false) => Err(TransferError::target(error)),
-        }
+        let Answer { part, served } = self.next_answer()?;
+        served.map_err(|error| self.failed(error))?;
+        Ok(Some(part))
     }
 
-    fn serve_one(&self) -> Option<(Part, Result<()>)> {
-        if self.helper.helpers.load(Ordering::Relaxed) >= REQUESTS {
-            return None;
+    fn next_answer(&mut self) -> CopyResult<Answer> {
+        if let Ok(answer) = self.done.try_recv() {
+            self.open -= 1;
+            return Ok(answer);
         }
-        let StorageRequest { part, offset } = self.helper.queue.try_recv().ok()?;
-        let served = self.helper.serve(&part, offset);
-        Some((part, served))
+        if self.helper.helpers.load(Ordering::Relaxed) < REQUESTS
+            && let Ok(part) = self.helper.queue.try_recv()
+        {
+            // The request is no worker's any more, also if its service panics.
+            self.open -= 1;
+            let served = self.helper.serve(&part);
+            return Ok(Answer { part, served });
+        }
+        let answer = self.done.recv().map_err(|_| self.failed(lost()))?;
+        self.open -= 1;
+        Ok(answer)
     }
+
+    /// Returns the error of the end that is the storage.
+    fn failed(&self, error: Error) -> TransferError {
+        let end = match self.helper.is_read {
+            true => FailedEnd::Source,
+            false => FailedEnd::Target,
+        };
+        TransferError::of(end, error)
+    }
+}
+
+/// A channel has no other end, although the helper of the requests holds it.
+fn lost() -> Error {
+    Error::Caller("a request whose answer is lost".into())
 }
 
 impl Drop for Requests {

@@ -11,7 +11,7 @@ use crate::buffers::BUFFER_BYTES;
 use crate::context::Stop;
 use crate::copy::{Copying, Result, WITH_STORAGE};
 use crate::media::whole_blocks;
-use crate::{CopyContext, TransferError};
+use crate::{CopyContext, ScratchPlace, TransferError};
 use choice::{CopyMethod, RateChoice};
 use std::fmt::Debug;
 use std::ops::Range;
@@ -286,12 +286,19 @@ impl CopyContext {
         bytes: Range<u64>,
     ) -> Result<u64> {
         let Copying { from, to, .. } = copying;
-        let (is_down, found) = match (to.straight(bytes.start), from.straight(bytes.start)) {
-            (Some(found), None) => (true, found),
-            (None, Some(found)) => (false, found),
+        let place_of = |place: Option<ScratchPlace<'_>>| {
+            let ScratchPlace { medium, offset } = place?;
+            Some((Arc::clone(medium.straight()?), offset))
+        };
+        let places = (
+            place_of(to.scratch(bytes.start)),
+            place_of(from.scratch(bytes.start)),
+        );
+        let (is_down, straight, offset) = match places {
+            (Some((straight, offset)), None) => (true, straight, offset),
+            (None, Some((straight, offset))) => (false, straight, offset),
             _ => return self.copy_buffered(copying, bytes),
         };
-        let (straight, offset) = (Arc::clone(found.0), found.1);
         let side = match is_down {
             true => &straight.down,
             false => &straight.up,

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -68,13 +69,14 @@ impl Storage for Slow {
     }
 }
 
-/// Runs a copy down or up with some workers. Returns its end after every worker ended.
+/// Copies with some workers.
 struct Copy<'c> {
     slow: &'c Arc<Slow>,
     workers: usize,
 }
 
 impl Copy<'_> {
+    /// Runs a copy down or up. Returns its end after every worker has ended.
     fn run(
         &self,
         context: &mut CopyContext,
@@ -97,11 +99,7 @@ impl Copy<'_> {
                 for _ in 0..asked.min(self.workers) {
                     let helper = helper.clone();
                     scope.spawn(move || {
-                        helper.run(|serve| {
-                            let caught =
-                                std::panic::catch_unwind(std::panic::AssertUnwindSafe(serve));
-                            caught.unwrap_or(Err(tierflow_transfer::Error::NoMemory))
-                        });
+                        let _ = catch_unwind(AssertUnwindSafe(|| helper.run(|serve| serve())));
                     });
                 }
             };
@@ -191,16 +189,14 @@ fn a_failed_request_ends_the_copy_with_its_end_and_frees_the_buffers() {
             })
         );
         assert!(is_target, "{failed:?}");
-        // A worker that panics is a failed request, too.
-        if workers == 4 {
-            slow.panics.store(true, Ordering::SeqCst);
-            let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                up(&copy, &mut context, &mut back)
-            }));
-            // The caller's own request is not caught by a worker.
-            assert!(panicked.map_or(true, |failed| is_source(&failed)));
-            slow.panics.store(false, Ordering::SeqCst);
+        // A worker that panics is a failed request, too, and the caller's own panic leaves the copy.
+        slow.panics.store(true, Ordering::SeqCst);
+        let panicked = catch_unwind(AssertUnwindSafe(|| up(&copy, &mut context, &mut back)));
+        match panicked {
+            Ok(failed) => assert!(workers == 4 && is_source(&failed), "{failed:?}"),
+            Err(_) => assert_eq!(slow.now.load(Ordering::SeqCst), 0),
         }
+        slow.panics.store(false, Ordering::SeqCst);
         slow.fails_at.store(u64::MAX, Ordering::SeqCst);
         up(&copy, &mut context, &mut back).unwrap();
         assert!(back == bytes);

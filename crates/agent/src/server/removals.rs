@@ -36,7 +36,7 @@ impl Removals {
         std::mem::take(&mut self.done)
     }
 
-    /// Begins the first removal that may begin, unless as many threads remove as may.
+    /// Begins the first removal that may begin, unless [`MOST`] threads remove already.
     fn begin(&mut self) -> Option<(u64, Removal)> {
         if self.routes.len() >= MOST {
             return None;
@@ -53,17 +53,20 @@ impl Removals {
 impl Server {
     /// Has a client's removal done. The event loop is woken when its result is there.
     pub(super) fn remove(self: &Arc<Self>, client: u64, removal: Removal) {
-        let mut removals = self.removals.lock();
-        removals.waiting.push_back((client, removal));
-        let Some((client, removal)) = removals.begin() else {
-            return;
-        };
-        drop(removals);
-        let server = Arc::clone(self);
-        let route = removal.flow.route.clone();
-        let work = move || server.remove_all((client, removal));
-        if let Err(error) = spawn("tierflow-remove", work) {
-            self.removed(client, &route, Err(error));
+        let waiting = (client, removal);
+        self.removals.lock().waiting.push_back(waiting);
+        loop {
+            let Some((client, removal)) = self.removals.lock().begin() else {
+                return;
+            };
+            let server = Arc::clone(self);
+            let route = removal.flow.route.clone();
+            let work = move || server.remove_all((client, removal));
+            match spawn("tierflow-remove", work) {
+                Ok(()) => return,
+                // The next one may find a thread.
+                Err(error) => self.removed(client, &route, Err(error)),
+            }
         }
     }
 

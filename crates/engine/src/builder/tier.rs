@@ -12,7 +12,7 @@ use tierflow_store::{Guarded, Scratch, Storage, Vault, Verified};
 use tierflow_tier_alloc::{DeviceOptions, HostOptions, HostPool, Pace};
 use tierflow_transfer::volume::{Volume, VolumeError};
 
-/// Bytes of the host cache that are pinned before the first flush goes there, and ahead of the flushes later.
+/// Bytes of the host cache that are pinned before the first flush goes there, and ahead of the farthest copy or loan later.
 const LEAD: usize = 1 << 30;
 
 /// A tier of a future engine, for [`EngineBuilder::tier`].

@@ -290,7 +290,7 @@ impl TierContext {
 }
 
 impl EngineCore {
-    /// Returns what asks the workers of the piece's link to help with a copy. The caller copies all parts alone if there are none.
+    /// Returns a function that asks the workers of the piece's link to help with a copy. The caller copies all parts alone if there are none.
     fn workers_of(&self, direction: Direction, piece: &Piece) -> impl Fn(&Helper, usize) {
         let tier = piece.place.tier;
         move |helper, workers| {

@@ -45,7 +45,7 @@ impl Medium {
 
     /// Returns the storage that is read and written in blocks.
     pub(crate) fn storage(&self) -> Option<&Arc<dyn Storage>> {
-        self.bytes().storage()
+        self.bytes().scratch().map(ScratchMedium::storage)
     }
 
     /// Returns the tier that keeps copies under their versions' numbers.
@@ -58,7 +58,7 @@ impl Medium {
 
     /// Returns the way between storage and a device past the host's memory.
     pub(crate) fn straight(&self) -> Option<&Arc<Straight>> {
-        self.bytes().straight()
+        self.bytes().scratch()?.straight()
     }
 
     /// Returns the bytes of an arena; storage has no size of its own.
