@@ -125,7 +125,7 @@ impl EngineBuilder {
     }
 
     /// Keeps a time line of the last `entries` flushes, prefetches, waits, copies and evictions, for
-    /// [`Engine::write_timeline`](crate::Engine::write_timeline), at 80 bytes each. 0, the default, keeps none and
+    /// [`Engine::write_timeline`](crate::Engine::write_timeline), at 88 bytes each. 0, the default, keeps none and
     /// costs nothing.
     #[must_use]
     pub fn timeline(mut self, entries: usize) -> Self {

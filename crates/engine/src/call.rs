@@ -94,6 +94,9 @@ impl<'a> Call<'a> {
     ///
     /// Bytes that go straight to storage or come from there pass through a buffer in host memory and another thread,
     /// which stops between two blocks when the time is over. Dropping the engine waits for that thread as for its own.
+    ///
+    /// Copies between memories, and the work of a device behind which they come, are waited for as long as they take: a kernel cannot be
+    /// left while it may use the memory.
     pub fn within(self, patience: Duration) -> Self {
         Self {
             patience: Some(patience),
@@ -313,6 +316,7 @@ impl<'a> Call<'a> {
         let targets = region::by_name(version, &layout, regions)?;
         let (starts, mut regions): (Vec<u64>, Vec<_>) = targets.into_iter().unzip();
         if regions.is_empty() {
+            clock.done(0);
             return Ok(());
         }
         let size = layout.iter().map(|info| info.length).sum();

@@ -87,7 +87,7 @@ impl Engine {
         }
     }
 
-    /// That this is the process that built the engine. Before any lock of it is taken: in a fork, a thread that is not
+    /// Checks that this is the process that built the engine, before any lock of it is taken: in a fork, a thread that is not
     /// there may hold it.
     pub(crate) fn at_home(&self) -> Result<()> {
         if self.process.is_current() {
@@ -186,7 +186,7 @@ impl Engine {
         Ok(())
     }
 
-    /// That no group of another size used this number.
+    /// Checks that no group of another size used this number.
     pub(crate) fn is_free(&self, version: Version) -> Result<()> {
         match self.taken.contains(&version) {
             true => Err(Error::VersionUsed { version }),

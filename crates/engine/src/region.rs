@@ -4,7 +4,7 @@ use crate::{Error, Result, Version};
 use hashbrown::HashMap;
 use std::ops::Range;
 use tierflow_device::Memory;
-use tierflow_store::container::{Element, RegionInfo};
+use tierflow_store::container::{Element, Head, RegionInfo};
 
 /// Bytes to checkpoint. Several regions make one checkpoint, in their order.
 ///
@@ -97,7 +97,8 @@ pub(crate) const UNNAMED: &str = "checkpoint";
 /// number, `region-0`.
 ///
 /// # Errors
-/// [`Error::NamedRegion`] for an impossible name or shape, and for a name that two regions have.
+/// [`Error::NamedRegion`] for an impossible name or shape, for a name that two regions have, and for more regions than storage can
+/// keep of one version.
 pub(crate) fn layout(version: Version, regions: &[Region<'_>]) -> Result<Option<Vec<RegionInfo>>> {
     if !regions
         .iter()
@@ -136,6 +137,13 @@ pub(crate) fn layout(version: Version, regions: &[Region<'_>]) -> Result<Option<
         }
         offset += length;
         layout.push(info);
+    }
+    if let (Err(invalid), Some(last)) = (Head::check_regions(&layout), layout.last()) {
+        return Err(Error::NamedRegion {
+            version,
+            name: last.name.clone(),
+            why: invalid.what().to_owned(),
+        });
     }
     let mut names: Vec<&str> = layout.iter().map(|info| info.name.as_str()).collect();
     names.sort_unstable();

@@ -366,3 +366,49 @@ fn a_small_version_keeps_its_names_while_old_ones_are_looked_for() {
         assert_eq!(u64::from_le_bytes(bytes), 1_023);
     }
 }
+
+#[test]
+fn a_version_that_storage_could_not_keep_is_refused_before_it_is_taken_in() {
+    let engine = host().1.host_cache(1 << 20).build().unwrap();
+    let names: Vec<String> = (0..65_536).map(|region| region.to_string()).collect();
+    let regions: Vec<Region<'_>> = names
+        .iter()
+        .map(|name| Region::from(&[7_u8][..]).named(name))
+        .collect();
+    assert_matches!(
+        engine.checkpoint(1, &regions),
+        Err(Error::NamedRegion { .. })
+    );
+    // Its number is free, and one region fewer is as many as a record has.
+    engine.checkpoint(1, &regions[1..]).unwrap();
+    let long = "x".repeat(1020);
+    let names: Vec<String> = (0..65_535)
+        .map(|region| format!("{long}{region}"))
+        .collect();
+    let regions: Vec<Region<'_>> = names
+        .iter()
+        .map(|name| Region::from(&[7_u8][..]).named(&name[..1024.min(name.len())]))
+        .collect();
+    assert_matches!(
+        engine.checkpoint(2, &regions),
+        Err(Error::NamedRegion { .. })
+    );
+}
+
+#[test]
+fn the_piece_of_a_version_that_is_cached_lies_where_it_outlives_the_engine() {
+    let home = home();
+    let (_, builder) = host();
+    let builder = builder.host_cache(1 << 20).external(&home.far);
+    let engine = builder.build().unwrap();
+    assert_matches!(engine.piece(1, None), Err(Error::Unknown { version: 1 }));
+    let bytes = [5_u8; 1000];
+    let regions = [Region::from(&bytes[..]).named("seed")];
+    engine.checkpoint(1, &regions).unwrap();
+    engine.wait().unwrap();
+    let piece = engine.piece(1, None).unwrap();
+    assert_eq!(tierflow_engine::read_piece(&piece).unwrap(), bytes);
+    // A call that asks for nothing succeeds.
+    engine.call().restore_regions(1, &mut []).unwrap();
+    assert_eq!(engine.metrics().restore.failed, 0);
+}

@@ -47,7 +47,7 @@ struct Entry {
     duration_ns: Option<u64>,
 }
 
-/// The last `limit` spans and instant events, by lane. Memory: 96 bytes each, allocated as they are added.
+/// The last `limit` spans and instant events, by lane. Memory: 88 bytes each, allocated as they are added.
 #[derive(Debug, Clone)]
 pub struct Timeline {
     lanes: Vec<String>,
@@ -274,6 +274,8 @@ mod tests {
         timeline.moment(b, what("evict", None), 42);
         timeline.note("counts", "calls{name=\"a\"} 7\n".to_owned());
         assert_eq!((timeline.len(), timeline.lost()), (2, 1));
+        // As `Timeline` says.
+        assert_eq!(size_of::<Entry>(), 88);
         let mut text = Vec::new();
         timeline.write(&mut text).unwrap();
         let expected = r#"{"displayTimeUnit":"ns","otherData":{"lost":1,"counts":"calls{name=\"a\"} 7\u000a"},"traceEvents":[

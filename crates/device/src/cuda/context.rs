@@ -109,7 +109,8 @@ impl Context {
             .collect())
     }
 
-    /// Makes the context current on this thread. Dropping the guard restores the application's own context. Costs a
+    /// Makes the context current on this thread. Dropping the guard restores the application's own context; a thread that had
+    /// none keeps this one. Costs a
     /// thread-local look-up where the context is current already.
     pub(crate) fn enter(&self) -> Result<Entered> {
         let before = result::ctx::get_current().map_err(|error| lost("cuCtxGetCurrent", error))?;

@@ -1,6 +1,8 @@
 //! Pieces of versions, read where they lie.
 
+use crate::plan::TierId;
 use crate::region::UNNAMED;
+use crate::run::DurableTier;
 use crate::{Engine, Error, Result, Version};
 use tierflow_store::Piece;
 use tierflow_store::container::{Element, RegionInfo};
@@ -26,11 +28,24 @@ impl Engine {
             let directory = self.nodes.directory.as_ref().ok_or(none)?;
             return Ok(directory.piece_of(version, rank)?);
         }
-        let tier = self.shared.lock().plan().fastest_tier(version);
-        let tier = tier.and_then(|tier| self.shared.tiers.get(tier.0));
-        let durable = tier.and_then(|tier| tier.medium.durable());
-        let durable = durable.ok_or(Error::Unknown { version })?;
-        Ok(durable.vault().piece(version)?)
+        let mut unread = Error::Unknown { version };
+        for durable in self.durable_tiers_of(version) {
+            match durable.vault().piece(version) {
+                Ok(piece) => return Ok(piece),
+                Err(error) => unread = error.into(),
+            }
+        }
+        Err(unread)
+    }
+
+    /// Returns the tiers that outlive the engine and have bytes of the version, or are about to, the fastest first.
+    fn durable_tiers_of(&self, version: Version) -> Vec<&DurableTier> {
+        let core = self.shared.lock();
+        let tiers = self.shared.tiers.iter().enumerate();
+        let has_bytes = |tier: usize| !core.plan().pieces(version, TierId(tier)).is_empty();
+        let durable = tiers.filter_map(|(tier, state)| Some((tier, state.medium.durable()?)));
+        let of_version = durable.filter(|(tier, _)| has_bytes(*tier));
+        of_version.map(|(_, durable)| durable).collect()
     }
 }
 

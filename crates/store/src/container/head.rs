@@ -157,6 +157,26 @@ impl Head {
         Self::size(self.rows(), rests, self.block_count())
     }
 
+    /// Checks that one record can have these regions, as they are and encoded as one: a head has [`REGION_LIMIT`] rows at most, and
+    /// [`HEAD_LIMIT`] bytes.
+    ///
+    /// # Errors
+    /// [`Invalid`], if it cannot.
+    pub fn check_regions(regions: &[RegionInfo]) -> Result<(), Invalid> {
+        // Encoded bytes are a region, too.
+        let rows = regions.len() + 1;
+        if rows > REGION_LIMIT {
+            return Err(Invalid("a checkpoint has 65535 regions at most: join some"));
+        }
+        let rests = regions.iter().map(|row| row.name_rest().len() as u64).sum();
+        let padded = |region: &RegionInfo| region.length.saturating_add(UNIT as u64);
+        let bytes = regions.iter().map(padded).fold(0, u64::saturating_add);
+        let size = Self::size(rows, rests, bytes.div_ceil(u64::from(BLOCK_BYTES)));
+        size.map(drop).ok_or(Invalid(
+            "the names of all regions are too long, or the regions too large, for one checkpoint",
+        ))
+    }
+
     /// How many bytes a head with so many rows, bytes of long names and blocks has at least, if it may exist.
     fn size(rows: usize, name_rests: u64, blocks: u64) -> Option<u32> {
         let table = (rows as u64).checked_mul(ROW as u64)?;
