@@ -181,7 +181,7 @@ typedef struct tf_group {
     uint32_t ranks;
     uint64_t run;                   /* the same for all, another one after each restart; 0: rank 0 draws it */
     tf_all_gather all_gather;       /* called within calls of the application's alone, on their threads, one at a time */
-    void (*release)(void *context); /* called once, when the engine is closed; may be NULL */
+    void (*release)(void *context); /* called once, when the engine is closed or could not be opened; may be NULL */
     void *context;
 
     /*

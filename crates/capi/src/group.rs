@@ -71,9 +71,20 @@ impl std::fmt::Debug for Group {
 }
 
 impl Group {
+    /// Takes the group over. One that is refused is released at once.
+    ///
     /// # Errors
-    /// If it is none.
+    /// The argument that makes it no group.
     pub(crate) fn new(raw: &RawGroup) -> Outcome<Self> {
+        let checked = Self::checked(raw);
+        if let (Err(_), Some(release)) = (&checked, raw.release) {
+            // SAFETY: the application's function, by the contract of `tf_group`: called once, as no group came of it.
+            unsafe { release(raw.context) };
+        }
+        checked
+    }
+
+    fn checked(raw: &RawGroup) -> Outcome<Self> {
         let all_gather = raw.all_gather;
         let missing = || Failure::argument("the group has no all_gather");
         if raw.rank >= raw.ranks {

@@ -48,17 +48,16 @@ impl Options {
     }
 }
 
-/// Lines `key = value`, as VELOC's configuration has them: `#` and `;` begin comments, and sections mean nothing. A key is in
-/// lower case.
+/// Lines `key = value`, as VELOC's configuration has them: `#` and `;` begin comments at the beginning of a line and behind a space or a
+/// tab, and sections mean nothing. A key is in lower case.
 ///
 /// # Errors
 /// The number of the first line that is neither.
 pub fn lines(text: &str) -> Result<BTreeMap<String, String>, String> {
     let mut given = BTreeMap::new();
     for (number, line) in (1_usize..).zip(text.lines()) {
-        let comment = line.find(" ;").or_else(|| line.find(" #"));
-        let line = line[..comment.unwrap_or(line.len())].trim();
-        if line.is_empty() || line.starts_with(['#', ';', '[']) {
+        let line = before_comment(line).trim();
+        if line.is_empty() || line.starts_with('[') {
             continue;
         }
         let wrong = || format!("line {number} is not such as `key = value`");
@@ -66,6 +65,18 @@ pub fn lines(text: &str) -> Result<BTreeMap<String, String>, String> {
         given.insert(key.trim().to_ascii_lowercase(), value.trim().to_owned());
     }
     Ok(given)
+}
+
+/// Returns a line without its comment.
+fn before_comment(line: &str) -> &str {
+    let begins = |&(at, _): &(usize, &str)| {
+        line[..at]
+            .chars()
+            .next_back()
+            .is_none_or(char::is_whitespace)
+    };
+    let comment = line.match_indices(['#', ';']).find(begins);
+    comment.map_or(line, |(at, _)| &line[..at])
 }
 
 #[cfg(test)]
@@ -85,6 +96,14 @@ mod tests {
         assert!(options.flush.is_some());
         options.set("host_cache", "2MiB").unwrap().unwrap();
         assert_eq!(options.host_cache, 2 << 20);
+    }
+
+    #[test]
+    fn a_comment_begins_at_the_first_of_its_signs_behind_a_space() {
+        let text = "; all\na = 1 # small; or ; large\nb = /x #y ;z\nc = 1MiB\t# tab\nd = x#1;2\n\t# indented";
+        let lines = lines(text).unwrap();
+        let values: Vec<_> = lines.values().map(String::as_str).collect();
+        assert_eq!(values, ["1", "/x", "1MiB", "x#1;2"]);
     }
 
     #[test]

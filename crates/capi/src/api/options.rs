@@ -57,8 +57,9 @@ exported! {
     fn tf_host_pool_free(pool: Handle<HostPool>) { pool.take().map(drop) }
 
     fn tf_open(options: Handle<LockedOptions>, group: In<'_, RawGroup>, engine: Out<Handle<OpenEngine>>) {
-        let options = options.get()?.lock().clone();
+        // First of all: the caller has given the group away, whatever fails.
         let group = group.read().as_ref().map(Group::new).transpose()?;
+        let options = options.get()?.lock().clone();
         engine.exists("engine")?;
         let core = OpenEngine::open(Door::default(), &options, group.map(Arc::new))?;
         engine.put(Handle::new(core), "engine")

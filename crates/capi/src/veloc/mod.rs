@@ -132,7 +132,8 @@ exported! {
 
     fn VELOC_Init_group of VELOC_Init (group: In<'_, RawGroup>, file: Text<'_>) {
         let group = group.read().ok_or_else(|| Failure::argument("the group is null"))?;
-        init(file.or_empty("cfg_file")?, Some(Group::new(&group)?), 0)
+        let group = Group::new(&group)?;
+        init(file.or_empty("cfg_file")?, Some(group), 0)
     }
 
     fn VELOC_Finalize(_drain: c_int) {

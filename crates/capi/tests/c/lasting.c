@@ -114,6 +114,26 @@ static void a_group_of_threads(void)
     }
 }
 
+static void a_group_that_no_engine_has_is_released(void)
+{
+    static size_t mine = 0;
+    int before = released[mine];
+    tf_options options;
+    tf_engine engine;
+    tf_group group;
+    memset(&group, 0, sizeof group);
+    group.ranks = 1;
+    group.all_gather = all_gather;
+    group.release = release;
+    group.context = &mine;
+    CHECK(tf_options_new(&options) == TF_OK);
+    CHECK(tf_open(options, &group, NULL) == TF_ARGUMENT && released[mine] == before + 1);
+    CHECK(tf_options_free(options) == TF_OK);
+    CHECK(tf_open(options, &group, &engine) == TF_CLOSED && released[mine] == before + 2);
+    group.rank = 1;
+    CHECK(tf_open(options, &group, &engine) == TF_ARGUMENT && released[mine] == before + 3);
+}
+
 static void another_number_of_ranks(void)
 {
     unsigned char part[BYTES];
@@ -224,6 +244,7 @@ int main(int argc, char **argv)
     directory = argv[1];
     a_group_of_threads();
     another_number_of_ranks();
+    a_group_that_no_engine_has_is_released();
     a_group_that_does_not_fit();
     compressed_parts();
     compared_histories();
