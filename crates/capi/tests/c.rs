@@ -103,6 +103,13 @@ fn velocs_api_does_what_it_says() {
     run("cc", "-std=c99", "veloc.c");
 }
 
+#[test]
+fn calls_of_velocs_api_that_fail_leave_what_they_say() {
+    for case in ["head"] {
+        run_with("cc", "-std=c99", "failures.c", &[case]);
+    }
+}
+
 /// In the bucket that `TIERFLOW_S3` names by its URL; the environment says how to get there.
 #[test]
 fn velocs_api_over_an_object_store() {

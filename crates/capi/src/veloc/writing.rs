@@ -129,7 +129,7 @@ impl Client {
                 version: writing.version,
                 serial: writing.serial,
                 spares: self.history.lock().spared(&writing.name),
-                parts: std::mem::take(&mut writing.parts),
+                parts: writing.parts.clone(),
             };
             engine.checkpoint(head.number(), &[head.encode().as_slice().into()])?;
             Ok(head)
