@@ -1,7 +1,8 @@
 //! Housekeeping once a checkpoint is durable, on a thread of its own: older versions are removed, and routed files are
 //! copied to where the application wants them.
 
-use std::path::PathBuf;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -32,6 +33,8 @@ struct Progress {
     failed: Option<Failure>,
     /// Checkpoints that could not be made durable: the next wait but the one that says so tries again.
     left: Vec<Accepted>,
+    /// The paths that files were copied to, with the serials of their checkpoints, as long as older ones may come.
+    published: HashMap<PathBuf, u64>,
 }
 
 /// The state that the thread and its client share.
@@ -180,6 +183,9 @@ impl Work {
                 progress.failed = Some(failure);
                 progress.left.push(accepted);
             }
+            if progress.pending == 0 && progress.left.is_empty() {
+                progress.published.clear();
+            }
             self.changed.notify_all();
         }
     }
@@ -201,14 +207,27 @@ impl Work {
             }
         }
         if let Some((routed, original)) = &accepted.file {
-            if let Some(original) = original {
+            // A newer checkpoint's file stays, if this one is tried again behind it.
+            if let Some(original) = original.as_ref().filter(|at| !self.has_newer(at, accepted)) {
                 files::publish(routed, original, &self.copied)?;
+                let mut progress = self.progress.lock();
+                progress
+                    .published
+                    .insert(original.clone(), accepted.head.serial);
             }
             files::remove(routed)?;
         }
         keeping.supersede(&accepted.head);
         keeping.prune(&accepted.head.name);
         Ok(())
+    }
+
+    /// Returns true if the file of a newer checkpoint was copied there.
+    fn has_newer(&self, original: &Path, accepted: &Accepted) -> bool {
+        let published = &self.progress.lock().published;
+        published
+            .get(original)
+            .is_some_and(|newest| *newest > accepted.head.serial)
     }
 }
 

@@ -3,6 +3,7 @@
 #include "veloc.h"
 
 #include <string.h>
+#include <sys/stat.h>
 
 static int step;
 static const char *config;
@@ -40,6 +41,47 @@ static void a_head_that_cannot_be_written(void)
     CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
 }
 
+static void write_routed(const char *original, const char *text)
+{
+    char routed[VELOC_MAX_NAME];
+    FILE *file;
+    CHECK(VELOC_Route_file(original, routed) == VELOC_SUCCESS);
+    file = fopen(routed, "w");
+    CHECK(file != NULL && fputs(text, file) >= 0 && fclose(file) == 0);
+}
+
+static void has(const char *path, const char *text)
+{
+    char read[100] = "";
+    FILE *file = fopen(path, "r");
+    CHECK(file != NULL && fgets(read, sizeof read, file) != NULL && fclose(file) == 0);
+    CHECK(strcmp(read, text) == 0);
+}
+
+/* A file that comes late does not take the place of a newer one. */
+static void a_file_that_comes_late(const char *directory)
+{
+    char place[2048], original[4096];
+    int version;
+    for (version = 1; version <= 2; version++) {
+        snprintf(place, sizeof place, "%s/late-%d", directory, version);
+        snprintf(original, sizeof original, "%s/original.txt", place);
+        init();
+        CHECK(VELOC_Checkpoint_begin("late", 1) == VELOC_SUCCESS);
+        write_routed(original, "older");
+        CHECK(VELOC_Checkpoint_end(1) == VELOC_SUCCESS);
+        CHECK(VELOC_Checkpoint_wait() == VELOC_FAILURE);
+        CHECK(mkdir(place, 0700) == 0);
+        CHECK(VELOC_Checkpoint_begin("late", version) == VELOC_SUCCESS);
+        write_routed(original, "newer");
+        CHECK(VELOC_Checkpoint_end(1) == VELOC_SUCCESS);
+        CHECK(VELOC_Checkpoint_wait() == VELOC_SUCCESS);
+        has(original, "newer");
+        CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
+        has(original, "newer");
+    }
+}
+
 int main(int argc, char **argv)
 {
     char path[4096];
@@ -53,6 +95,8 @@ int main(int argc, char **argv)
     CHECK(fclose(file) == 0);
     if (strcmp(argv[2], "head") == 0)
         a_head_that_cannot_be_written();
+    else if (strcmp(argv[2], "late") == 0)
+        a_file_that_comes_late(argv[1]);
     else
         CHECK(!"the second argument is a case");
     return 0;
