@@ -76,7 +76,7 @@ int VELOC_Checkpoint_mem(void);
 /*
  * Where to write a file of the application's that is part of the checkpoint, after VELOC_Checkpoint_begin; or where to read
  * it, after VELOC_Restart_begin. `routed` has room for VELOC_MAX_NAME bytes. With a persistent directory, the file is copied to
- * `original`, too, once the checkpoint is durable.
+ * `original`, too, once the checkpoint is durable. A checkpoint has one file: another `original` fails.
  */
 int VELOC_Route_file(const char *original, char *routed);
 

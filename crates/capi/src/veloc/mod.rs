@@ -16,7 +16,6 @@ mod writing;
 
 use std::collections::BTreeSet;
 use std::ffi::{CString, c_char, c_int, c_void};
-use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
@@ -164,12 +163,8 @@ exported! {
     fn VELOC_Region_clear(name: Text<'_>) { client()?.unprotect_all(name.read("name")?) }
 
     fn VELOC_Route_file(original: Text<'_>, routed: Out<c_char>) {
-        let path = client()?.route(original.read("original")?)?;
-        let path = String::from_utf8_lossy(path.as_os_str().as_bytes());
-        if path.len() >= ROUTED {
-            return Err(Failure::argument(format!("{path} does not fit into VELOC_MAX_NAME bytes")));
-        }
         routed.exists("routed")?;
+        let path = client()?.route(original.read("original")?)?;
         // Some programs have room for the path alone.
         routed.put_text(path.len() + 1, &path);
         Ok(())

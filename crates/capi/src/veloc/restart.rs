@@ -318,7 +318,7 @@ impl Reading {
         })
     }
 
-    fn routed(&self, client: &Client) -> PathBuf {
+    pub(super) fn routed(&self, client: &Client) -> PathBuf {
         client.routed(&self.head.name, self.head.version)
     }
 

@@ -1,10 +1,12 @@
 //! Checkpoints that are begun, filled and ended.
 
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use tierflow_bind::CallMemory;
 use tierflow_engine::Region;
 
+use super::ROUTED;
 use super::client::{Client, Which, named, not_begun, of_name};
 use super::files;
 use super::head::{Content, Head, MOST_PARTS, part_of};
@@ -159,18 +161,38 @@ impl Client {
     }
 
     /// Where the application writes the checkpoint that was begun, or reads the one that it restarts from.
-    pub(super) fn route(&self, original: &str) -> Outcome<PathBuf> {
+    pub(super) fn route(&self, original: &str) -> Outcome<String> {
         let original = std::path::absolute(original)
             .map_err(|error| Failure::file(original.as_ref(), &error))?;
         let mut state = self.state.lock();
         if let Some(writing) = &mut state.writing {
+            let routed = fitting(&self.routed(&writing.name, writing.version))?;
+            let others = writing.file.as_ref().filter(|first| **first != original);
+            if let Some(first) = others {
+                let text = format!(
+                    "a checkpoint has one file: this one has {}",
+                    first.display()
+                );
+                return Err(Failure::argument(text));
+            }
             writing.file = Some(original);
-            return Ok(self.routed(&writing.name, writing.version));
+            return Ok(routed);
         }
-        match &state.reading {
-            Some(reading) => reading.file(self),
-            None => Err(not_begun()),
-        }
+        let reading = state.reading.as_ref().ok_or_else(not_begun)?;
+        let routed = fitting(&reading.routed(self))?;
+        reading.file(self)?;
+        Ok(routed)
+    }
+}
+
+/// Returns a path as C gets it, if there is room for it.
+fn fitting(path: &Path) -> Outcome<String> {
+    let path = String::from_utf8_lossy(path.as_os_str().as_bytes()).into_owned();
+    match path.len() < ROUTED {
+        true => Ok(path),
+        false => Err(Failure::argument(format!(
+            "{path} does not fit into VELOC_MAX_NAME bytes"
+        ))),
     }
 }
 

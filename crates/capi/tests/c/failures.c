@@ -82,6 +82,51 @@ static void a_file_that_comes_late(const char *directory)
     }
 }
 
+/* A path that cannot be returned is none, and the checkpoint goes on without it. */
+static void a_path_without_room(const char *directory)
+{
+    char scratch[4096], routed[VELOC_MAX_NAME];
+    int length = snprintf(scratch, sizeof scratch, "%s", directory), part;
+    init();
+    CHECK(VELOC_Checkpoint_begin("none", 1) == VELOC_SUCCESS);
+    CHECK(VELOC_Checkpoint_mem() == VELOC_SUCCESS);
+    CHECK(VELOC_Route_file("file", NULL) == VELOC_FAILURE);
+    CHECK(VELOC_Checkpoint_end(1) == VELOC_SUCCESS);
+    CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
+    for (part = 0; part < 5; part++) {
+        length += snprintf(scratch + length, sizeof scratch - (size_t)length, "/%0220d", part);
+        CHECK(mkdir(scratch, 0700) == 0);
+    }
+    CHECK(setenv("VELOC_SCRATCH", scratch, 1) == 0);
+    init();
+    CHECK(VELOC_Checkpoint_begin("long", 1) == VELOC_SUCCESS);
+    CHECK(VELOC_Checkpoint_mem() == VELOC_SUCCESS);
+    CHECK(VELOC_Route_file("file", routed) == VELOC_FAILURE);
+    CHECK(strstr(tf_error_message(), "does not fit") != NULL);
+    CHECK(VELOC_Checkpoint_end(1) == VELOC_SUCCESS);
+    CHECK(VELOC_Restart_test("long", 0) == 1);
+    CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
+}
+
+/* A checkpoint has one file. */
+static void a_second_file(const char *directory)
+{
+    char first[4096], second[4096], routed[VELOC_MAX_NAME];
+    snprintf(first, sizeof first, "%s/first.txt", directory);
+    snprintf(second, sizeof second, "%s/second.txt", directory);
+    init();
+    CHECK(VELOC_Checkpoint_begin("two", 1) == VELOC_SUCCESS);
+    write_routed(first, "first");
+    CHECK(VELOC_Route_file(second, routed) == VELOC_FAILURE);
+    CHECK(strstr(tf_error_message(), "first.txt") != NULL);
+    CHECK(VELOC_Route_file(first, routed) == VELOC_SUCCESS);
+    CHECK(VELOC_Checkpoint_end(1) == VELOC_SUCCESS);
+    CHECK(VELOC_Checkpoint_wait() == VELOC_SUCCESS);
+    has(first, "first");
+    CHECK(fopen(second, "r") == NULL);
+    CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
+}
+
 int main(int argc, char **argv)
 {
     char path[4096];
@@ -97,6 +142,10 @@ int main(int argc, char **argv)
         a_head_that_cannot_be_written();
     else if (strcmp(argv[2], "late") == 0)
         a_file_that_comes_late(argv[1]);
+    else if (strcmp(argv[2], "room") == 0)
+        a_path_without_room(argv[1]);
+    else if (strcmp(argv[2], "second") == 0)
+        a_second_file(argv[1]);
     else
         CHECK(!"the second argument is a case");
     return 0;
