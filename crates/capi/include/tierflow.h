@@ -229,7 +229,7 @@ int tf_end(tf_engine engine);
 enum tf_place {
     TF_PLACE_ANY = 0, /* the driver is asked, which takes a microsecond */
     TF_PLACE_HOST = 1,
-    TF_PLACE_DEVICE = 2
+    TF_PLACE_DEVICE = 2 /* the engine's GPU; TF_ARGUMENT if it has none */
 };
 
 /* Bytes of the application's. Those that are restored to must not overlap. */

@@ -55,9 +55,13 @@ fn memory(core: &OpenEngine, raw: RawRegion) -> Outcome<CallMemory> {
     // SAFETY: the contract of `RawRegion`. The call waits for its copies, so no loan of it outlives the call.
     let span = unsafe { Span::new(address, bytes) };
     let on_device = match (raw.place, core.device.as_cuda()) {
-        (_, None) | (HOST, _) => false,
-        (DEVICE, _) => true,
+        (HOST, _) | (ANYWHERE, None) => false,
+        (DEVICE, Some(_)) => true,
         (ANYWHERE, Some(cuda)) => bytes > 0 && cuda.owner_of(address)?.is_some(),
+        (DEVICE, None) => {
+            let text = "the engine has no GPU, so memory of TF_PLACE_DEVICE is none";
+            return Err(Failure::argument(text));
+        }
         (other, _) => {
             return Err(Failure::argument(format!("{other} is no tf_place")));
         }
@@ -77,6 +81,9 @@ pub(crate) fn spans(core: &OpenEngine, regions: &[RawRegion]) -> Outcome<Vec<Cal
 /// Host memory to restore to, for the time of a call.
 pub(crate) fn host_memory<'call>(regions: &[RawRegion]) -> Outcome<Vec<&'call mut [u8]>> {
     let memory = disjoint(regions)?.iter().map(|raw| match raw.length()? {
+        _ if !matches!(raw.place, ANYWHERE | HOST) => Err(Failure::argument(
+            "a region is said to lie elsewhere than in host memory, and this call restores to host memory alone",
+        )),
         0 => Ok(&mut [][..]),
         // SAFETY: the contract of `RawRegion`, and no two share bytes.
         bytes => Ok(unsafe { std::slice::from_raw_parts_mut(raw.address.cast(), bytes) }),

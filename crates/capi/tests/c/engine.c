@@ -146,6 +146,11 @@ static void mistakes_are_told(tf_engine engine)
     tf_region endless = {memory, UINT64_MAX, TF_PLACE_ANY};
     tf_call on_stream = {memory, 0};
     tf_region whole = {memory, BYTES, TF_PLACE_ANY};
+    tf_region on_gpu = {memory, BYTES, TF_PLACE_DEVICE}, nowhere = {memory, BYTES, 9};
+    CHECK(tf_checkpoint(engine, 100, &on_gpu, 1, NULL) == TF_ARGUMENT);
+    CHECK(strstr(tf_error_message(), "TF_PLACE_DEVICE") != NULL);
+    CHECK(tf_checkpoint(engine, 100, &nowhere, 1, NULL) == TF_ARGUMENT);
+    CHECK(tf_restore(engine, 1, &nowhere, 1, NULL) == TF_ARGUMENT);
     CHECK(tf_restore(engine, 1, twice, 2, NULL) == TF_ARGUMENT);
     CHECK(strstr(tf_error_message(), "share bytes") != NULL);
     CHECK(tf_checkpoint(engine, 100, &none, 1, NULL) == TF_ARGUMENT);

@@ -148,6 +148,9 @@ static void another_number_of_ranks(void)
     CHECK(tf_part_size(directory, 1, 1, &bytes) == TF_OK && bytes == BYTES - 1);
     CHECK(tf_part_size(directory, 1, 2, &bytes) == TF_ARGUMENT);
     CHECK(tf_restore_from(directory, 1, 1, pieces, 2) == TF_OK && holds(part, BYTES - 1, 1));
+    pieces[1].place = TF_PLACE_DEVICE;
+    CHECK(tf_restore_from(directory, 1, 1, pieces, 2) == TF_ARGUMENT);
+    pieces[1].place = TF_PLACE_HOST;
     CHECK(tf_restore_from(directory, 1, 0, pieces, 2) == TF_ARGUMENT);
     CHECK(strstr(tf_error_message(), "holds 20000 bytes") != NULL);
     CHECK(tf_restore_from(directory, 7, 0, pieces, 2) == TF_UNKNOWN);
