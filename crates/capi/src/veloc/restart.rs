@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tierflow_bind::CallMemory;
+use tierflow_bind::{CallMemory, Level, to_standard_error};
 use tierflow_engine::{RegionMut, read_piece};
 use tierflow_objects::History;
 use tierflow_store::{Piece, Place};
@@ -160,26 +160,29 @@ impl Client {
             places.sort_by_key(|place| own.is_some_and(|own| own != place));
         }
         places.retain(|place| Place::is_url(place) || place.is_dir());
+        let is_wanted = |head: &Head| head.name == name && is_wanted(head.version);
         let mut best: Option<(u64, Head, History)> = None;
+        let mut unread = Vec::new();
         for place in places {
-            let opened = History::open(place)?;
-            let mut found: Option<(u64, Head)> = None;
-            for info in opened.versions()? {
-                // In a directory of one process, it is the only one.
-                let of = if info.ranks == 1 { 0 } else { rank };
-                let head = head_in(&opened, info.version, of)?;
-                let newest = found.as_ref().map_or(0, |(_, newest)| newest.version);
-                let is_newest = |head: &Head| head.name == name && head.version >= newest;
-                let head = head.filter(|head| is_newest(head) && is_wanted(head.version));
-                found = head.map(|head| (info.created, head)).or(found);
-            }
-            if let Some((created, head)) = found
-                && best.as_ref().is_none_or(|(other, ..)| created > *other)
+            let found = newest_in(place, rank, is_wanted, &mut unread);
+            let found = found.unwrap_or_else(|failure| {
+                unread.push(failure);
+                None
+            });
+            if let Some((created, ..)) = &found
+                && best.as_ref().is_none_or(|(other, ..)| created > other)
             {
-                best = Some((created, head, opened));
+                best = found;
             }
         }
-        Ok(best.map(|(_, head, opened)| (head, opened)))
+        if best.is_some() {
+            for failure in unread.drain(..) {
+                to_standard_error(Level::Warn, &format!("passed over: {failure}"));
+            }
+        }
+        let best = best.map(|(_, head, opened)| (head, opened));
+        // A head that cannot be read may be the one that is wanted.
+        unread.into_iter().next().map_or(Ok(best), Err)
     }
 
     /// Brings the regions that are chosen back.
@@ -340,6 +343,30 @@ impl Reading {
         }
         Ok(path)
     }
+}
+
+/// Returns a rank's newest checkpoint in a place that is wanted, and when it was taken. Why heads cannot be read is added to
+/// `unread`.
+fn newest_in(
+    place: PathBuf,
+    rank: u32,
+    is_wanted: impl Fn(&Head) -> bool,
+    unread: &mut Vec<Failure>,
+) -> Outcome<Option<(u64, Head, History)>> {
+    let opened = History::open(place)?;
+    let mut found: Option<(u64, Head)> = None;
+    for info in opened.versions()? {
+        // In a directory of one process, it is the only one.
+        let of = if info.ranks == 1 { 0 } else { rank };
+        let head = head_in(&opened, info.version, of).unwrap_or_else(|failure| {
+            unread.push(failure);
+            None
+        });
+        let newest = found.as_ref().map_or(0, |(_, newest)| newest.version);
+        let head = head.filter(|head| is_wanted(head) && head.version >= newest);
+        found = head.map(|head| (info.created, head)).or(found);
+    }
+    Ok(found.map(|(created, head)| (created, head, opened)))
 }
 
 /// The checkpoint that a version heads, if it is a head of which this rank's piece is there.

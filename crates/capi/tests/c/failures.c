@@ -127,6 +127,37 @@ static void a_second_file(const char *directory)
     CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
 }
 
+static void run(const char *command, const char *path)
+{
+    char line[5000];
+    snprintf(line, sizeof line, "%s %s", command, path);
+    CHECK(system(line) == 0);
+}
+
+/* A head that is damaged does not hide those that are sound. */
+static void a_damaged_head(const char *directory)
+{
+    char path[4096];
+    for (step = 1; step <= 2; step++) {
+        init();
+        CHECK(VELOC_Checkpoint("heat", step) == VELOC_SUCCESS);
+        CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
+    }
+    /* Each run has a file of its own. */
+    snprintf(path, sizeof path, "%s/persistent/tierflow/id-3/rank-0/s*2.tfs", directory);
+    run("sed -i s/TFVELOC[12]/TFVELOC0/", path);
+    CHECK(VELOC_Init_single(4, config) == VELOC_SUCCESS);
+    CHECK(VELOC_Mem_protect(0, &step, 1, sizeof step) == VELOC_SUCCESS);
+    CHECK(VELOC_Restart_test_rank("heat", 0, 3) == 1);
+    CHECK(VELOC_Restart_begin_rank("heat", 1, 3) == VELOC_SUCCESS);
+    CHECK(VELOC_Recover_mem() == VELOC_SUCCESS && step == 1);
+    CHECK(VELOC_Restart_end(1) == VELOC_SUCCESS);
+    /* It may be the one that is looked for. */
+    CHECK(VELOC_Restart_begin_rank("heat", 2, 3) == VELOC_FAILURE);
+    CHECK(VELOC_Restart_test_rank("cold", 0, 3) == VELOC_UNKNOWN);
+    CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
+}
+
 int main(int argc, char **argv)
 {
     char path[4096];
@@ -146,6 +177,8 @@ int main(int argc, char **argv)
         a_path_without_room(argv[1]);
     else if (strcmp(argv[2], "second") == 0)
         a_second_file(argv[1]);
+    else if (strcmp(argv[2], "damaged") == 0)
+        a_damaged_head(argv[1]);
     else
         CHECK(!"the second argument is a case");
     return 0;
