@@ -132,7 +132,10 @@ public:
         bool is_first = observers.count(type) == 0;
         observer_t &kept = observers[type];
         kept = observer;
-        return !is_first || ok(VELOC_Observe(type, observed, &kept));
+        if (!is_first || ok(VELOC_Observe(type, observed, &kept)))
+            return true;
+        observers.erase(type);
+        return false;
     }
 
     std::string route_file(const std::string &original) override {

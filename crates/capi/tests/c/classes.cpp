@@ -155,6 +155,8 @@ static void client(const std::string &config)
     int number = 7, seen = 0;
     std::vector<int> list{1, 2, 3};
     std::string text = "first", other = "kept";
+    CHECK(!client->register_observer(9, [](const std::string &, int) {}));
+    CHECK(!client->register_observer(9, [](const std::string &, int) {}));
     CHECK(client->register_observer(VELOC_OBSERVE_CKPT_END, [&](const std::string &, int version) { seen = version; }));
     auto write = [&](std::ostream &out) {
         for (int element : list)
