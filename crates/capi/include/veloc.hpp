@@ -146,9 +146,11 @@ public:
     bool cleanup(const std::string &name) override { return ok(VELOC_Cleanup(name.c_str())); }
 
     bool checkpoint(const std::string &name, int version) override {
-        if (!checkpoint_wait() || !checkpoint_begin(name, version))
+        bool waited = checkpoint_wait();
+        // Begun nevertheless, as the other ranks begin it.
+        if (!checkpoint_begin(name, version))
             return false;
-        bool success = checkpoint_mem(VELOC_CKPT_ALL, {});
+        bool success = waited && checkpoint_mem(VELOC_CKPT_ALL, {});
         return checkpoint_end(success) && success;
     }
 

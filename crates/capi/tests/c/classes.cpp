@@ -148,6 +148,14 @@ static void full_disk(const std::string &directory)
     full(false);
 }
 
+// The newest version of the client's engine.
+static std::uint64_t newest()
+{
+    std::uint64_t newest = 0;
+    CHECK(tf_latest(VELOC_Engine(), UINT64_MAX, &newest) == TF_OK);
+    return newest;
+}
+
 static void client(const std::string &config)
 {
     veloc::client_t *client = veloc::get_client(0u, config);
@@ -191,6 +199,14 @@ static void client(const std::string &config)
     const std::string routed = client->route_file(config + ".copy");
     std::ofstream(routed) << "text";
     CHECK(client->checkpoint_end(true) && client->checkpoint_wait() && client->checkpoint_finished());
+    // A checkpoint is begun after a wait that failed, too, as the other ranks begin it.
+    const std::string later = config + ".later";
+    CHECK(client->checkpoint_begin("file", 2));
+    std::ofstream(client->route_file(later + "/copy")) << "text";
+    CHECK(client->checkpoint_end(true));
+    const std::uint64_t before = newest();
+    CHECK(!client->checkpoint("text", 2) && std::filesystem::create_directory(later));
+    CHECK(client->checkpoint("text", 3) && newest() >> 8 == (before >> 8) + 2);
     CHECK(client->mem_unprotect(0, "mixed") && !client->mem_unprotect(0, "mixed"));
     client->mem_clear("mixed");
     CHECK(client->cleanup("mixed"));
@@ -240,7 +256,7 @@ int main(int argc, char **argv)
     pool(directory);
     runs_that_are_refused();
     full_disk(directory + "/full");
-    std::ofstream(config) << "scratch = " << directory << "/s\nhost_cache = 1MiB\n";
+    std::ofstream(config) << "scratch = " << directory << "/s\npersistent = " << directory << "/p\nhost_cache = 1MiB\n";
     client(config);
     return 0;
 }
