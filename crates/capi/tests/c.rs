@@ -105,7 +105,7 @@ fn velocs_api_does_what_it_says() {
 
 #[test]
 fn calls_of_velocs_api_that_fail_leave_what_they_say() {
-    for case in ["head", "late", "room", "second", "damaged"] {
+    for case in ["head", "late", "room", "second", "damaged", "time-line"] {
         run_with("cc", "-std=c99", "failures.c", &[case]);
     }
 }

@@ -10,7 +10,9 @@ use tierflow_redundancy::ParityStore;
 use tierflow_store::{Repository, Vault};
 
 use super::client::Client;
+use super::config::Config;
 use crate::api::close;
+use crate::core::OpenEngine;
 use crate::failure::{Failure, Outcome, Status};
 
 impl Client {
@@ -52,23 +54,15 @@ impl Client {
         // Once all ranks are done, they keep the same versions. Without a rank that does not answer, some more are kept.
         let _more_or_less = self.keeping.meet_at_end();
         drop((self.housekeeping, self.keeping));
-        if let Some(path) = &self.config.timeline_file {
-            let path = match &self.core.group {
-                Some(_) => format!("{}.{}", path.display(), self.rank),
-                None => path.display().to_string(),
-            };
-            let written = self.core.engine.write_timeline(&path);
-            written.map_err(|error| Failure::file(path.as_ref(), &error))?;
-        }
+        let drawn = write_timeline(&self.core, &self.config, self.rank);
         self.handle.forget();
         let (rank, ranks) = group
             .as_ref()
             .map_or((0, 1), |group| (group.rank, group.ranks));
-        let core = Arc::try_unwrap(self.core).map_err(|_| {
-            Failure::argument(
-                "slots of the engine are still lent, or calls of other threads under way",
-            )
-        })?;
+        let Ok(core) = Arc::try_unwrap(self.core) else {
+            let text = "slots of the engine are still lent, or calls of other threads under way";
+            return waited.and(Err(Failure::argument(text)));
+        };
         let held: BTreeSet<u64> = core.engine.versions().into_iter().collect();
         // Versions that could not be read may be there nevertheless.
         let is_sound = core.engine.damage().is_empty();
@@ -78,13 +72,13 @@ impl Client {
         drop(group);
         waited.and(closed).and(is_complete)?;
         if !is_sound {
-            return Ok(());
+            return drawn;
         }
         let (state, history) = (self.state.into_inner(), self.history.lock());
         let cleaned = state.cleaned.iter().flat_map(|name| history.versions(name));
         let cleaned: BTreeSet<u64> = cleaned.flat_map(|head| head.numbers(true)).collect();
         if !has_begun && cleaned.is_empty() {
-            return Ok(());
+            return drawn;
         }
         let goes = |version: u64| {
             let is_left = has_begun && !held.contains(&version);
@@ -108,11 +102,24 @@ impl Client {
                 (None, None) => {}
             }
         }
-        match &options.node_local {
-            Some(scratch) => remove_if(&writer(scratch, rank, ranks)?, goes),
-            None => Ok(()),
+        if let Some(scratch) = &options.node_local {
+            remove_if(&writer(scratch, rank, ranks)?, goes)?;
         }
+        drawn
     }
+}
+
+/// Writes the time line, if the configuration names a file for it: each rank one of its own.
+fn write_timeline(core: &OpenEngine, config: &Config, rank: u32) -> Outcome {
+    let Some(path) = &config.timeline_file else {
+        return Ok(());
+    };
+    let path = match &core.group {
+        Some(_) => format!("{}.{rank}", path.display()),
+        None => path.display().to_string(),
+    };
+    let written = core.engine.write_timeline(&path);
+    written.map_err(|error| Failure::file(path.as_ref(), &error))
 }
 
 fn writer(place: &Path, rank: u32, ranks: u32) -> Outcome<Repository> {

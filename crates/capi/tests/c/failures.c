@@ -158,6 +158,27 @@ static void a_damaged_head(const char *directory)
     CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
 }
 
+/* A time line that cannot be written hides nothing, and the client ends as it does else. */
+static void no_way_for_a_time_line(const char *directory)
+{
+    char path[4096];
+    CHECK(setenv("VELOC_TIMELINE_FILE", "/none/such", 1) == 0);
+    CHECK(setenv("VELOC_CLOSING_PATIENCE", "2", 1) == 0);
+    init();
+    CHECK(VELOC_Checkpoint("heat", 1) == VELOC_SUCCESS);
+    CHECK(VELOC_Cleanup("heat") == VELOC_SUCCESS);
+    CHECK(VELOC_Finalize(1) == VELOC_FAILURE);
+    CHECK(strstr(tf_error_message(), "/none/such") != NULL);
+    snprintf(path, sizeof path, "%s/persistent", directory);
+    run("rm -r", path);
+    init();
+    CHECK(VELOC_Restart_test("heat", 0) == VELOC_FAILURE);
+    run("rm -r", path);
+    CHECK(VELOC_Checkpoint("heat", 2) == VELOC_SUCCESS);
+    CHECK(VELOC_Finalize(1) == VELOC_FAILURE);
+    CHECK(strstr(tf_error_message(), "version 2 of \"heat\" not durable") != NULL);
+}
+
 int main(int argc, char **argv)
 {
     char path[4096];
@@ -179,6 +200,8 @@ int main(int argc, char **argv)
         a_second_file(argv[1]);
     else if (strcmp(argv[2], "damaged") == 0)
         a_damaged_head(argv[1]);
+    else if (strcmp(argv[2], "time-line") == 0)
+        no_way_for_a_time_line(argv[1]);
     else
         CHECK(!"the second argument is a case");
     return 0;
