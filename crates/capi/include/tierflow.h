@@ -212,7 +212,8 @@ int tf_open(tf_options options, const tf_group *group, tf_engine *engine);
 /*
  * Waits until what was taken in lies on the lowest tier, if that outlives the engine, and ends the engine; what a suspension gave up
  * is not waited for, and named in the log. If it fails, the engine stays open: mend what is wrong and close it again, or give up what
- * is not durable with tf_end(). TF_ARGUMENT: slots are still lent, or other threads are in a call.
+ * is not durable with tf_end(). TF_ARGUMENT: slots are still lent, or other threads are in a call. While it waits, calls of other
+ * threads with this handle are TF_CLOSED, also if it fails in the end.
  *
  * An engine that is open when the process exits waits as this does, and names in the log what is lost; where its redundancy passes by the
  * functions of its tf_group, it does not wait, as MPI may be over by then. Close it before MPI_Finalize.
