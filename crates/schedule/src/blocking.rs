@@ -8,14 +8,16 @@ use std::time::Duration;
 
 /// The most operations that the dynamic programme may take in a search: about 0.1 s.
 const WORK: usize = 60_000_000;
+/// The most that it may take on its own: about 3 s.
+const WORK_ALONE: usize = 2_000_000_000;
 
 impl Machine {
     /// Returns the time of the best schedule that waits for each transfer (H-Revolve), with copies counted. `None` if the
-    /// dynamic programme would take too long: it grows with `steps²` times the slots.
+    /// dynamic programme would take more than a few seconds: it grows with `steps²` times the slots.
     #[must_use]
     pub fn blocking(&self, steps: usize) -> Option<Duration> {
         let model = Model::new(self, steps);
-        let tables = Tables::new(&model, usize::MAX)?;
+        let tables = Tables::new(&model, WORK_ALONE)?;
         let time = tables.time(tables.first_place()) + steps as f64 * model.backward;
         Duration::try_from_secs_f64(time).ok()
     }

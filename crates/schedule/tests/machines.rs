@@ -113,6 +113,13 @@ fn copies_on_the_way_below_are_counted() {
     assert!(time(&machine) >= time(&near));
 }
 
+#[test]
+fn a_blocking_schedule_that_is_long_in_finding_is_none() {
+    let Draw { machine, .. } = Draw::new(&mut Dice::fresh(), 8.0);
+    assert!(machine.blocking(300).is_some());
+    assert_eq!(machine.blocking(1_000_000), None);
+}
+
 /// A schedule of unknown length, told of each link when it is idle.
 fn unknown(draw: &Draw) -> Plan {
     let Draw { machine, steps } = draw;
