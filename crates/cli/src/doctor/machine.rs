@@ -111,8 +111,9 @@ impl Place {
         drop(scratch);
         let own = path.join(format!(".tierflow-doctor-{}", std::process::id()));
         let measured = self.measure_saves(&own, false);
-        std::fs::remove_dir_all(&own)?;
-        measured
+        let removed = std::fs::remove_dir_all(&own);
+        measured?;
+        Ok(removed?)
     }
 
     /// Saves small versions, and a large one if `rates` are wanted, and removes them.
@@ -139,5 +140,21 @@ impl Place {
             self.read = LARGE as f64 / begun.elapsed().as_secs_f64();
         }
         Ok(repository.remove(&(first..first + 4).collect::<BTreeSet<_>>())?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn a_place_without_a_way_for_saves_says_why() {
+        let directory = tempfile::tempdir().unwrap();
+        let own = format!(".tierflow-doctor-{}", std::process::id());
+        std::fs::write(directory.path().join(&own), "no directory").unwrap();
+        let refused = Place::measure(directory.path()).refused.unwrap();
+        assert!(refused.contains(&own), "{refused}");
     }
 }
