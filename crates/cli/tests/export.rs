@@ -324,3 +324,20 @@ fn arrays_are_exported_as_zarr_says() {
     assert!(answer.as_str().unwrap().contains("--force"), "{answer}");
     assert_eq!(json(&[&all[..], &["--force"]].concat()).0, 0);
 }
+
+#[test]
+fn an_array_of_zarr_has_no_arrays_below_it() {
+    let rows = [1; 8];
+    for names in [["a", "a/b"], ["a/b", "a"]] {
+        let directory = tempfile::tempdir().unwrap();
+        let repository = Repository::open(directory.path(), Options::default()).unwrap();
+        let region = |name| Region::new(name, &rows).array(Element::F32, &[2]);
+        let regions = names.map(region);
+        repository.save(&Snapshot::new(1, &regions)).unwrap();
+        let path = directory.path().to_str().unwrap();
+        let (code, error) = json(&["export", path, "--format", "zarr", "--to", path]);
+        assert_eq!(code, 2, "{names:?}: {error}");
+        let error = error.as_str().unwrap();
+        assert!(error.contains(r#"\"a\" and \"a/b\""#), "{names:?}: {error}");
+    }
+}

@@ -2,9 +2,10 @@
 
 use crate::contents::PieceContents;
 use crate::tree::TREE;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
+use std::collections::HashSet;
 use std::path::Path;
 use tierflow_store::container::{Element, RegionInfo};
 
@@ -82,8 +83,19 @@ pub(super) fn write(
         None => json!({}),
     };
     group(folder, &attributes)?;
+    let arrays: HashSet<&str> = regions.iter().map(|region| region.name.as_str()).collect();
     for region in regions.iter().filter(|region| region.name != TREE) {
         check_name(&region.name)?;
+        let mut above = region
+            .name
+            .match_indices('/')
+            .map(|(end, _)| &region.name[..end]);
+        if let Some(above) = above.find(|above| arrays.contains(above)) {
+            bail!(
+                "regions {above:?} and {:?} cannot both be arrays of Zarr: export them with --format npz, or name other regions",
+                region.name
+            );
+        }
         let shape = match region.element {
             Element::Bytes => vec![region.length],
             _ => region.shape.clone(),
