@@ -217,13 +217,18 @@ pub fn send(to: &mut impl Write, message: &impl Serialize) -> Result<()> {
 /// [`Error::Connection`] and [`Error::Protocol`].
 pub fn receive<T: DeserializeOwned>(from: &mut impl Read) -> Result<Option<T>> {
     let mut length = [0; 4];
-    match from.read(&mut length).map_err(Error::Connection)? {
-        0 => return Ok(None),
-        4 => {}
-        some => from
-            .read_exact(&mut length[some..])
-            .map_err(Error::Connection)?,
+    // A signal ends the wait for a socket that has a time limit, whatever its handler asks for.
+    let first = loop {
+        match from.read(&mut length) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            first => break first.map_err(Error::Connection)?,
+        }
+    };
+    if first == 0 {
+        return Ok(None);
     }
+    from.read_exact(&mut length[first..])
+        .map_err(Error::Connection)?;
     let length = u32::from_le_bytes(length) as usize;
     if length > FRAME_LIMIT {
         return Err(Error::Protocol("a frame is too long"));
@@ -314,6 +319,28 @@ mod tests {
         }
         let told = tierflow_store::Error::from(failed(Errno::IO));
         assert!(matches!(told, tierflow_store::Error::Remote(_)), "{told}");
+    }
+
+    /// A reader that a signal interrupts before each byte.
+    struct Interrupted<'a>(&'a [u8], bool);
+
+    impl Read for Interrupted<'_> {
+        fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+            self.1 = !self.1;
+            match self.1 {
+                true => Err(ErrorKind::Interrupted.into()),
+                false => self.0.read(into.get_mut(..1).unwrap_or_default()),
+            }
+        }
+    }
+
+    #[test]
+    fn a_signal_breaks_no_connection() {
+        let mut wire = Vec::new();
+        send(&mut wire, &Request::Status).unwrap();
+        let mut wire = Interrupted(&wire, false);
+        assert_eq!(receive(&mut wire).unwrap(), Some(Request::Status));
+        assert_eq!(receive::<Request>(&mut wire).unwrap(), None);
     }
 
     #[test]
