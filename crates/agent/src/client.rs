@@ -284,7 +284,7 @@ impl AgentVault {
 
     /// Asks the agent. `None` if there is none, also after a second try: it may have ended since it was asked last.
     fn ask(&self, request: &Request) -> Option<Reply> {
-        if self.writer.lock().is_some() {
+        if self.writer().is_some() {
             return None;
         }
         for _ in 0..2 {
@@ -322,6 +322,11 @@ impl AgentVault {
         }
     }
 
+    /// Both ends, once this process writes itself. No lock is held while it does: storage may hang.
+    fn writer(&self) -> Option<Arc<Ends>> {
+        self.writer.lock().clone()
+    }
+
     /// External storage; `None` where nothing was brought yet.
     fn existing(&self) -> tierflow_store::Result<Option<Arc<Repository>>> {
         match self.reader() {
@@ -335,7 +340,7 @@ impl AgentVault {
     }
 
     fn reader(&self) -> tierflow_store::Result<Arc<Repository>> {
-        if let Some(writer) = &*self.writer.lock() {
+        if let Some(writer) = self.writer() {
             return Ok(Arc::clone(&writer.external));
         }
         let external = Path::new(&self.route.external);
@@ -390,7 +395,7 @@ impl Vault for AgentVault {
 
     /// Only where no agent answers: an agent takes what lies in the node-local directory, and nothing else.
     fn save(&self, snapshot: &Snapshot<'_>, ready: &Ready<'_>) -> tierflow_store::Result<()> {
-        match &*self.writer.lock() {
+        match self.writer() {
             Some(writer) => Vault::save(&*writer.external, snapshot, ready),
             None => Err(tierflow_store::Error::Remote(
                 "the agent takes only what lies in the node-local directory: see why that takes no more".to_owned(),
@@ -429,7 +434,7 @@ impl Vault for AgentVault {
     }
 
     fn renumber(&self, run: u64) {
-        if let Some(writer) = &*self.writer.lock() {
+        if let Some(writer) = self.writer() {
             writer.external.renumber(run);
         }
     }
@@ -456,5 +461,36 @@ impl Collective for AgentVault {
         // Another rank may have made it; if it cannot be made, opening it fails and says why.
         let _may_be_there = std::fs::DirBuilder::new().mode(0o700).create(external);
         Repository::open(external.join(MEETING), self.options.clone())?.all_gather(mine, patience)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering;
+    use tierflow_store::{Faults, Region};
+
+    #[test]
+    fn a_version_whose_saving_hangs_holds_up_no_other_call() {
+        let home = tempfile::tempdir().unwrap();
+        let path = |name: &str| home.path().join(name);
+        let connection = AgentConnection::new(home.path(), path("near"), path("far"));
+        let faults = Arc::<Faults>::default();
+        let vault = faults.during(|| connection.open()).unwrap();
+        // The vault writes there itself from then on.
+        vault.remove(&BTreeSet::from([1])).unwrap();
+        faults.sync_hangs.store(true, Ordering::Relaxed);
+        let bytes = vec![7; 2 << 20];
+        let regions = [Region::new("state", &bytes)];
+        let (is_saving, is_free) = std::thread::scope(|scope| {
+            let saving = scope.spawn(|| vault.save(&Snapshot::new(2, &regions), &|| Ok(())));
+            let hangs = || faults.sync_waits.load(Ordering::Relaxed) || saving.is_finished();
+            crate::flow::tests::until(hangs);
+            let found = (!saving.is_finished(), vault.writer.try_lock().is_some());
+            faults.sync_hangs.store(false, Ordering::Relaxed);
+            saving.join().unwrap().unwrap();
+            found
+        });
+        assert!(is_saving && is_free);
     }
 }
