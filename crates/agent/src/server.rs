@@ -178,17 +178,11 @@ impl Server {
         let idle = self.settings.idle.filter(|_| !is_used);
         let is_idle = idle.is_some_and(|idle| now - shared.idle_since >= idle);
         // Versions that cannot be brought now are noted, and resumed by the next agent.
-        let is_stuck = |flow: &Arc<Flow>| {
-            let state = flow.state.lock();
-            state.trouble(now).is_some() && state.running.len() == state.hanging.len()
-        };
         let is_stopped = shared.stopping
             && shared.flows.values().all(|flow| {
-                let is_idle = {
-                    let state = flow.state.lock();
-                    state.is_idle() && state.scan_at > now
-                };
-                is_idle || is_stuck(flow)
+                let state = flow.state.lock();
+                let is_idle = state.is_idle() && state.scan_at > now;
+                is_idle || state.is_stuck(now)
             });
         is_idle || is_stopped || !self.home.is_there()
     }
@@ -274,12 +268,12 @@ impl Server {
         None
     }
 
-    /// Accepts no more routes, and scans for what is left now.
+    /// Accepts no more routes, and scans for what is left now. What failed before is tried once more.
     fn stop(&self) {
         let mut shared = self.shared.lock();
         shared.stopping = true;
         for flow in shared.flows.values() {
-            flow.state.lock().scan_at = Instant::now();
+            flow.state.lock().end_pause();
         }
         self.changed.notify_all();
     }

@@ -233,6 +233,21 @@ fn external_storage_that_is_not_there_yet_is_tried_again() {
     home.stop(&mut agent);
 }
 
+/// The agent waits before it tries again, and is told to end.
+#[test]
+fn an_agent_that_is_stopped_tries_once_more() {
+    let mut home = Home::new();
+    home.far = home.far.join("not/mounted");
+    homes::save(&home.local(), 1);
+    let mut agent = home.agent(&[]);
+    drop(home.vault(None));
+    // The waits become longer.
+    std::thread::sleep(Duration::from_secs(4));
+    std::fs::create_dir_all(home.far.parent().unwrap()).unwrap();
+    home.stop(&mut agent);
+    assert_eq!(home.external(), [1]);
+}
+
 #[test]
 fn what_others_planted_is_refused() {
     let home = Home::new();

@@ -68,6 +68,29 @@ fn a_piece_that_cannot_be_read_is_tried_again_though_no_client_is_left() {
     home.check();
 }
 
+/// One piece cannot be read, and another one was saved since the agent last looked.
+#[test]
+fn an_agent_that_is_stopped_brings_what_can_be_read() {
+    let home = Home::new();
+    let local = home.local();
+    homes::save(&local, 3);
+    let path = home.near.join("rank-0/v00000000000000000003.tfc");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let mut agent = home.agent(&[]);
+    drop(home.vault(None));
+    let has_trouble = || {
+        let status = Client::connect(&home.scratch).unwrap().status().unwrap();
+        status.routes.iter().any(|route| route.trouble.is_some())
+    };
+    home.until(has_trouble);
+    homes::save(&local, 4);
+    home.stop(&mut agent);
+    assert_eq!(home.external(), [4]);
+}
+
 /// A piece on the node, cut anywhere: the agent brings it as it was, or says that it cannot, and brings it once it is whole again.
 #[test]
 fn a_piece_cut_anywhere_is_said_and_never_brought_wrong() {

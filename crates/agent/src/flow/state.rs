@@ -128,6 +128,12 @@ impl State {
         self.scan_at = self.back_off.begin();
     }
 
+    /// Ends the pause of the route, and has the node scanned.
+    pub(crate) fn end_pause(&mut self) {
+        let now = Instant::now();
+        (self.back_off.until, self.scan_at) = (None, now);
+    }
+
     /// A client waits for a version, which is brought even if it could not be read before.
     pub(crate) fn watch(&mut self, version: u64) {
         *self.watchers.entry(version).or_default() += 1;
@@ -241,6 +247,14 @@ impl State {
             true => Some(HANGS.to_owned()),
             false => self.failure.as_ref().or_else(unreadable).cloned(),
         }
+    }
+
+    /// Returns true if nothing can be brought now: storage hangs, or the last try failed and the route pauses. A piece that cannot be read
+    /// holds up no other.
+    pub(crate) fn is_stuck(&self, now: Instant) -> bool {
+        let hangs = !self.hanging.is_empty() || self.scans_late(now);
+        let goes_on = self.running.len() > self.hanging.len();
+        !goes_on && (hangs || !self.back_off.is_over(now))
     }
 
     /// A scan found the node as it should be.
