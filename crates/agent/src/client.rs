@@ -1,6 +1,6 @@
 //! The application's side: finding or starting the agent, and external storage by way of it.
 
-use crate::ends::{Ends, PieceKey};
+use crate::ends::{Ends, PieceKey, Unnoted};
 use crate::home::Home;
 use crate::protocol::{Failure, PROTOCOL, Reply, Request, Route, Status, receive, send};
 use crate::{Error, Result};
@@ -316,7 +316,7 @@ impl AgentVault {
                 "the agent gave an answer that does not fit".to_owned(),
             )),
             None => {
-                let open = || Ends::open(&self.route, self.options.clone());
+                let open = || Ends::open(&self.route, self.options.clone(), Unnoted::default());
                 myself(&*opened(&self.writer, open)?)
             }
         }

@@ -67,19 +67,26 @@ pub(crate) struct Ends {
     options: Options,
     pub(crate) external: Arc<Repository>,
     node: Mutex<Option<Arc<Repository>>>,
-    /// The pieces that could not be noted. Locked while the note is read or written.
-    unnoted: Mutex<BTreeSet<PieceKey>>,
+    unnoted: Unnoted,
 }
 
+/// The pieces of a route that could not be noted, for all that have its ends open one after the other. Locked while the note is read or
+/// written.
+pub(crate) type Unnoted = Arc<Mutex<BTreeSet<PieceKey>>>;
+
 impl Ends {
-    pub(crate) fn open(route: &Route, options: Options) -> tierflow_store::Result<Self> {
+    pub(crate) fn open(
+        route: &Route,
+        options: Options,
+        unnoted: Unnoted,
+    ) -> tierflow_store::Result<Self> {
         let external = Repository::open(Path::new(&route.external), options.clone())?;
         Ok(Self {
             external: Arc::new(external),
             route: route.clone(),
             options,
             node: Mutex::default(),
-            unnoted: Mutex::default(),
+            unnoted,
         })
     }
 
@@ -256,5 +263,38 @@ fn failed(path: &Path, source: Errno) -> Error {
         doing: "opening",
         path: path.to_path_buf(),
         source: source.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::flow::tests::{bring, with_version};
+    use std::collections::BTreeSet;
+    use std::path::Path;
+    use std::time::{Duration, Instant};
+    use tierflow_store::{Options, Region, Repository, Snapshot};
+
+    /// There is no room for the note, and then external storage is away for a while.
+    #[test]
+    fn a_removal_without_a_note_is_remembered_though_external_storage_was_gone() {
+        let (home, flow) = with_version();
+        bring(&flow);
+        let (local, external) = (Path::new(&flow.route.local), &flow.route.external);
+        let note = flow.ends().unwrap().name();
+        std::fs::create_dir(local.join(format!("{note}.tmp"))).unwrap();
+        assert!(flow.remove(&BTreeSet::from([1])).is_err());
+        let node = Repository::open(local, Options::default()).unwrap();
+        let regions = [Region::new("state", &[8; 1000])];
+        node.save(&Snapshot::new(2, &regions)).unwrap();
+        flow.scan();
+        let minute = Duration::from_secs(60);
+        let version = flow.state.lock().next(Instant::now(), minute);
+        assert_eq!(version, Some(2));
+        let away = home.path().join("away");
+        std::fs::rename(external, &away).unwrap();
+        assert_eq!(flow.bring(2), None);
+        std::fs::rename(&away, external).unwrap();
+        flow.scan();
+        assert_eq!(flow.state.lock().waiting, BTreeSet::from([2]));
     }
 }

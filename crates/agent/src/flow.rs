@@ -4,7 +4,7 @@ mod state;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use crate::ends::{DirectoryId, Ends, PieceKey, identities, is_gone, keys, unused};
+use crate::ends::{DirectoryId, Ends, PieceKey, Unnoted, identities, is_gone, keys, unused};
 use crate::protocol::{Failure, Route, RouteStatus};
 use parking_lot::Mutex;
 use state::State;
@@ -40,6 +40,7 @@ impl Ends {
 pub(crate) struct Flow {
     pub(crate) route: Route,
     ends: Mutex<Option<Arc<Ends>>>,
+    unnoted: Unnoted,
     /// The node's directory when a client took the route, if the rank had nothing in it.
     taken: Mutex<Option<DirectoryId>>,
     pub(crate) state: Mutex<State>,
@@ -53,6 +54,7 @@ impl Flow {
     pub(crate) fn new(route: Route) -> Self {
         Self {
             ends: Mutex::default(),
+            unnoted: Unnoted::default(),
             taken: Mutex::default(),
             state: Mutex::new(State::new()),
             is_noted: AtomicBool::new(false),
@@ -61,7 +63,7 @@ impl Flow {
         }
     }
 
-    fn ends(&self) -> Result<Arc<Ends>> {
+    pub(crate) fn ends(&self) -> Result<Arc<Ends>> {
         let mut ends = self.ends.lock();
         if let Some(ends) = &*ends {
             return Ok(Arc::clone(ends));
@@ -69,7 +71,7 @@ impl Flow {
         let options = Options::default()
             .rank(self.route.rank, self.route.ranks)
             .threads(2);
-        let opened = Ends::open(&self.route, options)?;
+        let opened = Ends::open(&self.route, options, Arc::clone(&self.unnoted))?;
         Ok(Arc::clone(ends.insert(Arc::new(opened))))
     }
 
