@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// No list that is longer is read, in bytes.
+/// No list that is longer is read or written, in bytes.
 const LIMIT: u64 = 64 << 20;
 
 /// An open directory that has lists.
@@ -52,6 +52,11 @@ impl Folder {
         let new = &format!("{name}.tmp");
         let bytes =
             serde_json::to_vec(list).map_err(|_| Error::Protocol("a note cannot be written"))?;
+        let length = bytes.len();
+        if length as u64 > LIMIT {
+            let why = format!("it would have {length} bytes, and no more than {LIMIT} are read");
+            return Err(self.failed_io("writing", name, std::io::Error::other(why)));
+        }
         let flags =
             OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = fs::openat(&self.descriptor, new, flags, Mode::RUSR | Mode::WUSR)
@@ -85,4 +90,24 @@ impl Folder {
 /// The user of this process.
 pub(crate) fn me() -> u32 {
     rustix::process::geteuid().as_raw()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A note that no agent would read leaves the one before it in its place.
+    #[test]
+    fn what_is_written_can_be_read() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = Folder::open(home.path(), OFlags::empty()).unwrap();
+        folder.write("note", &["short"]).unwrap();
+        // Two quotes, and the brackets.
+        let longest = "x".repeat(LIMIT as usize - 4);
+        let longer = format!("{longest}x");
+        assert!(folder.write("note", &[&longer]).is_err());
+        assert_eq!(folder.read::<String>("note").unwrap(), ["short"]);
+        folder.write("note", &[&longest]).unwrap();
+        assert_eq!(folder.read::<String>("note").unwrap(), [longest]);
+    }
 }
