@@ -1,7 +1,7 @@
 #!/bin/bash
 # Slurm's Epilog, as root on each node: has the agent of the job, or a new one where Slurm has ended it with the job, bring what it has noted to
 # external storage, then removes the job's directory. The directory stays, and the log names it, where that takes too long, and where there
-# are versions and no agent was ever there.
+# are versions that no agent knew of.
 set -uo pipefail
 
 # Slurm starts this script without variables of the node: a centre names its own places here.
@@ -19,6 +19,15 @@ keep() {
     exit 0
 }
 
+# Says that versions lie where no agent has left its mark.
+unknown() {
+    local versions
+    while IFS= read -r -d '' versions; do
+        [ -e "$versions/served" ] || return 0
+    done < <(find "$directory" -xdev \( -name '*.tfc' -o -name '*.tfs' -o -name '*.open' \) -printf '%h\0' | sort -uz)
+    return 1
+}
+
 [ -d "$directory" ] || exit 0
 
 if [ -d "$directory/agent/.tierflow-agent" ]; then
@@ -28,7 +37,8 @@ if [ -d "$directory/agent/.tierflow-agent" ]; then
     drain='"$0/tierflow" agent --stop "$1"; until "$0/tierflow-agent" --exit-when-idle 1 "$1"; do sleep 1; done'
     runuser -u "$user" -- timeout -k 10 "$patience" sh -c "$drain" "$programs" "$directory/agent" >/dev/null ||
         keep "as no agent brought all of it in $patience seconds; $programs/tierflow-agent $directory/agent, as $user, goes on with it"
-elif [ -n "$(find "$directory" -xdev \( -name '*.tfc' -o -name '*.tfs' -o -name '*.open' \) -print -quit)" ]; then
+fi
+if unknown; then
     keep "as no agent knows where its versions belong"
 fi
 rm -rf --one-file-system -- "$directory"

@@ -126,7 +126,7 @@ fn module(lmod: &Path, files: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{MetadataExt, symlink};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
     use super::*;
 
@@ -135,6 +135,7 @@ mod tests {
         let mut script = Command::new("bash");
         script.arg(folder.join(name)).env("TIERFLOW_LOCAL", home);
         script
+            .env("TIERFLOW_PROGRAMS", home.join("bin"))
             .env("SLURM_JOB_USER", "nobody")
             .env("SLURM_JOB_ID", "7");
         script.status().unwrap().success()
@@ -175,5 +176,36 @@ mod tests {
         }
         symlink(others.path(), job.join("others")).unwrap();
         assert!(script("epilog.sh", home.path()) && !job.exists() && others.path().exists());
+    }
+
+    /// The agent has brought all that it knows of.
+    #[test]
+    fn versions_that_no_agent_knew_of_keep_the_directory_of_a_job() {
+        let home = tempfile::tempdir().unwrap();
+        if fs::metadata(home.path()).unwrap().uid() != 0 {
+            println!("NOT RUN: the scripts of Slurm, which are root's");
+            return;
+        }
+        let programs = home.path().join("bin");
+        fs::create_dir(&programs).unwrap();
+        for name in ["tierflow", "tierflow-agent"] {
+            symlink("/bin/true", programs.join(name)).unwrap();
+        }
+        fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let job = home.path().join("nobody/7");
+        let [served, other] = [0, 1].map(|rank| job.join(format!("rank-{rank}/rank-{rank}")));
+        for folder in [&job.join("agent/.tierflow-agent"), &served, &other] {
+            fs::create_dir_all(folder).unwrap();
+        }
+        for file in [
+            served.join("v1.tfc"),
+            served.join("served"),
+            other.join("s1.open"),
+        ] {
+            fs::write(file, "").unwrap();
+        }
+        assert!(script("epilog.sh", home.path()) && job.exists());
+        fs::remove_file(other.join("s1.open")).unwrap();
+        assert!(script("epilog.sh", home.path()) && !job.exists());
     }
 }

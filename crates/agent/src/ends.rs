@@ -57,6 +57,9 @@ pub(crate) fn keys(pieces: &[PieceInfo]) -> impl Iterator<Item = PieceKey> {
     pieces.iter().map(Into::into)
 }
 
+/// The name of a file beside pieces on the node, where an agent brings them. The epilogue of a job looks for it.
+const SERVED: &str = "served";
+
 /// A route's two ends. Its start is opened when it is first needed: what becomes of the node does not hold up external storage.
 ///
 /// Pieces that were removed from external storage are noted in a file beside those on the node, so the note is there whenever the pieces
@@ -98,6 +101,14 @@ impl Ends {
         }
         let opened = Repository::read_only(Path::new(&self.route.local), self.options.clone())?;
         Ok(Arc::clone(node.insert(Arc::new(opened))))
+    }
+
+    /// Leaves a mark beside the node's pieces, which tells whoever cleans up that they are brought once the agent has nothing left to do.
+    pub(crate) fn mark_served(&self) -> Result<()> {
+        let path = Path::new(&self.route.local).join(format!("rank-{}", self.route.rank));
+        let folder = Folder::open(&path, OFlags::NOFOLLOW);
+        let folder = folder.map_err(|source| failed(&path, source))?;
+        folder.make(SERVED)
     }
 
     /// Opens the node's directory anew when it is next needed.
@@ -268,11 +279,22 @@ fn failed(path: &Path, source: Errno) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use super::SERVED;
     use crate::flow::tests::{bring, with_version};
     use std::collections::BTreeSet;
     use std::path::Path;
     use std::time::{Duration, Instant};
     use tierflow_store::{Options, Region, Repository, Snapshot};
+
+    #[test]
+    fn an_agent_leaves_its_mark_beside_the_pieces() {
+        let (_home, flow) = with_version();
+        flow.scan();
+        let mark = Path::new(&flow.route.local).join("rank-0").join(SERVED);
+        assert!(mark.exists());
+        bring(&flow);
+        assert_eq!(flow.status().trouble, None);
+    }
 
     /// There is no room for the note, and then external storage is away for a while.
     #[test]

@@ -151,6 +151,8 @@ impl Flow {
             });
         }
         let local = ends.node()?.own_pieces()?;
+        // Without the mark, whoever cleans up keeps the pieces.
+        let _kept_without = ends.mark_served();
         let removed = ends.removed()?;
         let external = identities(keys(&ends.external.own_pieces()?));
         let here = identities(keys(&local));

@@ -69,6 +69,14 @@ impl Folder {
             .map_err(|source| self.failed("renaming", new, source))
     }
 
+    /// Makes an empty file, if there is none of that name.
+    pub(crate) fn make(&self, name: &str) -> Result<()> {
+        let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let made = fs::openat(&self.descriptor, name, flags, Mode::RUSR | Mode::WUSR);
+        made.map(drop)
+            .map_err(|source| self.failed("making", name, source))
+    }
+
     fn refused(&self, name: &str, why: &'static str) -> Error {
         let path = self.path.join(name);
         Error::Refused { path, why }
