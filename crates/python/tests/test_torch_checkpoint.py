@@ -190,6 +190,16 @@ def test_calls_to_be_mended(engine: tierflow.Engine, tmp_path: pathlib.Path) -> 
     small.close()
 
 
+@pytest.mark.parametrize("held", [True, False])
+def test_a_version_of_a_few_bytes_is_none_of_dcp(held: bool, tmp_path: pathlib.Path) -> None:
+    with tierflow.Engine(device="host", host_cache="4MiB", external=tmp_path) as engine:
+        engine.checkpoint(0, np.zeros(2))
+        engine.wait(60)
+        reader = tierflow.torch.StorageReader(engine if held else tmp_path)
+        with pytest.raises(tierflow.StorageError, match="no metadata"):
+            reader.read_metadata()
+
+
 RANK = """
     import os, sys
     import torch, torch.distributed as dist, tierflow, warnings

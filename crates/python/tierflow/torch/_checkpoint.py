@@ -282,8 +282,10 @@ class StorageReader(storage.StorageReader):
         rank = kwargs.get("rank") or 0
         with self._source(rank) as source:
             size = source.size()
-            (last,) = source.read([(size - FOOTER.size, FOOTER.size)])
-            magic, at, length = FOOTER.unpack(bytes(last.tolist()))
+            magic, at, length = b"", 0, 0
+            if size >= FOOTER.size:
+                (last,) = source.read([(size - FOOTER.size, FOOTER.size)])
+                magic, at, length = FOOTER.unpack(bytes(last.tolist()))
             if magic != MAGIC or not 0 < length <= size - at:
                 raise StorageError(
                     f"version {self.version} of rank {rank} has no metadata of torch.distributed.checkpoint"
