@@ -104,6 +104,30 @@ def test_an_engine_that_discards_what_was_restored_is_refused() -> None:
             tierflow.pyrevolve.Storage(engine, 10, 3, np.float32)
 
 
+def test_a_snapshot_stays_until_the_one_in_its_place_is_there(engine: tierflow.Engine) -> None:
+    storage = tierflow.pyrevolve.Storage(engine, 300, 3, np.float32)
+    storage.save(0, [np.full(300, 1, np.float32)])
+    with pytest.raises(tierflow.TierflowError):
+        storage.save(0, [np.zeros(64 << 20, np.uint8)])
+    found = np.zeros(300, np.float32)
+    storage.load(0, [found])
+    assert (found == 1).all()
+    storage.save(0, [np.full(300, 2, np.float32)])
+    storage.load(0, [found])
+    assert (found == 2).all()
+    assert len(engine.versions()) == 1
+
+
+def test_the_old_snapshot_gives_way_where_there_is_no_room_for_two() -> None:
+    with tierflow.Engine(device="host", host_cache="4MiB") as engine:
+        storage = tierflow.pyrevolve.Storage(engine, 3 << 20, 1, np.uint8)
+        for value in range(3):
+            storage.save(0, [np.full(3 << 20, value, np.uint8)])
+        found = np.zeros(3 << 20, np.uint8)
+        storage.load(0, [found])
+        assert (found == 2).all()
+
+
 def test_several_levels(engine: tierflow.Engine) -> None:
     """A schedule of pyrevolve's own over two storages, of which one is the engine."""
     state, reverse = State(), Reverse()

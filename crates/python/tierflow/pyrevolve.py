@@ -20,6 +20,7 @@ from pyrevolve.pyrevolve import SingleLevelRevolver
 from pyrevolve.schedulers import Action
 from pyrevolve.storage import Storage as _Storage
 
+from ._errors import NoRoomError
 from ._refusals import check_keeps
 
 if TYPE_CHECKING:
@@ -67,9 +68,17 @@ class Storage(_Storage):  # type: ignore[misc]
         self._engine.hint(loads)
 
     def save(self, key: int, data_pointers: Sequence[Any]) -> None:
-        if key in self._versions:
+        arrays = [np.ascontiguousarray(data) for data in data_pointers]
+        try:
+            self._engine.checkpoint(self.next_version, *arrays)
+        except NoRoomError:
+            if key not in self._versions:
+                raise
+            # There is no room for both.
             self._engine.discard(self._versions.pop(key))
-        self._engine.checkpoint(self.next_version, *(np.ascontiguousarray(data) for data in data_pointers))
+            self._engine.checkpoint(self.next_version, *arrays)
+        if key in self._versions:
+            self._engine.discard(self._versions[key])
         self._versions[key] = self.next_version
         self.next_version += 1
 
