@@ -6,8 +6,11 @@ import shutil
 import subprocess
 import sys
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -101,6 +104,57 @@ def test_what_lost_nodes_had_is_there_again(how: str, tmp_path: Path) -> None:
     shutil.rmtree(home / "node0")
     shutil.rmtree(home / "node1")
     run(how, home, program, "xor:4", 3, 6, 1)
+
+
+class Request:
+    """It ends when the other rank comes."""
+
+    def __init__(self, ranks: "Ranks", buffer: list[Any] | None) -> None:
+        self.ranks, self.buffer = ranks, buffer
+
+    def Test(self) -> bool:
+        return self.ranks.are_there
+
+
+class Ranks:
+    """A communicator of two ranks, of which the other one may be late."""
+
+    def __init__(self) -> None:
+        self.are_there = True
+        self.requests: list[weakref.ref[Request]] = []
+
+    def Get_rank(self) -> int:
+        return 0
+
+    def Get_size(self) -> int:
+        return 2
+
+    def begin(self, buffer: list[Any] | None = None) -> Request:
+        request = Request(self, buffer)
+        self.requests.append(weakref.ref(request))
+        return request
+
+    def Idup(self) -> tuple["Ranks", Request]:
+        return self, self.begin()
+
+    def Iallgather(self, mine: list[Any], everything: list[Any]) -> Request:
+        everything[0][:] = 2 * bytes(mine[0])
+        return self.begin(everything)
+
+
+@pytest.fixture
+def communicator(monkeypatch: pytest.MonkeyPatch) -> Ranks:
+    mpi = SimpleNamespace(
+        BYTE="byte", THREAD_MULTIPLE=3, Is_finalized=lambda: False, Query_thread=lambda: 3, Status=None
+    )
+    monkeypatch.setitem(sys.modules, "mpi4py", SimpleNamespace(MPI=mpi))
+    return Ranks()
+
+
+def test_a_group_waits_for_a_rank_no_longer_than_its_patience(communicator: Ranks) -> None:
+    communicator.are_there = False
+    with pytest.raises(TimeoutError, match="did not come"):
+        tierflow.mpi.Group(communicator, patience=0.1)
 
 
 def test_regions_come_back_alone_and_of_other_ranks(tmp_path: Path) -> None:

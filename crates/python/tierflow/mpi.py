@@ -21,7 +21,7 @@ _groups = 0
 class Group:
     """The ranks of a communicator that has the methods of mpi4py's.
 
-    A rank waits for another one for `patience` seconds at most. Redundancy is made in the background if MPI was
+    A rank waits for another one for `patience` seconds at most, also while the group is made. Redundancy is made in the background if MPI was
     initialised with `MPI_THREAD_MULTIPLE`, as mpi4py does unless it is told otherwise. Else it is made in `Engine(...)`, `wait`,
     `protect` and `close` alone, which all ranks call at about the same time then.
     """
@@ -31,14 +31,16 @@ class Group:
 
         global _groups
         self._mpi = MPI
+        end = time.monotonic() + patience
         # One for what all give each other, and one for messages between two: nothing of the application's gets in between.
-        self._meet = communicator.Dup()
-        self._talk = communicator.Dup()
-        _groups = max(self._meet.allgather(_groups + 1))
-        self._tag = _groups % _TAGS
+        self._meet = self._copy(communicator, end)
+        self._talk = self._copy(communicator, end)
         self._sent: list[tuple[int, Any]] = []
         self.rank: int = self._meet.Get_rank()
         self.ranks: int = self._meet.Get_size()
+        known = self.all_gather((_groups + 1).to_bytes(8, "little"), end - time.monotonic())
+        _groups = max(int.from_bytes(number, "little") for number in known)
+        self._tag = _groups % _TAGS
         self.threads: bool = MPI.Query_thread() == MPI.THREAD_MULTIPLE
         self.patience = patience
 
@@ -96,7 +98,14 @@ class Group:
     def _gather(self, mine: bytes, everything: bytearray, end: float) -> None:
         self._is_there()
         byte = self._mpi.BYTE
-        request = self._meet.Iallgather([mine, byte], [everything, byte])
+        self._meets(self._meet.Iallgather([mine, byte], [everything, byte]), end)
+
+    def _copy(self, communicator: Any, end: float) -> Any:
+        copy, request = communicator.Idup()
+        self._meets(request, end)
+        return copy
+
+    def _meets(self, request: Any, end: float) -> None:
         if not self._waits_until(request.Test, end - time.monotonic()):
             raise TimeoutError("some rank of the group did not come")
 
