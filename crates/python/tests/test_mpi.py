@@ -1,5 +1,6 @@
 """Ranks that are processes, each with a directory for its node: what lost nodes had is there again."""
 
+import gc
 import importlib.util
 import os
 import shutil
@@ -149,6 +150,21 @@ def communicator(monkeypatch: pytest.MonkeyPatch) -> Ranks:
     )
     monkeypatch.setitem(sys.modules, "mpi4py", SimpleNamespace(MPI=mpi))
     return Ranks()
+
+
+def test_what_mpi_still_writes_to_stays_until_the_late_rank_comes(communicator: Ranks) -> None:
+    group = tierflow.mpi.Group(communicator)
+    assert group.all_gather(b"mine", 1.0) == [b"mine", b"mine"]
+    communicator.are_there = False
+    with pytest.raises(TimeoutError):
+        group.all_gather(b"mine", 0.0)
+    gc.collect()
+    late = communicator.requests[-1]
+    assert late() is not None
+    communicator.are_there = True
+    group.all_gather(b"mine", 1.0)
+    gc.collect()
+    assert late() is None
 
 
 def test_a_group_waits_for_a_rank_no_longer_than_its_patience(communicator: Ranks) -> None:

@@ -7,6 +7,7 @@
 `Engine(group=communicator)` makes a `Group` of it. An object of another kind that has what a `Group` has will do as well.
 """
 
+import threading
 import time
 from typing import Any
 
@@ -16,6 +17,9 @@ _TAGS = 32768
 _WINDOW = 8
 
 _groups = 0
+# Requests whose ranks did not come in time, with what MPI writes to once they do. A request is tested by one thread at a time.
+_late: list[tuple[Any, Any]] = []
+_testing = threading.Lock()
 
 
 class Group:
@@ -98,15 +102,19 @@ class Group:
     def _gather(self, mine: bytes, everything: bytearray, end: float) -> None:
         self._is_there()
         byte = self._mpi.BYTE
-        self._meets(self._meet.Iallgather([mine, byte], [everything, byte]), end)
+        self._meets(self._meet.Iallgather([mine, byte], [everything, byte]), (mine, everything), end)
 
     def _copy(self, communicator: Any, end: float) -> Any:
         copy, request = communicator.Idup()
-        self._meets(request, end)
+        self._meets(request, copy, end)
         return copy
 
-    def _meets(self, request: Any, end: float) -> None:
+    def _meets(self, request: Any, written: Any, end: float) -> None:
+        with _testing:
+            _late[:] = [late for late in _late if not late[0].Test()]
         if not self._waits_until(request.Test, end - time.monotonic()):
+            with _testing:
+                _late.append((request, written))
             raise TimeoutError("some rank of the group did not come")
 
     def _under_way(self, to: int | None) -> int:
