@@ -150,8 +150,23 @@ impl From<&Error> for Status {
             Error::Storage(error) => error.into(),
             Error::Device(error) => error.into(),
             Error::Damaged(_) => Self::Damaged,
-            Error::Thread(_) => Self::Device,
-            _ => Self::Argument,
+            Error::Memory(_) | Error::Thread(_) | Error::Signals(_) => Self::Device,
+            Error::Build(_)
+            | Error::NothingLasts { .. }
+            | Error::Undecodable { .. }
+            | Error::DiscardsRestored
+            | Error::NotResizable { .. }
+            | Error::NoMemoryTier
+            | Error::OtherEngine { .. }
+            | Error::Empty { .. }
+            | Error::VersionUsed { .. }
+            | Error::NoNumbers { .. }
+            | Error::Region { .. }
+            | Error::NamedRegion { .. }
+            | Error::SizeMismatch { .. }
+            | Error::TooLarge { .. } => Self::Argument,
+            // The engine's errors may grow, and a new one is to be sorted above.
+            _ => Self::Internal,
         }
     }
 }
@@ -205,5 +220,22 @@ impl From<StoreError> for Failure {
 impl From<tierflow_redundancy::Error> for Failure {
     fn from(error: tierflow_redundancy::Error) -> Self {
         Self::new(Status::Storage, error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_called_is_not_told_to_mend_the_call_where_the_machine_failed() {
+        let refused = || std::io::Error::from(Errno::AGAIN);
+        for error in [
+            Error::Memory(Box::new(refused())),
+            Error::Thread(refused()),
+            Error::Signals(refused()),
+        ] {
+            assert_eq!(Status::from(&error), Status::Device, "{error:?}");
+        }
     }
 }

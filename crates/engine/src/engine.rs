@@ -215,8 +215,8 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::TimedOut`] if that takes longer than `patience`: nothing new goes there meanwhile; call again to wait on,
-    /// or with what it had to have it all back. [`Error::NotResizable`]; [`Error::Memory`] if its memory cannot be given
-    /// back in parts, or is not to be had again.
+    /// or with what it had to have it all back. [`Error::NotResizable`], also if its memory cannot be given back in
+    /// parts; [`Error::Device`] or [`Error::Memory`] if it is not to be had again.
     pub fn resize(&self, cache: Cache, bytes: usize, patience: Duration) -> Result<u64> {
         let kind = match cache {
             Cache::Device => Kind::Device,

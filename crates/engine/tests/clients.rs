@@ -165,7 +165,7 @@ fn a_pool_needs_somewhere_to_flush_to_and_memory_that_can_shrink() {
         .tier(Tier::host(0).pool(&pool).growth(Baseline::DirectPin))
         .scratch(scratch.path())
         .build();
-    assert!(matches!(fixed, Err(Error::Memory(_))));
+    assert!(matches!(fixed, Err(Error::Build(BuildError::Tier(_)))));
     assert!(pool.members().unwrap().is_empty());
 }
 

@@ -146,7 +146,13 @@ fn what_cannot_be_resized_is_refused_and_goes_on_as_it_is() {
         .unwrap();
     checkpoint(&direct, 1);
     let refused = direct.resize(Cache::Device, MIB, LONG);
-    assert!(matches!(refused, Err(Error::Memory(_))));
+    assert_matches!(
+        refused,
+        Err(Error::NotResizable {
+            cache: "device",
+            ..
+        })
+    );
     assert_eq!(direct.metrics().tiers[0].limit, 4 << 20);
     assert_restores(&direct, 1);
 }

@@ -46,7 +46,7 @@ pub enum BuildError {
         /// Bytes of memory and swap that the process may use: those of the machine, or the limit of its control group.
         usable: u64,
     },
-    /// A tier cannot be laid out.
+    /// A tier cannot be laid out, or its memory cannot be had in the way that was chosen.
     #[error(transparent)]
     Tier(PartError),
     /// The application's storage has an alignment that the engine cannot use.

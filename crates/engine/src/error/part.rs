@@ -50,6 +50,10 @@ impl From<tierflow_tier_alloc::Error> for Error {
         match error {
             ArenaError::Device(source) | ArenaError::Growth { source, .. } => Self::Device(source),
             ArenaError::Pool { .. } => Self::Pool(Box::new(error)),
+            ArenaError::NotCuda { .. }
+            | ArenaError::Zero { .. }
+            | ArenaError::Fixed { .. }
+            | ArenaError::Turns { .. } => BuildError::Tier(Box::new(error)).into(),
             error => Self::Memory(Box::new(error)),
         }
     }

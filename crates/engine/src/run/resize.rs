@@ -9,6 +9,7 @@ use crate::{Error, Result};
 use std::time::{Duration, Instant};
 use tierflow_device::Access;
 use tierflow_sync::model::{Receiver, unbounded};
+use tierflow_tier_alloc::Error as ArenaError;
 
 impl EngineCore {
     /// Leaves a tier its first `bytes`, and gives the memory of the others back once they are empty; or more again. Returns the bytes
@@ -72,12 +73,21 @@ impl EngineCore {
 
     fn resize_memory(&self, tier: TierId, bytes: u64) -> Result<()> {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        match self.tiers.get(tier.0).map(|tier| &tier.medium) {
-            Some(Medium::Device(arena)) => arena.resize(bytes).map(drop)?,
-            Some(Medium::Host(arena)) => arena.resize(bytes).map(drop)?,
-            _ => {}
+        let Some(tier) = self.tiers.get(tier.0) else {
+            return Ok(());
+        };
+        let resized = match &tier.medium {
+            Medium::Device(arena) => arena.resize(bytes),
+            Medium::Host(arena) => arena.resize(bytes),
+            _ => return Ok(()),
+        };
+        match resized {
+            Err(ArenaError::Fixed { .. }) => Err(Error::NotResizable {
+                cache: tier.kind.name(),
+                why: "its memory comes from one call, by its growth, and is given back as a whole",
+            }),
+            resized => Ok(resized.map(drop)?),
         }
-        Ok(())
     }
 }
 
