@@ -133,6 +133,8 @@ pub(crate) struct Outlook {
     boundaries: SmallVec<[Boundary; 3]>,
     /// Bytes to be kept free on the fastest tier.
     pub(crate) write_reserve: u64,
+    /// Bytes of the last checkpoint.
+    pub(crate) last_size: u64,
     /// True if checkpoints are still to come.
     pub(crate) expects_writes: bool,
     /// The first reading behind the next checkpoint, or the first of all if its place is not known.
@@ -213,6 +215,7 @@ impl Outlook {
         Self {
             boundaries,
             write_reserve,
+            last_size: phase.last_size,
             expects_writes,
             next_checkpoint: next_checkpoint
                 .map_or(Position::FIRST, |place| place.written.position),

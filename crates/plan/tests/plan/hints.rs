@@ -63,3 +63,17 @@ fn versions_hinted_next_come_before_all_others() {
     assert!(tiers.contains(&0), "version 7 lies on {tiers:?}");
     machine.read_back();
 }
+
+/// All that hints name was written, so no checkpoint is expected. The room of one more is ready all the same.
+#[test]
+fn a_checkpoint_that_nothing_announces_finds_room() {
+    let mut machine = Machine::new(&Setup::new(&[8, 60, 400]));
+    machine.hint(vec![1, 0]);
+    for version in 0..3 {
+        let ticket = machine.checkpoint(version, 5, false);
+        assert!(machine.is_granted(ticket), "version {version} waits");
+        assert_eq!(machine.tiers_of(ticket), [0].into());
+        machine.settle();
+    }
+    machine.read_back();
+}

@@ -110,16 +110,18 @@ impl Traffic {
                 return true;
             }
         }
+        let is_early = outlook.overflows(above) || self.at_hand_above(to) < outlook.last_size;
         for from in (0..to.0).rev().map(TierId) {
             let ledger = &self.ledger;
             let dirty = &ledger.tier(from).dirty;
             let outside = self.first_beyond(dirty, begin);
             let outside = outside.map(|(_, part)| (part, urgency));
             // Replicas that belong on their tier have to make room too if a checkpoint finds none beside them, or will
-            // not. While none waits, they take no room that is fetched for: the two would take it from each other.
+            // not. While none waits, they take no room that is fetched for: the two would take it from each other. Nothing announces a version that is written
+            // and never read, so room for one more checkpoint is made ready at all times.
             let early = match pressure.write_waits {
                 true => Some(urgency),
-                false => outlook.overflows(above).then_some(Urgency::Idle),
+                false => is_early.then_some(Urgency::Idle),
             };
             let inside = || {
                 let (_, id) = dirty.latest(&ledger.order)?;
