@@ -268,15 +268,15 @@ impl Traffic {
             let Some((key, id)) = ledger.tier(from).dirty.latest(&ledger.order) else {
                 continue;
             };
-            // While a transfer enters the tier between, early bytes go there first: straight down, they would cross the link above it
-            // twice.
+            // While a transfer enters the tier between, bytes go there first: straight down, early ones would cross the link above it twice, and all of them
+            // hold their room for as long as the lowest tier takes. Those that belong there go all the same rather than leave it idle.
             let passes = from.0 + 1 < last.0 && self.depths[last.0 - 1].entering.transfers > 0;
+            let is_busy = self.depths[last.0].entering.transfers > 0;
             let is_early = outlook.overflows(TierId(last.0 - 1)) || may_as_well;
-            let is_all = is_short || (is_early && !passes);
-            let most = if is_all {
-                u64::MAX
-            } else {
-                self.beyond(key, id, end)
+            let most = match is_short || (is_early && !passes) {
+                true => u64::MAX,
+                false if passes && is_busy => 0,
+                false => self.beyond(key, id, end),
             };
             let part = Part {
                 id,
